@@ -59,7 +59,8 @@ def test_a_free_job_is_granted_with_everything_that_was_asked_for() -> None:
     )
     assert decision.outcome == outcomes.Granted(now_ms=5_000, name=JOB, lease=lease)
     assert written(decision) == lock(lease, acl=("solo", "team"))
-    (event,) = decision.events
+    event, listed = decision.events
+    assert (listed.kind, listed.by, listed.reason) == ("access-set", "solo", "a list of 2")
     assert (event.kind, event.at_ms, event.owner, event.token, event.ttl_ms) == (
         "acquired",
         5_000,
@@ -445,9 +446,12 @@ def test_an_access_list_is_for_the_owner_or_an_admin_to_change(stored: Any, aske
     assert decision.outcome == answer
     if isinstance(answer, lease_outcomes.AclSet):
         assert written(decision) == stored.replace(acl=asked.acl)
+        (event,) = decision.events
+        assert (event.kind, event.job, event.by) == ("access-set", JOB, asked.principal)
+        assert event.reason == ("a list of 1" if asked.acl else "no list")
     else:
         assert not decision.writes
-    assert not decision.events
+        assert not decision.events
 
 
 def test_setting_the_access_list_that_is_there_already_writes_nothing() -> None:

@@ -245,3 +245,14 @@ def test_a_bad_query_for_history_is_refused(server: Server, query: str) -> None:
 def test_a_prefix_that_no_name_can_have_is_refused(server: Server) -> None:
     assert_error(server.ask("GET", "/locks?prefix=%00"), 400, "invalid_lock_name")
     assert_error(server.ask("GET", "/locks?prefix=" + "x" * 513), 400, "invalid_lock_name")
+
+
+@pytest.mark.fault("F-101")
+def test_a_long_query_is_refused_before_it_is_taken_apart(server: Server) -> None:
+    nonce = "00000000-0000-4000-8000-000000000000"
+    for query in ("a=%41&" * 1_000 + "b=1", "a=" + "%41" * 20_000, "&".join(f"a{n}=1" for n in range(40))):
+        for path in ("/proof", "/locks"):
+            reply = server.ask("GET", f"{path}?nonce={nonce}&{query}", who="agent")
+            assert (reply.status, reply.json["code"]) == (400, "invalid_input")
+    longest = "prefix=" + "%F0%9F%90%99" * 128  # the longest name, with every byte encoded
+    assert server.ask("GET", f"/locks?{longest}").status == 200

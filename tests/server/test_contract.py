@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from dibs._version import __version__
-from tests.server.harness import TOKENS, UNKNOWN_LEASE, Poll, wait_until
+from tests.server.harness import TOKENS, UNKNOWN_LEASE, Poll, read_all, wait_until
 
 if TYPE_CHECKING:
     from tests.server.harness import Response, Server
@@ -390,3 +390,33 @@ def test_head_gets_the_head_of_get(server: Server, name: str) -> None:
         reply = server.ask("HEAD", path)
         assert (reply.status, reply.body) == (200, b"")
         assert int(reply.headers["content-length"]) > 0
+
+
+@pytest.mark.fault("F-098")
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/locks/x", None),
+        ("POST", "/locks/x/acquire", {}),
+        ("POST", "/locks/x/renew", {}),
+        ("GET", "/locks", None),
+        ("GET", "/nowhere", None),
+        ("GET", "/metrics", None),
+        ("POST", "/tokens", {"name": "kept-by-nobody"}),
+        ("POST", "/logout", None),
+        ("GET", "/openapi.json", None),
+    ],
+)
+def test_nobody_keeps_an_answer_or_guesses_its_type(
+    server: Server, method: str, path: str, body: dict[str, str] | None
+) -> None:
+    headers = server.ask(method, path, body, who="admin", headers={"X-Dibs-Request": "1"}).headers
+    assert (headers["cache-control"], headers["x-content-type-options"]) == ("no-store", "nosniff")
+
+
+@pytest.mark.fault("F-098")
+def test_a_file_of_the_page_says_once_how_it_is_kept(server: Server) -> None:
+    with server.raw() as connection:
+        connection.sendall(b"GET /ui/app.js HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        head = read_all(connection).lower().partition(b"\r\n\r\n")[0]
+    assert head.count(b"cache-control:") == head.count(b"x-content-type-options:") == 1

@@ -354,6 +354,21 @@ def test_a_stream_ends_when_its_token_is_revoked(own: Server, tmp_path: Path) ->
         assert reader.ended
 
 
+@pytest.mark.fault("F-090")
+@pytest.mark.parametrize("path", ["/events", "/locks/x/watch", "/elections/room-1/watch"])
+def test_a_stream_ends_when_its_token_is_for_another_namespace(
+    own: Server, tmp_path: Path, path: str
+) -> None:
+    own.api.streams.keepalive_s = 0.05
+    with StreamReader(own.port, path) as reader:
+        reader.settle()
+        tokens = tmp_path / "tokens"
+        tokens.write_text(tokens.read_text().replace("agent:tok-agent\n", "agent:tok-agent:agent:team-a\n"))
+        own.guard.reload()
+        reader.rest()
+        assert reader.ended
+
+
 def test_a_server_that_ends_finishes_its_streams(own: Server) -> None:
     with StreamReader(own.port, "/events") as reader:
         reader.settle()

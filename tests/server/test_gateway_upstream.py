@@ -26,6 +26,7 @@ class Theirs(ThreadingHTTPServer):
         self.asked: list[tuple[str, str, Any]] = []
         self.status = 200
         self.via = ""
+        self.kinds: list[list[str]] = []
         self.may_answer = threading.Event()
         self.may_answer.set()
 
@@ -41,6 +42,7 @@ class _Asked(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.server.asked.append((self.command, self.path, json.loads(body) if body else None))
         self.server.via = self.headers.get("Via", "")
+        self.server.kinds.append(self.headers.get_all("Content-Type", []))
         assert self.server.may_answer.wait(10)
         text = b'{"callId":"c-1"}'
         self.send_response(self.server.status)
@@ -142,3 +144,22 @@ def test_a_body_that_is_no_object_is_refused_as_theirs_does(body: bytes, error: 
     with running(tmp_path, gateway_ttl_ms=TTL_MS) as server:
         reply = server.ask("POST", "/gateway/locks/acquire", body, who=None)
         assert (reply.status, reply.json["error"]) == (400, error)
+
+
+@pytest.mark.fault("F-097")
+@pytest.mark.parametrize("name", ["..", ".", "%2e%2e", "a%2f..%2f..", "a%5c..", "%2E."])
+def test_a_step_in_a_path_is_not_passed_on(theirs: Theirs, tmp_path: Path, name: str) -> None:
+    upstream = f"{theirs.url}/base"
+    with running(tmp_path, gateway_ttl_ms=TTL_MS, gateway_upstream=upstream) as server:
+        assert server.ask("POST", f"/gateway/signals/{name}", {}, who=None).status == 400
+        assert server.ask("POST", "/gateway/signals/a.b..c", {}, who=None).status == 200
+    assert [path for _, path, _ in theirs.asked] == ["/base/signals/a.b..c"]
+
+
+@pytest.mark.fault("F-097")
+def test_the_type_of_a_body_is_sent_once(theirs: Theirs, tmp_path: Path) -> None:
+    with running(tmp_path, gateway_ttl_ms=TTL_MS, gateway_upstream=theirs.url) as server:
+        headers = {"Content-Type": "application/vnd.x+json"}
+        server.ask("POST", "/gateway/calls", b"{}", who=None, headers=headers)
+        server.ask("GET", "/gateway/calls/c-1", who=None)
+    assert theirs.kinds == [["application/vnd.x+json"], []]

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.core.limits import HEAD_BYTES_MAX
 from dibs.server.http import protocol
 from tests.processes import ServerProcess
-from tests.server.harness import read_response, running
+from tests.server.harness import read_all, read_response, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,6 +126,72 @@ def test_endless_heads_of_many_do_not_hold_up_others(server: Server, name: str) 
         for connection in flood:
             connection.close()
     assert server.ask("GET", f"/locks/{name}").json["status"] == "held"
+
+
+CHUNKED = b" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
+# What a client can send without end behind the head of a request, and it brings no body.
+NO_BODY = {
+    "many trailers": (b"0\r\n", b"X-Filler: " + b"y" * 50 + b"\r\n"),
+    "one trailer": (b"0\r\nX-Filler: ", b"y" * 64),
+    "chunk extensions": (b"", b"1;" + b"y" * 60 + b"\r\nz\r\n"),
+    "one chunk extension": (b"1;", b"y" * 64),
+    "tiny chunks": (b"", b"1\r\nz\r\n"),
+}
+
+
+@pytest.mark.promise("bounded-connection")
+@pytest.mark.fault("F-085")
+@pytest.mark.parametrize("what", NO_BODY)
+@pytest.mark.parametrize("asked", [b"GET /healthz", b"POST /locks/x/acquire"], ids=["answered", "awaited"])
+def test_what_follows_a_head_and_brings_no_body_is_bounded(server: Server, what: str, asked: bytes) -> None:
+    begin, more = NO_BODY[what]
+    with server.raw() as connection:
+        connection.sendall(asked + CHUNKED + TOKEN + b"\r\n" + begin)
+        is_answered = asked.startswith(b"GET")  # it needs no body, so the answer comes before that
+        if is_answered:
+            assert read_response(connection)[0] == 200
+        connection.sendall(more * (2 * HEAD_BYTES_MAX // len(more)))
+        said = read_all(connection)
+    assert (said == b"") if is_answered else (b" 431 " in said)  # one answer to one request
+    assert server.ask("GET", "/healthz").status == 200
+
+
+@pytest.mark.fault("F-085")
+def test_a_trailer_is_no_header(server: Server, name: str) -> None:
+    chunked = b"POST /locks/%b/acquire" % name.encode() + CHUNKED
+    with server.raw() as connection:
+        connection.sendall(chunked + b"\r\n2\r\n{}\r\n0\r\n" + TOKEN + b"X-Dibs-Namespace: smuggled\r\n\r\n")
+        assert read_response(connection)[0] == 401
+        connection.sendall(
+            chunked + TOKEN + b"\r\n2\r\n{}\r\n0\r\nX-Dibs-Namespace: smuggled\r\nX-A: b\r\n\r\n"
+        )
+        assert read_response(connection)[0] == 200
+    held = server.ask("GET", f"/locks/{name}", who="admin").json
+    assert held["status"] == "held"
+    assert server.ask("GET", f"/locks/{name}?namespace=smuggled", who="admin").json["status"] == "free"
+
+
+@pytest.mark.fault("F-085")
+def test_a_body_in_chunks_and_a_body_in_many_parts_are_still_taken(server: Server, name: str) -> None:
+    metadata = "m" * 1000
+    body = json.dumps({"metadata": metadata}).encode()
+    pieces = b"".join(b"7\r\n%b\r\n" % body[at : at + 7] for at in range(0, len(body) // 7 * 7, 7))
+    rest = body[len(body) // 7 * 7 :]
+    pieces += b"%x\r\n%b\r\n" % (len(rest), rest) if rest else b""
+    with server.raw() as connection:
+        connection.sendall(b"POST /locks/%b/acquire" % name.encode() + CHUNKED + TOKEN + b"\r\n")
+        connection.sendall(pieces + b"0\r\n\r\n")
+        assert read_response(connection)[0] == 200
+        padded = b"{" + b" " * 63_000 + b"}"  # as long as the fast lane takes
+        connection.sendall(
+            b"GET /locks/%b HTTP/1.1\r\nHost: x\r\n%b\r\n" % (name.encode(), TOKEN)
+            + b"POST /locks/%b/acquire HTTP/1.1\r\nHost: x\r\n%b" % (name.encode(), TOKEN)
+            + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(padded)
+        )
+        assert read_response(connection)[0] == 200
+        for at in range(0, len(padded), 1000):
+            connection.sendall(padded[at : at + 1000])
+        assert read_response(connection)[0] == 200
 
 
 def drip(connection: socket.socket) -> None:

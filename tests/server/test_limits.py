@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from dibs.core.identity import Caller, Limits
+from dibs.core.limits import ADMIN_GUESSES_MAX, REGISTRATIONS_MAX
+from dibs.server.http.admission import Admission, counted_as
+from dibs.server.http.proxies import TrustedProxies
+from dibs.server.settings import OctoStoreSettings, ServerSettings
 from dibs.service.rate import RateLimited, RequestRates
 from dibs.stores.sqlite import SqliteStore
 from dibs.testing.clock import ManualClock
@@ -169,3 +173,79 @@ def test_a_limit_is_one_limit_at_two_servers_on_one_store(tmp_path: Path) -> Non
         assert all(each.status == 200 for each in replies[:5])
     for store in stores:
         store.close()
+
+
+@pytest.mark.fault("F-093")
+def test_elections_are_among_the_jobs_that_a_token_may_hold(tmp_path: Path) -> None:
+    with running(tmp_path, locks_per_principal=2, gateway_ttl_ms=60_000) as server:
+        assert server.acquire("a").status == 200
+        campaigns = [
+            server.ask("POST", f"/elections/room-{number}/campaign", {"candidate_id": "me"})
+            for number in range(3)
+        ]
+        assert [each.status for each in campaigns] == [200, 403, 403]
+        assert campaigns[1].json["code"] == "lock_limit_exceeded"
+        again = server.ask("POST", "/elections/room-0/campaign", {"candidate_id": "me"})
+        assert again.status == 200  # who leads may ask again
+
+
+@pytest.mark.fault("F-095")
+def test_every_request_with_a_token_is_charged(tmp_path: Path) -> None:
+    listing = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
+    asked: list[tuple[str, str, Any, dict[str, str]]] = [
+        ("POST", "/mcp", listing, headers),
+        ("GET", "/gateway/runs", None, {}),
+        ("POST", "/gateway/runs", {"holder": "x"}, {}),
+        ("GET", "/gateway/locks/status", None, {}),
+    ]
+    with running(tmp_path, gateway_ttl_ms=60_000) as server:
+        for number, (method, path, body, more) in enumerate(asked):
+            server.api._rates._steady = lambda: 0
+            token = create(server, f"slow-{number}", role="admin", rate_per_second=1)["token"]
+            first, second = [server.ask(method, path, body, who=token, headers=more).status for _ in range(2)]
+            assert (first < 300, second) == (True, 429), path
+
+
+@pytest.mark.fault("F-095")
+def test_a_tool_that_asks_one_thing_is_one_request(tmp_path: Path) -> None:
+    params = {"name": "claim_job", "arguments": {"job": "x"}}
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
+    with running(tmp_path) as server:
+        server.api._rates._steady = lambda: 0
+        token = create(server, "slow", rate_per_second=1)["token"]
+        reply = server.ask("POST", "/mcp", call, who=token, headers=headers)
+        assert reply.json["result"]["isError"] is False, reply.body
+        assert server.acquire("x").json["status"] == "held"
+        assert server.ask("POST", "/mcp", call, who=token, headers=headers).status == 429
+
+
+@pytest.mark.fault("F-094")
+def test_of_ipv6_a_network_is_one_client() -> None:
+    near, far, mapped = "2001:db8:0:1::7", "2001:db8:0:2::7", "::ffff:10.0.0.7"
+    assert counted_as(near) == counted_as("2001:db8:0:1:ffff::1%eth0") != counted_as(far)
+    assert counted_as(mapped) == "10.0.0.7"
+    assert [counted_as(each) for each in ("10.0.0.7", "user 1000")] == ["10.0.0.7", "user 1000"]
+    admission = Admission(most_per_client=2)
+    assert [admission.enter(f"2001:db8::{number}") is None for number in range(3)] == [True, True, False]
+    assert admission.enter(far) is None
+    admission.leave("2001:db8::9")
+    assert admission.enter("2001:db8::3") is None
+
+
+@pytest.mark.fault("F-094")
+def test_registrations_admin_keys_and_streams_of_a_network_are_counted_together(tmp_path: Path) -> None:
+    settings = ServerSettings(local_registration=True, octostore=OctoStoreSettings(admin_key="right"))
+    with running(tmp_path, settings=settings, proxies=TrustedProxies(["127.0.0.1"])) as server:
+
+        def ask(number: int, *asked: Any, **more: str) -> int:
+            headers = {"X-Forwarded-For": f"2001:db8::{number:x}", **more}
+            return server.ask(*asked, who=None, headers=headers).status
+
+        for number in range(ADMIN_GUESSES_MAX):
+            assert ask(number, "GET", "/admin/status", **{"X-Admin-Key": "wrong"}) == 401
+        assert ask(99, "GET", "/admin/status", **{"X-Admin-Key": "wrong"}) == 429
+        for number in range(REGISTRATIONS_MAX):
+            assert ask(number, "POST", "/auth/register", {"username": f"user-{number}"}) == 200
+        assert ask(99, "POST", "/auth/register", {"username": "one-more"}) == 429

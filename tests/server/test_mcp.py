@@ -278,12 +278,6 @@ def test_a_page_from_elsewhere_may_not(fast: Server, origin: str) -> None:
     assert (reply.status, reply.json["code"]) == (403, "forbidden")
 
 
-def test_a_name_that_was_given_is_allowed() -> None:
-    endpoint = McpEndpoint(api=None, hosts=["Dibs.Example"])  # type: ignore[arg-type]  # it is not asked
-    assert endpoint._knows(b"//dibs.example:443")
-    assert not endpoint._knows(b"//example")
-
-
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 def test_there_is_no_stream_to_open_and_no_session_to_end(fast: Server, method: str) -> None:
     reply = fast.ask(method, "/mcp", headers=ACCEPT)

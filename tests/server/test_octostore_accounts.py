@@ -15,7 +15,8 @@ from dibs.server.monitor.minutes import MinuteSeries
 from dibs.server.settings import ServerSettings
 from dibs.server.startup import open_guard
 from dibs.service.tally import Tally
-from tests.server.harness import running
+from dibs.wire.parts import instant_ms
+from tests.server.harness import running, wait_until
 from tests.server.sse import StreamReader
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def test_of_two_who_register_one_name_at_once_one_gets_it(open_house: Server, na
     def ask() -> None:
         with open_house.raw() as connection:
             body = f'{{"username": "{name}"}}'
-            head = f"POST /auth/register HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+            head = f"POST /auth/register HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
             connection.sendall(f"{head}Content-Type: application/json\r\n\r\n{body}".encode())
             replies.append(int(connection.recv(65536).split()[1]))
 
@@ -235,3 +236,35 @@ def test_a_page_may_read_a_stream(open_house: Server) -> None:
 
 def test_the_number_of_users_is_among_the_counts(fast: Server) -> None:
     assert cast("int", fast.ask("GET", "/status", who=None).json["total_users"]) >= 7
+
+
+@pytest.mark.fault("F-087")
+def test_a_token_that_replaces_itself_keeps_its_end(tmp_path: Path) -> None:
+    def rotated(token: str) -> str:
+        return str(server.ask("POST", "/auth/token/rotate", who=token).json["token"])
+
+    def end(token: str) -> int:
+        return instant_ms(server.ask("GET", "/whoami", who=token).json["expires_at"])
+
+    with running(tmp_path, real_time=True) as server:
+        made = server.ask(
+            "POST", "/tokens", {"name": "ci", "role": "viewer", "expires_seconds": 600}, who="admin"
+        )
+        token, first = made.json["token"], instant_ms(made.json["expires_at"])
+        for _ in range(3):
+            server.clock.advance(20_000)
+            token = rotated(token)
+            assert end(token) == first
+        tokens = server.guard.path or ""
+        with open(tokens, "a") as file:
+            file.write("guest:tok-guest:operator::21000101T000000Z\n")
+        server.guard.reload()
+        before = server.guard.left_ms(b"Bearer tok-guest")
+        token = rotated("tok-guest")
+        life_ms = end(token) - server.store.read(()).now_ms
+        assert before - 10_000 < life_ms <= before
+        with open(tokens, "w") as file:
+            file.write("admin:tok-admin:admin\n")
+        server.guard.reload()
+        server.clock.advance(life_ms)
+        wait_until(lambda: server.ask("GET", "/whoami", who=token).status == 401, "it is over")

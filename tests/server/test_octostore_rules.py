@@ -230,3 +230,40 @@ def test_a_webhook_tells_of_its_users_own_locks(tmp_path: Path) -> None:
         assert webhook.takes(taken)
         assert not webhook.takes(taken.replace(principal="bob"))
         assert not webhook.takes(taken.replace(kind=QUEUED))
+
+
+@pytest.fixture
+def two_bobs(tmp_path: Path) -> Iterator[Server]:
+    """Users of one name, each with a namespace of its own."""
+    with running(tmp_path, settings=ServerSettings(octostore=OCTOSTORE)) as server:
+        yield server
+
+
+@pytest.mark.promise("webhook:scope")
+@pytest.mark.fault("F-091")
+def test_a_webhook_tells_nothing_of_a_namesake_in_another_namespace(two_bobs: Server) -> None:
+    body = {"url": "https://hooks.example.com/x"}
+    made = two_bobs.ask("POST", "/webhooks", body, who="bob-b").json
+    key = webhook_key(made["id"])
+    webhook = two_bobs.store.read((key,)).records[key].record
+    assert isinstance(webhook, Webhook)
+    taken = Event(at_ms=0, kind=ACQUIRED, ns=webhook.ns, job="team-b.job", principal="bob")
+    assert webhook.takes(taken)
+    assert not webhook.takes(taken.replace(job="team-a.job"))
+    assert not webhook.takes(taken.replace(job="team-bad.job"))
+
+
+@pytest.mark.promise("session")
+@pytest.mark.fault("F-092")
+def test_a_namesake_in_another_namespace_neither_sees_nor_ends_a_session(two_bobs: Server) -> None:
+    session = two_bobs.ask("POST", "/sessions", {}, who="bob-a").json["session_id"]
+    fields = {"session_id": session, "ephemeral": True}
+    assert acquire(two_bobs, "team-a.job", "tok-bob-a", **fields).json["status"] == "acquired"
+    path = f"/sessions/{session}"
+    assert two_bobs.ask("GET", path, who="bob-b").status == 404
+    assert two_bobs.ask("POST", f"{path}/keepalive", {}, who="bob-b").status == 404
+    assert two_bobs.ask("DELETE", path, who="bob-b").status == 404
+    assert acquire(two_bobs, "team-b.job", "tok-bob-b", **fields).status == 404
+    assert two_bobs.ask("GET", path, who="bob-a").json["lock_count"] == 1
+    assert two_bobs.ask("POST", f"{path}/keepalive", {}, who="bob-a").status == 200
+    assert two_bobs.ask("DELETE", path, who="bob-a").status == 204

@@ -298,3 +298,25 @@ def test_a_key_may_be_in_the_file_of_its_certificate(files: Files, tmp_path: Pat
     both = tmp_path / "both.pem"
     both.write_bytes(files.cert.read_bytes() + files.key.read_bytes())
     assert ServerTls(TlsFiles(str(both))).context is not None
+
+
+@pytest.mark.fault("F-099")
+def test_a_browser_is_told_to_come_back_over_tls_only(secured: Server, fast: Server) -> None:
+    for path in ("/status", "/locks/x", "/nowhere", "/ui/app.js"):
+        assert secured.ask("GET", path).headers["strict-transport-security"] == "max-age=31536000"
+        assert "strict-transport-security" not in fast.ask("GET", path).headers
+
+
+@pytest.mark.fault("F-100")
+def test_tls_without_forward_secrecy_or_with_cbc_is_refused(secured: Server, files: Files) -> None:
+    def shake(ciphers: str) -> str:
+        context = files.authority.trusted()
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        context.set_ciphers(ciphers)
+        with context.wrap_socket(secured.raw_from("127.0.0.1"), server_hostname="127.0.0.1") as connection:
+            return (connection.cipher() or ("",))[0]
+
+    for refused in ("ECDHE+AES+SHA384:ECDHE+AES+SHA256:ECDHE+AES+SHA:!AESGCM:!AESCCM", "kRSA+AESGCM"):
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            shake(refused)
+    assert "GCM" in shake("ECDHE+AESGCM")

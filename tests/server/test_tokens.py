@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -103,11 +104,24 @@ def test_an_admin_of_one_namespace_makes_sees_and_revokes_its_tokens_and_no_othe
 
 
 def test_a_hash_is_taken_instead_of_a_token(served: Server, name: str) -> None:
-    import hashlib
-
     made = create(served, name, sha256=hashlib.sha256(b"known-elsewhere").hexdigest())
     assert "token" not in made
     assert served.ask("GET", "/locks/x", who="known-elsewhere").status == 200
+
+
+@pytest.mark.fault("F-088")
+def test_an_admin_of_one_namespace_takes_no_token_of_another_by_its_hash(served: Server, name: str) -> None:
+    admin = create(served, f"{name}-admin", role="admin", namespace="team-a")["token"]
+    stored = create(served, name, namespace="team-b")["token"]
+    for token in (TOKENS["admin"], TOKENS["bob-b"], stored):
+        digest = hashlib.sha256(token.encode()).hexdigest()
+        taken = served.ask("POST", "/tokens", {"name": "x", "sha256": digest, "role": "viewer"}, who=admin)
+        assert (taken.status, taken.json["code"]) == (409, "conflict")
+        assert name not in taken.body.decode()
+    assert served.ask("GET", "/whoami", who="admin").json["role"] == "admin"
+    assert served.ask("GET", "/whoami", who=stored).json["namespace"] == "team-b"
+    own = hashlib.sha256(TOKENS["scoped"].encode()).hexdigest()  # a line of the own namespace
+    assert served.ask("POST", "/tokens", {"name": "scoped", "sha256": own}, who=admin).status == 201
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 from dibs.core.identity import Caller
+from dibs.digest import proof_key_id
 from dibs.errors import AuthenticationFailed, AuthenticationRequired, InvalidInput
+from dibs.service import auth
 from dibs.service.auth import TokenGuard, ensure_token_file, principal_name, read_tokens
 from dibs.wire.requests import token_badge
 
@@ -187,3 +190,19 @@ def test_a_folder_that_cannot_be_made_is_said_in_words(tmp_path: Path) -> None:
 )
 def test_a_login_name_becomes_a_principal(login: str, name: str) -> None:
     assert principal_name(login) == name
+
+
+@pytest.mark.fault("F-102")
+def test_a_proof_hashes_no_line_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.touch(mode=0o600)
+    tokens.write_text("a:tok-a\nb:tok-b\n")
+    guard = TokenGuard(str(tokens))
+    names = [proof_key_id(hashlib.sha256(token).digest()) for token in (b"tok-a", b"tok-b")]
+    with monkeypatch.context() as patched:
+        patched.setattr(auth, "proof_key_id", None)
+        assert all(guard.proof(name, "challenge") for name in names)
+        assert guard.proof("unknown", "challenge") is None
+    tokens.write_text("a:tok-a\n")
+    guard.reload()
+    assert [guard.proof(name, "challenge") is None for name in names] == [False, True]

@@ -14,11 +14,12 @@ from dibs.clock import wall_ms
 from dibs.core.commands import Acquire, Release
 from dibs.core.credentials import CreateToken, RevokeToken
 from dibs.core.events import Event
-from dibs.core.identity import ADMIN, Caller
+from dibs.core.identity import ADMIN, LOCAL, Caller
 from dibs.core.keys import WEBHOOK_DUTY_KEY, dead_letters_key, progress_key
 from dibs.core.limits import WEBHOOK_DOUBTED_IN_FLIGHT_MAX
 from dibs.core.webhooks import DeadLetter, DeadLetters, SaveDelivery, TakeDuty, WebhookDuty, WebhookProgress
 from dibs.ids import new_id
+from dibs.service.auth import TokenGuard
 from dibs.service.coordinator import Coordinator
 from dibs.service.webhooks.admin import WebhookAdmin
 from dibs.service.webhooks.dispatcher import WebhookDispatcher
@@ -28,6 +29,7 @@ from dibs.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
 
 OPS = Caller(principal="ops", role=ADMIN)
@@ -285,6 +287,41 @@ def test_a_webhook_of_somebody_whose_tokens_are_all_over_is_stopped(deployment: 
     deployment.tell(1)
     assert deployment.ask("webhook-show", hook)["stopped"] == NO_TOKEN
     assert len(notebook.bodies) == 2
+
+
+@pytest.mark.promise("webhook:scope")
+@pytest.mark.fault("F-089")
+def test_a_webhook_of_somebody_whose_line_left_the_tokens_file_is_stopped(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.touch(mode=0o600)
+    tokens.write_text("leaver:tok-l\nleaver:tok-m:agent:team-a\nstays:tok-s\n")
+    guard = TokenGuard(str(tokens))
+    deployment.coordinator.one(CreateToken(digest="a" * 64, name="stored", by="ops"))
+    gone = deployment.hook(Caller(principal="leaver"))
+    kept = [deployment.hook(Caller(principal=name)) for name in ("stays", "stored", LOCAL.principal)]
+    notebook = Notebook()
+    server = deployment.server(notebook)
+    server.ledger.holders = guard.holders
+    server.changed()
+    deployment.tell(1)
+    wait_until(lambda: len(notebook.bodies) == 4, "all are told")
+    tokens.write_text("leaver:tok-m:agent:team-a\nstays:tok-s\n")
+    assert guard.reload()
+    server.changed()
+    wait_until(lambda: not deployment.ask("webhook-show", gone)["active"], "stopped")
+    assert deployment.ask("webhook-show", gone)["stopped"] == NO_TOKEN
+    assert all(deployment.ask("webhook-show", each)["active"] for each in kept)
+
+
+def test_a_server_that_does_not_know_all_owners_stops_no_webhook_of_others(tmp_path: Path) -> None:
+    own = tmp_path / "token"
+    own.touch(mode=0o600)
+    own.write_text("me:tok-me:admin\nold:tok-old:agent::20200101T000000Z\n")
+    assert TokenGuard(None).holders() is None
+    assert TokenGuard(str(own), own=True).holders() is None
+    assert TokenGuard(str(own)).holders() == {("me", None)}  # and not who has expired
 
 
 def test_a_store_that_fails_for_a_while_delays_deliveries_and_loses_none(

@@ -215,6 +215,16 @@ class EmbeddedDoor:
 
         return answered(answer)
 
+    def rights(self, after: int, limit: int) -> Reply:
+        """What changed about who may do what."""
+
+        def answer() -> Reply:
+            from dibs.service.rights_log import rights_page
+
+            return Reply(status=200, body=rights_page(self.store(), None, after, limit))
+
+        return answered(answer)
+
     def ask_webhooks(self, verb: str, webhook_id: str, document: Document) -> Reply:
         """A request about the webhooks that servers on this store deliver to."""
 

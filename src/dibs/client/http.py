@@ -95,6 +95,10 @@ class HttpDoor:
         """About the server's tokens, for an admin: one of the verbs of `service/credentials.py`."""
         return self._reply(questions.token_question, verb, name, wanted_id, document)
 
+    def rights(self, after: int, limit: int) -> Reply:
+        """What changed about who may do what, for an admin."""
+        return self._reply(questions.rights_question, after, limit)
+
     def ask_webhooks(self, verb: str, webhook_id: str, document: Document) -> Reply:
         """About webhooks: one of the verbs of `service/webhooks/admin.py`."""
         return self._reply(questions.webhook_question, verb, webhook_id, document)

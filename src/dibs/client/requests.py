@@ -147,6 +147,10 @@ _TOKEN_ROUTES = {
 }
 
 
+def rights_question(after: int, limit: int) -> Question:
+    return Question("rights", "GET", f"/rights?after={after}&limit={limit}")
+
+
 def token_question(verb: str, name: str, wanted_id: str, document: Document) -> Question:
     """A request about the tokens of a server. Reading, revoking and limiting can be repeated; creating a token twice
     makes two."""

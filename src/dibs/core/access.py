@@ -8,6 +8,7 @@ job, with the entries in its ticket.
 
 from __future__ import annotations
 
+from dibs.core.events import ACCESS_SET, Event
 from dibs.core.keys import lock_key
 from dibs.core.names import in_tree, overlaps
 
@@ -32,8 +33,19 @@ def allowed(draft: Draft, lock: LockRecord, ask: AcquireTerms | Ticket) -> bool:
     return all(set(entries).intersection(ask.badges) for entries in lists if entries)
 
 
-def put_list(draft: Draft, lock: LockRecord, entries: tuple[str, ...]) -> None:
+def put_list(draft: Draft, lock: LockRecord, entries: tuple[str, ...], by: str) -> None:
     """Set a job's access list, or remove it if there are no entries."""
+    if entries != lock.acl:
+        draft.tell(
+            Event(
+                at_ms=draft.now_ms,
+                kind=ACCESS_SET,
+                ns=lock.ns,
+                job=lock.name,
+                by=by,
+                reason=f"a list of {len(entries)}" if entries else "no list",
+            )
+        )
     lock = lock.replace(acl=entries)
     draft.put(lock)
     note_list(draft, lock)

@@ -107,7 +107,7 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
         if command.delays_release or command.one_counter:
             granted = by_its_own_rules(draft, command, granted)
         if command.acl is not None:
-            put_list(draft, draft.lock(command.ns, command.name), command.acl)
+            put_list(draft, draft.lock(command.ns, command.name), command.acl, command.principal)
         serve_own(draft, command.ns, command.session)
         return granted
     if not isinstance(verdict, _PASSES):

@@ -28,6 +28,7 @@ class Credential(Record):
     life_ms: int = 0  # its lifetime; a token that replaces it gets the same
     by: str = ""  # who made it
     limits: Limits = NO_LIMITS
+    used_ms: int = 0  # when it was last used, to about USE_NOTED_MS; 0: it was not
 
     @property
     def id(self) -> str:
@@ -86,13 +87,15 @@ class CreateToken(Record):
 
 
 class RotateToken(Record):
-    """Replace a token, which stays valid for `grace_ms`. `life_ms` None: the same as that of the old one."""
+    """Replace a token, which stays valid for `grace_ms`. `life_ms` None: the same as that of the old one. `keeps_end`:
+    the new one ends when the old one would have; only an admin may give a token more time."""
 
     digest: str
     fresh_digest: str
     by: str
     grace_ms: int
     life_ms: int | None = None
+    keeps_end: bool = False
 
 
 class RevokeToken(Record):
@@ -108,6 +111,12 @@ class LimitToken(Record):
     limits: Limits
 
 
+class NoteUse(Record):
+    """These tokens were used. Not written for those whose last use was noted within USE_NOTED_MS, by any server."""
+
+    digests: tuple[str, ...]
+
+
 class TokenState(Record):
     """A token, as it is now. `credential` None: there is none with this hash. `again`: nothing was changed."""
 
@@ -116,7 +125,7 @@ class TokenState(Record):
     again: bool = False
 
 
-TokenCommand = CreateToken | RotateToken | RevokeToken | LimitToken
+TokenCommand = CreateToken | RotateToken | RevokeToken | LimitToken | NoteUse
 
 
 def credential_key(digest: str) -> str:

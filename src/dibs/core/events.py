@@ -24,6 +24,7 @@ RENEWED = "renewed"  # a heartbeat without news; only for callers that are `audi
 FREED = "freed"  # an operator freed a parked job
 SESSION_OPENED = "session-opened"
 SESSION_ENDED = "session-ended"
+ACCESS_SET = "access-set"  # somebody changed a job's access list
 FORGOTTEN = "forgotten"  # an idle job's record was deleted; the floor keeps its fencing token
 OUTAGE = "outage"
 TOKEN_CREATED = "token-created"
@@ -37,12 +38,14 @@ WEBHOOK_STOPPED = "webhook-stopped"  # the last token of its owner is over
 
 KINDS = (
     *(ACQUIRED, PROGRESS, RELEASED, FAILED, EXPIRED, BROKEN, TRANSFERRED, QUEUED, LEFT),
-    *(PARKED, REFUSED, RENEWED, FREED, SESSION_OPENED, SESSION_ENDED, FORGOTTEN, OUTAGE),
+    *(PARKED, REFUSED, RENEWED, FREED, ACCESS_SET, SESSION_OPENED, SESSION_ENDED, FORGOTTEN, OUTAGE),
     *(TOKEN_CREATED, TOKEN_ROTATED, TOKEN_REVOKED, TOKEN_LIMITED),
     *(WEBHOOK_CREATED, WEBHOOK_REMOVED, WEBHOOK_REPLAYED, WEBHOOK_STOPPED),
 )
 TOKEN_CHANGES = frozenset((TOKEN_CREATED, TOKEN_ROTATED, TOKEN_REVOKED, TOKEN_LIMITED))
 WEBHOOK_CHANGES = frozenset((WEBHOOK_CREATED, WEBHOOK_REMOVED, WEBHOOK_REPLAYED, WEBHOOK_STOPPED))
+# What an admin is shown as changes of who may do what.
+RIGHTS_CHANGES = frozenset((ACCESS_SET, *TOKEN_CHANGES, *WEBHOOK_CHANGES))
 OWNERSHIP_ENDS = frozenset((RELEASED, FAILED, EXPIRED, BROKEN, TRANSFERRED))
 
 # The words that OctoStore has for changes of a lock. It does not tell other events.

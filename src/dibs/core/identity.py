@@ -30,6 +30,7 @@ LEAST_ROLE: dict[str, str] = {
     **dict.fromkeys(("break", "free", "session-break", "runs", "locks-of-all"), OPERATOR),
     **dict.fromkeys(("run-open", "run-end"), ADMIN),
     **dict.fromkeys(("tokens", "token-create", "token-rotate", "token-revoke", "token-limit"), ADMIN),
+    "rights": ADMIN,
     **dict.fromkeys(("admin-status", "timeseries"), ADMIN),
 }
 

@@ -10,6 +10,7 @@ from dibs.core.credentials import (
     Credential,
     CredentialRegister,
     LimitToken,
+    NoteUse,
     RevokeToken,
     RotateToken,
     TokenState,
@@ -17,7 +18,7 @@ from dibs.core.credentials import (
 )
 from dibs.core.events import Event
 from dibs.core.keys import REGISTER_KEY
-from dibs.core.limits import CREDENTIAL_CHANGES_KEPT
+from dibs.core.limits import CREDENTIAL_CHANGES_KEPT, USE_NOTED_MS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,16 +58,18 @@ def rotate_token(draft: Draft, command: RotateToken) -> TokenState:
     if old is None or old.is_over(draft.now_ms):
         return TokenState(now_ms=draft.now_ms, credential=None)
     life_ms = old.life_ms if command.life_ms is None else command.life_ms
+    ends_ms = draft.now_ms + life_ms if life_ms else 0
     made = old.replace(
         digest=command.fresh_digest,
         since_ms=draft.now_ms,
-        expires_ms=draft.now_ms + life_ms if life_ms else 0,
+        expires_ms=old.expires_ms if command.keeps_end else ends_ms,
         life_ms=life_ms,
         by=command.by,
+        used_ms=0,
     )
     if command.grace_ms:
-        ends_ms = draft.now_ms + command.grace_ms
-        old = old.replace(expires_ms=min(old.expires_ms or ends_ms, ends_ms))
+        grace_ends_ms = draft.now_ms + command.grace_ms
+        old = old.replace(expires_ms=min(old.expires_ms or grace_ends_ms, grace_ends_ms))
         _write(draft, old, events.TOKEN_ROTATED, command.by)
     else:
         _write(draft, old.replace(ended_ms=draft.now_ms), events.TOKEN_REVOKED, command.by)
@@ -85,6 +88,16 @@ def limit_token(draft: Draft, command: LimitToken) -> TokenState:
     if found is None or found.limits == command.limits:
         return TokenState(now_ms=draft.now_ms, credential=found, again=True)
     return _write(draft, found.replace(limits=command.limits), events.TOKEN_LIMITED, command.by)
+
+
+def note_use(draft: Draft, command: NoteUse) -> TokenState:
+    """Write down when tokens were used. Servers need not be told, so the register stays as it is."""
+    draft.need(*[credential_key(digest) for digest in command.digests])
+    for digest in command.digests:
+        found = _find(draft, digest)
+        if found is not None and found.used_ms + USE_NOTED_MS <= draft.now_ms:
+            draft.write(credential_key(digest), found.replace(used_ms=draft.now_ms))
+    return TokenState(now_ms=draft.now_ms, credential=None)
 
 
 def forget_credential(draft: Draft, key: str) -> None:
@@ -107,7 +120,12 @@ def _write(draft: Draft, credential: Credential, kind: str, by: str) -> TokenSta
     draft.write(REGISTER_KEY, register.replace(changes=register.changes + 1, recent=recent))
     draft.write(credential_key(credential.digest), credential)
     told = Event(
-        at_ms=draft.now_ms, kind=kind, principal=credential.name, by=by, reason=f"token {credential.id}"
+        at_ms=draft.now_ms,
+        kind=kind,
+        ns=credential.namespace or "",
+        principal=credential.name,
+        by=by,
+        reason=f"token {credential.id}",
     )
     draft.tell(told)
     return TokenState(now_ms=draft.now_ms, credential=credential)
@@ -118,4 +136,5 @@ RULES: dict[type[Any], Callable[[Draft, Any], TokenState]] = {
     RotateToken: rotate_token,
     RevokeToken: revoke_token,
     LimitToken: limit_token,
+    NoteUse: note_use,
 }

@@ -383,7 +383,7 @@ def _grant_part(draft: Draft, ticket: Ticket, part: Part) -> Granted:
         return Granted(now_ms=draft.now_ms, name=part.name, lease=own, again=True)
     granted = grant(draft, ticket, part.name, ticket.lease_id, part.number)
     if ticket.acl is not None and not lock.acl:
-        put_list(draft, draft.lock(ticket.ns, part.name), ticket.acl)
+        put_list(draft, draft.lock(ticket.ns, part.name), ticket.acl, ticket.principal)
     return granted
 
 

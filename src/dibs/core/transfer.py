@@ -144,6 +144,6 @@ def set_acl(draft: Draft, command: SetAcl) -> Outcome:
     if not command.admin and all(holder.principal != command.principal for holder in lock.holders):
         return Forbidden(now_ms=draft.now_ms, name=lock.name)
     if command.acl != lock.acl:
-        put_list(draft, lock, command.acl)
+        put_list(draft, lock, command.acl, command.principal)
         drop_forbidden(draft, command.ns, command.name)
     return AclSet(now_ms=draft.now_ms, name=lock.name, acl=command.acl)

@@ -52,6 +52,9 @@ class Webhook(_Kept):
         word = LOCK_CHANGES.get(event.kind)
         if self.own and word is None:
             return False
+        # To OctoStore's clients a namespace is a beginning of names, and two users of two namespaces may share a name.
+        if self.own and self.bound is not None and not event.job.startswith(f"{self.bound}."):
+            return False
         if EVERY not in self.events and event.kind not in self.events and word not in self.events:
             return False
         if self.pattern.endswith(EVERY):

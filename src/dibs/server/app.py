@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
 
 from dibs.errors import DibsError
+from dibs.server.http.admission import client_of
 from dibs.server.http.response import UNSUPPORTED, HttpError, answer_for_error
 from dibs.server.mcp import MCP
 from dibs.server.monitor.request_note import note, noted
@@ -23,11 +24,13 @@ from dibs.server.routes.health import health_routes
 from dibs.server.routes.jobs import job_routes
 from dibs.server.routes.login import login_routes
 from dibs.server.routes.metrics import metrics_routes
+from dibs.server.routes.rights import rights_routes
 from dibs.server.routes.sessions import session_routes
 from dibs.server.routes.table import routes_of, send_answer
 from dibs.server.routes.tokens import token_routes
 from dibs.server.routes.webhooks import webhook_routes
 from dibs.server.settings import OctoStoreSettings
+from dibs.service.auth import digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,10 +75,18 @@ def build_app(
         with noted(api.engine.metrics, scope, observers) as request:
             noted_send = request.sends(send)
             try:
+                api.check_names(scope["headers"])
                 # With "app" in the scope, the router raises its refusals instead of answering in plain text.
                 await router({**scope, "app": app, "path": raw_path.decode("latin-1")}, receive, noted_send)
             except HTTPException as error:
                 await send_answer(_refusal(api, error, router, raw_path), noted_send)
+            except HttpError as error:
+                await send_answer(answer_for_error(error), noted_send)
+        if request.status in (401, 403):
+            headers = dict(reversed(scope["headers"]))
+            client = scope.get("dibs.client") or client_of(scope["dibs.connection"].transport)
+            digest = digest_of(headers.get(b"authorization"))
+            api.answered(request.status, request.verb, client, digest, headers.get(b":peer"))
 
     return app
 
@@ -100,6 +111,7 @@ def served_table(api: Api) -> Table:
         *session_routes(api),
         *election_routes(api),
         *token_routes(api),
+        *rights_routes(api),
         *login_routes(api),
         *account_routes(api),
         *admin_routes(api),

@@ -23,7 +23,7 @@ from dibs.core.limits import (
     READERS_MAX,
 )
 from dibs.core.names import DEFAULT_NAMESPACE, check_name
-from dibs.errors import AuthenticationRequired, InvalidInput, ServerDraining
+from dibs.errors import AuthenticationRequired, DibsError, InvalidInput, ServerDraining
 from dibs.server.events.registry import StreamRegistry
 from dibs.server.http.arguments import (
     SEQ_MAX,
@@ -35,6 +35,7 @@ from dibs.server.http.arguments import (
 )
 from dibs.server.http.cookie import REFUSED
 from dibs.server.http.head import KEY_HEADER, NAMESPACE_HEADER, STORE_HEADER, KnownHeads, RequestHead
+from dibs.server.http.own_names import OwnNames
 from dibs.server.http.polls import LongPoll
 from dibs.server.http.request import (
     check_head,
@@ -55,6 +56,7 @@ from dibs.server.http.response import (
 from dibs.server.http.typed_body import typed_document
 from dibs.server.monitor.health import HealthProbe
 from dibs.server.monitor.minutes import MinuteSeries
+from dibs.server.monitor.refusals import Refusals
 from dibs.server.monitor.request_note import note
 from dibs.server.routes.public_rooms import PublicRooms
 from dibs.server.settings import ServerSettings
@@ -72,7 +74,7 @@ from dibs.wire.requests import command_for, namespace_for, shape, wait_ms
 from dibs.wire.shapes import is_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any, TypeVar
 
     from dibs.core.commands import Command
@@ -85,6 +87,7 @@ if TYPE_CHECKING:
     Headers = Mapping[bytes, bytes]
     Found = TypeVar("Found")
 
+CHARGED = b":charged"  # a request that was counted already; no header of a request can be called so
 _CLAIMS = ("acquire", "acquire-any", "acquire-all")
 _BEGINS = (*_CLAIMS, "session-open")
 _BODILESS = ("inspect", "session-show", "session-end")
@@ -117,8 +120,10 @@ class Api:
         self._guard = guard
         if guard.directory is not None:
             engine.on_tokens = guard.directory.hurry
+            engine.dispatcher.ledger.holders = guard.holders
         self._locks_max = locks_per_principal
         self._rates = RequestRates(metrics=engine.metrics)
+        self._refusals = Refusals(engine.metrics)
         self.is_draining = False  # about to end: refuses new claims and sessions
         self.heads = KnownHeads()
         self.streams = StreamRegistry()
@@ -126,6 +131,8 @@ class Api:
         self.notes_callers = False  # whether the log wants to know them
         self.settings = settings or ServerSettings()
         self.metrics_are_open = self.settings.open_metrics  # they need no token then
+        self.names = OwnNames()
+        self.checks_names = False  # in every request without a valid token, not only where that is always so
         self.certificate_ends_ms: Callable[[], int | None] = lambda: None  # without TLS
         self.rooms = PublicRooms(self.settings.public_elections)
         self.minutes = MinuteSeries(engine.tally)
@@ -138,10 +145,6 @@ class Api:
         self._probe.close()
         for close in self.on_close:
             close()
-
-    def caller(self, authorization: bytes | None, peer: bytes | None = None) -> Caller:
-        """The caller with this Authorization header; raises if it is not accepted."""
-        return self._guard.caller(authorization, peer)
 
     def check_open(self) -> None:
         """Raises ServerDraining if no new claim or session may begin here."""
@@ -164,7 +167,7 @@ class Api:
             typed = typed_document(verb, body)
             document = shape(verb, parse_json(body)) if typed is None else typed
         caller = self._known(head.digest, headers)
-        if caller.limits is not NO_LIMITS:
+        if caller.limits is not NO_LIMITS and CHARGED not in headers:
             self._rates.charge(caller, verb)
         if query or head.has_terms:
             ns = self._namespace(caller, parse_query(query), headers)
@@ -178,8 +181,7 @@ class Api:
             if KEY_HEADER in headers:
                 add_key(document, headers[KEY_HEADER])
             wanted = len(document["names"]) if verb == "acquire-all" else 1
-            if not caller.limits.held and self._live_of(caller) + wanted > self._locks_max:
-                caller = caller.replace(over_quota=True)
+            caller = self.counted(caller, wanted)
         # Session ids are plain UUIDs; a percent-encoded one is invalid.
         name = raw_name.decode("latin-1") if verb.startswith("session-") else decode_name(raw_name)
         if head.has_terms and not verb.startswith("session-"):
@@ -331,6 +333,45 @@ class Api:
             note(principal=caller.principal)
         return caller
 
+    def answered(self, status: int, verb: str, client: str, digest: bytes | None, peer: bytes | None) -> None:
+        """Note who was refused. `digest` is the hash of the token that came."""
+
+        def principal() -> str:
+            try:
+                return self._guard.known(digest, peer).principal
+            except DibsError:
+                return "nobody that is known"
+
+        self._refusals.note(status, verb, client, principal)
+
+    def check_names(self, sent: Sequence[tuple[bytes, bytes]]) -> None:
+        """Refuse a request that a browser sends for a foreign page, if this server is for its own machine. A token says
+        more than a name: with one, a client may call the machine as it likes."""
+        if not self.checks_names:
+            return
+        try:
+            self.names.check(sent)
+        except HttpError:
+            try:
+                self.caller_of(dict(reversed(sent)))
+            except DibsError:
+                pass
+            else:
+                return
+            raise
+
+    def still_allows(self, headers: Headers) -> Callable[[], bool]:
+        """Asks whether a stream may go on: with its token, for the namespace that the token is for now."""
+        namespace = self.caller_of(headers).namespace
+
+        def is_allowed() -> bool:
+            try:
+                return self.caller_of(headers).namespace == namespace
+            except DibsError:
+                return False
+
+        return is_allowed
+
     def ends_ms(self, authorization: bytes | None) -> int | None:
         """When the token of this Authorization header ends by itself, if it does."""
         return self._guard.ends_ms(authorization)
@@ -338,7 +379,8 @@ class Api:
     def caller_for(self, verb: str, headers: Headers) -> Caller:
         """The caller, with one more request counted for it."""
         caller = self.caller_of(headers)
-        self._rates.charge(caller, verb)
+        if CHARGED not in headers:
+            self._rates.charge(caller, verb)
         return caller
 
     def look_for_tokens(self) -> None:
@@ -353,12 +395,12 @@ class Api:
     def namespace_of(self, caller: Caller, asked: Mapping[str, str], headers: Headers) -> str:
         return self._namespace(caller, asked, headers)
 
-    def is_full(self, caller: Caller) -> bool:
-        """Whether this credential may hold no more jobs."""
-        return self._live_of(caller) + 1 > self._locks_max
-
-    def _live_of(self, caller: Caller) -> int:
-        return self.engine.tally.live_of(caller.principal, caller.namespace)
+    def counted(self, caller: Caller, wanted: int = 1) -> Caller:
+        """The caller of a claim. It says so if the credential may not hold so many jobs more."""
+        if caller.limits.held:  # the store counts what it has
+            return caller
+        live = self.engine.tally.live_of(caller.principal, caller.namespace)
+        return caller.replace(over_quota=True) if live + wanted > self._locks_max else caller
 
     async def in_reader(self, read: Callable[[], Found]) -> Found:
         return await self._read(read)

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from dibs.server.monitor.request_note import RequestObserver
 
 
+NO_SNIFF = ("X-Content-Type-Options", "nosniff")
+HSTS = ("Strict-Transport-Security", "max-age=31536000")  # browsers heed it for names, not for bare addresses
+
+
 class HttpServer(uvicorn.Server):
     """Leaves signals to its caller (`lifecycle.py`)."""
 
@@ -135,7 +139,7 @@ def make_server(
         log_config=None,
         access_log=access_log,
         server_header=False,
-        headers=[("X-Dibs-Store", api.engine.store_id)],
+        headers=[("X-Dibs-Store", api.engine.store_id), NO_SNIFF, *([] if tls is None else [HSTS])],
         proxy_headers=False,
         timeout_graceful_shutdown=SHUTDOWN_MS_MAX // 2000,
     )

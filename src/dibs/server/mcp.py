@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 import msgspec
 
@@ -19,12 +19,13 @@ from dibs.agents.backend import ToolBackend
 from dibs.core.limits import BODY_BYTES_MAX, SHUTDOWN_MS_MAX
 from dibs.errors import AuthenticationFailed, AuthenticationRequired, Unavailable
 from dibs.sdk.async_doors import AsyncDoor
+from dibs.server.handlers import CHARGED
 from dibs.server.http.response import JSON, ClientGone, HttpError, HttpResponse, answer_for_error, encode
 from dibs.wire.documents import Reply
 from dibs.wire.operations import Operation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
     from starlette.types import Receive, Scope, Send
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
     Headers = dict[bytes, bytes]
 
-LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 MCP = Operation(
     "POST",
     "/mcp",
@@ -47,6 +47,7 @@ MCP = Operation(
     request={"type": "object"},
     about="JSON-RPC, as the Model Context Protocol has it.",
 )
+_FREE = "dibs.free"  # in the scope: one operation of this request is not charged, because the request was
 _PASSED_ON = (b"authorization", b"x-dibs-namespace", b":peer")
 _CHALLENGE = ((b"www-authenticate", b"Bearer"),)
 _decode = msgspec.json.Decoder().decode
@@ -57,12 +58,13 @@ class ApiDoor(AsyncDoor):
 
     slice_seconds = 20
 
-    def __init__(self, api: Api, headers: Headers, connection: Any) -> None:
+    def __init__(self, api: Api, headers: Headers, scope: Scope) -> None:
         self._api = api
+        self._scope = scope
         self._headers = {name: headers[name] for name in _PASSED_ON if name in headers} | {
             b"content-type": JSON
         }
-        self._connection = connection
+        self._connection: Any = scope["dibs.connection"]
 
     @property
     def is_gone(self) -> bool:
@@ -81,15 +83,16 @@ class ApiDoor(AsyncDoor):
         return Reply(status=answer.status, body=_decode(answer.body) if answer.body else None)
 
     async def _answer(self, step: Ask) -> HttpResponse:
+        headers = self._headers
+        if self._scope.pop(_FREE, False):
+            headers = {**headers, CHARGED: b""}
         if step.verb == "list":
             query = urlencode({"prefix": step.name, **step.document}).encode()
-            return await self._api.list(query, self._headers)
+            return await self._api.list(query, headers)
         name = quote(step.name, safe="").encode()
         if step.verb == "history":
-            return await self._api.history(name, urlencode(step.document).encode(), self._headers)
-        return await self._api.answer(
-            step.verb, name, b"", self._headers, encode(step.document), self._connection
-        )
+            return await self._api.history(name, urlencode(step.document).encode(), headers)
+        return await self._api.answer(step.verb, name, b"", headers, encode(step.document), self._connection)
 
     def close(self) -> None:
         """There is nothing to close."""
@@ -109,18 +112,17 @@ class HttpBackend(ToolBackend):
 
 
 class McpEndpoint:
-    """An ASGI app. Raises its refusals before it has sent anything. `hosts` are further names of this machine that
-    requests may use."""
+    """An ASGI app. Raises its refusals before it has sent anything."""
 
-    def __init__(self, api: Api, hosts: Iterable[str] = ()) -> None:
+    def __init__(self, api: Api) -> None:
         self._api = api
-        self._hosts = {host.lower() for host in (*LOCAL_NAMES, *hosts)}
         self._stop = asyncio.Event()
         self._ready: asyncio.Future[StreamableHTTPSessionManager] | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._check(scope["headers"])
+        scope[_FREE] = True
         if self._ready is None:
             self._ready = asyncio.get_running_loop().create_future()
             self._task = asyncio.create_task(self._live(self._ready), name="dibs mcp")
@@ -133,32 +135,12 @@ class McpEndpoint:
             await asyncio.wait([self._task], timeout=SHUTDOWN_MS_MAX / 2000)
 
     def _check(self, headers: list[tuple[bytes, bytes]]) -> None:
-        """A page in a browser can send us requests under a host name of its own. So both Host and Origin must name this
-        machine."""
-        hosts = [value for name, value in headers if name == b"host"]
-        if not hosts or not all(self._knows(b"//" + host) for host in hosts):
-            raise HttpError(
-                "The Host header does not name this machine. Use the name it listens on, or start the server "
-                "with --mcp-host NAME.",
-                421,
-            )
-        if not all(self._knows(value) for name, value in headers if name == b"origin"):
-            raise HttpError(
-                "Pages of this Origin may not ask here. If yours should, start the server with --mcp-host NAME.",
-                403,
-                code="forbidden",
-            )
-        authorization = next((value for name, value in headers if name == b"authorization"), None)
+        """Both Host and Origin must name this machine, at every server, as the protocol wants it."""
+        self._api.names.check(headers, strict=True)
         try:
-            self._api.caller(authorization, dict(headers).get(b":peer"))
+            self._api.caller_for(MCP.id, dict(reversed(headers)))
         except (AuthenticationRequired, AuthenticationFailed) as error:
             raise HttpError(error.details, 401, code=error.code, headers=_CHALLENGE) from None
-
-    def _knows(self, url: bytes) -> bool:
-        try:
-            return (urlsplit(url.decode("latin-1")).hostname or "") in self._hosts
-        except ValueError:
-            return False
 
     async def _live(self, ready: asyncio.Future[StreamableHTTPSessionManager]) -> None:
         """The SDK's manager, from the first request to the end of the server."""
@@ -187,8 +169,7 @@ class McpEndpoint:
 
         def backend_for(context: Any) -> HttpBackend:
             scope = context.request.scope
-            door = ApiDoor(self._api, dict(reversed(scope["headers"])), scope["dibs.connection"])
-            return HttpBackend(door)
+            return HttpBackend(ApiDoor(self._api, dict(reversed(scope["headers"])), scope))
 
         # Host and Origin were checked above, where the refusal says what to do.
         return StreamableHTTPSessionManager(

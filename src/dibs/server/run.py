@@ -16,6 +16,7 @@ from dibs.core.limits import SHUTDOWN_MS_MAX
 from dibs.errors import InvalidInput
 from dibs.redact import without_secrets
 from dibs.server.http.listen import open_socket, parse_bind, url_of
+from dibs.server.http.own_names import OwnNames
 from dibs.server.http.proxies import TrustedProxies
 from dibs.server.monitor.server_log import change_level, flush_log, set_up_logging
 from dibs.server.settings import ServerSettings
@@ -29,6 +30,7 @@ from dibs.server.startup import (
     open_guard,
     open_tls,
     socket_mode,
+    warn_without_tls,
 )
 from dibs.stores import codec
 from dibs.stores.port import Opening
@@ -75,6 +77,7 @@ def serve(settings: ServerSettings) -> None:
         says += open_directory(stack, guard, store, settings, address)
         listening = open_socket(address, mode=socket_mode(settings), group=settings.group)
         stack.callback(listening.close)
+        warn_without_tls(settings, address)
         if address.path:
             stack.callback(_remove, address.path)
         made = " (made just now)" if getattr(store, "made", False) else ""
@@ -85,8 +88,14 @@ def serve(settings: ServerSettings) -> None:
         gc.set_threshold(*GC_THRESHOLDS)
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             names = _names_of(settings, address)
+            # A browser of this machine reaches it under any name, unless a certificate says which is right. A proxy has
+            # names that are not known here.
+            is_for_machine = bool(address.host) and address.is_local and tls is None and not proxies
             runner.run(
-                _serve(settings, store, guard, tls, proxies, listening, names, observers, lambda: _tell(text))
+                _serve(
+                    *(settings, store, guard, tls, proxies, listening, names),
+                    *(is_for_machine, observers, lambda: _tell(text)),
+                )
             )
     log.warning("stopped")
     flush_log()
@@ -118,9 +127,9 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
-def _names_of(settings: ServerSettings, address: BindAddress) -> tuple[str, ...]:
-    """The names of this machine in requests to /mcp, besides localhost."""
-    return (*settings.mcp_hosts, os.uname().nodename, *([address.host] if address.host else ()))
+def _names_of(settings: ServerSettings, address: BindAddress) -> OwnNames:
+    names = (*settings.mcp_hosts, os.uname().nodename, *([address.host] if address.host else ()))
+    return OwnNames(names, settings.cors_origins)
 
 
 def _reload(guard: TokenGuard, tls: ServerTls | None) -> None:
@@ -146,7 +155,8 @@ async def _serve(
     tls: ServerTls | None,
     proxies: TrustedProxies,
     listening: socket.socket,
-    names: tuple[str, ...],
+    names: OwnNames,
+    is_for_machine: bool,
     observers: list[RequestObserver],
     on_ready: Callable[[], None],
 ) -> None:
@@ -176,8 +186,9 @@ async def _serve(
     )
     if tls is not None:
         api.certificate_ends_ms = tls.ends_ms
+    api.names, api.checks_names = names, is_for_machine
     ttl_ms = settings.rlock_ttl_ms if settings.gateway else None
-    mcp = McpEndpoint(api, names)
+    mcp = McpEndpoint(api)
     try:
         server = make_server(
             api,

@@ -94,6 +94,16 @@ def open_tls(settings: ServerSettings, address: BindAddress) -> ServerTls | None
     return ServerTls(TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_client_ca))
 
 
+def warn_without_tls(settings: ServerSettings, address: BindAddress) -> None:
+    """Say that tokens can be read on the way. Where a proxy is named, that ends TLS."""
+    if settings.tls_cert is None and not address.is_local and not settings.trusted_proxies:
+        log.warning(
+            "%s CAN BE REACHED FROM OTHER MACHINES WITHOUT TLS: whoever is on the way reads every token. Give "
+            "--tls-cert, or listen on 127.0.0.1 behind a proxy that ends TLS, and name it with --trusted-proxy",
+            settings.bind,
+        )
+
+
 def socket_mode(settings: ServerSettings) -> int | None:
     """Everybody may connect to the machine's service, unless the settings say otherwise."""
     if settings.socket_mode is None and settings.system and settings.group is None:

@@ -59,6 +59,7 @@ class TokenGuard:
         self.fixed: dict[bytes, Caller] = {}  # let in besides, by the hash of their token
         self._callers: dict[bytes, Caller] = {}
         self._ends_ms: dict[bytes, int] = {}
+        self._keys: dict[str, bytes] = {}  # hashes by their name in proofs
         self._read()
 
     def _read(self) -> None:
@@ -69,6 +70,7 @@ class TokenGuard:
         self._ends_ms = {
             bytes.fromhex(line.digest): line.expires_ms for line in lines if line.expires_ms is not None
         }
+        self._keys = {proof_key_id(key): key for key in self._callers}
         clear = [line.name for line in lines if line.is_clear]
         if clear and not self.has_own_token:
             log.warning(
@@ -111,6 +113,11 @@ class TokenGuard:
         stored = self.directory.ends_ms(key) if self.directory is not None else None
         return self._ends_ms.get(key) if stored is None else stored
 
+    def left_ms(self, authorization: bytes | None) -> int:
+        """For how long the token of this header is still valid; 0: it does not end by itself."""
+        ends_ms = self.ends_ms(authorization)
+        return 0 if ends_ms is None else max(ends_ms - self._wall(), 1)
+
     def next_end_ms(self) -> int | None:
         """When the next of the valid tokens ends, on the wall clock. None if none does. For any thread."""
         now_ms = self._wall()
@@ -129,19 +136,33 @@ class TokenGuard:
         """Everybody that is let in without being in the store."""
         return [*self._callers.values(), *self.fixed.values()]
 
+    def is_of_another(self, digest: str, namespace: str | None) -> bool:
+        """Whether the token with this hash is let in without being in the store, and not for `namespace`. A record in
+        the store would count in place of it."""
+        key = bytes.fromhex(digest)
+        caller = self._callers.get(key) or self.fixed.get(key)
+        return caller is not None and caller.namespace != namespace
+
+    def holders(self) -> set[tuple[str, str | None]] | None:
+        """Principals, each with its namespace, that are let in without being in the store. None: other servers on the
+        store may let in others, because no file says whom all of them let in."""
+        if (self.path is None and not self.fixed) or self.has_own_token:
+            return None
+        now_ms = self._wall()
+        valid = [
+            caller for key, caller in self._callers.items() if now_ms < self._ends_ms.get(key, now_ms + 1)
+        ]
+        return {(caller.principal, caller.namespace) for caller in (*valid, *self.fixed.values())}
+
     def is_own_token(self, authorization: bytes) -> bool:
         """Whether this is the user's own token, which the user's commands read from the file."""
         return self.has_own_token and hashlib.sha256(authorization[len(_BEARER) :]).digest() in self._callers
 
     def proof(self, key_id: str, challenge: str) -> str | None:
         """The proof, for a client that has a token, that this server knows its hash. None if it does not."""
-        stored = self.directory.key_named(key_id) if self.directory is not None else None
-        if stored is not None:
-            return proof_of(stored, challenge)
-        for key in self._callers:
-            if proof_key_id(key) == key_id:
-                return proof_of(key, challenge)
-        return None
+        key = self.directory.key_named(key_id) if self.directory is not None else None
+        key = key or self._keys.get(key_id)
+        return None if key is None else proof_of(key, challenge)
 
     def reload(self) -> bool:
         """Read the file again; a removed line is a revoked token. A broken file changes nothing."""
@@ -168,6 +189,7 @@ class MachineGuard(TokenGuard):
         self.directory = None
         self._callers = {}
         self._ends_ms = {}
+        self._keys = {}
         self._known: dict[bytes, Caller] = {}
 
     def known(self, key: bytes | None, peer: bytes | None = None) -> Caller:

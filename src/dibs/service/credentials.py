@@ -15,7 +15,7 @@ from dibs.core.credentials import (
 from dibs.core.identity import Caller
 from dibs.core.keys import CREDENTIAL_PREFIX
 from dibs.core.limits import LIST_PAGE_DEFAULT
-from dibs.errors import InvalidInput, UnknownToken
+from dibs.errors import InvalidInput, RequestRefused, UnknownToken
 from dibs.ids import new_secret
 from dibs.service.coordinator import Coordinator
 from dibs.service.usage import recount
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
+OF_ANOTHER = "A token with this hash is known, and is not of your namespace."
 VERBS = ("tokens", "token-create", "token-rotate", "token-revoke", "token-limit")
 
 
@@ -90,6 +91,8 @@ class CredentialAdmin:
         reply = self._run(command)
         if reply.status != 200 or reply.body is None:
             return reply
+        if self._caller.namespace not in (None, reply.body["namespace"]):  # a token that was on record before
+            raise RequestRefused(OF_ANOTHER, "conflict")
         if "sha256" not in document:
             reply.body["token"] = token
         return reply.replace(status=201)
@@ -113,6 +116,27 @@ class CredentialAdmin:
             return reply
         replaced = {"id": live[0].id, "grace_seconds": grace_ms // 1000}
         return reply.replace(body={**reply.body, "token": token, "replaces": replaced})
+
+    def replace_own(self, digest: str, life_ms: int) -> str:
+        """A new token in the place of the caller's own, which is over then. It ends when the old one would have. A
+        token of a file becomes one of the store first: the store then says that it is over, and is asked before the
+        file. `life_ms` is what is left of it there; 0: it does not end."""
+        caller = self._caller
+        self._run(
+            CreateToken(
+                digest=digest,
+                name=caller.principal,
+                by=self._by,
+                role=caller.role,
+                namespace=caller.namespace,
+                life_ms=life_ms,
+            )
+        )
+        token = new_secret()
+        self._run(
+            RotateToken(digest=digest, fresh_digest=digest_of(token), by=self._by, grace_ms=0, keeps_end=True)
+        )
+        return token
 
     def _revoke(self, name: str, wanted_id: str) -> Reply:
         return self._each(

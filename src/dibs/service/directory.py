@@ -8,15 +8,23 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from dibs.clock import steady_ms
-from dibs.core.credentials import Credential, CredentialRegister, credential_key
+from dibs.core.credentials import Credential, CredentialRegister, NoteUse, credential_key
 from dibs.core.identity import Caller
 from dibs.core.keys import REGISTER_KEY
-from dibs.core.limits import CREDENTIAL_LOOK_MS, CREDENTIAL_RELOAD_MS, CREDENTIAL_STALE_MS_MAX
+from dibs.core.limits import (
+    CREDENTIAL_LOOK_MS,
+    CREDENTIAL_RELOAD_MS,
+    CREDENTIAL_STALE_MS_MAX,
+    USE_NOTED_MS,
+    USES_AT_ONCE_MAX,
+)
 from dibs.digest import proof_key_id
 from dibs.errors import AuthenticationFailed, DibsError, StoreUnavailable
+from dibs.service.coordinator import Coordinator
 from dibs.service.credentials import credential_pages
 
 if TYPE_CHECKING:
@@ -47,6 +55,8 @@ class CredentialDirectory:
         self._keys: dict[str, bytes] = {}  # hashes by their name in proofs
         self._looked_ms = self._loaded_ms = -_NEVER_MS
         self._ahead_ms = 0  # how far the store's clock is ahead of ours
+        self._used: set[bytes] = set()  # hashes of tokens that were used since that was last written down
+        self._use_noted_ms = steady()
         self._wake = threading.Event()
         self._stopping = False
         self._failed = False
@@ -76,6 +86,7 @@ class CredentialDirectory:
         caller, over_ms = known
         if now_ms + self._ahead_ms >= over_ms:
             raise AuthenticationFailed("The token has expired or was revoked. Ask an admin for a new one.")
+        self._used.add(key)
         return caller
 
     def ends_ms(self, key: bytes) -> int | None:
@@ -100,6 +111,15 @@ class CredentialDirectory:
             if self._steady() - self._loaded_ms > CREDENTIAL_RELOAD_MS:
                 self._read_again()
 
+    def note_use(self) -> None:
+        """Write down which tokens were used. Raises the store's errors; what was not written is then forgotten."""
+        used, self._used = self._used, set()  # one that the event loop still adds to the old set is lost
+        self._use_noted_ms = self._steady()
+        digests = sorted([key.hex() for key in list(used)])
+        for first in range(0, len(digests), USES_AT_ONCE_MAX):
+            command = NoteUse(digests=tuple(digests[first : first + USES_AT_ONCE_MAX]))
+            Coordinator(self._store).one(command)
+
     def start(self) -> None:
         self.look()
         self._thread.start()
@@ -121,6 +141,8 @@ class CredentialDirectory:
             self._wake.clear()
             try:
                 self.look()
+                if self._used and self._steady() - self._use_noted_ms >= USE_NOTED_MS:
+                    self.note_use()
             except Exception as error:
                 if not self._failed and not self._stopping:
                     ours = None if isinstance(error, DibsError) else error
@@ -128,6 +150,8 @@ class CredentialDirectory:
                 self._failed = True
             else:
                 self._failed = False
+        with suppress(DibsError):
+            self.note_use()
 
     def _look(self) -> None:
         now_ms = self._steady()

@@ -182,6 +182,7 @@ class Metrics:
         self.requests = RequestsByVerb()
         self.connections = self.connections_open = self.turned_away = 0
         self.rate_limited = 0
+        self.refused = {401: 0, 403: 0}  # requests, by their status
         self.deliveries = dict.fromkeys(COUNTED, 0)  # to webhooks
         self.started_ms = wall_ms()
 

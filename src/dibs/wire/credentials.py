@@ -93,6 +93,7 @@ def credential_document(credential: Credential, now_ms: int) -> Document:
         "created_by": credential.by,
         "expires_at": timestamp(credential.expires_ms) if credential.expires_ms else None,
         "revoked_at": timestamp(credential.ended_ms) if credential.ended_ms else None,
+        "last_used_at": timestamp(credential.used_ms) if credential.used_ms else None,
         "valid": not credential.is_over(now_ms),
         **{field: getattr(credential.limits, word) for field, word in LIMIT_FIELDS.items()},
     }

@@ -22,7 +22,7 @@ _DEEDS = {
     **dict.fromkeys(
         ("tokens", "token-create", "token-rotate", "token-revoke", "token-limit"), "see or change tokens"
     ),
-    **dict.fromkeys(("admin-status", "timeseries"), "see this"),
+    **dict.fromkeys(("admin-status", "timeseries", "rights"), "see this"),
 }
 
 

@@ -50,6 +50,10 @@ _TOKEN = {
     "namespace": (NULL, "the only namespace it may use; null: any"),
     "created_at": (ALWAYS, "when it was made"),
     "created_by": (ALWAYS, "the principal that made it"),
+    "last_used_at": (
+        NULL,
+        "when it was last used, to about two minutes; null: never, or in the last minute only",
+    ),
     "expires_at": (NULL, "when it ends by itself; null: never"),
     "revoked_at": (NULL, "when it was revoked; null: it was not"),
     "valid": (ALWAYS, "whether it is accepted now"),

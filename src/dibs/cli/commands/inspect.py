@@ -48,6 +48,10 @@ def history(call: Call) -> Answer:
         from dibs.cli.commands.watch import follow_events
 
         return follow_events(call, name, prefix, 0 if since_ms is None else wall_ms() - since_ms)
+    if call.values.get("rights"):
+        if name is not None or prefix:
+            raise UsageError("--rights is about no job.", call.command)
+        return _rights(call, since_ms)
     most = HISTORY_PAGE_DEFAULT if since_ms is None else HISTORY_PAGE_MAX
     wanted = count(call, "limit", HISTORY_PAGE_MAX) or most
     if name is None:
@@ -60,6 +64,31 @@ def history(call: Call) -> Answer:
         body["events"] = [event for event in body["events"] if instant_ms(event["at"]) >= since_ms]
     text = inspect_text.history(body, call.paint, wall_ms(), since)
     return yes(body, text, quiet=text if body["events"] else "")
+
+
+def _rights(call: Call, since_ms: int | None) -> Answer:
+    """Changes of tokens, webhooks and access lists, oldest first. There is no index of them: all events are looked at,
+    a page at a time."""
+    from dibs.client.embedded import EmbeddedDoor
+    from dibs.client.http import HttpDoor
+
+    door = call.door()
+    if not isinstance(door, EmbeddedDoor | HttpDoor):
+        raise InvalidInput("This needs a store, or a server on one.")
+    wanted = count(call, "limit", HISTORY_PAGE_MAX) or HISTORY_PAGE_DEFAULT
+    events: list[Document] = []
+    after: int | None = 0
+    while after is not None:
+        reply = door.rights(after, HISTORY_PAGE_MAX)
+        if is_failure(reply):
+            return failure(reply)
+        page: Document = reply.body or {}
+        events += [each for each in page["events"] if since_ms is None or instant_ms(each["at"]) >= since_ms]
+        events, after = events[-wanted:], page["next"]
+    text = (
+        "\n".join([inspect_text.rights_line(each, call.paint) for each in events]) or "Nothing is on record."
+    )
+    return yes({"events": events}, text, quiet=text if events else "")
 
 
 def _history_of_all(call: Call, prefix: str, since_ms: int | None, wanted: int) -> Answer:
@@ -128,6 +157,7 @@ COMMANDS = {
         ),
         arguments=(Argument("JOB", "only this job", completes="job", takes="maybe"),),
         options=(
+            Option("--rights", "instead, who changed tokens, webhooks and access lists. For admins"),
             Option("--prefix", "only jobs whose name begins with this", value="TEXT"),
             Option("--limit", f"how many events (default {HISTORY_PAGE_DEFAULT})", value="N"),
             Option("--since", "only events since then: 30m, 2d, or a time in UTC", value="TIME"),
@@ -139,6 +169,7 @@ COMMANDS = {
             ("of the last two hours", "dibs history issue-1842 --since 2h"),
             ("and what comes", "dibs history issue-1842 --since 2h --follow"),
             ("of all jobs of one kind", "dibs history --prefix issue- --since 2h"),
+            ("who gave and took rights", "dibs history --rights --since 30d"),
         ),
         exits=((0, "the events; there may be none"),),
     ),

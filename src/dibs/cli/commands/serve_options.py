@@ -102,8 +102,8 @@ OPTIONS = (
     ),
     Option(
         "--mcp-host",
-        "host names that MCP clients may use for this machine, with commas between (default: "
-        "localhost, its own name, and the address it listens on)",
+        "host names that MCP clients, and clients without a token on a loopback address, may use for this machine, "
+        "with commas between (default: localhost, its own name, and the address it listens on)",
         value="NAMES",
         env="DIBS_MCP_HOST",
     ),

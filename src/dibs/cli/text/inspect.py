@@ -90,6 +90,15 @@ def event_line(event: Document, paint: Paint) -> str:
     return f"{paint.faint(plain(when))}  {paint.strong(plain(event.get('name', '')))}  {_told(event)}"
 
 
+def rights_line(event: Document, paint: Paint) -> str:
+    """One change of who may do what."""
+    when = str(event.get("at", ""))[:19].replace("T", " ") + "Z"
+    where = "/".join([plain(event[key]) for key in ("namespace", "name") if event.get(key)])
+    of = "" if event["event"] == "access-set" else f" of {plain(event.get('user_id'))}"
+    told = f"{plain(event['event'])}{of} by {plain(event.get('by') or 'dibs')}: {plain(event.get('reason'))}"
+    return f"{paint.faint(plain(when))}  {paint.strong(where or '*')}  {told}"
+
+
 def _told(event: Document) -> str:
     """One event as a sentence."""
     owner = plain(event.get("owner", ""))
@@ -144,6 +153,8 @@ def _told_rarely(kind: str, event: Document, owner: str) -> str:
         return f"parked after the last attempt, by {owner}, failed or was lost"
     if kind == "freed":
         return f"{plain(event.get('by'))} freed it"
+    if kind == "access-set":
+        return f"{plain(event.get('by'))} changed who may claim it: {plain(event.get('reason'))}"
     if kind == "forgotten":
         return "its record was deleted after a long time idle"
     return f"{plain(kind)} {owner}".rstrip()

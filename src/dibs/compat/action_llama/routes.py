@@ -104,8 +104,7 @@ class Gateway:
         run, key, ttl_seconds = await self._asked(call)
         caller = run.caller
         self._api.check_open()
-        if self._api.is_full(caller):
-            caller = caller.replace(over_quota=True)
+        caller = self._api.counted(caller)
         document = {
             "session_id": run.session,
             "owner": run.holder,
@@ -133,7 +132,7 @@ class Gateway:
         return 200, entries  # type: ignore[return-value]  # theirs is a bare list
 
     async def _status(self, call: HttpRequest) -> Said:
-        caller = self._api.caller_of(call.headers)
+        caller = self._api.caller_for("locks-of-all", call.headers)
         require(caller, "locks-of-all")
         ns = self._api.namespace_of(caller, parse_query(call.query), call.headers)
 
@@ -188,18 +187,16 @@ class Gateway:
     async def open_run(self, call: HttpRequest) -> HttpResponse:
         check_head(call.headers)
         document = parse_json(await call.rest(self._api.caller_of))
-        caller, ns = self._operator(call)
+        caller, ns = self._operator("run-open", call)
         command, secret = open_run_command(ns, document, caller)
         return answer_document(opened_document(command, await self._batcher.submit(command), secret), 201)
 
     async def runs(self, call: HttpRequest) -> HttpResponse:
-        caller, ns = self._operator(call)
-        require(caller, "runs")
+        _, ns = self._operator("runs", call)
         return answer_document({"runs": [run_document(state) for state in await self._runs_of(ns)]})
 
     async def end_runs(self, call: HttpRequest) -> HttpResponse:
-        caller, ns = self._operator(call)
-        require(caller, "run-end")
+        _, ns = self._operator("run-end", call)
         holder = decode_name(call.raw_name)
         found = [state for state in await self._runs_of(ns) if state.session.owner == holder]
         principal = principal_of(ns)
@@ -208,8 +205,9 @@ class Gateway:
         reply = ended_document(ns, holder, found)
         return answer_document(reply.body or {}, reply.status)
 
-    def _operator(self, call: HttpRequest) -> tuple[Caller, str]:
-        caller = self._api.caller_of(call.headers)
+    def _operator(self, verb: str, call: HttpRequest) -> tuple[Caller, str]:
+        caller = self._api.caller_for(verb, call.headers)
+        require(caller, verb)
         return caller, self._api.namespace_of(caller, parse_query(call.query), call.headers)
 
     async def _runs_of(self, ns: str) -> list[SessionState]:

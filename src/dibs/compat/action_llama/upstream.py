@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from typing import TYPE_CHECKING
+from urllib.parse import unquote_to_bytes
 
 from dibs.client.http1 import ConnectionLost, request_bytes
 from dibs.client.transport import Deadline, ServerConnection
@@ -54,6 +55,8 @@ class Upstream:
         """Status and body of their answer."""
         if self._address is None:
             raise Rejected("not served here", NOT_TOLD, 501)
+        if _is_step(call.raw_name):
+            raise Rejected("invalid name", "A name in the address is no step in a path.", 400)
         via = call.headers.get(b"via", b"").decode("latin-1")
         if self._mark in via:
             raise Rejected("gateway loop", "--gateway-upstream leads back to this server.", 508)
@@ -62,9 +65,9 @@ class Upstream:
         if call.query:
             target += f"?{call.query.decode('latin-1')}"
         kind = call.headers.get(b"content-type", b"application/json").decode("latin-1")
-        headers = {"Host": self._address.authority, "Content-Type": kind, "Connection": "close"}
+        headers = {"Host": self._address.authority, "Connection": "close"}
         headers["Via"] = f"{via}, {self._mark}" if via else self._mark
-        request = request_bytes(method, target, headers, body if method == "POST" else None)
+        request = request_bytes(method, target, headers, body if method == "POST" else None, kind)
         async with self._seats:
             if call.connection.is_gone:  # the client left while the request waited for a seat
                 raise ClientGone
@@ -106,6 +109,12 @@ class Upstream:
             return await answer
         finally:
             self._under_way.discard(answer)
+
+
+def _is_step(raw_name: bytes) -> bool:
+    """Whether a name could lead out of its place in the path: it goes on as it came, and who decodes it may see one."""
+    name = unquote_to_bytes(raw_name)
+    return name in (b".", b"..") or b"/" in name or b"\\" in name
 
 
 def _exchange(address: ServerAddress, request: bytes) -> RawReply | Rejected:

@@ -33,7 +33,6 @@ _NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345678
 # To OctoStore's clients a namespace is a beginning of names. These two are where their locks and elections are: a user
 # of one could see all of them by dibs' own routes.
 _RESERVED = (DEFAULT_NAMESPACE, PUBLIC_NAMESPACE)
-_NO_STORE = (b"cache-control", b"no-store")
 _BEARER = b"Bearer "
 _FIELDS = {
     "token": ("text", "the token, shown only here"),
@@ -84,6 +83,7 @@ class Accounts:
     async def register(self, call: HttpRequest) -> HttpResponse:
         if not self._api.settings.local_registration:
             raise HttpError("Resource not found", 404, code="not_found")
+        self._api.names.check(call.headers.items(), strict=True)  # whoever has a name gets a token
         check_head(call.headers)
         name, namespace = _wanted(parse_json(await call.rest()))
         self._requests.charge(call.client)
@@ -92,7 +92,7 @@ class Accounts:
         async with self._registering:
             token = await self._api.in_reader(lambda: self._make(name, namespace))
             await self._api.in_reader(self._api.look_for_tokens)
-        return _answer({"token": token, **_whose(name, namespace), "username": name})
+        return answer_document({"token": token, **_whose(name, namespace), "username": name})
 
     def _make(self, name: str, namespace: str | None) -> str:
         """Raises if the name is, or was, somebody's: who has a name has what was claimed under it."""
@@ -119,27 +119,12 @@ class Accounts:
                 code="conflict",
             )
         digest = digest_of(authorization.removeprefix(_BEARER).decode("utf-8", "replace"))
-        token = await self._api.in_reader(lambda: self._replace(caller, digest))
+        admin = CredentialAdmin(self._api.engine.store, caller)
+        left_ms = self._api.guard.left_ms(authorization)
+        token = await self._api.in_reader(lambda: admin.replace_own(digest, left_ms))
         await self._api.in_reader(self._api.look_for_tokens)
         whose = _whose(caller.principal, caller.namespace)
-        return _answer({"token": token, **whose, "github_username": caller.principal})
-
-    def _replace(self, caller: Caller, digest: str) -> str:
-        """A token of a file becomes one of the store first: the store then says that it is over, and is asked before
-        the file."""
-        admin = CredentialAdmin(
-            self._api.engine.store,
-            Caller(principal=caller.principal, role=ADMIN, namespace=caller.namespace),
-        )
-        document: dict[str, Any] = {
-            "name": caller.principal,
-            "role": caller.role,
-            "namespace": caller.namespace,
-            "sha256": digest,
-        }
-        admin.ask("token-create", "", "", document)
-        replaced = admin.ask("token-rotate", caller.principal, digest, {"grace_seconds": 0})
-        return str((replaced.body or {})["token"])
+        return answer_document({"token": token, **whose, "github_username": caller.principal})
 
 
 def _wanted(document: object) -> tuple[str, str | None]:
@@ -155,8 +140,3 @@ def _wanted(document: object) -> tuple[str, str | None]:
 
 def _whose(name: str, namespace: str | None) -> dict[str, Any]:
     return {"user_id": user_id(name, namespace), "namespace": namespace}
-
-
-def _answer(document: dict[str, Any]) -> HttpResponse:
-    answer = answer_document(document)
-    return answer._replace(more=(*answer.more, _NO_STORE))

@@ -131,7 +131,7 @@ class AdminPages:
             return caller
         self._guesses.check(call.client)
         try:
-            caller = self._api.caller(b"Bearer " + key)
+            caller = self._api.caller_for(verb, {b"authorization": b"Bearer " + key})
         except (AuthenticationFailed, AuthenticationRequired):
             self._guesses.charge(call.client)
             raise

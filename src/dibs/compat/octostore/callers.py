@@ -15,6 +15,7 @@ from dibs.compat.octostore.refusals import forbidden, unsupported
 from dibs.core.identity import ADMIN, AGENT, Caller
 from dibs.core.limits import ADMIN_GUESSES_MAX
 from dibs.core.names import check_principal
+from dibs.core.proof import may_use
 from dibs.errors import DibsError, InvalidInput, InvalidName
 from dibs.ids import new_token
 from dibs.server.http.client_windows import ClientWindows
@@ -25,7 +26,7 @@ from dibs.wire.values import token_badge
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dibs.core.records import Holder
+    from dibs.core.records import Holder, SessionRecord
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
     from dibs.server.settings import OctoStoreSettings
@@ -46,6 +47,10 @@ class User(NamedTuple):
     @property
     def id(self) -> str:
         return id_of(self.principal)
+
+    def has(self, session: SessionRecord) -> bool:
+        """Whether a session is this user's. Not by the `bound` of dibs' rules: all locks are in one namespace here."""
+        return may_use(session, self.principal, self.scope)
 
 
 def id_of(principal: str) -> str:
@@ -119,9 +124,10 @@ class UserDirectory:
         if user.is_admin:
             return True
         try:
-            return self._api.caller_of(call.headers).principal == user.principal
+            caller = self._api.caller_of(call.headers)
         except DibsError:
             return False
+        return (caller.principal, caller.namespace) == (user.principal, user.scope)
 
 
 def fixed_callers(settings: OctoStoreSettings) -> dict[bytes, Caller]:

@@ -153,7 +153,7 @@ class Locks:
 
     async def _check_session(self, session: str, user: User) -> None:
         found = await self._submit(InspectSession(session=session, principal=user.principal))
-        if not isinstance(found, SessionState):
+        if not isinstance(found, SessionState) or not user.has(found.session):
             raise no_session()
         if not found.live:
             raise session_over() if found.session.how in (EXPIRED, None, "") else no_session()

@@ -43,7 +43,7 @@ class Sessions:
             principal=user.principal,
             owner=user.principal,
             ttl_ms=min(max(asked_ms, SESSION_TTL_MS_MIN), SESSION_TTL_MS_MAX),
-            ns=DEFAULT_NAMESPACE,
+            ns=user.scope or DEFAULT_NAMESPACE,
         )
         state = _opened(await self._api.engine.batcher.submit(command))
         return answer_document(
@@ -58,7 +58,7 @@ class Sessions:
     async def keep(self, call: HttpRequest) -> HttpResponse:
         session_id = _id_in(call)
         user = self._callers.user("session-keep", call)
-        command = KeepSession(session=session_id, principal=user.principal)
+        command = KeepSession(session=session_id, principal=user.principal, bound=user.scope)
         state = _opened(await self._api.engine.batcher.submit(command))
         return answer_document({"session_id": session_id, "expires_at": timestamp(state.session.expires_ms)})
 
@@ -81,7 +81,7 @@ class Sessions:
         user = self._callers.user("session-end", call)
         await self._look(session_id, user)
         outcome = await self._api.engine.batcher.submit(
-            EndSession(session=session_id, principal=user.principal)
+            EndSession(session=session_id, principal=user.principal, bound=user.scope)
         )
         if not isinstance(outcome, SessionState | SessionOver):
             raise no_session()
@@ -92,7 +92,7 @@ class Sessions:
         found = await self._api.engine.batcher.submit(
             InspectSession(session=session_id, principal=user.principal)
         )
-        if not isinstance(found, SessionState) or found.session.ended_ms:
+        if not isinstance(found, SessionState) or not user.has(found.session) or found.session.ended_ms:
             raise no_session()
         return found
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from dibs.core.limits import STREAM_BYTES_MAX, STREAM_RETRY_MS, STREAM_STALL_MS
 from dibs.errors import DibsError
+from dibs.server.http.response import NO_STORE
 from dibs.wire.event_frames import DROPPED, GAP, frame, gap_document, position_frame, retry_frame
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ STALL_S = STREAM_STALL_MS / 1000
 _QUEUED = getattr(termios, "TIOCOUTQ", 0)  # of a socket: bytes that are not acknowledged yet
 HEADERS: tuple[Header, ...] = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-store"),
+    NO_STORE,
     (b"x-accel-buffering", b"no"),  # else a proxy may keep events back until it has many
 )
 

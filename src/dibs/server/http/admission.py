@@ -1,11 +1,13 @@
 """Bounds the number of connections, in all and from one client.
 
-A client is an address; on a Unix socket, a user of this machine. All clients behind a proxy have one address. There is
-no bound for a proxy that the operator named; it must count itself.
+A client is an address; of IPv6 the network, because one machine may use all its addresses; on a Unix socket, a user of
+this machine. All clients behind a proxy have one address. There is no bound for a proxy that the operator named; it
+must count itself.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import socket
 from typing import TYPE_CHECKING
@@ -61,7 +63,8 @@ class Admission:
 
     def enter(self, client: str) -> TooManyConnections | None:
         """Count a connection of `client`, or raise. A connection that was counted must `leave`."""
-        of_client = self._by_client.get(client, 0)
+        counted = counted_as(client)
+        of_client = self._by_client.get(counted, 0)
         if self._most and self._count >= self._most:
             refusal = TooManyConnections(
                 f"This server has {self._count} connections, which is its limit.", 503, "capacity_exceeded"
@@ -74,9 +77,9 @@ class Admission:
             )
         else:
             self._count += 1
-            self._by_client[client] = of_client + 1
+            self._by_client[counted] = of_client + 1
             return None
-        self._note(client, refusal)
+        self._note(client, of_client, refusal)
         return refusal
 
     def _is_proxy(self, client: str) -> bool:
@@ -84,6 +87,7 @@ class Admission:
 
     def leave(self, client: str) -> None:
         self._count -= 1
+        client = counted_as(client)
         left = self._by_client[client] - 1
         if left:
             self._by_client[client] = left
@@ -94,7 +98,7 @@ class Admission:
         """Whether one more refused connection may be told why. Beyond this bound connections are just cut off."""
         return self.leaving < CONNECTIONS_TURNED_AWAY_MAX
 
-    def _note(self, client: str, refusal: TooManyConnections) -> None:
+    def _note(self, client: str, of_client: int, refusal: TooManyConnections) -> None:
         self._turned_away += 1
         now_ms = self._steady()
         if now_ms < self._next_line_ms:
@@ -105,15 +109,26 @@ class Admission:
             self._turned_away,
             client,
             self._count,
-            self._by_client.get(client, 0),
+            of_client,
             flag,
         )
         self._turned_away = 0
         self._next_line_ms = now_ms + LOG_EVERY_MS
 
 
+def counted_as(client: str) -> str:
+    """By what a client is counted: an IPv4 address, an IPv6 network, a user."""
+    if ":" not in client:
+        return client
+    try:
+        address = ipaddress.IPv6Address(client.partition("%")[0])
+    except ValueError:
+        return client
+    return str(address.ipv4_mapped or ipaddress.ip_network((address, 64), strict=False))
+
+
 def client_of(transport: asyncio.BaseTransport) -> str:
-    """The client at the other end, as connections are counted."""
+    """The client at the other end: an address, or a user of this machine."""
     uid = peer_uid(transport.get_extra_info("socket"))
     if uid is not None:
         return f"user {uid}"

@@ -21,9 +21,10 @@ from dibs.clock import stopwatch_s
 from dibs.core.commands import Acquire, AcquireAll
 from dibs.core.limits import HEAD_BYTES_MAX, HEADERS_MAX, PARSE_BYTES_MAX
 from dibs.server.handlers import FOR_THE_CALLER, may_be_elsewhere
+from dibs.server.http.admission import client_of
 from dibs.server.http.head import END, LINE_END, RequestHead, block_of
 from dibs.server.http.protocol import BoundedProtocol
-from dibs.server.http.response import answer_for
+from dibs.server.http.response import NO_STORE, answer_for
 from dibs.service.metrics import WAIT
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ _SEVERAL = {b"/locks/acquire-any": "acquire-any", b"/locks/acquire-all": "acquir
 # With a cookie: the general way finds out whether it is a credential.
 _UNUSUAL = frozenset((b"expect", b"transfer-encoding", b"upgrade", b"cookie", b"origin"))
 _BODY_BYTES_MAX = HIGH_WATER_LIMIT
+_END = b"\r\n%b: %b\r\n\r\n" % NO_STORE
 
 
 class _Turn:
@@ -72,9 +74,11 @@ class FastLaneProtocol(BoundedProtocol):
         self._found: dict[bytes, bytes] = {}
         self._body = b""
         self._known = api.heads.known
+        self._names = api.names if api.checks_names else None
         self._whole = b""  # the read that is being parsed, if it began when nothing else was under way
         self._command: Command | None = None  # the one that is being decided, if it does not wait
         self._began_s = 0.0
+        self._head: RequestHead | None = None  # of the request that is being answered
         self._moves = False  # whether its client may have gone on to another server
 
     def data_received(self, data: bytes) -> None:
@@ -129,7 +133,8 @@ class FastLaneProtocol(BoundedProtocol):
         self.headers = []
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers.append((name.lower(), value))
+        if self._in_head:  # not behind the body
+            self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         self._in_lane = self._recognise()
@@ -163,6 +168,7 @@ class FastLaneProtocol(BoundedProtocol):
             len(headers) != len(self.headers)
             or not _UNUSUAL.isdisjoint(headers)
             or b"host" not in headers
+            or (self._names is not None and not self._names.knows(headers[b"host"]))
             or self.peer
         ):
             return False
@@ -216,6 +222,7 @@ class FastLaneProtocol(BoundedProtocol):
         if not self._in_lane:
             super().on_body(body)
         else:
+            self._head_bytes -= len(body)
             self._body = self._body + body if self._body else body
 
     def on_message_complete(self) -> None:
@@ -226,6 +233,7 @@ class FastLaneProtocol(BoundedProtocol):
         self._ask(RequestHead(self._found), self._body)
 
     def _ask(self, head: RequestHead, body: bytes) -> None:
+        self._head = head
         self._moves = head.may_move and may_be_elsewhere(self._verb, head)
         try:
             command, wait_ms = self._api.command(self._verb, self._raw_name, b"", head, body)
@@ -271,6 +279,11 @@ class FastLaneProtocol(BoundedProtocol):
             return False
         answer = answer_for(result)
         self._metrics.requests[self._verb].add(answer.status, stopwatch_s() - self._began_s)
+        if answer.status in (401, 403) and self._head is not None:
+            client = client_of(transport)
+            if self._proxies is not None and self._proxy:
+                client = self._proxies.client(self._proxy, self._head.headers.items())
+            self._api.answered(answer.status, self._verb, client, self._head.digest, None)
         if turn.keep_alive:
             transport.write(self._text_of(answer))
         else:
@@ -284,7 +297,7 @@ class FastLaneProtocol(BoundedProtocol):
         if more:
             return self.head_of(answer) + body
         start = _starts.of(status, self.server_state.default_headers)
-        return b"%b%d\r\nx-request-id: %b\r\n\r\n%b" % (start, len(body), request_id, body)
+        return b"%b%d\r\nx-request-id: %b%b%b" % (start, len(body), request_id, _END, body)
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """A client that closed its sending side may still read the answer, if that comes soon. A client that waits in

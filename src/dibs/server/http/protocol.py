@@ -88,7 +88,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.access_log = self.config.access_log  # not whether somebody added a handler to its logger
         self._receiving = False  # a request has begun and is incomplete
         self._in_head = False  # and its headers are incomplete
-        self._head_bytes = 0  # parsed while in the head, whole parts only
+        self._head_bytes = 0  # parsed since the request began, whole parts only, without its body
         self._part_bytes = 0  # of what is being parsed
         self._since_s = 0.0  # when the client's turn began: to send a request, or the rest of one
         self._timer: asyncio.TimerHandle | None = None
@@ -231,9 +231,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _parse_part(self, data: bytes) -> None:
         self._part_bytes = len(data)
-        if self._in_head:
+        if self._receiving:
             self._head_bytes += self._part_bytes
-        elif not self._receiving:
+        else:
             self._since_s = self.loop.time()
         try:
             self.parser.feed_data(data)
@@ -245,7 +245,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._unread = self._plain_head() + data[upgrade.args[0] :] + self._unread
             self.parser = _new_parser(self)
         else:
-            if self._in_head and self._head_bytes > HEAD_BYTES_MAX:
+            # Also behind the head: trailers, and what stands between the chunks of a body.
+            if self._receiving and self._head_bytes > HEAD_BYTES_MAX:
                 self._refuse(_head_too_large())
 
     def on_message_begin(self) -> None:
@@ -253,6 +254,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         super().on_message_begin()
         self.scope["dibs.connection"] = self  # type: ignore[typeddict-unknown-key]  # for our own application only
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A field behind the body is no header: whoever filters headers on the way would not see it."""
+        if self._in_head:
+            super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        self._head_bytes -= len(body)
+        super().on_body(body)
 
     def on_headers_complete(self) -> None:
         self._end_waiting()
@@ -335,11 +345,13 @@ class BoundedProtocol(HttpToolsProtocol):
         self._end_waiting()
         if self._receiving and not self._in_head:
             # Its body is invalid, so it has a place among the requests and will never be complete. The refusal takes
-            # its place.
+            # its place, unless it was answered before its body had come.
             if self.pipeline:
                 self.pipeline.popleft()
-            else:
+            elif self._busy():
                 self._write_refusal(refusal)
+            else:
+                self._hang_up()
         elif not self._busy():
             self._write_refusal(refusal)
 
@@ -350,6 +362,10 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._busy():
             self.cycle.disconnected = True
             self.cycle.message_event.set()
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        """End our side. What the client still sends is not read."""
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.loop.call_later(LINGER_S, self.transport.close)

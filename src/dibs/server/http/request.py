@@ -12,9 +12,15 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 
 import msgspec
 
-from dibs.core.limits import BODY_BYTES_MAX, JSON_DEPTH_MAX, STRANGERS_BODY_BYTES_MAX
+from dibs.core.limits import (
+    BODY_BYTES_MAX,
+    JSON_DEPTH_MAX,
+    QUERY_BYTES_MAX,
+    QUERY_FIELDS_MAX,
+    STRANGERS_BODY_BYTES_MAX,
+)
 from dibs.errors import InvalidInput, InvalidName
-from dibs.server.http.admission import client_of
+from dibs.server.http.admission import client_of, counted_as
 from dibs.server.http.cookie import with_credential
 from dibs.server.http.response import JSON, ClientGone, HttpError
 from dibs.wire.shapes import OWN_TYPE
@@ -122,10 +128,14 @@ def parse_query(query: bytes) -> dict[str, str]:
     """The parameters after the question mark."""
     if not query:
         return {}
+    if len(query) > QUERY_BYTES_MAX:
+        raise InvalidInput(f"The query is longer than {QUERY_BYTES_MAX} bytes.")
     if _BAD_PERCENT.search(query):
         raise InvalidInput("The query has a % that is not followed by two hexadecimal digits.")
     try:
-        pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict")
+        pairs = parse_qsl(
+            query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=QUERY_FIELDS_MAX
+        )
     except ValueError:  # UnicodeDecodeError among them
         raise InvalidInput("The query is not UTF-8, or has too many parts.") from None
     if len(dict(pairs)) != len(pairs):
@@ -177,9 +187,9 @@ class HttpRequest:
 
     @property
     def client(self) -> str:
-        """The client's address; on a Unix socket, the user."""
+        """The client, as it is counted: by its address or network; on a Unix socket, the user."""
         connection: Any = self.connection
-        return self._client or client_of(connection.transport)
+        return counted_as(self._client or client_of(connection.transport))
 
     async def body(self, known: Known) -> bytes:
         """The whole body, after its head was checked."""

@@ -27,6 +27,7 @@ log = logging.getLogger("dibs")
 Header = tuple[bytes, bytes]
 encode = msgspec.json.Encoder().encode
 JSON = b"application/json"
+NO_STORE: Header = (b"cache-control", b"no-store")
 UNSUPPORTED = "The request could not be parsed or is not supported by this endpoint"
 TOO_MANY = 429
 MISDIRECTED = 421  # a request for another store
@@ -59,13 +60,18 @@ class HttpResponse(NamedTuple):
     kind: bytes = JSON  # of the body
 
     def headers(self) -> list[Header]:
+        """Nobody on the way keeps an answer: it is about now, and it may show a token. Only files of a page say how
+        they are kept."""
+        more = self.more
+        if not any(name == b"cache-control" for name, _ in more):
+            more = (NO_STORE, *more)
         if self.status == NO_CONTENT:
-            return [(b"x-request-id", self.request_id), *self.more]
+            return [(b"x-request-id", self.request_id), *more]
         return [
             (b"content-type", self.kind),
             (b"content-length", str(len(self.body)).encode()),
             (b"x-request-id", self.request_id),
-            *self.more,
+            *more,
         ]
 
 

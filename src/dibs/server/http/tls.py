@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dibs")
 
+CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"  # of TLS 1.2: with forward secrecy, and none in CBC mode
+
 
 class TlsFiles(NamedTuple):
     """`key` None: it is in the file of the certificate. `client_ca`: clients need a certificate of this authority."""
@@ -62,6 +64,7 @@ class ServerTls:
         cert, key, client_ca = self._files
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_ciphers(CIPHERS)
         context.options |= ssl.OP_NO_RENEGOTIATION
         context.set_alpn_protocols(["http/1.1"])
         begins, ends = validity_of(cert)

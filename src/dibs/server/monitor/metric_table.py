@@ -301,6 +301,13 @@ METRICS = (
         lambda scrape: scrape.metrics.turned_away,
     ),
     Metric(
+        "dibs_http_refused_total",
+        COUNTER,
+        "Requests refused because their caller is not known (401), or may not do this (403).",
+        lambda scrape: _words({str(status): count for status, count in scrape.metrics.refused.items()}),
+        ("status",),
+    ),
+    Metric(
         "dibs_rate_limited_total",
         COUNTER,
         "Requests refused because their token may send only so many a second.",

@@ -38,7 +38,6 @@ PAGE_HEADERS = (
         "frame-ancestors 'none'".encode(),
     ),
     (b"referrer-policy", b"no-referrer"),
-    (b"x-content-type-options", b"nosniff"),
 )
 _LINK = re.compile(r"\[([^]]+)\]\([^)]*\)")
 _CODE = re.compile(r"`([^`]+)`")

@@ -34,7 +34,6 @@ _POLICY = (
 )
 _HEADERS: tuple[Header, ...] = (
     (b"content-security-policy", _POLICY.encode()),
-    (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),

@@ -11,7 +11,7 @@ from dibs.core.commands import Inspect
 from dibs.core.limits import NAME_BYTES_MAX
 from dibs.core.names import ELECTION_PREFIX, check_name
 from dibs.core.outcomes import QuotaExceeded, Status
-from dibs.errors import AuthenticationRequired, DibsError
+from dibs.errors import AuthenticationRequired
 from dibs.ids import new_room_id
 from dibs.server.events.stream import EventStream
 from dibs.server.http.arguments import add_key
@@ -163,6 +163,7 @@ class ElectionRoutes:
         if verb == CAMPAIGN.id:
             self._charge(call, public)
             self._api.check_open()
+            caller = self._api.counted(caller)
         room, ns = self._room(call), self._namespace(caller, call)
         command = self._command(verb, ns, room, document, caller, public=public)
         return await self._answer(room, command, call, public)
@@ -221,7 +222,7 @@ class ElectionRoutes:
             lasts_s = self._api.rooms.settings.stream_ms / 1000
             timer = asyncio.get_running_loop().call_later(lasts_s, stream.hurry)
         else:
-            stream.is_allowed = lambda: self._is_allowed(call)
+            stream.is_allowed = self._api.still_allows(call.headers)
 
         def end() -> None:
             leave_registry()
@@ -230,13 +231,6 @@ class ElectionRoutes:
                 timer.cancel()
 
         stream.on_end = end
-
-    def _is_allowed(self, call: HttpRequest) -> bool:
-        try:
-            self._api.caller_of(call.headers)
-        except DibsError:
-            return False
-        return True
 
     def _look(self, verb: str, call: HttpRequest) -> tuple[str, Inspect, bool]:
         caller, public = self._caller(verb, call)

@@ -12,7 +12,7 @@ from dibs.core.limits import (
     NAME_BYTES_MAX,
 )
 from dibs.core.names import check_name
-from dibs.errors import DibsError, InvalidInput
+from dibs.errors import InvalidInput
 from dibs.server.events.stream import EventStream
 from dibs.server.http.arguments import SEQ_MAX, name_part, one_name, wants_one_name
 from dibs.server.http.request import decode_name, header_text, parse_query, whole_number
@@ -162,15 +162,7 @@ class EventRoutes:
         self._api.streams.check_room(call.client)
 
     def _opened(self, call: HttpRequest, stream: EventStream) -> EventStream:
-        caller = self._api.caller_of(call.headers)
-
-        def is_allowed() -> bool:
-            try:
-                return self._api.caller_of(call.headers).namespace == caller.namespace
-            except DibsError:
-                return False
-
-        stream.is_allowed = is_allowed
+        stream.is_allowed = self._api.still_allows(call.headers)
         self._api.streams.add(stream, call.client)
         return stream
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import TYPE_CHECKING
 
 from dibs.core.limits import LOGIN_FAILURES_MAX
@@ -47,7 +46,6 @@ LOGOUT = Operation(
     is_open=True,
 )
 WHOAMI = Operation("GET", "/whoami", "whoami", "who the caller is", _SECTION, {200: "whoami"})
-_NOT_STORED = (b"cache-control", b"no-store")
 
 
 def login_routes(api: Api) -> Table:
@@ -67,44 +65,32 @@ class LoginRoutes:
         if b"origin" in call.headers or b"sec-fetch-site" in call.headers:
             _check_page(call)  # else a foreign page could log the browser in with a token of its own
         token = (text_of(document, "token") or "").strip()
-        client = _client(call)
+        client = call.client
         self._failures.check(client)
         authorization = b"Bearer " + token.encode()
         try:
-            caller = self._api.caller(authorization)
+            caller = self._api.caller_for(LOGIN.id, {b"authorization": authorization})
         except AuthenticationFailed:
             self._failures.charge(client)
             raise
         answer = answer_document(whoami_document(caller, self._api.ends_ms(authorization)))
-        return answer._replace(more=(_NOT_STORED, (b"set-cookie", set_cookie(token, call.scheme))))
+        return answer._replace(more=((b"set-cookie", set_cookie(token, call.scheme)),))
 
     async def logout(self, call: HttpRequest) -> HttpResponse:
         """Clear the cookie. It needs no credential: a cookie that is no longer valid is cleared, too."""
         _check_page(call)
         if not has_mark(call.headers):
             raise NotAllowed("Send the header X-Dibs-Request: 1 to log out.")
-        more = (_NOT_STORED, (b"set-cookie", clear_cookie(call.scheme)))
+        more = ((b"set-cookie", clear_cookie(call.scheme)),)
         return HttpResponse(NO_CONTENT, b"", new_request_id().encode(), more)
 
     async def whoami(self, call: HttpRequest) -> HttpResponse:
         caller = self._api.caller_for("whoami", call.headers)
         require(caller, "whoami")
         ends_ms = self._api.ends_ms(call.headers.get(b"authorization"))
-        return answer_document(whoami_document(caller, ends_ms))._replace(more=(_NOT_STORED,))
+        return answer_document(whoami_document(caller, ends_ms))
 
 
 def _check_page(call: HttpRequest) -> None:
     if not is_from_own_page(call.method, call.scheme, call.headers):
         raise NotAllowed("Only a page of this server may do this.")
-
-
-def _client(call: HttpRequest) -> str:
-    """Who is limited: an address; of IPv6 the network, because one machine may use all its addresses."""
-    client = call.client
-    try:
-        address = ipaddress.ip_address(client.partition("%")[0])
-    except ValueError:  # a user, on a Unix socket
-        return client
-    if address.version == 4 or address.ipv4_mapped is not None:
-        return client
-    return str(ipaddress.ip_network((address, 64), strict=False))

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dibs.errors import RequestRefused
 from dibs.server.http.request import check_head, decode_name, parse_json, parse_query
 from dibs.server.http.response import HttpResponse, answer_document
-from dibs.service.credentials import CredentialAdmin
+from dibs.service.credentials import OF_ANOTHER, CredentialAdmin
 from dibs.wire.meanings import PRINCIPAL_PATTERN
 from dibs.wire.operations import Link, Operation, in_path, in_query
 from dibs.wire.permissions import require
 from dibs.wire.requests import shape
+from dibs.wire.tokenfile import check_digest
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
     from dibs.server.routes.table import Handler, Table
@@ -78,12 +82,15 @@ def token_routes(api: Api) -> Table:
 
 
 async def _answer(api: Api, verb: str, call: HttpRequest) -> HttpResponse:
-    document: object = {}
+    document: dict[str, Any] = {}
     if verb not in _BODILESS:
         check_head(call.headers)
         document = shape(verb, parse_json(await call.rest(api.caller_of)))
     caller = api.caller_for(verb, call.headers)
     require(caller, verb)
+    digest = check_digest(document["sha256"]) if "sha256" in document else None
+    if digest and caller.namespace is not None and api.guard.is_of_another(digest, caller.namespace):
+        raise RequestRefused(OF_ANOTHER, "conflict")
     name, wanted_id = decode_name(call.raw_name), parse_query(call.query).get("id", "")
     reply = await api.in_reader(
         lambda: CredentialAdmin(api.engine.store, caller).ask(verb, name, wanted_id, document)

@@ -52,7 +52,8 @@ class WebhookDispatcher:
         steady: Callable[[], int] = steady_ms,
         counts: dict[str, int] | None = None,
     ) -> None:
-        self._rounds = DeliveryRounds(WebhookLedger(store, server or new_token()), steady, counts)
+        self.ledger = WebhookLedger(store, server or new_token())
+        self._rounds = DeliveryRounds(self.ledger, steady, counts)
         self._make_sender = make_sender
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None

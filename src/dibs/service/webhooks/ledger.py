@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dibs.core import limits
 from dibs.core.credentials import CredentialRegister
+from dibs.core.identity import LOCAL
 from dibs.core.keys import REGISTER_KEY, dead_letters_key, progress_key, webhook_key
 from dibs.core.webhooks import (
     DeadLetters,
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from dibs.service.event_log import EventPage
     from dibs.stores.port import Snapshot, Store
 
+    Owner = tuple[str, str | None]
+
 NO_TOKEN = "All tokens of its owner have expired or were revoked."
 
 
@@ -54,8 +57,13 @@ class WebhookLedger:
         self._coordinator = Coordinator(store)
         self._server = server
         self._steady: Callable[[], int] = lambda: 0
-        self._over: set[tuple[str, str | None]] = set()
+        # Principals with their namespaces: those with a valid token, and those all of whose tokens are over.
+        self._valid: set[Owner] = set()
+        self._over: set[Owner] = set()
         self._over_at = (-1, 0)  # of which change of the tokens, and when
+        self.holders: Callable[[], set[Owner] | None] = lambda: (
+            None
+        )  # whom a server lets in besides; None: unknown
         self._ahead_ms = 0  # how far the store's clock is ahead of ours
 
     def now_ms(self, steady_now_ms: int) -> int:
@@ -100,7 +108,8 @@ class WebhookLedger:
         keys = [key(each) for each in ids for key in (webhook_key, progress_key, dead_letters_key)]
         snapshot = self._store.read((*keys, REGISTER_KEY))
         found = []
-        over = self._owners_over(snapshot)
+        self._look_at_owners(snapshot)
+        in_file = self.holders()
         for each in ids:
             records = [
                 snapshot.records[key(each)].record for key in (webhook_key, progress_key, dead_letters_key)
@@ -108,31 +117,34 @@ class WebhookLedger:
             webhook, progress, dead = records
             if not isinstance(webhook, Webhook) or not isinstance(progress, WebhookProgress):
                 continue
-            if (webhook.principal, webhook.bound) in over and not webhook.stopped:
+            if not webhook.stopped and self._is_over((webhook.principal, webhook.bound), in_file):
                 self._coordinator.one(StopWebhook(webhook_id=webhook.id, reason=NO_TOKEN))
             elif not webhook.stopped:
                 found.append((webhook, progress, dead.letters if isinstance(dead, DeadLetters) else ()))
         return found
 
-    def _owners_over(self, snapshot: Snapshot) -> set[tuple[str, str | None]]:
-        """Principals without a valid token. There may be many tokens: they are read after a change, and now and then,
-        because tokens expire."""
+    def _is_over(self, owner: Owner, in_file: set[Owner] | None) -> bool:
+        """Whether an owner has no valid token any more. A user of the store itself has none, and needs none."""
+        if in_file is None:
+            return owner in self._over
+        return owner not in in_file and owner not in self._valid and owner[0] != LOCAL.principal
+
+    def _look_at_owners(self, snapshot: Snapshot) -> None:
+        """There may be many tokens: they are read after a change, and now and then, because tokens expire."""
         register = snapshot.records[REGISTER_KEY].record
         changes = register.changes if isinstance(register, CredentialRegister) else 0
         known, at_ms = self._over_at
         if changes != known or snapshot.now_ms - at_ms > limits.CREDENTIAL_RELOAD_MS:
-            self._over = self._ended_owners(snapshot.now_ms)
+            self._read_owners(snapshot.now_ms)
             self._over_at = (changes, snapshot.now_ms)
-        return self._over
 
-    def _ended_owners(self, now_ms: int) -> set[tuple[str, str | None]]:
-        """Principals, each with its namespace, that have tokens on record, all of which are over."""
-        over: set[tuple[str, str | None]] = set()
-        valid: set[tuple[str, str | None]] = set()
+    def _read_owners(self, now_ms: int) -> None:
+        over: set[Owner] = set()
+        valid: set[Owner] = set()
         for page in credential_pages(self._store):
             for each in page:
                 (over if each.is_over(now_ms) else valid).add((each.name, each.namespace))
-        return over - valid
+        self._valid, self._over = valid, over - valid
 
     def pages(self, positions: Iterable[int]) -> dict[int, EventPage]:
         """The events after each position. Webhooks at the same position share a page."""
