@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from dibs.core.records import Stored
 
 
+ALL_TIME_MS = 2**60
+
+
 class Missing(Exception):
     """The decision needs these keys; load them and decide again."""
 
@@ -26,12 +29,14 @@ class Missing(Exception):
 
 
 class View:
-    """Records by key at one instant. `None` is a record known to be absent. `seen` are the keys looked at."""
+    """Records by key at one instant. `None` is a record known to be absent. `seen` are the keys looked at. Nobody vouches
+    for the time after `vouched_ms`: a deadline after it counts as not reached (`expiry.py`)."""
 
-    __slots__ = ("now_ms", "records", "seen")
+    __slots__ = ("now_ms", "records", "seen", "vouched_ms")
 
     def __init__(self, now_ms: int, records: dict[str, Stored | None] | None = None) -> None:
         self.now_ms = now_ms
+        self.vouched_ms = ALL_TIME_MS
         self.records: dict[str, Stored | None] = {} if records is None else records
         self.seen: set[str] = set()
 

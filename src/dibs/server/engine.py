@@ -1,4 +1,4 @@
-"""A server without HTTP: the store, the thread that writes, the sweeping, the counts and the waiting, put together."""
+"""A server without HTTP: the store, the threads for batches and upkeep, the counts and the waiting, put together."""
 
 from __future__ import annotations
 
@@ -68,8 +68,6 @@ class Engine:
             self.decider.run,
             deliver=loop.call_soon_threadsafe,
             soon=loop.call_soon,
-            chore=self.sweeper.step,
-            steady=steady,
             run_at_once=self.decider.run_at_once,
             is_quick=lambda: self.decider.is_quick,
             metrics=self.metrics,
@@ -98,7 +96,9 @@ class Engine:
         known = Coordinator(self.store).one(Identify(fresh_id=new_id()))
         assert isinstance(known, Identified)  # that is what the command gives
         self.store_id = known.store_id
+        self.decider.liveness.start()
         self.batcher.start()
+        self.sweeper.start()
         self.watcher.start()
         if registered(self.store).entries:
             self.dispatcher.start()
@@ -107,7 +107,10 @@ class Engine:
         self.watcher.stop()
         self.feed.close()
         self.dispatcher.end()
+        until_ms = steady_ms() + timeout_ms
         has_finished = self.batcher.stop(timeout_ms)
+        has_finished = self.sweeper.stop(max(0, until_ms - steady_ms())) and has_finished
+        self.decider.liveness.stop()
         self.dispatcher.stop()
         return has_finished
 
@@ -116,18 +119,19 @@ class Engine:
         return bool(self.waiters) or bool(self.feed)
 
     def _first_waits(self) -> None:
-        self.batcher.hurry(NEWS_MS)
+        self.sweeper.hurry(NEWS_MS)
         self.watcher.wake()
 
     def _news(self) -> None:
         self.sweeper.news()
-        self.batcher.hurry(0)
+        self.sweeper.hurry(0)
 
-    # These run where a batch is decided. The waiters are told on the event loop, after the answers were sent.
+    # These run where a batch or upkeep is decided. The waiters are told on the event loop, after the answers were sent.
 
     def _committed(self, events: Sequence[Event], last_seq: int) -> None:
         self.tally.committed(events, last_seq)
         self.metrics.committed(events)
+        self.sweeper.stirred(events)
         left = [event for event in events if event.kind == kinds.LEFT]
         if left:
             self.batcher.after(self.waiters.on_events, left)

@@ -67,7 +67,7 @@ def holder_document(holder: Holder, now_ms: int) -> Document:
         document["last_active"] = timestamp(holder.active_ms)
         document["idle_ms"] = max(0, now_ms - holder.active_ms)
     document["expires_at"] = timestamp(holder.expires_ms)
-    document["remaining_ms"] = holder.expires_ms - now_ms
+    document["remaining_ms"] = max(0, holder.expires_ms - now_ms)
     document["metadata"] = holder.metadata
     document["checkpoint"] = holder.checkpoint
     document["attempt"] = holder.attempt
