@@ -29,8 +29,8 @@ class Missing(Exception):
 
 
 class View:
-    """Records by key at one instant. `None` is a record known to be absent. `seen` are the keys looked at. Nobody vouches
-    for the time after `vouched_ms`: a deadline after it counts as not reached (`expiry.py`)."""
+    """Records by key at one instant. `None` is a record known to be absent. `seen` are the keys looked at. Nobody
+    vouches for the time after `vouched_ms`: a deadline after it counts as not reached (`expiry.py`)."""
 
     __slots__ = ("now_ms", "records", "seen", "vouched_ms")
 

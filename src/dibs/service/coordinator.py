@@ -189,10 +189,8 @@ class Coordinator:
                 todo = [*self._run(commands, todo[:size], results, doubts), *todo[size:]]
             except DibsError as error:
                 told = {index: doubts.get(index, error) for index in todo}
-                if not results and not doubts:
-                    raise
                 if not results and len(set(told.values())) == 1:
-                    raise told[todo[0]] from error
+                    raise told[todo[0]] from None
                 # Some were answered before the store failed; those answers are valid, and the error is for the others.
                 results.update(told)
                 break
