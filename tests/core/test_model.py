@@ -133,7 +133,7 @@ class Life(RuleBasedStateMachine):
         self.now_ms = 1_000_000
         self.store = MemoryStore(lambda: self.now_ms)
         self.told: list[Event] = []
-        self.coordinator = Coordinator(self.store, on_events=self.told.extend)
+        self.coordinator = Coordinator(self.store, on_commit=lambda events, seq: self.told.extend(events))
         self.model = Model()
         self.fresh = 0
         self.leases: list[tuple[str, str, str]] = []  # job, principal, lease id: all that were ever given
@@ -349,7 +349,8 @@ class Life(RuleBasedStateMachine):
     @rule(up_ms=st.sampled_from((0, 0, 100, 400, PULSE_LATE_MS, 10_000_000)))
     def beats(self, up_ms: int) -> None:
         since_ms = self.now_ms - up_ms
-        self.ask(Beat(alive_since_ms=since_ms), self.model.beat(self.now_ms, since_ms))
+        had_gap = not self.model.pulses or since_ms > self.model.pulses[-1]
+        self.ask(Beat(alive_since_ms=since_ms if had_gap else None), self.model.beat(self.now_ms, since_ms))
 
     @rule(step_ms=st.sampled_from((1, 400, 1_500, 1_501, 4_000, 30_000, 86_400_000)))
     def time_passes(self, step_ms: int) -> None:

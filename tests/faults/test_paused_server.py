@@ -37,7 +37,7 @@ pytestmark = pytest.mark.e2e
 
 OWNER = "tests.faults.owner"
 TTL_S = 2
-MORE_MS = 500
+MORE_MS = 1_500  # an absence that is surely an outage
 OWNER_TTL_S = 5  # enough for a heartbeat on a busy machine
 
 
@@ -111,7 +111,7 @@ def test_an_owner_that_was_live_when_the_server_went_away_gets_time_to_renew(
         for rival in rivals:
             assert rival.told["status"] == "held", rival.told
             assert rival.told["owner"] == "owner"
-            assert 0 < rival.told["remaining_ms"] <= TTL_S * 1000
+            assert 0 <= rival.told["remaining_ms"] <= TTL_S * 1000
         renewed = asked(door, "renew", "kept", lease_id=kept["lease_id"], ttl_seconds=60)
         assert renewed["fencing_token"] == kept["fencing_token"]
 

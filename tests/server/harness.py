@@ -24,6 +24,7 @@ from dibs.server.http_server import make_server
 from dibs.server.mcp import McpEndpoint
 from dibs.service.auth import TokenGuard
 from dibs.service.directory import CredentialDirectory
+from dibs.service.sweeper import NEVER_MS
 from dibs.service.webhooks.target import TargetPolicy
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
@@ -158,6 +159,17 @@ class Server:
             self.clock.advance(min(ms, 500))
             ms -= 500
             assert self.ask("GET", "/locks/clock").status == 200
+        self.do_upkeep()
+
+    def do_upkeep(self) -> None:
+        """Wait for a round of upkeep: its thread sleeps by the machine's clock."""
+        sweeper = self.engine.sweeper
+        sweeper.hurry(0)
+        sweeper._wake.set()  # it may be late by the clock that was moved, and asleep
+        until_s = time.monotonic() + WAIT_S
+        while not self.clock.steady_ms() < sweeper._step_at_ms < NEVER_MS:
+            assert time.monotonic() < until_s
+            time.sleep(0.001)
 
     @contextmanager
     def standing_still(self) -> Iterator[None]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from dibs.stores.port import Snapshot
+    from dibs.stores.port import Due, Snapshot
 
 
 @pytest.mark.promise("lease:outage-credit")
@@ -104,6 +104,34 @@ def test_a_store_that_hangs_makes_health_503_within_its_time(
     clock = ManualClock()
     with running(tmp_path, store=Hanging(MemoryStore(clock)), clock=clock) as server:
         assert_error(server.ask("GET", "/health", who=None), 503, "upstream_unavailable")
+        free.set()
+
+
+@pytest.mark.fault("F-022")
+def test_a_claim_does_not_wait_for_upkeep(tmp_path: Path) -> None:
+    import threading
+
+    free, inside = threading.Event(), threading.Event()
+
+    class HangingUpkeep(FaultyStore):
+        hangs = False
+
+        def due(self, limit: int) -> Due:
+            if self.hangs:
+                inside.set()
+                assert free.wait(10)
+            return super().due(limit)
+
+    clock = ManualClock()
+    store = HangingUpkeep(MemoryStore(clock))
+    with running(tmp_path, store=store, clock=clock) as server:
+        store.hangs = True
+        server.engine.sweeper.hurry(0)
+        assert inside.wait(10)
+        lease = server.lease("job")
+        assert server.ask("POST", "/locks/job/renew", {"lease_id": lease}).status == 200
+        assert not free.is_set()
+        store.hangs = False
         free.set()
 
 

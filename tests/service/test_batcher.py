@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.clock import steady_ms
 from dibs.core.commands import Acquire, Inspect, KeepPlaces, Release, Renew
 from dibs.core.limits import COMMIT_BATCH_MAX, OVERLOAD_RETRY_MS, QUEUE_MS_MAX
 from dibs.core.upkeep_outcomes import Swept
@@ -329,29 +327,6 @@ def test_everything_that_is_ready_is_posted_before_a_sleeping_thread_is_woken(ru
     assert runner.batches == [["a", "b", "c"]]
 
 
-def test_chores_are_done_between_batches_and_survive_their_faults(
-    runner: Runner, caplog: pytest.LogCaptureFixture
-) -> None:
-    done = threading.Semaphore(0)
-    count = 0
-
-    def chore() -> int:
-        nonlocal count
-        count += 1
-        done.release()
-        if count in (2, 3):
-            raise StoreUnavailable("gone for now")
-        return 1
-
-    made = Batcher(runner, deliver=lambda call, *args: call(*args), chore=chore)
-    made.start()
-    for _ in range(6):
-        assert done.acquire(timeout=WAIT_S)
-    assert made.stop(10_000)
-    assert caplog.text.count("sweeping failed") == 1
-    assert caplog.text.count("sweeping works again") == 1
-
-
 def test_nobody_left_to_answer_is_no_reason_to_die(runner: Runner, caplog: pytest.LogCaptureFixture) -> None:
     def closed(*args: object) -> None:
         raise RuntimeError("Event loop is closed")
@@ -382,52 +357,28 @@ def test_what_a_batch_brings_about_for_others_comes_after_its_answers(runner: Ru
     assert order == ["answer", "news"]
 
 
-def test_what_a_chore_brings_about_for_others_is_told_too(runner: Runner) -> None:
-    told = threading.Event()
-
-    def chore() -> int:
-        made.after(told.set)
-        return 60_000
-
-    made = Batcher(runner, deliver=lambda call, *args: call(*args), chore=chore)
+def test_what_upkeep_brings_about_for_others_waits_for_the_answers_of_the_batch_under_way(
+    runner: Runner,
+) -> None:
+    """It may concern somebody who gets a place in line with this batch."""
+    order: list[str] = []
+    answered = threading.Event()
+    made = Batcher(runner, deliver=lambda call, *args: call(*args))
     made.start()
-    assert told.wait(WAIT_S)
+    made.after(order.append, "nothing is under way")
+    made.post(command("a"), lambda result: order.append("answer"))
+    made.after(order.append, "news")
+    made.after(answered.set)
+    assert order == ["nothing is under way"]
+    runner.gate.release(1)
+    assert answered.wait(WAIT_S)
     assert made.stop(10_000)
-
-
-def test_a_chore_can_be_hurried_but_not_put_off(runner: Runner) -> None:
-    rounds = threading.Semaphore(0)
-
-    def chore() -> int:
-        rounds.release()
-        return 3_600_000
-
-    made = Batcher(runner, deliver=lambda call, *args: call(*args), chore=chore)
-    made.start()
-    assert rounds.acquire(timeout=WAIT_S)
-    deadline = time.monotonic() + WAIT_S
-    while made._chore_at_ms - steady_ms() < 3_000_000:  # the first round has said when it wants the next
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-    made.hurry(7_200_000)
-    assert made._chore_at_ms - steady_ms() <= 3_600_000
-    made.hurry(1)
-    assert rounds.acquire(timeout=WAIT_S)
-    assert made.stop(10_000)
+    assert order == ["nothing is under way", "answer", "news"]
 
 
 def test_news_for_a_loop_that_is_closed_are_dropped(runner: Runner) -> None:
-    tried = threading.Event()
-
     def closed(call: object, *args: object) -> None:
-        tried.set()
         raise RuntimeError("closed")
 
-    def chore() -> int:
-        made.after(lambda: None)
-        return 60_000
-
-    made = Batcher(runner, deliver=closed, chore=chore)
-    made.start()
-    assert tried.wait(WAIT_S)
-    assert made.stop(10_000)
+    made = Batcher(runner, deliver=closed)
+    made.after(lambda: None)

@@ -4,7 +4,6 @@ thread."""
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -55,7 +54,7 @@ class Loop:
 class World:
     """Notes which commands were decided at once and which on the thread."""
 
-    def __init__(self, chore: Callable[[], int] = lambda: 3_600_000) -> None:
+    def __init__(self) -> None:
         self.loop = Loop()
         self.answers = Answers()
         self.at_once: list[list[str]] = []
@@ -66,7 +65,6 @@ class World:
             self._run,
             deliver=self.loop.soon,
             soon=self.loop.soon,
-            chore=chore,
             run_at_once=self._run_at_once,
             is_quick=lambda: self.quick,
         )
@@ -86,12 +84,6 @@ class World:
         self.on_thread.append([each.name for each in commands])  # type: ignore[union-attr]
         return [self._result(each, busy=False) for each in commands]
 
-    def wait_for_chore(self) -> None:
-        end_s = time.monotonic() + WAIT_S
-        while self.batcher._has_chore() or self.batcher._deciding.locked():
-            assert time.monotonic() < end_s
-            time.sleep(0.001)
-
     def answer(self, *names: str) -> None:
         """Turn the loop until they are answered."""
         while not set(names) <= set(self.answers.got):
@@ -106,7 +98,6 @@ class World:
 def world() -> Iterator[World]:
     made = World()
     made.batcher.start()
-    made.wait_for_chore()
     yield made
     assert made.batcher.stop(10_000)
 
@@ -193,38 +184,7 @@ def test_while_commits_are_slow_the_thread_decides_and_afterwards_the_loop_again
     assert world.at_once == [["quick"]]
 
 
-def test_the_loop_does_not_wait_for_a_chore() -> None:
-    inside, leave = threading.Event(), threading.Event()
-
-    def chore() -> int:
-        inside.set()
-        assert leave.wait(WAIT_S)
-        return 60_000
-
-    world = World(chore)
-    world.batcher.start()
-    assert inside.wait(WAIT_S)
-    world.post("a")
-    world.loop.turn()
-    assert world.answers.got == {}
-    leave.set()
-    world.answer("a")
-    assert (world.at_once, world.on_thread) == ([], [["a"]])
-    assert world.batcher.stop(10_000)
-
-
-def test_when_a_chore_is_due_the_thread_does_it_after_the_batch_and_the_loop_goes_on(world: World) -> None:
-    world.batcher._chore_at_ms = world.batcher._steady()
-    world.post("a")
-    world.answer("a")
-    assert (world.at_once, world.on_thread) == ([], [["a"]])
-    world.wait_for_chore()
-    world.post("b")
-    world.answer("b")
-    assert world.at_once == [["b"]]
-
-
-def test_what_a_batch_brings_about_for_others_comes_in_the_same_turn_after_its_answers() -> None:
+def test_what_a_batch_brings_about_for_others_comes_after_its_answers() -> None:
     order: list[str] = []
     loop = Loop()
 
@@ -233,8 +193,8 @@ def test_what_a_batch_brings_about_for_others_comes_in_the_same_turn_after_its_a
         return [outcome(command) for command in commands]
 
     made = Batcher(run, deliver=loop.soon, soon=loop.soon, run_at_once=run)
-    made._chore_at_ms = made._steady() + 3_600_000
     made.post(command("a"), lambda result: order.append("answer"))
+    loop.turn()
     loop.turn()
     assert order == ["answer", "news"]
 
@@ -261,7 +221,6 @@ def test_stopping_answers_what_the_loop_had_to_leave_to_the_thread() -> None:
         return [outcome(command) for command in commands]
 
     made = Batcher(run, deliver=lambda call, *args: call(*args), soon=loop.soon, run_at_once=at_once)
-    made._chore_at_ms = made._steady() + 3_600_000
     made.start()
     made.post(command("a"), answers.callback("a"))
     turning = threading.Thread(target=loop.turn)

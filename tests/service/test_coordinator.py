@@ -24,9 +24,11 @@ from dibs.core.commands import (
 from dibs.core.keys import META_KEY, lock_key
 from dibs.core.limits import CONFLICT_RETRIES_MAX, IDLE_RECORD_MS, UNKNOWN_RETRIES_MAX
 from dibs.core.records import LockRecord
-from dibs.errors import DibsError, StoreFull, StoreUnavailable
-from dibs.service.coordinator import CallerGone, Coordinator
+from dibs.errors import DibsError, StoreCorrupt, StoreFull, StoreUnavailable
+from dibs.service.coordinator import CallerGone, Contended, Coordinator
 from dibs.stores.memory import MemoryStore
+from dibs.stores.port import Busy, CommitTooLarge, Conflict
+from dibs.testing.faulty import FaultyStore
 from dibs.wire.documents import reply_to
 from tests.rules import put_rule
 
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from dibs.core.events import Event
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Stored
-    from dibs.stores.port import Snapshot
+    from dibs.stores.port import Snapshot, Store
     from tests.rules import Rule
 
 NS = "default"
@@ -95,7 +97,9 @@ class World:
         self.clock = Clock()
         self.store = WatchedStore(self.clock)
         self.told: list[Sequence[Event]] = []
-        self.coordinator = Coordinator(self.store, on_events=lambda events: self.told.append(list(events)))
+        self.coordinator = Coordinator(
+            self.store, on_commit=lambda events, seq: self.told.append(list(events))
+        )
         self.other = Coordinator(self.store)
 
     def one(self, command: Command) -> Any:
@@ -604,6 +608,73 @@ def test_a_change_of_access_of_unknown_outcome_is_not_repeated_and_says_so(world
     with pytest.raises(StoreUnavailable) as caught:
         world.one(SetAcl(ns=NS, name=JOB, principal="team", acl=("team",)))
     assert caught.value.unknown
+
+
+class ThenFailing(FaultyStore):
+    """The reply of the next commit is lost; then the store fails in the way that the test names."""
+
+    def __init__(self, store: Store, failure: str) -> None:
+        super().__init__(store, ["lost after"])
+        self.failure = failure
+
+    def read(self, keys: Iterable[str]) -> Snapshot:
+        if self.commits_tried and self.failure == "the read fails":
+            raise StoreUnavailable("No database answers.")
+        if self.commits_tried and self.failure == "the records are damaged":
+            raise StoreCorrupt("The record is damaged.")
+        if self.commits_tried and self.failure == "the store is taken":
+            raise Busy("taken")
+        return super().read(keys)
+
+    def commit(
+        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
+    ) -> int:
+        if self.commits_tried and self.failure == "the commit is refused":
+            raise StoreUnavailable("The disk is full.")
+        if self.commits_tried and self.failure == "others are always first":
+            raise Conflict
+        if self.commits_tried and self.failure == "the commit is too large":
+            raise CommitTooLarge("Too large.")
+        return super().commit(expect, puts, events)
+
+
+@pytest.mark.fault("F-020")
+@pytest.mark.promise("idem:acquire")
+@pytest.mark.parametrize("other", [False, True], ids=["alone", "beside another"])
+@pytest.mark.parametrize(
+    "failure",
+    [
+        "the read fails",
+        "the records are damaged",
+        "the store is taken",
+        "the commit is refused",
+        "others are always first",
+        "the commit is too large",
+    ],
+)
+def test_a_write_that_may_have_happened_is_never_told_as_not_done(
+    world: World, failure: str, other: bool
+) -> None:
+    world.one(acquire("bad"))
+    world.one(acquire("worse", "another"))
+    failing = ThenFailing(world.store, failure)
+    doubtful = Coordinator(failing, pause=lambda seconds: None)
+    commands: list[Command] = [Break(ns=NS, name=JOB, principal="op", reason="stuck")]
+    if other:
+        commands.append(
+            Renew(ns=NS, name="another", principal="team", lease_id="lease-worse", checkpoint="x")
+        )
+    try:
+        results = doubtful.run(commands)
+    except StoreUnavailable as error:
+        results = [error] * len(commands)
+    assert world.lock().holders == (), "it was written"
+    told = results[0]
+    assert isinstance(told, StoreUnavailable)
+    assert told.unknown
+    assert not isinstance(told, Busy | Contended), "whoever reads this tries again"
+    for result in results[1:]:
+        assert not isinstance(result, StoreUnavailable) or result.unknown
 
 
 def test_a_store_that_stays_silent_is_unavailable_with_an_unknown_outcome(world: World) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.clock import steady_ms
 from dibs.core import events
-from dibs.core.commands import Acquire, Renew, Sweep
+from dibs.core.commands import Acquire, EndSession, OpenSession, Renew, Sweep
 from dibs.core.limits import (
     IDLE_RECORD_MS,
     PRUNE_INTERVAL_MS,
@@ -18,7 +21,7 @@ from dibs.core.limits import (
     SWEEP_INTERVAL_MS,
     SWEEP_LATE_MS_MAX,
 )
-from dibs.errors import StoreUnavailable
+from dibs.errors import InvalidInput, StoreUnavailable
 from dibs.ids import new_id
 from dibs.service.coordinator import Coordinator
 from dibs.service.liveness import Decider
@@ -33,7 +36,7 @@ from dibs.testing.contract_base import lock
 from dibs.testing.faulty import FaultyStore
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from dibs.core.commands import Command
@@ -43,12 +46,15 @@ if TYPE_CHECKING:
     from dibs.stores.port import Store
 
 
+WAIT_S = 10.0
+
+
 class Recorded(Decider):
     """Notes what it was given to decide."""
 
-    def run(self, commands: Sequence[Command]) -> list[Result]:
+    def upkeep(self, commands: Sequence[Command]) -> list[Result]:
         self.ran = [*getattr(self, "ran", []), *commands]
-        return super().run(commands)
+        return super().upkeep(commands)
 
 
 class World:
@@ -372,3 +378,151 @@ def test_contention_in_a_sweep_is_no_reason_to_take_the_store_for_gone() -> None
     with pytest.raises(StoreUnavailable):
         world.sweeper.step()
     assert not world.decider.liveness.has_gap()
+
+
+@pytest.mark.fault("F-025")
+@pytest.mark.parametrize("error", [InvalidInput("too much"), RuntimeError("a bug")])
+def test_records_that_cannot_be_swept_do_not_keep_the_others_waiting(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World()
+    world.acquire(*[f"bad-{number}" for number in range(2 * SWEEP_BATCH_MIN)], ttl_ms=1_000)
+    world.acquire("good", ttl_ms=1_100)
+    upkeep = world.decider.upkeep
+
+    def failing(commands: Sequence[Command]) -> list[Result]:
+        bad = [isinstance(each, Sweep) and "/bad-" in each.key for each in commands]
+        good = upkeep([each for each, is_bad in zip(commands, bad, strict=True) if not is_bad])
+        return [error if is_bad else good.pop(0) for is_bad in bad]
+
+    world.decider.upkeep = failing  # type: ignore[method-assign]
+    rounds = world.live_through(1_100 + SWEEP_LATE_MS_MAX)
+    assert [event.job for event in world.store.events(0, 999) if event.kind == events.EXPIRED] == ["good"]
+    assert caplog.text.count("cannot be swept") == 2 * SWEEP_BATCH_MIN, "each is told once"
+    assert rounds < 50, "and they are not tried again at once"
+
+
+@pytest.mark.fault("F-026")
+@pytest.mark.promise("session")
+def test_whoever_waits_for_the_last_of_a_thousand_jobs_of_a_session_that_ends_is_served_at_once() -> None:
+    world = World()
+    world.decider.run([OpenSession(fresh_id="s", principal="p", owner="o", ttl_ms=60_000)])
+    names = [f"job-{number:04}" for number in range(1_000)]
+    world.decider.run([acquire(name, 600_000).replace(session="s") for name in names])
+    waits = acquire(names[-1], 60_000).replace(owner="next", wait=True)
+    world.decider.run([waits])
+    world.sweeper.step()
+    ended_ms = world.clock()
+    world.decider.run([EndSession(session="s", principal="p")])
+    world.sweeper.step()
+    for _ in range(1_000 // SWEEP_BATCH_MIN + 1):
+        if world.sweeper.step():
+            break
+    (served,) = [event for event in acquired(world.store) if event.owner == "next"]
+    assert served.at_ms == ended_ms, "no round was waited for"
+
+
+# Pulses follow what the store has
+
+
+@pytest.mark.fault("F-024")
+@pytest.mark.promise("lease:outage-credit")
+def test_pulses_go_on_whatever_is_counted_and_end_when_nobody_has_anything() -> None:
+    world = World()
+    world.decider.run([OpenSession(fresh_id="s", principal="p", owner="o", ttl_ms=3_600_000)])
+    world.tally.sessions = world.tally.live = 0  # a count that is wrong
+    before = world.store.commits_tried
+    world.live_through(3_000)
+    assert world.store.commits_tried - before >= 3_000 // (PULSE_MS + SWEEP_LATE_MS_MAX)
+    world.decider.run([EndSession(session="s", principal="p")])
+    world.live_through(1_000)
+    world.tally.sessions = -1
+    before = world.store.commits_tried
+    world.live_through(3_000)
+    assert world.store.commits_tried == before
+
+
+@pytest.mark.fault("F-027")
+def test_a_parked_job_needs_no_pulses_and_a_restart_after_hours_is_no_outage() -> None:
+    world = World()
+    claim = acquire("stuck", 1_000).replace(max_attempts=1)
+    world.decider.run([claim])
+    world.live_through(2_000)
+    assert events.PARKED in world.kinds()
+    before = world.store.commits_tried
+    world.live_through(10_000)
+    assert world.store.commits_tried == before, "nobody has anything to lose"
+    world.clock.advance(5 * 3_600_000)
+    again = World(clock=world.clock, store=world.store)
+    again.live_through(1_000)
+    assert events.OUTAGE not in world.kinds()
+
+
+def test_a_claim_on_an_idle_store_is_followed_by_a_pulse_at_once() -> None:
+    """If the server is killed a moment later, the next one must not take the idle time for an outage."""
+    world = World()
+    world.live_through(1_000)
+    world.clock.advance(200)
+    world.acquire("a", ttl_ms=60_000)
+    world.sweeper._step_at_ms = world.clock.steady_ms() + 250
+    world.sweeper.stirred(())
+    assert world.sweeper._step_at_ms == world.clock.steady_ms()
+    before = world.store.commits_tried
+    world.sweeper.step()
+    assert world.store.commits_tried == before + 1
+
+
+# Its thread
+
+
+class Rounds(Sweeper):
+    """Says what each round does."""
+
+    def __init__(self, step: Callable[[], int]) -> None:
+        world = World()
+        super().__init__(world.store, world.decider, world.tally)
+        self.step = step  # type: ignore[method-assign]
+
+
+def test_rounds_survive_their_faults(caplog: pytest.LogCaptureFixture) -> None:
+    done = threading.Semaphore(0)
+    count = 0
+
+    def step() -> int:
+        nonlocal count
+        count += 1
+        done.release()
+        if count in (2, 3):
+            raise StoreUnavailable("gone for now")
+        return 1
+
+    made = Rounds(step)
+    made.start()
+    for _ in range(6):
+        assert done.acquire(timeout=WAIT_S)
+    assert made.stop(10_000)
+    assert caplog.text.count("sweeping failed") == 1
+    assert caplog.text.count("sweeping works again") == 1
+
+
+def test_a_round_can_be_hurried_but_not_put_off() -> None:
+    rounds = threading.Semaphore(0)
+
+    def step() -> int:
+        rounds.release()
+        return 3_600_000
+
+    made = Rounds(step)
+    made.start()
+    assert rounds.acquire(timeout=WAIT_S)
+    deadline = time.monotonic() + WAIT_S
+    while (
+        made._step_at_ms - steady_ms() > 4_000_000
+    ):  # the first round has not said yet when it wants the next
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    made.hurry(7_200_000)
+    assert made._step_at_ms - steady_ms() <= 3_600_000
+    made.hurry(1)
+    assert rounds.acquire(timeout=WAIT_S)
+    assert made.stop(10_000)

@@ -196,7 +196,6 @@ def test_what_is_there_at_the_start_is_counted_a_page_at_a_time_while_others_go_
     world.decider = Decider(world.store, world.tally.committed, world.clock.steady_ms)
     world.tally.begin(world.store)
     assert world.tally.is_counting
-    assert world.tally.is_busy, "who does not know yet acts as if there were something"
     world.tally.count_page(world.store)
     world.clock.advance(1)
     world.acquire("own")
@@ -213,6 +212,26 @@ def test_what_is_there_at_the_start_is_counted_a_page_at_a_time_while_others_go_
     assert told == ["own", "0", "9"], "and not again"
     world.acquire("another")
     assert world.counts() == (10, 2, 8)
+
+
+@pytest.mark.fault("F-028")
+def test_a_session_that_ends_while_a_starting_server_counts_does_not_make_the_count_wrong() -> None:
+    world = World()
+    for number in range(6):
+        world.elsewhere.one(OpenSession(fresh_id=f"s-{number}", principal="p", owner="o", ttl_ms=60_000))
+        world.clock.advance(1)
+    world.tally.page = 2
+    world.tally.begin(world.store)
+    world.tally.count_page(world.store)
+    for number in (0, 3, 5):  # the first is counted, the others are not yet
+        world.elsewhere.one(EndSession(session=f"s-{number}", principal="p"))
+    while world.tally.is_counting:
+        world.tally.count_page(world.store)
+    assert world.tally.sessions == 3
+    for number in (1, 2, 4):
+        world.elsewhere.one(EndSession(session=f"s-{number}", principal="p"))
+    world.tally.catch_up(world.store)
+    assert world.tally.sessions == 0
 
 
 def test_what_others_did_is_read_with_one_question_unless_it_fills_a_page(

@@ -65,7 +65,7 @@ class WaitingServer:
         self._timers.append(timer)
         return timer
 
-    def _committed(self, events: Any) -> None:
+    def _committed(self, events: Any, last_seq: int) -> None:
         left = [event for event in events if event.kind == kinds.LEFT]
         if left:
             self._tell("on_events", left)

@@ -222,13 +222,14 @@ class Sweep(Record):
 
 
 class Beat(Record):
-    """A server reports that it is up, and since when without a gap. Finds and records outages. It needs the pulses of
-    others only after a gap: see `core/outages.py`."""
+    """A server reports that it is up. After a gap, also since when: this finds and records outages, and needs the
+    pulses of the others (`core/outages.py`)."""
 
-    alive_since_ms: int
+    alive_since_ms: int | None = None  # the end of a gap; None: there was none since its last pulse
+    doubt_ms: int | None = None  # the beginning of that gap; None: as far as its own pulses tell
     server: str = ""  # which one; an older version's server has no name
-    heard_ms: int | None = None  # `accounted_ms` of all pulses
-    idle: bool = False  # nobody holds or waits for anything, so nobody could lose anything
+    heard_ms: int | None = None  # `accounted_ms` of the other servers' pulses
+    idle: bool = False  # nobody held or waited for anything in the gap, so nobody could lose anything
     gone: tuple[str, ...] = ()  # servers whose pulse is to be forgotten
 
 

@@ -21,7 +21,7 @@ NO_META = Meta()
 
 
 class Draft:
-    """See the module's text. `now_ms` is the view's."""
+    """See the module's text. `now_ms` is the view's. Deadlines are compared with `vouched_ms`, which may be earlier."""
 
     __slots__ = (
         "_blanks",
@@ -34,12 +34,14 @@ class Draft:
         "left",
         "losses",
         "now_ms",
+        "vouched_ms",
         "writes",
     )
 
     def __init__(self, view: View) -> None:
         self._view = view
         self.now_ms = view.now_ms
+        self.vouched_ms = min(view.now_ms, view.vouched_ms)
         self.writes: dict[str, Stored | None] = {}
         self.events: list[Event] = []
         self.handed: list[HandedOver] = []

@@ -79,7 +79,7 @@ class Event(Record):
     retry_ms: int | None = None  # after a failure: for how long nobody is granted the job
     by: str | None = None
     reason: str | None = None
-    began_ms: int | None = None  # when the outage, the hold or the wait began that ends with this event
+    began_ms: int | None = None  # when the outage, hold, wait or session began that ends with this event
     ticket: int = 0  # the place in the line that this is about, or that was handed the job
     slots: int = 1
     until_ms: int | None = None  # when the hold ends without a heartbeat, if `ttl_ms` does not say it

@@ -83,7 +83,7 @@ def live_holders(draft: Draft, lock: LockRecord) -> tuple[Holder, ...]:
     """The live holds on `lock`, with their effective deadlines."""
     need_sessions(draft, lock)
     holders = [shown(draft, holder) for holder in lock.holders]
-    return tuple([holder for holder in holders if draft.now_ms < holder.expires_ms])
+    return tuple([holder for holder in holders if draft.vouched_ms < holder.expires_ms])
 
 
 def own_hold(draft: Draft, lock: LockRecord, session: str | None, mode: str) -> Holder | None:

@@ -8,6 +8,9 @@ plus the longest outage, plus at most OUTAGE_CREDIT_MS_MAX for all other outages
 bounded time, however often the server stalls. The same rule applies to sessions and places in a line. A hold also ends
 with its session.
 
+An outage is known only once it is recorded. Until then nobody vouches for the time since it began, and a deadline in
+that time counts as not reached: every comparison here is with `draft.vouched_ms`, not with the time.
+
 `settle` is the first step of every rule: it ends the expired holds of a stored lock. `end_hold` is the only function
 that ends a hold, whatever the cause.
 """
@@ -62,7 +65,7 @@ def session_deadline_ms(draft: Draft, session: SessionRecord) -> int:
 
 
 def session_over(draft: Draft, session: SessionRecord | None) -> bool:
-    return session is None or draft.now_ms >= session_deadline_ms(draft, session)
+    return session is None or draft.vouched_ms >= session_deadline_ms(draft, session)
 
 
 def ticket_deadline_ms(draft: Draft, ticket: Ticket) -> int:
@@ -74,7 +77,7 @@ def ticket_over(draft: Draft, ticket: Ticket) -> bool:
     """Whether a waiter stopped asking, or its session has ended. It must not be given the job."""
     if ticket.session is not None and session_over(draft, draft.session(ticket.session)):
         return True
-    return draft.now_ms >= ticket_deadline_ms(draft, ticket)
+    return draft.vouched_ms >= ticket_deadline_ms(draft, ticket)
 
 
 def deadline_ms(draft: Draft, holder: Holder) -> int:
@@ -125,7 +128,7 @@ def settle(draft: Draft, ns: str, name: str) -> LockRecord:
     need_sessions(draft, lock)
     for holder in lock.holders:
         over_ms = deadline_ms(draft, holder)
-        if draft.now_ms >= over_ms:
+        if draft.vouched_ms >= over_ms:
             lock = _end_over(draft, lock, holder, over_ms or draft.now_ms)
     return lock
 

@@ -90,12 +90,17 @@ LOCK_MEMORY_MS = 7 * 24 * 3600 * 1000
 # The settings of a repository: `.dibs.toml`, and `dibs/config.toml` in its git folder.
 SETTINGS_BYTES_MAX = 64 * 1024
 
-# Outages: a server that is up notes so this often, while there are leases; silence longer than `PULSE_LATE_MS` is an
-# outage. A lease that was live when it began has one chance to renew after it: min(its ttl, OUTAGE_CREDIT_MS_MAX).
-# In all, since its last renewal, a lease lasts for at most its ttl, that one chance, the longest outage, and
-# OUTAGE_CREDIT_MS_MAX for all other outages together.
+# Outages: a server that is up notes so this often, while there are leases. If no server did for PULSE_LATE_MS before
+# one started, that was an outage, and so is a silence of a running server, or of its store, that is longer than
+# OUTAGE_MS_MIN. A lease that was live when it began has one chance to renew after it: min(its ttl,
+# OUTAGE_CREDIT_MS_MAX). In all, since its last renewal, a lease lasts for at most its ttl, that one chance, the longest
+# outage, and OUTAGE_CREDIT_MS_MAX for all other outages together. After a shorter silence than OUTAGE_MS_MIN, which
+# is no outage, the server gives as much time again, and GRACE_MS_MAX in all.
 PULSE_MS = 300
 PULSE_LATE_MS = 900  # less than TTL_MS_MIN: no lease can run out in a silence that is not noticed
+OUTAGE_MS_MIN = 2_500
+GRACE_MS_MAX = 2 * OUTAGE_MS_MIN
+TICK_MS = 250  # how often a server looks whether it was stopped
 PULSE_KEPT_MS = 10 * 60 * 1000  # the pulse of a server that is gone
 OUTAGE_CREDIT_MS_MAX = 10 * 60 * 1000
 OUTAGES_KEPT = 16
@@ -106,9 +111,8 @@ SWEEP_LATE_MS_MAX = 250
 SWEEP_BATCH_MIN = 64
 SWEEP_BATCH_MAX = 512
 TALLY_INTERVAL_MS = 500
-TALLY_PAGE = (
-    200  # how many leases a server counts at a time after its start; commands wait for one page at most
-)
+TALLY_PAGE = 200  # how many leases a server counts at a time after its start
+SWEEP_RETRY_MS = 60_000  # when a record that could not be swept is tried again
 SWEEP_GRACE_MS = 250  # how long what is due is left to the server whose part it is
 SERVERS_INTERVAL_MS = 1_000
 WATCH_MS = 1_000

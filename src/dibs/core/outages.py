@@ -1,11 +1,13 @@
-"""Outages: times in which no server could serve. How pulses show them, and how they are recorded.
+"""Outages: times in which no server could commit a renewal. How pulses show them, and how they are recorded.
 
 Each server regularly records that it is up: its **pulse**, a separate record for each server. Decisions read another
 record, `Meta`, which is written only when there was an outage. So healthy servers write nothing that another reads.
 
 A pulse says that all time before it is accounted for: either some server could serve, or the time is recorded as an
 outage. A server without a gap since its last pulse does not need the others for that. A server that starts, or was
-paused or cut off, reads the newest pulse of all servers: between that pulse and its own start, no server could serve.
+stopped or cut off, reads the newest pulse of all others: between that pulse, or the beginning of its own gap, and the
+end of the gap, no server could serve. Until that is recorded it ends nothing that was live when its gap began
+(`service/liveness.py`).
 """
 
 from __future__ import annotations
@@ -34,13 +36,13 @@ def beat(draft: Draft, command: Beat) -> Outcome:
     now_ms = draft.now_ms
     pulse = Pulse(at_ms=now_ms, server=command.server)
     own = draft.pulse(command.server)
-    if command.idle or (own is not None and command.alive_since_ms <= own.at_ms):
+    if command.idle or command.alive_since_ms is None:
         draft.put(pulse)
         return BeatRecorded(now_ms=now_ms)
     if draft.meta().frozen is not None:
         draft.discard()
         return BeatRecorded(now_ms=now_ms, frozen=True)
-    began_ms = _accounted_ms(draft, own, command.heard_ms)
+    began_ms = _accounted_ms(draft, own, command)
     if began_ms is None or command.alive_since_ms <= began_ms:
         draft.put(pulse)
         return BeatRecorded(now_ms=now_ms)
@@ -79,10 +81,12 @@ def _forget(draft: Draft, server: str) -> None:
         draft.drop(pulse)
 
 
-def _accounted_ms(draft: Draft, own: Pulse | None, heard_ms: int | None) -> int | None:
-    known = [heard_ms] if heard_ms is not None else []
+def _accounted_ms(draft: Draft, own: Pulse | None, command: Beat) -> int | None:
+    known = [command.heard_ms] if command.heard_ms is not None else []
     if own is not None:
-        known.append(own.doubt_ms or own.at_ms)
+        # It served until its gap began. Its pulses may be older, or have gone on while its batches did not.
+        began_ms = own.at_ms if command.doubt_ms is None else command.doubt_ms
+        known.append(min(own.doubt_ms or began_ms, began_ms))
     if not known:
         return None
     at_ms = max(known)

@@ -189,4 +189,5 @@ def _session_event(draft: Draft, session: SessionRecord, kind: str, reason: str 
         principal=session.principal,
         by=session.by,
         reason=reason,
+        began_ms=session.since_ms if kind == events.SESSION_ENDED else None,
     )

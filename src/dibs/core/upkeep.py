@@ -100,14 +100,14 @@ def _sweep_session(draft: Draft, key: str) -> Swept:
         return Swept(now_ms=draft.now_ms, key=key)
     if session.ended_ms:
         if session.holds or session.waits:
-            finish(draft, session, session.how or EXPIRED)
+            session = finish(draft, session, session.how or EXPIRED)
         elif (session.due_ms() or 0) <= draft.now_ms:
             draft.drop(session)
     elif session_over(draft, session):
-        finish(draft, session, EXPIRED)
-    elif session.expires_ms <= draft.now_ms:
-        draft.put(session.replace(expires_ms=session_deadline_ms(draft, session)))
-    return Swept(now_ms=draft.now_ms, key=key)
+        session = finish(draft, session, EXPIRED)
+    elif session.expires_ms < (deadline := session_deadline_ms(draft, session)):
+        draft.put(session.replace(expires_ms=deadline))
+    return Swept(now_ms=draft.now_ms, key=key, unfinished=bool(session.ended_ms and session.holds))
 
 
 def _sweep_ticket(draft: Draft, key: str) -> None:
@@ -118,8 +118,8 @@ def _sweep_ticket(draft: Draft, key: str) -> None:
     if ticket_over(draft, ticket):
         drop(draft, ticket, "stopped asking")
         advance_all(draft, ticket)
-    elif ticket.expires_ms <= draft.now_ms:
-        draft.put(ticket.replace(expires_ms=ticket_deadline_ms(draft, ticket)))
+    elif ticket.expires_ms < (deadline := ticket_deadline_ms(draft, ticket)):
+        draft.put(ticket.replace(expires_ms=deadline))
 
 
 def raise_floor(draft: Draft, command: RaiseFloor) -> Outcome:

@@ -19,6 +19,7 @@ class Swept(Record):
     key: str
     expired: int = 0
     forgotten: bool = False
+    unfinished: bool = False  # there was more to do than one decision does; sweep it again
     frozen: bool = False  # nothing was done, because the store is frozen
 
 

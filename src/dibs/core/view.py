@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from dibs.core.records import Stored
 
 
+ALL_TIME_MS = 2**60
+
+
 class Missing(Exception):
     """The decision needs these keys; load them and decide again."""
 
@@ -29,12 +32,14 @@ class Missing(Exception):
 
 class View:
     """Records by key at one instant. `None` is a record known to be absent. `seen` are the keys looked at. `load`, if
-    there is one, adds records instead of `Missing`."""
+    there is one, adds records instead of `Missing`. Nobody vouches for the time after `vouched_ms`: a deadline after it
+    counts as not reached (`expiry.py`)."""
 
-    __slots__ = ("load", "now_ms", "records", "seen")
+    __slots__ = ("load", "now_ms", "records", "seen", "vouched_ms")
 
     def __init__(self, now_ms: int, records: dict[str, Stored | None] | None = None) -> None:
         self.now_ms = now_ms
+        self.vouched_ms = ALL_TIME_MS
         self.records: dict[str, Stored | None] = {} if records is None else records
         self.seen: set[str] = set()
         self.load: Callable[[Iterable[str]], None] | None = None

@@ -1,4 +1,4 @@
-"""A server without HTTP: the store, the thread that writes, the sweeping, the counts and the waiting, put together."""
+"""A server without HTTP: the store, the threads for batches and upkeep, the counts and the waiting, put together."""
 
 from __future__ import annotations
 
@@ -76,10 +76,9 @@ class Engine:
             self.decider.run,
             deliver=loop.call_soon_threadsafe,
             soon=loop.call_soon,
-            chore=self.sweeper.step,
-            steady=steady,
             run_at_once=self.decider.run_at_once,
             is_quick=lambda: self.decider.is_quick,
+            steady=steady,
             metrics=self.metrics,
         )
         self.waiters = Waiters(self.batcher.post, loop.call_later, self._first_waits, self.metrics)
@@ -104,7 +103,9 @@ class Engine:
         known = Coordinator(self.store).one(Identify(fresh_id=new_id()))
         assert isinstance(known, Identified)  # that is what the command gives
         self.store_id = known.store_id
+        self.decider.liveness.start()
         self.batcher.start()
+        self.sweeper.start()
         self.watcher.start()
         if registered(self.store).entries:
             self.dispatcher.start()
@@ -113,7 +114,10 @@ class Engine:
         self.watcher.stop()
         self.feed.close()
         self.dispatcher.end()
+        until_ms = steady_ms() + timeout_ms
         has_finished = self.batcher.stop(timeout_ms)
+        has_finished = self.sweeper.stop(max(0, until_ms - steady_ms())) and has_finished
+        self.decider.liveness.stop()
         self.dispatcher.stop()
         return has_finished
 
@@ -122,14 +126,14 @@ class Engine:
         return bool(self.waiters) or bool(self.feed)
 
     def _first_waits(self) -> None:
-        self.batcher.hurry(NEWS_MS)
+        self.sweeper.hurry(NEWS_MS)
         self.watcher.wake()
 
     def _news(self) -> None:
         self.sweeper.news()
-        self.batcher.hurry(0)
+        self.sweeper.hurry(0)
 
-    # These run where a batch is decided. The waiters are told on the event loop, after the answers were sent.
+    # These run where a batch or upkeep is decided. The waiters are told on the event loop, after the answers were sent.
 
     def _is_gone(self, command: Command) -> bool:
         return self.batcher.is_gone(command)
@@ -137,6 +141,7 @@ class Engine:
     def _committed(self, events: Sequence[Event], last_seq: int) -> None:
         self.tally.committed(events, last_seq)
         self.metrics.committed(events)
+        self.sweeper.stirred(events)
         left = [event for event in events if event.kind == kinds.LEFT]
         if left:
             self.batcher.after(self.waiters.on_events, left)

@@ -3,9 +3,10 @@
 A batch is decided and committed (`service/liveness.py`) in one of two places. **At once**, on the event loop: it reads
 all sockets that are ready, decides, commits, answers all. This costs no hand-over between threads, and it is possible
 while commits and decisions are quick (`service/pace.py`). **On a thread**, if they are slow, if the store has to be
-waited for, or if the thread is at work. The loop reads on meanwhile, and gets the answers with one call per batch. The
-thread also does the chores (`service/sweeper.py`). A lock keeps the two places apart; the loop never waits for it.
-Results for other callers (`after`) reach the loop after the answers of the batch.
+waited for, or if the thread is at work. The loop reads on meanwhile, and gets the answers with one call per batch. A
+lock keeps the two places apart; the loop never waits for it. Results for other callers (`after`) reach the loop after
+the answers of the batch under way, whoever they come from: a caller that waits must have its place before it is told of
+its turn.
 
 **Under load**, what keeps something alive or frees it goes before what begins something or only looks. A claim whose
 caller has hung up is not decided. And claims are refused, with a time to come back, as soon as they would wait longer
@@ -15,29 +16,15 @@ than their callers do: otherwise all of them would be answered when nobody liste
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
 from dibs.clock import steady_ms
-from dibs.core.commands import (
-    Acquire,
-    AcquireAll,
-    AcquireAny,
-    Inspect,
-    InspectSession,
-    OpenSession,
-)
-from dibs.core.limits import (
-    COMMIT_BATCH_MAX,
-    COMMIT_QUEUE_MAX,
-    OVERLOAD_RETRY_MS,
-    QUEUE_MS_MAX,
-    SWEEP_LATE_MS_MAX,
-)
-from dibs.errors import DibsError, Unavailable
+from dibs.core.commands import Acquire, AcquireAll, AcquireAny, Inspect, InspectSession, OpenSession
+from dibs.core.limits import COMMIT_BATCH_MAX, COMMIT_QUEUE_MAX, OVERLOAD_RETRY_MS, QUEUE_MS_MAX
+from dibs.errors import Unavailable
 from dibs.service.coordinator import CallerGone
 from dibs.service.metrics import Metrics
 from dibs.stores.port import Busy
@@ -55,8 +42,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dibs")
 
-
-_NEVER_MS = 2**62
 GATHER_TURNS_MAX = 32
 # These can wait, and be refused. All others keep something alive or free it.
 _LATER = frozenset((Acquire, AcquireAny, AcquireAll, Inspect, InspectSession, OpenSession))
@@ -74,8 +59,7 @@ class Overloaded(Unavailable):
 class Batcher:
     """Commands and answers are on the event loop's thread. This starts the other thread.
 
-    `run` decides a batch on that other thread, and `chore` is called there between batches: it returns in how many
-    milliseconds it wants to be called again. `run_at_once` decides a batch on the loop, while `is_quick` says so; a
+    `run` decides a batch on that other thread. `run_at_once` decides a batch on the loop, while `is_quick` says so; a
     command that would have to wait has the result Busy, and `run` decides it. `deliver` brings a call onto the loop
     (`call_soon_threadsafe`), `soon` postpones one until the loop has handled everything that is ready (`call_soon`).
 
@@ -90,34 +74,32 @@ class Batcher:
         *,
         deliver: Callable[..., object],
         soon: Callable[[Callable[[], None]], object] = lambda call: call(),
-        chore: Callable[[], int] = lambda: SWEEP_LATE_MS_MAX,
-        steady: Callable[[], int] = steady_ms,
         run_at_once: Callable[[Sequence[Command]], list[Result]] | None = None,
         is_quick: Callable[[], bool] = lambda: True,
+        steady: Callable[[], int] = steady_ms,
         metrics: Metrics | None = None,
     ) -> None:
         self._run = run
         self._run_at_once = run_at_once
         self._is_quick = is_quick
         self.metrics = metrics or Metrics()
-        self._deciding = threading.Lock()  # whoever decides, or does a chore, has it
+        self._deciding = threading.Lock()  # whoever decides has it
         self._deliver = deliver
         self._soon = soon
-        self._chore = chore
         self._steady = steady
         self._first: deque[Asked] = deque()
         self._later: deque[Asked] = deque()
         self._callers: dict[int, IsGone] = {}  # of the batch that is being decided, by the id of the command
-        self._after: list[tuple[Callable[..., object], tuple[object, ...]]] = []  # of whoever decides
-        self._chore_at_ms = steady()
+        # Calls that wait until the batch under way is answered.
+        self._after: list[tuple[Callable[..., object], tuple[object, ...]]] = []
         self._wake = threading.Event()
         self._is_running = False  # a batch is with the thread
+        self._is_answering = False  # the loop decides one
         self._is_gathering = False  # the next is about to be handed over
         self._gathered = self._turns = (
             0  # how many commands the loop had at the last look, and how often it looked
         )
         self._stopping = False
-        self._chore_failed = False
         # A daemon: a store that never answers must not keep the process from ending.
         self._thread = threading.Thread(target=self._work, name="dibs-batcher", daemon=True)
 
@@ -153,15 +135,17 @@ class Batcher:
         return is_gone is not None and is_gone()
 
     def after(self, call: Callable[..., object], *args: object) -> None:
-        """For `run` and `chore`, where they run: call this on the loop after the answers were delivered."""
-        self._after.append((call, args))
+        """For any thread: call this on the loop, after the answers of the batch under way."""
+        try:
+            self._deliver(self._call_after, call, args)
+        except RuntimeError:  # the loop is closed
+            return
 
-    def hurry(self, within_ms: int) -> None:
-        """Do the next chore soon, even if one is running now. For any thread."""
-        at_ms = self._steady() + within_ms
-        if at_ms < self._chore_at_ms:
-            self._chore_at_ms = at_ms
-            self._wake.set()
+    def _call_after(self, call: Callable[..., object], args: tuple[object, ...]) -> None:
+        if self._is_running or self._is_answering:
+            self._after.append((call, args))
+        else:
+            call(*args)
 
     def _gather(self) -> None:
         if not self._is_gathering:
@@ -189,37 +173,26 @@ class Batcher:
             self._answer_at_once(run)
 
     def _may_decide_here(self) -> bool:
-        """If so, the caller has the lock. When a chore is due, the thread does both: a loop that is never idle must not
-        keep it waiting."""
-        return (
-            not self._stopping
-            and self._is_quick()
-            and not self._has_chore()
-            and self._deciding.acquire(blocking=False)
-        )
-
-    def _has_chore(self) -> bool:
-        return self._steady() >= self._chore_at_ms
+        """If so, the caller has the lock."""
+        return not self._stopping and self._is_quick() and self._deciding.acquire(blocking=False)
 
     def _wake_thread(self) -> None:
         self._is_running = True
         self._wake.set()
 
     def _answer_at_once(self, run: Callable[[Sequence[Command]], list[Result]]) -> None:
+        self._is_answering = True
         try:
             batch = self._take()
             results = self._results(run, batch)
             late = [asked for asked, result in zip(batch, results, strict=True) if type(result) is Busy]
             for asked in reversed(late):
                 (self._later if type(asked[0]) in _LATER else self._first).appendleft(asked)
-            after, self._after = self._after, []
         finally:
             self._deciding.release()
         if late:
             self._wake_thread()
         self._tell(batch, results)
-        for call, args in after:
-            call(*args)
         if self._has_more() and not self._is_running:
             self._gather()
 
@@ -230,6 +203,7 @@ class Batcher:
             self._gather()
 
     def _tell(self, batch: list[Asked], results: list[Result]) -> None:
+        self._is_answering = False
         for (_, callback, _, _), result in zip(batch, results, strict=True):
             if type(result) is Busy:
                 continue  # it is decided again
@@ -237,6 +211,9 @@ class Batcher:
                 callback(result)
             except Exception:  # an error with one caller must not cost the others their answers
                 log.exception("an answer could not be delivered")
+        after, self._after = self._after, []
+        for call, args in after:
+            call(*args)
 
     async def submit(self, command: Command, is_gone: IsGone | None = None) -> Outcome:
         """The outcome of `command`; raises its error."""
@@ -255,14 +232,10 @@ class Batcher:
 
     def _work(self) -> None:
         while not self._stopping:
-            wait_ms = min(max(self._chore_at_ms - self._steady(), 0), SWEEP_LATE_MS_MAX)
-            if self._wake.wait(wait_ms / 1000):
-                self._wake.clear()
-                with self._deciding:
-                    self._answer()
-            if self._has_chore() and not self._stopping:
-                with self._deciding:
-                    self._do_chore()
+            self._wake.wait()
+            self._wake.clear()
+            with self._deciding:
+                self._answer()
         while self._answer_one_more():
             pass
 
@@ -289,35 +262,6 @@ class Batcher:
                 self._deliver(self._hand_out, batch, results)
             except RuntimeError:  # the loop is closed: nobody is left to answer
                 log.warning("%d answers could not be delivered", len(batch))
-            self._tell_after()
-
-    def _tell_after(self) -> None:
-        if self._after:
-            after, self._after = self._after, []
-            for call, args in after:
-                with contextlib.suppress(RuntimeError):  # the loop is closed
-                    self._deliver(call, *args)
-
-    def _do_chore(self) -> None:
-        self._chore_at_ms = _NEVER_MS  # a call of `hurry` meanwhile is not lost
-        rest_ms = self._try_chore()
-        self._chore_at_ms = min(self._chore_at_ms, self._steady() + rest_ms)
-        self._tell_after()
-
-    def _try_chore(self) -> int:
-        try:
-            wait_ms = self._chore()
-        except Exception as error:
-            if not self._chore_failed:
-                # Errors of the store need no traceback; any other error is a bug.
-                ours = None if isinstance(error, DibsError) else error
-                log.error("sweeping failed and will be tried again: %s", error, exc_info=ours)
-            self._chore_failed = True
-            return SWEEP_LATE_MS_MAX
-        if self._chore_failed:
-            log.warning("sweeping works again")
-        self._chore_failed = False
-        return wait_ms
 
     def _results(self, run: Callable[[Sequence[Command]], list[Result]], batch: list[Asked]) -> list[Result]:
         gone = {id(asked) for asked in batch if asked[2] is not None and asked[2]()}

@@ -12,6 +12,9 @@ compared. Versions never repeat, so equal versions mean that nothing changed in 
 **A conflict costs only the commands in conflict.** Commands whose records did not change are committed without the
 others. Those are tried again after a short pause, and finally refused because the store is too busy.
 
+**A doubt stays.** A commit without an answer may have been written. Deciding again finds out; until that succeeded,
+every error for its commands says that the outcome is unknown, whatever failed last.
+
 **A store takes every decision**, however many records it compares and writes. It may say how many commands are good
 for its speed in one commit (`batch_max`). A store may refuse a record that is too long: then the batch is halved until
 that command is alone. The coordinator is synchronous, and keeps no state that an answer depends on: the embedded client
@@ -22,7 +25,7 @@ from __future__ import annotations
 
 import time
 
-from dibs.core.commands import Beat, Break, Free, Inspect, InspectSession, SetAcl
+from dibs.core.commands import Break, Free, Inspect, InspectSession, SetAcl
 from dibs.core.decide import decide, keys_of
 from dibs.core.limits import (
     CONFLICT_PAUSE_MS_MAX,
@@ -61,8 +64,11 @@ class CallerGone(Unavailable):
 class _Batch:
     """One attempt to decide some commands: what was read, at which versions, and what to write."""
 
-    def __init__(self, store: Store, *, recalls: bool = False) -> None:
+    def __init__(
+        self, store: Store, vouch: Callable[[], Callable[[int], int]], *, recalls: bool = False
+    ) -> None:
         self._store = store
+        self._vouch = vouch
         self._get = store.recall if recalls else store.read
         self.has_recalled = False
         self._view = View(now_ms=0)
@@ -85,11 +91,13 @@ class _Batch:
                 self._is_of_one_moment = False
             else:
                 wanted = [*self.versions, *wanted]
+        vouched = self._vouch()
         snapshot = self._get(wanted)
         if snapshot.is_recalled:
             self.has_recalled = True
             self._is_of_one_moment = False
         self._view.now_ms = max(self._view.now_ms, snapshot.now_ms)
+        self._view.vouched_ms = vouched(self._view.now_ms)
         for key, found in snapshot.records.items():
             self.versions[key] = found.version
             self._view.records[key] = found.record
@@ -118,15 +126,15 @@ class _Batch:
             except Missing as missing:
                 self.load(missing.keys)
 
-    def commit(self) -> bool:
-        """Commit. False if there was nothing to write. Raises Conflict if records have changed."""
+    def commit(self) -> int | None:
+        """Commit. The number of the store's last event then, or None if there was nothing to write. Raises Conflict if
+        records have changed."""
         if self.puts or self.events:
             expect = {key: self.versions[key] for key in self._looked}
-            self._store.commit(expect, self.puts, self.events)
-            return True
+            return self._store.commit(expect, self.puts, self.events)
         if not self._is_of_one_moment and self._changed():
             raise Conflict
-        return False
+        return None
 
     def overtaken(self) -> list[int]:
         """Which of the commands, in the order they were decided, read a record that others have changed."""
@@ -138,26 +146,35 @@ class _Batch:
         return {key for key in self._looked if records[key].version != self.versions[key]}
 
 
+def _the_clock_alone() -> Callable[[int], int]:
+    return lambda now_ms: now_ms
+
+
 class Coordinator:
-    """One per store and process. Right after each commit, `on_events` gets the committed events in order, and
-    `on_handed` the waiters that were given their jobs. A commit whose reply was lost is not reported: a caller that
-    must not miss one follows the store's events. `is_gone` says of a command that its caller waits no more: it is not
-    decided, unless it may have been written already."""
+    """For any thread that may sleep for `pause`. Right after each commit, `on_commit` gets the committed events in
+    order and the number of the store's last event, and `on_handed` the waiters that were given their jobs. A commit
+    whose reply was lost is not reported: a caller that must not miss one follows the store's events. `is_gone` says of
+    a command that its caller waits no more: it is not decided, unless it may have been written already.
+
+    `vouch` is called before records are read, and what it returns is called with the time that was read with them. It
+    says up to when deadlines are known to be reached (`service/liveness.py`). Without a server that is the time."""
 
     def __init__(
         self,
         store: Store,
-        on_events: Callable[[Sequence[Event]], None] | None = None,
+        on_commit: Callable[[Sequence[Event], int], None] | None = None,
         on_handed: Callable[[Sequence[HandedOver]], None] | None = None,
         *,
+        vouch: Callable[[], Callable[[int], int]] = _the_clock_alone,
         pause: Callable[[float], None] = time.sleep,
         fraction: Callable[[], float] = new_fraction,
         is_gone: Callable[[Command], bool] | None = None,
     ) -> None:
         self.store = store
         self._is_gone = is_gone
-        self._on_events = on_events
+        self._on_commit = on_commit
         self._on_handed = on_handed
+        self._vouch = vouch
         self._sleep = pause
         self._fraction = fraction
         self._asks = 0  # how many of the next batches ask the store for all they need
@@ -173,27 +190,39 @@ class Coordinator:
         """One result per command, in order: its outcome or its exception. Raises an error that concerns all of
         them."""
         results: dict[int, Result] = {}
+        doubts: dict[int, StoreUnavailable] = {}  # commands that a commit without an answer may have written
         todo = list(range(len(commands)))
         size = self.store.capabilities.batch_max
         while todo:
             try:
-                todo = [*self._run(commands, todo[:size], results), *todo[size:]]
+                todo = [*self._run(commands, todo[:size], results, doubts), *todo[size:]]
             except DibsError as error:
-                if not results:
-                    raise
-                # Some were answered before the store failed; those answers are valid, and this error is for the
-                # others.
-                results.update(dict.fromkeys(todo, error))
+                told = {index: doubts.get(index, error) for index in todo}
+                if not results and len(set(told.values())) == 1:
+                    raise told[todo[0]] from None
+                # Some were answered before the store failed; those answers are valid, and the error is for the others.
+                results.update(told)
                 break
         return [results[index] for index in range(len(commands))]
 
-    def _run(self, commands: Sequence[Command], todo: list[int], results: dict[int, Result]) -> list[int]:
+    def _run(
+        self,
+        commands: Sequence[Command],
+        todo: list[int],
+        results: dict[int, Result],
+        doubts: dict[int, StoreUnavailable],
+    ) -> list[int]:
         """Answer the commands in `todo` that had no conflict. Returns the rest."""
-        failed: dict[int, BaseException] = {}
+        # A command that cannot recognise its own effect must not be decided again; it says that the outcome is unknown.
+        failed: dict[int, BaseException] = {
+            index: doubts[index]
+            for index in todo
+            if index in doubts and isinstance(commands[index], Break | Free | SetAcl)
+        }
         left: list[int] = []
         unknown = 0
         for conflicts in range(CONFLICT_RETRIES_MAX):
-            batch = _Batch(self.store, recalls=not conflicts and self._may_recall(commands))
+            batch = _Batch(self.store, self._vouch, recalls=not conflicts and self._may_recall(commands))
             batch.load({key: None for index in todo for key in keys_of(commands[index])})
             if self._is_gone is not None and not unknown:
                 # Looked at again after every read, which may have taken long.
@@ -207,7 +236,7 @@ class Coordinator:
                     # What the store remembered was old. Others write these records: ask for them for a while.
                     self._asks = RECALL_PAUSE
                     continue
-                late = self._overtaken(commands, todo, batch, failed)
+                late = self._overtaken(todo, batch, failed)
                 if late:
                     left += late
                     todo = [index for index in todo if index not in late]
@@ -216,25 +245,27 @@ class Coordinator:
                 continue
             except CommitTooLarge as error:
                 if len(todo) == 1:
-                    failed[todo[0]] = error
+                    failed[todo[0]] = doubts.get(todo[0], error)
                 left += todo[max(1, len(todo) // 2) :]
                 todo = todo[: max(1, len(todo) // 2)]
                 continue
             except StoreUnavailable as error:
                 # Did the write happen? Deciding again finds out: an acquire recognises its own fresh lease id, a
-                # release its own ending. A command that cannot recognise its own effect must not be repeated; it says
-                # that the outcome is unknown.
-                unknown += 1
-                if not error.unknown or unknown > UNKNOWN_RETRIES_MAX:
+                # release its own ending.
+                if not error.unknown:
                     raise
-                failed.update(
-                    {index: error for index in todo if isinstance(commands[index], Break | Free | SetAcl)}
-                )
+                unknown += 1
+                for index in todo:
+                    doubts.setdefault(index, error)
+                    if isinstance(commands[index], Break | Free | SetAcl):
+                        failed[index] = doubts[index]
+                if unknown > UNKNOWN_RETRIES_MAX:
+                    raise
                 continue
             results.update(answers)
             return sorted(left)
         busy = Contended("The store is too busy: others kept changing the same records. Try again.")
-        results.update(dict.fromkeys(todo, busy))
+        results.update({index: doubts.get(index, busy) for index in todo})
         return sorted(left)
 
     def _may_recall(self, commands: Sequence[Command]) -> bool:
@@ -244,18 +275,13 @@ class Coordinator:
             return False
         return not all(isinstance(command, Inspect | InspectSession) for command in commands)
 
-    def _overtaken(
-        self, commands: Sequence[Command], todo: list[int], batch: _Batch, failed: dict[int, BaseException]
-    ) -> list[int]:
-        """The commands to postpone, so that the others can be committed. None, if that would be all of them, or if the
-        beat is among them: an outage must be recorded before everything else."""
+    def _overtaken(self, todo: list[int], batch: _Batch, failed: dict[int, BaseException]) -> list[int]:
+        """The commands to postpone, so that the others can be committed. None, if that would be all of them."""
         if len(todo) < 2:
             return []
         decided = [index for index in todo if index not in failed]
         late = [decided[at] for at in batch.overtaken()]
-        if len(late) == len(decided) or any(isinstance(commands[index], Beat) for index in late):
-            return []
-        return late
+        return [] if len(late) == len(decided) else late
 
     def _pause(self, conflicts: int) -> None:
         """No pause after the first conflict; then random pauses, so that commands in conflict do not come back at the
@@ -278,9 +304,10 @@ class Coordinator:
             return error
 
     def _commit(self, batch: _Batch) -> None:
-        if not batch.commit():
+        last_seq = batch.commit()
+        if last_seq is None:
             return
-        if self._on_events is not None:
-            self._on_events(batch.events)
+        if self._on_commit is not None:
+            self._on_commit(batch.events, last_seq)
         if self._on_handed is not None and batch.handed:
             self._on_handed(batch.handed)

@@ -1,33 +1,40 @@
-"""Notices when this process was paused or cut off, before anything is decided. The promise `lease:outage-credit` needs
-it.
+"""Up to when this server can vouch for the time. The promise `lease:outage-credit` needs it.
 
-Before a batch is decided, the deciding thread checks whether it was stopped, suspended, stuck in a write, or cut off
-from its store. If so, a `Beat` goes first. It reads the pulses of all servers, and if none of them could serve
-meanwhile, records the outage before any expiry is decided. `Liveness` knows since when there was no gap;
-`StallCheckedStore` notices a gap between that look and the reading of the records; `Decider` puts the two around the
-coordinator.
+An outage is a time in which no renewal could be committed by any server. This server may have been stopped, suspended,
+or cut off from its store without knowing yet whether that was one. So every batch carries a time up to which the server
+vouches, and the rules take every deadline after it as not reached (`core/expiry.py`). Nothing has to be found out
+before a batch: the upkeep thread sends a `Beat` a moment later, which reads the pulses of all servers, records the
+outage if there was one, and from then on the server vouches for all time again (`core/outages.py`).
 
-A server without a gap has nothing to check before a batch. Its pulse is written between batches, and between the tries
-of a batch that conflicts. The pulse is a separate record for each server, so servers do not conflict.
+Three things begin a gap, for which nobody vouches:
 
-Contention is not an outage. If a store answers in time, with records or with a conflict, both the store and this
-process work: every such answer is a tick.
+- The process was stopped for more than OUTAGE_MS_MIN. A thread that does nothing else ticks, and did not.
+- The store took longer than that for one answer.
+- The store failed: from the beginning of the call until a beat is committed.
+
+A store that answers sooner is slow, not away: every answer, also a conflict, is a sign of life. A machine may also be
+so busy that a process stands still for a second. Such a silence, from PULSE_LATE_MS on, is no outage and is not
+recorded. But whoever wanted to renew had to wait, so the server takes deadlines in it as not reached for as long again.
+The same goes for a slow batch, for which the next commands wait.
+
+A server without a gap writes its pulse between other upkeep. It is a separate record for each server, so servers do not
+conflict.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from dibs.clock import steady_ms, stopwatch_us
 from dibs.core.commands import Beat, Inspect, InspectSession
-from dibs.core.limits import PULSE_LATE_MS, PULSE_MS
+from dibs.core.limits import GRACE_MS_MAX, OUTAGE_MS_MIN, PULSE_LATE_MS, PULSE_MS, TICK_MS
 from dibs.core.upkeep_outcomes import BeatRecorded
 from dibs.errors import StoreBroken, StoreUnavailable
 from dibs.ids import new_token
-from dibs.service.coordinator import Contended, Coordinator
+from dibs.service.coordinator import Coordinator
 from dibs.service.metrics import Metrics
 from dibs.service.pace import Pace
 from dibs.service.servers import after_gap
@@ -46,157 +53,198 @@ if TYPE_CHECKING:
 
     Result = Outcome | BaseException
 
-Answer = TypeVar("Answer")
-
 log = logging.getLogger("dibs")
 
-STALLS_MAX = 5
-
-
-class ProcessPaused(StoreUnavailable):
-    """This process was kept from work just before the records were read. Nothing was decided or written."""
+_NEVER_MS = 2**62
 
 
 class Liveness:
-    """Since when this process has been able to take work and reach its store, without a gap."""
+    """Since when this server has not been able to serve, and since when it has. For any thread.
 
-    def __init__(self, steady: Callable[[], int] = steady_ms) -> None:
-        self._steady = steady
-        self._ticked_ms = self._good_ms = self._since_ms = steady()
-        self._noted_ms = self._noted_since_ms = self._beat_since_ms = -1
+    All times are of its steady clock. Times of the store are counted back from one that was just read."""
+
+    def __init__(self, steady: Callable[[], int] = steady_ms, metrics: Metrics | None = None) -> None:
+        self.steady = steady
+        self._metrics = metrics or Metrics()
+        self._lock = threading.Lock()
+        self._ticked_ms = self._since_ms = steady()
+        self._doubt_ms = -_NEVER_MS  # the beginning of the gap; before the start nobody vouches for anything
+        self._later_doubt_ms = _NEVER_MS  # the same of gaps that the beat under way may not know of
         self._cut_off = False
+        self._noted_ms = -_NEVER_MS
+        self._batch_ms = _NEVER_MS  # when the batch under way began
+        self._grace_ms = (
+            self._grace_until_ms
+        ) = -_NEVER_MS  # the beginning of short silences, and how long it counts
+        self._stopped = threading.Event()
+
+    def start(self) -> None:
+        """Tick on a thread of its own, so that a store that is slow is not taken for a process that was stopped."""
+        threading.Thread(target=self._work, name="dibs-liveness", daemon=True).start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _work(self) -> None:
+        while not self._stopped.wait(TICK_MS / 1000):
+            self.tick()
 
     def tick(self) -> None:
-        """Called at least every 250 ms by a worker that is free. A long silence means that it was not."""
-        self._ticked_ms = now_ms = self._steady()
-        if not self._cut_off:
-            self._note_gap(now_ms)
-            self._good_ms = now_ms
+        """This process runs."""
+        with self._lock:
+            now_ms = self.steady()
+            if now_ms - self._ticked_ms > PULSE_LATE_MS:
+                self._metrics.add("stalls")
+                self._note_silence(self._ticked_ms, now_ms)
+            self._ticked_ms = now_ms
 
-    def stalled(self) -> bool:
-        return self._steady() - self._ticked_ms > PULSE_LATE_MS
+    def answered(self, asked_ms: int) -> None:
+        """The store answered what it was asked then."""
+        self.tick()
+        with self._lock:
+            self._note_silence(asked_ms, self.steady())
 
-    def cut_off(self) -> None:
+    def failed(self, asked_ms: int) -> None:
         """The store failed: until it accepts a beat, nobody can renew at this server."""
-        self._cut_off = True
+        self.tick()
+        with self._lock:
+            self._cut_off = True
+            self._note_gap(asked_ms, self.steady())
+
+    def _note_silence(self, from_ms: int, until_ms: int) -> None:
+        if until_ms - from_ms > OUTAGE_MS_MIN:
+            self._note_gap(from_ms, until_ms)
+        else:
+            self._give_grace(from_ms, until_ms)
+
+    def _note_gap(self, from_ms: int, until_ms: int) -> None:
+        self._doubt_ms = min(self._doubt_ms, from_ms)
+        self._later_doubt_ms = min(self._later_doubt_ms, from_ms)
+        self._since_ms = until_ms
+
+    def _give_grace(self, from_ms: int, until_ms: int) -> None:
+        if until_ms - from_ms > PULSE_LATE_MS:
+            self._grace_ms = min(self._grace_ms, from_ms) if until_ms < self._grace_until_ms else from_ms
+            again_ms = min(until_ms - from_ms, OUTAGE_MS_MIN)
+            self._grace_until_ms = max(self._grace_until_ms, until_ms + again_ms)
 
     def has_gap(self) -> bool:
         """Whether there was a gap that no beat has accounted for yet."""
-        return self._cut_off or self._noted_since_ms != self._since_ms
-
-    def beat_is_due(self) -> bool:
-        return self.has_gap() or not self.beat_due_in_ms()
+        return self._doubt_ms != _NEVER_MS
 
     def beat_due_in_ms(self) -> int:
-        return max(self._noted_ms + PULSE_MS - self._steady(), 0)
+        return 0 if self.has_gap() else max(self._noted_ms + PULSE_MS - self.steady(), 0)
 
-    def beat(self, store_now_ms: int) -> Beat:
-        """A beat with the time since when there was no gap, on the store's clock."""
-        now_ms = self._steady()
-        self._note_gap(now_ms)
-        self._beat_since_ms = self._since_ms
-        return Beat(alive_since_ms=store_now_ms - (now_ms - self._since_ms))
+    def began(self) -> None:
+        """A batch is decided from now on. One at a time."""
+        self.tick()
+        self._batch_ms = self.steady()
 
-    def noted(self) -> None:
-        """The store accepted the beat. It is true for the moment when its records were read, at the last tick. A stop
-        since then, in the commit, is a gap that the next tick finds."""
-        self._noted_ms = self._steady()
-        self._noted_since_ms = self._beat_since_ms
-        self._good_ms = self._ticked_ms
-        self._cut_off = False
+    def ended(self) -> None:
+        with self._lock:
+            self._give_grace(self._batch_ms, self.steady())
+            self._batch_ms = _NEVER_MS
 
-    def _note_gap(self, now_ms: int) -> None:
-        if now_ms - self._good_ms > PULSE_LATE_MS:
-            self._since_ms = now_ms
+    def vouch(self) -> Callable[[int], int]:
+        """Call it before records are read, and what it returns with the time that was read with them: it says up to
+        when this server vouches. A gap that is recorded meanwhile may not be in the records yet, so it still counts."""
+        self.tick()
+        before_ms = self._doubt_ms
+
+        def vouched_ms(store_now_ms: int) -> int:
+            self.tick()
+            now_ms = self.steady()
+            known_ms = min(before_ms, self._doubt_ms, now_ms)
+            if now_ms < self._grace_until_ms:
+                known_ms = min(known_ms, max(self._grace_ms, now_ms - GRACE_MS_MAX))
+            if now_ms - self._batch_ms > PULSE_LATE_MS:  # commands that came since then wait
+                known_ms = min(known_ms, self._batch_ms)
+            return max(0, store_now_ms - (now_ms - known_ms))
+
+        return vouched_ms
+
+    def gap(self, store_now_ms: int) -> tuple[int, int]:
+        """When the gap began and ended, on the store's clock. A store that failed is away until it commits a beat."""
+        with self._lock:
+            now_ms = self.steady()
+            since_ms = now_ms if self._cut_off else self._since_ms
+            return max(0, store_now_ms - (now_ms - self._doubt_ms)), store_now_ms - (now_ms - since_ms)
+
+    def beating(self) -> Callable[[], None]:
+        """Call it before a beat is made, and what it returns when the store has accepted it. One beat at a time."""
+        self.tick()
+        with self._lock:
+            self._later_doubt_ms = _NEVER_MS
+
+        def noted() -> None:
+            self.tick()  # a stop in the commit came after what the beat says
+            with self._lock:
+                self._noted_ms = self.steady()
+                self._doubt_ms = self._later_doubt_ms
+                self._cut_off = self._cut_off and self.has_gap()
+
+        return noted
 
 
-class StallCheckedStore(StoreProxy):
-    """A store that refuses to be read for a decision when the process was stopped since its last tick."""
+class ObservedStore(StoreProxy):
+    """A store whose answers are signs of life, and are counted."""
 
-    def __init__(
-        self,
-        store: Store,
-        liveness: Liveness,
-        pace: Pace,
-        on_conflict: Callable[[], None] = lambda: None,
-        metrics: Metrics | None = None,
-    ) -> None:
+    def __init__(self, store: Store, liveness: Liveness, pace: Pace, metrics: Metrics) -> None:
         super().__init__(store)
-        self.last_seq = 0
         self._liveness = liveness
+        self._steady = liveness.steady
         self._pace = pace
-        self._on_conflict = on_conflict
-        self._metrics = metrics or Metrics()
-        self._unknown = False
+        self._metrics = metrics
 
     def read(self, keys: Iterable[str]) -> Snapshot:
-        return self._checked(self.inner.read, keys)
+        return self._observed(self.inner.read, keys)
 
     def recall(self, keys: Iterable[str]) -> Snapshot:
-        return self._checked(self.inner.recall, keys)
+        return self._observed(self.inner.recall, keys)
 
-    def _checked(self, get: Callable[[Iterable[str]], Snapshot], keys: Iterable[str]) -> Snapshot:
+    def _observed(self, get: Callable[[Iterable[str]], Snapshot], keys: Iterable[str]) -> Snapshot:
+        asked_ms = self._steady()
         try:
             snapshot = get(keys)
         except Busy:
-            self._metrics.busy += 1
-            self._tell_unknown()
+            self._metrics.add("busy")
             raise
         except (StoreUnavailable, StoreBroken):
-            self._metrics.read_errors += 1
+            self._metrics.add("read_errors")
+            self._liveness.failed(asked_ms)
             raise
-        # Checked after the read: a stop before the read is seen here, and a stop after it does not affect the time that
-        # was read.
-        if self._liveness.stalled():
-            self._metrics.stalls += 1
-            self._tell_unknown()
-            raise ProcessPaused("The server was stopped; it records that and decides again.")
-        self._liveness.tick()
+        self._liveness.answered(asked_ms)
         return snapshot
-
-    def _tell_unknown(self) -> None:
-        """What follows would say that nothing was written. If the last commit may have been, say so instead."""
-        unknown, self._unknown = self._unknown, False
-        if unknown:
-            raise StoreUnavailable(
-                "The server was stopped during a write; the outcome is unknown.", unknown=True
-            )
 
     def commit(
         self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
     ) -> int:
-        self._metrics.writing_since_us = began_us = stopwatch_us()
+        asked_ms = self._steady()
+        began_us = self._metrics.writes()
         try:
-            self.last_seq = self.inner.commit(expect, puts, events)
+            last_seq = self.inner.commit(expect, puts, events)
         except Busy:
-            self._metrics.busy += 1
-            self._tell_unknown()
+            self._metrics.add("busy")
             raise
-        except StoreUnavailable as error:
+        except (StoreUnavailable, StoreBroken):
             self._metrics.write_failed()
-            self._unknown = error.unknown
-            raise
-        except StoreBroken:
-            self._metrics.write_failed()
+            self._liveness.failed(asked_ms)
             raise
         except Conflict:
-            self._metrics.conflicts += 1
-            if not self._liveness.stalled():
-                self._liveness.tick()
-                self._on_conflict()
+            self._metrics.add("conflicts")
+            self._liveness.answered(asked_ms)
             raise
         finally:
             took_us = stopwatch_us() - began_us
             self._pace.took(took_us)
-            self._metrics.commits.observe(took_us / 1_000_000)
-            self._metrics.writing_since_us = 0
+            self._metrics.wrote(took_us)
         self._metrics.write_failed_us = 0
-        self._unknown = False
-        return self.last_seq
+        self._liveness.answered(asked_ms)
+        return last_seq
 
 
 class Decider:
-    """Runs batches on the thread that calls it; after a gap, a beat before them. `server` is fresh at each start."""
+    """Runs batches on the thread that calls it, and upkeep on another. `server` is fresh at each start."""
 
     def __init__(
         self,
@@ -209,25 +257,20 @@ class Decider:
         metrics: Metrics | None = None,
         is_gone: Callable[[Command], bool] = lambda command: False,
     ) -> None:
-        self.liveness = Liveness(steady)
+        self._metrics = metrics = metrics or Metrics()
+        self.liveness = Liveness(steady, metrics)
         self.server = server or new_token()
         self.pace = Pace()
-        self._metrics = metrics = metrics or Metrics()
-        self._store = store
         self._at_once = store.at_once()
-        self._is_hurried = False
-        self._sleep = pause
-        watched = StallCheckedStore(store, self.liveness, self.pace, self._beat_if_contended, metrics)
+        self._store = observed = ObservedStore(store, self.liveness, self.pace, metrics)
+        self.batches = 0  # how many were decided
+        vouch = self.liveness.vouch
         self._coordinator = Coordinator(
-            watched,
-            lambda events: on_commit(events, watched.last_seq),
-            on_handed,
-            pause=self._pause,
-            is_gone=is_gone,
+            observed, on_commit, on_handed, vouch=vouch, pause=pause, is_gone=is_gone
         )
-        # Beats have their own coordinator: one may be sent while a batch with an unknown outcome is tried again.
-        own = StallCheckedStore(store, self.liveness, self.pace, metrics=metrics)
-        self._beats = Coordinator(own, lambda events: on_commit(events, own.last_seq), pause=self._pause)
+        self._hurried = Coordinator(
+            observed, on_commit, on_handed, vouch=vouch, pause=_do_not_wait, is_gone=is_gone
+        )
 
     @property
     def is_quick(self) -> bool:
@@ -238,116 +281,71 @@ class Decider:
         """Like `run`, for a thread that must not wait for others. What would have to wait was not decided, and its
         result is Busy: call `run` with it, on another thread."""
         assert self._at_once is not None
-        self.liveness.tick()
-        if self.liveness.has_gap():  # finding out about it takes longer
-            return [Busy("The server was stopped; it records that first.")] * len(commands)
-        self._is_hurried = True
         began_us = stopwatch_us()
         try:
             with self._at_once:
-                return self.run(commands)
+                return self._run(self._hurried, commands)
         except Busy as busy:
             return [busy] * len(commands)
         finally:
-            self._is_hurried = False
             self.pace.kept_loop(stopwatch_us() - began_us, len(commands))
-
-    def _pause(self, seconds: float) -> None:
-        if self._is_hurried:
-            raise Busy("Others write the same records. Try again.")
-        self._sleep(seconds)
 
     def run(self, commands: Sequence[Command]) -> list[Result]:
         """One result per command. Raises an error that concerns all of them."""
-        try:
-            results = self._guarded(lambda: self._try(commands))
-        except (ProcessPaused, Busy):
-            raise
-        except StoreUnavailable as error:
-            return self._look_only(commands, error)
-        failed = [index for index, result in enumerate(results) if isinstance(result, StoreUnavailable)]
-        if not failed:
-            return results
-        if not all(_says_less(results[index]) for index in failed):
-            self.liveness.cut_off()
-        # Some may have been answered before the process was stopped, others not.
-        late = [index for index in failed if isinstance(results[index], ProcessPaused)]
-        if late and len(late) < len(results):
-            again = self.run([commands[index] for index in late])
-            for index, result in zip(late, again, strict=True):
-                results[index] = result
-        return results
+        return self._run(self._coordinator, commands)
 
-    def _look_only(self, commands: Sequence[Command], error: StoreUnavailable) -> list[Result]:
-        """Writing fails, for instance because the disk is full. Commands that only look need no beat."""
-        looks = [command for command in commands if isinstance(command, Inspect | InspectSession)]
-        if not looks:
-            raise error
-        answers = dict(zip(map(id, looks), self._coordinator.run(looks), strict=True))
-        return [answers.get(id(command), error) for command in commands]
-
-    def beat_if_due(self) -> None:
-        if self.liveness.beat_is_due():
-            self._guarded(self._beat)
-
-    def _beat_if_contended(self) -> None:
-        """After repeated conflicts, send a beat. A server that starts meanwhile must not mistake this for an outage."""
-        if not self.liveness.beat_due_in_ms() and not self.liveness.has_gap():
-            with suppress(StoreUnavailable):  # the batch will meet the same error
-                self._beat()
-
-    def _guarded(self, call: Callable[[], Answer]) -> Answer:
-        """Call it, and again if this process was stopped meanwhile. An error of the store means that we are cut off."""
-        for stalls in range(1, STALLS_MAX + 1):
-            self.liveness.tick()
-            try:
-                return call()
-            except (Contended, Busy):
-                raise
-            except ProcessPaused:
-                # Otherwise reads that are always slow would be tried for ever.
-                if stalls == STALLS_MAX:
-                    self.liveness.cut_off()
-                    raise
-            except Exception:
-                self.liveness.cut_off()
-                raise
-        raise AssertionError("it returned or raised")
-
-    def _try(self, commands: Sequence[Command]) -> list[Result]:
-        if self.liveness.has_gap():
-            self._beat()
-            self.liveness.tick()
-        if self.liveness.has_gap():
-            return self._run_with_beat(commands)
+    def upkeep(self, commands: Sequence[Command]) -> list[Result]:
+        """Like `run`, for commands that nobody waits for, while a batch may be under way."""
         return self._coordinator.run(commands)
 
-    def _run_with_beat(self, commands: Sequence[Command]) -> list[Result]:
-        """Decide and commit them together with a beat. If every commit takes so long that it is a gap, then so does
-        that of a beat: whoever waits until there is none would wait for ever."""
-        noted, *results = self._coordinator.run([self._new_beat(), *commands])
-        if isinstance(noted, BaseException):
-            raise noted
-        self._noted(noted)
-        return results
+    def _run(self, coordinator: Coordinator, commands: Sequence[Command]) -> list[Result]:
+        self.liveness.began()
+        try:
+            return _with_looks(coordinator, commands)
+        finally:
+            self.liveness.ended()
+            self.batches += 1
+
+    def beat_if_due(self) -> None:
+        if not self.liveness.beat_due_in_ms():
+            self._beat()
 
     def _beat(self) -> None:
-        self._noted(self._beats.one(self._new_beat()))
-
-    def _new_beat(self) -> Beat:
-        beat = self.liveness.beat(self._store.read(()).now_ms).replace(server=self.server)
-        return after_gap(self._store, beat) if self.liveness.has_gap() else beat
-
-    def _noted(self, noted: Outcome) -> None:
-        assert isinstance(noted, BeatRecorded)
-        if noted.frozen:
+        noted = self.liveness.beating()
+        beat = Beat(server=self.server)
+        if self.liveness.has_gap():
+            doubt_ms, since_ms = self.liveness.gap(self._store.read(()).now_ms)
+            beat = after_gap(self._store, beat.replace(doubt_ms=doubt_ms), since_ms)
+        outcome = self._coordinator.one(beat)
+        assert isinstance(outcome, BeatRecorded)
+        if outcome.frozen:
             return  # nothing is decided while the store is frozen, so no lease can end early
-        self.liveness.noted()
-        if noted.outage_ms:
-            self._metrics.outages_ms += noted.outage_ms
-            log.warning("outage of %d ms recorded: leases that were live get time to renew", noted.outage_ms)
+        noted()
+        if outcome.outage_ms:
+            self._metrics.outages_ms += outcome.outage_ms
+            log.warning(
+                "outage of %d ms recorded: leases that were live get time to renew", outcome.outage_ms
+            )
 
 
-def _says_less(error: Result) -> bool:
-    """Whether an error does not mean that the store failed: it answered others, or was not asked."""
-    return isinstance(error, Contended | ProcessPaused | Busy)
+def _do_not_wait(seconds: float) -> None:
+    raise Busy("Others write the same records. Try again.")
+
+
+def _with_looks(coordinator: Coordinator, commands: Sequence[Command]) -> list[Result]:
+    """Run them. If the store cannot be written, because the disk is full, say, those that only look are answered all
+    the same."""
+    looks = [at for at, command in enumerate(commands) if isinstance(command, Inspect | InspectSession)]
+    if not looks or len(looks) == len(commands):
+        return coordinator.run(commands)
+    results: list[Result]
+    try:
+        results = coordinator.run(commands)
+    except Busy:
+        raise
+    except StoreUnavailable as error:
+        results = [error] * len(commands)
+    if any(isinstance(results[at], StoreUnavailable) for at in looks):
+        for at, answer in zip(looks, coordinator.run([commands[at] for at in looks]), strict=True):
+            results[at] = answer
+    return results

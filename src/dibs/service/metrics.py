@@ -1,15 +1,16 @@
 """What one server counts since it started: plain integers, changed where an answer, a commit or an error passes once.
 
-Each part is changed by one thread at a time: commands, batches, events and commits by whoever decides, requests by the
-event loop, deliveries by the thread that delivers. Any thread may read, except requests. A reader may see a commit
-without its commands; it never sees a count fall. What is counted is named by kinds of things: a job, an owner or other
-free text is never part of it.
+Commands and batches are counted by whoever decides, requests by the event loop, deliveries by the thread that delivers.
+Events, commits and errors of the store are counted under a lock, because upkeep writes beside the batches. Any thread
+may read, except requests. A reader may see a commit without its commands; it never sees a count fall. What is counted
+is named by kinds of things: a job, an owner or other free text is never part of it.
 
 `server/monitor/metric_table.py` makes samples for Prometheus from this; OctoStore's JSON is made from the same numbers.
 """
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -175,10 +176,10 @@ class Metrics:
         self.holds = Histogram(LEASE_S)
         self.waits = Histogram(LEASE_S)
         self.conflicts = self.busy = self.read_errors = self.write_errors = 0
-        self.writing_since_us = 0  # of `stopwatch_us`; 0: no commit is under way
+        self._lock = threading.Lock()
+        self._writing_since_us: dict[int, int] = {}  # by thread: commits under way, by `stopwatch_us`
         self.write_failed_us = 0  # the last commit failed then; 0: it succeeded
-        self.stalls = 0
-        self.outages_ms = 0
+        self.stalls = self.outages_ms = 0
         self.requests = RequestsByVerb()
         self.connections = self.connections_open = self.turned_away = 0
         self.rate_limited = 0
@@ -200,6 +201,10 @@ class Metrics:
 
     def committed(self, events: Sequence[Event]) -> None:
         """A commit of this server wrote these events."""
+        with self._lock:
+            self._committed(events)
+
+    def _committed(self, events: Sequence[Event]) -> None:
         for event in events:
             self.events[event.kind] += 1
             if event.began_ms is not None:
@@ -209,9 +214,24 @@ class Metrics:
                 elif event.kind == ACQUIRED:
                     self.waits.observe(took_s)
 
+    def add(self, name: str) -> None:
+        """One more of what the store says: `conflicts`, `busy`, `read_errors`, `write_errors`; or of `stalls`."""
+        with self._lock:
+            setattr(self, name, getattr(self, name) + 1)
+
+    def writes(self) -> int:
+        """This thread begins a commit. Returns the time of `stopwatch_us`."""
+        began_us = self._writing_since_us[threading.get_ident()] = stopwatch_us()
+        return began_us
+
+    def wrote(self, took_us: int) -> None:
+        with self._lock:
+            self._writing_since_us.pop(threading.get_ident(), None)
+            self.commits.observe(took_us / 1_000_000)
+
     def write_failed(self) -> None:
         """A commit of this server failed, and not because of another process's commit."""
-        self.write_errors += 1
+        self.add("write_errors")
         self.write_failed_us = stopwatch_us()
 
     def parked(self) -> None:
@@ -241,8 +261,9 @@ class Metrics:
     def is_write_blocked(self) -> bool:
         """Whether the last commit failed a short while ago, or the one under way takes too long."""
         now_us = stopwatch_us()
-        since_us, failed_us = self.writing_since_us, self.write_failed_us
-        if since_us and now_us - since_us > WRITE_SLOW_MS * 1000:
+        failed_us = self.write_failed_us
+        since_us = min(list(self._writing_since_us.values()), default=now_us)
+        if now_us - since_us > WRITE_SLOW_MS * 1000:
             return True
         return bool(failed_us) and now_us - failed_us < WRITE_FAILED_MS * 1000
 

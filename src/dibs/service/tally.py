@@ -3,16 +3,17 @@ happened.
 
 The counts follow the store's events in their order, each exactly once. Events of our own commits need not be read back,
 as long as the numbers show that nobody else wrote in between. If somebody did, or if the store's numbers have gaps, all
-events are read from the store (and `on_read` gets them, for callers who wait for what others do). Only the thread that
-commits changes a tally; any thread may read it.
+events are read from the store (and `on_read` gets them, for callers who wait for what others do). One thread counts
+pages and reads events (`service/sweeper.py`), any thread may report a commit or read the counts.
 
-Leases that exist at the start are counted a page at a time, between batches, so that a server with a million leases
+Leases that exist at the start are counted a page at a time, beside the batches, so that a server with a million leases
 answers at once. Until that is finished its numbers are too small. Events that come meanwhile are reported at once, and
 counted after the pages.
 """
 
 from __future__ import annotations
 
+from _thread import allocate_lock
 from collections import Counter
 from sys import intern
 from typing import TYPE_CHECKING
@@ -36,6 +37,9 @@ class Tally:
     ) -> None:
         self.live = 0
         self.sessions = 0  # open ones
+        self._open: dict[
+            int, int
+        ] = {}  # how many of them have the same principal, owner and beginning, by its hash
         self.kinds: Counter[str] = Counter()
         self._on_read = on_read
         self._gapless = gapless
@@ -47,6 +51,7 @@ class Tally:
         self._seen_seq = 0  # what is counted
         self._told_seq = 0  # what was reported; ahead of what is counted while pages are counted
         self._pages: Iterator[None] = iter(())
+        self._lock = allocate_lock()
         self.is_counting = False
         self.page = TALLY_PAGE  # how many records, and events, are read at a time
         self.events_page = LIST_PAGE_DEFAULT
@@ -55,11 +60,6 @@ class Tally:
     def waiting(self) -> int:
         """How many places in lines are taken, at all servers."""
         return len(self._places)
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether somebody holds something that a silence of all servers could end."""
-        return bool(self.live or self.sessions or self.is_counting)
 
     def live_of(self, principal: str, namespace: str | None = None) -> int:
         """How many jobs are held with this principal's credentials, in one namespace or in all. Two credentials of one
@@ -107,11 +107,12 @@ class Tally:
 
     def committed(self, events: Sequence[Event], last_seq: int) -> None:
         """Our own commit wrote `events`, and the last event of the store is now `last_seq`."""
-        if not self._gapless or self.is_counting or last_seq - len(events) != self._seen_seq:
-            return  # others wrote before us, or may have written; `catch_up` reads all events in order
-        self._seen_seq = self._told_seq = last_seq
-        for event in events:
-            self._fold(event)
+        with self._lock:
+            if not self._gapless or self.is_counting or last_seq - len(events) != self._seen_seq:
+                return  # others wrote before us, or may have written; `catch_up` reads all events in order
+            self._seen_seq = self._told_seq = last_seq
+            for event in events:
+                self._fold(event)
 
     def catch_up(self, store: Store) -> None:
         """Read what others wrote."""
@@ -123,13 +124,15 @@ class Tally:
                 self._read(events)
 
     def _read(self, events: Sequence[Event]) -> None:
-        if not self.is_counting:
-            for event in events:
-                self._fold(event)
-            self._seen_seq = events[-1].seq
-        untold = [event for event in events if event.seq > self._told_seq]
+        with self._lock:
+            if not self.is_counting:
+                for event in events:
+                    if event.seq > self._seen_seq:  # else a commit of ours that was reported meanwhile
+                        self._fold(event)
+                self._seen_seq = max(self._seen_seq, events[-1].seq)
+            untold = [event for event in events if event.seq > self._told_seq]
+            self._told_seq = max(self._told_seq, events[-1].seq)
         if untold:
-            self._told_seq = untold[-1].seq
             self._on_read(untold)
 
     def look(self, store: Store) -> None:
@@ -145,8 +148,10 @@ class Tally:
     def _count(self, record: Stored | None, began_ms: int) -> None:
         if isinstance(record, LockRecord):
             self._count_lock(record)
-        elif isinstance(record, SessionRecord) and record.since_ms <= began_ms:
-            self.sessions += 1  # a later one is counted by its event
+        elif (
+            isinstance(record, SessionRecord) and record.since_ms <= began_ms
+        ):  # a later one is counted by its event
+            self._count_session(record.principal, record.owner, record.since_ms, 1)
 
     def _count_lock(self, lock: LockRecord) -> None:
         self._places.update((lock.ns, lock.name, number) for number in lock.line)
@@ -179,9 +184,22 @@ class Tally:
 
     def _fold_session(self, event: Event) -> None:
         if event.kind == kinds.SESSION_OPENED:
-            self.sessions += 1
-        elif event.kind == kinds.SESSION_ENDED:
-            self.sessions -= 1
+            self._count_session(event.principal, event.owner, event.at_ms, 1)
+        elif event.kind == kinds.SESSION_ENDED and event.began_ms is not None:
+            self._count_session(event.principal, event.owner, event.began_ms, -1)
+
+    def _count_session(self, principal: str, owner: str, since_ms: int, count: int) -> None:
+        """One that ends before it was counted, while a server starts, is not counted down. An event does not name its
+        session: of those that one owner began in one millisecond, it may be any."""
+        session = hash((principal, owner, since_ms))
+        same = self._open.get(session, 0) + count
+        if same < 0:
+            return
+        self.sessions += count
+        if same:
+            self._open[session] = same
+        else:
+            del self._open[session]
 
     def _add(self, principal: str, namespace: str, count: int) -> None:
         self.live += count

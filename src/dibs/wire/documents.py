@@ -149,7 +149,8 @@ def _held(outcome: outcomes.Held) -> Document:
     if outcome.first is not None:
         document |= first_document(outcome.first)
     # If no hold is in the way, others in line come first: they will have the job in a moment.
-    retry_after_ms = document["remaining_ms"] if outcome.blockers else 1_000
+    # 0 left: it is not known yet whether its owner could have renewed. A moment later it is.
+    retry_after_ms = (document["remaining_ms"] if outcome.blockers else 0) or 1_000
     return {
         "status": "held",
         "name": outcome.name,

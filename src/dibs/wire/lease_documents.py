@@ -58,7 +58,7 @@ def session_document(outcome: lease_outcomes.SessionState) -> Document:
                 "namespace": hold.ns,
                 "fencing_token": hold.holder.token,
                 "mode": hold.holder.mode,
-                "remaining_ms": hold.holder.expires_ms - outcome.now_ms,
+                "remaining_ms": max(0, hold.holder.expires_ms - outcome.now_ms),
                 "waiting": hold.waiting,
             }
             for hold in outcome.holds
