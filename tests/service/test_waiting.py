@@ -418,11 +418,16 @@ def test_hanging_up_or_keeping_a_place_survives_a_server_with_too_much_to_do(ser
 class OneBadPlace(WaitingServer):
     """Keeping the second place of the line fails, and whatever is kept with it."""
 
-    def post(self, command: Command, callback: Callable[[Result], None]) -> None:
+    def post(
+        self,
+        command: Command,
+        callback: Callable[[Result], None],
+        is_gone: Callable[[], bool] | None = None,
+    ) -> None:
         if isinstance(command, KeepPlaces) and any(number == 2 for _, _, number in command.places):
             callback(ValueError("a record that nobody understands"))
         else:
-            super().post(command, callback)
+            super().post(command, callback, is_gone)
 
 
 @pytest.mark.fault("F-037")
