@@ -117,7 +117,15 @@ class Schema:
         return make_room
 
     def drop(self) -> None:
-        self.run("DROP SCHEMA IF EXISTS {s} CASCADE")
+        """A statement of a store that was just closed may still be under way; then one of the two is a deadlock's
+        victim."""
+        from psycopg.errors import DeadlockDetected
+
+        for _ in range(5):
+            with suppress(DeadlockDetected):
+                self.run("DROP SCHEMA IF EXISTS {s} CASCADE")
+                return
+        raise AssertionError(f"the schema {self.name} is still in use")
 
 
 class PostgresServer:
