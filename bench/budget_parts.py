@@ -30,12 +30,12 @@ from typing import Any
 import uvloop
 from uvicorn.server import ServerState
 
+from dibs.engine.auth import TokenGuard
+from dibs.engine.coordinator import Coordinator
 from dibs.server.engine import Engine
 from dibs.server.handlers import Api
 from dibs.server.http_server import make_server
 from dibs.server.run import GC_THRESHOLDS
-from dibs.service.auth import TokenGuard
-from dibs.service.coordinator import Coordinator
 from dibs.stores import codec
 from dibs.stores.port import Opening, Store
 from dibs.stores.proxy import StoreProxy

@@ -21,10 +21,10 @@ from pathlib import Path
 
 from stats import percentile
 
+from dibs.base.ids import new_id
 from dibs.core.commands import Acquire, Release
 from dibs.core.outcomes import Granted
-from dibs.ids import new_id
-from dibs.service.coordinator import Coordinator
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.git import GitStore
 from dibs.stores.git.location import location_of
 from dibs.stores.port import Store

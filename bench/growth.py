@@ -50,7 +50,7 @@ def fill(path: str, count: int) -> None:
     import msgspec  # noqa: F401  # before the codec, which then writes with it as a server does
 
     from dibs.core.commands import Acquire
-    from dibs.service.coordinator import Coordinator
+    from dibs.engine.coordinator import Coordinator
     from dibs.stores.port import Opening
     from dibs.stores.registry import open_store
 

@@ -1,6 +1,6 @@
 """Writes each record class out as a plain typed class, so that a compiler can make it machine code.
 
-`class Holder(Record)` lists fields, and `dibs/core/record.py` makes its methods when the program runs. A compiler must
+`class Holder(Record)` lists fields, and `dibs/base/record.py` makes its methods when the program runs. A compiler must
 see the methods in the source. So the build copies the package and writes them in: a class body keeps its fields,
 comments and own methods, and gets `__init__`, `replace`, `astuple`, `dump` and `load`. What is in `dump` and `load` is
 written by `record.py` itself. The facts about a class (fields, defaults, types) are read from the class as Python made
@@ -15,9 +15,9 @@ from pathlib import Path
 
 from constants import write_constants
 
-from dibs.core.record import Record, dump_lines, load_lines
+from dibs.base.record import Record, dump_lines, load_lines
 
-BASE = "dibs.core.record"
+BASE = "dibs.base.record"
 _FUTURE = "from __future__ import annotations\n"
 # Type checkers take MYPY for true. At run time nothing is imported.
 _TYPING = """
@@ -25,8 +25,8 @@ MYPY = False
 if MYPY:
     from typing import Any, ClassVar, Final
 """
-_IMPORT = "from dibs.core.record import Record\n"
-_IMPORT_KEEP = "from dibs.core.record import KEEP, Record\n"
+_IMPORT = "from dibs.base.record import Record\n"
+_IMPORT_KEEP = "from dibs.base.record import KEEP, Record\n"
 _BASE_HEAD = '''"""The base of every record. The build wrote the methods of each record into its class."""
 
 from __future__ import annotations

@@ -20,8 +20,9 @@ ROOT = Path(__file__).resolve().parent.parent
 # The way of a command from a request document to a decision and back to a reply, and what a client does for a request.
 # What waits for a disk or SQLite gains nothing.
 MODULES = (
+    "base/record.py",
     "core/*.py",
-    "ids.py",
+    "base/ids.py",
     "stores/codec.py",
     "wire/codes.py",
     "wire/documents.py",
@@ -36,8 +37,8 @@ MODULES = (
     "wire/shapes.py",
     "wire/tickets.py",
     "wire/values.py",
-    "service/coordinator.py",
-    "service/tally.py",
+    "engine/coordinator.py",
+    "engine/tally.py",
     "client/exchange.py",
     "client/http.py",
     "client/http1.py",
@@ -48,9 +49,9 @@ MODULES = (
     "client/servers.py",
     "client/transport.py",
     "client/urls.py",
-    "generators.py",
-    "repository/namespace.py",
-    "traceparent.py",
+    "base/generators.py",
+    "agents/repository/namespace.py",
+    "base/traceparent.py",
 )
 GROUP = "dibs"  # the shared object is dibs__mypyc.*.so, beside the package
 OPTIMISE = "2"

@@ -149,7 +149,7 @@ def etcd_cluster(etcd_program: str) -> Iterator[Cluster]:
 @pytest.fixture
 def postgres_schema(postgres_url: str) -> Iterator[Callable[[], Schema]]:
     """Makes schemas of the test's own in the PostgreSQL of the run; they are dropped afterwards."""
-    from dibs.ids import new_id
+    from dibs.base.ids import new_id
     from tests.postgres import Schema
 
     made: list[Schema] = []

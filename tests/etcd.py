@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dibs.errors import DibsError
+from dibs.base.errors import DibsError
 from dibs.stores.etcd.gateway import EtcdGateway
 from dibs.stores.etcd.location import EtcdLocation
 from tests.processes import WAIT_S_MAX, wait_until

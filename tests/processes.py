@@ -16,8 +16,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from dibs.base.clock import steady_ms
 from dibs.client.connect import connect
-from dibs.clock import steady_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dibs.engine.metrics import BATCH_SIZES, COMMIT_S, LEASE_S, REQUEST_S
 from dibs.server.monitor.metric_table import METRICS
-from dibs.service.metrics import BATCH_SIZES, COMMIT_S, LEASE_S, REQUEST_S
 
 _BOUNDS = {
     "dibs_hold_seconds": LEASE_S,

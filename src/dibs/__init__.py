@@ -14,7 +14,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs._version import __version__
-    from dibs.errors import (
+    from dibs.base.errors import (
         BadReply,
         DibsError,
         EventsGone,
@@ -107,7 +107,7 @@ __all__ = [
 # Where each of them lives.
 _PLACES = {
     "dibs._version": "__version__",
-    "dibs.errors": (
+    "dibs.base.errors": (
         "BadReply DibsError EventsGone InvalidInput JobDone JobHeld JobParked JobResting LeaseLost MissingExtra"
         " NotAllowed NotClaimed RequestRefused StaleToken Unavailable WouldDeadlock"
     ),

@@ -9,7 +9,7 @@ import pytest
 
 from dibs.agents import keeper
 from dibs.agents.session_backend import SessionBackend
-from dibs.errors import DibsError, LeaseLost
+from dibs.base.errors import DibsError, LeaseLost
 from dibs.sdk.async_doors import ThreadedDoor
 from dibs.wire.documents import Reply, reply_for_error
 
@@ -183,7 +183,7 @@ async def test_a_release_that_got_no_answer_keeps_the_claim_for_another_try(stor
 
         async def ask(self, step: Ask, timeout_ms: int, lane: str) -> Reply:
             if self.deaf and step.verb == "release":
-                from dibs.errors import StoreUnavailable
+                from dibs.base.errors import StoreUnavailable
 
                 return reply_for_error(StoreUnavailable("busy"))
             return await super().ask(step, timeout_ms, lane)

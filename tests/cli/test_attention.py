@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.ids import new_id
+from dibs.base.ids import new_id
 from dibs.wire.tickets import ticket_text
 
 if TYPE_CHECKING:

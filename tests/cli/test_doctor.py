@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.base.clock import wall_ms
 from dibs.cli.doctor.work import waiting
 from dibs.cli.framework.context import open_door
-from dibs.clock import wall_ms
 from dibs.core.durations import format_duration
 from dibs.stores.memory import MemoryStore
 from tests.client.scripted import ScriptedServer, reply_of

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import dibs
-from dibs import errors
+from dibs.base import errors
 from dibs.cli.framework.help import _around_flags, _bracketed, page, short_usage, usage_line
 from dibs.cli.framework.parse import UsageError, parse
 from dibs.cli.framework.registry import NAMES, load

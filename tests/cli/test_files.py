@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.files import SHARED, replace_file
+from dibs.base.files import SHARED, replace_file
 
 if TYPE_CHECKING:
     from pathlib import Path

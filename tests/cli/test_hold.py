@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.base.clock import steady_ms
 from dibs.cli.supervise.session_claim import claim
 from dibs.cli.text.hold import said
-from dibs.clock import steady_ms
 from dibs.wire.parts import instant_ms
 from tests.cli.processes import Machine, finished, first_line
 from tests.processes import ServerProcess, wait_until_stopped

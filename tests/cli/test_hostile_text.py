@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.base.loglines import LogLines
 from dibs.cli.framework.registry import NAMES
 from dibs.cli.main import run
 from dibs.cli.text.colour import Paint
 from dibs.compat.action_llama import rlock
-from dibs.loglines import LogLines
 from dibs.wire.documents import Reply
 from tests.cli.conftest import Screen, Terminal
 

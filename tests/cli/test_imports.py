@@ -42,7 +42,7 @@ SERVER = SHARED | {"_socket", "array", "math"}
 NOT_FOR_A_FREE_JOB = set(
     """
     dibs.cli.text.columns dibs.client.urls dibs.core.freeze dibs.core.lease_outcomes dibs.core.leases dibs.core.outages
-    dibs.core.recount dibs.core.sessions dibs.core.several dibs.core.state dibs.core.upkeep_outcomes dibs.redact
+    dibs.core.recount dibs.core.sessions dibs.core.several dibs.core.state dibs.core.upkeep_outcomes dibs.base.redact
     dibs.stores.sqlite.schema dibs.wire.inspect dibs.wire.refusals dibs.wire.tickets
     """.split()
 )
@@ -116,7 +116,7 @@ def test_rlock_through_a_gateway_opens_no_store(env: dict[str, str], tmp_path: P
         modules = modules_of_rlock(env | more, tmp_path)
     assert not modules & NEVER
     assert not_ours(modules) <= SERVER
-    inside = ("dibs.stores", "dibs.service", "dibs.core.decide", "dibs.wire.requests", "dibs.client.settings")
+    inside = ("dibs.stores", "dibs.engine", "dibs.core.decide", "dibs.wire.requests", "dibs.client.settings")
     assert not {name for name in modules if name.startswith(inside)}
 
 
@@ -158,6 +158,6 @@ def test_a_claim_through_a_server_imports_only_this(env: dict[str, str]) -> None
     assert not modules & NEVER
     assert not_ours(modules) <= SERVER
     rules = ("dibs.core.claims", "dibs.core.decide", "dibs.core.outcomes", "dibs.core.records")
-    inside = ("dibs.stores", "dibs.service", "dibs.wire.requests", *rules)
+    inside = ("dibs.stores", "dibs.engine", "dibs.wire.requests", *rules)
     assert not {name for name in modules if name.startswith(inside)}
     assert threading.active_count() <= before

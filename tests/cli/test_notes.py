@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.base.errors import InvalidInput
 from dibs.cli.supervise.checkpoint_file import CheckpointFile
-from dibs.errors import InvalidInput
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.base.clock import steady_ms
 from dibs.client.embedded import process_mark
-from dibs.clock import steady_ms
 from tests.cli.processes import SETSID, Machine, finished, first_line
 
 if TYPE_CHECKING:

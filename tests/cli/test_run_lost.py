@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.base.clock import steady_ms
 from dibs.client.embedded import process_mark
-from dibs.clock import steady_ms
 from dibs.system.processes import table
 from tests.cli.processes import SETSID, Machine, finished, first_line, guards_of
 from tests.processes import ServerProcess, wait_until, wait_until_stopped

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.base.clock import wall_ms
+from dibs.base.errors import AuthenticationFailed
 from dibs.cli.framework.context import open_door
 from dibs.cli.framework.registry import NAMES, load
 from dibs.cli.framework.spec import GLOBAL
-from dibs.clock import wall_ms
-from dibs.errors import AuthenticationFailed
-from dibs.service.auth import TokenGuard, read_tokens
+from dibs.engine.auth import TokenGuard, read_tokens
 from tests.client.scripted import ScriptedServer, reply_of
 
 if TYPE_CHECKING:

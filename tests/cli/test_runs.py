@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.base.ids import new_id
 from dibs.core.limits import RUN_TTL_MS
-from dibs.ids import new_id
 from dibs.wire.shapes import is_id
 from tests.client.scripted import ScriptedServer, reply_of
 

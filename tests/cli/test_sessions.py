@@ -97,7 +97,7 @@ def test_a_session_of_a_process_that_died_is_over_for_its_neighbours(
     session = terminal.session("--pid", str(os.getpid()))
     terminal.claim("a", "--session", session)
     assert terminal("claim", "a").exit == 1
-    monkeypatch.setattr("dibs.service.processes._number_is_free", lambda pid: True)
+    monkeypatch.setattr("dibs.system.session_mark._number_is_free", lambda pid: True)
     assert terminal("claim", "a").exit == 0
 
 

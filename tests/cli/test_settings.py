@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from dibs.base.errors import InvalidInput
+from dibs.base.paths import state_folder, token_path
 from dibs.client.settings import Settings, read_token
 from dibs.client.urls import server_address
-from dibs.errors import InvalidInput
-from dibs.paths import state_folder, token_path
 
 
 def test_a_flag_wins_over_a_variable_and_an_empty_variable_is_none() -> None:

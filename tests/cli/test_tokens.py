@@ -126,7 +126,7 @@ def test_a_count_that_is_wrong_is_told_by_doctor_and_put_right_by_gc(tmp_path: P
     """An older dibs on the same store ends a hold and knows nothing of limits."""
     from dibs.core.commands import Acquire
     from dibs.core.keys import lock_key
-    from dibs.service.coordinator import Coordinator
+    from dibs.engine.coordinator import Coordinator
     from dibs.stores.sqlite import SqliteStore
 
     store = SqliteStore(str(tmp_path / "dibs.db"))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.clock import steady_ms
+from dibs.base.clock import steady_ms
 from tests.cli.test_watch import Watch
 from tests.processes import DIBS, WAIT_S_MAX, ServerProcess, clean_env, dibs, wait_until
 

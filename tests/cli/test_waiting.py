@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.base.errors import ServerUnreachable
 from dibs.cli.framework.context import Call
 from dibs.cli.text import queue as queue_text
 from dibs.cli.text.claim import held
@@ -14,7 +15,6 @@ from dibs.cli.text.colour import Paint
 from dibs.cli.text.status_line import StatusLine
 from dibs.client import queueing as places
 from dibs.client.queueing import PendingClaim
-from dibs.errors import ServerUnreachable
 from dibs.wire.documents import Reply, reply_for_error
 from tests.cli.conftest import Screen
 from tests.cli.typist import Typing

@@ -11,7 +11,7 @@ import pytest
 from dibs.cli.main import run
 from dibs.core.keys import webhook_key
 from dibs.core.webhooks import Webhook
-from dibs.service.webhooks.sender import DeliveryResult, Sender
+from dibs.engine.webhooks.sender import DeliveryResult, Sender
 from dibs.stores.registry import open_store
 from tests.server.harness import TOKENS, running
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.base.errors import FATE_UNKNOWN
 from dibs.client.embedded import EmbeddedDoor
 from dibs.client.embedded_claim import claim, give_up
 from dibs.client.http import HttpDoor
 from dibs.client.servers import Servers
 from dibs.client.urls import server_address
 from dibs.core.commands import Acquire
-from dibs.errors import FATE_UNKNOWN
-from dibs.service.coordinator import Coordinator
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from tests.client.scripted import ScriptedServer, reply_of
 

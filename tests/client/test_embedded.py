@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.base.errors import StoreUnavailable
 from dibs.client.connect import connect
 from dibs.client.embedded import EmbeddedDoor
-from dibs.errors import StoreUnavailable
 from dibs.stores.memory import MemoryStore
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.base.ids import new_id
 from dibs.client.embedded_claim import claim
 from dibs.client.queueing import Ask, PendingClaim
 from dibs.core.commands import Acquire, Release
 from dibs.core.keys import ticket_key
 from dibs.core.outcomes import Granted, Queued
-from dibs.ids import new_id
-from dibs.service.coordinator import Coordinator
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.sqlite import SqliteStore
 from dibs.stores.sqlite import store as store_module
 from dibs.testing.contract_base import WAIT_S_MAX
@@ -110,7 +110,7 @@ def _until_in_line(store: SqliteStore, count: int) -> None:
 WAIT_IN_A_PROCESS = """
 import sys
 from dibs.client.embedded_claim import claim
-from dibs.service.coordinator import Coordinator
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.sqlite import SqliteStore, store as store_module
 from dibs.core.commands import Acquire
 import dibs.client.embedded_claim as claiming

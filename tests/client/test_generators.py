@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.generators import run_generator, run_generator_async
+from dibs.base.generators import run_generator, run_generator_async
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.base.errors import FATE_UNKNOWN
 from dibs.client.http import HttpDoor
 from dibs.client.servers import Servers
 from dibs.client.urls import server_address
-from dibs.errors import FATE_UNKNOWN
 from tests.client.scripted import ScriptedServer, reply_of
 
 if TYPE_CHECKING:

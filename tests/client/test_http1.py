@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dibs.base.errors import BadReply
 from dibs.client.http1 import ConnectionLost, RawReply, read_reply, request_bytes, whole_reply
 from dibs.core.limits import HEAD_BYTES_MAX, REPLY_BYTES_MAX
-from dibs.errors import BadReply
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs import jsontext
+from dibs.base import jsontext
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -40,7 +40,7 @@ def test_what_is_not_json_is_refused_by_both(text: str) -> None:
 def test_half_a_document_is_refused_where_json_itself_is_not_loaded() -> None:
     """CPython 3.11 makes its error only if json.decoder is there, which it is not in a command."""
     script = (
-        "import sys\nfrom dibs import jsontext\nassert 'json' not in sys.modules\n"
+        "import sys\nfrom dibs.base import jsontext\nassert 'json' not in sys.modules\n"
         "try:\n    jsontext.decode('{\"a\": {\"b\"')\nexcept ValueError:\n    print('refused')"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=30, check=True)

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import dibs
+from dibs.base.errors import Unavailable
 from dibs.cli.main import run
 from dibs.client.http import HttpDoor
 from dibs.client.servers import Servers
 from dibs.client.urls import server_address
-from dibs.errors import Unavailable
 from tests.client.scripted import ScriptedServer, reply_of
 
 # As its GET /locks/{name} answers.

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.base.paths import token_path
 from dibs.client.connect import connect
 from dibs.client.settings import read_token
-from dibs.paths import token_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

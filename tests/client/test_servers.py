@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.base.errors import FATE_UNKNOWN, DibsError, InvalidInput
+from dibs.base.generators import run_generator
 from dibs.client import exchange
 from dibs.client.exchange import Attempt, ask_servers
 from dibs.client.http1 import ConnectionLost, RawReply
@@ -15,8 +17,6 @@ from dibs.client.requests import RequestBuilder, question
 from dibs.client.servers import AWAY_MS, PATIENCE_MS, SLICE_MS, STAYS_MS, STORE_MS, Servers
 from dibs.client.transport import NOT_NOW, NotConnected, TimedOut
 from dibs.client.urls import server_addresses
-from dibs.errors import FATE_UNKNOWN, DibsError, InvalidInput
-from dibs.generators import run_generator
 from dibs.wire.documents import Reply, reply_for_error
 
 if TYPE_CHECKING:

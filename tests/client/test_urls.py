@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dibs.base.errors import InvalidInput
 from dibs.client.connect import servers_at
 from dibs.client.urls import quote, server_address
-from dibs.errors import InvalidInput
 
 
 @pytest.mark.parametrize(

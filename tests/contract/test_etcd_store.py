@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.ids import new_token
+from dibs.base.ids import new_token
 from dibs.stores.etcd import EtcdStore
 from dibs.stores.etcd.gateway import EtcdGateway
 from dibs.testing.contract import StoreContract

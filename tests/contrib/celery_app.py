@@ -9,8 +9,8 @@ from typing import Any
 
 from celery import Celery
 
+from dibs.base.errors import LeaseLost
 from dibs.contrib.celery import OneOwnerTask
-from dibs.errors import LeaseLost
 from tests.processes import pause, wait_until
 
 FOLDER = Path(os.environ["CELERY_FOLDER"])

@@ -8,7 +8,7 @@ import json
 import pickle
 from typing import Any
 
-from dibs.core.record import Record
+from dibs.base.record import Record
 
 MODULES = (
     *("core.records", "core.events", "core.commands", "core.credentials", "core.identity"),

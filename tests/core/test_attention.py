@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from dibs.base.ids import new_id
 from dibs.client.embedded import EmbeddedDoor
 from dibs.core.keys import META_KEY, lock_key, session_key
 from dibs.core.limits import TICKET_MS, WANTED_MAX
 from dibs.core.records import LockRecord, SessionRecord
-from dibs.ids import new_id
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from dibs.wire.tickets import ticket_text

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dibs import ids
+from dibs.base import ids
 from dibs.client import exchange
 from dibs.core import claims, decide, records
-from dibs.service import coordinator, tally
+from dibs.engine import coordinator, tally
 from dibs.stores import codec
 from dibs.wire import documents, requests
 from tests.build import COMPILED

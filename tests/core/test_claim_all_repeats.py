@@ -6,7 +6,7 @@ import pytest
 
 from dibs.core.commands import AcquireAll, Break, Inspect
 from dibs.core.outcomes import GrantedAll, Refused
-from dibs.service.coordinator import Coordinator
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 
 NAMES = ("a", "b", "c")

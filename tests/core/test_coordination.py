@@ -38,7 +38,7 @@ from dibs.core.commands import (
 )
 from dibs.core.limits import TICKET_MS, WANT_MS
 from dibs.core.records import EXCLUSIVE, SHARED
-from dibs.service.coordinator import Coordinator
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from tests.core import raw as raws
 from tests.core.raw import raw_of, world_of

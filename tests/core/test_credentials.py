@@ -21,7 +21,7 @@ from dibs.core.credentials import (
 from dibs.core.identity import LEAST_ROLE, ROLES, Limits, may
 from dibs.core.keys import REGISTER_KEY
 from dibs.core.limits import CREDENTIAL_CHANGES_KEPT, CREDENTIAL_TOMBSTONE_MS
-from dibs.service.coordinator import Coordinator
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.codec import decode, encode
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dibs.base.errors import InvalidInput, InvalidTtl
 from dibs.core.durations import check_ttl_ms, format_duration, parse_duration
 from dibs.core.limits import TTL_MS_MAX, TTL_MS_MIN
-from dibs.errors import InvalidInput, InvalidTtl
 
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 

@@ -29,10 +29,10 @@ from dibs.core.decide import decide, keys_of
 from dibs.core.keys import LOCK_PREFIX, lock_key
 from dibs.core.limits import OUTAGE_CREDIT_MS_MAX, OUTAGES_KEPT, PULSE_LATE_MS
 from dibs.core.records import LockRecord
-from dibs.core.replay import ReplayedHold, replay
 from dibs.core.view import Missing, View
-from dibs.service.coordinator import Coordinator
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
+from dibs.testing.replay import ReplayedHold, replay
 from tests.models.ownership import Model, Told
 
 if TYPE_CHECKING:

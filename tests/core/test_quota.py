@@ -27,8 +27,8 @@ from dibs.core.decide import decide
 from dibs.core.keys import META_KEY, USAGE_PREFIX, lock_key
 from dibs.core.records import LockRecord, SessionRecord, Ticket
 from dibs.core.view import View
-from dibs.service.coordinator import Coordinator
-from dibs.service.usage import disagreeing, recount
+from dibs.engine.coordinator import Coordinator
+from dibs.engine.usage import disagreeing, recount
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dibs.base.record import Record
 from dibs.core import commands, events, lease_outcomes, outcomes, records, replay, upkeep_outcomes
-from dibs.core.record import Record
 from dibs.core.records import Done, Ending, Holder, LockRecord, Meta, Outage, Pulse
 from tests.core.make import acquire, ending, holder, lock
 

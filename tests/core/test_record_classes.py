@@ -1,4 +1,4 @@
-"""Record classes as `core/record.py` makes them when the program runs. A compiled build has them written out instead,
+"""Record classes as `base/record.py` makes them when the program runs. A compiled build has them written out instead,
 which tests/meta/test_written_records.py compares."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.build import COMPILED
 if COMPILED:
     pytest.skip("compiled records are written out", allow_module_level=True)
 
-from dibs.core.record import COMPILED_AT, Record
+from dibs.base.record import COMPILED_AT, Record
 
 
 class Inner(Record):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dibs.base.record import Record
 from dibs.core import records
 from dibs.core.instants import INSTANTS, shifted
-from dibs.core.record import Record
 from dibs.core.records import (
     Done,
     Ending,

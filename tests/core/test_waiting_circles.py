@@ -33,7 +33,7 @@ from dibs.core.commands import (
     Transfer,
 )
 from dibs.core.records import EXCLUSIVE, SHARED
-from dibs.service.coordinator import Coordinator
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from tests.core import raw as raws
 from tests.core.raw import NS, raw_of

@@ -23,7 +23,7 @@ from dibs.core.commands import (
 )
 from dibs.core.limits import LEAVE_AT_ONCE_MAX, TICKET_MS
 from dibs.core.records import SHARED
-from dibs.service.coordinator import Coordinator
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from tests.build import COMPILED
 from tests.core import raw as raws

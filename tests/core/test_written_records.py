@@ -1,5 +1,5 @@
 """The optional build writes the methods of records into their classes (native/expand.py). What was written says the
-same, byte for byte, as what `core/record.py` makes when the program runs."""
+same, byte for byte, as what `base/record.py` makes when the program runs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_records_that_were_written_out_say_what_they_said_before(tmp_path: Path,
     shutil.copytree(ROOT / "src/dibs", package, ignore=shutil.ignore_patterns("__pycache__"))
     env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'native'}"}
     subprocess.run([sys.executable, "-c", WRITE, "dibs"], env=env, cwd=tmp_path, timeout=60, check=True)
-    base = package / "core/record.py"
+    base = package / "base/record.py"
     assert DECORATOR in base.read_text()
     base.write_text(base.read_text().replace(DECORATOR, ""))
     assert "def replace(self, *, lease_id: Any = KEEP" in (package / "core/records.py").read_text()

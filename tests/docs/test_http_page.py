@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.base.ids import new_id
 from dibs.client.embedded import EmbeddedDoor
 from dibs.core import events
 from dibs.core.commands import Inspect
 from dibs.core.identity import LOCAL
 from dibs.core.outcomes import Status
-from dibs.ids import new_id
+from dibs.engine.activity import Activity
+from dibs.engine.coordinator import Coordinator
+from dibs.engine.tickets import live_tickets
 from dibs.sdk import answers
-from dibs.service.activity import Activity
-from dibs.service.coordinator import Coordinator
-from dibs.service.tickets import live_tickets
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from dibs.wire import elections

@@ -16,8 +16,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from dibs.base.clock import steady_ms
 from dibs.client.connect import connect
-from dibs.clock import steady_ms
 from tests.processes import pass_by
 
 if TYPE_CHECKING:

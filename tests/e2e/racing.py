@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from dibs.clock import steady_ms
+from dibs.base.clock import steady_ms
 from tests.processes import WAIT_S_MAX, start_program
 
 if TYPE_CHECKING:

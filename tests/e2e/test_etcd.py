@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.ids import new_token
+from dibs.base.ids import new_token
 from tests import etcd
 from tests.processes import ServerProcess, clean_env, dibs, wait_until
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from dibs.clock import steady_ms
+from dibs.base.clock import steady_ms
 from tests.processes import DIBS, WAIT_S_MAX, ServerProcess, clean_env, dibs, wait_until
 
 if TYPE_CHECKING:

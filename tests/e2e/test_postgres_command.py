@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.errors import MissingExtra
+from dibs.base.errors import MissingExtra
 from dibs.stores.postgres.location import PostgresLocation
 from dibs.stores.postgres.store import PostgresStore
 from dibs.stores.registry import open_store

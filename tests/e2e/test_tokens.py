@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.clock import steady_ms
+from dibs.base.clock import steady_ms
 from dibs.core.limits import CREDENTIAL_STALE_MS_MAX
 from tests.processes import DIBS, ServerProcess, clean_env, dibs, pause, wait_until
 

@@ -6,7 +6,7 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 from dibs import Client
-from dibs.ids import new_id
+from dibs.base.ids import new_id
 from tests.processes import DIBS, ServerProcess, clean_env, wait_until
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dibs import Client, DibsError, Fence, StaleToken
-from dibs.clock import steady_ms
+from dibs.base.clock import steady_ms
 from tests.processes import pause
 
 if TYPE_CHECKING:

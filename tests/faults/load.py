@@ -7,8 +7,8 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dibs.base.clock import steady_ms
 from dibs.client.connect import connect
-from dibs.clock import steady_ms
 from dibs.testing.history import ObservedHold
 from tests.processes import WAIT_S_MAX, pause
 

@@ -14,8 +14,8 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
+from dibs.base.clock import steady_ms
 from dibs.client.connect import connect
-from dibs.clock import steady_ms
 from tests.processes import WAIT_S_MAX, pause
 
 if TYPE_CHECKING:

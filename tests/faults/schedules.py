@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dibs import Fence
-from dibs.clock import steady_ms
+from dibs.base.clock import steady_ms
 from tests.faults.contender import JOB, OVER
 from tests.faults.proxy import Fault, Proxy
 from tests.processes import WAIT_S_MAX, ServerProcess, pass_by, start_program, wait_until

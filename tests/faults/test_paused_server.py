@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.base.clock import steady_ms
 from dibs.client.connect import connect
-from dibs.clock import steady_ms
 from dibs.testing.history import broken_promises
 from tests.faults.standing import events_of
 from tests.processes import (

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs import AsyncClient, Client, LeaseLost
-from dibs.clock import steady_ms
-from dibs.errors import DibsError, JobHeld, Unavailable
+from dibs.base.clock import steady_ms
+from dibs.base.errors import DibsError, JobHeld, Unavailable
 from tests.client.scripted import ScriptedServer, reply_of
 from tests.faults.proxy import Fault, Proxy
 from tests.faults.standing import check_nothing_left, left_behind

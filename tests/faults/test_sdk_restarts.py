@@ -13,8 +13,8 @@ import pytest
 
 from dibs import AsyncClient, Client
 from dibs.agents.session_backend import SessionBackend
-from dibs.clock import steady_ms
-from dibs.errors import DibsError, JobHeld, Unavailable
+from dibs.base.clock import steady_ms
+from dibs.base.errors import DibsError, JobHeld, Unavailable
 from dibs.sdk.async_doors import open_door
 from dibs.sdk.client import settings_of
 from tests.faults.standing import check_nothing_left, left_behind

@@ -17,7 +17,7 @@ import pytest
 import dibs.sdk.heart
 import dibs.sdk.hold
 from dibs import AsyncClient, Client, LeaseLost
-from dibs.clock import steady_ms
+from dibs.base.clock import steady_ms
 from tests.faults.proxy import Fault, Proxy
 from tests.processes import WAIT_S_MAX, ServerProcess, pause, start_program, wait_until, wait_until_stopped
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs import AsyncClient, Client, Unavailable
-from dibs.clock import steady_ms
+from dibs.base.clock import steady_ms
 from tests.client.scripted import ScriptedServer, reply_of
 
 if TYPE_CHECKING:

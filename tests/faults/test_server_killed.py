@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.core.replay import replay
 from dibs.testing.history import broken_promises, overlaps
+from dibs.testing.replay import replay
 from tests.faults.load import Client
 from tests.faults.standing import events_of
 from tests.processes import WAIT_S_MAX, ServerProcess, pause, wait_until

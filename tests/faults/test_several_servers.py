@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs import AsyncClient, Client, JobHeld
+from dibs.base.clock import steady_ms
 from dibs.client.servers import PATIENCE_MS
-from dibs.clock import steady_ms
 from dibs.core.limits import MOVE_MS
 from tests.faults.cluster import TOKEN, Cluster, end
 from tests.processes import ServerProcess, dibs, pause, wait_until

@@ -10,11 +10,11 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
+from dibs.base.ids import new_id
 from dibs.core.commands import Acquire, Release, Renew
 from dibs.core.keys import lock_key
 from dibs.core.outcomes import Granted, Held
-from dibs.ids import new_id
-from dibs.service.coordinator import Coordinator
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.git import GitStore
 from dibs.stores.git.location import location_of
 from dibs.stores.git.remoteclock import Reading

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.base.errors import InvalidInput
 from dibs.cli.main import run
-from dibs.errors import InvalidInput
 from dibs.server.run import serve
 from dibs.server.settings import ServerSettings
 from tests.git.harness import git

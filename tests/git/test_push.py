@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.base.errors import BranchMoved
 from dibs.cli.main import run
 from dibs.client.branches import push_with_claim
 from dibs.core.commands import Renew
 from dibs.core.lease_outcomes import Renewed
 from dibs.core.outcomes import Granted, NotCurrent
-from dibs.errors import BranchMoved
 from tests.git.harness import TTL_MS, Machine, acquire, git, granted, pass_time, release, store_at
 
 if TYPE_CHECKING:

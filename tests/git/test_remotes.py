@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.base.errors import NotAllowed, StoreCorrupt
 from dibs.core.lease_outcomes import Released, Renewed
 from dibs.core.limits import GIT_RECORD_BYTES_MAX
 from dibs.core.outcomes import Granted, Held
-from dibs.errors import NotAllowed, StoreCorrupt
 from dibs.stores.git.entries import tail_of
 from tests.git.harness import USER_ENV, acquire, git, granted, release, renew, store_at
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.base.redact import without_secrets
 from dibs.cli.framework.registry import NAMES
 from dibs.cli.main import run
-from dibs.redact import without_secrets
 from tests.git.harness import git
 
 if TYPE_CHECKING:

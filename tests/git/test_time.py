@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs import jsontext
-from dibs.clock import wall_ms
+from dibs.base import jsontext
+from dibs.base.clock import wall_ms
+from dibs.base.errors import StoreUnavailable
 from dibs.core.lease_outcomes import Released, Renewed
 from dibs.core.limits import GIT_SKEW_MS
 from dibs.core.outcomes import Granted, Held
-from dibs.errors import StoreUnavailable
 from dibs.stores.git import times
 from dibs.stores.git.entries import Entry, tail_of
 from dibs.stores.git.times import Clocks, Locked, StoreTime

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.base.errors import InvalidInput, NotAllowed, StoreCorrupt, StoreFull, StoreUnavailable
+from dibs.base.git_program import GitResult
+from dibs.base.redact import without_secrets
 from dibs.core.lease_outcomes import Renewed
 from dibs.core.outcomes import Granted, Held
-from dibs.errors import InvalidInput, NotAllowed, StoreCorrupt, StoreFull, StoreUnavailable
-from dibs.git_program import GitResult
-from dibs.redact import without_secrets
 from dibs.stores.git import errors as trouble
 from dibs.stores.git.entries import tail_of
 from dibs.stores.git.location import location_of

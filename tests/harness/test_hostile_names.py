@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.agents.repository.claimed_paths import nameable
 from dibs.core.limits import NAME_BYTES_MAX
 from dibs.core.names import check_name
-from dibs.repository.claimed_paths import nameable
 
 if TYPE_CHECKING:
     from tests.harness.conftest import Yard

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.harness.identity import Agent, agents_of
+from dibs.agents.harness.identity import Agent, agents_of
 from tests.processes import WAIT_S_MAX, clean_env
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from dibs.harness.configuration import COMMAND, HOOK_FILES
-from dibs.harness.parse import HARNESSES
-from dibs.harness.server_entry import FILES, entry
+from dibs.agents.harness.configuration import COMMAND, HOOK_FILES
+from dibs.agents.harness.parse import HARNESSES
+from dibs.agents.harness.server_entry import FILES, entry
 from tests.cli.conftest import Terminal
 
 OTHERS: dict[str, Any] = {

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 from dibs import __version__
-from dibs.harness.configuration import with_hooks
-from dibs.harness.identity import CLAUDE
-from dibs.harness.server_entry import SERVER
+from dibs.agents.harness.configuration import with_hooks
+from dibs.agents.harness.identity import CLAUDE
+from dibs.agents.harness.server_entry import SERVER
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "plugin"

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from dibs.harness.patch import patched
-from dibs.harness.shell_writes import written
+from dibs.agents.harness.patch import patched
+from dibs.agents.harness.shell_writes import written
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.harness.parse import HARNESSES
+from dibs.agents.harness.parse import HARNESSES
 
 if TYPE_CHECKING:
     from tests.harness.conftest import AgentProcess, Yard

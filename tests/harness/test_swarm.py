@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.harness.parse import HARNESSES
+from dibs.agents.harness.parse import HARNESSES
 from tests.processes import WAIT_S_MAX
 
 if TYPE_CHECKING:

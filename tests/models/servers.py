@@ -10,13 +10,13 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
+from dibs.base.errors import DibsError, StoreUnavailable
 from dibs.core import events as kinds
 from dibs.core.limits import SWEEP_LATE_MS_MAX
-from dibs.errors import DibsError, StoreUnavailable
-from dibs.service.liveness import Decider
-from dibs.service.sweeper import Sweeper
-from dibs.service.tally import Tally
-from dibs.service.waiters import Waiters
+from dibs.engine.liveness import Decider
+from dibs.engine.sweeper import Sweeper
+from dibs.engine.tally import Tally
+from dibs.engine.waiters import Waiters
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Conflict
 from dibs.stores.proxy import StoreProxy
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dibs.core.commands import Command
     from dibs.core.events import Event
     from dibs.core.records import Stored
-    from dibs.service.liveness import Result
+    from dibs.engine.liveness import Result
     from dibs.stores.port import Due, Snapshot, Versioned
 
 BATCH_MAX = 16

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dibs.core.commands import Command
-    from dibs.service.liveness import Result
-    from dibs.service.waiters import Waiter
+    from dibs.engine.liveness import Result
+    from dibs.engine.waiters import Waiter
     from tests.models.servers import Cluster, Server
 
 NS = "default"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.errors import InvalidInput, InvalidName
-from dibs.repository.file_paths import parts_below, path_from_top, spelled_as_on_disk
-from dibs.repository.job_names import JobNames, is_plain
+from dibs.agents.repository.file_paths import parts_below, path_from_top, spelled_as_on_disk
+from dibs.agents.repository.job_names import JobNames, is_plain
+from dibs.base.errors import InvalidInput, InvalidName
 from tests.processes import clean_env
 
 if TYPE_CHECKING:

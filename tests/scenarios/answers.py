@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from dibs.base.record import Record
 from dibs.core import events, lease_outcomes, outcomes, upkeep_outcomes
-from dibs.core.record import Record
 from dibs.core.records import EXCLUSIVE
 
 if TYPE_CHECKING:

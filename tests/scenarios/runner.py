@@ -32,10 +32,10 @@ import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from dibs.base.errors import InvalidInput
 from dibs.core import commands, lease_outcomes, outcomes
 from dibs.core.durations import parse_duration
-from dibs.errors import InvalidInput
-from dibs.service.coordinator import Coordinator
+from dibs.engine.coordinator import Coordinator
 from tests.scenarios.answers import ANSWERS, told_event, told_handed
 from tests.scenarios.asks import VERBS, Asked, Verb
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import dibs
-from dibs.clock import steady_ms
+from dibs.base.clock import steady_ms
 from dibs.sdk.async_doors import ThreadedDoor
 from tests.sdk.conftest import over
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import dibs
-from dibs.clock import steady_ms
-from dibs.errors import InvalidName
+from dibs.base.clock import steady_ms
+from dibs.base.errors import InvalidName
 from tests.processes import wait_until
 from tests.sdk.conftest import over
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, assert_type
 import pytest
 
 import dibs
+from dibs.base.errors import InvalidTtl
 from dibs.core.durations import duration_ms
 from dibs.core.limits import DONE_MS_DEFAULT
-from dibs.errors import InvalidTtl
 from dibs.sdk import operations
 from dibs.sdk.hold import LeaseHold
 from tests.sdk.conftest import over

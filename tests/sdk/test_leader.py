@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import dibs
-from dibs.errors import InvalidInput, InvalidName
+from dibs.base.errors import InvalidInput, InvalidName
 from tests.processes import wait_until
 from tests.sdk.conftest import over
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.agents.backend import ToolBackend
-from dibs.repository.job_names import JobNames
+from dibs.agents.repository.job_names import JobNames
 from dibs.sdk.async_client import AsyncClient
 
 if TYPE_CHECKING:

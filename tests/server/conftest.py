@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.ids import new_token
+from dibs.base.ids import new_token
 from dibs.stores.etcd import EtcdStore
 from dibs.stores.registry import open_store
 from dibs.stores.sqlite import SqliteStore

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from dibs.clock import steady_ms
+from dibs.base.clock import steady_ms
 from dibs.core.limits import CLIENT_IDLE_MS_MAX, LOCKS_PER_PRINCIPAL_MAX
+from dibs.engine.auth import TokenGuard
+from dibs.engine.directory import CredentialDirectory
+from dibs.engine.sweeper import NEVER_MS
+from dibs.engine.webhooks.target import TargetPolicy
 from dibs.server.engine import Engine
 from dibs.server.handlers import Api
 from dibs.server.http.listen import BindAddress, open_socket
 from dibs.server.http_server import make_server
 from dibs.server.mcp import McpEndpoint
-from dibs.service.auth import TokenGuard
-from dibs.service.directory import CredentialDirectory
-from dibs.service.sweeper import NEVER_MS
-from dibs.service.webhooks.target import TargetPolicy
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from dibs.engine.webhooks.sender import Sender
     from dibs.server.http.admission import Admission
     from dibs.server.http.proxies import TrustedProxies
     from dibs.server.http_server import HttpServer
     from dibs.server.monitor.request_note import RequestObserver
     from dibs.server.settings import ServerSettings
-    from dibs.service.webhooks.sender import Sender
     from dibs.stores.port import Store
 
 WAIT_S = 10.0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.core.commands import Release
-from dibs.service.pace import Pace
+from dibs.engine.pace import Pace
 from dibs.stores.sqlite import SqliteStore
 from tests.server.harness import Poll, running
 from tests.server.test_waiting import release, wait_for_job
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dibs.core.commands import Command
-    from dibs.service.batcher import Result
+    from dibs.engine.batcher import Result
 
 
 def test_a_server_whose_file_another_process_writes_answers_everything_else(

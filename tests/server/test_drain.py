@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.clock import steady_ms
+from dibs.base.clock import steady_ms
+from dibs.base.errors import StoreUnavailable
 from dibs.core.limits import DRAIN_QUIET_MS, SHUTDOWN_MS_MAX
-from dibs.errors import StoreUnavailable
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from tests.processes import ServerProcess, clean_env, dibs, pause, wait_until

@@ -11,13 +11,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from uvicorn.server import ServerState
 
-from dibs.errors import InvalidInput
+from dibs.base.errors import InvalidInput
+from dibs.engine.auth import TokenGuard
 from dibs.server.engine import Engine
 from dibs.server.handlers import Api
 from dibs.server.http.fast_lane import FastLaneProtocol
 from dibs.server.http.head import KEPT_BYTES_MAX, KEPT_MAX, KnownHeads, RequestHead, block_of
 from dibs.server.http_server import make_server
-from dibs.service.auth import TokenGuard
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from tests.server.harness import masked

@@ -8,10 +8,10 @@ import pytest
 
 from dibs.core.identity import Caller, Limits
 from dibs.core.limits import ADMIN_GUESSES_MAX, REGISTRATIONS_MAX
+from dibs.engine.rate import RateLimited, RequestRates
 from dibs.server.http.admission import Admission, counted_as
 from dibs.server.http.proxies import TrustedProxies
 from dibs.server.settings import OctoStoreSettings, ServerSettings
-from dibs.service.rate import RateLimited, RequestRates
 from dibs.stores.sqlite import SqliteStore
 from dibs.testing.clock import ManualClock
 from tests.server.harness import running, wait_until

@@ -10,13 +10,13 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
+from dibs.base.errors import StoreUnavailable
 from dibs.core.limits import WRITE_FAILED_MS
-from dibs.errors import StoreUnavailable
+from dibs.engine import metrics as metrics_module
+from dibs.engine.metrics import REQUEST_S, UNCOUNTED_MAX, Histogram, Metrics, RequestCounts
 from dibs.server.monitor.exposition import OPEN_TYPE, PLAIN_TYPE, Metric, exposition, format_for
 from dibs.server.monitor.metric_table import METRICS
 from dibs.server.routes import metrics as metrics_routes
-from dibs.service import metrics as metrics_module
-from dibs.service.metrics import REQUEST_S, UNCOUNTED_MAX, Histogram, Metrics, RequestCounts
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from tests.server.harness import Poll, WaitedForStore, running, wait_until

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from dibs.base.errors import InvalidInput
 from dibs.core.limits import ADMIN_GUESSES_MAX, MINUTES_KEPT, REGISTRATIONS_MAX
-from dibs.errors import InvalidInput
+from dibs.engine.tally import Tally
 from dibs.server.http.listen import parse_bind
 from dibs.server.monitor.minutes import MinuteSeries
 from dibs.server.settings import ServerSettings
 from dibs.server.startup import open_guard
-from dibs.service.tally import Tally
 from dibs.wire.parts import instant_ms
 from tests.server.harness import running, wait_until
 from tests.server.sse import StreamReader

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.base.errors import InvalidInput
 from dibs.compat.octostore.callers import fixed_callers
 from dibs.compat.octostore.environment import BIND_DEFAULT, settings_from
 from dibs.compat.octostore.lock_answers import LOCKS_MAX
@@ -17,7 +18,6 @@ from dibs.core.keys import webhook_key
 from dibs.core.limits import ADMIN_GUESSES_MAX
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.core.webhooks import Webhook
-from dibs.errors import InvalidInput
 from dibs.server.routes.public_rooms import PUBLIC_NAMESPACE
 from dibs.server.settings import OctoStoreSettings, PublicElections, ServerSettings
 from tests.server.harness import running

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.base.errors import StoreUnavailable
 from dibs.core.limits import COMMIT_QUEUE_MAX
-from dibs.errors import StoreUnavailable
+from dibs.engine import batcher
 from dibs.server.monitor import health
-from dibs.service import batcher
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Maintenance
 from dibs.testing.clock import ManualClock

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.base.errors import InvalidInput
 from dibs.core.limits import LOGIN_FAILURES_MAX
-from dibs.errors import InvalidInput
 from dibs.server.http.admission import Admission
 from dibs.server.http.proxies import TrustedProxies, forwarded_scheme
 from tests.server.harness import read_response, running

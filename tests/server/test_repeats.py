@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.base.ids import new_id
 from dibs.client.requests import question
-from dibs.ids import new_id
 
 if TYPE_CHECKING:
     from tests.server.harness import Server

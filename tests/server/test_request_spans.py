@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from dibs.errors import JobHeld
+from dibs.base.errors import JobHeld
 from dibs.sdk.async_client import AsyncClient
 from dibs.sdk.client import Client
 from dibs.server.monitor import request_spans

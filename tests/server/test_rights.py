@@ -9,13 +9,13 @@ import pytest
 
 from dibs.core.identity import Caller
 from dibs.core.limits import USE_NOTED_MS
+from dibs.engine.directory import CredentialDirectory
+from dibs.engine.metrics import Metrics
+from dibs.engine.webhooks.admin import WebhookAdmin
 from dibs.server.http.listen import parse_bind
 from dibs.server.monitor.refusals import LOG_EVERY_MS, Refusals
 from dibs.server.settings import ServerSettings
 from dibs.server.startup import warn_without_tls
-from dibs.service.directory import CredentialDirectory
-from dibs.service.metrics import Metrics
-from dibs.service.webhooks.admin import WebhookAdmin
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from tests.server.harness import running

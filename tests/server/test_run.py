@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.errors import InvalidInput, MissingExtra, Unavailable
+from dibs.base.errors import InvalidInput, MissingExtra, Unavailable
 from dibs.server.http.listen import BindAddress, open_socket, parse_bind, url_of
 from dibs.server.run import serve
 from dibs.server.settings import ServerSettings

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.errors import InvalidInput
+from dibs.base.errors import InvalidInput
 from dibs.server.http import protocol, tls_listener
 from dibs.server.http.admission import Admission
 from dibs.server.http.certificates import validity_of

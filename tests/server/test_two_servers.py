@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.core.commands import Release
-from dibs.service.coordinator import Coordinator
-from dibs.service.waiters import Waiter, Waiters
+from dibs.engine.coordinator import Coordinator
+from dibs.engine.waiters import Waiter, Waiters
 from tests.server.harness import Poll, Server, wait_until
 from tests.server.test_sessions import open_session
 from tests.server.test_waiting import WAIT, release, wait_for_job

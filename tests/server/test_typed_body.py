@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from dibs.base.errors import DibsError
 from dibs.core.commands import AcquireTerms
 from dibs.core.identity import Caller, Limits
-from dibs.errors import DibsError
 from dibs.server.http.request import parse_json
 from dibs.server.http.typed_body import VERBS, typed_document
 from dibs.wire.fields import REQUESTS

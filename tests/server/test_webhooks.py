@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.clock import wall_ms
+from dibs.base.clock import wall_ms
 from dibs.core.limits import WEBHOOKS_PER_PRINCIPAL_MAX
-from dibs.service.webhooks.resolver import Resolver
-from dibs.service.webhooks.sender import Sender
-from dibs.service.webhooks.target import TargetPolicy
+from dibs.engine.webhooks.resolver import Resolver
+from dibs.engine.webhooks.sender import Sender
+from dibs.engine.webhooks.target import TargetPolicy
 from dibs.stores.memory import MemoryStore
 from tests.server.harness import Server, running, wait_until
 from tests.server.webhook_target import HOST, OK, HookTarget, listening

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.agents.repository.identity import normalised
 from dibs.core.names import check_namespace
-from dibs.repository.identity import normalised
 
 if TYPE_CHECKING:
     from pathlib import Path

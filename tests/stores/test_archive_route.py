@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.base.ids import new_id
 from dibs.core.commands import Acquire, OpenSession, Release, Renew
 from dibs.core.lease_outcomes import Renewed
 from dibs.core.outcomes import Queued
-from dibs.ids import new_id
-from dibs.service.archive.export import export
-from dibs.service.archive.intake import intake
-from dibs.service.coordinator import Coordinator
+from dibs.engine.archive.export import export
+from dibs.engine.archive.intake import intake
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.registry import open_store
 
 if TYPE_CHECKING:

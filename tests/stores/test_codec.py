@@ -11,10 +11,10 @@ from pathlib import Path
 import msgspec  # codec picks it because it is loaded
 import pytest
 
-from dibs import jsontext
+from dibs.base import jsontext
+from dibs.base.errors import StoreCorrupt, StoreTooNew
 from dibs.core.keys import META_KEY
 from dibs.core.records import Meta
-from dibs.errors import StoreCorrupt, StoreTooNew
 from dibs.stores import codec
 from dibs.testing.contract_base import event, key_of, lock
 
@@ -61,7 +61,7 @@ print(sorted({"json", "re", "msgspec"} & set(sys.modules)))
 def test_a_server_encodes_by_msgspec_though_it_loads_it_after_its_stores() -> None:
     script = """
 import sys
-from dibs import jsontext
+from dibs.base import jsontext
 from dibs.stores import codec
 assert codec._to_text is jsontext.encode
 from dibs.server.run import _open

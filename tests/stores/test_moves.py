@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.clock import wall_ms
+from dibs.base.clock import wall_ms
+from dibs.base.ids import new_id
 from dibs.core.events import Event
 from dibs.core.identity import LOCAL
-from dibs.ids import new_id
-from dibs.service.archive.export import export
-from dibs.service.archive.intake import intake
-from dibs.service.event_log import EventFilter, read_page
-from dibs.service.webhooks.admin import WebhookAdmin
-from dibs.service.webhooks.dispatcher import WebhookDispatcher
-from dibs.service.webhooks.sender import DeliveryResult, Sender
+from dibs.engine.archive.export import export
+from dibs.engine.archive.intake import intake
+from dibs.engine.event_log import EventFilter, read_page
+from dibs.engine.webhooks.admin import WebhookAdmin
+from dibs.engine.webhooks.dispatcher import WebhookDispatcher
+from dibs.engine.webhooks.sender import DeliveryResult, Sender
 from dibs.stores.registry import open_store
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.base.ids import new_id
 from dibs.core.commands import Acquire
 from dibs.core.outcomes import Granted, Held
-from dibs.ids import new_id
-from dibs.service.coordinator import Coordinator
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.postgres.clock import ANCHOR_MS, TOLERANCE_MS, StepWatch
 from dibs.stores.postgres.location import PostgresLocation
 from dibs.stores.postgres.store import PostgresStore

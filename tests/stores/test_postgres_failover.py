@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.base.errors import StoreReplaced, StoreUnavailable
 from dibs.core.commands import Acquire, Renew
 from dibs.core.keys import META_KEY
 from dibs.core.outcomes import Granted, Held
-from dibs.errors import StoreReplaced, StoreUnavailable
-from dibs.service.coordinator import Coordinator
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.port import Conflict
 from dibs.stores.postgres.location import PostgresLocation
 from dibs.stores.postgres.store import PostgresStore

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from dibs.clock import steady_ms
-from dibs.errors import StoreUnavailable
+from dibs.base.clock import steady_ms
+from dibs.base.errors import StoreUnavailable
 from dibs.stores.postgres import activity
 from dibs.stores.postgres.location import PostgresLocation
 from dibs.stores.postgres.store import PostgresStore

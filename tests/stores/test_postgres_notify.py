@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.clock import steady_ms
+from dibs.base.clock import steady_ms
 from dibs.stores.postgres import store as store_module
 from dibs.stores.postgres.location import PostgresLocation
 from dibs.stores.postgres.notify import MARKS_MAX, hint_of

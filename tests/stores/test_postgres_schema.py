@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.clock import steady_ms
-from dibs.errors import NotAllowed, StoreCorrupt, StoreTooNew, StoreUnavailable
+from dibs.base.clock import steady_ms
+from dibs.base.errors import NotAllowed, StoreCorrupt, StoreTooNew, StoreUnavailable
 from dibs.stores.port import Opening
 from dibs.stores.postgres.connection import PostgresConnection
 from dibs.stores.postgres.location import PostgresLocation

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.clock import steady_ms
+from dibs.base.clock import steady_ms
+from dibs.base.errors import InvalidInput, NotAllowed, StoreBroken, StoreFull, StoreUnavailable
 from dibs.core.keys import META_KEY
 from dibs.core.records import Meta
-from dibs.errors import InvalidInput, NotAllowed, StoreBroken, StoreFull, StoreUnavailable
 from dibs.stores.port import Conflict
 from dibs.stores.postgres.location import PostgresLocation
 from dibs.stores.postgres.store import PostgresStore

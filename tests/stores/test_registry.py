@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.errors import InvalidInput, StoreUnavailable
+from dibs.base.errors import InvalidInput, StoreUnavailable
 from dibs.stores import registry
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Opening
@@ -177,7 +177,7 @@ def test_a_claim_on_the_embedded_store_imports_nothing_heavy(tmp_path: Path) -> 
     script = f"""
 import sys
 from dibs.core.commands import Acquire
-from dibs.service.coordinator import Coordinator
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.registry import open_store
 store = open_store("sqlite:{tmp_path}/dibs.db")
 store = open_store("sqlite:{tmp_path}/dibs.db")

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.base.clock import wall_ms
+from dibs.base.errors import DibsError, InvalidInput, StoreFull, StoreUnavailable
 from dibs.client.store_backup import backup, restore
-from dibs.clock import wall_ms
 from dibs.core.commands import Acquire, Inspect
 from dibs.core.outcomes import Granted, Status
-from dibs.errors import DibsError, InvalidInput, StoreFull, StoreUnavailable
-from dibs.service.coordinator import Coordinator
-from dibs.service.event_log import EventFilter, read_page
+from dibs.engine.coordinator import Coordinator
+from dibs.engine.event_log import EventFilter, read_page
 from dibs.stores.memory import MemoryStore
 from dibs.stores.sqlite import SqliteStore
 from dibs.testing.clock import ManualClock

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs import clock
+from dibs.base import clock
 from dibs.stores.sqlite import SqliteStore
 from dibs.stores.sqlite.counters import UNTOLD_MS
 from dibs.testing.clock import ManualClock
@@ -159,7 +159,7 @@ def test_a_clock_that_the_file_does_not_know_leaves_the_anchors_of_others_alone(
 
 READ_TIME = """
 import sys
-from dibs import clock
+from dibs.base import clock
 from dibs.stores.sqlite import SqliteStore
 store = SqliteStore(sys.argv[1], wall_ms=lambda: clock.wall_ms() + int(sys.argv[2]))
 store.commit({}, {}, ())

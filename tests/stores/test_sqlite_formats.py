@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.base.errors import StoreUnavailable
 from dibs.core.commands import Acquire, Renew
 from dibs.core.lease_outcomes import Renewed
 from dibs.core.outcomes import Granted, Queued
-from dibs.errors import StoreUnavailable
-from dibs.service.coordinator import Coordinator
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.sqlite import SqliteStore, backup, fileformat
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import key_of

@@ -8,7 +8,7 @@ import pytest
 
 from dibs.core.commands import Acquire, Renew
 from dibs.core.outcomes import Granted, Held, NotCurrent
-from dibs.service.coordinator import Coordinator
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.port import ABSENT, Conflict
 from dibs.stores.sqlite import SqliteStore
 from dibs.testing.contract_base import key_of, lock, put

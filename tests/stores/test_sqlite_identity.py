@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.clock import steady_ms, wall_ms
-from dibs.errors import StoreReplaced, StoreUnavailable
+from dibs.base.clock import steady_ms, wall_ms
+from dibs.base.errors import StoreReplaced, StoreUnavailable
 from dibs.stores import forks
 from dibs.stores.sqlite import SqliteStore, identity, opener, rows
 from dibs.stores.sqlite import store as store_module

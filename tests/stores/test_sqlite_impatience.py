@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.clock import steady_ms
-from dibs.errors import StoreUnavailable
+from dibs.base.clock import steady_ms
+from dibs.base.errors import StoreUnavailable
 from dibs.stores.port import Busy
 from dibs.stores.sqlite import SqliteStore
 from dibs.testing.contract_base import key_of, lock, put

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.base.ids import new_id
 from dibs.core.commands import Acquire
 from dibs.core.outcomes import Granted
-from dibs.ids import new_id
-from dibs.service.coordinator import Coordinator
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:
@@ -27,12 +27,12 @@ PATIENCE_S = 120
 CONTEND = f"""
 import json, random, sys, time
 from dibs.client.embedded_claim import claim
-from dibs.clock import steady_ms
+from dibs.base.clock import steady_ms
 from dibs.core.commands import Acquire, Release
 from dibs.core.lease_outcomes import Released
 from dibs.core.outcomes import Granted
-from dibs.ids import new_id
-from dibs.service.coordinator import Coordinator
+from dibs.base.ids import new_id
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.sqlite import SqliteStore
 
 path, log, turns = sys.argv[1], open(sys.argv[2], "a", buffering=1), int(sys.argv[3])

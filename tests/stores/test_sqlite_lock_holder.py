@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.errors import StoreUnavailable
+from dibs.base.errors import StoreUnavailable
 from dibs.stores.sqlite import SqliteStore
 from dibs.testing.contract_base import lock, put
 from tests.processes import WAIT_S_MAX, wait_until_stopped

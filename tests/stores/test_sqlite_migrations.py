@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.base.errors import DibsError, StoreUnavailable
 from dibs.core.records import Ending, LockRecord, SessionRecord
-from dibs.errors import DibsError, StoreUnavailable
 from dibs.stores.codec import encode
 from dibs.stores.sqlite import SqliteStore, fileformat, opener, schema
 from dibs.testing.clock import ManualClock

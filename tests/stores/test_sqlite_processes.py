@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.base.ids import new_id
 from dibs.core.commands import Acquire
 from dibs.core.keys import lock_key
 from dibs.core.outcomes import Granted, Held
 from dibs.core.records import LockRecord
-from dibs.ids import new_id
-from dibs.service.coordinator import Coordinator
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.sqlite import SqliteStore
 from dibs.stores.sqlite import connection as link
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.base.errors import InvalidInput, StoreCorrupt, StoreFull, StoreTooNew, StoreUnavailable
+from dibs.base.ids import new_id
 from dibs.core.commands import Acquire
 from dibs.core.outcomes import Granted
-from dibs.errors import InvalidInput, StoreCorrupt, StoreFull, StoreTooNew, StoreUnavailable
-from dibs.ids import new_id
-from dibs.service.coordinator import Coordinator
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.sqlite import SqliteStore, schema
 from dibs.stores.sqlite import errors as trouble
 from dibs.stores.sqlite.fileformat import VERSION

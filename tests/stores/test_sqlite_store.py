@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.base.errors import StoreUnavailable
+from dibs.base.ids import new_id
 from dibs.core.commands import Acquire
 from dibs.core.outcomes import Granted
-from dibs.errors import StoreUnavailable
-from dibs.ids import new_id
-from dibs.service.coordinator import Coordinator
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Conflict
 from dibs.stores.sqlite import SqliteStore, cache, history

@@ -18,13 +18,13 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from dibs.base.ids import new_id
 from dibs.core.commands import Acquire, Inspect, Release
 from dibs.core.keys import lock_key
 from dibs.core.lease_outcomes import Released
 from dibs.core.outcomes import Granted, Held, Status
 from dibs.core.records import LockRecord
-from dibs.ids import new_id
-from dibs.service.coordinator import Coordinator
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:

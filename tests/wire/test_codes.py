@@ -6,12 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import dibs.server.http.response
-import dibs.service.batcher
-import dibs.service.liveness  # noqa: F401 - its errors count, too
-from dibs import errors
+from dibs.base import errors
+from dibs.base.record import Record
 from dibs.core import lease_outcomes, outcomes, upkeep_outcomes
-from dibs.core.record import Record
 from dibs.wire import codes
 from dibs.wire.documents import reply_for_error
 

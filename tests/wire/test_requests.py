@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.base.errors import DibsError, InvalidInput, InvalidName, InvalidTtl, NotAllowed, Unprocessable
 from dibs.core import limits
 from dibs.core.commands import (
     Acquire,
@@ -22,7 +23,6 @@ from dibs.core.commands import (
     Transfer,
 )
 from dibs.core.identity import LOCAL, Caller
-from dibs.errors import DibsError, InvalidInput, InvalidName, InvalidTtl, NotAllowed, Unprocessable
 from dibs.wire.requests import command_for, namespace_for, shape, token_badge, wait_ms
 from dibs.wire.tickets import ticket_text
 

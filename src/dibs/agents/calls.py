@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from dibs.agents import arguments, words
-from dibs.clock import steady_ms
-from dibs.errors import InvalidInput, LeaseLost, NotClaimed
+from dibs.base.clock import steady_ms
+from dibs.base.errors import InvalidInput, LeaseLost, NotClaimed
 
 if TYPE_CHECKING:
     from dibs.agents import answers

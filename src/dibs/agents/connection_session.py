@@ -8,7 +8,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from dibs.agents.kept_claim import ignore_failure
-from dibs.errors import LeaseLost, Unavailable
+from dibs.base.errors import LeaseLost, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

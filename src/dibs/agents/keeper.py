@@ -26,15 +26,15 @@ from dibs.agents.kept_claim import (
     wait_for_either,
     with_time,
 )
+from dibs.agents.repository.job_names import JobNames
+from dibs.agents.repository.namespace import current_folder
+from dibs.agents.tracker.guard import TrackerGuard
+from dibs.base.errors import DibsError, InvalidInput, LeaseLost, RequestRefused
 from dibs.client.door import OVER_CODES
 from dibs.core.names import check_name
-from dibs.errors import DibsError, InvalidInput, LeaseLost, RequestRefused
-from dibs.repository.job_names import JobNames
-from dibs.repository.namespace import current_folder
 from dibs.sdk import operations
 from dibs.sdk.async_guard import shielded
 from dibs.sdk.async_session import AsyncSession
-from dibs.tracker.guard import TrackerGuard
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence

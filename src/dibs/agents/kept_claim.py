@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from dibs.agents.words import YOU
+from dibs.base.errors import InvalidInput, JobHeld
 from dibs.client.queueing import Ask
-from dibs.errors import InvalidInput, JobHeld
 from dibs.sdk.answers import body_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dibs.base.errors import DibsError
     from dibs.client.queueing import Flow
-    from dibs.errors import DibsError
     from dibs.sdk.answers import Lease
     from dibs.sdk.async_claim import AsyncClaim
     from dibs.wire.documents import Reply

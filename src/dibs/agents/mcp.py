@@ -20,8 +20,8 @@ from dibs.agents import resources, words
 from dibs.agents.answers import LostClaim
 from dibs.agents.schemas import input_schema, output_schema
 from dibs.agents.tools import TOOLS, Tool
-from dibs.errors import DibsError, told_to_stop
-from dibs.terminal import harmless, plain, quoted
+from dibs.base.errors import DibsError, told_to_stop
+from dibs.base.terminal import harmless, plain, quoted
 from dibs.wire import sentences
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ import json
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
+from dibs.base.errors import InvalidName
 from dibs.core.limits import HISTORY_PAGE_DEFAULT, NAME_BYTES_MAX
 from dibs.core.names import check_name
-from dibs.errors import InvalidName
 
 if TYPE_CHECKING:
     from dibs.agents.backend import ToolBackend

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.agents.keeper import ClaimKeeper
 from dibs.agents.kept_claim import with_time
+from dibs.base.errors import DibsError, LeaseLost
 from dibs.core.names import check_name
-from dibs.errors import DibsError, LeaseLost
 from dibs.sdk import operations
 
 if TYPE_CHECKING:

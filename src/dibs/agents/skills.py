@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from dibs.errors import InvalidInput
-from dibs.files import SHARED, replace_file
-from dibs.repository.file_paths import check_stays_inside
+from dibs.agents.repository.file_paths import check_stays_inside
+from dibs.base.errors import InvalidInput
+from dibs.base.files import SHARED, replace_file
 
 NAME = "dibs"
 FILE = "SKILL.md"

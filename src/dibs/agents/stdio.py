@@ -24,7 +24,7 @@ from mcp.server.stdio import stdio_server
 from dibs.agents.mcp import build_server
 from dibs.agents.session_backend import SessionBackend
 from dibs.agents.tools import TOOLS
-from dibs.loglines import LogLines
+from dibs.base.loglines import LogLines
 from dibs.sdk.async_doors import open_door
 
 if TYPE_CHECKING:

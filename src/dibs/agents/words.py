@@ -17,15 +17,15 @@ from dibs.agents.answers import (
     PreviousOwner,
     ReleaseAnswer,
 )
+from dibs.base.errors import InvalidInput, LeaseLost, NotAllowed, NotClaimed, Unavailable
+from dibs.base.terminal import quoted
 from dibs.core.durations import format_duration
-from dibs.errors import InvalidInput, LeaseLost, NotAllowed, NotClaimed, Unavailable
-from dibs.terminal import quoted
 from dibs.wire import sentences
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dibs.errors import DibsError
+    from dibs.base.errors import DibsError
     from dibs.sdk.answers import JobStatus, Lease, Previous
 
     Document = dict[str, Any]

@@ -6,10 +6,10 @@ import gc
 import os
 import sys
 
+from dibs.base.errors import DibsError
 from dibs.cli.framework.parse import UsageError, parse, split_command, wants
 from dibs.cli.framework.registry import NAMES, load
 from dibs.cli.supervise.unconfirmed import UnconfirmedClaims
-from dibs.errors import DibsError
 from dibs.wire.codes import FAULT, USAGE
 
 TYPE_CHECKING = False
@@ -251,7 +251,7 @@ def _of_fault(error: Exception, env: Mapping[str, str], stderr: TextIO | None) -
     if env.get("DIBS_DEBUG") == "1" and stderr is not None:
         import traceback
 
-        from dibs.terminal import harmless
+        from dibs.base.terminal import harmless
 
         stderr.write(harmless("".join(traceback.format_exception(error))))
     what = " ".join(f"{type(error).__name__}: {error}".split())

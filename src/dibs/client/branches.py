@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dibs.base.errors import DibsError, HookRefused, InvalidInput
 from dibs.core.commands import Renew
 from dibs.core.identity import LOCAL
 from dibs.core.keys import lock_key
 from dibs.core.records import LockRecord
-from dibs.errors import DibsError, HookRefused, InvalidInput
-from dibs.service.coordinator import Coordinator
+from dibs.engine.coordinator import Coordinator
 from dibs.wire.documents import Reply, reply_for_error, reply_to
 from dibs.wire.requests import command_for, shape
 

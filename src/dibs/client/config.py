@@ -1,6 +1,7 @@
 """The user's own settings: `dibs/config.toml` in the folder for configuration.
 
-A file that comes with a repository may not say where claims and tokens go (`repository/settings.py` says what it may).
+A file that comes with a repository may not say where claims and tokens go (`agents/repository/settings.py` says what it
+may).
 Flags and variables take precedence over this file.
 """
 
@@ -8,9 +9,9 @@ from __future__ import annotations
 
 import os
 
-from dibs.errors import InvalidInput
-from dibs.paths import config_path
-from dibs.tomlfile import read_toml
+from dibs.base.errors import InvalidInput
+from dibs.base.paths import config_path
+from dibs.base.tomlfile import read_toml
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

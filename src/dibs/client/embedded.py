@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from _thread import allocate_lock
 
+from dibs.agents.repository.namespace import names_of, namespace_for_names, told
+from dibs.base.errors import DibsError, InvalidInput, StoreUnavailable
 from dibs.core.identity import LOCAL
-from dibs.errors import DibsError, InvalidInput, StoreUnavailable
-from dibs.repository.namespace import names_of, namespace_for_names, told
 from dibs.wire.documents import reply_for_error, reply_to
 from dibs.wire.requests import command_for, namespace_for, shape, wait_ms
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
+    from dibs.agents.repository.namespace import Namespaces
     from dibs.client.door import Streamed
     from dibs.core.identity import Caller
     from dibs.core.outcomes import Outcome
-    from dibs.repository.namespace import Namespaces
-    from dibs.service.coordinator import Coordinator
+    from dibs.engine.coordinator import Coordinator
     from dibs.stores.port import Store
     from dibs.wire.documents import Reply
 
@@ -39,42 +39,42 @@ def default_store_url() -> str:
 
 def process_mark(pid: int) -> str | None:
     """A permanent mark of a process of this machine; None if there is no such process, or it cannot be seen."""
-    from dibs.service.processes import process_mark as mark
+    from dibs.system.session_mark import process_mark as mark
 
     return mark(pid)
 
 
 def guarded_mark(token: str, pids: Sequence[int]) -> str | None:
     """A permanent mark of a command: its guards, and all processes with its token. None if it cannot be made."""
-    from dibs.service.processes import guarded_mark as mark
+    from dibs.system.session_mark import guarded_mark as mark
 
     return mark(token, pids)
 
 
 def guarded_env(env: Mapping[str, str], token: str) -> dict[str, str]:
     """The environment variable by which all processes of a command can be found."""
-    from dibs.service.descendants import VARIABLE, with_token
+    from dibs.system.descendants import VARIABLE, with_token
 
     return {VARIABLE: with_token(env.get(VARIABLE), token)}
 
 
 def marked(token: str) -> list[int]:
     """The processes with a command's token, as far as they can be seen."""
-    from dibs.service.descendants import marked as found
+    from dibs.system.descendants import marked as found
 
     return found(token)
 
 
 def lineage(pid: int) -> list[str]:
     """The marks of a process and its ancestors, nearest first. Empty if they cannot be seen."""
-    from dibs.service.processes import lineage as marks
+    from dibs.system.session_mark import lineage as marks
 
     return marks(pid)
 
 
 def is_gone(mark: str) -> bool:
     """Whether the process of a mark has certainly ended."""
-    from dibs.service.processes import is_gone as gone
+    from dibs.system.session_mark import is_gone as gone
 
     return gone(mark)
 
@@ -122,7 +122,7 @@ class EmbeddedDoor:
         names = names_of(verb, name, document)
 
         def answer() -> Reply:
-            from dibs.service.coordinator import Coordinator
+            from dibs.engine.coordinator import Coordinator
 
             # The server's order of checks: shape, caller, meaning. The store is not opened for an invalid request.
             shaped = shape(verb, document)
@@ -146,13 +146,13 @@ class EmbeddedDoor:
     def end_dead_session(self, session: str) -> None:
         """End a session whose worker is dead: its jobs are lost, not released. Raises the store's errors."""
         from dibs.core.commands import EndSession
-        from dibs.service.coordinator import Coordinator
+        from dibs.engine.coordinator import Coordinator
 
         Coordinator(self.store()).one(EndSession(session=session, principal=None, dead=True))
 
     def claimed(self, prefix: str, after: str, limit: int, states: tuple[str, ...] = ("held",)) -> Reply:
         def answer() -> Reply:
-            from dibs.service.queries import claimed
+            from dibs.engine.queries import claimed
             from dibs.wire.inspect import list_document
 
             page = claimed(self.store(), self.namespace((prefix,)), prefix, after, limit, states)
@@ -178,7 +178,7 @@ class EmbeddedDoor:
 
         def answer() -> Reply:
             from dibs.core.names import check_name
-            from dibs.service.event_log import EventFilter, collect, position_at
+            from dibs.engine.event_log import EventFilter, collect, position_at
             from dibs.wire.event_frames import events_document
 
             only = None if name is None else check_name(name)
@@ -198,7 +198,7 @@ class EmbeddedDoor:
 
     def sessions(self) -> Reply:
         def answer() -> Reply:
-            from dibs.service.queries import open_sessions
+            from dibs.engine.queries import open_sessions
             from dibs.wire.lease_documents import session_document
 
             return _ok({"sessions": [session_document(state) for state in open_sessions(self.store(), None)]})
@@ -209,7 +209,7 @@ class EmbeddedDoor:
         """A request about the tokens that servers on this store accept."""
 
         def answer() -> Reply:
-            from dibs.service.credentials import CredentialAdmin
+            from dibs.engine.credentials import CredentialAdmin
 
             return CredentialAdmin(self.store(), self._caller).ask(verb, name, wanted_id, document)
 
@@ -219,7 +219,7 @@ class EmbeddedDoor:
         """What changed about who may do what."""
 
         def answer() -> Reply:
-            from dibs.service.rights_log import rights_page
+            from dibs.engine.rights_log import rights_page
 
             return Reply(status=200, body=rights_page(self.store(), None, after, limit))
 
@@ -229,7 +229,7 @@ class EmbeddedDoor:
         """A request about the webhooks that servers on this store deliver to."""
 
         def answer() -> Reply:
-            from dibs.service.webhooks.admin import WebhookAdmin
+            from dibs.engine.webhooks.admin import WebhookAdmin
 
             return WebhookAdmin(self.store(), self._caller, self.namespace()).ask(verb, webhook_id, document)
 

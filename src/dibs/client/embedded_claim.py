@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # the C part of `signal`; typeshed does not list it
 
-from dibs.clock import steady_ms
+from dibs.base.clock import steady_ms
 from dibs.core.commands import EndSession, Leave, Release
 from dibs.core.keys import session_key, ticket_key
 from dibs.core.limits import EMBEDDED_POLL_MS, TICKET_KEEP_MS
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from dibs.core.commands import Command
     from dibs.core.outcomes import Outcome
-    from dibs.service.coordinator import Coordinator
+    from dibs.engine.coordinator import Coordinator
 
 _ENDING = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP)
 
@@ -110,7 +110,7 @@ def _end_dead_session(coordinator: Coordinator, outcome: Outcome) -> bool:
     sessions = {blocker.holder.session for blocker in blockers if blocker.holder.session is not None}
     if not sessions:
         return False
-    from dibs.service.processes import is_gone  # imported only if a session blocks the claim
+    from dibs.system.session_mark import is_gone  # imported only if a session blocks the claim
 
     found = coordinator.store.read([session_key(session) for session in sessions]).records.values()
     dead = [

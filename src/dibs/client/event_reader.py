@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 
+from dibs.base.clock import steady_ms
+from dibs.base.errors import BadReply, ServerUnreachable
+from dibs.base.generators import run_generator
+from dibs.base.jsontext import decode
 from dibs.client.http1 import ConnectionLost, ReplyReader
 from dibs.client.transport import NOT_NOW, Deadline, receive, send
-from dibs.clock import steady_ms
 from dibs.core.limits import LIST_PAGE_DEFAULT, STREAM_RETRY_MS, STREAM_SILENCE_MS
-from dibs.errors import BadReply, ServerUnreachable
-from dibs.generators import run_generator
-from dibs.jsontext import decode
 from dibs.wire.event_frames import DROPPED, GAP, FrameReader
 
 TYPE_CHECKING = False

@@ -10,12 +10,12 @@ server said that it did nothing; else its outcome is not known, and the caller i
 
 from __future__ import annotations
 
+from dibs.base.clock import steady_ms
+from dibs.base.errors import FATE_UNKNOWN, ServerUnreachable
 from dibs.client.http1 import ConnectionLost, RawReply
 from dibs.client.replies import checked_reply
 from dibs.client.servers import PATIENCE_MS
 from dibs.client.transport import NOT_NOW, NotConnected, TimedOut
-from dibs.clock import steady_ms
-from dibs.errors import FATE_UNKNOWN, ServerUnreachable
 from dibs.wire.documents import Reply
 
 TYPE_CHECKING = False

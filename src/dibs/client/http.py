@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from dibs.agents.repository.namespace import told
+from dibs.base.clock import steady_ms
+from dibs.base.errors import BadReply, DibsError, ServerUnreachable
+from dibs.base.generators import run_generator
+from dibs.base.ids import new_id
 from dibs.client import requests as questions
 from dibs.client.exchange import ask_servers
 from dibs.client.http1 import ConnectionLost
 from dibs.client.replies import document_of
 from dibs.client.requests import RequestBuilder
 from dibs.client.transport import Deadline, NotConnected, ServerConnection
-from dibs.clock import steady_ms
-from dibs.errors import BadReply, DibsError, ServerUnreachable
-from dibs.generators import run_generator
-from dibs.ids import new_id
-from dibs.repository.namespace import told
 from dibs.wire.documents import Reply, reply_for_error
 
 TYPE_CHECKING = False
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
+    from dibs.agents.repository.namespace import Namespaces
     from dibs.client.door import Streamed
     from dibs.client.exchange import Attempt, Result
     from dibs.client.requests import Question
     from dibs.client.servers import Servers
-    from dibs.repository.namespace import Namespaces
 
     Document = dict[str, Any]
 
@@ -92,7 +92,7 @@ class HttpDoor:
         return self._reply(questions.end_runs_question, holder)
 
     def ask_tokens(self, verb: str, name: str, wanted_id: str, document: Document) -> Reply:
-        """About the server's tokens, for an admin: one of the verbs of `service/credentials.py`."""
+        """About the server's tokens, for an admin: one of the verbs of `engine/credentials.py`."""
         return self._reply(questions.token_question, verb, name, wanted_id, document)
 
     def rights(self, after: int, limit: int) -> Reply:
@@ -100,7 +100,7 @@ class HttpDoor:
         return self._reply(questions.rights_question, after, limit)
 
     def ask_webhooks(self, verb: str, webhook_id: str, document: Document) -> Reply:
-        """About webhooks: one of the verbs of `service/webhooks/admin.py`."""
+        """About webhooks: one of the verbs of `engine/webhooks/admin.py`."""
         return self._reply(questions.webhook_question, verb, webhook_id, document)
 
     def news(self, timeout_ms: int) -> None:

@@ -7,9 +7,9 @@ generator that yields when it needs more bytes; its driver waits for them in a t
 
 from __future__ import annotations
 
+from dibs.base.errors import BadReply
+from dibs.base.generators import run_generator
 from dibs.core.limits import HEAD_BYTES_MAX, REPLY_BYTES_MAX
-from dibs.errors import BadReply
-from dibs.generators import run_generator
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

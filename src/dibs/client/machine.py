@@ -15,8 +15,8 @@ from __future__ import annotations
 import os
 import stat
 
-from dibs.errors import InvalidInput, ServerUnreachable
-from dibs.paths import state_folder
+from dibs.base.errors import InvalidInput, ServerUnreachable
+from dibs.base.paths import state_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

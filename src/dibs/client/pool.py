@@ -10,11 +10,11 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
+from dibs.base.errors import StoreUnavailable
 from dibs.client.connect import servers_of
 from dibs.client.embedded import EmbeddedDoor, SharedStore
 from dibs.client.http import HttpDoor
 from dibs.client.settings import namespaces_of
-from dibs.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import os
 
+from dibs.base.digest import proof_key_id, proof_of, token_key
+from dibs.base.errors import ServerUnreachable
+from dibs.base.ids import new_id
 from dibs.client.http1 import request_bytes
-from dibs.digest import proof_key_id, proof_of, token_key
-from dibs.errors import ServerUnreachable
-from dibs.ids import new_id
 from dibs.wire.parts import challenge_text
 
 TYPE_CHECKING = False

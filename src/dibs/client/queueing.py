@@ -10,11 +10,11 @@ request with the ticket keeps the place, even if the server was gone for a momen
 
 from __future__ import annotations
 
-from dibs.clock import steady_ms
+from dibs.base.clock import steady_ms
+from dibs.base.errors import FATE_UNKNOWN
+from dibs.base.generators import run_generator
+from dibs.base.ids import new_id
 from dibs.core.limits import TICKET_MS, WAIT_MS_MAX
-from dibs.errors import FATE_UNKNOWN
-from dibs.generators import run_generator
-from dibs.ids import new_id
 from dibs.wire.documents import Reply
 
 TYPE_CHECKING = False

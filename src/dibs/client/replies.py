@@ -6,9 +6,9 @@ refused here, so that no program gets a wrong value.
 
 from __future__ import annotations
 
+from dibs.base.errors import BadReply, DibsError, ServerUnreachable
+from dibs.base.jsontext import decode
 from dibs.client.transport import NOT_NOW
-from dibs.errors import BadReply, DibsError, ServerUnreachable
-from dibs.jsontext import decode
 from dibs.wire.documents import Reply
 from dibs.wire.fields import (
     CLAIM_REPLIES,

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 
+from dibs.base.clock import steady_ms, wall_ms
+from dibs.base.ids import new_fraction
+from dibs.base.paths import state_folder
 from dibs.client.servers import AWAY_MS, STORE_MS, Servers
-from dibs.clock import steady_ms, wall_ms
-from dibs.ids import new_fraction
-from dibs.paths import state_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _read(path: str, servers: Servers) -> None:
 
 
 def _write(path: str, servers: Servers) -> None:
-    from dibs.files import replace_file
+    from dibs.base.files import replace_file
 
     ahead_ms = steady_ms() - wall_ms()
     lines = [_FORMAT]

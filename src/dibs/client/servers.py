@@ -10,7 +10,7 @@ and a request says which store it is for, so that the wrong server refuses it an
 
 from __future__ import annotations
 
-from dibs.errors import InvalidInput
+from dibs.base.errors import InvalidInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

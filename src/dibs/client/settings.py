@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 
+from dibs.base.errors import InvalidInput
+from dibs.base.paths import config_path, token_path
 from dibs.core.durations import parse_duration
-from dibs.errors import InvalidInput
-from dibs.paths import config_path, token_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from dibs.agents.repository.namespace import Namespaces
     from dibs.client.servers import Servers
     from dibs.client.urls import ServerAddress
-    from dibs.repository.namespace import Namespaces
 
 TIMEOUT_MS_DEFAULT = 10_000
 TOKEN_FILE_BYTES_MAX = 64 * 1024
@@ -145,7 +145,7 @@ class Settings:
 
 def namespaces_of(settings: Settings) -> Namespaces:
     """The namespace of each name, for a client that is made here: `path:` and `repo:` names are the repository's."""
-    from dibs.repository.namespace import Namespaces, current_folder
+    from dibs.agents.repository.namespace import Namespaces, current_folder
 
     stated = settings.pick("namespace", "DIBS_NAMESPACE")
     return Namespaces(stated, settings.namespace, settings.env, current_folder())
@@ -181,7 +181,7 @@ def _user(env: Mapping[str, str]) -> str:
 
 def place_of(settings: Settings) -> str:
     """The store or server for display, without passwords."""
-    from dibs.redact import without_secrets
+    from dibs.base.redact import without_secrets
 
     where = "your own store" if settings.url is None else without_secrets(settings.url)
     return where if settings.namespace is None else f"{where}, namespace {settings.namespace}"

@@ -11,7 +11,7 @@ from dibs.core.limits import SWEEP_BATCH_MAX
 from dibs.core.records import LockRecord, Meta
 from dibs.core.upkeep import is_swept
 from dibs.core.upkeep_outcomes import Raised
-from dibs.service.coordinator import Coordinator
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.port import Opening, maintenance_of
 
 TYPE_CHECKING = False
@@ -45,7 +45,7 @@ def sweep(store: Store) -> Document:
 
 def recounted(store: Store) -> list[str]:
     """Count anew for principals whose usage record does not say what they have. Returns their names."""
-    from dibs.service.usage import disagreeing, recount
+    from dibs.engine.usage import disagreeing, recount
 
     wrong = disagreeing(store) if store.capabilities.serves else []
     for payer in wrong:
@@ -55,7 +55,7 @@ def recounted(store: Store) -> list[str]:
 
 def miscounted(store: Store) -> list[str]:
     """The principals whose usage record does not say what they have."""
-    from dibs.service.usage import disagreeing
+    from dibs.engine.usage import disagreeing
 
     return [payer.partition("/")[2] for payer in disagreeing(store)] if store.capabilities.serves else []
 

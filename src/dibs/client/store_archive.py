@@ -11,13 +11,13 @@ import tempfile
 from contextlib import contextmanager, suppress
 from shutil import copyfileobj
 
+from dibs.base.errors import InvalidInput, StoreFull, Unavailable
+from dibs.base.files import to_disk
 from dibs.core.commands import Thaw
 from dibs.core.upkeep_outcomes import Frozen, Thawed
-from dibs.errors import InvalidInput, StoreFull, Unavailable
-from dibs.files import to_disk
-from dibs.service.archive.export import export
-from dibs.service.archive.intake import intake
-from dibs.service.coordinator import Coordinator
+from dibs.engine.archive.export import export
+from dibs.engine.archive.intake import intake
+from dibs.engine.coordinator import Coordinator
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 import tempfile
 
+from dibs.base.clock import wall_ms
+from dibs.base.errors import DibsError, InvalidInput, Unavailable
 from dibs.client.store_archive import new_file, sync_folder
-from dibs.clock import wall_ms
 from dibs.core.commands import RaiseFloor, Thaw
 from dibs.core.keys import META_KEY
 from dibs.core.records import Meta
-from dibs.errors import DibsError, InvalidInput, Unavailable
-from dibs.service.archive.intake import floor_after
-from dibs.service.coordinator import Coordinator
+from dibs.engine.archive.intake import floor_after
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.sqlite import SqliteStore
 from dibs.stores.sqlite.backup import (
     WAIT_MS,

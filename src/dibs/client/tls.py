@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 
-from dibs.errors import InvalidInput
+from dibs.base.errors import InvalidInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

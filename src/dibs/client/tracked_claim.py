@@ -9,13 +9,13 @@ Nothing is written to the store about what the tracker says, because an issue ca
 
 from __future__ import annotations
 
+from dibs.agents.tracker.answer import refusal, refused, refused_several
+from dibs.agents.tracker.guard import is_tracked
+from dibs.agents.tracker.port import DONE, TAKEN
+from dibs.base.clock import steady_ms, wall_ms
+from dibs.base.errors import StoreUnavailable
 from dibs.client.queueing import Ask, Work, status_of
-from dibs.clock import steady_ms, wall_ms
 from dibs.core.limits import TRACKER_MS_MAX
-from dibs.errors import StoreUnavailable
-from dibs.tracker.answer import refusal, refused, refused_several
-from dibs.tracker.guard import is_tracked
-from dibs.tracker.port import DONE, TAKEN
 from dibs.wire.documents import reply_for_error
 
 TYPE_CHECKING = False
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from dibs.agents.tracker.guard import TrackerFindings, TrackerGuard
+    from dibs.agents.tracker.port import IssueState
     from dibs.client.queueing import Flow
-    from dibs.tracker.guard import TrackerFindings, TrackerGuard
-    from dibs.tracker.port import IssueState
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]

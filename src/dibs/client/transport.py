@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import _socket
 
+from dibs.base.clock import steady_ms
+from dibs.base.errors import ServerUnreachable
 from dibs.client.http1 import ConnectionLost, read_reply
-from dibs.clock import steady_ms
 from dibs.core.limits import CLIENT_IDLE_MS_MAX
-from dibs.errors import ServerUnreachable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.errors import InvalidInput
+from dibs.base.errors import InvalidInput
 
 SERVER_SCHEMES = ("http", "https", "unix")
 _PORTS = {"http": 80, "https": 443}
@@ -47,7 +47,7 @@ def _is_ipv4_loopback(host: str) -> bool:
 
 
 def _shown(url: str) -> str:
-    from dibs.redact import without_secrets
+    from dibs.base.redact import without_secrets
 
     return repr(without_secrets(url))
 

@@ -19,9 +19,9 @@ from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_MISSED, JobExecutionEv
 from apscheduler.executors.base import run_job
 from apscheduler.executors.pool import ThreadPoolExecutor
 
+from dibs.base.errors import DibsError, JobDone, JobHeld, JobResting
 from dibs.contrib.job_name import filled
 from dibs.contrib.one_owner import entered
-from dibs.errors import DibsError, JobDone, JobHeld, JobResting
 from dibs.sdk.default import default_client
 
 if TYPE_CHECKING:

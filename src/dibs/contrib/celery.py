@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from celery import Task
 from celery.exceptions import Ignore, Reject
 
+from dibs.base.errors import InvalidInput, JobDone, JobHeld, JobResting, NotClaimed, Unavailable
 from dibs.contrib.job_name import arguments_of, filled, name_of_call
 from dibs.contrib.one_owner import OneOwner, entered
-from dibs.errors import InvalidInput, JobDone, JobHeld, JobResting, NotClaimed, Unavailable
 
 if TYPE_CHECKING:
     from dibs.contrib.job_name import Template

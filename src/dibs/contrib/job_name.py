@@ -11,9 +11,9 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from dibs.base.digest import digest
+from dibs.base.errors import InvalidInput
 from dibs.core.limits import NAME_BYTES_MAX
-from dibs.digest import digest
-from dibs.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from dibs.errors import InvalidInput
+from dibs.base.errors import InvalidInput
 from dibs.sdk.default import default_client
 
 if TYPE_CHECKING:

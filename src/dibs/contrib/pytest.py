@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.errors import DibsError
+from dibs.base.errors import DibsError
 from dibs.sdk.default import default_client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from dibs.base.errors import LeaseLost
     from dibs.core.durations import Duration
-    from dibs.errors import LeaseLost
     from dibs.sdk.claim import Claim
 
 WAIT_DEFAULT = "10m"

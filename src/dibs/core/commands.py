@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.core.record import Record
+from dibs.base.record import Record
 from dibs.core.records import EXCLUSIVE
 
 TYPE_CHECKING = False

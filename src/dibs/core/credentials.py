@@ -6,10 +6,10 @@ commands touch none of this, so nothing on their way imports it.
 
 from __future__ import annotations
 
+from dibs.base.record import Record
 from dibs.core.identity import AGENT, NO_LIMITS, Limits
 from dibs.core.keys import CREDENTIAL_PREFIX, REGISTER_KEY
 from dibs.core.limits import CREDENTIAL_TOMBSTONE_MS
-from dibs.core.record import Record
 
 ID_CHARS = 12  # how much of the hash is shown to people, as the token's id
 

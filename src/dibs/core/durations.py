@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dibs.base.errors import InvalidInput, InvalidTtl
 from dibs.core.limits import TTL_MS_MAX, TTL_MS_MIN
-from dibs.errors import InvalidInput, InvalidTtl
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

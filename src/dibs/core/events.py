@@ -7,7 +7,7 @@ history could act as the owner.
 
 from __future__ import annotations
 
-from dibs.core.record import Record
+from dibs.base.record import Record
 
 ACQUIRED = "acquired"
 PROGRESS = "progress"

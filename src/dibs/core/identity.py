@@ -1,4 +1,4 @@
-"""The caller of a command, and the rights of each role. Values only; `wire` and `service/auth.py` fill them.
+"""The caller of a command, and the rights of each role. Values only; `wire` and `engine/auth.py` fill them.
 
 `LEAST_ROLE` is the one table of rights: for every verb of every surface, the least role that may ask it. A role may do
 all that the roles before it may.
@@ -6,7 +6,7 @@ all that the roles before it may.
 
 from __future__ import annotations
 
-from dibs.core.record import Record
+from dibs.base.record import Record
 
 VIEWER = "viewer"  # reads, and changes nothing
 AGENT = "agent"

@@ -4,7 +4,7 @@ needs), and does not import them.
 
 from __future__ import annotations
 
-from dibs.core.record import Record
+from dibs.base.record import Record
 from dibs.core.records import Ending, Holder, SessionRecord
 
 TYPE_CHECKING = False

@@ -8,8 +8,8 @@ surrogates, unassigned code points, direction overrides, and blanks at either en
 
 from __future__ import annotations
 
+from dibs.base.errors import InvalidInput, InvalidName
 from dibs.core.limits import NAME_BYTES_MAX, NAMESPACE_CHARS_MAX, PRINCIPAL_CHARS_MAX
-from dibs.errors import InvalidInput, InvalidName
 
 DEFAULT_NAMESPACE = "default"
 # An election is a job with this in front of its name: whoever has the job leads.

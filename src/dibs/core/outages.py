@@ -7,7 +7,7 @@ A pulse says that all time before it is accounted for: either some server could 
 outage. A server without a gap since its last pulse does not need the others for that. A server that starts, or was
 stopped or cut off, reads the newest pulse of all others: between that pulse, or the beginning of its own gap, and the
 end of the gap, no server could serve. Until that is recorded it ends nothing that was live when its gap began
-(`service/liveness.py`).
+(`engine/liveness.py`).
 """
 
 from __future__ import annotations

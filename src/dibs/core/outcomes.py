@@ -8,7 +8,7 @@ Here are those that a claim can have. A process that claims makes each class tha
 
 from __future__ import annotations
 
-from dibs.core.record import Record
+from dibs.base.record import Record
 from dibs.core.records import Done, Ending, Holder, LockRecord, SessionRecord, Ticket
 
 TYPE_CHECKING = False

@@ -7,9 +7,9 @@ milliseconds (`now_ms` of a view), never a client's clock.
 
 from __future__ import annotations
 
+from dibs.base.record import Record
 from dibs.core.keys import META_KEY, PULSE_KEY
 from dibs.core.limits import FAILING_RECORD_MS, IDLE_RECORD_MS, SESSION_TOMBSTONE_MS
-from dibs.core.record import Record
 
 TYPE_CHECKING = False
 

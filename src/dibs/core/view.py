@@ -8,7 +8,7 @@ decision that needs more goes on with what `load` reads.
 
 from __future__ import annotations
 
-from dibs.core.record import Record
+from dibs.base.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ Nothing here holds an event. The stored events are the queue, and a webhook is a
 
 from __future__ import annotations
 
+from dibs.base.record import Record
 from dibs.core.events import LOCK_CHANGES
-from dibs.core.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

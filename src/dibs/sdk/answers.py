@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dibs import errors
+from dibs.base import errors
 from dibs.client.queueing import status_of
 from dibs.wire.sentences import in_full
 

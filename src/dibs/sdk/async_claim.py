@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from dibs.errors import DibsError, InvalidInput, NotClaimed
-from dibs.ids import new_id
+from dibs.base.errors import DibsError, InvalidInput, NotClaimed
+from dibs.base.ids import new_id
 from dibs.sdk import operations, spans
 from dibs.sdk.async_doors import LEAVING, drive
 from dibs.sdk.async_guard import BlockGuard, shielded
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from dibs.base.errors import LeaseLost
     from dibs.client.queueing import Flow
     from dibs.core.durations import Duration
-    from dibs.errors import LeaseLost
     from dibs.sdk.answers import Lease
     from dibs.sdk.async_doors import AsyncDoor
     from dibs.sdk.operations import ClaimRequest

@@ -9,12 +9,13 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from dibs.agents.repository.job_names import JobNames
+from dibs.agents.repository.namespace import current_folder
+from dibs.agents.tracker.guard import TrackerGuard
+from dibs.base.errors import InvalidInput, NotClaimed
 from dibs.client.settings import place_of
 from dibs.core.durations import duration_ms
 from dibs.core.names import election_job
-from dibs.errors import InvalidInput, NotClaimed
-from dibs.repository.job_names import JobNames
-from dibs.repository.namespace import current_folder
 from dibs.sdk import operations
 from dibs.sdk.async_claim import AsyncClaim, given_up
 from dibs.sdk.async_doors import drive, open_door
@@ -28,7 +29,6 @@ from dibs.sdk.leader import AsyncLeader
 from dibs.sdk.methods import awaits, awaits_end
 from dibs.sdk.operations import ClaimRequest
 from dibs.sdk.parameters import explained
-from dibs.tracker.guard import TrackerGuard
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine

@@ -14,6 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from dibs.agents.repository.namespace import Namespaces, told
+from dibs.base.clock import steady_ms
+from dibs.base.errors import BadReply, DibsError, ServerUnreachable, StoreUnavailable
+from dibs.base.generators import run_generator_async
 from dibs.client import requests as questions
 from dibs.client.connect import servers_of
 from dibs.client.embedded import EmbeddedDoor, SharedStore
@@ -25,11 +29,7 @@ from dibs.client.queueing import ask as ask_door
 from dibs.client.requests import RequestBuilder
 from dibs.client.settings import namespaces_of
 from dibs.client.transport import NotConnected, TimedOut, too_slow
-from dibs.clock import steady_ms
 from dibs.core.limits import CLIENT_IDLE_MS_MAX, STREAM_SILENCE_MS
-from dibs.errors import BadReply, DibsError, ServerUnreachable, StoreUnavailable
-from dibs.generators import run_generator_async
-from dibs.repository.namespace import Namespaces, told
 from dibs.sdk.async_connection import AsyncServerConnection, connected, hang_up
 from dibs.wire.documents import Reply, reply_for_error
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
-from dibs.errors import LeaseLost
+from dibs.base.errors import LeaseLost
 from dibs.sdk.async_doors import KEEPING, drive
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
+from dibs.base.clock import steady_ms
+from dibs.base.errors import DibsError, InvalidInput
 from dibs.client.embedded import process_mark
-from dibs.clock import steady_ms
-from dibs.errors import DibsError, InvalidInput
 from dibs.sdk import operations
 from dibs.sdk.async_claim import AsyncClaim
 from dibs.sdk.async_doors import LEAVING, drive

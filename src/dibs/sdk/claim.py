@@ -6,9 +6,9 @@ import logging
 import weakref
 from typing import TYPE_CHECKING, TypeVar
 
+from dibs.base.errors import DibsError, InvalidInput, NotClaimed, Unavailable
+from dibs.base.ids import new_id
 from dibs.client.queueing import drive
-from dibs.errors import DibsError, InvalidInput, NotClaimed, Unavailable
-from dibs.ids import new_id
 from dibs.sdk import operations, spans
 from dibs.sdk.claim_state import (
     GIVE_UP_MS,
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from dibs.base.errors import LeaseLost
     from dibs.client.pool import Doors
     from dibs.client.queueing import Flow
     from dibs.core.durations import Duration
-    from dibs.errors import LeaseLost
     from dibs.sdk.answers import Lease
     from dibs.sdk.operations import ClaimRequest
     from dibs.sdk.session_hold import SessionHold

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
+from dibs.base.clock import steady_ms
+from dibs.base.errors import DibsError, InvalidInput, LeaseLost, NotClaimed, Unavailable
 from dibs.client.queueing import Pause
-from dibs.clock import steady_ms
-from dibs.errors import DibsError, InvalidInput, LeaseLost, NotClaimed, Unavailable
 from dibs.sdk import operations
 
 if TYPE_CHECKING:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from dibs.base.errors import InvalidInput
 from dibs.client.queueing import SLICE_SECONDS
-from dibs.errors import InvalidInput
 from dibs.sdk.operations import ClaimRequest, whole_seconds
 from dibs.sdk.parameters import explained, name_given
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from dibs.agents.repository.job_names import JobNames
+    from dibs.agents.tracker.guard import TrackerGuard
+    from dibs.base.errors import LeaseLost
     from dibs.core.durations import Duration
-    from dibs.errors import LeaseLost
-    from dibs.repository.job_names import JobNames
     from dibs.sdk.session_hold import SessionHold
-    from dibs.tracker.guard import TrackerGuard
 
     OnLost = Callable[[LeaseLost], object]
 

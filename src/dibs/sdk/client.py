@@ -6,14 +6,15 @@ import math
 import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from dibs.agents.repository.job_names import JobNames
+from dibs.agents.repository.namespace import current_folder
+from dibs.agents.tracker.guard import TrackerGuard
+from dibs.base.errors import InvalidInput, NotClaimed
 from dibs.client.pool import Doors
 from dibs.client.queueing import drive
 from dibs.client.settings import Settings, place_of
 from dibs.core.durations import duration_ms
 from dibs.core.names import election_job
-from dibs.errors import InvalidInput, NotClaimed
-from dibs.repository.job_names import JobNames
-from dibs.repository.namespace import current_folder
 from dibs.sdk import operations
 from dibs.sdk.claim import Claim, given_up
 from dibs.sdk.claims import TTL_SECONDS, Claims
@@ -24,7 +25,6 @@ from dibs.sdk.methods import asks
 from dibs.sdk.operations import ClaimRequest
 from dibs.sdk.parameters import explained
 from dibs.sdk.session import Session
-from dibs.tracker.guard import TrackerGuard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from dibs.errors import InvalidInput
+from dibs.base.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

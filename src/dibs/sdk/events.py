@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from dibs.base.clock import steady_ms
+from dibs.base.errors import EventsGone, InvalidInput
 from dibs.client.event_reader import PASSING, EventCursor, follow
-from dibs.clock import steady_ms
 from dibs.core.durations import duration_ms
-from dibs.errors import EventsGone, InvalidInput
 from dibs.sdk.answers import event_from, refusal_of
 from dibs.sdk.parameters import prefix_given
 from dibs.wire.event_frames import GAP

@@ -6,7 +6,7 @@ import functools
 import inspect
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, overload
 
-from dibs.errors import JobDone, JobHeld
+from dibs.base.errors import JobDone, JobHeld
 from dibs.sdk.default import claim
 from dibs.sdk.parameters import explained
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from dibs.errors import InvalidInput, StaleToken, Unavailable
+from dibs.base.errors import InvalidInput, StaleToken, Unavailable
 from dibs.sdk.drivers import driver_of, table_needed
 from dibs.sdk.parameters import explained
 

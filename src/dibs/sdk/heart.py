@@ -12,9 +12,9 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
+from dibs.base.clock import steady_ms
+from dibs.base.errors import DibsError, LeaseLost
 from dibs.client.queueing import drive
-from dibs.clock import steady_ms
-from dibs.errors import DibsError, LeaseLost
 from dibs.sdk.threads import Waker, start_thread
 
 if TYPE_CHECKING:

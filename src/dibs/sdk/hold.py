@@ -13,13 +13,13 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
+from dibs.base.clock import steady_ms
+from dibs.base.errors import LeaseLost
+from dibs.base.ids import new_fraction
 from dibs.client.door import OVER_CODES
 from dibs.client.plan import RenewalPlan
 from dibs.client.queueing import Ask
-from dibs.clock import steady_ms
 from dibs.core.durations import format_duration
-from dibs.errors import LeaseLost
-from dibs.ids import new_fraction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

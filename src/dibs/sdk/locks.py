@@ -15,7 +15,7 @@ import math
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dibs.errors import DibsError, NotClaimed
+from dibs.base.errors import DibsError, NotClaimed
 from dibs.sdk.ownership import Acquired
 from dibs.sdk.parameters import explained
 

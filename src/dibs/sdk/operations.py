@@ -6,6 +6,11 @@ import logging
 import math
 from typing import TYPE_CHECKING, Any
 
+from dibs.agents.repository.job_names import is_plain
+from dibs.agents.repository.namespace import TREES
+from dibs.agents.tracker.guard import is_tracked
+from dibs.base.errors import InvalidInput, InvalidTtl, LeaseLost
+from dibs.base.ids import new_id
 from dibs.client.door import OVER_CODES
 from dibs.client.name_in_use import name_in_use
 from dibs.client.queueing import FOR_EVER_MS, SLICE_SECONDS, Ask, PendingClaim, Work
@@ -18,21 +23,16 @@ from dibs.core.limits import (
     REASON_CHARS_MAX,
     RETRY_MS_MAX,
 )
-from dibs.errors import InvalidInput, InvalidTtl, LeaseLost
-from dibs.ids import new_id
-from dibs.repository.job_names import is_plain
-from dibs.repository.namespace import TREES
 from dibs.sdk import answers
 from dibs.sdk.parameters import name_given, prefix_given
-from dibs.tracker.guard import is_tracked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from dibs.agents.tracker.guard import TrackerGuard
     from dibs.client.queueing import Flow
     from dibs.core.durations import Duration
     from dibs.sdk.answers import JobEvent, JobStatus, Lease, SessionStatus
-    from dibs.tracker.guard import TrackerGuard
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dibs.errors import InvalidInput, InvalidName
+from dibs.base.errors import InvalidInput, InvalidName
 
 if TYPE_CHECKING:
     from collections.abc import Callable

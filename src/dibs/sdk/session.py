@@ -6,10 +6,10 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
+from dibs.base.clock import steady_ms
+from dibs.base.errors import DibsError, InvalidInput
 from dibs.client.embedded import process_mark
 from dibs.client.queueing import drive
-from dibs.clock import steady_ms
-from dibs.errors import DibsError, InvalidInput
 from dibs.sdk import operations
 from dibs.sdk.claim import Claim
 from dibs.sdk.claims import SessionClaims

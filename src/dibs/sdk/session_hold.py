@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dibs.base.clock import steady_ms
+from dibs.base.errors import JobHeld, Unavailable
+from dibs.base.ids import new_fraction
 from dibs.client.door import OVER_CODES
 from dibs.client.queueing import Ask
-from dibs.clock import steady_ms
-from dibs.errors import JobHeld, Unavailable
-from dibs.ids import new_fraction
 from dibs.sdk.hold import Hold, LeaseHold
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from dibs.errors import NotClaimed
-from dibs.traceparent import tracing
+from dibs.base.errors import NotClaimed
+from dibs.base.traceparent import tracing
 
 if TYPE_CHECKING:
     from typing import Any

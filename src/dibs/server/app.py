@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
 
-from dibs.errors import DibsError
+from dibs.base.errors import DibsError
+from dibs.engine.auth import digest_of
 from dibs.server.http.admission import client_of
 from dibs.server.http.response import UNSUPPORTED, HttpError, answer_for_error
 from dibs.server.mcp import MCP
@@ -30,7 +31,6 @@ from dibs.server.routes.table import routes_of, send_answer
 from dibs.server.routes.tokens import token_routes
 from dibs.server.routes.webhooks import webhook_routes
 from dibs.server.settings import OctoStoreSettings
-from dibs.service.auth import digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dibs.clock import steady_ms
+from dibs.base.clock import steady_ms
+from dibs.base.ids import new_id
 from dibs.core import events as kinds
 from dibs.core.commands import Identify, RaiseFloor
 from dibs.core.limits import EVENTS_AGE_MS_MAX, EVENTS_KEPT_MAX, SHUTDOWN_MS_MAX
 from dibs.core.upkeep_outcomes import Identified
-from dibs.ids import new_id
-from dibs.service.batcher import Batcher
-from dibs.service.coordinator import Coordinator
-from dibs.service.feed import EventFeed
-from dibs.service.liveness import Decider
-from dibs.service.metrics import Metrics
-from dibs.service.sweeper import NEWS_MS, Sweeper
-from dibs.service.tally import Tally
-from dibs.service.waiters import Waiters
-from dibs.service.watcher import StoreWatcher
-from dibs.service.webhooks.admin import registered
-from dibs.service.webhooks.dispatcher import WebhookDispatcher
-from dibs.service.webhooks.sender import Sender
-from dibs.service.webhooks.target import TargetPolicy
+from dibs.engine.batcher import Batcher
+from dibs.engine.coordinator import Coordinator
+from dibs.engine.feed import EventFeed
+from dibs.engine.liveness import Decider
+from dibs.engine.metrics import Metrics
+from dibs.engine.sweeper import NEWS_MS, Sweeper
+from dibs.engine.tally import Tally
+from dibs.engine.waiters import Waiters
+from dibs.engine.watcher import StoreWatcher
+from dibs.engine.webhooks.admin import registered
+from dibs.engine.webhooks.dispatcher import WebhookDispatcher
+from dibs.engine.webhooks.sender import Sender
+from dibs.engine.webhooks.target import TargetPolicy
 
 if TYPE_CHECKING:
     import asyncio

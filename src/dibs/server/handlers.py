@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from dibs._version import __version__
+from dibs.base.errors import AuthenticationRequired, DibsError, InvalidInput, ServerDraining
 from dibs.core import events
 from dibs.core.commands import Acquire, AcquireAll
 from dibs.core.identity import AGENT, NO_LIMITS
@@ -23,7 +24,11 @@ from dibs.core.limits import (
     READERS_MAX,
 )
 from dibs.core.names import DEFAULT_NAMESPACE, check_name
-from dibs.errors import AuthenticationRequired, DibsError, InvalidInput, ServerDraining
+from dibs.engine.auth import digest_of
+from dibs.engine.coordinator import CallerGone
+from dibs.engine.metrics import WAIT, outcome_word
+from dibs.engine.queries import claimed, open_sessions
+from dibs.engine.rate import RequestRates
 from dibs.server.events.registry import StreamRegistry
 from dibs.server.http.arguments import (
     SEQ_MAX,
@@ -60,11 +65,6 @@ from dibs.server.monitor.refusals import Refusals
 from dibs.server.monitor.request_note import note
 from dibs.server.routes.public_rooms import PublicRooms
 from dibs.server.settings import ServerSettings
-from dibs.service.auth import digest_of
-from dibs.service.coordinator import CallerGone
-from dibs.service.metrics import WAIT, outcome_word
-from dibs.service.queries import claimed, open_sessions
-from dibs.service.rate import RequestRates
 from dibs.wire.board_documents import short_session
 from dibs.wire.inspect import history_document, list_document
 from dibs.wire.lease_documents import session_document
@@ -79,9 +79,9 @@ if TYPE_CHECKING:
 
     from dibs.core.commands import Command
     from dibs.core.identity import Caller
+    from dibs.engine.auth import TokenGuard
     from dibs.server.engine import Engine
     from dibs.server.http.polls import WaitingConnection
-    from dibs.service.auth import TokenGuard
     from dibs.wire.operations import Operation
 
     Headers = Mapping[bytes, bytes]

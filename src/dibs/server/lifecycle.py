@@ -16,10 +16,10 @@ import logging
 import signal
 from typing import TYPE_CHECKING
 
+from dibs.base.errors import DibsError
 from dibs.core.limits import DRAIN_LOOK_MS, DRAIN_MS_DEFAULT, DRAIN_QUIET_MS, HEALTH_MS_MAX, PULSE_LATE_MS
 from dibs.core.outages import live_servers
-from dibs.errors import DibsError
-from dibs.service.servers import pulses_of
+from dibs.engine.servers import pulses_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -16,8 +16,8 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from dibs.agents.backend import ToolBackend
+from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, Unavailable
 from dibs.core.limits import BODY_BYTES_MAX, SHUTDOWN_MS_MAX
-from dibs.errors import AuthenticationFailed, AuthenticationRequired, Unavailable
 from dibs.sdk.async_doors import AsyncDoor
 from dibs.server.handlers import CHARGED
 from dibs.server.http.response import JSON, ClientGone, HttpError, HttpResponse, answer_for_error, encode

@@ -12,9 +12,9 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from dibs.base.errors import InvalidInput
+from dibs.base.redact import without_secrets
 from dibs.core.limits import SHUTDOWN_MS_MAX
-from dibs.errors import InvalidInput
-from dibs.redact import without_secrets
 from dibs.server.http.listen import open_socket, parse_bind, url_of
 from dibs.server.http.own_names import OwnNames
 from dibs.server.http.proxies import TrustedProxies
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
+    from dibs.engine.auth import TokenGuard
     from dibs.server.http.listen import BindAddress
     from dibs.server.http.tls import ServerTls
     from dibs.server.monitor.request_note import RequestObserver
-    from dibs.service.auth import TokenGuard
     from dibs.stores.port import Store
 
 log = logging.getLogger("dibs")
@@ -160,13 +160,13 @@ async def _serve(
     observers: list[RequestObserver],
     on_ready: Callable[[], None],
 ) -> None:
+    from dibs.engine.webhooks.target import TargetPolicy
     from dibs.server.engine import Engine
     from dibs.server.handlers import Api
     from dibs.server.http.admission import Admission
     from dibs.server.http_server import make_server
     from dibs.server.lifecycle import Lifecycle
     from dibs.server.mcp import McpEndpoint
-    from dibs.service.webhooks.target import TargetPolicy
 
     loop = asyncio.get_running_loop()
     engine = Engine(

@@ -8,12 +8,12 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from dibs import paths
 from dibs._version import __version__
+from dibs.base import paths
+from dibs.base.errors import InvalidInput, MissingExtra
 from dibs.core.limits import CONNECTIONS_TURNED_AWAY_MAX
-from dibs.errors import InvalidInput, MissingExtra
+from dibs.engine.auth import MachineGuard, TokenGuard, ensure_token_file
 from dibs.server.settings import SYSTEM_SOCKET, SYSTEM_STORE
-from dibs.service.auth import MachineGuard, TokenGuard, ensure_token_file
 from dibs.stores.registry import default_url
 from dibs.stores.sqlite.location import sqlite_path
 from dibs.system import ways
@@ -121,7 +121,7 @@ def open_directory(
     """Accept the store's tokens, too. Returns a line about them."""
     if settings.system:
         return ""
-    from dibs.service.directory import CredentialDirectory
+    from dibs.engine.directory import CredentialDirectory
 
     directory = CredentialDirectory(store)
     directory.start()

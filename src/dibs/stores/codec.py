@@ -1,16 +1,16 @@
 """Records and events as JSON text that people can read.
 
 Two encoders write the same text. A server has `msgspec` loaded anyway, which is several times as fast. The embedded
-`dibs claim` uses `dibs/jsontext.py`, which costs almost nothing to import.
+`dibs claim` uses `dibs/base/jsontext.py`, which costs almost nothing to import.
 """
 
 from __future__ import annotations
 
 import sys
 
+from dibs.base.errors import InvalidInput, StoreCorrupt, StoreTooNew
 from dibs.core.events import Event
 from dibs.core.records import class_of
-from dibs.errors import InvalidInput, StoreCorrupt, StoreTooNew
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def _pick() -> tuple[Callable[[Any], str], Callable[[str], Any]]:
 
         to_bytes = Encoder().encode
         return (lambda plain: to_bytes(plain).decode()), Decoder().decode
-    from dibs import jsontext
+    from dibs.base import jsontext
 
     return jsontext.encode, jsontext.decode
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from dibs.errors import InvalidInput
+from dibs.base.errors import InvalidInput
 
 FORMS = (
     "memory://",
@@ -28,7 +28,7 @@ class NamesNoStore(InvalidInput):
 
 def names_no_store(url: str) -> NamesNoStore:
     """The error for a URL that no store understands."""
-    from dibs.redact import without_secrets  # only for the error
+    from dibs.base.redact import without_secrets  # only for the error
 
     hint = f" Did you mean sqlite://{os.path.abspath(url)}?" if url.startswith(("/", "./", "../")) else ""
     return NamesNoStore(f"{without_secrets(url)!r} names no store. These forms do: {', '.join(FORMS)}.{hint}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left, bisect_right
 
-from dibs import clock
+from dibs.base import clock
 from dibs.stores.forms import names_no_store
 from dibs.stores.port import (
     ABSENT,

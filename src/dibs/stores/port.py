@@ -11,7 +11,7 @@ default that a store may replace: `recall`, `at_once`, `newest_seq`, `until_gone
 Five things hold for every method:
 
 1. Calls are synchronous and may come from any thread. A store serialises them itself.
-2. Errors of the driver never leave the store. They become one of `dibs.errors` (StoreUnavailable, StoreFull,
+2. Errors of the driver never leave the store. They become one of `dibs.base.errors` (StoreUnavailable, StoreFull,
    StoreReplaced, StoreCorrupt, StoreTooNew; NotAllowed if the store restricts writing) in one place of the store.
 3. `StoreUnavailable(unknown=True)` means "the write may have happened". It is allowed only from `commit`.
    Every other error means that nothing was changed.
@@ -23,10 +23,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from dibs.clock import steady_ms
+from dibs.base.clock import steady_ms
+from dibs.base.errors import InvalidInput, StoreUnavailable
+from dibs.base.record import Record
 from dibs.core.limits import COMMIT_BATCH_MAX
-from dibs.core.record import Record
-from dibs.errors import InvalidInput, StoreUnavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Any
 
+    from dibs.base.errors import DibsError
     from dibs.core.events import Event
     from dibs.core.records import Stored
-    from dibs.errors import DibsError
 
 
 class Conflict(Exception):

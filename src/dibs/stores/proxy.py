@@ -8,9 +8,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from dibs.base.errors import DibsError
     from dibs.core.events import Event
     from dibs.core.records import Stored
-    from dibs.errors import DibsError
     from dibs.stores.port import Due, Snapshot, Versioned
 
 

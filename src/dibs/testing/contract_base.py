@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs import clock
+from dibs.base import clock
 from dibs.core.events import Event
 from dibs.core.keys import lock_key
 from dibs.core.records import Holder, LockRecord

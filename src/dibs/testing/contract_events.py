@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs import clock
+from dibs.base import clock
 from dibs.core.events import Event
 from dibs.stores.port import Maintenance, maintenance_of
 from dibs.testing.contract_base import WAIT_S_MAX, ContractBase, event, key_of, lock, put, versions

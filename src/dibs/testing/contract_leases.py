@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.base.errors import StoreUnavailable
+from dibs.base.ids import new_id
 from dibs.core.commands import Acquire, Break, Release, Renew
 from dibs.core.lease_outcomes import Released, Renewed
 from dibs.core.outcomes import Granted, Held, NotCurrent
-from dibs.errors import StoreUnavailable
-from dibs.ids import new_id
-from dibs.service.coordinator import Coordinator
+from dibs.engine.coordinator import Coordinator
 from dibs.testing.contract_base import ContractBase, in_threads
 from dibs.testing.faulty import FaultyStore
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.errors import StoreFull, StoreUnavailable
+from dibs.base.errors import StoreFull, StoreUnavailable
 from dibs.testing.contract_base import ContractBase, event, key_of, lock, put
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from dibs.errors import StoreUnavailable
+from dibs.base.errors import StoreUnavailable
 from dibs.stores.port import Conflict
 from dibs.stores.proxy import StoreProxy
 

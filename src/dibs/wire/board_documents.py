@@ -9,8 +9,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from dibs.service.activity import Hour
-    from dibs.service.tickets import TicketPage, TicketState
+    from dibs.engine.activity import Hour
+    from dibs.engine.tickets import TicketPage, TicketState
 
     Document = dict[str, Any]
 

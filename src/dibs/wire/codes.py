@@ -5,7 +5,7 @@ Nothing else in dibs maps an answer to a number. `tests/wire/test_codes.py` chec
 
 from __future__ import annotations
 
-from dibs import errors
+from dibs.base import errors
 
 # Exit codes (docs/reference/exit-codes.md)
 YES = 0

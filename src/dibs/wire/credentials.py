@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dibs.base.errors import InvalidInput, NotAllowed
 from dibs.core.credentials import CreateToken
 from dibs.core.identity import AGENT, ROLES, Limits
 from dibs.core.limits import ROTATION_GRACE_MS_DEFAULT
 from dibs.core.names import check_namespace, check_principal
-from dibs.errors import InvalidInput, NotAllowed
 from dibs.wire.fields import NUMBERS
 from dibs.wire.parts import timestamp
 from dibs.wire.tokenfile import check_digest

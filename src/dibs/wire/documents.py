@@ -7,9 +7,9 @@ store's.
 
 from __future__ import annotations
 
+from dibs.base.errors import FATE_UNKNOWN
+from dibs.base.record import Record
 from dibs.core.limits import OVERLOAD_RETRY_MS, TICKET_KEEP_MS
-from dibs.core.record import Record
-from dibs.errors import FATE_UNKNOWN
 from dibs.wire.codes import OUTCOMES, CodeRow, row_of_error
 from dibs.wire.parts import first_document, in_the_way, previous_document, timestamp
 

@@ -8,10 +8,10 @@ import base64
 import binascii
 import hashlib
 
+from dibs.base.errors import InvalidInput, InvalidTtl
 from dibs.core import events as kinds
 from dibs.core import lease_outcomes, limits, outcomes
 from dibs.core.names import election_job
-from dibs.errors import InvalidInput, InvalidTtl
 from dibs.wire.parts import timestamp
 from dibs.wire.requests import command_for
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dibs.base.jsontext import encode
 from dibs.core.events import LOCK_CHANGES
-from dibs.jsontext import encode
 from dibs.wire.inspect import event_document
 from dibs.wire.parts import timestamp
 

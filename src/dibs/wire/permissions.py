@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dibs.base.errors import NotAllowed
 from dibs.core.identity import LEAST_ROLE, ROLES, may
-from dibs.errors import NotAllowed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

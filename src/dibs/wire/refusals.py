@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dibs.base.record import Record
 from dibs.core import lease_outcomes, outcomes, upkeep_outcomes
 from dibs.core.durations import format_duration
-from dibs.core.record import Record
 from dibs.wire.sentences import cycle_path
 
 TYPE_CHECKING = False

@@ -7,6 +7,8 @@ Unknown fields are ignored. `null` is the same as leaving a field out.
 
 from __future__ import annotations
 
+from dibs.base.errors import InvalidInput, NotAllowed
+from dibs.base.ids import new_id
 from dibs.core import limits
 from dibs.core.commands import (
     Acquire,
@@ -24,8 +26,6 @@ from dibs.core.commands import (
 from dibs.core.identity import ADMIN, NO_LIMITS
 from dibs.core.names import DEFAULT_NAMESPACE, check_name, check_namespace
 from dibs.core.records import EXCLUSIVE
-from dibs.errors import InvalidInput, NotAllowed
-from dibs.ids import new_id
 from dibs.wire.permissions import require
 from dibs.wire.shapes import shape
 from dibs.wire.values import (

@@ -1,7 +1,7 @@
 """Sentences for replies: who has a job, for how long, how an earlier hold ended. Pure.
 
 A sentence states facts. Each surface adds its next step: a flag, an argument, a tool. Names and reasons are text of
-others and are not changed here; `dibs/terminal.py` escapes them for a terminal.
+others and are not changed here; `dibs/base/terminal.py` escapes them for a terminal.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dibs.base.errors import InvalidInput, InvalidTtl
+from dibs.base.ids import new_id
 from dibs.core import limits
 from dibs.core.commands import EndSession, InspectSession, KeepSession, OpenSession
-from dibs.errors import InvalidInput, InvalidTtl
-from dibs.ids import new_id
 from dibs.wire.shapes import is_id
 from dibs.wire.values import text_of
 

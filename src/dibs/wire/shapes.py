@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.errors import Unprocessable
+from dibs.base.errors import Unprocessable
 from dibs.wire.fields import REQUESTS
 
 # The content type of dibs' own clients. It is JSON, under a name that other servers refuse (415) before they do

@@ -4,7 +4,7 @@ lost its place (which gets a new place)."""
 
 from __future__ import annotations
 
-from dibs.errors import InvalidInput
+from dibs.base.errors import InvalidInput
 
 
 def ticket_text(ns: str, name: str, number: int, ticket_id: str, seat: str | None = None) -> str:

@@ -9,10 +9,10 @@ with a warning. `expires` is a time in UTC without colons, as in 20261215T103000
 
 from __future__ import annotations
 
+from dibs.base.errors import InvalidInput
+from dibs.base.record import Record
 from dibs.core.identity import AGENT, ROLES
 from dibs.core.names import check_namespace, check_principal
-from dibs.core.record import Record
-from dibs.errors import InvalidInput
 from dibs.wire.parts import instant_ms, timestamp
 
 HASH = "sha256="

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dibs.base.errors import InvalidInput, InvalidTtl
 from dibs.core import limits
 from dibs.core.durations import check_ttl_ms
 from dibs.core.records import EXCLUSIVE, SHARED
-from dibs.errors import InvalidInput, InvalidTtl
 from dibs.wire.fields import BYTES, CHARACTERS, NUMBERS
 from dibs.wire.shapes import is_unicode
 

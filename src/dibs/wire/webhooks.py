@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dibs.base.errors import InvalidInput
+from dibs.base.jsontext import encode
 from dibs.core import events as kinds
 from dibs.core.events import LOCK_CHANGES
 from dibs.core.limits import NAME_BYTES_MAX, WEBHOOK_SECRET_CHARS_MAX
 from dibs.core.webhooks import EVERY, GAP, TEST, Webhook
-from dibs.errors import InvalidInput
-from dibs.jsontext import encode
 from dibs.wire.event_frames import named_event
 from dibs.wire.parts import holder_id, timestamp
 

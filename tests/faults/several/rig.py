@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from dibs.clock import steady_ms
+from dibs.base.clock import steady_ms
 from tests.faults.cluster import TOKEN, Cluster
 from tests.faults.contender import OVER
 from tests.faults.schedules import prepare

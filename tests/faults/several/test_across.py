@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs import Client, WouldDeadlock
+from dibs.base.ids import new_token
 from dibs.client.connect import connect
-from dibs.ids import new_token
 from tests.faults.cluster import TOKEN, Cluster
 from tests.processes import pause, wait_until
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.clock import steady_ms
+from dibs.base.clock import steady_ms
 from tests import etcd, postgres_pair
 from tests.faults.several.rig import Rig
 from tests.faults.several.stores import ReplicatedPostgres, SqliteFile, ThreeEtcdMembers

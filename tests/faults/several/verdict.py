@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.core.events import OWNERSHIP_ENDS
 from dibs.core.limits import ENDINGS_KEPT
-from dibs.core.replay import replay
 from dibs.testing.history import broken_promises, overtaken
+from dibs.testing.replay import replay
 from tests.faults.schedules import fenced_writes, late, overlaps
 
 if TYPE_CHECKING:

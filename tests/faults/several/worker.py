@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs import Client, DibsError, LeaseLost, NotClaimed
-from dibs.clock import steady_ms
+from dibs.base.clock import steady_ms
 from tests.faults.contender import OVER, Resource
 from tests.processes import pause
 

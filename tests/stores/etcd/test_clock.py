@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.ids import new_token
+from dibs.base.ids import new_token
 from dibs.stores.etcd import EtcdStore
 from dibs.stores.etcd.clock import CHECK_MS, RECOVER_MS
 from dibs.stores.etcd.store_time import ClockOff, EtcdTime

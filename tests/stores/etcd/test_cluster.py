@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.base.errors import NotAllowed, StoreUnavailable
 from dibs.core.keys import META_KEY
 from dibs.core.records import Meta
-from dibs.errors import NotAllowed, StoreUnavailable
 from dibs.stores.etcd import EtcdStore
 from dibs.stores.etcd.gateway import b64
 from dibs.stores.port import Conflict
@@ -129,7 +129,7 @@ def test_a_leader_that_stands_still_under_load_loses_and_doubles_nothing(three: 
 
 
 def test_time_does_not_run_backwards_or_ahead_when_the_leader_goes(three: Cluster) -> None:
-    from dibs.clock import steady_ms
+    from dibs.base.clock import steady_ms
 
     wait_until(three.answers, "the cluster is up")
     store = EtcdStore(three.location("time"))

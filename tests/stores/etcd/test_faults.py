@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.base.errors import StoreFull, StoreUnavailable
 from dibs.core.commands import Acquire
 from dibs.core.outcomes import Granted
 from dibs.core.records import LockRecord
-from dibs.errors import StoreFull, StoreUnavailable
+from dibs.engine.coordinator import Coordinator
 from dibs.server.monitor.health import known_trouble
-from dibs.service.coordinator import Coordinator
 from dibs.stores.etcd import EtcdStore
 from dibs.stores.etcd.errors import RESOURCE_EXHAUSTED, Refusal, translated
 from dibs.stores.etcd.location import EtcdLocation

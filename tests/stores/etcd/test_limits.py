@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.base.errors import InvalidInput
+from dibs.base.ids import new_id, new_token
 from dibs.core.commands import Acquire, Renew
 from dibs.core.keys import lock_key
 from dibs.core.lease_outcomes import Renewed
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, ETCD_READ_KEYS_MAX
 from dibs.core.outcomes import Granted
-from dibs.errors import InvalidInput
-from dibs.ids import new_id, new_token
-from dibs.service.coordinator import Coordinator
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.etcd import EtcdStore
 from dibs.stores.etcd.store import OTHER_OPS
 from dibs.stores.etcd.transaction import COMPARES_MAX, OPS_MAX, inner, packed, range_op

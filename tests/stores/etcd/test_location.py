@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.errors import InvalidInput
+from dibs.base.errors import InvalidInput
 from dibs.stores.etcd import open_url
 from dibs.stores.etcd.location import etcd_location
 from dibs.stores.port import Opening

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.ids import new_token
+from dibs.base.ids import new_token
 from dibs.stores.etcd import EtcdStore
 from dibs.stores.etcd.store_time import EtcdTime
 from dibs.stores.etcd.transaction import put_op

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.base.errors import StoreUnavailable
+from dibs.base.ids import new_id
 from dibs.core.commands import (
     Acquire,
     AcquireAll,
@@ -19,9 +21,7 @@ from dibs.core.commands import (
 from dibs.core.lease_outcomes import Released
 from dibs.core.limits import METADATA_CHARS_MAX, NAME_BYTES_MAX, TICKET_MS
 from dibs.core.outcomes import Granted, GrantedAll, PlacesKept, Queued
-from dibs.errors import StoreUnavailable
-from dibs.ids import new_id
-from dibs.service.coordinator import Coordinator
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.etcd import EtcdStore, wide
 from dibs.stores.etcd import store as store_module
 from dibs.stores.etcd.gateway import b64, unb64

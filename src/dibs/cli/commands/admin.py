@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dibs.base.errors import InvalidInput
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import failure, is_failure, yes
 from dibs.cli.framework.spec import JOB, Argument, Command, Option
 from dibs.cli.text import claim as claim_text
 from dibs.core.limits import TOKEN_FLOOR_MAX
-from dibs.errors import InvalidInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

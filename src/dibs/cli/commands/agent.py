@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from dibs.base.errors import DibsError
+from dibs.base.terminal import harmless
 from dibs.cli.framework.result import Answer
 from dibs.cli.framework.spec import Command, Option
-from dibs.errors import DibsError
-from dibs.terminal import harmless
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from dibs.agents.harness.answer import HookAnswer
     from dibs.cli.framework.context import Call
-    from dibs.harness.answer import HookAnswer
 
 _BYTES_MAX = 32 * 1024 * 1024  # a tool call carries whole files
 CLIENTS = ("claude", "codex", "cursor", "gemini", "copilot", "windsurf")
@@ -30,12 +30,12 @@ def hook(call: Call) -> Answer:
 
 
 def _answered(call: Call) -> HookAnswer:
-    from dibs.harness.answer import HookAnswer
+    from dibs.agents.harness.answer import HookAnswer
 
     try:
+        from dibs.agents.harness.parse import event_of
+        from dibs.base.jsontext import decode
         from dibs.cli.git.agent_guard import BEFORE, AgentGuard
-        from dibs.harness.parse import event_of
-        from dibs.jsontext import decode
 
         content = call.stdin.read(_BYTES_MAX) if call.stdin is not None else b""
         document = decode(content.decode("utf-8", "replace").removeprefix("\ufeff"))
@@ -50,7 +50,7 @@ def _answered(call: Call) -> HookAnswer:
         return guard.answer()
     except Exception as error:
         if guard.requires and event.kind in BEFORE:
-            from dibs.harness.answer import refusal
+            from dibs.agents.harness.answer import refusal
 
             why = f"dibs cannot tell whether another worker has this file ({_why(error)})."
             return refusal(event, f"{why} This repository requires to know it.")

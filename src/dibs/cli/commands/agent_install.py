@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 
+from dibs.agents.harness import configuration, server_entry
+from dibs.agents.repository.file_paths import check_stays_inside
+from dibs.base.errors import InvalidInput
+from dibs.base.files import SHARED, replace_file
 from dibs.cli.commands.agent import CLIENTS
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import no, yes
 from dibs.cli.framework.spec import Command, Option
-from dibs.errors import InvalidInput
-from dibs.files import SHARED, replace_file
-from dibs.harness import configuration, server_entry
-from dibs.repository.file_paths import check_stays_inside
 from dibs.wire.codes import NO
 
 TYPE_CHECKING = False

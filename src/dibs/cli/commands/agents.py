@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dibs.base.errors import MissingExtra
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import yes
 from dibs.cli.framework.spec import Command, Option
-from dibs.errors import MissingExtra
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
+from dibs.base.errors import InvalidInput
 from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import MAYBE, Argument, Command, Option
-from dibs.errors import InvalidInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dibs.base.terminal import plain
 from dibs.cli.commands.claim_request import ask, granted, refused, watched_for
 from dibs.cli.framework.flags import (
     CLAIM_EXITS,
@@ -14,7 +15,6 @@ from dibs.cli.framework.flags import (
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import is_failure, refusal_exit, yes
 from dibs.cli.framework.spec import MAYBE, NEW_JOB, Argument, Command, Option
-from dibs.terminal import plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

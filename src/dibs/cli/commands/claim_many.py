@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dibs.base.errors import InvalidInput
 from dibs.cli.commands.claim_request import ask, granted, keep, refused, watched_for
 from dibs.cli.framework.flags import (
     CLAIM_EXITS,
@@ -21,7 +22,6 @@ from dibs.cli.git.namespace import settle
 from dibs.cli.text import claim as claim_text
 from dibs.cli.text import claim_many as claim_many_text
 from dibs.core.limits import ALL_NAMES_MAX, NAME_BYTES_MAX, NAMES_MAX
-from dibs.errors import InvalidInput
 from dibs.wire.codes import DONE, NO
 
 TYPE_CHECKING = False

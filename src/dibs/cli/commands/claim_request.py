@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dibs.base.errors import FATE_UNKNOWN, StoreUnavailable
+from dibs.base.terminal import plain
 from dibs.cli.framework.flags import TRACKED, is_actor, next_words
 from dibs.cli.framework.result import failure, is_failure, no, refusal_exit
 from dibs.cli.text import claim as claim_text
-from dibs.errors import FATE_UNKNOWN, StoreUnavailable
-from dibs.terminal import plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

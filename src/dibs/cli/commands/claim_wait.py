@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dibs.base.terminal import plain
 from dibs.cli.framework.flag_values import seconds
 from dibs.cli.framework.flags import next_words
 from dibs.cli.framework.parse import UsageError
@@ -13,7 +14,6 @@ from dibs.cli.text.status_line import StatusLine
 from dibs.cli.text.words import shell_line
 from dibs.client.queueing import SLICE_SECONDS, PendingClaim, drive, status_of
 from dibs.core.limits import TTL_MS_MAX
-from dibs.terminal import plain
 from dibs.wire.codes import NO
 
 TYPE_CHECKING = False

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 
+from dibs.base.errors import DibsError
+from dibs.base.terminal import plain
 from dibs.cli.framework.completion import FILE, FILES, JOB, TypedWords, offers
 from dibs.cli.framework.result import yes
 from dibs.cli.framework.spec import Argument, Command
-from dibs.errors import DibsError
-from dibs.terminal import plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

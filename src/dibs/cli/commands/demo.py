@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dibs.base.redact import without_secrets
 from dibs.cli.framework.flag_values import count
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import no, yes
 from dibs.cli.framework.spec import Command, Option
-from dibs.redact import without_secrets
 from dibs.wire.codes import NO
 
 TYPE_CHECKING = False
@@ -49,9 +49,9 @@ def demo(call: Call) -> Answer:
 
 def _played(call: Call, url: str | None, folder: str, workers: int, count: int, seed: int) -> Answer:
     import dibs
+    from dibs.base.ids import new_id
     from dibs.cli.demo.play import Play, backlog_of, report, tidied
     from dibs.cli.text.width import width_of
-    from dibs.ids import new_id
 
     # In a store that may have real jobs, the names get a prefix of this run.
     prefix = "" if url is None else f"dibs-demo-{new_id()[:8]}/"

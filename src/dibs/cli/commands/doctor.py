@@ -6,12 +6,12 @@ import os
 import sys
 
 from dibs._version import __version__
-from dibs.build import build_kind
+from dibs.base.build import build_kind
+from dibs.base.errors import DibsError
+from dibs.base.paths import config_path
 from dibs.cli.doctor.findings import Findings
 from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import MAYBE, Argument, Command
-from dibs.errors import DibsError
-from dibs.paths import config_path
 from dibs.wire.codes import UNREACHABLE
 
 TYPE_CHECKING = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dibs.base.errors import ServerUnreachable
 from dibs.cli.commands.claim_many import granted_any, refused_any
 from dibs.cli.commands.claim_request import watched_for
 from dibs.cli.framework.flag_values import count
@@ -11,24 +12,23 @@ from dibs.cli.framework.result import is_failure, no, refusal_exit
 from dibs.cli.framework.spec import Command, Option
 from dibs.cli.text.words import plain
 from dibs.core.limits import NAMES_MAX, TRACKER_ISSUES_MAX, TRACKER_LIST_MS_MAX
-from dibs.errors import ServerUnreachable
 from dibs.wire.codes import NO
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from dibs.agents.tracker.port import IssueState
     from dibs.cli.framework.context import Call
     from dibs.cli.framework.result import Answer
-    from dibs.tracker.port import IssueState
 
     Document = dict[str, Any]
 
 
 def gh_next(call: Call) -> Answer:
+    from dibs.agents.tracker.port import NoAnswer
     from dibs.cli.tracker.check import claim_page
     from dibs.cli.tracker.notice import guard_of
-    from dibs.tracker.port import NoAnswer
 
     place = _place(call)
     most = count(call, "limit", TRACKER_ISSUES_MAX) or TRACKER_ISSUES_MAX
@@ -56,7 +56,7 @@ def gh_next(call: Call) -> Answer:
 
 def _nothing(call: Call, place: str, refused: list[Document], document: Document) -> Answer:
     if refused:
-        from dibs.tracker.answer import refused_several
+        from dibs.agents.tracker.answer import refused_several
 
         document["names"] = [entry["name"] for entry in refused]
         return refused_any(call, refused_several(refused), document)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 
+from dibs.base.errors import FATE_UNKNOWN, HookRefused, InvalidInput
+from dibs.base.redact import without_secrets
 from dibs.cli.framework.context import say_notices
 from dibs.cli.framework.flag_values import ttl_seconds
 from dibs.cli.framework.flags import ACTOR, LEASE, SESSION, TTL, proof, put
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, yes
 from dibs.cli.framework.spec import ANY, Argument, Command, Option
-from dibs.errors import FATE_UNKNOWN, HookRefused, InvalidInput
-from dibs.redact import without_secrets
 from dibs.wire.codes import NO
 
 TYPE_CHECKING = False

@@ -10,6 +10,9 @@ import _signal  # type: ignore[import-not-found]  # the C part of `signal`, whos
 import os
 import select
 
+from dibs.base.clock import steady_ms, wall_ms
+from dibs.base.jsontext import encode_ascii
+from dibs.base.terminal import plain
 from dibs.cli.framework.flag_values import milliseconds
 from dibs.cli.framework.flags import (
     AGAIN,
@@ -32,11 +35,8 @@ from dibs.cli.supervise.process_session import ProcessSession, SessionTerms, ope
 from dibs.cli.supervise.session_claim import claim
 from dibs.cli.text.hold import said
 from dibs.client.embedded import process_mark
-from dibs.clock import steady_ms, wall_ms
 from dibs.core.durations import is_duration, parse_duration
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, DONE_MS_DEFAULT, DONE_MS_MAX, REASON_CHARS_MAX
-from dibs.jsontext import encode_ascii
-from dibs.terminal import plain
 from dibs.wire.codes import LOST, NO
 from dibs.wire.parts import timestamp
 

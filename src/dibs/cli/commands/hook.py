@@ -36,10 +36,10 @@ _REMEDY = (
 
 
 def install(call: Call) -> Answer:
+    from dibs.agents.repository.settings import policy_of
+    from dibs.agents.repository.work_tree import Repository
     from dibs.cli.git import hook_files as hookfiles
     from dibs.cli.git.hook_status import note_installed
-    from dibs.repository.settings import policy_of
-    from dibs.repository.work_tree import Repository
 
     repository = Repository.here(call.env)
     policy = policy_of(repository)  # an invalid setting is reported now, not at the next commit
@@ -53,9 +53,9 @@ def install(call: Call) -> Answer:
 
 
 def uninstall(call: Call) -> Answer:
+    from dibs.agents.repository.work_tree import Repository
     from dibs.cli.git import hook_files as hookfiles
     from dibs.cli.git.hook_status import note_uninstalled
-    from dibs.repository.work_tree import Repository
 
     repository = Repository.here(call.env)
     folder = hookfiles.place_of(repository)
@@ -67,9 +67,9 @@ def uninstall(call: Call) -> Answer:
 
 
 def status(call: Call) -> Answer:
+    from dibs.agents.repository.settings import policy_of
+    from dibs.agents.repository.work_tree import Repository
     from dibs.cli.git.hook_status import OVERWRITTEN, RUNNING, states
-    from dibs.repository.settings import policy_of
-    from dibs.repository.work_tree import Repository
 
     repository = Repository.here(call.env)
     policy, found, folder = policy_of(repository), states(repository), repository.hooks()

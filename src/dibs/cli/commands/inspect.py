@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from dibs.base.clock import wall_ms
+from dibs.base.errors import InvalidInput
 from dibs.cli.framework.flag_values import count
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, no, yes
 from dibs.cli.framework.spec import JOB, Argument, Command, Option
 from dibs.cli.text import inspect as inspect_text
 from dibs.cli.text.words import instant_ms, plain
-from dibs.clock import wall_ms
 from dibs.core.durations import parse_duration
 from dibs.core.limits import HISTORY_PAGE_DEFAULT, HISTORY_PAGE_MAX
 from dibs.core.records import DONE
-from dibs.errors import InvalidInput
 from dibs.wire import codes
 from dibs.wire.parts import timestamp
 

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def migrate(call: Call) -> Answer:
+    from dibs.base.errors import InvalidInput
     from dibs.client.connect import servers_at
     from dibs.client.store_admin import migrate as bring_up_to_date
-    from dibs.errors import InvalidInput
 
     if servers_at(call.settings.url):
         raise InvalidInput(

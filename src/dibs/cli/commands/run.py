@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dibs.base.terminal import plain
 from dibs.cli.framework.flag_values import exit_code
 from dibs.cli.framework.flags import (
     AGAIN,
@@ -34,7 +35,6 @@ from dibs.cli.supervise.process_session import (
 from dibs.cli.supervise.session_claim import claim
 from dibs.cli.supervise.verdict import OK_CODES, UNCOUNTED, Verdict
 from dibs.core.names import ELECTION_PREFIX
-from dibs.terminal import plain
 from dibs.wire.codes import DONE, LOST, NO
 
 TYPE_CHECKING = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dibs.base.ids import new_id
 from dibs.cli.framework.flags import METADATA, OWNER, checked_session, next_words
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import failure, is_failure, no, yes
@@ -9,7 +10,6 @@ from dibs.cli.framework.session_flags import TTL, open_request
 from dibs.cli.framework.spec import MAYBE, Argument, Command, Option
 from dibs.cli.text import session as session_text
 from dibs.cli.text.words import plain
-from dibs.ids import new_id
 from dibs.wire.codes import NOT_YOURS
 
 TYPE_CHECKING = False

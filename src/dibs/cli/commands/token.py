@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from dibs.base.clock import wall_ms
+from dibs.base.errors import InvalidInput
+from dibs.base.terminal import plain
 from dibs.cli.commands.token_file import TOKENS, list_file, read_lines, revoke_in_file, tokens_file
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import failure, is_failure, yes
 from dibs.cli.framework.spec import Argument, Command, Option
 from dibs.cli.text import token as text
 from dibs.client.embedded import EmbeddedDoor
-from dibs.clock import wall_ms
 from dibs.core.durations import parse_duration
 from dibs.core.identity import ROLES
 from dibs.core.limits import ROTATION_GRACE_MS_DEFAULT
-from dibs.errors import InvalidInput
-from dibs.terminal import plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

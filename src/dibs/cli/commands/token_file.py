@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import os
 
+from dibs.base.clock import wall_ms
+from dibs.base.errors import InvalidInput, InvalidName
+from dibs.base.files import replace_file, to_disk
+from dibs.base.ids import new_secret
+from dibs.base.paths import token_path
+from dibs.base.terminal import plain
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import no, yes
 from dibs.cli.framework.spec import Argument, Command, Option
 from dibs.cli.text.words import table
 from dibs.client.settings import read_token
-from dibs.clock import wall_ms
 from dibs.core.durations import parse_duration
 from dibs.core.identity import AGENT, ROLES
 from dibs.core.limits import TOKENS_FILE_BYTES_MAX
 from dibs.core.names import check_namespace, check_principal
-from dibs.errors import InvalidInput, InvalidName
-from dibs.files import replace_file, to_disk
-from dibs.ids import new_secret
-from dibs.paths import token_path
-from dibs.terminal import plain
 from dibs.wire.codes import NO
 from dibs.wire.parts import timestamp
 from dibs.wire.tokenfile import TokenLine, digest_of, is_entry, parse_line

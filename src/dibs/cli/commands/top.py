@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dibs.base.clock import steady_ms, wall_ms
 from dibs.cli.commands.list import CHOICE, listed
 from dibs.cli.framework.flag_values import given_ms
 from dibs.cli.framework.parse import UsageError
@@ -11,7 +12,6 @@ from dibs.cli.text import board
 from dibs.cli.text.width import width_of
 from dibs.cli.text.words import plain
 from dibs.client.settings import place_of
-from dibs.clock import steady_ms, wall_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

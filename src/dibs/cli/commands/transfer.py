@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from dibs.base.ids import new_id
+from dibs.base.terminal import plain
 from dibs.cli.framework.flag_values import ttl_seconds
 from dibs.cli.framework.flags import ACTOR, CHECKPOINT, LEASE, SESSION, checked_session, proof, put
 from dibs.cli.framework.result import failure, is_failure, yes
 from dibs.cli.framework.spec import JOB, Command, Option
 from dibs.cli.text import claim as claim_text
 from dibs.core.limits import CHECKPOINT_BYTES_MAX
-from dibs.ids import new_id
-from dibs.terminal import plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dibs.base.clock import steady_ms, wall_ms
+from dibs.base.terminal import plain
 from dibs.cli.framework.flag_values import exit_code, seconds
 from dibs.cli.framework.result import failure, is_failure, no, yes
 from dibs.cli.framework.spec import JOBS, Command, Option
@@ -11,9 +13,7 @@ from dibs.cli.text import queue as queue_text
 from dibs.cli.text.colour import Paint
 from dibs.cli.text.status_line import StatusLine
 from dibs.cli.text.words import span
-from dibs.clock import steady_ms, wall_ms
 from dibs.core.limits import DONE_MS_MAX
-from dibs.terminal import plain
 from dibs.wire.codes import NO, YES
 
 TYPE_CHECKING = False

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from dibs.base.errors import InvalidInput
+from dibs.base.ids import new_signing_secret
+from dibs.base.terminal import plain
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import failure, is_failure, yes
 from dibs.cli.framework.spec import Argument, Command, Option
 from dibs.cli.text import webhook as text
 from dibs.client.embedded import EmbeddedDoor
 from dibs.core.limits import WEBHOOK_SECRET_CHARS_MAX, WEBHOOKS_PER_PRINCIPAL_MAX
-from dibs.errors import InvalidInput
-from dibs.ids import new_signing_secret
-from dibs.terminal import plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

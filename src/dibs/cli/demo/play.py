@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import dibs
+from dibs.base.clock import steady_ms
 from dibs.cli.demo.worker import STEPS, STEPS_BEFORE_DEATH, TTL_SECONDS, steps_in
-from dibs.clock import steady_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

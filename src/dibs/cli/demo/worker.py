@@ -16,7 +16,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import dibs
-from dibs.clock import steady_ms
+from dibs.base.clock import steady_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 from dibs._version import __version__
+from dibs.base.clock import stopwatch_us, wall_ms
+from dibs.base.errors import DibsError
 from dibs.cli.doctor.work import look_at_jobs, look_at_own_token, look_at_tokens
-from dibs.clock import stopwatch_us, wall_ms
 from dibs.core.durations import format_duration
-from dibs.errors import DibsError
 from dibs.wire.parts import instant_ms
 
 TYPE_CHECKING = False

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
+from dibs.base.clock import wall_ms
+from dibs.base.errors import DibsError
+from dibs.base.redact import without_secrets
 from dibs.cli.doctor.work import look_at_jobs, look_at_tokens
-from dibs.clock import wall_ms
 from dibs.core.durations import format_duration
-from dibs.errors import DibsError
-from dibs.redact import without_secrets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -16,20 +16,20 @@ from __future__ import annotations
 
 import os
 
+from dibs.base.digest import digest
+from dibs.base.errors import InvalidInput, RequestRefused, StoreUnavailable
+from dibs.base.files import lock_file, replace_file
+from dibs.base.ids import new_id
+from dibs.base.paths import state_folder
 from dibs.cli.framework.parse import UsageError
 from dibs.client.door import OVER_CODES
 from dibs.core.limits import ACTOR_TTL_MS, AGENT_TTL_MS, OWNER_CHARS_MAX
 from dibs.core.names import DEFAULT_NAMESPACE
-from dibs.digest import digest
-from dibs.errors import InvalidInput, RequestRefused, StoreUnavailable
-from dibs.files import lock_file, replace_file
-from dibs.ids import new_id
-from dibs.paths import state_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from dibs.agents.harness.identity import Agent
     from dibs.cli.framework.context import Call
-    from dibs.harness.identity import Agent
     from dibs.wire.documents import Reply
 
 _BYTES_MAX = 256
@@ -197,8 +197,8 @@ class ActorSession:
         named = self._call.settings.pick("owner", "DIBS_OWNER")
         if named or self._agent is None:
             return named or self._name
-        from dibs.repository.checkout import label_of
-        from dibs.repository.namespace import current_folder
+        from dibs.agents.repository.checkout import label_of
+        from dibs.agents.repository.namespace import current_folder
 
         folder = current_folder()
         return self._agent.owner("" if folder is None else label_of(self._call.env, folder))

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import os
 
-from dibs.harness.identity import VARIABLES, agents_of
+from dibs.agents.harness.identity import VARIABLES, agents_of
 from dibs.system.processes import table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dibs.harness.identity import Agent
+    from dibs.agents.harness.identity import Agent
 
 _SANDBOXES = frozenset(
     ("bwrap", "sandbox-exec", "env", "nice", "timeout", "time", "uv", "codex-linux-sandbox")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dibs.base.errors import InvalidInput
 from dibs.client.settings import Settings
-from dibs.errors import InvalidInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

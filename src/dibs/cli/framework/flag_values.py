@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dibs.base.errors import InvalidInput, InvalidTtl
 from dibs.cli.framework.parse import UsageError
 from dibs.core.durations import format_duration, parse_duration
 from dibs.core.limits import TTL_MS_MAX, TTL_MS_MIN
-from dibs.errors import InvalidInput, InvalidTtl
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dibs.base.ids import new_id
 from dibs.cli.framework.flag_values import count, seconds, ttl_seconds
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.spec import Option
@@ -13,7 +14,6 @@ from dibs.core.limits import (
     LOCK_DELAY_MS_MAX,
     SLOTS_MAX,
 )
-from dibs.ids import new_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,9 +81,9 @@ KEEP = Option("--keep", "start a background process that sends heartbeats until 
 KEEP_FOR = Option(
     "--keep-for", "like --keep, until this process ends (default: the parent of dibs)", value="PID"
 )
-# The variables by which a harness names its agent (`harness/identity.py`, which most commands need not import).
+# The variables by which a harness names its agent (`agents/harness/identity.py`, which most commands need not import).
 _AGENTS = ("CLAUDE_CODE_SESSION_ID", "CODEX_THREAD_ID", "GEMINI_SESSION_ID")
-TRACKED = "github://"  # how a job's name begins that a tracker may be asked about (`tracker/guard.py`)
+TRACKED = "github://"  # how a job's name begins that a tracker may be asked about (`agents/tracker/guard.py`)
 # What every claim takes, in the order in which help shows it.
 CLAIM_OWNER = (TTL, OWNER, METADATA)
 CLAIM_WAIT = (WAIT, NO_WAIT, KEEP_PLACE, TICKET)
@@ -258,6 +258,6 @@ def next_words(call: Call, flags: tuple[str, ...] = ("url", "namespace", "sessio
 
 
 def _without_password(url: str) -> str:
-    from dibs.redact import to_repeat  # most commands name no URL
+    from dibs.base.redact import to_repeat  # most commands name no URL
 
     return to_repeat(url)

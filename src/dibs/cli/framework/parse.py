@@ -6,9 +6,9 @@ abbreviated: a script that relies on `--meta` breaks on the day `--method` comes
 
 from __future__ import annotations
 
+from dibs.base.errors import InvalidInput
 from dibs.cli.framework.spec import ANY, ANYWHERE, GLOBAL, MANY, MAYBE, REST
 from dibs.core.durations import is_duration
-from dibs.errors import InvalidInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -272,6 +272,6 @@ def _shown(word: str) -> str:
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     """ " Did you mean X?", or nothing."""
-    from dibs.suggestion import did_you_mean as suggested  # only where something was mistyped
+    from dibs.base.suggestion import did_you_mean as suggested  # only where something was mistyped
 
     return suggested(word, candidates)

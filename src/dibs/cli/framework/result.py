@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.terminal import plain
+from dibs.base.terminal import plain
 from dibs.wire.codes import OUTCOMES, YES, exit_of_code
 
 TYPE_CHECKING = False

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dibs.base.errors import InvalidTtl
 from dibs.cli.framework.flag_values import given_ms
 from dibs.cli.framework.flags import put
 from dibs.cli.framework.spec import Option
 from dibs.core.durations import format_duration
 from dibs.core.limits import SESSION_OWN_TTL_MS_MAX, SESSION_OWN_TTL_MS_MIN
-from dibs.errors import InvalidTtl
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dibs.agents.repository.settings import BLOCK, OFF, REQUIRE, policy_of
+from dibs.agents.repository.work_tree import Repository, pushes_of
+from dibs.base.clock import wall_ms
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, yes
 from dibs.cli.git import path_check as guard
@@ -9,10 +12,7 @@ from dibs.cli.git.actor import actor_of, may_keep
 from dibs.cli.git.path_check import PathClaim, PathClaims
 from dibs.cli.git.remembered_leases import RememberedLeases
 from dibs.cli.text import hook as hook_text
-from dibs.clock import wall_ms
 from dibs.core.limits import LIST_PAGE_MAX
-from dibs.repository.settings import BLOCK, OFF, REQUIRE, policy_of
-from dibs.repository.work_tree import Repository, pushes_of
 from dibs.wire.codes import NO, UNREACHABLE, YES
 from dibs.wire.sentences import life
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
+    from dibs.agents.repository.settings import Policy
     from dibs.cli.framework.context import Call
     from dibs.client.door import Door
-    from dibs.repository.settings import Policy
 
     Document = dict[str, Any]
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 
+from dibs.base.errors import InvalidInput
+from dibs.base.files import replace_file
 from dibs.cli.text.words import shell_word
-from dibs.errors import InvalidInput
-from dibs.files import replace_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.repository.work_tree import Repository
+    from dibs.agents.repository.work_tree import Repository
 
 HOOKS = ("pre-commit", "pre-push")
 _SHELLS = ("sh", "bash", "dash", "ash", "ksh", "zsh")

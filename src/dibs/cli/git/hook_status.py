@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
+from dibs.base.files import SHARED, replace_file
 from dibs.cli.git.hook_files import BEFORE, HOOKS, is_ours, read_hook
-from dibs.files import SHARED, replace_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.repository.work_tree import Repository
+    from dibs.agents.repository.work_tree import Repository
 
 IN_PLACE, CHAINED, CALLED, LEGACY = "in place", "chained", "called", "legacy"
 OVERWRITTEN, ABSENT, ASLEEP = "overwritten", "absent", "not executable"

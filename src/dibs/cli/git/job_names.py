@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dibs.repository.job_names import JobNames
-from dibs.repository.namespace import current_folder
+from dibs.agents.repository.job_names import JobNames
+from dibs.agents.repository.namespace import current_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from dibs.agents.repository import namespace as repositories
 from dibs.core.limits import LIST_PAGE_MAX
 from dibs.core.names import in_tree
 from dibs.core.records import HELD
-from dibs.repository import namespace as repositories
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
+    from dibs.agents.repository.work_tree import Repository
     from dibs.cli.framework.context import Call
     from dibs.cli.framework.result import Answer
     from dibs.client.door import Door
-    from dibs.repository.work_tree import Repository
 
     Document = dict[str, Any]
 

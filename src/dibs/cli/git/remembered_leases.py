@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import os
 
+from dibs.base.files import lock_file, replace_file
+from dibs.base.jsontext import decode, encode
+from dibs.base.paths import state_folder
 from dibs.core.limits import LOCK_MEMORY_MS
 from dibs.core.names import DEFAULT_NAMESPACE
-from dibs.files import lock_file, replace_file
-from dibs.jsontext import decode, encode
-from dibs.paths import state_folder
 
 _GATE_MS = 5_000
 

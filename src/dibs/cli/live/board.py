@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dibs.base.clock import steady_ms, wall_ms
 from dibs.cli.framework.result import Answer
 from dibs.cli.live.board_view import HELP, BoardView
 from dibs.cli.live.keys import keys_of
@@ -11,7 +12,6 @@ from dibs.cli.text import board
 from dibs.cli.text.listing import heads_of
 from dibs.client.event_reader import why_away
 from dibs.client.settings import place_of
-from dibs.clock import steady_ms, wall_ms
 from dibs.wire.codes import YES
 
 TYPE_CHECKING = False

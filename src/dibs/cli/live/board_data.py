@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dibs.base.clock import steady_ms
 from dibs.cli.framework.result import Answer
-from dibs.clock import steady_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dibs.base.clock import steady_ms, wall_ms
 from dibs.cli.framework.flag_values import given_ms
 from dibs.cli.framework.result import Answer
 from dibs.cli.live.refresher import SHARE
@@ -9,7 +10,6 @@ from dibs.cli.supervise.signals import StopSignals
 from dibs.cli.text.listing import heads_of, rows_of
 from dibs.cli.text.words import plain, table
 from dibs.client.event_reader import PASSING, why_away
-from dibs.clock import steady_ms, wall_ms
 from dibs.wire.codes import YES
 
 TYPE_CHECKING = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from dibs.clock import steady_ms
+from dibs.base.clock import steady_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
+from dibs.base.errors import InvalidInput
 from dibs.core.limits import CHECKPOINT_BYTES_MAX
-from dibs.errors import InvalidInput
 
 
 class CheckpointFile:

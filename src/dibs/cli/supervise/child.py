@@ -10,13 +10,13 @@ import _signal  # type: ignore[import-not-found]  # the C part of `signal`, whos
 import os
 import select
 
+from dibs.base.clock import steady_ms
+from dibs.base.ids import new_token
 from dibs.cli.supervise.guardian import Guardian
 from dibs.cli.supervise.process_tree import adopt_orphans
 from dibs.cli.supervise.survivors import Survivors, killed, wait_for_end
 from dibs.cli.supervise.warden import LATE_MS, Warden
 from dibs.client.embedded import guarded_env, guarded_mark, process_mark
-from dibs.clock import steady_ms
-from dibs.ids import new_token
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

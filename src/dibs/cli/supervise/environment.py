@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dibs.base.clock import steady_ms, wall_ms
 from dibs.cli.supervise.outer_sessions import VARIABLE as OUTER
 from dibs.cli.supervise.outer_sessions import sessions_around
-from dibs.clock import steady_ms, wall_ms
 from dibs.core.names import ELECTION_PREFIX
 
 TYPE_CHECKING = False

@@ -23,8 +23,8 @@ import _signal  # type: ignore[import-not-found]  # the C part of `signal`, whos
 import os
 import select
 
+from dibs.base.clock import steady_ms
 from dibs.cli.supervise.process_tree import adopt_orphans, descendants, die_with, wake_with_parent
-from dibs.clock import steady_ms
 from dibs.system.processes import table
 
 TYPE_CHECKING = False

@@ -12,11 +12,11 @@ import gc
 import os
 import select
 
+from dibs.base.clock import steady_ms
 from dibs.cli.framework.parse import UsageError
 from dibs.client.door import OVER_CODES
 from dibs.client.embedded import is_gone, process_mark
 from dibs.client.plan import RenewalPlan
-from dibs.clock import steady_ms
 from dibs.system.process_handle import process_handle
 
 TYPE_CHECKING = False

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import gc
 
+from dibs.base.clock import steady_ms
+from dibs.base.errors import InvalidTtl
+from dibs.base.ids import new_id
 from dibs.cli.framework.flag_values import milliseconds
 from dibs.cli.framework.result import failure, is_failure
 from dibs.cli.framework.session_flags import open_request
 from dibs.cli.supervise.verdict import UNCOUNTED
 from dibs.client.door import OVER_CODES
 from dibs.client.plan import RenewalPlan, slack_ms, stop_ms_default, ttl_ms_min
-from dibs.clock import steady_ms
 from dibs.core.durations import format_duration
 from dibs.core.limits import SESSION_OWN_TTL_MS_MAX, SESSION_TTL_MS_DEFAULT
-from dibs.errors import InvalidTtl
-from dibs.ids import new_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ place in line: another session is opened, and the wait goes on at the end of the
 
 from __future__ import annotations
 
+from dibs.base.clock import steady_ms
+from dibs.base.ids import new_id
 from dibs.cli.framework.flag_values import seconds
 from dibs.cli.framework.flags import TRACKED, terms
 from dibs.cli.framework.result import is_failure, refusal_exit
 from dibs.client.door import OVER_CODES
-from dibs.clock import steady_ms
 from dibs.core.limits import TTL_MS_MAX
-from dibs.ids import new_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

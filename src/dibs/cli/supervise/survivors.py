@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 import select
 
+from dibs.base.clock import steady_ms
 from dibs.cli.supervise.process_tree import descendants
 from dibs.client.embedded import marked, process_mark
-from dibs.clock import steady_ms
 from dibs.system.processes import table
 
 TYPE_CHECKING = False

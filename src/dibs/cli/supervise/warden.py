@@ -15,11 +15,11 @@ import _signal  # type: ignore[import-not-found]  # the C part of `signal`, whos
 import os
 import select
 
+from dibs.base.clock import steady_ms
 from dibs.cli.supervise.guardian import IGNORED, NAP_MS
 from dibs.cli.supervise.process_tree import adopt_orphans, wake_with_parent
 from dibs.cli.supervise.survivors import Survivors, wait_for_end
 from dibs.client.embedded import process_mark
-from dibs.clock import steady_ms
 from dibs.system.process_handle import process_handle
 
 TYPE_CHECKING = False

@@ -6,8 +6,8 @@ carry a random mark of this process, so that a stranger's text cannot fake them.
 
 from __future__ import annotations
 
-from dibs.ids import new_id
-from dibs.terminal import harmless
+from dibs.base.ids import new_id
+from dibs.base.terminal import harmless
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

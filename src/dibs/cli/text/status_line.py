@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dibs.base.terminal import plain
 from dibs.cli.text.width import WIDTH_DEFAULT, width_of
-from dibs.terminal import plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

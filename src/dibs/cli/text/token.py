@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dibs.base.terminal import plain
 from dibs.cli.text.words import table
 from dibs.core.durations import format_duration
-from dibs.terminal import plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

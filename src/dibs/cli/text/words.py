@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dibs.base.terminal import plain
 from dibs.core.durations import ago, span
-from dibs.terminal import plain
 from dibs.wire.parts import instant_ms
 
 __all__ = [

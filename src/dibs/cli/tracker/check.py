@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from dibs.agents.tracker.answer import refused_several
+from dibs.base.clock import steady_ms
+from dibs.base.ids import new_id
 from dibs.cli.tracker.notice import announce, guard_of, withdraw
 from dibs.client.queueing import drive
 from dibs.client.tracked_claim import ANY, TrackedClaim
-from dibs.clock import steady_ms
-from dibs.ids import new_id
-from dibs.tracker.answer import refused_several
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from dibs.agents.tracker.guard import TrackerGuard
+    from dibs.agents.tracker.port import IssueState
     from dibs.cli.framework.context import Call
     from dibs.cli.supervise.process_session import ProcessSession
-    from dibs.tracker.guard import TrackerGuard
-    from dibs.tracker.port import IssueState
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]

@@ -6,19 +6,19 @@ and never the claim.
 
 from __future__ import annotations
 
+from dibs.agents.tracker.guard import TrackerGuard, is_tracked
+from dibs.agents.tracker.port import NoAnswer
+from dibs.base.terminal import plain
 from dibs.cli.git.job_names import names_here
 from dibs.client.queueing import status_of
 from dibs.core.limits import TRACKER_MS_MAX
-from dibs.terminal import plain
-from dibs.tracker.guard import TrackerGuard, is_tracked
-from dibs.tracker.port import NoAnswer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from dibs.agents.tracker.port import IssueTracker
     from dibs.cli.framework.context import Call
-    from dibs.tracker.port import IssueTracker
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import os
 
+from dibs.base.clock import wall_ms
+from dibs.base.digest import digest
+from dibs.base.errors import InvalidInput
+from dibs.base.files import replace_file
+from dibs.base.paths import state_folder
 from dibs.client.embedded import is_gone, lineage
-from dibs.clock import wall_ms
-from dibs.digest import digest
-from dibs.errors import InvalidInput
-from dibs.files import replace_file
-from dibs.paths import state_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,14 +7,14 @@ with `ok`. If no answer came, the status is one that HTTP does not have.
 
 from __future__ import annotations
 
+from dibs.base.errors import DibsError, InvalidInput
+from dibs.base.jsontext import decode, encode
+from dibs.base.redact import without_secrets
 from dibs.client.http1 import ConnectionLost, request_bytes
 from dibs.client.servers import PATIENCE_MS
 from dibs.client.transport import Deadline, NotConnected, ServerConnection
 from dibs.client.urls import server_addresses
 from dibs.compat.action_llama.protocol import UNREACHABLE, refusal
-from dibs.errors import DibsError, InvalidInput
-from dibs.jsontext import decode, encode
-from dibs.redact import without_secrets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

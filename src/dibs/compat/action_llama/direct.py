@@ -4,9 +4,9 @@ The caller is a session, a run, or a process without an identity. Each has its o
 
 from __future__ import annotations
 
+from dibs.base.errors import DibsError
+from dibs.base.generators import run_generator
 from dibs.compat.action_llama.protocol import UNREACHABLE, Rejected, acquired, heartbeat, refusal, release
-from dibs.errors import DibsError
-from dibs.generators import run_generator
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _place_of(key: str, env: Mapping[str, str]) -> dict[str, str]:
     """A path key belongs to the repository's namespace, as in the other commands."""
     if env.get("DIBS_NAMESPACE") or not key.startswith(("path:", "repo:")):
         return {}
-    from dibs.repository.namespace import current_folder, namespace_around
+    from dibs.agents.repository.namespace import current_folder, namespace_around
 
     folder = current_folder()
     found = None if folder is None else namespace_around(env, folder)
@@ -171,8 +171,8 @@ def _claim_as_nobody(
 
 
 def _wish(owner: str, ttl_seconds: int | None) -> Document:
+    from dibs.base.ids import new_id
     from dibs.core.limits import RLOCK_TTL_MS_DEFAULT
-    from dibs.ids import new_id
 
     return {
         "owner": owner,

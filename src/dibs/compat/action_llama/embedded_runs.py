@@ -14,8 +14,8 @@ from dibs.compat.action_llama.runs import (
 )
 from dibs.core.commands import EndSession, KeepSession
 from dibs.core.identity import LOCAL
-from dibs.service.coordinator import Coordinator
-from dibs.service.queries import inspect_one, open_sessions
+from dibs.engine.coordinator import Coordinator
+from dibs.engine.queries import inspect_one, open_sessions
 from dibs.wire.documents import Reply
 
 TYPE_CHECKING = False

@@ -9,9 +9,9 @@ return status and document. The driver sends the requests, over a door or inside
 
 from __future__ import annotations
 
+from dibs.base.errors import InvalidName
 from dibs.core.limits import TTL_MS_MAX, TTL_MS_MIN
 from dibs.core.names import check_name
-from dibs.errors import InvalidName
 from dibs.wire.parts import instant_ms
 from dibs.wire.sentences import cycle_path, in_full
 

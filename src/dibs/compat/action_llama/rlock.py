@@ -11,6 +11,8 @@ import gc
 import os
 import sys
 
+from dibs.base.errors import DibsError, InvalidInput
+from dibs.base.jsontext import encode_ascii
 from dibs.cli.supervise.unconfirmed import UnconfirmedClaims
 from dibs.compat.action_llama.protocol import (
     UNREACHABLE,
@@ -18,8 +20,6 @@ from dibs.compat.action_llama.protocol import (
     check_key,
     refusal,
 )
-from dibs.errors import DibsError, InvalidInput
-from dibs.jsontext import encode_ascii
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from dibs.base.errors import DibsError, InvalidInput
+from dibs.base.generators import run_generator_async
 from dibs.compat.action_llama import operations, upstream
 from dibs.compat.action_llama import protocol as theirs
 from dibs.compat.action_llama.runs import (
@@ -25,11 +27,9 @@ from dibs.compat.action_llama.runs import (
 from dibs.compat.action_llama.upstream import Upstream
 from dibs.core.commands import EndSession, InspectSession, KeepSession
 from dibs.core.limits import RUN_SECRET_CHARS_MAX
-from dibs.errors import DibsError, InvalidInput
-from dibs.generators import run_generator_async
+from dibs.engine.queries import claimed, open_sessions
 from dibs.server.http.request import check_head, decode_name, parse_json, parse_query
 from dibs.server.http.response import ClientGone, HttpResponse, answer_document, answer_for_error, encode
-from dibs.service.queries import claimed, open_sessions
 from dibs.wire.documents import reply_for_error, reply_to
 from dibs.wire.permissions import require
 from dibs.wire.requests import command_for, shape

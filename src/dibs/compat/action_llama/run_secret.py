@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dibs.base.errors import InvalidInput
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import failure, is_failure, yes
 from dibs.cli.framework.spec import Argument, Command, Option
 from dibs.cli.text.words import job_command, plain, table
 from dibs.client.embedded import EmbeddedDoor
-from dibs.errors import InvalidInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

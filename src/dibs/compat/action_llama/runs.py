@@ -9,15 +9,15 @@ The principal of a run is `run:NAMESPACE`. No token can have that name, so the s
 
 from __future__ import annotations
 
+from dibs.base.digest import digest_id
+from dibs.base.errors import InvalidInput, Unprocessable
+from dibs.base.ids import new_id
+from dibs.base.record import Record
 from dibs.core import limits
 from dibs.core.commands import OpenSession
 from dibs.core.identity import Caller
 from dibs.core.lease_outcomes import SessionState
 from dibs.core.names import check_namespace
-from dibs.core.record import Record
-from dibs.digest import digest_id
-from dibs.errors import InvalidInput, Unprocessable
-from dibs.ids import new_id
 from dibs.wire.documents import Reply
 from dibs.wire.parts import timestamp
 from dibs.wire.permissions import require

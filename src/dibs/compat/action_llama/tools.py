@@ -13,8 +13,8 @@ from pydantic import Field
 from dibs.agents.answers import ToolAnswer
 from dibs.agents.arguments import ToolArguments
 from dibs.agents.tools import Tool
+from dibs.base.errors import LeaseLost, NotClaimed, WouldDeadlock
 from dibs.core.limits import TTL_MS_MAX
-from dibs.errors import LeaseLost, NotClaimed, WouldDeadlock
 
 if TYPE_CHECKING:
     from dibs.agents.backend import ToolBackend

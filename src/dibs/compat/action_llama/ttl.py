@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 
+from dibs.base.errors import InvalidInput, InvalidTtl
 from dibs.core.durations import format_duration, parse_duration
 from dibs.core.limits import TTL_MS_MAX, TTL_MS_MIN
-from dibs.errors import InvalidInput, InvalidTtl
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

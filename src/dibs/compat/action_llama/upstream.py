@@ -11,13 +11,13 @@ import threading
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
+from dibs.base.errors import DibsError
+from dibs.base.ids import new_id, new_request_id
 from dibs.client.http1 import ConnectionLost, request_bytes
 from dibs.client.transport import Deadline, ServerConnection
 from dibs.client.urls import server_address
 from dibs.compat.action_llama.protocol import Rejected
 from dibs.core.limits import UPSTREAM_MS_MAX, UPSTREAM_REQUESTS_MAX
-from dibs.errors import DibsError
-from dibs.ids import new_id, new_request_id
 from dibs.server.http.response import ClientGone, HttpResponse
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ against either work. `nonce` is the lease id, which `--lease` takes.
 
 from __future__ import annotations
 
+from dibs.base.errors import InvalidName
 from dibs.cli.text.words import instant_ms, plain, table
 from dibs.core.durations import format_duration
 from dibs.core.names import check_name
-from dibs.errors import InvalidName
 from dibs.wire.sentences import in_full
 
 TYPE_CHECKING = False

@@ -6,6 +6,9 @@ decides who is the same caller, `remembered_leases.py` keeps the lease ids that 
 
 from __future__ import annotations
 
+from dibs.base.clock import wall_ms
+from dibs.base.errors import DibsError
+from dibs.base.ids import new_id
 from dibs.cli.framework.flag_values import ttl_seconds
 from dibs.cli.framework.flags import claim_document, session_id
 from dibs.cli.framework.parse import UsageError
@@ -14,12 +17,9 @@ from dibs.cli.git.actor import actor_of, may_end, may_keep, took_it
 from dibs.cli.git.namespace import tree_locks
 from dibs.cli.git.remembered_leases import RememberedLeases
 from dibs.client.urls import is_server
-from dibs.clock import wall_ms
 from dibs.compat.grite import documents
 from dibs.core.limits import LIST_PAGE_DEFAULT, LOCK_TTL_MS_DEFAULT
 from dibs.core.names import check_name
-from dibs.errors import DibsError
-from dibs.ids import new_id
 from dibs.wire.codes import CONFLICT, lock_code
 
 TYPE_CHECKING = False

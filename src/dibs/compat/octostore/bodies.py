@@ -7,8 +7,8 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
+from dibs.base.errors import InvalidInput
 from dibs.compat.octostore.refusals import invalid, invalid_name, invalid_ttl, unsupported
-from dibs.errors import InvalidInput
 from dibs.server.http.request import check_head, parse_json
 from dibs.server.http.response import HttpError
 from dibs.wire.shapes import OWN_TYPE, U32_MAX, is_unicode

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dibs.base.errors import AuthenticationRequired, InvalidInput, InvalidTtl
 from dibs.compat.octostore.bodies import metadata_of, read_body
 from dibs.compat.octostore.refusals import (
     OctoStoreRefusal,
@@ -18,7 +19,6 @@ from dibs.core.commands import Acquire, Inspect
 from dibs.core.lease_outcomes import Released
 from dibs.core.limits import CANDIDATE_CHARS_MAX, ROOM_CHARS_MAX, ROOM_CHARS_MIN
 from dibs.core.outcomes import NotCurrent, QuotaExceeded, Status
-from dibs.errors import AuthenticationRequired, InvalidInput, InvalidTtl
 from dibs.server.http.request import decode_name
 from dibs.server.http.response import answer_document, answer_for
 from dibs.server.routes.elections import CAMPAIGN, ElectionRoutes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dibs.errors import InvalidInput
+from dibs.base.errors import InvalidInput
 from dibs.server.settings import OctoStoreSettings, PublicElections
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dibs.base.ids import new_id
 from dibs.compat.octostore.bodies import acl_of, delay_ms_of, metadata_of, read_body, ttl_ms_of
 from dibs.compat.octostore.callers import internal_id
 from dibs.compat.octostore.lock_answers import (
@@ -35,10 +36,9 @@ from dibs.core.limits import LIST_PAGE_MAX
 from dibs.core.names import DEFAULT_NAMESPACE, ELECTION_PREFIX
 from dibs.core.outcomes import Blocker, Forbidden, Granted, Held, NotCurrent, QuotaExceeded, Status
 from dibs.core.records import EXPIRED, Meta
-from dibs.ids import new_id
+from dibs.engine.queries import claimed
 from dibs.server.http.request import parse_query
 from dibs.server.http.response import HttpResponse, answer_document
-from dibs.service.queries import claimed
 from dibs.wire.inspect import acl_document
 from dibs.wire.parts import timestamp
 

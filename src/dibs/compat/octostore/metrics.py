@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dibs.core import events
-from dibs.service.metrics import RequestCounts
+from dibs.engine.metrics import RequestCounts
 
 if TYPE_CHECKING:
     from typing import Any

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dibs.errors import AuthenticationFailed, AuthenticationRequired, DibsError, InvalidInput, NotAllowed
-from dibs.ids import new_request_id
+from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, DibsError, InvalidInput, NotAllowed
+from dibs.base.ids import new_request_id
+from dibs.engine.rate import RateLimited
 from dibs.server.http.response import UNSUPPORTED, HttpError, HttpResponse, answer_for_error, encode
-from dibs.service.rate import RateLimited
 from dibs.wire.codes import CODES
 
 if TYPE_CHECKING:

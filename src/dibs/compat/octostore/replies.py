@@ -7,7 +7,7 @@ not know that type refuses the request and changes nothing.
 
 from __future__ import annotations
 
-from dibs.clock import wall_ms
+from dibs.base.clock import wall_ms
 from dibs.wire.parts import instant_ms
 
 TYPE_CHECKING = False

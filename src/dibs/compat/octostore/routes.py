@@ -21,9 +21,9 @@ from dibs.core import events
 from dibs.core.commands import Inspect
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.core.outcomes import Status
+from dibs.engine.event_log import EventFilter
 from dibs.server.http.response import ClientGone, answer_document
 from dibs.server.routes import elections, webhooks
-from dibs.service.event_log import EventFilter
 from dibs.stores.port import maintenance_of
 from dibs.wire.event_frames import frame, lock_change, lock_snapshot
 from dibs.wire.parts import timestamp

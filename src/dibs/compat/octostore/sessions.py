@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
+from dibs.base.ids import new_id
 from dibs.compat.octostore.bodies import read_body
 from dibs.compat.octostore.refusals import no_session, session_over, unsupported
 from dibs.core.commands import EndSession, InspectSession, KeepSession, OpenSession
@@ -13,7 +14,6 @@ from dibs.core.limits import SESSION_TTL_MS_DEFAULT, SESSION_TTL_MS_MAX, SESSION
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.core.outcomes import SessionOver
 from dibs.core.records import RELEASED
-from dibs.ids import new_id
 from dibs.server.http.response import NO_CONTENT, answer_document
 from dibs.wire.parts import timestamp
 

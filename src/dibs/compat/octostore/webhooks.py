@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
+from dibs.base.errors import UnknownWebhook
 from dibs.compat.octostore.bodies import read_body
 from dibs.compat.octostore.callers import id_of
 from dibs.compat.octostore.refusals import OctoStoreRefusal, invalid, unsupported
@@ -12,20 +13,19 @@ from dibs.core.identity import AGENT, Caller
 from dibs.core.limits import WEBHOOKS_PER_PRINCIPAL_MAX
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.core.webhooks import EVERY, Webhook
-from dibs.errors import UnknownWebhook
+from dibs.engine.webhooks.admin import WebhookAdmin
+from dibs.engine.webhooks.target import TargetRefused, check_addresses, parse_target
 from dibs.server.http.response import NO_CONTENT, HttpResponse, answer_document
 from dibs.server.routes.webhooks import CREATE, REMOVE, WEBHOOKS
-from dibs.service.webhooks.admin import WebhookAdmin
-from dibs.service.webhooks.target import TargetRefused, check_addresses, parse_target
 from dibs.wire.webhooks import webhook_document
 
 if TYPE_CHECKING:
     from typing import Any
 
     from dibs.compat.octostore.callers import User, UserDirectory
+    from dibs.engine.webhooks.target import Target, TargetPolicy
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
-    from dibs.service.webhooks.target import Target, TargetPolicy
 
     Document = dict[str, Any]
 

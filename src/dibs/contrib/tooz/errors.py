@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tooz import ToozError
 from tooz.coordination import ToozConnectionError
 
-from dibs.errors import BadReply, DibsError, Unavailable
+from dibs.base.errors import BadReply, DibsError, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

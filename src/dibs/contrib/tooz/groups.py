@@ -13,9 +13,9 @@ from urllib.parse import quote, unquote_to_bytes
 
 from tooz import coordination, utils
 
-from dibs.clock import steady_ms
-from dibs.errors import JobHeld, LeaseLost
-from dibs.ids import new_id
+from dibs.base.clock import steady_ms
+from dibs.base.errors import JobHeld, LeaseLost
+from dibs.base.ids import new_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from tooz import ToozError
 
-from dibs.clock import steady_ms
+from dibs.base.clock import steady_ms
+from dibs.base.errors import JobHeld, LeaseLost
 from dibs.contrib.tooz.errors import as_tooz_errors
-from dibs.errors import JobHeld, LeaseLost
 
 if TYPE_CHECKING:
     from dibs.sdk.answers import Lease

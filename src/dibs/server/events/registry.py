@@ -6,13 +6,13 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from dibs.base.errors import ServerDraining
 from dibs.core.limits import (
     OVERLOAD_RETRY_MS,
     STREAM_KEEPALIVE_MS,
     STREAMS_MAX,
     STREAMS_PER_CLIENT_MAX,
 )
-from dibs.errors import ServerDraining
 from dibs.server.http.response import TOO_MANY, HttpError
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ import termios
 from collections import deque
 from typing import TYPE_CHECKING
 
+from dibs.base.errors import DibsError
 from dibs.core.limits import STREAM_BYTES_MAX, STREAM_RETRY_MS, STREAM_STALL_MS
-from dibs.errors import DibsError
 from dibs.server.http.response import NO_STORE
 from dibs.wire.event_frames import DROPPED, GAP, frame, gap_document, position_frame, retry_frame
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Send
 
     from dibs.core.events import Event
+    from dibs.engine.event_log import EventFilter
+    from dibs.engine.feed import EventFeed
     from dibs.server.http.response import Header
-    from dibs.service.event_log import EventFilter
-    from dibs.service.feed import EventFeed
 
 WRITE_BYTES_MAX = 64 * 1024
 STALL_S = STREAM_STALL_MS / 1000

@@ -12,7 +12,7 @@ import logging
 import socket
 from typing import TYPE_CHECKING
 
-from dibs.clock import steady_ms
+from dibs.base.clock import steady_ms
 from dibs.core.limits import (
     CONNECTIONS_MAX,
     CONNECTIONS_PER_CLIENT_MAX,

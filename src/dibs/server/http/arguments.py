@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dibs.agents.repository.job_names import JobNames
+from dibs.base.errors import InvalidInput, InvalidName
 from dibs.core.limits import NAME_BYTES_MAX
 from dibs.core.records import ENDINGS, HELD, STATES
-from dibs.errors import InvalidInput, InvalidName
-from dibs.repository.job_names import JobNames
 from dibs.server.http.request import header_text, unquote_key
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import calendar
 import ssl
 import time
 
-from dibs.errors import InvalidInput
+from dibs.base.errors import InvalidInput
 
 FILE_BYTES_MAX = 1024 * 1024
 _SEQUENCE, _VERSION, _UTC_TIME, _TIME = 0x30, 0xA0, 0x17, 0x18

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dibs.clock import steady_ms
+from dibs.base.clock import steady_ms
 from dibs.core.limits import PUBLIC_CLIENTS_MAX, PUBLIC_REQUESTS_MS
-from dibs.service.rate import RateLimited
+from dibs.engine.rate import RateLimited
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dibs.ids import new_request_id
+from dibs.base.ids import new_request_id
 from dibs.server.http.response import Header
 
 if TYPE_CHECKING:

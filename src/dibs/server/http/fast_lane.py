@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from dibs.clock import stopwatch_s
+from dibs.base.clock import stopwatch_s
 from dibs.core.commands import Acquire, AcquireAll
 from dibs.core.limits import HEAD_BYTES_MAX, HEADERS_MAX, PARSE_BYTES_MAX
+from dibs.engine.metrics import WAIT
 from dibs.server.handlers import FOR_THE_CALLER, may_be_elsewhere
 from dibs.server.http.admission import client_of
 from dibs.server.http.head import END, LINE_END, RequestHead, block_of
 from dibs.server.http.protocol import BoundedProtocol
 from dibs.server.http.response import NO_STORE, answer_for
-from dibs.service.metrics import WAIT
 
 if TYPE_CHECKING:
     from typing import Any

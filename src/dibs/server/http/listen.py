@@ -10,7 +10,7 @@ import socket
 import stat
 from dataclasses import dataclass
 
-from dibs.errors import InvalidInput, Unavailable
+from dibs.base.errors import InvalidInput, Unavailable
 
 BACKLOG = 2048
 GROUP_MODE = 0o660

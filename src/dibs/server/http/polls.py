@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from dibs.core.commands import Acquire, AcquireAll
     from dibs.core.outcomes import Outcome
-    from dibs.service.waiters import Waiter
+    from dibs.engine.waiters import Waiter
 
     class Waiting(Protocol):
         def cancel(self) -> None:

@@ -26,11 +26,11 @@ from dibs.core.limits import (
     REQUEST_MS_MAX,
     SLOW_READER_BYTES_MIN,
 )
+from dibs.engine.metrics import OTHER, Metrics
 from dibs.server.http.admission import Admission, client_of, peer_uid
 from dibs.server.http.proxies import forwarded_scheme
 from dibs.server.http.response import UNSUPPORTED, HttpError, HttpResponse, answer_for_error
 from dibs.server.http.tls import lacks_certificate
-from dibs.service.metrics import OTHER, Metrics
 
 if TYPE_CHECKING:
     import asyncio

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING
 
-from dibs.errors import InvalidInput
+from dibs.base.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

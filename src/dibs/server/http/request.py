@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 
 import msgspec
 
+from dibs.base.errors import InvalidInput, InvalidName
 from dibs.core.limits import (
     BODY_BYTES_MAX,
     JSON_DEPTH_MAX,
@@ -19,7 +20,6 @@ from dibs.core.limits import (
     QUERY_FIELDS_MAX,
     STRANGERS_BODY_BYTES_MAX,
 )
-from dibs.errors import InvalidInput, InvalidName
 from dibs.server.http.admission import client_of, counted_as
 from dibs.server.http.cookie import with_credential
 from dibs.server.http.response import JSON, ClientGone, HttpError

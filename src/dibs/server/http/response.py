@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from dibs.errors import DibsError
-from dibs.ids import new_request_id
+from dibs.base.errors import DibsError
+from dibs.base.ids import new_request_id
 from dibs.server.monitor.request_note import note
 from dibs.wire.codes import CODES
 from dibs.wire.documents import Reply, reply_for_error, reply_to

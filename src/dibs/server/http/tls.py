@@ -10,8 +10,8 @@ import logging
 import ssl
 from typing import TYPE_CHECKING, NamedTuple
 
-from dibs.clock import wall_ms
-from dibs.errors import InvalidInput
+from dibs.base.clock import wall_ms
+from dibs.base.errors import InvalidInput
 from dibs.server.http.certificates import certificate_text, ms_of, validity_of
 from dibs.wire.parts import timestamp
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from dibs.service.metrics import Histogram
+from dibs.engine.metrics import Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -6,17 +6,17 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from dibs._version import __version__
+from dibs.base.errors import StoreUnavailable
+from dibs.base.ids import new_request_id
 from dibs.core.keys import META_KEY
 from dibs.core.limits import HEALTH_MS_MAX
-from dibs.errors import StoreUnavailable
-from dibs.ids import new_request_id
 from dibs.server.http.response import HttpResponse, answer_document
 from dibs.server.monitor.probe import SharedProbe
 from dibs.stores.port import maintenance_of
 from dibs.wire.parts import timestamp
 
 if TYPE_CHECKING:
-    from dibs.errors import DibsError
+    from dibs.base.errors import DibsError
     from dibs.stores.port import Store
 
 

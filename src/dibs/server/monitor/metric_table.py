@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from dibs._version import __version__
-from dibs.build import build_kind
+from dibs.base.build import build_kind
 from dibs.core import events
 from dibs.server.monitor.exposition import COUNTER, GAUGE, HISTOGRAM, INFO, Metric
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dibs.engine.metrics import Histogram, Metrics
     from dibs.server.engine import Engine
     from dibs.server.events.registry import StreamRegistry
     from dibs.server.monitor.process_numbers import ProcessNumbers
-    from dibs.service.metrics import Histogram, Metrics
 
 
 class StoreLook(NamedTuple):

@@ -6,14 +6,14 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from dibs.clock import wall_ms
+from dibs.base.clock import wall_ms
 from dibs.core import events
 from dibs.core.limits import MINUTES_KEPT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs.service.tally import Tally
+    from dibs.engine.tally import Tally
 
 MINUTE_S = 60
 

@@ -6,13 +6,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from dibs.clock import steady_ms
-from dibs.terminal import plain
+from dibs.base.clock import steady_ms
+from dibs.base.terminal import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs.service.metrics import Metrics
+    from dibs.engine.metrics import Metrics
 
 log = logging.getLogger("dibs")
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from dibs.clock import stopwatch_s
-from dibs.service.metrics import OTHER
+from dibs.base.clock import stopwatch_s
+from dibs.engine.metrics import OTHER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Message, Scope, Send
 
-    from dibs.service.metrics import Metrics
+    from dibs.engine.metrics import Metrics
 
     class RequestObserver(Protocol):
         """Is told of each request on the general way, in its task."""

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from dibs._version import __version__
-from dibs.errors import MissingExtra
+from dibs.base.errors import MissingExtra
 
 if TYPE_CHECKING:
     from typing import Any

@@ -13,13 +13,13 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
-from dibs.clock import steady_ms, wall_ms
+from dibs.base.clock import steady_ms, wall_ms
+from dibs.base.errors import InvalidInput
+from dibs.base.loglines import LogLines
+from dibs.base.traceparent import HEADER, trace_of
 from dibs.core.limits import LOG_BYTES_MAX, LOG_FLUSH_MS_MAX
-from dibs.errors import InvalidInput
-from dibs.loglines import LogLines
 from dibs.server.monitor.accesslog import hide_secrets, without_secrets_in_path
 from dibs.server.monitor.request_note import current
-from dibs.traceparent import HEADER, trace_of
 from dibs.wire.parts import timestamp
 
 if TYPE_CHECKING:

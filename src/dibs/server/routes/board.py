@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from dibs.base.errors import InvalidInput
 from dibs.core.commands import EndSession
 from dibs.core.keys import SESSION_PREFIX
 from dibs.core.limits import LIST_PAGE_DEFAULT, LIST_PAGE_MAX, NAME_BYTES_MAX
 from dibs.core.proof import may_use
 from dibs.core.records import SessionRecord
-from dibs.errors import InvalidInput
+from dibs.engine.activity import Activity
+from dibs.engine.tickets import live_tickets
 from dibs.server.http.arguments import name_part
 from dibs.server.http.request import check_head, parse_json, parse_query, whole_number
 from dibs.server.http.response import HttpError, answer_document, answer_for
-from dibs.service.activity import Activity
-from dibs.service.tickets import live_tickets
 from dibs.wire.board_documents import SESSION_SHOWN, activity_document, short_session, waiters_document
 from dibs.wire.documents import reply_to
 from dibs.wire.operations import NAMESPACE, Operation, in_path, in_query, number_in_query

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dibs._version import __version__
-from dibs.ids import new_request_id
+from dibs.base.ids import new_request_id
 from dibs.server.http.response import answer_document, answer_text
 from dibs.server.routes.api_page import PAGE_HEADERS, api_page
 from dibs.wire.openapi import openapi_document

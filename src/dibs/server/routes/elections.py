@@ -7,18 +7,18 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from dibs.base.errors import AuthenticationRequired
+from dibs.base.ids import new_room_id
 from dibs.core.commands import Inspect
 from dibs.core.limits import NAME_BYTES_MAX
 from dibs.core.names import ELECTION_PREFIX, check_name
 from dibs.core.outcomes import QuotaExceeded, Status
-from dibs.errors import AuthenticationRequired
-from dibs.ids import new_room_id
+from dibs.engine.event_log import EventFilter
 from dibs.server.events.stream import EventStream
 from dibs.server.http.arguments import add_key
 from dibs.server.http.request import check_head, decode_name, parse_json, parse_query
 from dibs.server.http.response import HttpResponse, answer_document, answer_for
 from dibs.server.routes.public_rooms import RoomsFull
-from dibs.service.event_log import EventFilter
 from dibs.wire.elections import (
     WatchedElection,
     campaign_command,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dibs.base.errors import InvalidInput
 from dibs.core.commands import Inspect
 from dibs.core.limits import (
     EVENTS_AGE_MS_MAX,
@@ -12,12 +13,11 @@ from dibs.core.limits import (
     NAME_BYTES_MAX,
 )
 from dibs.core.names import check_name
-from dibs.errors import InvalidInput
+from dibs.engine.event_log import EventFilter, collect
 from dibs.server.events.stream import EventStream
 from dibs.server.http.arguments import SEQ_MAX, name_part, one_name, wants_one_name
 from dibs.server.http.request import decode_name, header_text, parse_query, whole_number
 from dibs.server.http.response import answer_document
-from dibs.service.event_log import EventFilter, collect
 from dibs.wire.documents import reply_to
 from dibs.wire.event_frames import events_document, frame, lock_change, lock_snapshot, named_event
 from dibs.wire.operations import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dibs.base.errors import AuthenticationFailed, NotAllowed
+from dibs.base.ids import new_request_id
 from dibs.core.limits import LOGIN_FAILURES_MAX
-from dibs.errors import AuthenticationFailed, NotAllowed
-from dibs.ids import new_request_id
 from dibs.server.http.client_windows import ClientWindows
 from dibs.server.http.cookie import clear_cookie, has_mark, is_from_own_page, set_cookie
 from dibs.server.http.request import check_head, parse_json

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dibs.base.errors import DibsError
+from dibs.base.ids import new_request_id
 from dibs.core.limits import SCRAPE_MS_MAX
-from dibs.errors import DibsError
-from dibs.ids import new_request_id
 from dibs.server.http.response import HttpResponse, answer_document
 from dibs.server.monitor.exposition import OPEN_TYPE, PLAIN_TYPE, exposition, format_for
 from dibs.server.monitor.health import known_trouble

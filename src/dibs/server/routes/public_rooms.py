@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from dibs.clock import steady_ms
+from dibs.base.clock import steady_ms
+from dibs.base.errors import AuthenticationRequired, DibsError
 from dibs.core.identity import AGENT, Caller, Limits
 from dibs.core.limits import OVERLOAD_RETRY_MS, PUBLIC_FULL_RETRY_MS
-from dibs.errors import AuthenticationRequired, DibsError
+from dibs.engine.rate import RateLimited
 from dibs.server.http.client_windows import ClientWindows
-from dibs.service.rate import RateLimited
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dibs.core.limits import HISTORY_PAGE_DEFAULT, HISTORY_PAGE_MAX
+from dibs.engine.rights_log import rights_page
 from dibs.server.http.arguments import SEQ_MAX
 from dibs.server.http.request import parse_query, whole_number
 from dibs.server.http.response import answer_document
-from dibs.service.rights_log import rights_page
 from dibs.wire.operations import Operation, number_in_query
 from dibs.wire.permissions import require
 from dibs.wire.schemas import document_schema

@@ -1,13 +1,13 @@
-"""The routes about tokens: for admins. What they do is `service/credentials.py`."""
+"""The routes about tokens: for admins. What they do is `engine/credentials.py`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dibs.errors import RequestRefused
+from dibs.base.errors import RequestRefused
+from dibs.engine.credentials import OF_ANOTHER, CredentialAdmin
 from dibs.server.http.request import check_head, decode_name, parse_json, parse_query
 from dibs.server.http.response import HttpResponse, answer_document
-from dibs.service.credentials import OF_ANOTHER, CredentialAdmin
 from dibs.wire.meanings import PRINCIPAL_PATTERN
 from dibs.wire.operations import Link, Operation, in_path, in_query
 from dibs.wire.permissions import require

@@ -1,12 +1,12 @@
-"""The routes about webhooks: OctoStore's, and more. What they do is `service/webhooks`."""
+"""The routes about webhooks: OctoStore's, and more. What they do is `engine/webhooks`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dibs.engine.webhooks.admin import WebhookAdmin
 from dibs.server.http.request import check_head, parse_json, parse_query
 from dibs.server.http.response import NO_CONTENT, HttpResponse, answer_document
-from dibs.service.webhooks.admin import WebhookAdmin
 from dibs.wire.fields import FLAG, LIST, NUMBER, TEXT
 from dibs.wire.operations import NAMESPACE, Operation, in_path
 from dibs.wire.permissions import require

@@ -26,8 +26,8 @@ from __future__ import annotations
 
 from _thread import allocate_lock
 
+from dibs.base.record import Record
 from dibs.core.limits import ETCD_CLOCK_MS_MAX
-from dibs.core.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

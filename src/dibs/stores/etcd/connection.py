@@ -9,7 +9,7 @@ from __future__ import annotations
 import select
 import socket
 
-from dibs.clock import steady_ms
+from dibs.base.clock import steady_ms
 from dibs.stores.etcd.errors import LostConnection
 from dibs.stores.etcd.location import shown_endpoint
 

@@ -13,10 +13,10 @@ import time
 from _thread import allocate_lock
 from base64 import b64decode, b64encode
 
-from dibs.clock import steady_ms
+from dibs.base.clock import steady_ms
+from dibs.base.errors import InvalidInput
+from dibs.base.jsontext import decode, encode
 from dibs.core.limits import ETCD_MS_MAX, ETCD_TRY_MS_MAX
-from dibs.errors import InvalidInput
-from dibs.jsontext import decode, encode
 from dibs.stores.etcd.connection import EtcdConnection
 from dibs.stores.etcd.errors import UNIMPLEMENTED, UNKNOWN, LostConnection, Refusal, translated
 from dibs.stores.etcd.location import shown_endpoint

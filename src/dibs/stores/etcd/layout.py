@@ -18,7 +18,7 @@ Keys are UTF-8, whose order is the order of code points.
 
 from __future__ import annotations
 
-from dibs.errors import InvalidInput
+from dibs.base.errors import InvalidInput
 
 SEQ_BITS = 10
 COMMIT_EVENTS_MAX = 1 << SEQ_BITS  # how many events one commit may have

@@ -9,8 +9,8 @@ Options: `tls=yes`, `ca`, `cert`, `key`.
 
 from __future__ import annotations
 
-from dibs.core.record import Record
-from dibs.errors import InvalidInput
+from dibs.base.errors import InvalidInput
+from dibs.base.record import Record
 from dibs.stores.forms import names_no_store
 
 PORT = 2379

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from _thread import allocate_lock
 
-from dibs.ids import new_token
+from dibs.base.ids import new_token
 from dibs.stores.codec import decode_event
 from dibs.stores.codec import encode as encode_event
 from dibs.stores.etcd.gateway import unb64

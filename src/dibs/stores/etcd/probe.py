@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from dibs.errors import DibsError, StoreUnavailable
+from dibs.base.errors import DibsError, StoreUnavailable
 from dibs.stores.etcd.errors import NO_ROOM
 from dibs.stores.etcd.gateway import EtcdGateway
 from dibs.stores.etcd.location import shown_endpoint

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 
-from dibs.errors import DibsError
+from dibs.base.errors import DibsError
 from dibs.stores.etcd.gateway import unb64
 from dibs.stores.etcd.layout import revision_of, seq_of
 from dibs.stores.etcd.log import LoggedCommit, events_in

@@ -8,9 +8,9 @@ large for that.
 
 from __future__ import annotations
 
-from dibs.clock import steady_ms
+from dibs.base.clock import steady_ms
+from dibs.base.errors import DibsError, StoreFull
 from dibs.core.limits import ETCD_READ_KEYS_MAX
-from dibs.errors import DibsError, StoreFull
 from dibs.stores.codec import decode, encode
 from dibs.stores.etcd.capabilities import CAPABILITIES
 from dibs.stores.etcd.due_index import DueIndex

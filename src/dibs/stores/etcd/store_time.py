@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from _thread import allocate_lock
 
-from dibs.clock import boot_id as machine_boot_id
-from dibs.clock import steady_ms as machine_steady_ms
-from dibs.clock import wall_ms as machine_wall_ms
-from dibs.errors import DibsError, StoreUnavailable
-from dibs.jsontext import decode, encode
+from dibs.base.clock import boot_id as machine_boot_id
+from dibs.base.clock import steady_ms as machine_steady_ms
+from dibs.base.clock import wall_ms as machine_wall_ms
+from dibs.base.errors import DibsError, StoreUnavailable
+from dibs.base.jsontext import decode, encode
 from dibs.stores.etcd.clock import BootNote, EtcdClock, StopwatchReading
 from dibs.stores.etcd.errors import Refusal
 from dibs.stores.etcd.gateway import unb64

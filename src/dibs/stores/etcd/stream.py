@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import threading
 
+from dibs.base.jsontext import decode, encode
 from dibs.core.limits import ETCD_HEARD_POLL_MS, ETCD_POLL_MS, ETCD_SILENCE_MS
-from dibs.jsontext import decode, encode
 from dibs.stores.etcd.errors import UNAUTHENTICATED, LostConnection, Refusal
 from dibs.stores.etcd.gateway import b64, unb64
 from dibs.stores.etcd.layout import end_of

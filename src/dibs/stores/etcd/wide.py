@@ -24,10 +24,10 @@ import time
 import zlib
 from contextlib import contextmanager
 
-from dibs.clock import steady_ms
-from dibs.errors import DibsError, StoreUnavailable
-from dibs.ids import new_token
-from dibs.jsontext import decode, encode
+from dibs.base.clock import steady_ms
+from dibs.base.errors import DibsError, StoreUnavailable
+from dibs.base.ids import new_token
+from dibs.base.jsontext import decode, encode
 from dibs.stores.etcd.gateway import unb64
 from dibs.stores.etcd.layout import end_of
 from dibs.stores.etcd.transaction import (

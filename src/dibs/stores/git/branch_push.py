@@ -10,15 +10,15 @@ from __future__ import annotations
 import os
 import subprocess
 
-from dibs.errors import BranchMoved, HookRefused, InvalidInput
-from dibs.git_program import run_git
-from dibs.redact import without_secrets
+from dibs.base.errors import BranchMoved, HookRefused, InvalidInput
+from dibs.base.git_program import run_git
+from dibs.base.redact import without_secrets
 from dibs.stores.git.errors import unreachable
 from dibs.stores.git.process import environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.git_program import GitResult
+    from dibs.base.git_program import GitResult
     from dibs.stores.git.location import GitLocation
 
 HOOK_MS_MAX = 3600 * 1000

@@ -16,12 +16,12 @@ from __future__ import annotations
 import hashlib
 import zlib
 
-from dibs import jsontext
+from dibs.base import jsontext
+from dibs.base.errors import InvalidInput, StoreFull
 from dibs.core.events import Event
 from dibs.core.keys import lock_key, session_key, ticket_key, tree_key
 from dibs.core.limits import GIT_RECORD_BYTES_MAX
 from dibs.core.records import LockRecord, SessionRecord, Ticket, Tree, class_of
-from dibs.errors import InvalidInput, StoreFull
 from dibs.stores.git.fieldtypes import NUMBER_MAX, check_fields
 
 TYPE_CHECKING = False

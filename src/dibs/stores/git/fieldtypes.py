@@ -5,8 +5,8 @@ makes only its own job unusable.
 
 from __future__ import annotations
 
+from dibs.base.record import Record
 from dibs.core.limits import GIT_ITEMS_MAX
-from dibs.core.record import Record
 
 NUMBER_MAX = 2**62
 _PLAIN = {"str": str, "int": int, "bool": bool}

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 
-from dibs import jsontext
+from dibs.base import jsontext
+from dibs.base.errors import StoreUnavailable
+from dibs.base.files import SHARED, replace_file
 from dibs.core.limits import GIT_TOKENS_KEPT
-from dibs.errors import StoreUnavailable
-from dibs.files import SHARED, replace_file
 from dibs.stores.git.times import Locked
 
 TYPE_CHECKING = False

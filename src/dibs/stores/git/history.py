@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dibs.base.errors import NotAllowed
 from dibs.core.keys import lock_key
 from dibs.core.limits import GIT_TRIES_MAX
-from dibs.errors import NotAllowed
 from dibs.stores.git.entries import BadEntry, parse, tail_of
 from dibs.stores.git.plan import CommitPlan
 

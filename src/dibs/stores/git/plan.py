@@ -9,9 +9,9 @@ the floor, which this job does not look at; its own number moves only with a cha
 
 from __future__ import annotations
 
+from dibs.base.ids import new_id
 from dibs.core.keys import LOCK_PREFIX, META_KEY, lock_key
 from dibs.core.limits import GIT_CHAIN_MAX, GIT_PAST_MAX
-from dibs.ids import new_id
 from dibs.stores.git.entries import FORMAT, Entry, commit_text, dumped, oid_of, tail_of
 from dibs.stores.git.refs import Swap
 

@@ -8,8 +8,8 @@ import fcntl
 import os
 import shutil
 
-from dibs.errors import StoreUnavailable
-from dibs.ids import new_id
+from dibs.base.errors import StoreUnavailable
+from dibs.base.ids import new_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

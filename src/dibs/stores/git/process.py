@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 
-from dibs.errors import StoreUnavailable
-from dibs.git_program import LOCAL_MS_MAX, run_git
+from dibs.base.errors import StoreUnavailable
+from dibs.base.git_program import LOCAL_MS_MAX, run_git
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dibs.git_program import GitResult
+    from dibs.base.git_program import GitResult
 
 VERSION_MIN = (2, 34)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from dibs import clock
+from dibs.base import clock
 from dibs.core.limits import GIT_RECORD_BYTES_MAX
 from dibs.stores.git import remoteclock
 from dibs.stores.git.entries import oid_of, pack

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from dibs import clock
-from dibs.ids import new_id
+from dibs.base import clock
+from dibs.base.ids import new_id
 from dibs.stores.git import errors as trouble
 from dibs.stores.git import private, remoteclock
 from dibs.stores.git.refs import Refs, Swap
@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dibs.git_program import GitResult
+    from dibs.base.git_program import GitResult
     from dibs.stores.git.branch_push import BranchUpdate
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import time
 
-from dibs import clock
+from dibs.base import clock
+from dibs.base.errors import NotAllowed, StoreUnavailable
+from dibs.base.ids import new_fraction
 from dibs.core.keys import META_KEY
 from dibs.core.limits import GIT_TRIES_MAX
-from dibs.errors import NotAllowed, StoreUnavailable
-from dibs.ids import new_fraction
 from dibs.stores.git import history, private
 from dibs.stores.git.capabilities import LOCAL, REMOTE
 from dibs.stores.git.entries import tail_of

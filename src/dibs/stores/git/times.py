@@ -26,9 +26,9 @@ import hashlib
 import os
 import time
 
-from dibs import clock, jsontext
-from dibs.errors import StoreUnavailable
-from dibs.files import SHARED, replace_file
+from dibs.base import clock, jsontext
+from dibs.base.errors import StoreUnavailable
+from dibs.base.files import SHARED, replace_file
 from dibs.stores.git.entries import tail_of
 
 TYPE_CHECKING = False

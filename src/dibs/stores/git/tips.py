@@ -7,11 +7,11 @@ from __future__ import annotations
 import time
 from _thread import RLock
 
+from dibs.base.errors import StoreCorrupt
 from dibs.core.instants import shifted
 from dibs.core.keys import LOCK_PREFIX, META_KEY
 from dibs.core.limits import GIT_TORN_TRIES_MAX
 from dibs.core.records import LockRecord, Meta
-from dibs.errors import StoreCorrupt
 from dibs.stores.git.entries import BadEntry, parse, tail_of
 from dibs.stores.git.highwater import HighWater
 from dibs.stores.git.times import Clocks, StoreTime

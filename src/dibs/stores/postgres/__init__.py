@@ -19,7 +19,7 @@ psycopg is imported only when a store is opened.
 
 from __future__ import annotations
 
-from dibs.errors import MissingExtra
+from dibs.base.errors import MissingExtra
 from dibs.stores.postgres.capabilities import CAPABILITIES
 
 TYPE_CHECKING = False

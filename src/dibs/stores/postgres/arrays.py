@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.errors import InvalidInput
+from dibs.base.errors import InvalidInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import threading
 
-from dibs import clock
+from dibs.base import clock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from threading import Thread
 
 from psycopg import Error, pq
 
-from dibs.clock import steady_ms
+from dibs.base.clock import steady_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

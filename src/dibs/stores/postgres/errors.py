@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from dibs.errors import (
+from dibs.base.errors import (
     InvalidInput,
     NotAllowed,
     StoreBroken,
@@ -17,7 +17,7 @@ from dibs.stores.postgres.connection import HeldUp, LinkBehind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.errors import DibsError
+    from dibs.base.errors import DibsError
     from dibs.stores.postgres.connection import LinkLost, QueryRefused
     from dibs.stores.postgres.location import PostgresLocation
 

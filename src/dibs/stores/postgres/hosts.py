@@ -12,8 +12,8 @@ from threading import Thread
 
 from psycopg import pq
 
-from dibs.clock import steady_ms
-from dibs.errors import StoreUnavailable
+from dibs.base.clock import steady_ms
+from dibs.base.errors import StoreUnavailable
 from dibs.stores.postgres.connection import LinkLost, PostgresConnection, QueryRefused
 from dibs.stores.postgres.statements import TIMELINE
 

@@ -19,9 +19,9 @@ from hashlib import blake2b
 
 from psycopg import OperationalError, pq
 
+from dibs.base.errors import InvalidInput
+from dibs.base.redact import without_secrets
 from dibs.core.durations import parse_duration
-from dibs.errors import InvalidInput
-from dibs.redact import without_secrets
 from dibs.stores.postgres import arrays
 
 TYPE_CHECKING = False

@@ -14,7 +14,7 @@ from _thread import allocate_lock
 from binascii import crc32
 from contextlib import closing
 
-from dibs.clock import steady_ms
+from dibs.base.clock import steady_ms
 from dibs.stores.forks import forget_after_fork
 from dibs.stores.postgres.connection import LinkLost, QueryRefused
 from dibs.stores.postgres.errors import quoted

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import time
 
-from dibs.clock import steady_ms
-from dibs.errors import StoreUnavailable
-from dibs.ids import new_fraction
+from dibs.base.clock import steady_ms
+from dibs.base.errors import StoreUnavailable
+from dibs.base.ids import new_fraction
 from dibs.stores.forks import forget_after_fork
 from dibs.stores.postgres.activity import holder
 from dibs.stores.postgres.connection import HeldUp, LinkBehind, LinkLost, PostgresConnection, QueryRefused

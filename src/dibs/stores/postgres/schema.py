@@ -10,7 +10,7 @@ older versions cannot work with raises `state.needs`, the oldest version that ma
 
 from __future__ import annotations
 
-from dibs.errors import StoreCorrupt, StoreTooNew, StoreUnavailable
+from dibs.base.errors import StoreCorrupt, StoreTooNew, StoreUnavailable
 from dibs.stores.postgres import statements
 from dibs.stores.postgres.connection import QueryRefused
 from dibs.stores.postgres.errors import MISSING, quoted

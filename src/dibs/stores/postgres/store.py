@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import logging
 
-from dibs import clock
+from dibs.base import clock
+from dibs.base.errors import StoreFull, StoreUnavailable
 from dibs.core.keys import META_KEY
 from dibs.core.records import Meta
-from dibs.errors import StoreFull, StoreUnavailable
 from dibs.stores.codec import decode, decode_event, encode
 from dibs.stores.keys import end_of
 from dibs.stores.port import ABSENT, Conflict, Due, Maintenance, Snapshot, Store, Versioned
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
+    from dibs.base.errors import DibsError
     from dibs.core.events import Event
     from dibs.core.records import Stored
-    from dibs.errors import DibsError
     from dibs.stores.postgres.connection import PostgresConnection
     from dibs.stores.postgres.location import PostgresLocation
     from dibs.stores.postgres.pool import Row

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dibs import clock
-from dibs.errors import DibsError
+from dibs.base import clock
+from dibs.base.errors import DibsError
 from dibs.stores.postgres.activity import held_back
 from dibs.stores.postgres.errors import quoted
 

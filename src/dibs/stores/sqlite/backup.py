@@ -12,11 +12,11 @@ import os
 import time
 from contextlib import contextmanager
 
-from dibs.clock import steady_ms
+from dibs.base.clock import steady_ms
+from dibs.base.errors import InvalidInput, StoreCorrupt, StoreFull, StoreUnavailable
+from dibs.base.files import to_disk
+from dibs.base.ids import new_id
 from dibs.core.records import LockRecord, Meta
-from dibs.errors import InvalidInput, StoreCorrupt, StoreFull, StoreUnavailable
-from dibs.files import to_disk
-from dibs.ids import new_id
 from dibs.stores.codec import decode
 from dibs.stores.sqlite.counters import SETTLE
 from dibs.stores.sqlite.errors import check, translated

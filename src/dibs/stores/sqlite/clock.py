@@ -2,7 +2,7 @@
 
     now = anchor_wall + (steady - anchor_steady)
 
-A steady clock is named by the boot it counts from (`dibs.clock.boot_id`). Every process of the machine reads the same
+A steady clock is named by the boot it counts from (`base/clock.py`). Every process of the machine reads the same
 anchor and the same steady clock, so they agree to the millisecond; a wall clock that is stepped moves nothing, and time
 spent suspended counts. Steady time means nothing across two boots, nor on the machine a file was copied from: for a
 clock that the file does not know, an anchor is made that is not before the last time the file knows of, and those of

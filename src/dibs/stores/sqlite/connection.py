@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from _thread import RLock
 
-from dibs.clock import steady_ms
-from dibs.errors import StoreCorrupt, StoreFull, StoreReplaced, StoreUnavailable
+from dibs.base.clock import steady_ms
+from dibs.base.errors import StoreCorrupt, StoreFull, StoreReplaced, StoreUnavailable
 from dibs.stores.forks import listen
 from dibs.stores.sqlite.identity import Identity
 from dibs.stores.sqlite.impatience import IMPATIENT_MS, Impatience, ShortTurn, busy
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from dibs.errors import DibsError
+    from dibs.base.errors import DibsError
     from dibs.stores.sqlite.opener import State
 else:
     from dibs.stores.sqlite.driver import sqlite3

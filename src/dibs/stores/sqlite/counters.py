@@ -12,7 +12,7 @@ UNTOLD_MS behind the last renewal. It is needed after a reboot only, if the cloc
 
 from __future__ import annotations
 
-from dibs.errors import StoreCorrupt
+from dibs.base.errors import StoreCorrupt
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 
-from dibs.errors import InvalidInput, StoreCorrupt, StoreFull, StoreUnavailable
+from dibs.base.errors import InvalidInput, StoreCorrupt, StoreFull, StoreUnavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator
 
-    from dibs.errors import DibsError
+    from dibs.base.errors import DibsError
 else:
     from dibs.stores.sqlite.driver import sqlite3
 

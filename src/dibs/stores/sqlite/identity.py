@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import os
 
-from dibs.clock import wall_ms
-from dibs.errors import StoreReplaced
+from dibs.base.clock import wall_ms
+from dibs.base.errors import StoreReplaced
 
 SUFFIXES = ("", "-wal", "-shm")
 # A folder that nobody changed for this long has no other change in the same tick of its clock. The kernel's ticks are

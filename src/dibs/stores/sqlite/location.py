@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
+from dibs.base.paths import store_path
 from dibs.core.limits import CHECKPOINT_PAGES
-from dibs.paths import store_path
 from dibs.stores.forms import names_no_store
 from dibs.stores.sqlite.store import SqliteStore
 

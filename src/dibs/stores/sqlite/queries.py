@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.errors import StoreBroken, StoreCorrupt
+from dibs.base.errors import StoreBroken, StoreCorrupt
 from dibs.stores.codec import decode
 from dibs.stores.keys import end_of
 from dibs.stores.port import ABSENT, Due, Versioned

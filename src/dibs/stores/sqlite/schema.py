@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 
-from dibs.errors import StoreCorrupt, StoreTooNew, StoreUnavailable
+from dibs.base.errors import StoreCorrupt, StoreTooNew, StoreUnavailable
 from dibs.stores.sqlite.blocks import register
 from dibs.stores.sqlite.fileformat import APPLICATION_ID, VERSION
 from dibs.stores.sqlite.live import LIVE

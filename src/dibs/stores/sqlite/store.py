@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from _thread import allocate_lock
 
-from dibs import clock
-from dibs.errors import DibsError
+from dibs.base import clock
+from dibs.base.errors import DibsError
 from dibs.stores.codec import encode
 from dibs.stores.port import Capabilities, Due, Maintenance, Snapshot, Store, Versioned
 from dibs.stores.sqlite import counters

@@ -1,0 +1,129 @@
+"""The configuration files of harnesses, with the hooks of dibs in them or not. Pure. MCP servers: `server_entry.py`.
+
+Each function takes what a file says and returns what it should say. What others wrote stays as it is. Entries of dibs
+are known by their command.
+"""
+
+from __future__ import annotations
+
+from dibs.agents.harness.identity import CLAUDE, CODEX, COPILOT, CURSOR, GEMINI, WINDSURF
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Document = dict[str, Any]
+
+COMMAND = "dibs agent hook"
+_SECONDS = 10
+_EDITS_AND_SHELL = "Edit|Write|MultiEdit|NotebookEdit|apply_patch|Bash"
+# Events by harness, with the tools that each is for. None: no choice of tools.
+_EVENTS: dict[str, dict[str, str | None]] = {
+    CLAUDE: {
+        "PreToolUse": _EDITS_AND_SHELL,
+        "PostToolUse": "Bash",
+        "SessionStart": None,
+        "Stop": None,
+        "SubagentStop": None,
+        "SessionEnd": None,
+    },
+    CODEX: {
+        "PreToolUse": _EDITS_AND_SHELL,
+        "PostToolUse": "Bash",
+        "PostCompact": None,
+        "SessionStart": None,
+        "Stop": None,
+        "SubagentStop": None,
+        "SessionEnd": None,
+    },
+    GEMINI: {
+        "BeforeTool": "write_file|replace|run_shell_command",
+        "AfterTool": "run_shell_command",
+        "AfterAgent": None,
+        "SessionEnd": None,
+    },
+    # Events in small letters do not name themselves to Copilot's hooks. `Stop` does, and could not be told otherwise.
+    COPILOT: {"preToolUse": None, "postToolUse": None, "Stop": None, "sessionEnd": None},
+    CURSOR: {
+        "preToolUse": "Write|Edit|Delete",
+        "beforeShellExecution": None,
+        "postToolUse": "Shell",
+        "stop": None,
+        "sessionEnd": None,
+    },
+    WINDSURF: {"pre_write_code": None, "pre_run_command": None},
+}
+# Where the hooks are: in a project, and of a user.
+HOOK_FILES = {
+    CLAUDE: (".claude/settings.json", "~/.claude/settings.json"),
+    CODEX: (".codex/hooks.json", "~/.codex/hooks.json"),
+    CURSOR: (".cursor/hooks.json", "~/.cursor/hooks.json"),
+    GEMINI: (".gemini/settings.json", "~/.gemini/settings.json"),
+    COPILOT: (".github/hooks/dibs.json", "~/.copilot/hooks/dibs.json"),
+    WINDSURF: (".windsurf/hooks.json", "~/.codeium/windsurf/hooks.json"),
+}
+
+
+def with_hooks(document: Document, harness: str) -> Document:
+    """The configuration with the hooks of dibs, each once."""
+    made = without_hooks(document)
+    hooks = dict(made.get("hooks") or {})
+    for event, tools in _EVENTS[harness].items():
+        hooks[event] = [*(hooks.get(event) or []), _entry(harness, tools)]
+    if harness in (COPILOT, CURSOR):
+        made.setdefault("version", 1)
+    made["hooks"] = hooks
+    return made
+
+
+def without_hooks(document: Document) -> Document:
+    """The configuration without the hooks of dibs."""
+    hooks = document.get("hooks")
+    if not isinstance(hooks, dict):
+        return dict(document)
+    kept = {}
+    for event, entries in hooks.items():
+        left = [_without(entry) for entry in entries] if isinstance(entries, list) else entries
+        left = [entry for entry in left if entry is not None] if isinstance(left, list) else left
+        if left != [] or entries == []:
+            kept[event] = left
+    made = {key: value for key, value in document.items() if key != "hooks"}
+    if kept or not hooks:
+        made["hooks"] = kept
+    return {key: made[key] for key in document if key in made}
+
+
+def is_empty(document: Document) -> bool:
+    """Whether a file says nothing that anybody would miss."""
+    return all(key == "version" or value in ({}, []) for key, value in document.items())
+
+
+def _entry(harness: str, tools: str | None) -> Document:
+    command = f"{COMMAND} --client {harness}"
+    if harness == COPILOT:
+        return {"type": "command", "bash": command, "timeoutSec": _SECONDS}
+    if harness == WINDSURF:
+        return {"command": command}
+    if harness == CURSOR:
+        made: Document = {"command": command, "timeout": _SECONDS}
+    else:
+        seconds = _SECONDS * 1000 if harness == GEMINI else _SECONDS
+        made = {"hooks": [{"type": "command", "command": command, "timeout": seconds}]}
+    return made if tools is None else {"matcher": tools, **made}
+
+
+def _without(entry: object) -> object | None:
+    """An entry without our command; None if nothing is left of it."""
+    if not isinstance(entry, dict):
+        return entry
+    if _is_ours(entry):
+        return None
+    inner = entry.get("hooks")
+    if not isinstance(inner, list):
+        return entry
+    left = [each for each in inner if not (isinstance(each, dict) and _is_ours(each))]
+    return entry if left == inner else {**entry, "hooks": left} if left else None
+
+
+def _is_ours(entry: Document) -> bool:
+    return any(str(entry.get(key, "")).startswith(COMMAND) for key in ("command", "bash"))

@@ -1,0 +1,168 @@
+"""From what a harness writes to a hook to an event. Pure.
+
+Contracts as documented by each harness in August 2026; `docs/reference/agents.md` has the table. What is not known is
+an event of the kind `other`, which nothing is done for.
+"""
+
+from __future__ import annotations
+
+from dibs.agents.harness import event as kinds
+from dibs.agents.harness.event import HookEvent
+from dibs.agents.harness.identity import (
+    CLAUDE,
+    CODEX,
+    COPILOT,
+    CURSOR,
+    GEMINI,
+    WINDSURF,
+    Agent,
+    is_session_id,
+    pid_of,
+)
+from dibs.agents.harness.patch import patched
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    Document = Mapping[str, Any]
+
+HARNESSES = (CLAUDE, CODEX, CURSOR, GEMINI, COPILOT, WINDSURF)
+# The harnesses' words for moments, by kind. A word means the same wherever it is used.
+_BEFORE = ("PreToolUse", "preToolUse", "BeforeTool")
+_AFTER = (
+    "PostToolUse",
+    "postToolUse",
+    "AfterTool",
+    "PostToolBatch",
+    "afterShellExecution",
+    "post_run_command",
+)
+_MOMENTS = {
+    **dict.fromkeys(("SessionStart", "sessionStart"), kinds.START),
+    **dict.fromkeys(("PostCompact", "PreCompress"), kinds.COMPACTED),
+    **dict.fromkeys(("Stop", "stop", "agentStop", "AfterAgent"), kinds.STOP),
+    **dict.fromkeys(("SubagentStop", "subagentStop"), kinds.SUBAGENT_STOP),
+    **dict.fromkeys(("SessionEnd", "sessionEnd"), kinds.END),
+    **dict.fromkeys(_AFTER, kinds.AFTER_TOOL),
+}
+# Tools that write files, and tools that run a shell, in small letters.
+_EDITS = frozenset(
+    """
+    edit write multiedit notebookedit apply_patch create str_replace str_replace_editor write_file replace
+    editfiles createfile delete
+    """.split()
+)
+_SHELLS = frozenset(
+    "bash shell run_shell_command powershell runinterminal terminal local_shell exec_command".split()
+)
+_PATH_FIELDS = ("file_path", "notebook_path", "path", "filePath", "absolute_path", "target_file")
+_BOM = "\ufeff"
+
+
+def harness_of(document: Document) -> str:
+    """Which harness wrote this, by the fields that only it has."""
+    if "agent_action_name" in document:
+        return WINDSURF
+    if "conversation_id" in document or "cursor_version" in document:
+        return CURSOR
+    if "sessionId" in document or "toolName" in document:
+        return COPILOT
+    if str(document.get("hook_event_name")) in ("BeforeTool", "AfterTool", "AfterAgent", "PreCompress"):
+        return GEMINI
+    return CODEX if "turn_id" in document else CLAUDE
+
+
+def event_of(document: Document, env: Mapping[str, str], harness: str | None = None) -> HookEvent:
+    """The event that a hook was told. `harness` is the one that the hook was installed for, if that is known."""
+    harness = harness or harness_of(document)
+    name = _text(document, "hook_event_name") or _text(document, "agent_action_name") or _guessed(document)
+    cwd = _text(document, "cwd") or _first(document.get("workspace_roots"))
+    agent = _agent(document, env, harness)
+    if harness == WINDSURF:
+        return _windsurf(document, name, agent)
+    if name == "beforeShellExecution":
+        return HookEvent(
+            kinds.BEFORE_SHELL, harness, name, agent, cwd=cwd, command=_text(document, "command")
+        )
+    kind = _MOMENTS.get(name, kinds.OTHER)
+    if name in _BEFORE:
+        return _tool(document, harness, name, agent, cwd)
+    if kind == kinds.START and document.get("source") == "compact":
+        kind = kinds.COMPACTED
+    return HookEvent(kind, harness, name, agent, cwd=cwd)
+
+
+def _guessed(document: Document) -> str:
+    """Copilot's camelCase events do not name themselves."""
+    if "toolResult" in document:
+        return "postToolUse"
+    if "toolName" in document:
+        return "preToolUse"
+    if "stopReason" in document:
+        return "agentStop"
+    return "sessionEnd" if "reason" in document else "sessionStart" if "source" in document else ""
+
+
+def _tool(document: Document, harness: str, name: str, agent: Agent | None, cwd: str) -> HookEvent:
+    tool = (_text(document, "tool_name") or _text(document, "toolName")).lower()
+    given = document.get("tool_input", document.get("toolArgs"))
+    if isinstance(given, str):
+        given = _decoded(given)
+    fields: Document = given if isinstance(given, dict) else {}
+    command = _text(fields, "command")
+    if tool in _SHELLS:
+        return HookEvent(kinds.BEFORE_SHELL, harness, name, agent, cwd=cwd, command=command)
+    if tool not in _EDITS:
+        return HookEvent(kinds.OTHER, harness, name, agent, cwd=cwd)
+    patch = command or _text(fields, "patch") or _text(fields, "input")
+    paths = patched(patch) if patch else []
+    paths += [value for key in _PATH_FIELDS if (value := _text(fields, key))]
+    files = fields.get("files")
+    paths += [each for each in files if isinstance(each, str)] if isinstance(files, list) else []
+    return HookEvent(kinds.BEFORE_EDIT, harness, name, agent, cwd=cwd, paths=paths)
+
+
+def _windsurf(document: Document, name: str, agent: Agent | None) -> HookEvent:
+    given = document.get("tool_info")
+    info: Document = given if isinstance(given, dict) else {}
+    cwd = _text(info, "cwd")
+    if name == "pre_write_code":
+        return HookEvent(kinds.BEFORE_EDIT, WINDSURF, name, agent, cwd=cwd, paths=[_text(info, "file_path")])
+    if name == "pre_run_command":
+        return HookEvent(
+            kinds.BEFORE_SHELL, WINDSURF, name, agent, cwd=cwd, command=_text(info, "command_line")
+        )
+    return HookEvent(_MOMENTS.get(name, kinds.OTHER), WINDSURF, name, agent, cwd=cwd)
+
+
+def _agent(document: Document, env: Mapping[str, str], harness: str) -> Agent | None:
+    for key in ("session_id", "sessionId", "conversation_id", "trajectory_id"):
+        session = document.get(key)
+        if is_session_id(session):
+            break
+    else:
+        return None
+    subagent = document.get("agent_id")
+    return Agent(
+        harness, str(session), str(subagent) if is_session_id(subagent) else "", pid_of(env, harness)
+    )
+
+
+def _text(document: Document, key: str) -> str:
+    value = document.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _first(values: object) -> str:
+    return values[0] if isinstance(values, list) and values and isinstance(values[0], str) else ""
+
+
+def _decoded(text: str) -> object:
+    from dibs.base.jsontext import decode
+
+    try:
+        return decode(text)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,103 @@
+"""The one name of a file: its path from the top of the work tree, however it was written.
+
+Links are followed, because an edit through a link changes the file behind it. Where the file system folds case and
+Unicode form (macOS), a part is spelled as it is on disk, and composed (NFC), as git records it. A part that does not
+exist yet stays as written. Elsewhere `Readme` and `README` are two files and stay two names.
+
+Reads folders, changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+
+from dibs.agents.repository.checkout import root_around
+from dibs.base.errors import InvalidInput
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def path_from_top(top: str, folder: str, path: str, *, follows_last: bool = True) -> str | None:
+    """`src/auth.rs` for a path that is absolute, or relative to `folder`. Without `follows_last`, a link at the end is
+    itself meant. None: it is the top itself, or leads out of the work tree, or cannot be a path."""
+    try:
+        real_top = os.path.realpath(top)
+        whole = os.path.join(folder, path)
+        if follows_last:
+            real = os.path.realpath(whole)
+        else:
+            above, last = os.path.split(whole.rstrip("/"))
+            real = os.path.normpath(os.path.join(os.path.realpath(above), last))
+    except (OSError, ValueError):  # ValueError: a NUL byte, or half of a surrogate pair
+        return None
+    parts = parts_below(real_top, real, folds=folds_case(real_top))
+    if parts is None or not folds_case(real_top):
+        return None if parts is None else "/".join(parts)
+    return "/".join(spelled_as_on_disk(real_top, parts, os.listdir))
+
+
+def check_stays_inside(path: str) -> str:
+    """The path itself. Raises InvalidInput if it is written as one of the work tree around the current folder, and a
+    link on the way, which may be tracked, leads out of it."""
+    folder = os.getcwd()
+    top = os.path.realpath(root_around({}, folder) or folder)
+    whole, real = os.path.join(folder, path), os.path.realpath(path)
+    if parts_below(top, os.path.normpath(whole), folds=False) and not parts_below(top, real, folds=False):
+        raise InvalidInput(f"{path} leads out of this work tree by a link, to {real}. Nothing was written.")
+    return path
+
+
+def recorded_paths(top: str, paths: list[str]) -> list[str]:
+    """Paths from the top as git has recorded them, under the names that `path_from_top` gives them. Links are not
+    followed: what git has recorded of a link is the link itself."""
+    if not paths or not folds_case(top):
+        return paths
+    return list(
+        dict.fromkeys(["/".join(spelled_as_on_disk(top, path.split("/"), os.listdir)) for path in paths])
+    )
+
+
+def folds_case(top: str) -> bool:
+    """Whether the file system takes `.GIT` for `.git`."""
+    return os.path.lexists(os.path.join(top, ".GIT")) and os.path.lexists(os.path.join(top, ".git"))
+
+
+def parts_below(top: str, path: str, *, folds: bool) -> list[str] | None:
+    """The parts of a path below a folder, both without links."""
+    above = [part for part in top.split("/") if part]
+    parts = [part for part in path.split("/") if part]
+    same = folded if folds else str
+    if len(parts) <= len(above) or [same(part) for part in parts[: len(above)]] != [
+        same(part) for part in above
+    ]:
+        return None
+    return parts[len(above) :]
+
+
+def spelled_as_on_disk(top: str, parts: list[str], listed: Callable[[str], list[str]]) -> list[str]:
+    """The parts as the folders list them. `listed` gives the entries of a folder, or raises OSError."""
+    import unicodedata  # only where the file system folds
+
+    folder, found = top, []
+    for part in parts:
+        try:
+            entries = listed(folder)
+        except OSError:
+            entries = []
+        if part not in entries:
+            part = next((entry for entry in entries if folded(entry) == folded(part)), part)
+        found.append(unicodedata.normalize("NFC", part))
+        folder = os.path.join(folder, part)
+    return found
+
+
+def folded(text: str) -> str:
+    """The same for all spellings that such a file system takes for one. It may also be the same for two names that the
+    file system tells apart (`ß` and `ss`)."""
+    if text.isascii():
+        return text.lower()
+    import unicodedata
+
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())

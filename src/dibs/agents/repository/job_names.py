@@ -1,0 +1,212 @@
+"""The one name of a job, for all ways in: what is written in one of several ways becomes one name.
+
+The rule for issues, pull requests and tickets is `core/references.py`, that for files is `file_paths.py`. This module
+finds what they must know: the clone around a folder, and the team's settings, the table `[names]` in `.dibs.toml`. git
+is asked only for a name that needs the clone's origin. Every other name stays as it is, and costs a look at its
+characters.
+
+Settings are the repository's and not the user's: two people with different ones would have two names for one job.
+"""
+
+from __future__ import annotations
+
+import os
+
+from dibs.agents.repository.checkout import root_around
+from dibs.agents.repository.namespace import repository_around
+from dibs.base.errors import InvalidInput, InvalidName
+from dibs.core import references
+from dibs.core.references import GITHUB_HOST, SETTINGS, TRACKER, Trackers
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    from dibs.core.references import Tracker
+
+TEAM_FILE = ".dibs.toml"
+TABLE = "names"
+KEYS = ("repository", "github", "gitlab", "jira", "linear")
+_FILES = ("./", "../", "/", "file://")
+
+
+def is_plain(name: object) -> bool:
+    """Whether a name surely stays as it is. Looks at characters only."""
+    if not isinstance(name, str) or not name:
+        return True
+    return not ("/" in name or "#" in name or name[0] == "!" or name[0].isupper() or name.startswith("path:"))
+
+
+class JobName:
+    """A job's name, and why it is that."""
+
+    __slots__ = ("given", "name", "why")
+
+    def __init__(self, given: str, name: str, why: str) -> None:
+        self.given = given
+        self.name = name
+        self.why = why
+
+
+class JobNames:
+    """The names of jobs as seen from a folder. `exact`: every name stays as it is."""
+
+    def __init__(self, env: Mapping[str, str], folder: str | None, *, exact: bool = False) -> None:
+        self._env = env
+        self._folder = folder
+        self._exact = exact
+        self._top: str | None = None
+        self._has_top = False
+        self._table: dict[str, Any] | None = None
+
+    def of(self, name: str) -> str:
+        """The one name. Raises InvalidInput where the settings or the clone cannot be read, and InvalidName for an
+        address with a password."""
+        return name if self._exact or is_plain(name) else self.explained(name).name
+
+    def of_all(self, names: Iterable[str]) -> list[str]:
+        return [self.of(name) for name in names]
+
+    def explained(self, name: str) -> JobName:
+        if self._exact or is_plain(name):
+            return JobName(name, name, "It is in no known form, so it stays as it is.")
+        if name.startswith(("path:", *_FILES)):
+            return self._of_file(name)
+        needed = references.needs(name)
+        if needed is None:
+            return self._unknown(name)
+        trackers = self._trackers() if needed in (SETTINGS, TRACKER) else None
+        tracker = None
+        if needed == TRACKER:
+            place, tracker = self._tracker(trackers or Trackers())
+            if place and tracker is None:
+                why = f"This clone comes from {place}, which is not known as GitHub or GitLab."
+                return JobName(name, name, f"{why} The name stays as it is.")
+        found = references.reference_of(name, trackers, tracker)
+        return self._unknown(name) if found is None else JobName(name, found.name, f"It is a {found.form}.")
+
+    def _unknown(self, name: str) -> JobName:
+        if references.has_secret(name):
+            raise InvalidName(
+                "This address has a password or a token in it, and everybody sees names. Leave it out."
+            )
+        return JobName(name, name, "It is in no known form, so it stays as it is.")
+
+    def _of_file(self, name: str) -> JobName:
+        path, is_from_top = _path_of(name)
+        top = self.top() if path is not None else None
+        if top is None or path is None or self._folder is None:
+            return JobName(name, name, "It is no file of a git work tree around, so it stays as it is.")
+        from dibs.agents.repository.file_paths import path_from_top
+
+        found = path_from_top(top, top if is_from_top else self._folder, path)
+        if found is None:
+            return JobName(name, name, "It is not below the top of this work tree, so it stays as it is.")
+        return JobName(
+            name, f"path:{found}", "It is a file: links are followed, and the path is from the top."
+        )
+
+    def top(self) -> str | None:
+        """The top of the work tree around; None outside of one."""
+        if not self._has_top:
+            found = None if self._folder is None else root_around(self._env, self._folder)
+            if found == "" and self._folder is not None:
+                repository = repository_around(self._env, self._folder)
+                found = None if repository is None else repository.top
+            self._top, self._has_top = found, True
+        return self._top
+
+    def tracker(self) -> Tracker | None:
+        """The tracker of the clone around; None outside of one, and where it is not known."""
+        return self._tracker(self._trackers())[1]
+
+    def _settings(self) -> Mapping[str, Any]:
+        if self._table is None:
+            top = self.top()
+            self._table = {} if top is None else read_table(os.path.join(top, TEAM_FILE))
+        return self._table
+
+    def _trackers(self) -> Trackers:
+        told = self._settings()
+        return Trackers(**{key: told[key] for key in KEYS[1:] if key in told})
+
+    def _tracker(self, trackers: Trackers) -> tuple[str, Tracker | None]:
+        """Where the clone comes from, as `host/path`, and the tracker there. Empty: no clone, or one from nowhere."""
+        from dibs.agents.repository.identity import normalised
+
+        address = str(self._settings().get("repository", ""))
+        if address and "://" not in address and ":" not in address:
+            first = address.partition("/")[0]
+            place = address if "." in first else f"{GITHUB_HOST}/{address}"
+        else:
+            repository = None
+            if not address and self.top() is not None and self._folder is not None:
+                repository = repository_around(self._env, self._folder)
+            address = repository.origin() if repository is not None else address
+            place = normalised(address, self.top() or "/") if address else ""
+        if place.startswith("/"):  # a folder of this machine
+            return "", None
+        return place, references.tracker_at(place, trackers) if place else None
+
+
+def _path_of(name: str) -> tuple[str | None, bool]:
+    """The path in a name, and whether it counts from the top. `path:src` does, as it always did; `path:./src` counts
+    from the folder that one is in."""
+    if name.startswith("file://"):
+        host, _, path = name[7:].partition("/")
+        if host not in ("", "localhost"):
+            return None, False
+        from urllib.parse import unquote  # only for this form
+
+        return f"/{unquote(path, errors='strict') if _is_utf8(path) else path}", False
+    path = name.removeprefix("path:")
+    if name.startswith("path:") and not path.startswith(_FILES[:3]):
+        return (path if path and ".." not in path.split("/") else None), True
+    return path, False
+
+
+def _is_utf8(path: str) -> bool:
+    from urllib.parse import unquote_to_bytes
+
+    try:
+        unquote_to_bytes(path).decode()
+    except ValueError:
+        return False
+    return True
+
+
+def read_table(path: str) -> dict[str, Any]:
+    """The table `[names]` of a settings file, checked. Raises InvalidInput, naming the file."""
+    from dibs.base.tomlfile import read_toml
+
+    table = (read_toml(path) or {}).get(TABLE, {})
+    if not isinstance(table, dict):
+        raise InvalidInput(f"{path}: names is a table, [names].")
+    for key, value in table.items():
+        if key not in KEYS:
+            raise InvalidInput(f"{path}: [names] has no setting {key!a}. It has {', '.join(KEYS)}.")
+        if not _is_meant(key, value):
+            raise InvalidInput(f"{path}: [names] {key} is {_MEANT[key]}, not {value!a}.")
+    return table
+
+
+_MEANT = {
+    "repository": 'a text, such as "acme/app"',
+    "github": 'a list of hosts, such as ["github.example.com"]',
+    "gitlab": 'a list of hosts, such as ["gitlab.example.com"]',
+    "jira": 'a table from hosts to projects, such as {"acme.atlassian.net" = ["PROJ"]}',
+    "linear": 'a table from workspaces to teams, such as {acme = ["ENG"]}',
+}
+
+
+def _is_meant(key: str, value: object) -> bool:
+    if key == "repository":
+        return isinstance(value, str) and bool(value) and value.isascii()
+    if key in ("github", "gitlab"):
+        return _are_texts(value)
+    return isinstance(value, dict) and all(_are_texts(each) for each in value.values())
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) and each.isascii() for each in value)

@@ -1,0 +1,203 @@
+"""What git knows: the folders of a repository, which paths are staged, which are about to be pushed. It asks the git
+program, with NUL bytes between names, so that no name is misread. The environment is passed on: in a hook it names the
+index and the work tree. Changes nothing, reaches no network, and runs no program that the repository itself configures:
+the repository may be an archive that was unpacked a moment ago.
+"""
+
+from __future__ import annotations
+
+import os
+
+from dibs.agents.repository.checkout import first_line, root_around
+from dibs.agents.repository.file_paths import recorded_paths
+from dibs.base.errors import InvalidInput, StoreUnavailable
+from dibs.base.git_program import run_git
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from dibs.base.git_program import GitResult
+
+# One path per change, both sides of a rename, submodules too, independent of the user's configuration.
+_NAMES = ("-z", "--name-only", "--no-renames", "--ignore-submodules=none")
+_MS_MAX = 10 * 60_000  # a large repository may take long to compare
+# An object that a partial clone lacks is not fetched, by whatever program its configuration names for that.
+_LOCAL = {"GIT_ALLOW_PROTOCOL": "", "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0"}
+
+
+class Push:
+    """One line that git gives to a pre-push hook."""
+
+    __slots__ = ("local", "remote")
+
+    def __init__(self, local: str, remote: str) -> None:
+        self.local = local
+        self.remote = remote
+
+
+class NotInWorkTree(InvalidInput):
+    """The folder is in no work tree of a repository."""
+
+
+class Repository:
+    """One work tree. `common` is the git folder that all work trees of a clone share, `own` that of this one."""
+
+    def __init__(
+        self, env: Mapping[str, str], top: str, common: str, own: str, folder: str | None = None
+    ) -> None:
+        self._env = env
+        self._folder = folder
+        self.top = top
+        self.common = common
+        self.own = own
+
+    @classmethod
+    def here(cls, env: Mapping[str, str], folder: str | None = None) -> Repository:
+        """The repository around a folder, by default the current one. Raises NotInWorkTree if there is none, and
+        InvalidInput if git does not report it. git is asked where a `.git` is: on its own way up it would also take a
+        tracked folder that looks like a bare repository."""
+        try:
+            root = root_around(env, folder or os.getcwd())
+        except OSError:  # the current folder was deleted
+            root = None
+        if root is None:
+            raise NotInWorkTree("This is not inside the work tree of a git repository.")
+        folder = root or folder
+        asked = ("--show-toplevel", "--git-common-dir", "--git-dir")
+        done = _run(env, ("rev-parse", "--path-format=absolute", *asked), folder=folder)
+        lines = os.fsdecode(done.out).splitlines()
+        if "safe.directory" in done.err:
+            raise InvalidInput(f"git does not tell which repository this is: {done.words}.")
+        if done.code or len(lines) != 3:
+            raise NotInWorkTree(f"This is not inside the work tree of a git repository ({done.words}).")
+        top, common, own = lines
+        return cls(env, top, common, own, folder)
+
+    @classmethod
+    def at(cls, env: Mapping[str, str], top: str) -> Repository:
+        """The repository whose work tree has its top at `top`, found without running git."""
+        own = os.path.join(top, ".git")
+        if os.path.isfile(own):  # a linked work tree names its folder
+            own = os.path.join(top, first_line(own).removeprefix("gitdir: "))
+        shared = first_line(os.path.join(own, "commondir"))
+        return cls(env, top, os.path.normpath(os.path.join(own, shared)) if shared else own, own, top)
+
+    def changed(self) -> list[str]:
+        """Paths, from the top, that differ from the last commit or are not tracked, but for ignored ones."""
+        # git would look into a submodule with the configuration of that.
+        words = ("-z", "--no-renames", "--untracked-files=all", "--ignore-submodules=dirty")
+        listed = self._out(("status", "--porcelain=v1", *words), extra=self._without_own_filters())
+        return recorded_paths(self.top, [line[3:] for line in _parts(listed)])
+
+    def _without_own_filters(self) -> dict[str, str]:
+        """An environment in which filters that only the repository's own configuration names do nothing."""
+        words = (
+            "config",
+            "-z",
+            "--show-scope",
+            "--name-only",
+            "--get-regexp",
+            r"^filter\..*\.(clean|process)$",
+        )
+        found = _parts(self._run(words).out)
+        own = [
+            key for scope, key in zip(found[::2], found[1::2], strict=True) if scope in ("local", "worktree")
+        ]
+        none = dict.fromkeys(own, "") | {f"{key.rpartition('.')[0]}.required": "false" for key in own}
+        count = self._env.get("GIT_CONFIG_COUNT", "")
+        first = int(count) if count.isdecimal() else 0
+        env = {"GIT_CONFIG_COUNT": str(first + len(none))} if none else {}
+        for at, (key, value) in enumerate(none.items(), first):  # not `-c`, which ends a key at its first `=`
+            env |= {f"GIT_CONFIG_KEY_{at}": key, f"GIT_CONFIG_VALUE_{at}": value}
+        return env
+
+    def settings(self) -> dict[str, str]:
+        """The values of `git config` under `dibs.`, by key; of several values the last, as git does."""
+        done = self._run(("config", "-z", "--get-regexp", r"^dibs\."))
+        found: dict[str, str] = {}
+        for line in _parts(done.out):
+            key, _, value = line.partition("\n")
+            found[key.removeprefix("dibs.")] = value
+        return found
+
+    def origin(self) -> str:
+        """The address of the remote `origin`, as git would use it; empty if there is none."""
+        done = self._run(("remote", "get-url", "origin"))
+        return "" if done.code else os.fsdecode(done.out).removesuffix("\n")
+
+    def hooks(self) -> str:
+        """Where git looks for hooks. A relative core.hooksPath counts from the top, where hooks run."""
+        done = self._run(("config", "-z", "--type=path", "--get", "core.hooksPath"))
+        named = _parts(done.out)
+        return os.path.join(self.top, named[0]) if named else os.path.join(self.common, "hooks")
+
+    def staged(self) -> list[str]:
+        """Paths, from the top, in which the next commit differs from the commit it is based on. In a merge, from every
+        side of it: a path that is the same on one side was not changed by this commit."""
+        paths = self._changed_since(())
+        for other in self._merged():
+            kept = set(self._changed_since((other,)))
+            paths = [path for path in paths if path in kept]
+        return recorded_paths(self.top, paths)
+
+    def _changed_since(self, base: tuple[str, ...]) -> list[str]:
+        words = ("diff", "--cached", *_NAMES, "--no-ext-diff", "--no-relative", *base, "--")
+        return _parts(self._out(words))
+
+    def _merged(self) -> list[str]:
+        try:
+            with open(os.path.join(self.own, "MERGE_HEAD"), encoding="ascii") as file:
+                return file.read().split()
+        except OSError:
+            return []
+
+    def pushed(self, remote: str, pushes: Iterable[Push]) -> list[str]:
+        """Paths changed by commits that are new to the remote, each once. For a merge, only what the merge itself
+        changes."""
+        given = [push for push in pushes if push.local.strip("0")]
+        if not given:
+            return []
+        # An id that this clone does not have (the remote has newer commits) is skipped.
+        known = [push.remote for push in given if push.remote.strip("0")]
+        tracked = (f"--remotes={remote}",) if remote else ()
+        ids = (*(push.local for push in given), "--not", *known, *tracked)
+        news = self._out(("rev-list", "--ignore-missing", *ids, "--"))
+        words = ("diff-tree", "--stdin", "-r", "-c", "--root", "--no-commit-id", *_NAMES)
+        return recorded_paths(self.top, list(dict.fromkeys(_parts(self._out(words, news)))))
+
+    def _out(
+        self, words: tuple[str, ...], given: bytes = b"", extra: Mapping[str, str] | None = None
+    ) -> bytes:
+        done = self._run(words, given, extra)
+        if done.code:
+            raise InvalidInput(f"`git {words[0]}` failed: {done.words}.")
+        return done.out
+
+    def _run(
+        self, words: tuple[str, ...], given: bytes = b"", extra: Mapping[str, str] | None = None
+    ) -> GitResult:
+        return _run({**self._env, **(extra or {})}, words, given, self._folder)
+
+
+def _run(
+    env: Mapping[str, str], words: tuple[str, ...], given: bytes = b"", folder: str | None = None
+) -> GitResult:
+    try:
+        return run_git(words, env={**env, **_LOCAL}, folder=folder, given=given, timeout_ms=_MS_MAX)
+    except StoreUnavailable as error:
+        raise InvalidInput(error.details) from None
+
+
+def _parts(output: bytes) -> list[str]:
+    """Names are UTF-8 in every locale, as names of jobs are. Bytes that are not text are kept."""
+    return [part.decode("utf-8", "surrogateescape") for part in output.split(b"\0") if part]
+
+
+def pushes_of(lines: str) -> list[Push]:
+    """The lines that git writes to a pre-push hook: local ref, local id, remote ref, remote id. The first may hold
+    blanks."""
+    fields = [line.rsplit(" ", 3) for line in lines.splitlines() if line]
+    if any(len(each) != 4 for each in fields):
+        raise InvalidInput("pre-push reads lines of four words from standard input, as git writes them.")
+    return [Push(each[1], each[3]) for each in fields]

@@ -1,0 +1,171 @@
+"""The file: JSON lines in ASCII.
+
+    {"dibs_archive": 1, "dibs": "0.1", "store": "sqlite", "at_ms": ..., "frozen": true, "last_seq": ..., "counts": ...}
+    {"key": "lock/default/issue-1842", "record": {...}}
+    {"event": {...}}
+    {"end": {"records": 3, "events": 1, "checksum": "..."}}
+
+Records are ordered by key, events by number. The checksum covers every byte before the last line: a file that was cut
+off or changed is noticed before anything of it is used.
+"""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from dibs._version import __version__
+from dibs.base.errors import InvalidInput
+from dibs.base.record import Record
+from dibs.core.events import Event
+from dibs.engine.archive.checks import checked_event, checked_record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any, BinaryIO
+
+    from dibs.core.records import Stored
+
+FORMAT = 1
+LINE_BYTES_MAX = 64 * 1024 * 1024
+_ABOUT = "dibs_archive"
+
+
+class ArchiveHeader(Record):
+    """The first line. `at_ms` is the time of the copied store at the moment of the copy, and `last_seq` the number of
+    its last event, even if it was pruned. It may be lower if events are in the file: then they tell."""
+
+    at_ms: int
+    store: str = ""
+    frozen: bool = False
+    last_seq: int = 0
+    counts: dict[str, int] = {}  # noqa: RUF012 - never mutated
+
+
+class ArchiveWriter:
+    """Writes the lines of one archive through `write`, which takes text."""
+
+    def __init__(self, write: Callable[[str], object]) -> None:
+        self._write = write
+        self._sum = sha256()
+        self.records = 0
+        self.events = 0
+
+    def header(self, header: ArchiveHeader) -> None:
+        self._line({_ABOUT: FORMAT, "dibs": __version__, **header.dump()})
+
+    def record(self, key: str, record: Stored) -> None:
+        self.records += 1
+        self._line({"key": key, "record": record.dump()})
+
+    def event(self, event: Event) -> None:
+        self.events += 1
+        self._line({"event": event.dump()})
+
+    def end(self) -> None:
+        end = {"records": self.records, "events": self.events, "checksum": self._sum.hexdigest()}
+        self._line({"end": end})
+
+    def _line(self, document: dict[str, Any]) -> None:
+        line = json.dumps(document, separators=(",", ":")) + "\n"
+        self._sum.update(line.encode("ascii"))
+        self._write(line)
+
+
+class ArchiveReader:
+    """Reads an archive from its beginning. `header` is available at once; `checksum` after everything was read."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._sum = sha256()
+        self._number = 0
+        self.checksum = ""
+        self.header = self._header()
+
+    def _header(self) -> ArchiveHeader:
+        document = self._next()
+        version = document.get(_ABOUT)
+        if version is None:
+            raise InvalidInput("This file was not made by dibs export: its first line is not a header.")
+        if not isinstance(version, int) or version > FORMAT:
+            raise InvalidInput(
+                f"A newer dibs made this file: its format is {version!a}, and this dibs knows {FORMAT}. Upgrade dibs."
+            )
+        try:
+            header = ArchiveHeader.load(document)
+        except (LookupError, TypeError, ValueError):
+            header = ArchiveHeader(at_ms=-1)
+        numbers = (header.at_ms, header.last_seq)
+        is_sound = all(type(each) is int and 0 <= each < 2**53 for each in numbers)
+        if not is_sound or type(header.frozen) is not bool:
+            raise self._bad("the header is not one")
+        return header
+
+    def entries(self) -> Iterator[tuple[str, Stored] | Event]:
+        """Records, each with its key, then events. Raises InvalidInput at the first invalid line, and at the end if
+        something is missing."""
+        records = events = 0
+        last, last_seq = "", 0
+        while True:
+            checksum = self._sum.hexdigest()
+            document = self._next()
+            if "record" in document and not events:
+                records += 1
+                entry = checked_record(document.get("key"), document["record"], self._bad)
+                if entry[0] <= last:  # one key twice would be two answers to one question
+                    raise self._bad("its key does not come after the one before it")
+                last = entry[0]
+                yield entry
+            elif "event" in document:
+                events += 1
+                event = checked_event(document["event"], self._bad)
+                if event.seq < max(last_seq, 1):  # in a git store two jobs may have events with one number
+                    raise self._bad("its number does not come after the one before it")
+                last_seq = event.seq
+                yield event
+            elif "end" in document:
+                self._check_end(document["end"], {"records": records, "events": events, "checksum": checksum})
+                self.checksum = checksum
+                return
+            else:
+                raise self._bad("it is neither a record, an event nor the end")
+
+    def _check_end(self, told: object, found: dict[str, Any]) -> None:
+        if told != found:
+            raise InvalidInput(
+                "The file was changed or damaged: its checksum does not match. Export it again."
+            )
+        if self._file.read(1):
+            raise InvalidInput(
+                "The file continues after its end; perhaps two files were joined. Import them one by one."
+            )
+
+    def _next(self) -> dict[str, Any]:
+        line = self._file.readline(LINE_BYTES_MAX + 1)
+        self._number += 1
+        if not line.endswith(b"\n"):
+            if len(line) > LINE_BYTES_MAX:
+                raise self._bad("it is too long")
+            raise InvalidInput(
+                f"The file is cut off after line {self._number - 1}: its end is missing. Nothing of it was used. "
+                "Export it again."
+            )
+        self._sum.update(line)
+        try:
+            document = _decode(line.decode("ascii"))
+        except (ValueError, RecursionError):
+            raise self._bad("it is not JSON") from None
+        if not isinstance(document, dict):
+            raise self._bad("it is not a JSON object")
+        return document
+
+    def _bad(self, why: str) -> InvalidInput:
+        return InvalidInput(f"Line {self._number} of the file cannot be used: {why}.")
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(text)
+
+
+_decode = json.JSONDecoder(parse_constant=_no_number).decode

@@ -1,0 +1,315 @@
+"""Which callers are accepted: by the store's tokens (`engine/directory.py`), and by those of a file that only its
+owner can read.
+
+`wire/tokenfile.py` has the form of a line. Blank lines and lines that begin with `#` are skipped. The role is agent
+unless the line says otherwise. A token without a namespace may use any. The file holds SHA-256 hashes; a line with the
+token itself is accepted too, with a warning that says how to change it.
+
+A token is found by a dictionary lookup of its hash. The time of the lookup may depend on the hash, but timing it
+reveals only something about the hash of a guess, which says nothing about a 256-bit token. That is as safe as
+comparing in constant time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import pwd
+import stat
+from typing import TYPE_CHECKING
+
+from dibs.base.clock import wall_ms
+from dibs.base.digest import proof_key_id, proof_of
+from dibs.base.errors import (
+    AuthenticationFailed,
+    AuthenticationRequired,
+    DibsError,
+    InvalidInput,
+    InvalidName,
+)
+from dibs.base.files import to_disk
+from dibs.base.ids import new_id, new_secret
+from dibs.core.identity import ADMIN, AGENT, Caller
+from dibs.core.limits import PRINCIPAL_CHARS_MAX, TOKENS_FILE_BYTES_MAX
+from dibs.core.names import PRINCIPAL_CHARACTERS
+from dibs.wire.tokenfile import TokenLine, is_entry, parse_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dibs.engine.directory import CredentialDirectory
+
+log = logging.getLogger("dibs")
+
+_BEARER = b"Bearer "
+
+
+class TokenGuard:
+    """The callers that are let in: by the store's tokens (`directory`), and by those of a file. `path` None: there is
+    no file. `reload` reads the file again. `own`: the file is the user's own token. It must hold the token itself,
+    because the user's client reads it."""
+
+    def __init__(
+        self,
+        path: str | None,
+        *,
+        own: bool = False,
+        wall: Callable[[], int] = wall_ms,
+        directory: CredentialDirectory | None = None,
+    ) -> None:
+        self.path = path
+        self.has_own_token = own
+        self._wall = wall
+        self.directory = directory
+        self.fixed: dict[bytes, Caller] = {}  # let in besides, by the hash of their token
+        self._callers: dict[bytes, Caller] = {}
+        self._ends_ms: dict[bytes, int] = {}
+        self._keys: dict[str, bytes] = {}  # hashes by their name in proofs
+        self._read()
+
+    def _read(self) -> None:
+        if self.path is None:
+            return
+        lines = read_tokens(self.path)
+        self._callers = {bytes.fromhex(line.digest): _caller(line) for line in lines}
+        self._ends_ms = {
+            bytes.fromhex(line.digest): line.expires_ms for line in lines if line.expires_ms is not None
+        }
+        self._keys = {proof_key_id(key): key for key in self._callers}
+        clear = [line.name for line in lines if line.is_clear]
+        if clear and not self.has_own_token:
+            log.warning(
+                "%s holds %d token(s) that can be read (%s). Run: dibs token hash --tokens %s",
+                self.path,
+                len(clear),
+                ", ".join(clear[:3]) + (", ..." if len(clear) > 3 else ""),
+                self.path,
+            )
+
+    def __len__(self) -> int:
+        return len(self._callers)
+
+    def caller(self, authorization: bytes | None, peer: bytes | None = None) -> Caller:
+        """The caller with this Authorization header; `peer` is for guards that know the users of the machine. Raises
+        the two errors of the contract."""
+        return self.known(digest_of(authorization), peer)
+
+    def known(self, key: bytes | None, peer: bytes | None = None) -> Caller:
+        """The same by the hash of the token, as `digest_of` makes it. It is asked for with each request: a token may be
+        revoked, or end, at any time."""
+        if key is None:
+            raise AuthenticationRequired("Bearer token required")
+        # The store first: a token that was revoked there is refused, even if a file still has it.
+        stored = self.directory.caller(key) if self.directory is not None else None
+        if stored is not None:
+            return stored
+        caller = self._callers.get(key) or self.fixed.get(key)
+        if caller is None:
+            raise AuthenticationFailed("The token is unknown or was revoked.")
+        if key in self._ends_ms and self._wall() >= self._ends_ms[key]:
+            raise AuthenticationFailed("The token has expired. Ask the operator of the server for a new one.")
+        return caller
+
+    def ends_ms(self, authorization: bytes | None) -> int | None:
+        """When the token of this header ends by itself, if it does."""
+        key = digest_of(authorization)
+        if key is None:
+            return None
+        stored = self.directory.ends_ms(key) if self.directory is not None else None
+        return self._ends_ms.get(key) if stored is None else stored
+
+    def left_ms(self, authorization: bytes | None) -> int:
+        """For how long the token of this header is still valid; 0: it does not end by itself."""
+        ends_ms = self.ends_ms(authorization)
+        return 0 if ends_ms is None else max(ends_ms - self._wall(), 1)
+
+    def next_end_ms(self) -> int | None:
+        """When the next of the valid tokens ends, on the wall clock. None if none does. For any thread."""
+        now_ms = self._wall()
+        ends = [over_ms for over_ms in list(self._ends_ms.values()) if now_ms < over_ms]
+        left_ms = self.directory.next_end_in_ms() if self.directory is not None else None
+        if left_ms is not None:
+            ends.append(now_ms + left_ms)
+        return min(ends, default=None)
+
+    def principals(self) -> set[str]:
+        """The names of all whose token is valid now, in the file or in the store."""
+        stored = self.directory.principals() if self.directory is not None else set()
+        return {caller.principal for caller in self.callers()} | stored
+
+    def callers(self) -> list[Caller]:
+        """Everybody that is let in without being in the store."""
+        return [*self._callers.values(), *self.fixed.values()]
+
+    def is_of_another(self, digest: str, namespace: str | None) -> bool:
+        """Whether the token with this hash is let in without being in the store, and not for `namespace`. A record in
+        the store would count in place of it."""
+        key = bytes.fromhex(digest)
+        caller = self._callers.get(key) or self.fixed.get(key)
+        return caller is not None and caller.namespace != namespace
+
+    def holders(self) -> set[tuple[str, str | None]] | None:
+        """Principals, each with its namespace, that are let in without being in the store. None: other servers on the
+        store may let in others, because no file says whom all of them let in."""
+        if (self.path is None and not self.fixed) or self.has_own_token:
+            return None
+        now_ms = self._wall()
+        valid = [
+            caller for key, caller in self._callers.items() if now_ms < self._ends_ms.get(key, now_ms + 1)
+        ]
+        return {(caller.principal, caller.namespace) for caller in (*valid, *self.fixed.values())}
+
+    def is_own_token(self, authorization: bytes) -> bool:
+        """Whether this is the user's own token, which the user's commands read from the file."""
+        return self.has_own_token and hashlib.sha256(authorization[len(_BEARER) :]).digest() in self._callers
+
+    def proof(self, key_id: str, challenge: str) -> str | None:
+        """The proof, for a client that has a token, that this server knows its hash. None if it does not."""
+        key = self.directory.key_named(key_id) if self.directory is not None else None
+        key = key or self._keys.get(key_id)
+        return None if key is None else proof_of(key, challenge)
+
+    def reload(self) -> bool:
+        """Read the file again; a removed line is a revoked token. A broken file changes nothing."""
+        if self.path is None:
+            return True
+        try:
+            self._read()
+        except DibsError as error:
+            log.error("tokens NOT reloaded, the old ones stay valid: %s", error.details)
+            return False
+        log.warning("tokens reloaded from %s: %d", self.path, len(self))
+        return True
+
+
+class MachineGuard(TokenGuard):
+    """Accepts every user of this machine who can reach the socket, identified by the kernel. Root and the server's own
+    user are admins. Headers about the user are ignored."""
+
+    def __init__(self) -> None:
+        self.path = None
+        self.fixed = {}
+        self._wall = wall_ms
+        self.has_own_token = False
+        self.directory = None
+        self._callers = {}
+        self._ends_ms = {}
+        self._keys = {}
+        self._known: dict[bytes, Caller] = {}
+
+    def known(self, key: bytes | None, peer: bytes | None = None) -> Caller:
+        if peer is None:
+            raise AuthenticationRequired("This address is for users of the machine, over its socket.")
+        if peer not in self._known:
+            self._known[peer] = self._user(int(peer))
+        return self._known[peer]
+
+    @staticmethod
+    def _user(uid: int) -> Caller:
+        try:
+            login = pwd.getpwuid(uid).pw_name
+            name = login if principal_name(login) == login else f"uid-{uid}"
+        except KeyError:
+            name = f"uid-{uid}"
+        return Caller(
+            principal=name, role=ADMIN if uid in (0, os.geteuid()) else AGENT, badges=(f"user:{name}",)
+        )
+
+    def reload(self) -> bool:
+        self._known = {}
+        return True
+
+
+def digest_of(authorization: bytes | None) -> bytes | None:
+    """The hash of the token in an Authorization header."""
+    authorization = authorization and authorization.strip()  # blanks around a header's value are ignored
+    if not authorization or not authorization.startswith(_BEARER):
+        return None
+    return hashlib.sha256(authorization[len(_BEARER) :]).digest()
+
+
+def read_tokens(path: str) -> list[TokenLine]:
+    """Every fault of the file is InvalidInput; no message ever holds a token."""
+    lines: dict[str, TokenLine] = {}
+    for number, text in enumerate(_read_private(path).splitlines(), start=1):
+        if not is_entry(text):
+            continue
+        try:
+            line = parse_line(text)
+        except (InvalidInput, InvalidName) as error:
+            raise InvalidInput(f"{path}, line {number}: {error.details}") from None
+        if line.digest in lines:
+            raise InvalidInput(f"{path}, line {number}: this token is on an earlier line already.")
+        lines[line.digest] = line
+    if not lines:
+        log.warning("%s holds no token: every request is refused", path)
+    return list(lines.values())
+
+
+def _caller(line: TokenLine) -> Caller:
+    badges = (f"user:{line.name}", f"token:sha256:{line.digest}")
+    return Caller(principal=line.name, role=line.role, namespace=line.namespace, badges=badges)
+
+
+def _read_private(path: str) -> str:
+    """The text of a regular file that only its owner can read or write."""
+    try:
+        # Not blocking, because opening a pipe would wait for its writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise InvalidInput(f"The tokens file {path} cannot be read: {error.strerror}.") from None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise InvalidInput(f"The tokens file {path} is not a regular file.")
+        if status.st_mode & 0o077:
+            raise InvalidInput(
+                f"The tokens file {path} can be read by others (mode {status.st_mode & 0o777:03o}). "
+                f"Run: chmod 600 {path}"
+            )
+        with open(descriptor, "rb", closefd=False) as file:
+            content = file.read(TOKENS_FILE_BYTES_MAX + 1)
+    finally:
+        os.close(descriptor)
+    if len(content) > TOKENS_FILE_BYTES_MAX:
+        raise InvalidInput(f"The tokens file {path} is larger than {TOKENS_FILE_BYTES_MAX} bytes.")
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise InvalidInput(f"The tokens file {path} is not text in UTF-8.") from None
+
+
+def ensure_token_file(path: str, name: str) -> bool:
+    """Make the file of the user's own token, unless it exists. True if it was made."""
+    if os.path.lexists(path):
+        return False
+    drafted = f"{path}.{new_id()}"
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        descriptor = os.open(drafted, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with open(descriptor, "w") as file:
+                file.write(f"{principal_name(name)}:{new_secret()}:{ADMIN}\n")
+                file.flush()
+                to_disk(file.fileno())
+            return _link(drafted, path)
+        finally:
+            os.unlink(drafted)
+    except OSError as error:
+        raise InvalidInput(f"The token file {path} cannot be made: {error.strerror}.") from None
+
+
+def _link(drafted: str, path: str) -> bool:
+    """Make the file by a link, which is atomic and never replaces a file that another server made meanwhile."""
+    try:
+        os.link(drafted, path)
+    except FileExistsError:
+        return False
+    return True
+
+
+def principal_name(login: str) -> str:
+    """A login name as a principal's name, without characters that a tokens file cannot have."""
+    kept = "".join(character for character in login if character in PRINCIPAL_CHARACTERS)
+    return kept[:PRINCIPAL_CHARS_MAX] or "local"

@@ -1,0 +1,313 @@
+"""Reads, decides, writes if unchanged: many commands per write.
+
+`run` loads the records that its commands need, decides the commands one after another over the same view, and commits
+once. A command sees what earlier ones of the batch did. If a record that was read has changed meanwhile, it is loaded
+and decided again. No command is answered before its commit.
+
+**Every answer is true at one moment.** A commit compares all records that were read. So the first attempt may use the
+records that the store remembers (`Store.recall`). An answer that writes nothing, such as a refusal or an error of a
+rule, has no commit: if its records were remembered, or came from more than one read, they are read once more and
+compared. Versions never repeat, so equal versions mean that nothing changed in between.
+
+**A conflict costs only the commands in conflict.** Commands whose records did not change are committed without the
+others. Those are tried again after a short pause, and finally refused because the store is too busy.
+
+**A doubt stays.** A commit without an answer may have been written. Deciding again finds out; until that succeeded,
+every error for its commands says that the outcome is unknown, whatever failed last.
+
+**A store takes every decision**, however many records it compares and writes. It may say how many commands are good
+for its speed in one commit (`batch_max`). A store may refuse a record that is too long: then the batch is halved until
+that command is alone. The coordinator is synchronous, and keeps no state that an answer depends on: the embedded client
+calls it directly, the server through `engine/batcher.py`.
+"""
+
+from __future__ import annotations
+
+import time
+
+from dibs.base.errors import DibsError, InvalidInput, StoreUnavailable, Unavailable
+from dibs.base.ids import new_fraction
+from dibs.core.commands import Break, Free, Inspect, InspectSession, SetAcl
+from dibs.core.decide import decide, keys_of
+from dibs.core.limits import (
+    CONFLICT_PAUSE_MS_MAX,
+    CONFLICT_RETRIES_MAX,
+    RECALL_PAUSE,
+    REREAD_KEYS_MAX,
+    UNKNOWN_RETRIES_MAX,
+)
+from dibs.core.view import Missing, View
+from dibs.stores.port import CommitTooLarge, Conflict
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from dibs.core.commands import Command
+    from dibs.core.events import Event
+    from dibs.core.outcomes import Outcome
+    from dibs.core.records import Stored
+    from dibs.core.view import Decision, HandedOver
+    from dibs.stores.port import Store
+
+    Result = Outcome | BaseException
+
+
+class Contended(StoreUnavailable):
+    """Other commands kept changing the same records. The store works; nothing of this command was written."""
+
+
+class CallerGone(Unavailable):
+    """The caller hung up before its command was decided. Nothing was done."""
+
+
+class _Batch:
+    """One attempt to decide some commands: what was read, at which versions, and what to write."""
+
+    def __init__(
+        self, store: Store, vouch: Callable[[], Callable[[int], int]], *, recalls: bool = False
+    ) -> None:
+        self._store = store
+        self._vouch = vouch
+        self._get = store.recall if recalls else store.read
+        self.has_recalled = False
+        self._view = View(now_ms=0)
+        self._is_of_one_moment = True
+        self._seen: list[set[str]] = []  # for each command decided, the keys it looked at
+        self._looked: set[str] = (
+            set()
+        )  # these and the written records; records that were loaded but not used are not compared
+        self.versions: dict[str, int] = {}
+        self.puts: dict[str, Stored | None] = {}
+        self.events: list[Event] = []
+        self.handed: list[HandedOver] = []
+
+    def load(self, keys: Iterable[str]) -> None:
+        wanted = [key for key in keys if key not in self.versions]
+        if self.versions and self._is_of_one_moment:
+            # Before the first decision, all records can be read again, so that they are of one moment. If there are
+            # many keys, or a decision already depends on them, they are compared at the end instead.
+            if len(self._seen) > 1 or len(self.versions) > REREAD_KEYS_MAX:
+                self._is_of_one_moment = False
+            else:
+                wanted = [*self.versions, *wanted]
+        vouched = self._vouch()
+        snapshot = self._get(wanted)
+        if snapshot.is_recalled:
+            self.has_recalled = True
+            self._is_of_one_moment = False
+        self._view.now_ms = max(self._view.now_ms, snapshot.now_ms)
+        self._view.vouched_ms = vouched(self._view.now_ms)
+        for key, found in snapshot.records.items():
+            self.versions[key] = found.version
+            self._view.records[key] = found.record
+        if not self._is_of_one_moment:
+            self._view.load = self.load  # nothing is gained by deciding from the beginning
+
+    def decide(self, command: Command) -> Outcome:
+        self._view.seen = set()
+        self._seen.append(self._view.seen)
+        try:
+            decision = self._decide(command)
+        except Exception:  # an error of a rule is an answer, too, and depends on the records it read
+            self._looked |= self._view.seen
+            raise
+        self._looked |= self._view.seen.union(decision.writes)
+        self._view.apply(decision)
+        self.puts.update(decision.writes)
+        self.events += decision.events
+        self.handed += decision.handed
+        return decision.outcome
+
+    def _decide(self, command: Command) -> Decision:
+        while True:
+            try:
+                return decide(self._view, command)
+            except Missing as missing:
+                self.load(missing.keys)
+
+    def commit(self) -> int | None:
+        """Commit. The number of the store's last event then, or None if there was nothing to write. Raises Conflict if
+        records have changed."""
+        if self.puts or self.events:
+            expect = {key: self.versions[key] for key in self._looked}
+            return self._store.commit(expect, self.puts, self.events)
+        if not self._is_of_one_moment and self._changed():
+            raise Conflict
+        return None
+
+    def overtaken(self) -> list[int]:
+        """Which of the commands, in the order they were decided, read a record that others have changed."""
+        changed = self._changed()
+        return [at for at, seen in enumerate(self._seen) if not changed.isdisjoint(seen)]
+
+    def _changed(self) -> set[str]:
+        records = self._store.read(self._looked).records
+        return {key for key in self._looked if records[key].version != self.versions[key]}
+
+
+def _the_clock_alone() -> Callable[[int], int]:
+    return lambda now_ms: now_ms
+
+
+class Coordinator:
+    """For any thread that may sleep for `pause`. Right after each commit, `on_commit` gets the committed events in
+    order and the number of the store's last event, and `on_handed` the waiters that were given their jobs. A commit
+    whose reply was lost is not reported: a caller that must not miss one follows the store's events. `is_gone` says of
+    a command that its caller waits no more: it is not decided, unless it may have been written already.
+
+    `vouch` is called before records are read, and what it returns is called with the time that was read with them. It
+    says up to when deadlines are known to be reached (`engine/liveness.py`). Without a server that is the time."""
+
+    def __init__(
+        self,
+        store: Store,
+        on_commit: Callable[[Sequence[Event], int], None] | None = None,
+        on_handed: Callable[[Sequence[HandedOver]], None] | None = None,
+        *,
+        vouch: Callable[[], Callable[[int], int]] = _the_clock_alone,
+        pause: Callable[[float], None] = time.sleep,
+        fraction: Callable[[], float] = new_fraction,
+        is_gone: Callable[[Command], bool] | None = None,
+    ) -> None:
+        self.store = store
+        self._is_gone = is_gone
+        self._on_commit = on_commit
+        self._on_handed = on_handed
+        self._vouch = vouch
+        self._sleep = pause
+        self._fraction = fraction
+        self._asks = 0  # how many of the next batches ask the store for all they need
+
+    def one(self, command: Command) -> Outcome:
+        """The outcome of one command; raises its error."""
+        result = self.run((command,))[0]
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    def run(self, commands: Sequence[Command]) -> list[Result]:
+        """One result per command, in order: its outcome or its exception. Raises an error that concerns all of
+        them."""
+        results: dict[int, Result] = {}
+        doubts: dict[int, StoreUnavailable] = {}  # commands that a commit without an answer may have written
+        todo = list(range(len(commands)))
+        size = self.store.capabilities.batch_max
+        while todo:
+            try:
+                todo = [*self._run(commands, todo[:size], results, doubts), *todo[size:]]
+            except DibsError as error:
+                told = {index: doubts.get(index, error) for index in todo}
+                if not results and len(set(told.values())) == 1:
+                    raise told[todo[0]] from None
+                # Some were answered before the store failed; those answers are valid, and the error is for the others.
+                results.update(told)
+                break
+        return [results[index] for index in range(len(commands))]
+
+    def _run(
+        self,
+        commands: Sequence[Command],
+        todo: list[int],
+        results: dict[int, Result],
+        doubts: dict[int, StoreUnavailable],
+    ) -> list[int]:
+        """Answer the commands in `todo` that had no conflict. Returns the rest."""
+        # A command that cannot recognise its own effect must not be decided again; it says that the outcome is unknown.
+        failed: dict[int, BaseException] = {
+            index: doubts[index]
+            for index in todo
+            if index in doubts and isinstance(commands[index], Break | Free | SetAcl)
+        }
+        left: list[int] = []
+        unknown = 0
+        for conflicts in range(CONFLICT_RETRIES_MAX):
+            batch = _Batch(self.store, self._vouch, recalls=not conflicts and self._may_recall(commands))
+            batch.load({key: None for index in todo for key in keys_of(commands[index])})
+            if self._is_gone is not None and not unknown:
+                # Looked at again after every read, which may have taken long.
+                gone = CallerGone("The caller hung up. Nothing was done.")
+                failed.update({index: gone for index in todo if self._is_gone(commands[index])})
+            answers = {index: self._attempt(batch, index, commands[index], failed) for index in todo}
+            try:
+                self._commit(batch)
+            except Conflict:
+                if batch.has_recalled:
+                    # What the store remembered was old. Others write these records: ask for them for a while.
+                    self._asks = RECALL_PAUSE
+                    continue
+                late = self._overtaken(todo, batch, failed)
+                if late:
+                    left += late
+                    todo = [index for index in todo if index not in late]
+                else:
+                    self._pause(conflicts)
+                continue
+            except CommitTooLarge as error:
+                if len(todo) == 1:
+                    failed[todo[0]] = doubts.get(todo[0], error)
+                left += todo[max(1, len(todo) // 2) :]
+                todo = todo[: max(1, len(todo) // 2)]
+                continue
+            except StoreUnavailable as error:
+                # Did the write happen? Deciding again finds out: an acquire recognises its own fresh lease id, a
+                # release its own ending.
+                if not error.unknown:
+                    raise
+                unknown += 1
+                for index in todo:
+                    doubts.setdefault(index, error)
+                    if isinstance(commands[index], Break | Free | SetAcl):
+                        failed[index] = doubts[index]
+                if unknown > UNKNOWN_RETRIES_MAX:
+                    raise
+                continue
+            results.update(answers)
+            return sorted(left)
+        busy = Contended("The store is too busy: others kept changing the same records. Try again.")
+        results.update({index: doubts.get(index, busy) for index in todo})
+        return sorted(left)
+
+    def _may_recall(self, commands: Sequence[Command]) -> bool:
+        """Whether to begin with what the store remembers. Looks write nothing, so they would be read anyway."""
+        if self._asks:
+            self._asks -= 1
+            return False
+        return not all(isinstance(command, Inspect | InspectSession) for command in commands)
+
+    def _overtaken(self, todo: list[int], batch: _Batch, failed: dict[int, BaseException]) -> list[int]:
+        """The commands to postpone, so that the others can be committed. None, if that would be all of them."""
+        if len(todo) < 2:
+            return []
+        decided = [index for index in todo if index not in failed]
+        late = [decided[at] for at in batch.overtaken()]
+        return [] if len(late) == len(decided) else late
+
+    def _pause(self, conflicts: int) -> None:
+        """No pause after the first conflict; then random pauses, so that commands in conflict do not come back at the
+        same time."""
+        if conflicts:
+            self._sleep(self._fraction() * min(2**conflicts, CONFLICT_PAUSE_MS_MAX) / 1000)
+
+    def _attempt(
+        self, batch: _Batch, index: int, command: Command, failed: dict[int, BaseException]
+    ) -> Result:
+        if index in failed:
+            return failed[index]
+        try:
+            return batch.decide(command)
+        except InvalidInput as error:  # a text that the store cannot keep
+            return error
+        except DibsError:
+            raise  # an error of the store
+        except Exception as error:  # a fault in one rule must not fail the whole batch
+            return error
+
+    def _commit(self, batch: _Batch) -> None:
+        last_seq = batch.commit()
+        if last_seq is None:
+            return
+        if self._on_commit is not None:
+            self._on_commit(batch.events, last_seq)
+        if self._on_handed is not None and batch.handed:
+            self._on_handed(batch.handed)

@@ -1,0 +1,129 @@
+"""Reads the store's events a page at a time, and notices what was pruned meanwhile. Nothing here writes an event.
+
+The numbers of the events are the store's, so a position that one server gave is good at every other server of the
+store, and without a server.
+"""
+
+from __future__ import annotations
+
+from dibs.base.record import Record
+from dibs.core.limits import LIST_LOOKS_MAX, LIST_PAGE_DEFAULT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.core.events import Event
+    from dibs.stores.port import Store
+
+
+class EventPage(Record):
+    """The events that follow a position. `upto` is the position after this page. `oldest` is set if events after the
+    asked position were pruned: the number of the oldest event that the store has, or will have next."""
+
+    events: list[Event]
+    upto: int
+    is_last: bool
+    oldest: int | None = None
+
+
+class EventFilter(Record):
+    """The events of jobs in one namespace: of one job, or of those whose name begins with `prefix`."""
+
+    ns: str
+    prefix: str = ""
+    name: str | None = None
+
+    def takes(self, event: Event) -> bool:
+        if event.ns != self.ns or not event.job:
+            return False
+        return event.job.startswith(self.prefix) if self.name is None else event.job == self.name
+
+
+def read_page(store: Store, after: int, limit: int, wanted: EventFilter | None = None) -> EventPage:
+    """The next `limit` events after a position, or those of them that are wanted. Events of one job cost only what is
+    returned; for a prefix all events are looked at."""
+    job = None if wanted is None or wanted.name is None else (wanted.ns, wanted.name)
+    before = (
+        after if job is None else max(after, store.newest_seq())
+    )  # what is read now includes all up to here
+    found = store.events(after, limit, job)
+    is_last, oldest = len(found) < limit, None
+    if job is None and store.capabilities.gapless and found:
+        whole = _without_jump(found)
+        is_last, found = is_last and len(whole) == len(found), whole
+        oldest = found[0].seq if found[0].seq > after + 1 else None
+    elif job is not None or not found or found[0].seq > after + 1:
+        oldest = _oldest_beyond(store, after)
+        if oldest is not None and found and oldest > after:
+            oldest = min(oldest, found[0].seq)  # more may have been pruned since
+    upto = found[-1].seq if found else after
+    if is_last:
+        upto = max(upto, before)
+    if oldest is not None and not found:
+        upto = oldest - 1 if oldest <= after else max(upto, oldest - 1)
+    kept = found if wanted is None else [event for event in found if wanted.takes(event)]
+    return EventPage(events=kept, upto=upto, is_last=is_last, oldest=oldest)
+
+
+def _without_jump(found: list[Event]) -> list[Event]:
+    """The events up to the first number that is missing. What follows it comes with the next page, which tells of the
+    gap: the store was restored from a backup."""
+    if found[-1].seq - found[0].seq + 1 == len(found):
+        return found
+    return [event for index, event in enumerate(found) if event.seq == found[0].seq + index]
+
+
+def collect(store: Store, wanted: EventFilter, after: int | None, limit: int) -> EventPage:
+    """The first wanted events after a position; without one, the wanted of the newest events. LIST_LOOKS_MAX events are
+    looked at in one call: then the page may be short, and `upto` says where to continue."""
+    if after is None:
+        job = None if wanted.name is None else (wanted.ns, wanted.name)
+        most = limit if job is not None else max(limit, LIST_PAGE_DEFAULT)
+        newest = store.events(0, most, job, newest=True)
+        found = [event for event in newest if wanted.takes(event)][-limit:]
+        return EventPage(events=found, upto=newest[-1].seq if newest else store.newest_seq(), is_last=True)
+    page = read_page(store, after, LIST_PAGE_DEFAULT, wanted)
+    found, oldest, looked = list(page.events), page.oldest, LIST_PAGE_DEFAULT
+    while len(found) < limit and looked < LIST_LOOKS_MAX and not page.is_last:
+        following = read_page(store, page.upto, LIST_PAGE_DEFAULT, wanted)
+        if following.oldest is not None:  # the next call begins with this gap
+            return EventPage(events=found, upto=page.upto, is_last=False, oldest=oldest)
+        page = following
+        found += page.events
+        looked += LIST_PAGE_DEFAULT
+    if len(found) > limit:
+        return EventPage(events=found[:limit], upto=found[limit - 1].seq, is_last=False, oldest=oldest)
+    return EventPage(events=found, upto=page.upto, is_last=page.is_last, oldest=oldest)
+
+
+def _oldest_beyond(store: Store, after: int) -> int | None:
+    """The number of the oldest event that is left, if it does not follow `after` at once. A store that was replaced by
+    an older copy has only lower numbers: then the number that it gives next."""
+    gapless = store.capabilities.gapless
+    if not after and not gapless:
+        return None  # its numbers do not begin with 1, and 0 is not the position of anybody who has read
+    last = (
+        store.newest_seq()
+    )  # first: an event that comes between the two looks must not pass for a pruned one
+    first = store.events(after if gapless else 0, 1)
+    if first and first[0].seq > after + 1:
+        return first[0].seq
+    return last + 1 if last < after or (not first and last > after) else None
+
+
+def position_at(store: Store, at_ms: int) -> int:
+    """The position before the first event at or after a time. Events are in the order of their times."""
+    first, last = store.events(0, 1), store.events(0, 1, newest=True)
+    if not first or not last or last[0].at_ms < at_ms:
+        return store.newest_seq()
+    low, high = first[0].seq - 1, last[0].seq - 1
+    while low < high:
+        middle = (low + high) // 2
+        found = store.events(middle, 1)
+        if not found:  # all were pruned meanwhile
+            return store.newest_seq()
+        event = found[0]
+        if event.at_ms < at_ms:
+            low = event.seq
+        else:
+            high = middle
+    return low

@@ -1,0 +1,184 @@
+"""The store's events, read once for all who follow them at this server.
+
+Everything here runs on the event loop's thread, except the reads. Somebody who follows first reads what it has missed
+(`replay`), then joins. From then on one read serves all followers: the engine calls `wake` after a commit of this
+server, and after news of others. Order and completeness come from the store alone: the feed asks for what follows its
+own position, whoever wrote it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from dibs.core.limits import FEED_PAGE_MAX, SWEEP_LATE_MS_MAX
+from dibs.engine.event_log import position_at, read_page
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+    from typing import Protocol, TypeVar
+
+    from dibs.core.events import Event
+    from dibs.engine.event_log import EventFilter, EventPage
+    from dibs.stores.port import Store
+
+    T = TypeVar("T")
+
+    class Follower(Protocol):
+        wanted: EventFilter
+        at: int  # the position up to which it has everything
+
+        def take(self, event: Event) -> None:
+            """A wanted event that follows its position."""
+
+        def tell_gap(self, after: int, oldest: int) -> None:
+            """Events between were pruned, and may have been wanted."""
+
+
+log = logging.getLogger("dibs")
+
+RECENT_PAGES = 8
+
+
+class EventFeed:
+    """For one event loop. `on_first` is called when the first follower joins: from then on the store is watched."""
+
+    def __init__(
+        self, store: Store, loop: asyncio.AbstractEventLoop, on_first: Callable[[], object] = lambda: None
+    ) -> None:
+        self._store = store
+        self._loop = loop
+        self._on_first = on_first
+        self._followers: dict[Follower, None] = {}
+        # By job, and by namespace: an event must not be compared with the wishes of all.
+        self._groups: dict[tuple[str, str | None], dict[Follower, None]] = {}
+        self._at = 0
+        # The last pages, with the positions before them, for those who join a moment behind the others.
+        self._recent: deque[tuple[int, EventPage]] = deque(maxlen=RECENT_PAGES)
+        self._is_reading = False
+        self._is_woken = False
+        self._has_failed = False
+        self._is_closed = False
+        # Two threads: those who catch up on a long history must not delay those who are up to date.
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="dibs-feed")
+        self._replayer = ThreadPoolExecutor(1, thread_name_prefix="dibs-replay")
+
+    def __len__(self) -> int:
+        return len(self._followers)
+
+    @property
+    def at(self) -> int:
+        """The position that all followers have reached. Only with followers."""
+        return self._at
+
+    def __contains__(self, follower: Follower) -> bool:
+        return follower in self._followers
+
+    def position_of(self, follower: Follower) -> int:
+        """The position up to which a follower has been given everything it wants."""
+        return max(follower.at, self._at) if follower in self._followers else follower.at
+
+    async def replay(self, after: int, wanted: EventFilter) -> EventPage:
+        """The next page for somebody who is behind."""
+        return await self._in_replayer(lambda: read_page(self._store, after, FEED_PAGE_MAX, wanted))
+
+    async def position_now(self) -> int:
+        if self._followers:
+            return self._at
+        return await self._in_replayer(self._store.newest_seq)
+
+    async def position_ago(self, ago_ms: int) -> int:
+        """The position before the first event of the last `ago_ms` milliseconds."""
+        return await self._in_replayer(lambda: position_at(self._store, self._store.read(()).now_ms - ago_ms))
+
+    async def _in_replayer(self, read: Callable[[], T]) -> T:
+        return await self._loop.run_in_executor(self._replayer, read)
+
+    def join(self, follower: Follower) -> bool:
+        """Follow from `follower.at` on. False if the others are far ahead of that: then replay first."""
+        if not self._followers:
+            self._at = follower.at
+            self._recent.clear()
+            self._on_first()
+        elif follower.at < self._at and not (self._recent and self._recent[0][0] <= follower.at):
+            return False
+        self._followers[follower] = None
+        key = (follower.wanted.ns, follower.wanted.name)
+        self._groups.setdefault(key, {})[follower] = None
+        for _, page in self._recent:
+            for event in page.events:
+                if follower in self and event.seq > follower.at and follower.wanted.takes(event):
+                    follower.take(event)
+        self.wake()
+        return True
+
+    def leave(self, follower: Follower) -> None:
+        if follower not in self._followers:
+            return
+        follower.at = self.position_of(follower)
+        del self._followers[follower]
+        key = (follower.wanted.ns, follower.wanted.name)
+        del self._groups[key][follower]
+        if not self._groups[key]:
+            del self._groups[key]
+
+    def wake(self) -> None:
+        """There may be news."""
+        self._is_woken = True
+        if self._followers and not self._is_reading and not self._is_closed:
+            self._is_reading, self._is_woken = True, False
+            after = self._at
+            reading = self._loop.run_in_executor(
+                self._reader, lambda: read_page(self._store, after, FEED_PAGE_MAX)
+            )
+            reading.add_done_callback(lambda done: self._read(after, done))
+
+    def close(self) -> None:
+        self._is_closed = True
+        for executor in (self._reader, self._replayer):
+            executor.shutdown(wait=False, cancel_futures=True)
+
+    def _read(self, after: int, reading: asyncio.Future[EventPage]) -> None:
+        self._is_reading = False
+        if reading.cancelled() or self._is_closed:
+            return
+        error = reading.exception()
+        if error is not None:
+            if not self._has_failed:
+                log.warning("events cannot be read, followers wait: %s", error)
+            self._has_failed = True
+            self._loop.call_later(SWEEP_LATE_MS_MAX / 1000, self.wake)
+            return
+        self._has_failed = False
+        page = reading.result()
+        is_behind = self._is_woken or not page.is_last
+        if after == self._at:
+            self._hand_out(page)
+        else:  # all who it was read for have left, and others came
+            is_behind = True
+        if is_behind:
+            self.wake()
+
+    def _hand_out(self, page: EventPage) -> None:
+        before = self._at
+        if page.oldest is not None:
+            self._recent.clear()  # who joins behind the gap has to be told, too, and reads for itself
+            before = page.oldest - 1
+            is_reset = page.oldest <= self._at  # the store was replaced by an older copy
+            for follower in list(self._followers):
+                after = self.position_of(follower)
+                if is_reset or after + 1 < page.oldest:
+                    follower.tell_gap(after, page.oldest)
+        for event in page.events:
+            if not event.job:
+                continue
+            for key in ((event.ns, event.job), (event.ns, None)):
+                for follower in list(self._groups.get(key, ())):
+                    if event.seq > follower.at and follower.wanted.takes(event):
+                        follower.take(event)
+        if page.events:
+            self._recent.append((before, page))
+        self._at = page.upto

@@ -1,0 +1,351 @@
+"""Up to when this server can vouch for the time. The promise `lease:outage-credit` needs it.
+
+An outage is a time in which no renewal could be committed by any server. This server may have been stopped, suspended,
+or cut off from its store without knowing yet whether that was one. So every batch carries a time up to which the server
+vouches, and the rules take every deadline after it as not reached (`core/expiry.py`). Nothing has to be found out
+before a batch: the upkeep thread sends a `Beat` a moment later, which reads the pulses of all servers, records the
+outage if there was one, and from then on the server vouches for all time again (`core/outages.py`).
+
+Three things begin a gap, for which nobody vouches:
+
+- The process was stopped for more than OUTAGE_MS_MIN. A thread that does nothing else ticks, and did not.
+- The store took longer than that for one answer.
+- The store failed: from the beginning of the call until a beat is committed.
+
+A store that answers sooner is slow, not away: every answer, also a conflict, is a sign of life. A machine may also be
+so busy that a process stands still for a second. Such a silence, from PULSE_LATE_MS on, is no outage and is not
+recorded. But whoever wanted to renew had to wait, so the server takes deadlines in it as not reached for as long again.
+The same goes for a slow batch, for which the next commands wait.
+
+A server without a gap writes its pulse between other upkeep. It is a separate record for each server, so servers do not
+conflict.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from dibs.base.clock import steady_ms, stopwatch_us
+from dibs.base.errors import StoreBroken, StoreUnavailable
+from dibs.base.ids import new_token
+from dibs.core.commands import Beat, Inspect, InspectSession
+from dibs.core.limits import GRACE_MS_MAX, OUTAGE_MS_MIN, PULSE_LATE_MS, PULSE_MS, TICK_MS
+from dibs.core.upkeep_outcomes import BeatRecorded
+from dibs.engine.coordinator import Coordinator
+from dibs.engine.metrics import Metrics
+from dibs.engine.pace import Pace
+from dibs.engine.servers import after_gap
+from dibs.stores.port import Busy, Conflict
+from dibs.stores.proxy import StoreProxy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from dibs.core.commands import Command
+    from dibs.core.events import Event
+    from dibs.core.outcomes import Outcome
+    from dibs.core.records import Stored
+    from dibs.core.view import HandedOver
+    from dibs.stores.port import Snapshot, Store
+
+    Result = Outcome | BaseException
+
+log = logging.getLogger("dibs")
+
+_NEVER_MS = 2**62
+
+
+class Liveness:
+    """Since when this server has not been able to serve, and since when it has. For any thread.
+
+    All times are of its steady clock. Times of the store are counted back from one that was just read."""
+
+    def __init__(self, steady: Callable[[], int] = steady_ms, metrics: Metrics | None = None) -> None:
+        self.steady = steady
+        self._metrics = metrics or Metrics()
+        self._lock = threading.Lock()
+        self._ticked_ms = self._since_ms = steady()
+        self._doubt_ms = -_NEVER_MS  # the beginning of the gap; before the start nobody vouches for anything
+        self._later_doubt_ms = _NEVER_MS  # the same of gaps that the beat under way may not know of
+        self._cut_off = False
+        self._noted_ms = -_NEVER_MS
+        self._batch_ms = _NEVER_MS  # when the batch under way began
+        self._grace_ms = (
+            self._grace_until_ms
+        ) = -_NEVER_MS  # the beginning of short silences, and how long it counts
+        self._stopped = threading.Event()
+
+    def start(self) -> None:
+        """Tick on a thread of its own, so that a store that is slow is not taken for a process that was stopped."""
+        threading.Thread(target=self._work, name="dibs-liveness", daemon=True).start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _work(self) -> None:
+        while not self._stopped.wait(TICK_MS / 1000):
+            self.tick()
+
+    def tick(self) -> None:
+        """This process runs."""
+        with self._lock:
+            now_ms = self.steady()
+            if now_ms - self._ticked_ms > PULSE_LATE_MS:
+                self._metrics.add("stalls")
+                self._note_silence(self._ticked_ms, now_ms)
+            self._ticked_ms = now_ms
+
+    def answered(self, asked_ms: int) -> None:
+        """The store answered what it was asked then."""
+        self.tick()
+        with self._lock:
+            self._note_silence(asked_ms, self.steady())
+
+    def failed(self, asked_ms: int) -> None:
+        """The store failed: until it accepts a beat, nobody can renew at this server."""
+        self.tick()
+        with self._lock:
+            self._cut_off = True
+            self._note_gap(asked_ms, self.steady())
+
+    def _note_silence(self, from_ms: int, until_ms: int) -> None:
+        if until_ms - from_ms > OUTAGE_MS_MIN:
+            self._note_gap(from_ms, until_ms)
+        else:
+            self._give_grace(from_ms, until_ms)
+
+    def _note_gap(self, from_ms: int, until_ms: int) -> None:
+        self._doubt_ms = min(self._doubt_ms, from_ms)
+        self._later_doubt_ms = min(self._later_doubt_ms, from_ms)
+        self._since_ms = until_ms
+
+    def _give_grace(self, from_ms: int, until_ms: int) -> None:
+        if until_ms - from_ms > PULSE_LATE_MS:
+            self._grace_ms = min(self._grace_ms, from_ms) if until_ms < self._grace_until_ms else from_ms
+            again_ms = min(until_ms - from_ms, OUTAGE_MS_MIN)
+            self._grace_until_ms = max(self._grace_until_ms, until_ms + again_ms)
+
+    def has_gap(self) -> bool:
+        """Whether there was a gap that no beat has accounted for yet."""
+        return self._doubt_ms != _NEVER_MS
+
+    def beat_due_in_ms(self) -> int:
+        return 0 if self.has_gap() else max(self._noted_ms + PULSE_MS - self.steady(), 0)
+
+    def began(self) -> None:
+        """A batch is decided from now on. One at a time."""
+        self.tick()
+        self._batch_ms = self.steady()
+
+    def ended(self) -> None:
+        with self._lock:
+            self._give_grace(self._batch_ms, self.steady())
+            self._batch_ms = _NEVER_MS
+
+    def vouch(self) -> Callable[[int], int]:
+        """Call it before records are read, and what it returns with the time that was read with them: it says up to
+        when this server vouches. A gap that is recorded meanwhile may not be in the records yet, so it still counts."""
+        self.tick()
+        before_ms = self._doubt_ms
+
+        def vouched_ms(store_now_ms: int) -> int:
+            self.tick()
+            now_ms = self.steady()
+            known_ms = min(before_ms, self._doubt_ms, now_ms)
+            if now_ms < self._grace_until_ms:
+                known_ms = min(known_ms, max(self._grace_ms, now_ms - GRACE_MS_MAX))
+            if now_ms - self._batch_ms > PULSE_LATE_MS:  # commands that came since then wait
+                known_ms = min(known_ms, self._batch_ms)
+            return max(0, store_now_ms - (now_ms - known_ms))
+
+        return vouched_ms
+
+    def gap(self, store_now_ms: int) -> tuple[int, int]:
+        """When the gap began and ended, on the store's clock. A store that failed is away until it commits a beat."""
+        with self._lock:
+            now_ms = self.steady()
+            since_ms = now_ms if self._cut_off else self._since_ms
+            return max(0, store_now_ms - (now_ms - self._doubt_ms)), store_now_ms - (now_ms - since_ms)
+
+    def beating(self) -> Callable[[], None]:
+        """Call it before a beat is made, and what it returns when the store has accepted it. One beat at a time."""
+        self.tick()
+        with self._lock:
+            self._later_doubt_ms = _NEVER_MS
+
+        def noted() -> None:
+            self.tick()  # a stop in the commit came after what the beat says
+            with self._lock:
+                self._noted_ms = self.steady()
+                self._doubt_ms = self._later_doubt_ms
+                self._cut_off = self._cut_off and self.has_gap()
+
+        return noted
+
+
+class ObservedStore(StoreProxy):
+    """A store whose answers are signs of life, and are counted."""
+
+    def __init__(self, store: Store, liveness: Liveness, pace: Pace, metrics: Metrics) -> None:
+        super().__init__(store)
+        self._liveness = liveness
+        self._steady = liveness.steady
+        self._pace = pace
+        self._metrics = metrics
+
+    def read(self, keys: Iterable[str]) -> Snapshot:
+        return self._observed(self.inner.read, keys)
+
+    def recall(self, keys: Iterable[str]) -> Snapshot:
+        return self._observed(self.inner.recall, keys)
+
+    def _observed(self, get: Callable[[Iterable[str]], Snapshot], keys: Iterable[str]) -> Snapshot:
+        asked_ms = self._steady()
+        try:
+            snapshot = get(keys)
+        except Busy:
+            self._metrics.add("busy")
+            raise
+        except (StoreUnavailable, StoreBroken):
+            self._metrics.add("read_errors")
+            self._liveness.failed(asked_ms)
+            raise
+        self._liveness.answered(asked_ms)
+        return snapshot
+
+    def commit(
+        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
+    ) -> int:
+        asked_ms = self._steady()
+        began_us = self._metrics.writes()
+        try:
+            last_seq = self.inner.commit(expect, puts, events)
+        except Busy:
+            self._metrics.add("busy")
+            raise
+        except (StoreUnavailable, StoreBroken):
+            self._metrics.write_failed()
+            self._liveness.failed(asked_ms)
+            raise
+        except Conflict:
+            self._metrics.add("conflicts")
+            self._liveness.answered(asked_ms)
+            raise
+        finally:
+            took_us = stopwatch_us() - began_us
+            self._pace.took(took_us)
+            self._metrics.wrote(took_us)
+        self._metrics.write_failed_us = 0
+        self._liveness.answered(asked_ms)
+        return last_seq
+
+
+class Decider:
+    """Runs batches on the thread that calls it, and upkeep on another. `server` is fresh at each start."""
+
+    def __init__(
+        self,
+        store: Store,
+        on_commit: Callable[[Sequence[Event], int], None],
+        steady: Callable[[], int] = steady_ms,
+        on_handed: Callable[[Sequence[HandedOver]], None] | None = None,
+        pause: Callable[[float], None] = time.sleep,
+        server: str | None = None,
+        metrics: Metrics | None = None,
+        is_gone: Callable[[Command], bool] = lambda command: False,
+    ) -> None:
+        self._metrics = metrics = metrics or Metrics()
+        self.liveness = Liveness(steady, metrics)
+        self.server = server or new_token()
+        self.pace = Pace()
+        self._at_once = store.at_once()
+        self._store = observed = ObservedStore(store, self.liveness, self.pace, metrics)
+        self.batches = 0  # how many were decided
+        vouch = self.liveness.vouch
+        self._coordinator = Coordinator(
+            observed, on_commit, on_handed, vouch=vouch, pause=pause, is_gone=is_gone
+        )
+        self._hurried = Coordinator(
+            observed, on_commit, on_handed, vouch=vouch, pause=_do_not_wait, is_gone=is_gone
+        )
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether `run_at_once` would take no longer than an event loop may."""
+        return self._at_once is not None and self.pace.is_quick
+
+    def run_at_once(self, commands: Sequence[Command]) -> list[Result]:
+        """Like `run`, for a thread that must not wait for others. What would have to wait was not decided, and its
+        result is Busy: call `run` with it, on another thread."""
+        assert self._at_once is not None
+        began_us = stopwatch_us()
+        try:
+            with self._at_once:
+                return self._run(self._hurried, commands)
+        except Busy as busy:
+            return [busy] * len(commands)
+        finally:
+            self.pace.kept_loop(stopwatch_us() - began_us, len(commands))
+
+    def run(self, commands: Sequence[Command]) -> list[Result]:
+        """One result per command. Raises an error that concerns all of them."""
+        return self._run(self._coordinator, commands)
+
+    def upkeep(self, commands: Sequence[Command]) -> list[Result]:
+        """Like `run`, for commands that nobody waits for, while a batch may be under way."""
+        return self._coordinator.run(commands)
+
+    def _run(self, coordinator: Coordinator, commands: Sequence[Command]) -> list[Result]:
+        self.liveness.began()
+        try:
+            return _with_looks(coordinator, commands)
+        finally:
+            self.liveness.ended()
+            self.batches += 1
+
+    def beat_if_due(self) -> None:
+        if not self.liveness.beat_due_in_ms():
+            self._beat()
+
+    def _beat(self) -> None:
+        noted = self.liveness.beating()
+        beat = Beat(server=self.server)
+        if self.liveness.has_gap():
+            doubt_ms, since_ms = self.liveness.gap(self._store.read(()).now_ms)
+            beat = after_gap(self._store, beat.replace(doubt_ms=doubt_ms), since_ms)
+        outcome = self._coordinator.one(beat)
+        assert isinstance(outcome, BeatRecorded)
+        if outcome.frozen:
+            return  # nothing is decided while the store is frozen, so no lease can end early
+        noted()
+        if outcome.outage_ms:
+            self._metrics.outages_ms += outcome.outage_ms
+            log.warning(
+                "outage of %d ms recorded: leases that were live get time to renew", outcome.outage_ms
+            )
+
+
+def _do_not_wait(seconds: float) -> None:
+    raise Busy("Others write the same records. Try again.")
+
+
+def _with_looks(coordinator: Coordinator, commands: Sequence[Command]) -> list[Result]:
+    """Run them. If the store cannot be written, because the disk is full, say, those that only look are answered all
+    the same."""
+    looks = [at for at, command in enumerate(commands) if isinstance(command, Inspect | InspectSession)]
+    if not looks or len(looks) == len(commands):
+        return coordinator.run(commands)
+    results: list[Result]
+    try:
+        results = coordinator.run(commands)
+    except Busy:
+        raise
+    except StoreUnavailable as error:
+        results = [error] * len(commands)
+    if any(isinstance(results[at], StoreUnavailable) for at in looks):
+        for at, answer in zip(looks, coordinator.run([commands[at] for at in looks]), strict=True):
+            results[at] = answer
+    return results

@@ -1,0 +1,237 @@
+"""Upkeep, on a thread of its own: writes pulses, expiries as events in time, counts, and keeps the store tidy. No
+batch waits for it. `step` is one round.
+
+A new lease lasts at least a second, and an outage only moves deadlines later. So a look every SWEEP_LATE_MS_MAX, and
+at the earliest known deadline, finds every expiry within that bound, including leases made by other processes. Several
+servers on one store divide what is due among them (`engine/servers.py`). Beats are sent only while the store has
+something to lose, so an idle server does not write to its disk.
+
+In between, it looks for changes by other processes: one of them may have handed a job to a caller who waits here.
+`engine/watcher.py` reports such news. A store that cannot report news is polled every NEWS_MS while callers wait here.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from dibs.base.clock import steady_ms
+from dibs.base.errors import DibsError, StoreBroken, StoreUnavailable
+from dibs.core.commands import Sweep
+from dibs.core.events import ACQUIRED, SESSION_ENDED
+from dibs.core.limits import (
+    EVENTS_AGE_MS_MAX,
+    EVENTS_KEPT_MAX,
+    PRUNE_INTERVAL_MS,
+    SERVERS_INTERVAL_MS,
+    SWEEP_BATCH_MAX,
+    SWEEP_BATCH_MIN,
+    SWEEP_INTERVAL_MS,
+    SWEEP_LATE_MS_MAX,
+    SWEEP_RETRY_MS,
+    TALLY_INTERVAL_MS,
+)
+from dibs.core.upkeep import is_swept
+from dibs.core.upkeep_outcomes import Swept
+from dibs.engine.servers import SweepShare, is_idle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from dibs.core.events import Event
+    from dibs.engine.liveness import Decider
+    from dibs.engine.tally import Tally
+    from dibs.stores.port import Store
+
+log = logging.getLogger("dibs")
+
+NEWS_MS = 25
+NEVER_MS = 2**62
+
+
+class Sweeper:
+    def __init__(
+        self,
+        store: Store,
+        decider: Decider,
+        tally: Tally,
+        *,
+        keep_events: int = EVENTS_KEPT_MAX,
+        keep_events_ms: int = EVENTS_AGE_MS_MAX,
+        steady: Callable[[], int] = steady_ms,
+        has_waiters: Callable[[], bool] = lambda: False,
+        looked: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._store = store
+        self._decider = decider
+        self._tally = tally
+        self._keep_events = keep_events
+        self._keep_events_ms = keep_events_ms
+        self._steady = steady
+        self._has_waiters = has_waiters
+        self._looked = looked
+        self._share = SweepShare(decider.server, steady)
+        self._polls = store.capabilities.watch == "polling"
+        self._has_news = False
+        self._claimed = 0  # as of the last round
+        self._unknown = 0  # due keys that only a newer version sweeps, in the last round
+        self._failed_ms: dict[str, int] = {}  # keys that could not be swept, and when
+        # How many batches and events there were when nobody had anything to lose. None: somebody has.
+        self._idle_at: tuple[int, int] | None = None
+        self._counted_ms = self._pruned_ms = self._sweep_at_ms = steady()
+        self._knew_ms = steady() - SERVERS_INTERVAL_MS
+        self._step_at_ms = steady()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._has_failed = False
+        # A daemon: a store that never answers must not keep the process from ending.
+        self._thread = threading.Thread(target=self._work, name="dibs-upkeep", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout_ms: int) -> bool:
+        """False if the round under way did not end in time."""
+        self._stopping = True
+        self._wake.set()
+        self._thread.join(timeout_ms / 1000)
+        return not self._thread.is_alive()
+
+    def hurry(self, within_ms: int) -> None:
+        """Do the next round soon, even if one is under way. For any thread."""
+        at_ms = self._steady() + within_ms
+        if at_ms < self._step_at_ms:
+            self._step_at_ms = at_ms
+            self._wake.set()
+
+    def _work(self) -> None:
+        while not self._stopping:
+            wait_ms = min(max(self._step_at_ms - self._steady(), 0), SWEEP_LATE_MS_MAX)
+            self._wake.wait(wait_ms / 1000)
+            self._wake.clear()
+            if self._steady() >= self._step_at_ms and not self._stopping:
+                self._step_at_ms = NEVER_MS  # a call of `hurry` meanwhile is not lost
+                rest_ms = self._try()
+                self._step_at_ms = min(self._step_at_ms, self._steady() + rest_ms)
+
+    def _try(self) -> int:
+        try:
+            rest_ms = self.step()
+        except Exception as error:
+            if not self._has_failed:
+                # Errors of the store need no traceback; any other error is a bug.
+                ours = None if isinstance(error, DibsError) else error
+                log.error("sweeping failed and will be tried again: %s", error, exc_info=ours)
+            self._has_failed = True
+            return SWEEP_LATE_MS_MAX
+        if self._has_failed:
+            log.warning("sweeping works again")
+        self._has_failed = False
+        return rest_ms
+
+    def news(self) -> None:
+        """The store has something new. For any thread; the next round reads it."""
+        self._has_news = True
+
+    def step(self) -> int:
+        """One round. Returns in how many milliseconds the next one is wanted; raises the store's errors."""
+        self._decider.liveness.tick()
+        now_ms = self._steady()
+        only_news = self._has_news and now_ms < self._sweep_at_ms
+        self._read_news(now_ms)
+        self._beat_if_needed()
+        if only_news:
+            return self._sweep_at_ms - now_ms
+        if self._tally.is_counting:
+            self._tally.count_page(self._store)
+        self._know_servers(now_ms)
+        if now_ms - self._pruned_ms >= PRUNE_INTERVAL_MS:
+            self._pruned_ms = now_ms
+            self.prune()
+        # If there is more, the next round follows at once: a beat may be due.
+        rest_ms = 0 if self.sweep() or self._tally.is_counting else self._rest_ms()
+        self._sweep_at_ms = self._steady() + rest_ms
+        return rest_ms
+
+    def stirred(self, events: Sequence[Event]) -> None:
+        """This server wrote these. If nobody had anything to lose before, a beat tells the other servers that somebody
+        has. A session that ended may have more jobs than were freed at once. For any thread."""
+        if self._idle_at is not None or any(event.kind == SESSION_ENDED for event in events):
+            self.hurry(0)
+
+    def _beat_if_needed(self) -> None:
+        liveness = self._decider.liveness
+        if liveness.beat_due_in_ms():
+            return
+        seen = (self._decider.batches, self._tally.told_seq)
+        if seen != self._idle_at:  # else nothing has changed since the store was found idle
+            self._idle_at = seen if is_idle(self._store) else None
+        if self._idle_at is None or liveness.has_gap():
+            self._decider.beat_if_due()
+
+    def _slice(self) -> int:
+        """How many due keys one round looks at. Few, because commands wait for the round, and all leases may end at
+        once. At least twice as many as jobs were claimed since the last round, so that claims do not outrun it."""
+        claimed = self._tally.kinds[ACQUIRED]
+        since, self._claimed = claimed - self._claimed, claimed
+        return min(max(SWEEP_BATCH_MIN, 2 * since), SWEEP_BATCH_MAX)
+
+    def sweep(self) -> bool:
+        """Sweep the due keys of our part. Returns whether there are more."""
+        now_ms = self._steady()
+        self._failed_ms = {
+            key: at_ms for key, at_ms in self._failed_ms.items() if now_ms - at_ms < SWEEP_RETRY_MS
+        }
+        # Those that are not swept here and now come first every time: beside them there must be room for others.
+        limit = self._slice() + self._unknown + len(self._failed_ms) + self._share.left()
+        due = self._store.due(limit)
+        known = [key for key in due.keys if is_swept(key)]
+        self._unknown = len(due.keys) - len(known)
+        keys = self._share.of([key for key in known if key not in self._failed_ms])
+        has_more = due.has_more
+        if not keys:
+            return has_more
+        for key, result in zip(keys, self._decider.upkeep([Sweep(key=key) for key in keys]), strict=True):
+            if isinstance(result, StoreUnavailable | StoreBroken):
+                raise result
+            if isinstance(result, BaseException):  # a fault of one record must not keep the others waiting
+                log.error("%s cannot be swept: %s", key, result)
+                self._failed_ms[key] = now_ms
+            elif isinstance(result, Swept):
+                if result.frozen:
+                    return False  # otherwise the same keys would come again at once
+                has_more = has_more or result.unfinished
+        return has_more or len(due.keys) == limit
+
+    def prune(self) -> int:
+        """Drop history beyond the bounds."""
+        before_ms = self._store.read(()).now_ms - self._keep_events_ms
+        return self._store.prune(keep=self._keep_events, before_ms=before_ms)
+
+    def _read_news(self, now_ms: int) -> None:
+        if self._has_news or now_ms - self._counted_ms >= TALLY_INTERVAL_MS:
+            self._has_news = False
+            self._counted_ms = now_ms
+            self._tally.catch_up(self._store)
+            self._looked()
+        elif self._has_waiters():
+            self._tally.look(self._store)
+
+    def _know_servers(self, now_ms: int) -> None:
+        if self._idle_at is not None:
+            self._share.know_nobody()  # others write no pulse then, and there is almost nothing to divide
+        elif now_ms - self._knew_ms >= SERVERS_INTERVAL_MS:
+            self._knew_ms = now_ms
+            self._share.know(self._store)
+
+    def _rest_ms(self) -> int:
+        late_ms = NEWS_MS if self._polls and self._has_waiters() else SWEEP_LATE_MS_MAX
+        if self._idle_at is None:
+            late_ms = min(late_ms, max(self._decider.liveness.beat_due_in_ms(), SWEEP_INTERVAL_MS))
+        due_ms = self._store.due(0).next_ms
+        if due_ms is None:
+            return late_ms
+        wait_ms = due_ms - self._store.read(()).now_ms
+        # Keys that are due but were not swept just now (another server may be doing it) must not cause a busy loop.
+        return min(max(wait_ms, SWEEP_INTERVAL_MS), late_ms)

@@ -1,0 +1,212 @@
+"""Running counts from events: how many jobs each principal holds, how many are held and waited for, how often things
+happened.
+
+The counts follow the store's events in their order, each exactly once. Events of our own commits need not be read back,
+as long as the numbers show that nobody else wrote in between. If somebody did, or if the store's numbers have gaps, all
+events are read from the store (and `on_read` gets them, for callers who wait for what others do). One thread counts
+pages and reads events (`engine/sweeper.py`), any thread may report a commit or read the counts.
+
+Leases that exist at the start are counted a page at a time, beside the batches, so that a server with a million leases
+answers at once. Until that is finished its numbers are too small. Events that come meanwhile are reported at once, and
+counted after the pages.
+"""
+
+from __future__ import annotations
+
+from _thread import allocate_lock
+from collections import Counter
+from sys import intern
+from typing import TYPE_CHECKING
+
+from dibs.core import events as kinds
+from dibs.core.keys import LOCK_PREFIX, SESSION_PREFIX
+from dibs.core.limits import LIST_PAGE_DEFAULT, TALLY_PAGE
+from dibs.core.records import LockRecord, SessionRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from dibs.core.events import Event
+    from dibs.core.records import Stored
+    from dibs.stores.port import Store
+
+
+class Tally:
+    def __init__(
+        self, on_read: Callable[[Sequence[Event]], None] = lambda events: None, *, gapless: bool = True
+    ) -> None:
+        self.live = 0
+        self.sessions = 0  # open ones
+        self._open: dict[
+            int, int
+        ] = {}  # how many of them have the same principal, owner and beginning, by its hash
+        self.kinds: Counter[str] = Counter()
+        self._on_read = on_read
+        self._gapless = gapless
+        self._places: set[tuple[str, str, int]] = set()
+        # Whose credential, by the hash of namespace, job and token: a million leases keep a third of what the names
+        # themselves would take. Of 10**6 leases two share a hash once in 10**7 servers; a count would be off by one.
+        self._claims: dict[int, str] = {}
+        self._by_principal: dict[tuple[str, str | None], int] = {}  # and namespace; None: all of them
+        self._seen_seq = 0  # what is counted
+        self._told_seq = 0  # what was reported; ahead of what is counted while pages are counted
+        self._pages: Iterator[None] = iter(())
+        self._lock = allocate_lock()
+        self.is_counting = False
+        self.page = TALLY_PAGE  # how many records, and events, are read at a time
+        self.events_page = LIST_PAGE_DEFAULT
+
+    @property
+    def waiting(self) -> int:
+        """How many places in lines are taken, at all servers."""
+        return len(self._places)
+
+    def live_of(self, principal: str, namespace: str | None = None) -> int:
+        """How many jobs are held with this principal's credentials, in one namespace or in all. Two credentials of one
+        name for two namespaces are two principals."""
+        return self._by_principal.get((principal, namespace), 0)
+
+    def live_in(self, namespace: str) -> int:
+        """How many claims there are in a namespace."""
+        counts = self._by_principal.copy()  # another thread may change it
+        return sum(count for (_, where), count in counts.items() if where == namespace)
+
+    def build(self, store: Store) -> None:
+        """Count holds, waiters and open sessions; idle jobs are skipped. Events that come during the scan are applied
+        after it. They are applied by token: if the scan already saw the effect of an event, later events correct the
+        count."""
+        self.begin(store)
+        while self.is_counting:
+            self.count_page(store)
+
+    def begin(self, store: Store) -> None:
+        """From here on events are followed; `count_page` counts what existed before them."""
+        newest = store.events(0, 1, newest=True)
+        self._seen_seq = self._told_seq = newest[-1].seq if newest else 0
+        self._pages = self._count_pages(store, store.read(()).now_ms)
+        self.is_counting = True
+
+    def count_page(self, store: Store) -> None:
+        """Count the next page; after the last page, count the events that came meanwhile."""
+        for _ in self._pages:
+            return
+        self.is_counting = False
+        self.catch_up(store)
+        self.kinds.clear()
+
+    def _count_pages(self, store: Store, began_ms: int) -> Iterator[None]:
+        for prefix in (SESSION_PREFIX, LOCK_PREFIX):
+            after = ""
+            while page := store.scan(prefix, after, self.page, live=True):
+                for _, found in page:
+                    self._count(found.record, began_ms)
+                after = page[-1][0]
+                if len(page) < self.page:
+                    break
+                yield
+
+    def committed(self, events: Sequence[Event], last_seq: int) -> None:
+        """Our own commit wrote `events`, and the last event of the store is now `last_seq`."""
+        with self._lock:
+            if not self._gapless or self.is_counting or last_seq - len(events) != self._seen_seq:
+                return  # others wrote before us, or may have written; `catch_up` reads all events in order
+            self._seen_seq = self._told_seq = last_seq
+            for event in events:
+                self._fold(event)
+
+    def catch_up(self, store: Store) -> None:
+        """Read what others wrote."""
+        is_all = False
+        while not is_all:
+            events = store.events(self._told_seq if self.is_counting else self._seen_seq, self.events_page)
+            is_all = len(events) < self.events_page
+            if events:
+                self._read(events)
+
+    def _read(self, events: Sequence[Event]) -> None:
+        with self._lock:
+            if not self.is_counting:
+                for event in events:
+                    if event.seq > self._seen_seq:  # else a commit of ours that was reported meanwhile
+                        self._fold(event)
+                self._seen_seq = max(self._seen_seq, events[-1].seq)
+            untold = [event for event in events if event.seq > self._told_seq]
+            self._told_seq = max(self._told_seq, events[-1].seq)
+        if untold:
+            self._on_read(untold)
+
+    def look(self, store: Store) -> None:
+        """Read what others wrote, if there is anything. Cheap enough to call often."""
+        if store.watch(self._told_seq, 0):
+            self.catch_up(store)
+
+    @property
+    def told_seq(self) -> int:
+        """The last event that is known here."""
+        return self._told_seq
+
+    def _count(self, record: Stored | None, began_ms: int) -> None:
+        if isinstance(record, LockRecord):
+            self._count_lock(record)
+        elif (
+            isinstance(record, SessionRecord) and record.since_ms <= began_ms
+        ):  # a later one is counted by its event
+            self._count_session(record.principal, record.owner, record.since_ms, 1)
+
+    def _count_lock(self, lock: LockRecord) -> None:
+        self._places.update((lock.ns, lock.name, number) for number in lock.line)
+        for holder in lock.holders:
+            self._claims[hash((lock.ns, lock.name, holder.token))] = intern(holder.principal)
+            self._add(holder.principal, lock.ns, 1)
+
+    def _fold(self, event: Event) -> None:
+        self.kinds[event.kind] += 1
+        if event.ticket:
+            self._fold_place(event)
+        elif not event.job:
+            self._fold_session(event)
+        hold = hash((event.ns, event.job, event.token))
+        if event.kind == kinds.ACQUIRED:
+            if hold not in self._claims:
+                self._claims[hold] = intern(event.principal)
+                self._add(event.principal, event.ns, 1)
+        elif event.kind in kinds.OWNERSHIP_ENDS:
+            principal = self._claims.pop(hold, None)
+            if principal is not None:
+                self._add(principal, event.ns, -1)
+
+    def _fold_place(self, event: Event) -> None:
+        place = (event.ns, event.job, event.ticket)
+        if event.kind == kinds.QUEUED:
+            self._places.add(place)
+        else:
+            self._places.discard(place)
+
+    def _fold_session(self, event: Event) -> None:
+        if event.kind == kinds.SESSION_OPENED:
+            self._count_session(event.principal, event.owner, event.at_ms, 1)
+        elif event.kind == kinds.SESSION_ENDED and event.began_ms is not None:
+            self._count_session(event.principal, event.owner, event.began_ms, -1)
+
+    def _count_session(self, principal: str, owner: str, since_ms: int, count: int) -> None:
+        """One that ends before it was counted, while a server starts, is not counted down. An event does not name its
+        session: of those that one owner began in one millisecond, it may be any."""
+        session = hash((principal, owner, since_ms))
+        same = self._open.get(session, 0) + count
+        if same < 0:
+            return
+        self.sessions += count
+        if same:
+            self._open[session] = same
+        else:
+            del self._open[session]
+
+    def _add(self, principal: str, namespace: str, count: int) -> None:
+        self.live += count
+        by_principal = self._by_principal
+        for key in ((principal, None), (principal, namespace)):
+            live = by_principal.get(key, 0) + count
+            if live:
+                by_principal[key] = live
+            else:
+                del by_principal[key]  # principals come and go; the counter must not grow with them

@@ -1,0 +1,352 @@
+"""Callers whose answer comes later: they wait in a queue of the store, and this server waits with them.
+
+Everything here runs on the event loop's thread. A caller that is queued is parked under its place (namespace, job,
+ticket). Only the hand-over that names this place wakes it. A commit of this server reports hand-overs to
+`on_handed_over`; commits of other processes arrive as events at `on_events`.
+
+The place itself is a record of the store. The waiters here keep their places alive, give them up when their callers
+hang up, and answer with position and ticket when the wait times out, so that a caller can come back.
+
+A caller that hung up may have asked again, here or at another server, and be told of the same place or lease there. The
+store knows which ask has the seat (`tickets.next_seat`): what is given back here is given back in the name of its own
+ask, and changes nothing if that ask has the seat no more.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from dibs.base.errors import Unavailable
+from dibs.core import events as kinds
+from dibs.core.commands import Acquire, AcquireAll, AcquireAny, KeepPlaces, Leave, Release, Renew
+from dibs.core.limits import KEEP_BATCH_MAX, MOVE_MS, SHUTDOWN_MS_MAX, TICKET_KEEP_MS, TICKET_MS
+from dibs.core.outcomes import Granted, GrantedAll, Left, PlacesKept, Queued
+from dibs.engine.metrics import Metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Protocol
+
+    from dibs.core.commands import Command
+    from dibs.core.events import Event
+    from dibs.core.outcomes import Outcome
+    from dibs.core.view import HandedOver
+
+    Result = Outcome | BaseException
+    Place = tuple[str, str, int]
+    Claim = Acquire | AcquireAny | AcquireAll
+
+    class Timer(Protocol):
+        def cancel(self) -> None: ...
+
+    class Post(Protocol):
+        def __call__(
+            self,
+            command: Command,
+            callback: Callable[[Result], None],
+            is_gone: Callable[[], bool] | None = None,
+        ) -> None: ...
+
+
+log = logging.getLogger("dibs")
+
+# A part of the server's time to stop: even if the store hangs, waiters must get their tickets.
+LAST_WORD_MS = SHUTDOWN_MS_MAX // 5
+
+
+class Waiter:
+    """One caller. Its connection reports that it hung up (`cancel`), or that it wants an answer now (`hurry`)."""
+
+    __slots__ = (
+        "_answer",
+        "_has_hung_up",
+        "_waiters",
+        "command",
+        "gone",
+        "moves",
+        "place",
+        "queued",
+        "timer",
+        "wait_ms",
+    )
+
+    def __init__(
+        self,
+        waiters: Waiters,
+        command: Acquire | AcquireAll,
+        wait_ms: int,
+        answer: Callable[[Result], bool],
+        has_hung_up: Callable[[], bool] | None,
+    ) -> None:
+        self._waiters = waiters
+        self._has_hung_up = has_hung_up
+        self._answer: Callable[[Result], bool] | None = answer
+        self.command = command
+        self.wait_ms = wait_ms
+        self.moves = has_hung_up is not None
+        self.place: Place | None = None
+        self.queued: Queued | None = None  # its last known place
+        self.timer: Timer | None = None
+        self.gone = False
+
+    def cancel(self) -> None:
+        if self._answer is not None and not self.gone:
+            self.gone = True
+            self._waiters.abandon(self)
+
+    def is_gone(self) -> bool:
+        return self.gone or (self._has_hung_up is not None and self._has_hung_up())
+
+    def hurry(self) -> None:
+        self._waiters.on_timeout(self)
+
+    def finish(self, result: Result) -> None:
+        """Answer, once."""
+        if self.timer is not None:
+            self.timer.cancel()
+        answer, self._answer = self._answer, None
+        if answer is not None and not self.gone and not answer(result):
+            self._waiters.on_not_taken(self, result)
+
+
+class Waiters:
+    """`post` has a command decided (`Batcher.post`), `later` is the event loop's `call_later`. `on_first` is called
+    when the first caller is parked: from then on the store is watched closely for hand-overs by others."""
+
+    def __init__(
+        self,
+        post: Post,
+        later: Callable[..., Timer],
+        on_first: Callable[[], object] = lambda: None,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self._metrics = metrics or Metrics()
+        self._post = post
+        self._later = later
+        self._on_first = on_first
+        self._parked: dict[Place, Waiter] = {}
+        self._asking: dict[Waiter, None] = {}  # those who were parked and ask again
+        self._keeping = False
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._parked)
+
+    def ask(
+        self,
+        command: Acquire | AcquireAll,
+        wait_ms: int,
+        answer: Callable[[Result], bool],
+        *,
+        has_hung_up: Callable[[], bool] | None = None,
+    ) -> Waiter:
+        """Claim, and wait in line for up to `wait_ms`. `answer` is called once, on the event loop; it returns whether
+        the caller was still there. `has_hung_up` is for a caller that may go on to another server and closes the
+        connection then: it sees that before the loop does, and the caller gets time to ask there."""
+        waiter = Waiter(self, command, wait_ms, answer, has_hung_up)
+        self._post(command, lambda result: self._asked(waiter, result), waiter.is_gone)
+        return waiter
+
+    def on_handed_over(self, handed: Sequence[HandedOver]) -> None:
+        """A commit of ours gave jobs to waiters."""
+        for each in handed:
+            waiter = self._parked.pop((each.ns, each.name, each.number), None)
+            if waiter is not None:
+                self._metrics.answered(each.outcome)
+                waiter.finish(each.outcome)
+
+    def on_events(self, events: Iterable[Event]) -> None:
+        """Something happened in the store. If it concerns a place kept here, its owner asks again."""
+        for event in events:
+            if not event.ticket or event.kind not in (kinds.ACQUIRED, kinds.LEFT):
+                continue
+            waiter = self._parked.pop((event.ns, event.job, event.ticket), None)
+            if waiter is not None:
+                if event.kind == kinds.LEFT and event.reason == "left":
+                    # Another request with its ticket gave the place up. The caller is told the state, and not put back
+                    # in line.
+                    waiter.command = waiter.command.replace(wait=False, ticket=0, ticket_id=None)
+                    waiter.queued = None
+                self._ask_again(waiter)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether this server keeps nobody waiting any more. Callers are then told their place at once."""
+        return self._closed
+
+    def close(self) -> None:
+        """Tell all waiters their places, which they keep for as long as a waiter may be silent."""
+        self._closed = True
+        for waiter in list(self._parked.values()):
+            self.on_timeout(waiter)
+        self._later(LAST_WORD_MS / 1000, self._answer_with_last_known_places)
+
+    def on_timeout(self, waiter: Waiter) -> None:
+        """Ask a last time, so that the caller gets its current position, or the job if it just got it."""
+        waiter.wait_ms = 0
+        if self._is_parked(waiter):
+            del self._parked[waiter.place]  # type: ignore[arg-type]  # who is parked has a place
+            self._ask_again(waiter)
+
+    def abandon(self, waiter: Waiter) -> None:
+        """The caller is gone: leave the line. If its first answer has not come yet, this happens when it comes."""
+        if waiter.timer is not None:
+            waiter.timer.cancel()
+        if self._is_parked(waiter):
+            del self._parked[waiter.place]  # type: ignore[arg-type]  # who is parked has a place
+            self._metrics.abandoned += 1
+            self._give_up(waiter)
+
+    def _is_parked(self, waiter: Waiter) -> bool:
+        return waiter.place is not None and self._parked.get(waiter.place) is waiter
+
+    def on_not_taken(self, waiter: Waiter, result: Result) -> None:
+        """The caller of this answer hung up. Give up its place, or its job."""
+        if isinstance(result, Queued):
+            self._note(waiter, result)
+        if isinstance(result, Granted | GrantedAll):
+            self.on_undelivered(waiter.command, result)
+        elif waiter.queued is not None:
+            self._give_up(waiter)
+
+    def on_undelivered(self, command: Command, result: Result) -> None:
+        """The caller of a claim was gone when the answer came. Give back what the claim got."""
+        if isinstance(command, Acquire | AcquireAny | AcquireAll) and isinstance(
+            result, Granted | GrantedAll
+        ):
+            grants = result.grants if isinstance(result, GrantedAll) else (result,)
+            self._give_back(command, [(granted.name, granted.lease.lease_id) for granted in grants])
+
+    def _asked(self, waiter: Waiter, result: Result) -> None:
+        self._asking.pop(waiter, None)
+        if waiter.gone:
+            self.on_not_taken(waiter, result)
+        elif isinstance(result, Queued) and waiter.wait_ms > 0 and not self._closed:
+            self._park(waiter, result)
+        elif isinstance(result, BaseException) and waiter.queued is not None:
+            # Something failed for a waiter with a place. It gets its ticket, because without it it could not come back.
+            waiter.finish(waiter.queued)
+        else:
+            waiter.finish(result)
+
+    def _note(self, waiter: Waiter, queued: Queued) -> None:
+        waiter.queued = queued
+        waiter.place = (queued.ns, queued.name, queued.ticket)
+        waiter.command = waiter.command.replace(ticket=queued.ticket, ticket_id=queued.ticket_id)
+
+    def _park(self, waiter: Waiter, queued: Queued) -> None:
+        self._note(waiter, queued)
+        self._metrics.parked()
+        assert waiter.place is not None
+        earlier = self._parked.pop(waiter.place, None)
+        if (
+            earlier is not None
+        ):  # two connections asked with the same ticket or request key: the last one waits
+            self._metrics.answered(queued)
+            earlier.finish(queued)
+        if not self._parked:
+            self._on_first()
+        self._parked[waiter.place] = waiter
+        if waiter.timer is None:
+            waiter.timer = self._later(waiter.wait_ms / 1000, self.on_timeout, waiter)
+        if not self._keeping:
+            self._keeping = True
+            self._later(TICKET_KEEP_MS / 1000, self._keep)
+
+    def _ask_again(self, waiter: Waiter) -> None:
+        self._asking[waiter] = None
+        try:
+            self._post(waiter.command, lambda result: self._asked(waiter, result), waiter.is_gone)
+        except Exception as error:  # too much to do, or shutting down
+            self._metrics.answered(error)
+            self._asked(waiter, error)
+
+    def _answer_with_last_known_places(self) -> None:
+        """For the case that the store does not answer and this server must end."""
+        for waiter in list(self._asking):
+            if waiter.queued is not None and not waiter.gone:
+                waiter.finish(waiter.queued)
+
+    def _keep(self) -> None:
+        """Renew the places of all waiters here. A waiter whose place is gone asks again and finds out why."""
+        places = list(self._parked)
+        self._keeping = bool(places)
+        if not places:
+            return
+        self._later(TICKET_KEEP_MS / 1000, self._keep)
+        for first in range(0, len(places), KEEP_BATCH_MAX):
+            self._keep_places(tuple(places[first : first + KEEP_BATCH_MAX]))
+
+    def _keep_places(self, places: tuple[Place, ...]) -> None:
+        try:
+            self._post(KeepPlaces(places=places), lambda result: self._kept(places, result))
+        except Exception as error:
+            self._kept(places, error)
+
+    def _kept(self, places: tuple[Place, ...], result: Result) -> None:
+        """If the store is away, the next round comes well before a place is lost. Another error may come from one of
+        the places, and must not cost the others theirs."""
+        if isinstance(result, BaseException):
+            if len(places) == 1 or isinstance(result, Unavailable):
+                log.warning("places in line could not be kept: %d; %r", len(places), result)
+            else:
+                self._keep_places(places[: len(places) // 2])
+                self._keep_places(places[len(places) // 2 :])
+        elif isinstance(result, PlacesKept):
+            for place in result.gone:
+                waiter = self._parked.pop(place, None)
+                if waiter is not None:
+                    self._ask_again(waiter)
+
+    def _give_up(self, waiter: Waiter) -> None:
+        if waiter.moves and not self._closed:
+            self._later(MOVE_MS / 1000, self._leave, waiter)
+        else:
+            self._leave(waiter)
+
+    def _leave(self, waiter: Waiter) -> None:
+        assert waiter.queued is not None
+        queued, command = waiter.queued, waiter.command
+
+        def left(result: Result) -> None:
+            # Not in line any more: the job was handed over while the caller hung up.
+            if isinstance(result, Left) and not result.was_in:
+                names = command.names if isinstance(command, AcquireAll) else (command.name,)
+                self._give_back(command, [(name, queued.ticket_id) for name in names])
+
+        leave = Leave(
+            ns=queued.ns,
+            name=queued.name,
+            principal=command.principal,
+            ticket=queued.ticket,
+            ticket_id=queued.ticket_id,
+            seat=command.fresh_lease_id,
+        )
+        self._quietly(leave, left)
+
+    def _give_back(self, command: Claim, leases: list[tuple[str, str]]) -> None:
+        """Release what the caller did not receive. With a request key the caller can still ask for it and must get it:
+        a lost reply is not a lost lease. So it is kept for as long as a waiter may be silent, and for its whole TTL
+        once the caller asks again."""
+        ns, principal, seat = command.ns, command.principal, command.fresh_lease_id
+        for name, lease_id in leases:
+            back: Command
+            if command.request_key is None:
+                back = Release(
+                    ns=ns, name=name, principal=principal, lease_id=lease_id, uncounted=True, seat=seat
+                )
+            elif command.ttl_ms > TICKET_MS:
+                back = Renew(
+                    ns=ns, name=name, principal=principal, lease_id=lease_id, ttl_ms=TICKET_MS, seat=seat
+                )
+            else:
+                continue
+            self._quietly(back, lambda result: None)
+
+    def _quietly(self, command: Command, callback: Callable[[Result], None]) -> None:
+        """Nobody is there to be told of a failure; at worst the place or the lease runs out by itself."""
+        try:
+            self._post(command, callback)
+        except Exception:
+            return

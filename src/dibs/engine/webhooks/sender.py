@@ -1,0 +1,268 @@
+"""Sends one delivery over HTTP/1.1. Proxies are ignored, redirects are not followed, and every part of an answer is
+bounded in size and time. The connection goes to an address that was checked (`target.py`); the host's name is used for
+TLS and in the Host header.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from dibs._version import __version__
+from dibs.base.clock import steady_ms, wall_ms
+from dibs.base.http_date import http_date_ms
+from dibs.base.record import Record
+from dibs.core.durations import format_duration
+from dibs.core.limits import (
+    WEBHOOK_ANSWER_MS,
+    WEBHOOK_BODY_BYTES_MAX,
+    WEBHOOK_CONNECT_MS,
+    WEBHOOK_HEAD_BYTES_MAX,
+    WEBHOOK_KEPT_MS,
+)
+from dibs.engine.webhooks.resolver import LookupFailed, Resolver
+from dibs.engine.webhooks.target import TargetPolicy, TargetRefused, check_addresses, parse_target
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dibs.engine.webhooks.target import Target
+
+USER_AGENT = f"dibs-webhook/{__version__}"
+_BODY_S = 1.0  # for the rest of an answer whose head says success
+_HEADS_MAX = 4  # an answer may be preceded by a few with status 1xx
+_RESTING = frozenset((429, 503))  # with these, Retry-After says how long
+_SECONDS_DIGITS_MAX = 9  # of Retry-After; more is not meant
+
+
+class DeliveryResult(Record):
+    """`error` is empty if it was delivered. `status` 0: no answer came. `rest_ms`: how long the target wants to be sent
+    nothing; 0: it did not say."""
+
+    status: int = 0
+    error: str = ""
+    took_ms: int = 0
+    rest_ms: int = 0
+
+
+class _Undelivered(Exception):
+    """The text says why, for the delivery log."""
+
+
+class _Connection:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.idle_ms = 0
+
+    async def is_quiet(self) -> bool:
+        """Nothing came that was not asked for: it would be taken for the answer to the next request."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0):
+                await self.reader.read(1)
+                return False
+        return self.is_fresh()
+
+    def is_fresh(self) -> bool:
+        closed = self.writer.is_closing() or self.reader.at_eof()
+        return not closed and steady_ms() - self.idle_ms < WEBHOOK_KEPT_MS
+
+    def close(self) -> None:
+        self.writer.transport.abort()  # a target that does not read must not be waited for
+
+
+class Sender:
+    """For one event loop. `tls` is for tests; by default the system's certificates are trusted."""
+
+    def __init__(
+        self,
+        policy: TargetPolicy | None = None,
+        resolver: Resolver | None = None,
+        tls: ssl.SSLContext | None = None,
+        *,
+        answer_ms: int = WEBHOOK_ANSWER_MS,
+    ) -> None:
+        self.policy = policy or TargetPolicy()
+        self._resolver = resolver or Resolver()
+        self._tls = tls
+        self._answer_ms = answer_ms
+        self._kept: dict[str, list[_Connection]] = {}
+
+    async def check(self, url: str) -> None:
+        """Raise TargetRefused if a webhook may not lead there now."""
+        target = parse_target(url, self.policy)
+        try:
+            async with asyncio.timeout(WEBHOOK_CONNECT_MS / 1000):
+                check_addresses(await self._resolver.addresses(target.host, target.port), self.policy)
+        except LookupFailed as error:
+            raise TargetRefused(f"url leads nowhere: {error}.") from None
+        except TimeoutError:
+            raise TargetRefused("url leads nowhere: its host's address was not found in time.") from None
+
+    async def send(self, url: str, headers: Mapping[str, str], body: bytes) -> DeliveryResult:
+        """Deliver `body`. Never raises."""
+        began_ms = steady_ms()
+        status, rest_ms, error = 0, 0, ""
+        try:
+            async with asyncio.timeout(self._answer_ms / 1000):
+                status, rest_ms = await self._post(url, headers, body)
+        except TimeoutError:
+            error = f"no answer within {self._answer_ms // 1000} s"
+        except ssl.SSLCertVerificationError as problem:
+            error = f"the certificate is not valid: {problem.verify_message}"
+        except (ssl.SSLError, OSError) as problem:
+            error = f"no connection: {problem.strerror or type(problem).__name__}"
+        except (_Undelivered, LookupFailed) as problem:
+            error = str(problem)
+        except TargetRefused as problem:
+            error = problem.details
+        if 300 <= status < 400:
+            error = f"answered {status}; redirects are not followed"
+        elif status and not 200 <= status < 300:
+            error = f"answered {status}"
+        if rest_ms:
+            error += f"; it asks to wait {format_duration(rest_ms)}"
+        return DeliveryResult(status=status, error=error, took_ms=steady_ms() - began_ms, rest_ms=rest_ms)
+
+    def close(self) -> None:
+        for connections in self._kept.values():
+            for connection in connections:
+                connection.close()
+        self._kept.clear()
+
+    def tidy(self) -> None:
+        """Close connections that were idle for too long."""
+        for url, connections in list(self._kept.items()):
+            for connection in [each for each in connections if not each.is_fresh()]:
+                connections.remove(connection)
+                connection.close()
+            if not connections:
+                del self._kept[url]
+
+    async def _post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, int]:
+        """The status of the answer, and the rest that it asks for."""
+        target = parse_target(url, self.policy)
+        request = _request(target, headers, body)
+        kept = self._kept.get(url, [])
+        while kept:
+            connection = kept.pop()
+            if connection.is_fresh() and await connection.is_quiet():
+                try:
+                    return await self._exchange(url, connection, request)
+                except (_Undelivered, OSError):
+                    continue  # the target closed it meanwhile; a delivery may come twice
+            connection.close()
+        return await self._exchange(url, await self._connect(target), request)
+
+    async def _connect(self, target: Target) -> _Connection:
+        try:
+            async with asyncio.timeout(WEBHOOK_CONNECT_MS / 1000):
+                found = await self._resolver.addresses(target.host, target.port)
+                return await self._connect_to(target, check_addresses(found, self.policy))
+        except TimeoutError:
+            raise _Undelivered(f"no connection within {WEBHOOK_CONNECT_MS // 1000} s") from None
+
+    async def _connect_to(self, target: Target, addresses: list[str]) -> _Connection:
+        """Connect to the first of the checked addresses that takes it."""
+        tls = None
+        if target.is_tls:
+            tls = self._tls = self._tls or ssl.create_default_context()
+        for address in addresses:
+            try:
+                reader, writer = await asyncio.open_connection(
+                    address,
+                    target.port,
+                    ssl=tls,
+                    server_hostname=target.host if tls is not None else None,
+                    limit=WEBHOOK_HEAD_BYTES_MAX,
+                )
+                return _Connection(reader, writer)
+            except OSError:
+                if address == addresses[-1]:
+                    raise
+        raise AssertionError("there is at least one address")
+
+    async def _exchange(self, url: str, connection: _Connection, request: bytes) -> tuple[int, int]:
+        is_kept = False
+        try:
+            connection.writer.write(request)
+            await connection.writer.drain()
+            status, headers = await _head(connection.reader)
+            if 200 <= status < 300:
+                is_kept = await _is_read(connection.reader, status, headers)
+            return status, _rest_ms(headers) if status in _RESTING else 0
+        finally:
+            if is_kept:
+                connection.idle_ms = steady_ms()
+                self._kept.setdefault(url, []).append(connection)
+            else:
+                connection.close()
+
+
+def _request(target: Target, headers: Mapping[str, str], body: bytes) -> bytes:
+    lines = [
+        f"POST {target.path} HTTP/1.1",
+        f"Host: {target.host_header}",
+        f"User-Agent: {USER_AGENT}",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        *[f"{name}: {value}" for name, value in headers.items()],
+    ]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+async def _head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
+    """Status and headers of the answer."""
+    for _ in range(_HEADS_MAX):
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.IncompleteReadError:
+            raise _Undelivered("the target closed the connection without an answer") from None
+        except asyncio.LimitOverrunError:
+            raise _Undelivered("the head of the answer is too large") from None
+        first, *lines = head.decode("latin-1").split("\r\n")
+        version, _, rest = first.partition(" ")
+        code = rest[:3]
+        if not version.startswith("HTTP/1.") or not (code.isascii() and code.isdecimal() and len(code) == 3):
+            raise _Undelivered("the answer is not HTTP")
+        if int(code) >= 200:
+            return int(code), _fields(lines) | {":version": version}
+    raise _Undelivered("the answer has no end of heads")
+
+
+def _fields(lines: list[str]) -> dict[str, str]:
+    """Headers by name. One that comes twice has both values, as a list: that is no number and no date."""
+    found: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        name, value = name.strip().lower(), value.strip()
+        found[name] = f"{found[name]}, {value}" if name in found else value
+    return found
+
+
+def _rest_ms(headers: dict[str, str]) -> int:
+    """How long a target wants to be sent nothing, by its `Retry-After`: seconds, or a date. 0: that says nothing."""
+    text = headers.get("retry-after", "")
+    if text.isascii() and text.isdecimal():
+        return int(text) * 1000 if len(text) <= _SECONDS_DIGITS_MAX else 0
+    until_ms = http_date_ms(text)
+    return 0 if until_ms is None else max(0, until_ms - wall_ms())
+
+
+async def _is_read(reader: asyncio.StreamReader, status: int, headers: dict[str, str]) -> bool:
+    """Read the rest of an answer, if it is short and comes at once. Whether another request may follow."""
+    if headers[":version"] != "HTTP/1.1" or "close" in headers.get("connection", "").lower():
+        return False
+    length = "0" if status == 204 else headers.get("content-length", "")
+    if "transfer-encoding" in headers or not (length.isascii() and length.isdecimal() and len(length) < 9):
+        return False
+    if int(length) > WEBHOOK_BODY_BYTES_MAX:
+        return False
+    try:
+        async with asyncio.timeout(_BODY_S):
+            await reader.readexactly(int(length))
+    except (TimeoutError, asyncio.IncompleteReadError, OSError):
+        return False
+    return True

@@ -1,0 +1,136 @@
+"""Whether the worker of a session has ended. Another process on the same machine may be able to see that.
+
+A mark identifies one process permanently: the boot, the PID namespace (containers on one machine share only the boot),
+the pid, and the start time, because pids are reused. The start time is left out if it cannot be read.
+
+Dead means certainly dead. `is_gone` is true only if it is proven; a process that cannot be seen counts as alive. A
+proof is one of: no process has that number in our own PID namespace; the one that has it began at another time; or it
+has ended and its parent has not collected it yet. A process whose first thread ended while others work is alive.
+"""
+
+from __future__ import annotations
+
+import os
+
+from dibs.base.clock import boot_id
+from dibs.system.process_handle import process_handle
+from dibs.system.process_table import ABOUT
+from dibs.system.processes import table
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_GENERATIONS_MAX = 64
+_GUARDED = (
+    "guarded"  # no boot has this name, so versions that do not know such marks count the session as alive
+)
+
+
+def process_mark(pid: int) -> str | None:
+    """The mark of a process, or None if there is no such process or it cannot be identified."""
+    namespace = table().namespace()
+    if not namespace or pid <= 0 or _number_is_free(pid):
+        return None
+    return f"{boot_id()}:{namespace}:{pid}:{_started(pid)}"
+
+
+def guarded_mark(token: str, pids: Sequence[int]) -> str | None:
+    """The mark of a command: of the processes that guard it, and of everything that has `token` in its environment
+    (see descendants.py). It is gone when all of these have ended."""
+    marks = [process_mark(pid) for pid in pids]
+    if None in marks or not token.isalnum():
+        return None
+    where = f"{boot_id()}:{table().namespace()}"
+    return f"{_GUARDED}:{token}:{where}:" + ",".join([str(mark).removeprefix(f"{where}:") for mark in marks])
+
+
+def is_gone(mark: str | None) -> bool:
+    """Whether the process of the mark has certainly ended: it belonged to this boot and namespace, and is gone."""
+    if mark is None:
+        return False
+    if mark.startswith(f"{_GUARDED}:"):
+        return _is_guarded_gone(mark)
+    boot, _, rest = mark.partition(":")
+    namespace, _, rest = rest.partition(":")
+    return _is_here(boot, namespace) and _is_process_gone(rest)
+
+
+def _is_guarded_gone(mark: str) -> bool:
+    _, token, boot, namespace, rest = [*mark.split(":", 4), "", "", "", ""][:5]
+    guards = rest.split(",")
+    if not (_is_here(boot, namespace) and token.isalnum() and all(map(_is_process_gone, guards))):
+        return False
+    from dibs.system.descendants import none_is_left
+
+    return none_is_left(token, _earliest(guards))
+
+
+def _earliest(guards: list[str]) -> int:
+    """When the first of the guards began, as the system counts it; 0 if that is not known."""
+    starts = [guard.partition(":")[2] for guard in guards]
+    return min([int(start) if start.isdecimal() else 0 for start in starts])
+
+
+def _is_here(boot: str, namespace: str) -> bool:
+    return boot == boot_id() and namespace != "" and namespace == table().namespace()
+
+
+def _is_process_gone(number_and_start: str) -> bool:
+    number, _, started = number_and_start.partition(":")
+    if not (number.isascii() and number.isdecimal() and 0 < len(number) < 11 and int(number) > 0):
+        return False
+    pid = int(number)
+    if _number_is_free(pid):
+        return True
+    if not started or started.startswith(ABOUT):
+        return False
+    found = _started(pid)
+    return bool(found) and found != started
+
+
+def _number_is_free(pid: int) -> bool:
+    """Whether surely no living process has this number. Uses a process handle, which covers all threads and needs no
+    permission, or else signals and the table of processes."""
+    handle = process_handle(pid)
+    if handle is None:
+        return not _takes_signals(pid) or table().is_dead(pid)
+    try:
+        import select
+
+        return bool(select.select([handle], [], [], 0)[0])  # readable once all its threads have ended
+    except (OSError, ValueError):  # more files than select can handle
+        return table().is_dead(pid)
+    finally:
+        os.close(handle)
+
+
+def _takes_signals(pid: int) -> bool:
+    """False only if there is no such process. A process that we may not signal exists."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def lineage(pid: int) -> list[str]:
+    """The marks of a process and its ancestors, nearest first. Empty if the system shows only processes of another
+    namespace. Process 1 does not count as an ancestor, because every process descends from it."""
+    before = f"{boot_id()}:{table().namespace()}:"
+    marks: list[str] = []
+    while pid > (1 if marks else 0) and len(marks) < _GENERATIONS_MAX and table().has_our_numbers():
+        found = table().entry(pid)
+        if found is None:
+            break
+        marks.append(f"{before}{pid}:{found.started}")
+        pid = found.parent
+    return marks
+
+
+def _started(pid: int) -> str:
+    """When a process started, as the system tells it. Empty if that cannot be read."""
+    found = table().entry(pid) if table().has_our_numbers() else None
+    return "" if found is None else found.started

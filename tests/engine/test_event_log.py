@@ -1,0 +1,114 @@
+"""Reading the log while others write and prune: nothing is skipped, and no gap is told that is none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dibs.base.ids import new_id
+from dibs.core.commands import Acquire
+from dibs.engine.coordinator import Coordinator
+from dibs.engine.event_log import EventFilter, collect, position_at, read_page
+from dibs.stores.memory import MemoryStore
+from dibs.stores.sqlite import SqliteStore
+from dibs.testing.clock import ManualClock
+from dibs.testing.contract_base import event
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from dibs.core.events import Event
+
+
+class BusyStore(MemoryStore):
+    """Something happens after each look at the events, in turn."""
+
+    def __init__(self) -> None:
+        super().__init__(ManualClock())
+        self.happens: list[Callable[[], object]] = []
+
+    def events(self, *args: Any, **named: Any) -> list[Event]:
+        found = super().events(*args, **named)
+        if self.happens:
+            self.happens.pop(0)()
+        return found
+
+    def claim(self, name: str) -> None:
+        asked = Acquire(
+            ns="default", name=name, owner="bob", principal="bob", ttl_ms=60_000, fresh_lease_id=new_id()
+        )
+        Coordinator(self).one(asked)
+
+
+def nothing() -> None:
+    pass
+
+
+@pytest.mark.promise("events:ordered")
+@pytest.mark.parametrize("looks", range(4))
+def test_an_event_that_comes_between_two_looks_is_not_taken_for_a_pruned_one(looks: int) -> None:
+    store = BusyStore()
+    store.happens = [*[nothing] * looks, lambda: store.claim("job")]
+    page = read_page(store, 0, 10)
+    store.happens.clear()
+    store.claim("other")
+    seen = [*page.events, *read_page(store, page.upto, 10).events]
+    assert page.oldest is None
+    assert [event.seq for event in seen] == list(range(1, len(seen) + 1))
+    assert seen
+
+
+@pytest.mark.promise("events:told")
+@pytest.mark.parametrize("looks", range(4))
+def test_a_gap_is_told_before_the_first_event_that_is_left_whenever_others_prune(looks: int) -> None:
+    store = BusyStore()
+    for number in range(6):
+        store.claim(f"job-{number}")
+    store.prune(keep=3, before_ms=0)
+    store.happens = [*[nothing] * looks, lambda: store.prune(keep=1, before_ms=0)]
+    page = read_page(store, 1, 10)
+    assert page.oldest == page.events[0].seq
+    assert page.upto == 6
+
+
+def test_a_time_is_looked_for_while_all_is_pruned() -> None:
+    store = BusyStore()
+    for number in range(6):
+        store.claim(f"job-{number}")
+    store.happens = [nothing, nothing, lambda: store.prune(keep=0, before_ms=0)]
+    assert position_at(store, store.read(()).now_ms) in (0, 6)
+
+
+@pytest.mark.fault("F-084")
+@pytest.mark.parametrize("is_pruned", [False, True])
+def test_looking_at_an_empty_history_writes_nothing(tmp_path: Path, is_pruned: bool) -> None:
+    store, other = (SqliteStore(str(tmp_path / "dibs.db")) for _ in range(2))
+    if is_pruned:
+        store.commit({}, {}, [event("job")])
+        store.prune(keep=0, before_ms=0)
+    with other._link as db:
+        before = db.execute("PRAGMA data_version").fetchone()
+        assert store.newest_seq() == is_pruned
+        for wanted in (None, EventFilter(ns="default"), EventFilter(ns="default", name="job")):
+            page = read_page(store, store.newest_seq(), 10, wanted)
+            assert (page.events, page.upto, page.oldest) == ([], store.newest_seq(), None)
+        assert db.execute("PRAGMA data_version").fetchone() == before
+    store.close()
+    other.close()
+
+
+@pytest.mark.promise("events:told")
+@pytest.mark.fault("F-076")
+def test_a_list_ends_before_a_gap_and_the_next_one_tells_of_it() -> None:
+    store = MemoryStore(ManualClock())
+    store.commit({}, {}, [event("job") for _ in range(5)])
+    store.number_from(20)
+    store.commit({}, {}, [event("job") for _ in range(5)])
+    wanted = EventFilter(ns="default")
+    first = collect(store, wanted, 2, 100)
+    assert ([each.seq for each in first.events], first.upto, first.oldest) == ([3, 4, 5], 5, None)
+    rest = collect(store, wanted, first.upto, 100)
+    assert ([each.seq for each in rest.events], rest.oldest) == ([21, 22, 23, 24, 25], 21)
+    assert rest.is_last

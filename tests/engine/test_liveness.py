@@ -1,0 +1,581 @@
+"""Nothing ends in a time for which nobody vouches; a slow store is no outage."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dibs.base.errors import StoreUnavailable
+from dibs.base.ids import new_id
+from dibs.core.commands import Acquire, Break, Inspect, Renew, Sweep
+from dibs.core.keys import META_KEY, PULSE_KEY, lock_key
+from dibs.core.lease_outcomes import Broken, Renewed
+from dibs.core.limits import CONFLICT_RETRIES_MAX, GRACE_MS_MAX, OUTAGE_MS_MIN, PULSE_LATE_MS, PULSE_MS
+from dibs.core.outcomes import Granted, Held, Status
+from dibs.core.records import Meta
+from dibs.core.upkeep_outcomes import Swept
+from dibs.engine.coordinator import Contended
+from dibs.engine.liveness import Decider, Liveness
+from dibs.engine.servers import pulses_of
+from dibs.stores.memory import MemoryStore
+from dibs.stores.port import Busy, Conflict
+from dibs.testing.clock import ManualClock
+from dibs.testing.faulty import FaultyStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from dibs.core.commands import Command
+    from dibs.core.events import Event
+    from dibs.core.records import Stored
+    from dibs.engine.liveness import Result
+    from dibs.stores.port import Snapshot, Store
+
+
+@pytest.fixture(params=["on the thread", "at once"], autouse=True)
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where batches are decided. At once: what has to wait is decided by `run` afterwards, as the batcher does it."""
+    run = Decider.run
+
+    def run_at_once_first(decider: Decider, commands: Sequence[Command]) -> list[Result]:
+        decider._at_once = nullcontext()
+        results = decider.run_at_once(commands)
+        late = [index for index, result in enumerate(results) if isinstance(result, Busy)]
+        if late:
+            for index, result in zip(late, run(decider, [commands[index] for index in late]), strict=True):
+                results[index] = result
+        return results
+
+    if request.param == "at once":
+        monkeypatch.setattr(Decider, "run", run_at_once_first)
+
+
+class World:
+    def __init__(self, store: Store | None = None) -> None:
+        self.clock = ManualClock()
+        self.store = store or MemoryStore(self.clock)
+        self.decider = Decider(self.store, lambda events, last_seq: None, self.clock.steady_ms)
+        self.decider.beat_if_due()
+
+    def acquire(self, who: str = "a", ttl_ms: int = 10_000) -> Result:
+        return self.decider.run([acquire(who, ttl_ms)])[0]
+
+    def acquire_another(self) -> Result:
+        return self.decider.run([acquire("a").replace(name=new_id())])[0]
+
+    def outages(self) -> int:
+        """How many are recorded, after what the upkeep thread does a moment later."""
+        self.decider.beat_if_due()
+        meta = self.store.read((META_KEY,)).records[META_KEY].record
+        return len(meta.outages) if isinstance(meta, Meta) else 0
+
+    def live(self, ms: int) -> None:
+        """Time passes, and this process runs."""
+        for _ in range(0, ms, 100):
+            self.clock.advance(100)
+            self.decider.liveness.tick()
+
+    def pulse_ms(self) -> int:
+        (pulse,) = [each for each in pulses_of(self.store) if each.server == self.decider.server]
+        return pulse.at_ms
+
+
+def acquire(who: str = "a", ttl_ms: int = 10_000) -> Acquire:
+    return Acquire(ns="d", name="job", principal=who, owner=who, ttl_ms=ttl_ms, fresh_lease_id=new_id())
+
+
+def test_a_beat_is_written_when_one_is_due_apart_from_the_batches() -> None:
+    world = World()
+    began = world.pulse_ms()
+    world.clock.advance(PULSE_MS - 1)
+    world.decider.beat_if_due()
+    assert world.pulse_ms() == began
+    world.clock.advance(1)
+    world.acquire()
+    assert world.pulse_ms() == began
+    world.decider.beat_if_due()
+    assert world.pulse_ms() == began + PULSE_MS
+
+
+def test_a_server_that_had_nothing_to_do_for_an_hour_was_not_away() -> None:
+    world = World()
+    for _ in range(36):
+        world.clock.advance(PULSE_LATE_MS)
+        world.decider.liveness.tick()
+    assert isinstance(world.acquire(), Granted)
+    assert world.outages() == 0
+
+
+@pytest.mark.promise("lease:outage-credit")
+@pytest.mark.parametrize("away_ms", [OUTAGE_MS_MIN + 1, 60_000, 24 * 3600 * 1000])
+def test_after_a_gap_nothing_ends_before_the_outage_is_noted_nor_right_after(away_ms: int) -> None:
+    world = World()
+    world.acquire("a", ttl_ms=1_000)
+    world.clock.advance(away_ms)
+    assert isinstance(world.acquire("b"), Held)
+    assert world.outages() == 1
+    assert isinstance(world.acquire("b"), Held)
+    world.live(1_000)
+    assert isinstance(world.acquire("b"), Granted)
+
+
+def test_a_gap_that_is_no_outage_is_none() -> None:
+    world = World()
+    world.acquire("a", ttl_ms=1_000)
+    for _ in range(2):  # a lease outlasts one silence that is not noticed, not two
+        world.clock.advance(PULSE_LATE_MS)
+        world.decider.liveness.tick()
+    assert isinstance(world.acquire("b"), Granted)
+    assert world.outages() == 0
+
+
+@pytest.mark.fault("F-021")
+@pytest.mark.promise("lease:outage-credit")
+@pytest.mark.parametrize("away_ms", [PULSE_LATE_MS + 1, OUTAGE_MS_MIN])
+def test_a_short_stop_is_no_outage_and_gives_as_much_time_again(away_ms: int) -> None:
+    world = World()
+    world.acquire("a", ttl_ms=1_000)
+    world.clock.advance(500)
+    world.decider.liveness.tick()
+    world.clock.advance(away_ms)
+    assert isinstance(world.acquire("b"), Held)
+    assert world.outages() == 0
+    world.live(away_ms // 100 * 100 - 100)
+    assert isinstance(world.acquire("b"), Held)
+    world.live(300)
+    assert isinstance(world.acquire("b"), Granted)
+    assert world.outages() == 0
+
+
+@pytest.mark.fault("F-021")
+@pytest.mark.promise("lease:outage-credit")
+def test_a_machine_that_is_always_busy_keeps_a_dead_owners_lease_for_a_few_seconds_only() -> None:
+    world = World()
+    began_ms = world.clock()
+    world.acquire("a", ttl_ms=60_000)
+    while not isinstance(world.acquire("b"), Granted):
+        world.clock.advance(1_400)
+        world.decider.liveness.tick()
+        assert world.outages() == 0
+    assert world.clock() - began_ms - 60_000 <= GRACE_MS_MAX + 1_400
+
+
+@pytest.mark.promise("lease:outage-credit")
+def test_a_sweep_after_a_gap_ends_nothing() -> None:
+    world = World()
+    world.acquire("a", ttl_ms=5_000)
+    world.clock.advance(60_000)
+    for outages in (1, 1):
+        (swept,) = world.decider.upkeep([Sweep(key=lock_key("d", "job"))])
+        assert isinstance(swept, Swept)
+        assert swept.expired == 0
+        assert world.outages() == outages
+
+
+class Sleepy(FaultyStore):
+    """The process is stopped in the middle of a read: after the look at the clock, before the records are read."""
+
+    def __init__(self, store: Store, clock: ManualClock) -> None:
+        super().__init__(store)
+        self.clock = clock
+        self.naps_ms: list[int] = []
+
+    def read(self, keys: Iterable[str]) -> Snapshot:
+        keys = list(keys)
+        if keys and self.naps_ms:
+            self.clock.advance(self.naps_ms.pop(0))
+        return super().read(keys)
+
+
+def sleepy_world() -> tuple[World, Sleepy]:
+    world = World()
+    sleepy = Sleepy(world.store, world.clock)
+    world.decider = Decider(sleepy, lambda events, last_seq: None, world.clock.steady_ms)
+    world.decider.beat_if_due()
+    return world, sleepy
+
+
+@pytest.mark.promise("lease:outage-credit")
+@pytest.mark.parametrize("beat_was_due", [False, True])
+def test_a_stop_between_the_look_and_the_read_is_noticed(beat_was_due: bool) -> None:
+    world, sleepy = sleepy_world()
+    world.acquire("a", ttl_ms=2_000)
+    if beat_was_due:
+        world.clock.advance(PULSE_MS)
+    sleepy.naps_ms = [60_000]
+    assert isinstance(world.acquire("b"), Held)
+    assert world.outages() == 1
+
+
+class Slow(FaultyStore):
+    """Answers late, while the process runs. Counts the calls."""
+
+    def __init__(self, world: World, read_ms: int = 0, commit_ms: int = 0) -> None:
+        super().__init__(world.store)
+        self.world, self.read_ms, self.commit_ms = world, read_ms, commit_ms
+        self.calls: list[str] = []
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def read(self, keys: Iterable[str]) -> Snapshot:
+        self.calls.append("read")
+        self.world.live(self.read_ms)
+        return super().read(keys)
+
+    def commit(
+        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
+    ) -> int:
+        self.calls.append("commit")
+        self.world.live(self.commit_ms)
+        self.meanwhile()
+        return super().commit(expect, puts, events)
+
+
+def slow_world(read_ms: int = 0, commit_ms: int = 0) -> tuple[World, Slow]:
+    world = World()
+    slow = Slow(world, read_ms, commit_ms)
+    world.decider = Decider(slow, lambda events, last_seq: None, world.clock.steady_ms)
+    world.decider.beat_if_due()
+    return world, slow
+
+
+@pytest.mark.fault("F-021")
+@pytest.mark.promise("lease:outage-credit")
+@pytest.mark.parametrize(("read_ms", "commit_ms"), [(0, 1_200), (900, 0), (1_000, 1_000), (2_000, 2_400)])
+def test_a_slow_store_is_no_outage_and_refuses_nobody(read_ms: int, commit_ms: int) -> None:
+    world, _ = slow_world(read_ms, commit_ms)
+    began_ms = world.clock()
+    world.acquire("a", ttl_ms=60_000)
+    while not isinstance(world.acquire("b"), Granted):
+        assert isinstance(world.acquire_another(), Granted)
+        assert world.outages() == 0
+    late_ms = world.clock() - began_ms - 60_000
+    assert 0 <= late_ms <= 20_000, "some rounds of this loop, of which each has nine slow calls"
+
+
+@pytest.mark.fault("F-022")
+def test_a_claim_costs_one_read_and_one_commit_whatever_is_due() -> None:
+    world, slow = slow_world()
+    world.acquire("a", ttl_ms=2_000)
+    world.clock.advance(60_000)  # a beat is due, a gap is to be recorded, a lease to be swept
+    slow.calls.clear()
+    assert isinstance(world.acquire_another(), Granted)
+    assert slow.calls == ["read", "commit"]
+
+
+@pytest.mark.fault("F-021")
+@pytest.mark.promise("lease:outage-credit")
+def test_a_store_that_answers_nobody_for_long_is_an_outage_though_it_answers_at_last() -> None:
+    world, slow = slow_world()
+    world.acquire("a", ttl_ms=10_000)
+    slow.commit_ms = 30_000
+    world.acquire_another()
+    slow.commit_ms = 0
+    assert isinstance(world.acquire("b"), Held)
+    assert world.outages() == 1
+    world.live(9_900)
+    assert isinstance(world.acquire("b"), Held)
+    world.live(200)
+    assert isinstance(world.acquire("b"), Granted)
+
+
+@pytest.mark.promise("lease:outage-credit")
+def test_a_stop_of_the_store_counts_from_its_beginning_though_pulses_went_on() -> None:
+    """They have their own connection."""
+    world, slow = slow_world()
+    world.acquire("a", ttl_ms=2_000)
+
+    def beat() -> None:
+        slow.meanwhile = lambda: None
+        for _ in range(20):
+            slow.commit_ms = 0
+            world.decider.beat_if_due()
+            world.live(PULSE_MS)
+
+    slow.meanwhile = beat
+    world.acquire_another()
+    assert isinstance(world.acquire("b"), Held)
+    assert world.outages() == 1
+    assert isinstance(world.acquire("b"), Held)
+
+
+@pytest.mark.promise("lease:never-early")
+def test_a_renewal_that_comes_while_a_slow_batch_is_written_is_in_time() -> None:
+    world, slow = slow_world()
+    held = world.acquire("a", ttl_ms=1_500)
+    assert isinstance(held, Granted)
+    slow.commit_ms = 2_000
+    swept: list[Result] = []
+
+    def sweep() -> None:
+        slow.meanwhile = lambda: None
+        swept.extend(world.decider.upkeep([Sweep(key=lock_key("d", "job"))]))
+
+    slow.meanwhile = sweep
+    world.acquire_another()
+    assert isinstance(swept[0], Swept)
+    assert swept[0].expired == 0, "whoever renews waits for the batch"
+    slow.commit_ms = 0
+    renew = Renew(ns="d", name="job", principal="a", lease_id=held.lease.lease_id)
+    rival, renewed = world.decider.run([acquire("b"), renew])
+    assert isinstance(rival, Held)
+    assert isinstance(renewed, Renewed)
+    assert world.outages() == 0
+
+
+@pytest.mark.fault("F-023")
+def test_reads_are_answered_while_nothing_can_be_written() -> None:
+    world = World()
+    faulty = FaultyStore(world.store)
+    world.decider = Decider(faulty, lambda events, last_seq: None, world.clock.steady_ms)
+    world.decider.beat_if_due()
+    world.acquire("a", ttl_ms=1_000)
+    for _ in range(3):
+        world.clock.advance(9_000)
+        faulty.faults = ["refused"] * 9
+        refused, shown = world.decider.run([acquire("b").replace(name="other"), Inspect(ns="d", name="job")])
+        assert isinstance(refused, StoreUnavailable)
+        assert isinstance(shown, Status)
+        assert [holder.owner for holder in shown.lock.holders] == ["a"]
+        with pytest.raises(StoreUnavailable):
+            world.decider.beat_if_due()
+    faulty.faults = []
+    assert world.outages() == 1
+
+
+def test_a_break_whose_fate_is_unknown_is_not_repeated_after_a_stop() -> None:
+    world, sleepy = sleepy_world()
+    world.acquire("a")
+    sleepy.faults = ["lost after"]
+    sleepy.naps_ms = [0, 60_000]
+    (lost,) = world.decider.run([Break(ns="d", name="job", principal="op", reason="stuck")])
+    assert isinstance(lost, StoreUnavailable)
+    assert lost.unknown
+    # It had been written; whoever asks again sees so.
+    (again,) = world.decider.run([Break(ns="d", name="job", principal="op", reason="stuck")])
+    assert again == Broken(now_ms=world.clock(), name="job", holders=())
+
+
+def test_a_short_trouble_with_the_store_is_no_outage_and_a_long_one_is() -> None:
+    world = World()
+    faulty = FaultyStore(world.store)
+    world.decider = Decider(faulty, lambda events, last_seq: None, world.clock.steady_ms)
+    world.decider.beat_if_due()
+    for away_ms, outages in ((PULSE_MS, 0), (PULSE_LATE_MS + 1, 1)):
+        faulty.faults = ["refused", "refused"]
+        with pytest.raises(StoreUnavailable):
+            world.acquire_another()
+        world.clock.advance(away_ms // 2)
+        with pytest.raises(StoreUnavailable):
+            world.acquire_another()
+        world.clock.advance(away_ms - away_ms // 2)
+        assert not isinstance(world.acquire_another(), BaseException)
+        assert world.outages() == outages
+
+
+class Crowded(FaultyStore):
+    """Another writer is always first, which takes time. Only a server's own pulse has no other writer."""
+
+    def __init__(self, store: Store, clock: ManualClock) -> None:
+        super().__init__(store)
+        self.clock = clock
+        self.conflict_ms: list[int] = []
+
+    def commit(
+        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
+    ) -> int:
+        if self.conflict_ms and not all(key.startswith(PULSE_KEY) for key in puts):
+            self.clock.advance(self.conflict_ms.pop(0))
+            raise Conflict
+        return super().commit(expect, puts, events)
+
+
+def crowded_world() -> tuple[World, Crowded]:
+    world = World()
+    crowded = Crowded(world.store, world.clock)
+    world.decider = Decider(
+        crowded, lambda events, last_seq: None, world.clock.steady_ms, pause=lambda s: world.clock.advance(0)
+    )
+    world.decider.beat_if_due()
+    return world, crowded
+
+
+@pytest.mark.promise("lease:outage-credit")
+def test_conflicts_on_a_store_that_answers_are_no_outage_and_fail_nobody() -> None:
+    world, crowded = crowded_world()
+    world.acquire("a", ttl_ms=60_000)
+    for beat_was_due in (False, True):
+        world.clock.advance(PULSE_MS if beat_was_due else 0)
+        crowded.conflict_ms = [PULSE_LATE_MS // 3] * 20  # six seconds of it
+        results = world.decider.run([acquire("b"), acquire("c").replace(name=new_id())])
+        assert [type(each) for each in results] == [Held, Granted]
+        world.clock.advance(PULSE_MS)
+        world.acquire_another()
+        assert world.outages() == 0
+
+
+def test_conflicts_without_end_fail_the_command_and_are_no_outage() -> None:
+    world, crowded = crowded_world()
+    crowded.conflict_ms = [PULSE_LATE_MS // 3] * 2 * CONFLICT_RETRIES_MAX
+    assert isinstance(world.acquire("a"), Contended)
+    world.clock.advance(PULSE_MS)
+    crowded.conflict_ms = [PULSE_LATE_MS // 3] * 2 * CONFLICT_RETRIES_MAX
+    assert isinstance(world.acquire("a"), Contended), "with a beat before it"
+    crowded.conflict_ms = []
+    assert isinstance(world.acquire("a"), Granted)
+    assert world.outages() == 0
+
+
+class Halting(FaultyStore):
+    """The process is stopped in a commit, after the store has taken it."""
+
+    def __init__(self, store: Store, clock: ManualClock) -> None:
+        super().__init__(store)
+        self.clock = clock
+        self.halts_ms: list[int] = []
+
+    def commit(
+        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
+    ) -> int:
+        seq = super().commit(expect, puts, events)
+        if self.halts_ms:
+            self.clock.advance(self.halts_ms.pop(0))
+        return seq
+
+
+@pytest.mark.promise("lease:outage-credit")
+@pytest.mark.parametrize("first", [False, True], ids=["while it is up", "at its start"])
+def test_a_stop_in_the_commit_of_a_beat_is_an_outage(first: bool) -> None:
+    world = World()
+    world.acquire("a", ttl_ms=2_000)
+    halting = Halting(world.store, world.clock)
+    world.decider = Decider(halting, lambda events, last_seq: None, world.clock.steady_ms)
+    if not first:
+        world.decider.beat_if_due()
+        world.clock.advance(PULSE_MS)
+    halting.halts_ms = [60_000]
+    world.decider.beat_if_due()
+    assert not halting.halts_ms
+    assert isinstance(world.acquire("b"), Held)
+    assert world.outages() == 1
+
+
+@pytest.mark.promise("lease:outage-credit")
+def test_a_store_whose_every_commit_is_a_gap_decides_all_the_same_and_ends_no_lease() -> None:
+    world = World()
+    world.acquire("a", ttl_ms=2_000)
+    halting = Halting(world.store, world.clock)
+    world.decider = Decider(halting, lambda events, last_seq: None, world.clock.steady_ms)
+    for _ in range(3):
+        halting.halts_ms = [3_000] * 2  # the command, and the beat that follows it
+        assert isinstance(world.acquire_another(), Granted)
+        assert isinstance(world.acquire("b"), Held)
+        world.decider.beat_if_due()
+    halting.halts_ms = []
+    world.decider.beat_if_due()
+    assert isinstance(world.acquire("b"), Held)
+    for _ in range(5):  # the store is quick again, and the owner does not renew
+        world.clock.advance(PULSE_LATE_MS)
+        world.decider.liveness.tick()
+    assert isinstance(world.acquire("b"), Granted)
+
+
+@pytest.mark.promise("lease:outage-credit")
+def test_a_stop_that_ends_in_a_conflict_is_an_outage() -> None:
+    world, crowded = crowded_world()
+    world.acquire("a", ttl_ms=2_000)
+    crowded.conflict_ms = [100, 60_000, 100]
+    first, second = world.decider.run([acquire("b"), acquire("c").replace(name=new_id())])
+    assert isinstance(first, Held)
+    assert isinstance(second, Granted)
+    assert world.outages() == 1
+
+
+def test_time_stands_for_the_stores_clock_not_the_steady_one() -> None:
+    clock = ManualClock()
+    liveness = Liveness(clock.steady_ms)
+    liveness.beating()()
+    clock.advance(60_000)
+    liveness.tick()
+    clock.advance(500)
+    assert liveness.gap(store_now_ms=977_000) == (977_000 - 60_500, 977_000 - 500)
+    assert liveness.vouch()(977_000) == 977_000 - 60_500
+
+
+class Taken(FaultyStore):
+    """Others use the store: the next reads or commits would have to wait."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.busy_reads = self.busy_commits = self.busy_reads_after_commit = 0
+
+    def read(self, keys: Iterable[str]) -> Snapshot:
+        if self.busy_reads:
+            self.busy_reads -= 1
+            raise Busy("taken")
+        return super().read(keys)
+
+    def commit(
+        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
+    ) -> int:
+        if self.busy_commits:
+            self.busy_commits -= 1
+            raise Busy("taken")
+        self.busy_reads, self.busy_reads_after_commit = self.busy_reads_after_commit, 0
+        return super().commit(expect, puts, events)
+
+
+def taken_world() -> tuple[World, Taken]:
+    world = World()
+    taken = Taken(world.store)
+    world.decider = Decider(taken, lambda events, last_seq: None, world.clock.steady_ms)
+    world.decider.beat_if_due()
+    world.decider._at_once = nullcontext()
+    return world, taken
+
+
+@pytest.mark.parametrize("where", ["reads", "commits"])
+def test_a_store_that_is_taken_is_not_waited_for_and_is_no_outage(where: str) -> None:
+    world, taken = taken_world()
+    setattr(taken, f"busy_{where}", 1)
+    (result,) = world.decider.run_at_once([acquire("a")])
+    assert isinstance(result, Busy)
+    world.clock.advance(PULSE_LATE_MS // 2)
+    assert not world.decider.liveness.has_gap()
+    assert isinstance(world.decider.run([acquire("a")])[0], Granted)
+    assert world.outages() == 0
+
+
+def test_a_thread_that_must_not_wait_leaves_conflicts_to_one_that_may() -> None:
+    slept: list[float] = []
+    world = World()
+    crowded = Crowded(world.store, world.clock)
+    world.decider = Decider(crowded, lambda *_: None, world.clock.steady_ms, pause=slept.append)
+    world.decider.beat_if_due()
+    world.decider._at_once = nullcontext()
+    crowded.conflict_ms = [0] * 5
+    (result,) = world.decider.run_at_once([acquire("a")])
+    assert isinstance(result, Busy)
+    assert not slept
+    assert isinstance(world.decider.run([acquire("a")])[0], Granted)
+
+
+@pytest.mark.promise("lease:outage-credit")
+def test_a_thread_that_must_not_wait_ends_nothing_after_a_gap() -> None:
+    world, _ = taken_world()
+    world.decider.run([acquire("a", ttl_ms=2_000)])
+    world.clock.advance(60_000)
+    (result,) = world.decider.run_at_once([acquire("b")])
+    assert isinstance(result, Held)
+    assert world.outages() == 1
+
+
+def test_a_break_whose_fate_is_unknown_is_not_left_to_another_thread() -> None:
+    world, taken = taken_world()
+    world.decider.run([acquire("a")])
+    taken.faults, taken.busy_reads_after_commit = ["lost after"], 1
+    with pytest.raises(StoreUnavailable) as lost:
+        world.decider.run_at_once([Break(ns="d", name="job", principal="op", reason="stuck")])
+    assert lost.value.unknown
+    assert not isinstance(lost.value, Busy)

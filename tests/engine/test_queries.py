@@ -1,0 +1,106 @@
+"""Lists cost what they return, or stop in time and say where to go on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dibs.base.ids import new_id
+from dibs.core.commands import Acquire, OpenSession
+from dibs.core.records import DONE, FREE
+from dibs.engine import queries
+from dibs.engine.coordinator import Coordinator
+from dibs.engine.queries import claimed, open_sessions
+from dibs.stores.memory import MemoryStore
+from dibs.testing.clock import ManualClock
+from dibs.testing.contract_base import lock, put
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dibs.stores.port import Snapshot, Versioned
+
+JOBS = 40
+
+
+class Counting(MemoryStore):
+    """Notes how much it is asked for at a time."""
+
+    def __init__(self) -> None:
+        super().__init__(ManualClock())
+        self.most = 0
+        self.reads = 0
+
+    def scan(
+        self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False
+    ) -> list[tuple[str, Versioned]]:
+        self.most = max(self.most, limit)
+        return super().scan(prefix, after, limit, live=live)
+
+    def read(self, keys: Iterable[str]) -> Snapshot:
+        asked = list(keys)
+        self.reads += 1
+        self.most = max(self.most, len(asked))
+        return super().read(asked)
+
+
+@pytest.fixture
+def store() -> Counting:
+    store = Counting()
+    for number in range(JOBS):
+        put(store, lock(f"job-{number:03}").replace(holders=()))
+    return store
+
+
+def test_a_list_that_finds_nothing_stops_in_time_and_says_where_to_go_on(
+    store: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "LIST_LOOKS_MAX", 10)
+    after, pages = "", 0
+    while True:
+        page = claimed(store, "default", after=after, limit=3, states=(DONE,))
+        assert page.locks == []
+        pages += 1
+        if page.next_after is None:
+            break
+        assert page.next_after > after
+        after = page.next_after
+    assert 1 < pages <= JOBS / 10 + 1
+
+
+def test_the_pages_of_a_list_hold_each_job_once(store: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "LIST_LOOKS_MAX", 10)
+    names, after = [], ""
+    while True:
+        page = claimed(store, "default", after=after, limit=7, states=(FREE,))
+        names += [each.name for each in page.locks]
+        if page.next_after is None:
+            break
+        after = page.next_after
+    assert names == [f"job-{number:03}" for number in range(JOBS)]
+
+
+def test_a_large_page_is_read_from_the_store_in_small_parts(
+    store: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "LIST_PAGE_DEFAULT", 8)
+    assert len(claimed(store, "default", limit=JOBS, states=(FREE,)).locks) == JOBS
+    assert store.most <= 8
+
+
+def test_open_sessions_cost_a_few_reads_for_all_and_not_several_for_each() -> None:
+    store = Counting()
+    coordinator = Coordinator(store)
+    for number in range(50):
+        session = f"s-{number:02}"
+        coordinator.one(OpenSession(fresh_id=session, principal="p", owner="o", ttl_ms=60_000))
+        for name in (f"own-{number}", "shared"):
+            claim = Acquire(
+                ns="default", name=name, principal="p", owner="o", ttl_ms=60_000, fresh_lease_id=new_id()
+            )
+            coordinator.one(claim.replace(session=session, mode="shared"))
+    store.reads = 0
+    states = open_sessions(store, None)
+    assert [(each.session.id, len(each.holds)) for each in states] == [(f"s-{n:02}", 2) for n in range(50)]
+    assert store.reads <= 4

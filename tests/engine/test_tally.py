@@ -1,0 +1,259 @@
+"""Counts that follow the store, each event once, whoever wrote it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dibs.base.ids import new_id
+from dibs.core.commands import Acquire, Break, EndSession, Leave, OpenSession, Release
+from dibs.core.outcomes import Granted, Queued
+from dibs.engine.coordinator import Coordinator
+from dibs.engine.liveness import Decider
+from dibs.engine.tally import Tally
+from dibs.stores.memory import MemoryStore
+from dibs.testing.clock import ManualClock
+
+
+class World:
+    """A server with a tally, and another process on the same store."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.store = MemoryStore(self.clock)
+        self.tally = Tally()
+        self.decider = Decider(self.store, self.tally.committed, self.clock.steady_ms)
+        self.elsewhere = Coordinator(self.store)
+
+    def acquire(self, name: str, principal: str = "a") -> str:
+        (result,) = self.decider.run([_acquire(name, principal)])
+        assert isinstance(result, Granted)
+        return result.lease.lease_id
+
+    def release(self, name: str, lease: str, principal: str = "a") -> None:
+        self.decider.run([Release(ns="d", name=name, principal=principal, lease_id=lease)])
+
+    def acquire_elsewhere(self, name: str, principal: str = "b") -> str:
+        result = self.elsewhere.one(_acquire(name, principal))
+        assert isinstance(result, Granted)
+        return result.lease.lease_id
+
+    def counts(self) -> tuple[int, int, int]:
+        return self.tally.live, self.tally.live_of("a"), self.tally.live_of("b")
+
+
+def _acquire(name: str, principal: str) -> Acquire:
+    return Acquire(ns="d", name=name, principal=principal, owner="o", ttl_ms=60_000, fresh_lease_id=new_id())
+
+
+def test_our_own_commits_count_at_once() -> None:
+    world = World()
+    lease = world.acquire("x")
+    world.acquire("y")
+    assert world.counts() == (2, 2, 0)
+    world.release("x", lease)
+    assert world.counts() == (1, 1, 0)
+    world.decider.run([Break(ns="d", name="y", principal="op", reason="r")])
+    assert world.counts() == (0, 0, 0)
+    assert dict(world.tally.kinds) == {"acquired": 2, "released": 1, "broken": 1}
+
+
+def test_what_others_wrote_counts_when_it_is_read_and_nothing_counts_twice() -> None:
+    world = World()
+    world.acquire("x")
+    theirs = world.acquire_elsewhere("y")
+    world.acquire("z")  # behind theirs: both wait for the reading, in order
+    world.tally.catch_up(world.store)
+    assert world.counts() == (3, 2, 1)
+    world.elsewhere.one(Release(ns="d", name="y", principal="b", lease_id=theirs))
+    world.acquire("y")
+    world.tally.catch_up(world.store)
+    world.tally.catch_up(world.store)
+    assert world.counts() == (3, 3, 0)
+    assert world.tally.kinds["acquired"] == 4
+
+
+def test_our_own_events_are_not_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    for number in range(10):
+        world.acquire(f"job-{number}")
+    assert world.store.events(10, 10) == []
+    read: list[int] = []
+    original = world.store.events
+
+    def events(after: int, limit: int) -> list[object]:
+        read.append(after)
+        return list(original(after, limit))
+
+    monkeypatch.setattr(world.store, "events", events)
+    world.tally.catch_up(world.store)
+    assert read == [10]
+
+
+def test_a_start_counts_what_is_held_already() -> None:
+    world = World()
+    for number in range(2_500):  # more than one page
+        world.acquire_elsewhere(f"job-{number}")
+    gone = world.acquire_elsewhere("gone")
+    world.elsewhere.one(Release(ns="d", name="gone", principal="b", lease_id=gone))
+    world.tally.build(world.store)
+    assert world.counts() == (2_500, 0, 2_500)
+    assert not world.tally.kinds, "what happened before the start is not counted"
+    world.acquire("x")
+    assert world.counts() == (2_501, 1, 2_500)
+
+
+def test_what_happens_during_the_first_count_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    lease = world.acquire_elsewhere("early")
+    original = world.store.scan
+
+    def scan(*args: Any, live: bool = False) -> list[Any]:
+        first = args[:2] == ("lock/", "")
+        if first:
+            world.acquire_elsewhere("during")  # in the scan and in the events after it
+        page = original(*args, live=live)
+        if first:
+            world.elsewhere.one(Release(ns="d", name="early", principal="b", lease_id=lease))
+            passing = world.acquire_elsewhere("passing")
+            world.elsewhere.one(Release(ns="d", name="passing", principal="b", lease_id=passing))
+        return page
+
+    monkeypatch.setattr(world.store, "scan", scan)
+    world.tally.build(world.store)
+    assert world.counts() == (1, 0, 1)
+
+
+def test_principals_that_hold_nothing_are_forgotten() -> None:
+    world = World()
+    for number in range(50):
+        lease = world.acquire("job", f"p-{number}")
+        world.release("job", lease, f"p-{number}")
+    assert len(world.tally._by_principal) == 0
+    assert len(world.tally._claims) == 0
+
+
+def test_places_in_lines_and_open_sessions_are_counted_whoever_made_them() -> None:
+    world = World()
+    lease = world.acquire("x")
+    session = new_id()
+    world.elsewhere.one(OpenSession(fresh_id=session, principal="b", owner="o", ttl_ms=60_000))
+    queued = [world.decider.run([_acquire("x", "a").replace(wait=True)])[0] for _ in range(2)]
+    world.elsewhere.one(_acquire("x", "b").replace(wait=True, session=session))
+    world.tally.catch_up(world.store)
+    assert (world.tally.waiting, world.tally.sessions) == (3, 1)
+    fresh = Tally()
+    fresh.build(world.store)
+    assert (fresh.waiting, fresh.sessions) == (3, 1)
+    world.release("x", lease)
+    assert world.tally.waiting == 2, "the first has the job now"
+    last = queued[1]
+    assert isinstance(last, Queued)
+    world.decider.run([Leave(ns="d", name="x", principal="a", ticket=last.ticket, ticket_id=last.ticket_id)])
+    assert world.tally.waiting == 1
+    world.elsewhere.one(EndSession(session=session, principal="b"))
+    world.tally.look(world.store)
+    assert (world.tally.waiting, world.tally.sessions) == (0, 0)
+
+
+def test_what_others_wrote_is_told_on_and_our_own_is_not() -> None:
+    world = World()
+    told: list[str] = []
+    world.tally._on_read = lambda events: told.extend(event.job for event in events)
+    world.acquire("ours")
+    world.tally.look(world.store)
+    assert told == []
+    world.acquire_elsewhere("theirs")
+    world.tally.look(world.store)
+    assert told == ["theirs"]
+
+
+def test_where_numbers_have_gaps_own_events_are_counted_when_they_are_read_back() -> None:
+    """A number that follows ours may still have another's before it, so nothing is taken for known."""
+    world = World()
+    world.tally = Tally(gapless=False)
+    world.decider = Decider(world.store, world.tally.committed, world.clock.steady_ms)
+    lease = world.acquire("x")
+    world.acquire_elsewhere("y")
+    assert world.counts() == (0, 0, 0)
+    world.tally.catch_up(world.store)
+    assert world.counts() == (2, 1, 1)
+    world.release("x", lease)
+    world.tally.catch_up(world.store)
+    world.tally.catch_up(world.store)
+    assert world.counts() == (1, 0, 1)
+    assert dict(world.tally.kinds) == {"acquired": 2, "released": 1}
+
+
+def test_what_is_there_at_the_start_is_counted_a_page_at_a_time_while_others_go_on() -> None:
+    world = World()
+    leases = {name: world.acquire_elsewhere(name) for name in map(str, range(10))}
+    world.elsewhere.one(OpenSession(fresh_id="s-1", principal="p", owner="o", ttl_ms=60_000))
+    told: list[str] = []
+    world.tally = Tally(lambda events: told.extend(event.job for event in events if event.job))
+    world.tally.page = 4
+    world.decider = Decider(world.store, world.tally.committed, world.clock.steady_ms)
+    world.tally.begin(world.store)
+    assert world.tally.is_counting
+    world.tally.count_page(world.store)
+    world.clock.advance(1)
+    world.acquire("own")
+    world.elsewhere.one(Release(ns="d", name="0", principal="b", lease_id=leases["0"]))
+    world.elsewhere.one(Release(ns="d", name="9", principal="b", lease_id=leases["9"]))
+    world.elsewhere.one(OpenSession(fresh_id="s-2", principal="p", owner="o", ttl_ms=60_000))
+    world.tally.catch_up(world.store)
+    assert told == ["own", "0", "9"], "who waits is told at once, counted or not"
+    for _ in range(3):
+        world.tally.count_page(world.store)
+    assert dict(world.tally.kinds) == {}, "counted to the end"
+    assert world.counts() == (9, 1, 8)
+    assert world.tally.sessions == 2
+    assert told == ["own", "0", "9"], "and not again"
+    world.acquire("another")
+    assert world.counts() == (10, 2, 8)
+
+
+@pytest.mark.fault("F-028")
+def test_a_session_that_ends_while_a_starting_server_counts_does_not_make_the_count_wrong() -> None:
+    world = World()
+    for number in range(6):
+        world.elsewhere.one(OpenSession(fresh_id=f"s-{number}", principal="p", owner="o", ttl_ms=60_000))
+        world.clock.advance(1)
+    world.tally.page = 2
+    world.tally.begin(world.store)
+    world.tally.count_page(world.store)
+    for number in (0, 3, 5):  # the first is counted, the others are not yet
+        world.elsewhere.one(EndSession(session=f"s-{number}", principal="p"))
+    while world.tally.is_counting:
+        world.tally.count_page(world.store)
+    assert world.tally.sessions == 3
+    for number in (1, 2, 4):
+        world.elsewhere.one(EndSession(session=f"s-{number}", principal="p"))
+    world.tally.catch_up(world.store)
+    assert world.tally.sessions == 0
+
+
+def test_what_others_did_is_read_with_one_question_unless_it_fills_a_page(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between two servers, every question is a part of how long a hand-off takes."""
+    world = World()
+    asked: list[int] = []
+    events = world.store.events
+
+    def counted(after: int, limit: int, *rest: Any, **options: Any) -> Any:
+        asked.append(after)
+        return events(after, limit, *rest, **options)
+
+    monkeypatch.setattr(world.store, "events", counted)
+    world.tally.events_page = 3
+    for number in range(2):
+        world.acquire_elsewhere(f"x{number}")
+    world.tally.catch_up(world.store)
+    assert asked == [0]
+    for number in range(2, 8):
+        world.acquire_elsewhere(f"x{number}")
+    world.tally.catch_up(world.store)
+    assert asked == [0, 2, 5, 8]
+    assert world.tally.live == 8
