@@ -272,7 +272,7 @@ class Coordinator:
 
     def _may_recall(self, commands: Sequence[Command]) -> bool:
         """Whether to begin with what the store remembers. Looks write nothing, so they would be read anyway."""
-        if self._asks:
+        if self._asks > 0:
             self._asks -= 1
             return False
         return not all(isinstance(command, Inspect | InspectSession) for command in commands)
