@@ -125,19 +125,22 @@ def test_a_claim_that_waits_may_take_that_long_and_the_timeout_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "asked"),
+    ("verb", "key", "asked"),
     [
-        ("leave", 3),
-        ("free", 3),
-        ("session-keep", 3),
-        ("session-end", 3),
-        ("transfer", 1),
-        ("session-open", 3),  # the first, if there is one, ends by itself
+        ("leave", None, 3),
+        ("free", None, 3),
+        ("session-keep", None, 3),
+        ("session-end", None, 3),
+        ("transfer", None, 1),
+        ("transfer", "fresh_lease_id", 3),
+        ("session-open", None, 1),
+        ("session-open", "fresh_session_id", 3),
     ],
 )
-def test_what_may_be_repeated_is(verb: str, asked: int) -> None:
+def test_what_may_be_repeated_is(verb: str, key: str | None, asked: int) -> None:
     with ScriptedServer([None] * 5) as server:
-        reply = door_to(server).call(verb, ID if verb.startswith("session-") else "a", {})
+        document = {} if key is None else {key: ID}
+        reply = door_to(server).call(verb, ID if verb.startswith("session-") else "a", document)
     assert len(server.requests) == asked
     assert FATE_UNKNOWN in (reply.body or {})["details"]
 

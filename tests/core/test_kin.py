@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
+from dibs.base.ids import new_id
 from dibs.client.embedded import EmbeddedDoor
+from dibs.core.commands import Sweep
+from dibs.core.identity import Caller
+from dibs.core.keys import session_key
+from dibs.core.limits import SESSION_OWN_TTL_MS_MAX, SESSION_TOMBSTONE_MS
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 
@@ -110,3 +116,25 @@ def test_waiting_behind_the_parent_is_no_deadlock_of_the_child(family: Family) -
     assert family.claim(family.child, "path:src/x") == "acquired"
     assert family.claim(family.parent, "repo:r", wait_seconds=0.01) == "queued"
     assert family.claim(family.child, "path:src/y") == "held"
+
+
+@pytest.mark.fault("F-141")
+@pytest.mark.promise("excl:kin")
+def test_who_knows_the_id_of_a_parent_that_is_long_over_does_not_become_the_parent() -> None:
+    clock = ManualClock(1_763_000_000_000)
+    store = MemoryStore(clock)
+    owner, thief = (EmbeddedDoor(lambda: store, caller=Caller(principal=who)) for who in ("bob", "ana"))
+
+    def opened(door: EmbeddedDoor, **more: str) -> str:
+        reply = door.call("session-open", "", {"ttl_ms": SESSION_OWN_TTL_MS_MAX, **more})
+        return str((reply.body or {})["session_id"])
+
+    parent = opened(owner, fresh_session_id=new_id())
+    child = opened(owner, parent_id=parent)
+    assert owner.call("acquire", "issue-7", {"session_id": child}).status == 200
+    owner.call("session-end", parent, {})
+    clock.advance(SESSION_TOMBSTONE_MS + 1)
+    Coordinator(store).one(Sweep(key=session_key(parent)))
+    stolen = opened(thief, fresh_session_id=parent)
+    reply = thief.call("acquire", "issue-7", {"session_id": stolen})
+    assert (reply.body or {})["status"] == "held"

@@ -173,6 +173,29 @@ def test_a_claim_that_may_have_been_written_is_looked_after_though_its_caller_ha
     assert isinstance(told, outcomes.Granted), "so that it can be given back"
 
 
+@pytest.mark.fault("F-130")
+def test_a_claim_that_may_have_been_written_is_looked_after_though_others_then_wrote_and_its_caller_has_gone(
+    world: World,
+) -> None:
+    gone: list[str] = []
+    coordinator = Coordinator(world.store, is_gone=lambda command: getattr(command, "owner", "") in gone)
+
+    def later_without_a_reply() -> None:
+        world.clock.now_ms += 1_000
+        lost()
+
+    def others_write_and_it_goes() -> None:
+        world.other.one(renew("a", checkpoint="half"))
+        gone.append("a")
+
+    world.store.before_commit += [lambda: None, others_write_and_it_goes]
+    world.store.after_commit.append(later_without_a_reply)
+    first, second = coordinator.run([acquire("a"), acquire("b", name="other")])
+    assert isinstance(second, outcomes.Granted)
+    assert world.lock().holders
+    assert isinstance(first, outcomes.Granted), "so that it can be given back"
+
+
 BREAK = Break(ns=NS, name=JOB, principal="op", reason="stuck")
 
 

@@ -21,7 +21,7 @@ def test_a_transfer_that_is_repeated_tells_the_heirs_lease_again(server: Server,
     first = server.ask("POST", f"/locks/{name}/transfer", asked)
     again = server.ask("POST", f"/locks/{name}/transfer", asked)
     assert (first.status, again.status) == (200, 200)
-    assert again.json["lease_id"] == first.json["lease_id"] == asked["fresh_lease_id"]
+    assert again.json["lease_id"] == first.json["lease_id"]
     assert again.json["fencing_token"] == first.json["fencing_token"]
     assert question("transfer", "job", asked).repeatable
 
@@ -30,7 +30,37 @@ def test_a_transfer_that_is_repeated_tells_the_heirs_lease_again(server: Server,
 def test_a_lease_cannot_be_handed_to_its_own_id(server: Server, name: str) -> None:
     lease = server.ask("POST", f"/locks/{name}/acquire", {}).json["lease_id"]
     asked = {"lease_id": lease, "to_owner": "heir", "fresh_lease_id": lease.upper()}
-    assert server.ask("POST", f"/locks/{name}/transfer", asked).status == 400
+    handed = server.ask("POST", f"/locks/{name}/transfer", asked)
+    assert (handed.status, handed.json["owner"]) == (200, "heir")
+    assert handed.json["lease_id"] != lease
+    assert server.ask("POST", f"/locks/{name}/release", {"lease_id": lease}).status == 400
+
+
+@pytest.mark.fault("F-140")
+@pytest.mark.promise("proof")
+def test_who_sends_a_lease_id_as_a_fresh_one_is_not_told_that_this_lease_was_handed_over(
+    server: Server, name: str
+) -> None:
+    lease = server.ask("POST", f"/locks/{name}/acquire", {}).json["lease_id"]
+    asked = {"lease_id": new_id(), "to_owner": "thief", "fresh_lease_id": lease}
+    for who in ("agent", "operator"):
+        other = server.ask("POST", f"/locks/{name}/transfer", asked, who=who)
+        assert other.status == 400
+        assert lease not in str(other.body)
+    assert server.ask("POST", f"/locks/{name}/renew", {"lease_id": lease}).status == 200
+
+
+@pytest.mark.fault("F-140")
+@pytest.mark.promise("proof")
+def test_one_slot_cannot_be_handed_to_the_lease_of_another(server: Server, name: str) -> None:
+    one, two = (
+        server.ask("POST", f"/locks/{name}/acquire", {"slots": 2, "request_key": key}).json["lease_id"]
+        for key in ("one", "two")
+    )
+    asked = {"lease_id": one, "to_owner": "heir", "fresh_lease_id": two}
+    handed = server.ask("POST", f"/locks/{name}/transfer", asked)
+    assert (handed.status, handed.json["owner"]) == (200, "heir")
+    assert handed.json["lease_id"] not in (one, two)
 
 
 @pytest.mark.fault("F-112")
@@ -39,22 +69,27 @@ def test_a_session_that_is_opened_again_with_its_id_is_the_same(server: Server) 
     asked = {"owner": "w", "fresh_session_id": new_id()}
     first = server.ask("POST", "/sessions", asked)
     again = server.ask("POST", "/sessions", asked)
-    assert first.json["session_id"] == again.json["session_id"] == asked["fresh_session_id"]
+    assert first.json["session_id"] == again.json["session_id"]
     assert (first.status, again.status) == (201, 201)
     assert question("session-open", "", asked).repeatable
     assert not question("session-open", "", {"owner": "w"}).repeatable
-    assert server.ask("DELETE", f"/sessions/{asked['fresh_session_id']}").status == 204
+    assert server.ask("DELETE", f"/sessions/{first.json['session_id']}").status == 204
     assert server.ask("POST", "/sessions", asked).status == 410
 
 
 @pytest.mark.fault("F-112")
+@pytest.mark.fault("F-141")
 @pytest.mark.promise("idem:fresh-id")
-def test_somebody_elses_session_is_not_told_to_who_opens_one_with_its_id(server: Server) -> None:
+def test_nobody_opens_a_session_under_an_id_that_is_somebody_elses(server: Server) -> None:
+    """Sessions are told to others, who hand jobs over to them. The id of one that is long over must not come back under
+    another token: its children would take that for their parent."""
     asked = {"owner": "secret-name", "fresh_session_id": new_id()}
-    assert server.ask("POST", "/sessions", asked).status == 201
-    other = server.ask("POST", "/sessions", {"fresh_session_id": asked["fresh_session_id"]}, who="operator")
-    assert other.status == 404
-    assert "secret-name" not in str(other.body)
+    theirs = server.ask("POST", "/sessions", asked).json["session_id"]
+    for sent in (asked["fresh_session_id"], theirs):
+        other = server.ask("POST", "/sessions", {"fresh_session_id": sent}, who="operator")
+        assert other.status == 201
+        assert other.json["session_id"] not in (theirs, sent)
+        assert "secret-name" not in str(other.body)
 
 
 @pytest.mark.fault("F-112")

@@ -186,7 +186,7 @@ def test_rlock_has_the_paths_of_the_repository_around_it(shells: Shells) -> None
 def test_a_plain_name_asks_git_for_nothing_and_a_path_once(shells: Shells) -> None:
     folder = repository(shells, "one")
     git = shells("command -v git").out.strip()
-    shells.program("git", f'echo "$1" >> {shells.folder}/asked; exec {git} "$@"')
+    shells.program("git", f'echo "$5" >> {shells.folder}/asked; exec {git} "$@"')  # after two settings
     script = "import dibs\nfor job in {}:\n    with dibs.claim(job): pass\n    dibs.Client().owner(job)\n"
     python(shells, script.format(["a", "b"]), folder)
     assert not (shells.folder / "asked").exists()

@@ -13,6 +13,7 @@ from dibs.base.clock import wall_ms
 from dibs.base.ids import new_id
 from dibs.core.events import Event
 from dibs.core.identity import LOCAL
+from dibs.core.limits import METADATA_CHARS_MAX
 from dibs.engine.archive.export import export
 from dibs.engine.archive.intake import intake
 from dibs.engine.event_log import EventFilter, read_page
@@ -70,12 +71,13 @@ def deliver(store: Store, target: Target, until: Callable[[], bool]) -> None:
     assert until(), (len(target.told), target.gaps)
 
 
+def told(token: int) -> Event:
+    return Event(at_ms=wall_ms(), kind="acquired", ns=NS, owner="w", token=token)
+
+
 def tell(store: Store, tokens: range, jobs: int = 10) -> None:
     """Events in commits of several sizes."""
-    events = [
-        Event(at_ms=wall_ms(), kind="acquired", ns=NS, job=f"job-{token % jobs}", owner="w", token=token)
-        for token in tokens
-    ]
+    events = [told(token).replace(job=f"job-{token % jobs}") for token in tokens]
     while events:
         size = 1 + events[0].token % 7
         store.commit({}, {}, events[:size])
@@ -197,3 +199,23 @@ def test_numbers_go_on_after_the_move_of_a_store_whose_history_is_all_pruned(
     )
     target = Target()
     deliver(new, target, lambda: len(target.told) == 10 and bool(target.gaps))
+
+
+@pytest.mark.promise("webhook:at-least-once")
+@pytest.mark.fault("F-137")
+def test_a_webhook_goes_on_at_the_right_event_however_many_bytes_the_texts_of_events_have(
+    stores: tuple[Store, Store],
+) -> None:
+    old, new = stores
+    WebhookAdmin(old, LOCAL, NS).ask("webhook-create", "", {"url": "https://hook.test/"})
+    long = "\U0001f600" * METADATA_CHARS_MAX
+    for first in range(1, 241, 20):
+        tokens = range(first, first + 20)
+        old.commit({}, {}, [told(token).replace(job=f"job-{token}", metadata=long) for token in tokens])
+    before = Target(refused=frozenset(["job-7", "job-100"]))
+    deliver(old, before, lambda: len(before.told) == 238)
+    intake(new, text_of(old))
+    after = Target()
+    deliver(new, after, lambda: len(after.told) >= 2)
+    assert sorted(after.told) == [7, 100]
+    assert after.gaps == []

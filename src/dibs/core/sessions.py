@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 def open_session(draft: Draft, command: OpenSession) -> Outcome:
-    """Open a session under an id that the caller may have chosen, so that a repeat finds it. Whoever knows the id and
-    may not use the session learns nothing of it."""
+    """Open a session under an id that the same caller gets again in a repeat. Whoever knows the id and may not use the
+    session learns nothing of it."""
     found = draft.session(command.fresh_id)
     if found is not None and not may_use(found, command.principal, command.bound):
         return SessionUnknown(now_ms=draft.now_ms, session=command.fresh_id)

@@ -23,7 +23,7 @@ from dibs.core.outcomes import (
 )
 from dibs.core.queue import advance, advance_all, ahead, place_of, refresh, serve_own
 from dibs.core.quota import over_held, over_waiting
-from dibs.core.records import RELEASED, SHARED
+from dibs.core.records import LOST, RELEASED, SHARED
 from dibs.core.tickets import drop, join, keep, may_wait
 from dibs.core.wants import forget_want, note_want
 
@@ -111,7 +111,8 @@ def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
     if waitable and any(differs):
         bad = tuple([each for each in differs if each is not None])
     if not waitable or any(differs):
-        if any(isinstance(verdict, KeySpent) for verdict in bad):
+        spent = [verdict.ending for verdict in bad if isinstance(verdict, KeySpent)]
+        if spent and all(ending.how in LOST for ending in spent):
             _give_back(draft, locks, verdicts)
         forget_want(draft, command)
         return Refused(now_ms=draft.now_ms, outcomes=bad)
@@ -120,16 +121,21 @@ def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
 
 def _give_back(draft: Draft, locks: list[LockRecord], verdicts: list[Outcome | None]) -> None:
     """Release the rest of a claim of which one job was lost. The caller repeats it because its reply was lost: it is
-    told that it has none, and does not know of the others. Who renewed one has read the reply. `locks` are as they were
-    before the repeat was judged."""
-    for lock, verdict in zip(locks, verdicts, strict=True):
-        if not isinstance(verdict, Granted) or verdict.held_before:
-            continue
-        for hold in lock.holders:
-            if hold.lease_id == verdict.lease.lease_id and hold.renewed_ms == hold.since_ms:
-                now = draft.lock(lock.ns, lock.name)
-                end_hold(draft, now, hold, how=RELEASED, at_ms=draft.now_ms, uncounted=True)
-                advance(draft, lock.ns, lock.name)
+    told that it has none, and does not know of the others. Who renewed one of them, or let go of one, has read the
+    reply, and the repeat is late. `locks` are as they were before the repeat was judged."""
+    rest = [
+        (lock, hold)
+        for lock, verdict in zip(locks, verdicts, strict=True)
+        if isinstance(verdict, Granted) and not verdict.held_before
+        for hold in lock.holders
+        if hold.lease_id == verdict.lease.lease_id
+    ]
+    if any(hold.renewed_ms != hold.since_ms for _, hold in rest):
+        return
+    for lock, hold in rest:
+        now = draft.lock(lock.ns, lock.name)
+        end_hold(draft, now, hold, how=RELEASED, at_ms=draft.now_ms, uncounted=True)
+        advance(draft, lock.ns, lock.name)
 
 
 def _wait_for_all(draft: Draft, command: AcquireAll, bad: tuple[Outcome, ...]) -> Outcome:

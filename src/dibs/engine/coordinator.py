@@ -224,10 +224,12 @@ class Coordinator:
         for conflicts in range(CONFLICT_RETRIES_MAX):
             batch = _Batch(self.store, self._vouch, recalls=not conflicts and self._may_recall(commands))
             batch.load({key: None for index in todo for key in keys_of(commands[index])})
-            if self._is_gone is not None and not unknown:
+            if self._is_gone is not None:
                 # Looked at again after every read, which may have taken long.
                 gone = CallerGone("The caller hung up. Nothing was done.")
-                failed.update({index: gone for index in todo if self._is_gone(commands[index])})
+                failed.update(
+                    {index: gone for index in todo if index not in doubts and self._is_gone(commands[index])}
+                )
             answers = {index: self._attempt(batch, index, commands[index], failed) for index in todo}
             try:
                 self._commit(batch)
@@ -270,7 +272,7 @@ class Coordinator:
 
     def _may_recall(self, commands: Sequence[Command]) -> bool:
         """Whether to begin with what the store remembers. Looks write nothing, so they would be read anyway."""
-        if self._asks:
+        if self._asks > 0:
             self._asks -= 1
             return False
         return not all(isinstance(command, Inspect | InspectSession) for command in commands)

@@ -35,7 +35,7 @@ MEANINGS = {
     "checkpoint": "how far the work got, for the next owner",
     "to_owner": "who gets the job, as shown to others",
     "to_session": "the session that gets the job",
-    "fresh_lease_id": "the new owner's lease id, a random UUID; the same again in a repeat after no answer",
+    "fresh_lease_id": "a random UUID by which a repeat is known; the same again after no answer",
     "prefix": "only jobs whose names begin with this",
     "limit": "how many at most",
     "poll": "how often to ask",

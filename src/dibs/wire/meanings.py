@@ -100,8 +100,8 @@ REQUEST_MEANINGS: dict[str, dict[str, tuple[str, str]]] = {
         "to_session": ("", "the new owner's open session, of this namespace; may be of another token"),
         "fresh_lease_id": (
             "one that the server makes",
-            "the new owner's lease id: a random UUID that you made for this. After a lost reply, send the same: you "
-            "get the same answer",
+            "a random UUID that you made for this, from which the server makes the new owner's lease id. After a lost "
+            "reply, send the same: you get the same answer",
         ),
         "ttl_seconds": ("the one it has", "a new TTL"),
         "ttl_ms": _TTL_MS,
@@ -139,8 +139,8 @@ REQUEST_MEANINGS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "fresh_session_id": (
             "one that the server makes",
-            "the session's id: a random UUID that you made for this. After a lost reply, send the same: you get "
-            "the same session",
+            "a random UUID that you made for this, from which the server makes the session's id. After a lost reply, "
+            "send the same: you get the same session",
         ),
     },
     "session-keep": {

@@ -33,6 +33,7 @@ from dibs.wire.values import (
     delay_ms_of,
     done_ms_of,
     failure_of,
+    fresh_id_of,
     mode_and_slots,
     number_of,
     request_key_of,
@@ -264,14 +265,11 @@ def _transfer(ns: str, name: str, document: Document, caller: Caller) -> Transfe
     to_owner = text_of(document, "to_owner")
     if not to_owner and "to_session" not in document:
         raise InvalidInput("Say to whom: to_session (an open session) or to_owner (a name to show).")
-    fresh = document.get("fresh_lease_id") or new_id()
-    if fresh == document.get("lease_id"):
-        raise InvalidInput("fresh_lease_id is a new id: the lease that is handed over ends.")
     return Transfer(
         ns=ns,
         name=name,
         principal=_prover(caller),
-        fresh_lease_id=fresh,
+        fresh_lease_id=fresh_id_of(document, "fresh_lease_id", caller, ns, name),
         lease_id=document.get("lease_id"),
         session=document.get("session_id"),
         to_owner=to_owner,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dibs.base.errors import InvalidInput, InvalidTtl
-from dibs.base.ids import new_id
 from dibs.core import limits
 from dibs.core.commands import EndSession, InspectSession, KeepSession, OpenSession
 from dibs.wire.shapes import is_id
-from dibs.wire.values import text_of
+from dibs.wire.values import fresh_id_of, text_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 def open_session(ns: str, document: Document, caller: Caller) -> OpenSession:
     return OpenSession(
-        fresh_id=document.get("fresh_session_id") or new_id(),
+        fresh_id=fresh_id_of(document, "fresh_session_id", caller),
         principal=caller.principal,
         owner=text_of(document, "owner") or caller.principal,
         ttl_ms=_session_ttl_ms(document),

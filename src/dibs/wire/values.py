@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dibs.base.errors import InvalidInput, InvalidTtl
+from dibs.base.ids import new_id
 from dibs.core import limits
 from dibs.core.durations import check_ttl_ms
 from dibs.core.records import EXCLUSIVE, SHARED
@@ -12,6 +13,8 @@ from dibs.wire.shapes import is_unicode
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+    from dibs.core.identity import Caller
 
     Document = dict[str, Any]
 
@@ -34,6 +37,17 @@ def ticket_of(ns: str, name: str, document: Document) -> tuple[int, str | None, 
     from dibs.wire.tickets import parse_ticket  # few claims come with one
 
     return parse_ticket(ns, name, text)
+
+
+def fresh_id_of(document: Document, field: str, caller: Caller, *place: str) -> str:
+    """A new id. If the caller sent a random one to be recognised by, the id is made from that and from who asks: nobody
+    can choose an id, so nobody gets one that is or was another's."""
+    sent = document.get(field)
+    if sent is None:
+        return new_id()
+    from dibs.base.digest import digest_id  # no claim needs it
+
+    return digest_id(field, sent, caller.principal, caller.namespace or "", *place)
 
 
 def ttl_ms_of(document: Document, default: int | None) -> Any:

@@ -136,6 +136,45 @@ def test_a_writer_that_was_stopped_finds_out_that_it_was_too_slow(
     assert internal_keys(store) == []
 
 
+@pytest.mark.fault("F-135")
+@pytest.mark.promise("durable")
+def test_a_list_never_shows_a_half_of_a_commit_whose_writer_died(
+    store: EtcdStore, location: EtcdLocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wide, "WIDE_MS", 30)
+    monkeypatch.setattr(store_module, "WIDE_OPS", 60)
+    put(store, *[lock(name) for name in NAMES])
+    seen: list[set[int]] = []
+    is_told, calls = False, 0
+    while not is_told:
+        dying = Dying(location)
+        read = versions(dying, *map(key_of, NAMES))
+        dying.calls_left = calls
+        calls += 1
+        assert calls < 40
+        try:
+            dying.commit(read, {key_of(name): lock(name, token=calls + 1) for name in NAMES}, ())
+            is_told = True
+        except StoreUnavailable:
+            pass
+        found = [each.record for _, each in store.scan(key_of("job-"))]
+        seen.append({each.token for each in found})  # type: ignore[union-attr]
+        store.read([key_of(NAMES[0])])  # finishes what is decided
+        put(store, lock("another"))  # and gives up what is not
+        dying.close()
+    assert {len(each) for each in seen} == {1}
+
+
+@pytest.mark.fault("F-136")
+def test_the_number_that_a_wide_commit_returns_is_that_of_its_last_event_after_an_import_too(
+    store: EtcdStore,
+) -> None:
+    store.number_from(10**12)
+    last = put(store, *[lock(name) for name in NAMES], events=(event("a"), event("b")))
+    assert last == store.newest_seq()
+    assert [each.seq for each in store.events(last - 1, 10)] == [last]
+
+
 @pytest.mark.fault("F-035")
 @pytest.mark.promise("excl")
 def test_nobody_sees_a_half_of_a_commit_that_is_written_in_parts(

@@ -300,7 +300,9 @@ class _Intake:
         """Write events. Returns their numbers."""
         try:
             last = self._commit({}, events)
-            return range(last - len(events) + 1, last + 1)
+            if self._store.capabilities.gapless:
+                return range(last - len(events) + 1, last + 1)
+            return [each.seq for each in self._store.events(0, len(events), newest=True)]
         except CommitTooLarge:
             if len(events) == 1:
                 raise

@@ -196,7 +196,7 @@ class EtcdStore(Store, Maintenance):
             raise
         for key in puts:
             self._places.pop(key, None)
-        return self._log.last_seq(last.get("kvs"))
+        return self._log.last_number(last.get("kvs"))
 
     def _parts(self, writes: list[Document], events: Sequence[Event]) -> list[list[Document]]:
         """The operations of a wide commit, in as few parts as possible, the events last. No other commit is under way,
@@ -292,10 +292,11 @@ class EtcdStore(Store, Maintenance):
     ) -> list[tuple[str, Versioned]]:
         if limit <= 0:
             return []
+        self._time.ready()
         root = self._layout.live if live else self._layout.records
         whole = self._layout.live_mark(prefix) if live else self._layout.record(prefix)
         begin = root + after.encode() + b"\0" if after >= prefix and after else whole
-        kvs = self._range(begin, end_of(whole), limit=limit, keys_only=live)
+        kvs = self._ask(range_op(begin, end=end_of(whole), limit=limit, keys_only=live)).get("kvs") or []
         keys = [unb64(kv["key"])[len(root) :].decode() for kv in kvs]
         if not live:
             return [(key, self._found(key, kv)) for key, kv in zip(keys, kvs, strict=True)]
@@ -316,11 +317,12 @@ class EtcdStore(Store, Maintenance):
         return Due(keys=keys[: max(0, limit)], next_ms=found[0][0] if found else None)
 
     def _ask(self, request: Document) -> Document:
-        """One range, and the time with it."""
-        answer = self._gateway.read("/v3/kv/txn", {"success": [self._time.looking(), request]})
-        self._time.saw(answer["responses"][0])
-        found: Document = answer["responses"][1]["response_range"]
-        return found
+        """One range, and the time with it, when no wide commit is half written."""
+        while True:
+            answer = self._gateway.read("/v3/kv/txn", {"success": [self._time.looking(), request]})
+            if not self._is_half_written(answer["responses"][0]):
+                found: Document = answer["responses"][1]["response_range"]
+                return found
 
     def events(
         self, after: int, limit: int, job: tuple[str, str] | None = None, *, newest: bool = False

@@ -140,7 +140,7 @@ class RecordCache:
     def guess(self, wanted: list[str]) -> dict[str, Versioned] | None:
         """What is known of `wanted`, and the rest as absent. None: better ask. If nothing is known, others have just
         emptied the cache by a commit."""
-        if self._guess_pause:
+        if self._guess_pause > 0:
             self._guess_pause -= 1
             return None
         records = self.records
