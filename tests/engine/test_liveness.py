@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from dibs.core.events import Event
     from dibs.core.records import Stored
     from dibs.engine.liveness import Result
-    from dibs.stores.port import Snapshot, Store
+    from dibs.stores.port import Due, Snapshot, Store
 
 
 @pytest.fixture(params=["on the thread", "at once"], autouse=True)
@@ -298,6 +299,45 @@ def test_a_stop_of_the_store_counts_from_its_beginning_though_pulses_went_on() -
     assert isinstance(world.acquire("b"), Held)
     assert world.outages() == 1
     assert isinstance(world.acquire("b"), Held)
+
+
+class Standing(FaultyStore):
+    """Stands still while upkeep asks it, and nobody else does."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.store)
+        self.world = world
+        self.at_last: Callable[[], object] = lambda: None
+
+    def due(self, limit: int) -> Due:
+        self.world.live(6_000)
+        self.at_last()
+        return super().due(limit)
+
+
+@pytest.mark.fault("F-021")
+@pytest.mark.promise("lease:outage-credit")
+@pytest.mark.parametrize("is_first", [False, True], ids=["upkeep is answered first", "a claim is"])
+def test_a_store_that_stood_still_while_only_upkeep_asked_is_an_outage(is_first: bool) -> None:
+    world = World()
+    standing = Standing(world)
+    world.decider = Decider(standing, lambda events, last_seq: None, world.clock.steady_ms)
+    world.decider.beat_if_due()
+    world.acquire("a", ttl_ms=3_000)
+    told: list[Result] = []
+
+    def claim() -> None:
+        thread = threading.Thread(target=lambda: told.append(world.acquire("b")))
+        thread.start()
+        thread.join(10)
+
+    if is_first:
+        standing.at_last = claim
+    world.decider.store.due(0)
+    told.append(world.acquire("b"))
+    assert world.outages() == 1
+    told.append(world.acquire("b"))
+    assert {type(each) for each in told} == {Held}
 
 
 @pytest.mark.promise("lease:never-early")

@@ -72,7 +72,6 @@ class World:
             self.store, self.tally.committed, self.clock.steady_ms, pause=lambda seconds: None
         )
         self.sweeper = Sweeper(
-            self.store,
             self.decider,
             self.tally,
             keep_events=keep_events,
@@ -480,7 +479,7 @@ class Rounds(Sweeper):
 
     def __init__(self, step: Callable[[], int]) -> None:
         world = World()
-        super().__init__(world.store, world.decider, world.tally)
+        super().__init__(world.decider, world.tally)
         self.step = step  # type: ignore[method-assign]
 
 

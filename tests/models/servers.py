@@ -124,7 +124,7 @@ class Server:
         )
         self.waiters = Waiters(self.post, self._later, lambda: None)
         self.sweeper = Sweeper(
-            store, self.decider, self.tally, steady=clock.steady_ms, has_waiters=lambda: bool(self.waiters)
+            self.decider, self.tally, steady=clock.steady_ms, has_waiters=lambda: bool(self.waiters)
         )
         self._store = store
         self._started = False

@@ -26,7 +26,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from dibs.base.clock import steady_ms, stopwatch_us
 from dibs.base.errors import StoreBroken, StoreUnavailable
@@ -49,9 +49,11 @@ if TYPE_CHECKING:
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Stored
     from dibs.core.view import HandedOver
-    from dibs.stores.port import Snapshot, Store
+    from dibs.stores.port import Due, Snapshot, Store, Versioned
 
     Result = Outcome | BaseException
+
+Answer = TypeVar("Answer")
 
 log = logging.getLogger("dibs")
 
@@ -72,6 +74,7 @@ class Liveness:
         self._later_doubt_ms = _NEVER_MS  # the same of gaps that the beat under way may not know of
         self._cut_off = False
         self._noted_ms = -_NEVER_MS
+        self._calls: dict[int, int] = {}  # by thread: since when the store has not answered
         self._batch_ms = _NEVER_MS  # when the batch under way began
         self._grace_ms = (
             self._grace_until_ms
@@ -97,6 +100,15 @@ class Liveness:
                 self._metrics.add("stalls")
                 self._note_silence(self._ticked_ms, now_ms)
             self._ticked_ms = now_ms
+
+    def asked(self) -> int:
+        """This thread asks the store. Returns when."""
+        asked_ms = self._calls[threading.get_ident()] = self.steady()
+        return asked_ms
+
+    def over(self) -> None:
+        """The store has answered this thread, or failed."""
+        self._calls.pop(threading.get_ident(), None)
 
     def answered(self, asked_ms: int) -> None:
         """The store answered what it was asked then."""
@@ -157,8 +169,9 @@ class Liveness:
             known_ms = min(before_ms, self._doubt_ms, now_ms)
             if now_ms < self._grace_until_ms:
                 known_ms = min(known_ms, max(self._grace_ms, now_ms - GRACE_MS_MAX))
-            if now_ms - self._batch_ms > PULSE_LATE_MS:  # commands that came since then wait
-                known_ms = min(known_ms, self._batch_ms)
+            waits_ms = min([self._batch_ms, *list(self._calls.values())])
+            if now_ms - waits_ms > PULSE_LATE_MS:  # somebody has waited since then, and this may be a gap
+                known_ms = min(known_ms, waits_ms)
             return max(0, store_now_ms - (now_ms - known_ms))
 
         return vouched_ms
@@ -187,59 +200,69 @@ class Liveness:
 
 
 class ObservedStore(StoreProxy):
-    """A store whose answers are signs of life, and are counted."""
+    """A store whose answers are signs of life, and are counted. Pruning may take long, and says nothing."""
 
     def __init__(self, store: Store, liveness: Liveness, pace: Pace, metrics: Metrics) -> None:
         super().__init__(store)
         self._liveness = liveness
-        self._steady = liveness.steady
         self._pace = pace
         self._metrics = metrics
 
-    def read(self, keys: Iterable[str]) -> Snapshot:
-        return self._observed(self.inner.read, keys)
-
-    def recall(self, keys: Iterable[str]) -> Snapshot:
-        return self._observed(self.inner.recall, keys)
-
-    def _observed(self, get: Callable[[Iterable[str]], Snapshot], keys: Iterable[str]) -> Snapshot:
-        asked_ms = self._steady()
+    def _ask(self, call: Callable[[], Answer], failed: Callable[[], None] | None = None) -> Answer:
+        asked_ms = self._liveness.asked()
         try:
-            snapshot = get(keys)
+            answer = call()
+            self._liveness.answered(asked_ms)
         except Busy:
             self._metrics.add("busy")
-            raise
-        except (StoreUnavailable, StoreBroken):
-            self._metrics.add("read_errors")
-            self._liveness.failed(asked_ms)
-            raise
-        self._liveness.answered(asked_ms)
-        return snapshot
-
-    def commit(
-        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-    ) -> int:
-        asked_ms = self._steady()
-        began_us = self._metrics.writes()
-        try:
-            last_seq = self.inner.commit(expect, puts, events)
-        except Busy:
-            self._metrics.add("busy")
-            raise
-        except (StoreUnavailable, StoreBroken):
-            self._metrics.write_failed()
-            self._liveness.failed(asked_ms)
             raise
         except Conflict:
             self._metrics.add("conflicts")
             self._liveness.answered(asked_ms)
             raise
+        except (StoreUnavailable, StoreBroken):
+            self._liveness.failed(asked_ms)
+            if failed is not None:
+                failed()
+            else:
+                self._metrics.add("read_errors")
+            raise
+        finally:
+            self._liveness.over()
+        return answer
+
+    def read(self, keys: Iterable[str]) -> Snapshot:
+        return self._ask(lambda: self.inner.read(keys))
+
+    def recall(self, keys: Iterable[str]) -> Snapshot:
+        return self._ask(lambda: self.inner.recall(keys))
+
+    def scan(
+        self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False
+    ) -> list[tuple[str, Versioned]]:
+        return self._ask(lambda: self.inner.scan(prefix, after, limit, live=live))
+
+    def due(self, limit: int) -> Due:
+        return self._ask(lambda: self.inner.due(limit))
+
+    def events(
+        self, after: int, limit: int, job: tuple[str, str] | None = None, *, newest: bool = False
+    ) -> list[Event]:
+        return self._ask(lambda: self.inner.events(after, limit, job, newest=newest))
+
+    def commit(
+        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
+    ) -> int:
+        began_us = self._metrics.writes()
+        try:
+            last_seq = self._ask(
+                lambda: self.inner.commit(expect, puts, events), failed=self._metrics.write_failed
+            )
         finally:
             took_us = stopwatch_us() - began_us
             self._pace.took(took_us)
             self._metrics.wrote(took_us)
         self._metrics.write_failed_us = 0
-        self._liveness.answered(asked_ms)
         return last_seq
 
 
@@ -262,7 +285,7 @@ class Decider:
         self.server = server or new_token()
         self.pace = Pace()
         self._at_once = store.at_once()
-        self._store = observed = ObservedStore(store, self.liveness, self.pace, metrics)
+        self.store = observed = ObservedStore(store, self.liveness, self.pace, metrics)
         self.batches = 0  # how many were decided
         vouch = self.liveness.vouch
         self._coordinator = Coordinator(
@@ -314,8 +337,8 @@ class Decider:
         noted = self.liveness.beating()
         beat = Beat(server=self.server)
         if self.liveness.has_gap():
-            doubt_ms, since_ms = self.liveness.gap(self._store.read(()).now_ms)
-            beat = after_gap(self._store, beat.replace(doubt_ms=doubt_ms), since_ms)
+            doubt_ms, since_ms = self.liveness.gap(self.store.read(()).now_ms)
+            beat = after_gap(self.store, beat.replace(doubt_ms=doubt_ms), since_ms)
         outcome = self._coordinator.one(beat)
         assert isinstance(outcome, BeatRecorded)
         if outcome.frozen:

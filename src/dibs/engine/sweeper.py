@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from dibs.core.events import Event
     from dibs.engine.liveness import Decider
     from dibs.engine.tally import Tally
-    from dibs.stores.port import Store
 
 log = logging.getLogger("dibs")
 
@@ -53,7 +52,6 @@ NEVER_MS = 2**62
 class Sweeper:
     def __init__(
         self,
-        store: Store,
         decider: Decider,
         tally: Tally,
         *,
@@ -63,7 +61,7 @@ class Sweeper:
         has_waiters: Callable[[], bool] = lambda: False,
         looked: Callable[[], None] = lambda: None,
     ) -> None:
-        self._store = store
+        self._store = store = decider.store
         self._decider = decider
         self._tally = tally
         self._keep_events = keep_events

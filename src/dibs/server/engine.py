@@ -63,7 +63,6 @@ class Engine:
         )
         self.watcher = StoreWatcher(store, lambda: self.tally.told_seq, self._is_watched, self._news)
         self.sweeper = Sweeper(
-            store,
             self.decider,
             self.tally,
             keep_events=keep_events,
