@@ -62,7 +62,7 @@ async def test_a_claim_without_a_call_is_kept_by_the_heart_of_the_session(store:
         async def ask(self, step: Ask, timeout_ms: int, lane: str) -> Reply:
             reply = await super().ask(step, timeout_ms, lane)
             if step.verb == "session-open" and reply.body:
-                reply = Reply(status=reply.status, body={**reply.body, "remaining_ms": 300})
+                reply = Reply(status=reply.status, body={**reply.body, "remaining_ms": 2_000})
             if step.verb == "session-keep":
                 kept.append(step.name)
             return reply

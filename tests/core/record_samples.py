@@ -13,7 +13,13 @@ from dibs.base.record import Record
 MODULES = (
     *("core.records", "core.events", "core.commands", "core.credentials", "core.identity"),
     *("core.outcomes", "core.lease_outcomes", "core.upkeep_outcomes"),
-    *("core.replay", "wire.tokenfile", "service.archive.lines", "stores.etcd.clock", "stores.etcd.location"),
+    *(
+        "testing.replay",
+        "wire.tokenfile",
+        "engine.archive.lines",
+        "stores.etcd.clock",
+        "stores.etcd.location",
+    ),
     "compat.action_llama.runs",
 )
 PLAIN: dict[str, list[Any]] = {

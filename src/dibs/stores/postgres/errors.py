@@ -50,14 +50,14 @@ def unreachable(lost: LinkLost, location: PostgresLocation, *, unknown: bool) ->
     says = " ".join(location.without_secrets(str(lost)).split()).rstrip(".?") or "the connection ended"
     if lost.late:
         return StoreUnavailable(
-            f"PostgreSQL ({location.shown}) gave no answer within {location.timeout_ms / 1000:g} seconds. Try again; "
-            "if it stays so, look at the database, and at the standby if its commits wait for one.",
+            f"PostgreSQL ({location.shown}) gave no answer within {location.timeout_ms / 1000:g} seconds.\n"
+            "Try again; if it stays so, look at the database, and at the standby if its commits wait for one.",
             unknown=unknown,
         )
     if isinstance(lost, LinkBehind):
         return StoreReplaced(
-            f"PostgreSQL ({location.shown}) lacks what it had: {says}. An old primary came back, or a copy was "
-            "restored under running servers. Stop the old primary; after a restore, start the servers again."
+            f"PostgreSQL ({location.shown}) lacks what it had: {says}.\nAn old primary came back, or a copy was "
+            "restored under running servers: stop the one, or start the servers again."
         )
     if is_final(lost) and not unknown:
         return NotAllowed(
@@ -106,9 +106,8 @@ def refusal(error: QueryRefused, location: PostgresLocation, user: str) -> DibsE
 def held_up(error: HeldUp, location: PostgresLocation) -> DibsError:
     if error.by_standby:
         return StoreUnavailable(
-            f"PostgreSQL ({location.shown}) waits for its standby: no commit is done before a standby has it "
-            "(synchronous_standby_names), and none answers. Start the standby. Do not end the transaction that waits: "
-            "it is a commit of dibs."
+            f"PostgreSQL ({location.shown}) waits for a standby (synchronous_standby_names), and none answers.\n"
+            "Start the standby. Do not end the transaction that waits: it is a commit of dibs."
         )
     return StoreUnavailable(
         f"The schema {location.schema} was locked by {error.who or 'somebody else'} for too long. Try again; if it "
