@@ -10,14 +10,14 @@ import pytest
 
 from dibs.base.errors import StoreUnavailable
 from dibs.base.ids import new_id
-from dibs.core.commands import Acquire, Break, Inspect, Renew, Sweep
+from dibs.core.commands import Acquire, Break, EndSession, Inspect, OpenSession, Renew, Sweep
 from dibs.core.keys import META_KEY, PULSE_KEY, lock_key
 from dibs.core.lease_outcomes import Broken, Renewed
 from dibs.core.limits import CONFLICT_RETRIES_MAX, GRACE_MS_MAX, OUTAGE_MS_MIN, PULSE_LATE_MS, PULSE_MS
 from dibs.core.outcomes import Granted, Held, Status
 from dibs.core.records import Meta
 from dibs.core.upkeep_outcomes import Swept
-from dibs.engine.coordinator import Contended
+from dibs.engine.coordinator import Contended, Coordinator
 from dibs.engine.liveness import Decider, Liveness
 from dibs.engine.servers import pulses_of
 from dibs.stores.memory import MemoryStore
@@ -619,3 +619,20 @@ def test_a_break_whose_fate_is_unknown_is_not_left_to_another_thread() -> None:
         world.decider.run_at_once([Break(ns="d", name="job", principal="op", reason="stuck")])
     assert lost.value.unknown
     assert not isinstance(lost.value, Busy)
+
+
+@pytest.mark.promise("session")
+@pytest.mark.fault("F-029")
+def test_what_a_session_held_is_free_at_its_end_also_while_nobody_vouches_for_the_time() -> None:
+    store = MemoryStore(ManualClock())
+    doubts = Coordinator(store, vouch=lambda: lambda now_ms: 0)
+    doubts.one(OpenSession(fresh_id="s", principal="team", owner="a", ttl_ms=60_000))
+    terms = Acquire(
+        ns="default", name="job", principal="team", owner="a", fresh_lease_id=new_id(), ttl_ms=0, session="s"
+    )
+    assert isinstance(doubts.one(terms), Granted)
+    doubts.one(EndSession(session="s", principal="team"))
+    other = Acquire(
+        ns="default", name="job", principal="team", owner="b", fresh_lease_id=new_id(), ttl_ms=60_000
+    )
+    assert isinstance(doubts.one(other), Granted)

@@ -9,7 +9,7 @@ Two children of one parent exclude each other.
 
 from __future__ import annotations
 
-from dibs.core.expiry import need_sessions, shown
+from dibs.core.expiry import may_go_on, need_sessions, shown
 from dibs.core.keys import lock_key
 from dibs.core.names import covers, in_tree
 from dibs.core.outcomes import Blocker
@@ -83,7 +83,9 @@ def live_holders(draft: Draft, lock: LockRecord) -> tuple[Holder, ...]:
     """The live holds on `lock`, with their effective deadlines."""
     need_sessions(draft, lock)
     holders = [shown(draft, holder) for holder in lock.holders]
-    return tuple([holder for holder in holders if draft.vouched_ms < holder.expires_ms])
+    return tuple(
+        [holder for holder in holders if draft.vouched_ms < holder.expires_ms and may_go_on(draft, holder)]
+    )
 
 
 def own_hold(draft: Draft, lock: LockRecord, session: str | None, mode: str) -> Holder | None:

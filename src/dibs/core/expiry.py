@@ -65,7 +65,10 @@ def session_deadline_ms(draft: Draft, session: SessionRecord) -> int:
 
 
 def session_over(draft: Draft, session: SessionRecord | None) -> bool:
-    return session is None or draft.vouched_ms >= session_deadline_ms(draft, session)
+    """An end that is on record needs nobody who vouches for the time."""
+    if session is None or session.ended_ms:
+        return True
+    return draft.vouched_ms >= session_deadline_ms(draft, session)
 
 
 def ticket_deadline_ms(draft: Draft, ticket: Ticket) -> int:
@@ -128,7 +131,7 @@ def settle(draft: Draft, ns: str, name: str) -> LockRecord:
     need_sessions(draft, lock)
     for holder in lock.holders:
         over_ms = deadline_ms(draft, holder)
-        if draft.vouched_ms >= over_ms:
+        if draft.vouched_ms >= over_ms or not may_go_on(draft, holder):
             lock = _end_over(draft, lock, holder, over_ms or draft.now_ms)
     return lock
 
