@@ -53,7 +53,7 @@ def owners(path: str) -> list[str]:
     status = Coordinator(store).one(Inspect(ns="default", name="short"))
     store.close()
     assert isinstance(status, Status)
-    return [each.lease_id for each in status.lock.holders]
+    return [each.lease_id for each in status.lock.holders if each.expires_ms > status.now_ms]
 
 
 def claim(path: str, name: str, ttl_ms: int = 3_600_000, clock: ManualClock | None = None) -> int:
