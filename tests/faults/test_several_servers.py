@@ -228,9 +228,9 @@ def test_event_loops_fail_over_too(cluster: Cluster, fault: str) -> None:
     cluster.start(2)
 
     async def work() -> None:
-        async with AsyncClient(cluster.url, TOKEN) as client, client.claim("job", ttl=3) as claim:
+        async with AsyncClient(cluster.url, TOKEN) as client, client.claim("job", ttl=6) as claim:
             await asyncio.to_thread(cluster.hit, fault)
-            for _ in range(9):
+            for _ in range(16):
                 await asyncio.sleep(0.5)
                 claim.check()
 
