@@ -1,6 +1,6 @@
 """dibs without a server: the rules and the store run in this process, and give the documents of a server.
 
-It imports stores and the service when a store is opened, so that requests to a server need not import them.
+It imports stores and the engine when a store is opened, so that requests to a server need not import them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Administration of a store: sweep, facts, probe, floor. For `gc`, `doctor` and `token-floor`.
 
-One of the few client modules that may import stores and the service. Everything here raises what the store raises.
+One of the few client modules that may import stores and the engine. Everything here raises what the store raises.
 """
 
 from __future__ import annotations

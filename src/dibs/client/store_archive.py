@@ -1,6 +1,6 @@
 """Moving a store, for the people who look after it: `export`, `import`, `thaw`, `backup`, `restore`.
 
-One of the few client modules that may import stores and the service. Everything here raises what the store raises.
+One of the few client modules that may import stores and the engine. Everything here raises what the store raises.
 """
 
 from __future__ import annotations
