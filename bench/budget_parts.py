@@ -37,8 +37,7 @@ from dibs.server.handlers import Api
 from dibs.server.http_server import make_server
 from dibs.server.run import GC_THRESHOLDS
 from dibs.stores import codec
-from dibs.stores.port import Opening, Store
-from dibs.stores.proxy import StoreProxy
+from dibs.stores.port import Opening, Store, StoreProxy
 from dibs.stores.registry import open_store
 
 OPERATIONS = ("acquire", "renew", "get", "release")

@@ -25,8 +25,7 @@ import dibs.server.engine as engine_module
 import dibs.server.http_server as http_module
 import dibs.server.run as run_module
 from dibs.server.settings import ServerSettings
-from dibs.stores.port import Store
-from dibs.stores.proxy import StoreProxy
+from dibs.stores.port import Store, StoreProxy
 
 MARK = b"/locks/--mark"
 wall, cpu = time.perf_counter_ns, time.thread_time_ns

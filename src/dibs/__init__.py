@@ -35,13 +35,11 @@ if TYPE_CHECKING:
     from dibs.sdk.answers import JobEvent, JobStatus, Lease, Previous
     from dibs.sdk.async_claim import AsyncClaim
     from dibs.sdk.async_client import AsyncClient
-    from dibs.sdk.async_events import AsyncEvents
     from dibs.sdk.async_session import AsyncSession
     from dibs.sdk.claim import Claim
     from dibs.sdk.client import Client
     from dibs.sdk.default import claim, claim_all, claim_any, connect
-    from dibs.sdk.events import Events
-    from dibs.sdk.exclusive import exclusive
+    from dibs.sdk.events import AsyncEvents, Events
     from dibs.sdk.fence import AsyncFence, Fence
     from dibs.sdk.jobs import (
         claim_job,
@@ -52,7 +50,7 @@ if TYPE_CHECKING:
         release_job,
     )
     from dibs.sdk.leader import AsyncLeader, Leader
-    from dibs.sdk.locks import AsyncLock, Lock
+    from dibs.sdk.locks import AsyncLock, Lock, exclusive
     from dibs.sdk.session import Session
 
 __all__ = [
@@ -114,17 +112,15 @@ _PLACES = {
     "dibs.sdk.answers": "JobEvent JobStatus Lease Previous",
     "dibs.sdk.async_claim": "AsyncClaim",
     "dibs.sdk.async_client": "AsyncClient",
-    "dibs.sdk.async_events": "AsyncEvents",
     "dibs.sdk.async_session": "AsyncSession",
     "dibs.sdk.claim": "Claim",
     "dibs.sdk.client": "Client",
     "dibs.sdk.default": "claim claim_all claim_any connect",
-    "dibs.sdk.events": "Events",
-    "dibs.sdk.exclusive": "exclusive",
+    "dibs.sdk.events": "AsyncEvents Events",
     "dibs.sdk.fence": "AsyncFence Fence",
     "dibs.sdk.jobs": "claim_job fail_job get_job_owner heartbeat_job list_claimed_jobs release_job",
     "dibs.sdk.leader": "AsyncLeader Leader",
-    "dibs.sdk.locks": "AsyncLock Lock",
+    "dibs.sdk.locks": "AsyncLock Lock exclusive",
     "dibs.sdk.session": "Session",
 }
 

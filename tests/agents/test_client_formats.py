@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from dibs.agents.harness.server_entry import FILES, TOML, entry
+from dibs.agents.harness.configuration import FILES, TOML, entry
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "mcp"

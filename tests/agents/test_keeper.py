@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.agents import keeper
-from dibs.agents.session_backend import SessionBackend
+from dibs.agents.stdio import SessionBackend
 from dibs.base.errors import DibsError, LeaseLost
 from dibs.sdk.async_doors import ThreadedDoor
 from dibs.wire.documents import Reply, reply_for_error

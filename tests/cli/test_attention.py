@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.base.ids import new_id
-from dibs.wire.tickets import ticket_text
+from dibs.wire.values import ticket_text
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,17 +7,15 @@ from typing import Any
 
 import pytest
 
-from dibs.cli.live import keys
-from dibs.cli.live.board_view import BoardView
-from dibs.cli.live.event_rate import EventRate
-from dibs.cli.live.keys import keys_of
+from dibs.cli.live import board as keys
+from dibs.cli.live.board import BoardView, EventRate, keys_of
 from dibs.cli.main import run
 from dibs.cli.text import board
 from dibs.cli.text.colour import Paint
-from dibs.cli.text.columns import columns_of, padded, short
+from dibs.cli.text.words import columns_of, padded, short
 from dibs.client.embedded import EmbeddedDoor
 from dibs.stores.memory import MemoryStore
-from dibs.testing.clock import ManualClock
+from dibs.testing.clients import ManualClock
 from tests.cli.conftest import Screen, Terminal
 
 HOSTILE = "\x1b[2J\x1b]0;x\x07\r\u202e\nend"

@@ -41,9 +41,9 @@ SERVER = SHARED | {"_socket", "array", "math"}
 # Parts of dibs that a job which is free, in the user's own store, does not need: each is imported where it is.
 NOT_FOR_A_FREE_JOB = set(
     """
-    dibs.cli.text.columns dibs.client.urls dibs.core.freeze dibs.core.lease_outcomes dibs.core.leases dibs.core.outages
-    dibs.core.recount dibs.core.sessions dibs.core.several dibs.core.state dibs.core.upkeep_outcomes dibs.base.redact
-    dibs.stores.sqlite.schema dibs.wire.inspect dibs.wire.refusals dibs.wire.tickets
+    dibs.client.urls dibs.core.upkeep dibs.core.lease_outcomes dibs.core.leases dibs.core.outages
+    dibs.core.sessions dibs.core.several dibs.base.redact
+    dibs.stores.sqlite.schema dibs.wire.inspect dibs.wire.refusals
     """.split()
 )
 

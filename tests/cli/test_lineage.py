@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from dibs.cli.supervise import process_tree as lineage
+from dibs.cli.supervise import survivors as lineage
 from dibs.system.linux_processes import LinuxProcesses
 from dibs.system.process_table import ProcessTable
 from dibs.system.processes import table
@@ -36,7 +36,7 @@ def test_descendants_are_children_and_theirs(seen: ProcessTable, monkeypatch: py
 def test_orphans_fall_to_who_adopts_them() -> None:
     program = (
         "import os, subprocess\n"
-        "from dibs.cli.supervise.process_tree import adopt_orphans, descendants\n"
+        "from dibs.cli.supervise.survivors import adopt_orphans, descendants\n"
         "assert adopt_orphans()\n"
         "script = 'setsid sleep 600 </dev/null >/dev/null 2>&1 & echo $!'\n"
         "orphan = int(subprocess.run(['/bin/sh', '-c', script], stdout=subprocess.PIPE).stdout)\n"

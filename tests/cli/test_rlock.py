@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.client.embedded import EmbeddedDoor
-from dibs.compat.action_llama.embedded_runs import EmbeddedRuns
 from dibs.compat.action_llama.rlock import run
+from dibs.compat.action_llama.runs import EmbeddedRuns
 from dibs.core.limits import RUN_KEEP_MS, RUN_TTL_MS, TTL_MS_MAX
 from dibs.stores.memory import MemoryStore
 from tests.cli.conftest import START_MS

@@ -38,7 +38,7 @@ def test_with_quiet_only_the_secret_is_printed(terminal: Terminal) -> None:
 @pytest.mark.promise("session")
 def test_ending_a_run_frees_what_it_locked(terminal: Terminal) -> None:
     from dibs.client.embedded import EmbeddedDoor
-    from dibs.compat.action_llama.embedded_runs import EmbeddedRuns
+    from dibs.compat.action_llama.runs import EmbeddedRuns
 
     secret = terminal("run-secret", "create", "-q", "--holder", HOLDER).out.strip()
     found = EmbeddedRuns(EmbeddedDoor(lambda: terminal.store)).as_run(secret)

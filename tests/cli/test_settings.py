@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dibs.base.errors import InvalidInput
-from dibs.base.paths import state_folder, token_path
+from dibs.base.files import state_folder, token_path
 from dibs.client.settings import Settings, read_token
 from dibs.client.urls import server_address
 

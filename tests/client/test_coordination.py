@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.base.errors import FATE_UNKNOWN
-from dibs.client.embedded import EmbeddedDoor
-from dibs.client.embedded_claim import claim, give_up
+from dibs.client.embedded import EmbeddedDoor, claim, give_up
 from dibs.client.http import HttpDoor
 from dibs.client.servers import Servers
 from dibs.client.urls import server_address

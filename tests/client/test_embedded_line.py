@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.base.ids import new_id
-from dibs.client.embedded_claim import claim
+from dibs.client.embedded import claim
 from dibs.client.queueing import Ask, PendingClaim
 from dibs.core.commands import Acquire, Release
 from dibs.core.keys import ticket_key
@@ -70,8 +70,8 @@ def test_a_hand_over_wakes_the_one_it_is_for_and_nobody_else(
     # Nobody looks by itself while this test lasts: whoever comes back was woken.
     for limit in ("POLL_MS_MIN", "POLL_MS_MAX", "HEARD_POLL_MS_MAX"):
         monkeypatch.setattr(store_module, limit, 600_000)
-    monkeypatch.setattr("dibs.client.embedded_claim.EMBEDDED_POLL_MS", 600_000)
-    monkeypatch.setattr("dibs.client.embedded_claim.TICKET_KEEP_MS", 600_000)
+    monkeypatch.setattr("dibs.client.embedded.EMBEDDED_POLL_MS", 600_000)
+    monkeypatch.setattr("dibs.client.embedded.TICKET_KEEP_MS", 600_000)
     store = Counting(path)
     first = Coordinator(store).one(ask("first"))
     assert isinstance(first, Granted)
@@ -109,11 +109,11 @@ def _until_in_line(store: SqliteStore, count: int) -> None:
 
 WAIT_IN_A_PROCESS = """
 import sys
-from dibs.client.embedded_claim import claim
+from dibs.client.embedded import claim
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.sqlite import SqliteStore, store as store_module
 from dibs.core.commands import Acquire
-import dibs.client.embedded_claim as claiming
+import dibs.client.embedded as claiming
 store_module.POLL_MS_MIN = store_module.HEARD_POLL_MS_MAX = 600_000
 claiming.EMBEDDED_POLL_MS = claiming.TICKET_KEEP_MS = 600_000
 store = SqliteStore(sys.argv[1])

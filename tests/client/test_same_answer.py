@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.base.paths import token_path
+from dibs.base.files import token_path
 from dibs.client.connect import connect
 from dibs.client.settings import read_token
 

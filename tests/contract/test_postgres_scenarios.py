@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.stores.port import StoreProxy
 from dibs.stores.postgres.location import PostgresLocation
 from dibs.stores.postgres.store import PostgresStore
-from dibs.stores.proxy import StoreProxy
 from tests.core.test_scenarios import SCRIPTS, check
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dibs.base.errors import InvalidInput
-from dibs.contrib.job_name import arguments_of, filled, name_of_call
+from dibs.contrib.one_owner import arguments_of, filled, name_of_call
 from dibs.core.names import check_name
 
 ANYTHING = st.text(max_size=300)

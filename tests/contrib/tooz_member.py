@@ -6,7 +6,7 @@ import sys
 
 from tooz import coordination
 
-from dibs.contrib.tooz.lock import DibsLock
+from dibs.contrib.tooz.driver import DibsLock
 from tests.processes import pause
 
 

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.core.commands import Acquire, Break, Inspect, Release, Renew, SetAcl, Sweep
 from dibs.core.decide import decide
-from dibs.core.draft import Draft
+from dibs.core.draft import Draft, View
 from dibs.core.keys import META_KEY, PULSE_KEY, lock_key
 from dibs.core.records import Ending, Holder, LockRecord, Meta, Outage, Pulse
-from dibs.core.view import View
 
 if TYPE_CHECKING:
     from dibs.core.commands import Command
-    from dibs.core.view import Decision
+    from dibs.core.draft import Decision
 
 NS = "default"
 JOB = "issue-1"

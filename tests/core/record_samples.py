@@ -12,10 +12,10 @@ from dibs.base.record import Record
 
 MODULES = (
     *("core.records", "core.events", "core.commands", "core.credentials", "core.identity"),
-    *("core.outcomes", "core.lease_outcomes", "core.upkeep_outcomes"),
+    *("core.outcomes", "core.lease_outcomes"),
     *(
         "testing.replay",
-        "wire.tokenfile",
+        "wire.credentials",
         "engine.archive.lines",
         "stores.etcd.clock",
         "stores.etcd.location",

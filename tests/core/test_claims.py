@@ -8,9 +8,9 @@ import pytest
 
 from dibs.core import lease_outcomes, outcomes
 from dibs.core.decide import decide, keys_of
+from dibs.core.draft import Missing, View
 from dibs.core.limits import ENDINGS_KEPT
 from dibs.core.records import Done, Meta
-from dibs.core.view import Missing, View
 from tests.core.make import (
     INSPECT,
     JOB,
@@ -33,8 +33,8 @@ from tests.core.make import (
 
 if TYPE_CHECKING:
     from dibs.core.commands import Acquire, Command
+    from dibs.core.draft import Decision
     from dibs.core.records import LockRecord
-    from dibs.core.view import Decision
 
 DONE = Done(owner="a1", token=1, at_ms=0, until_ms=50_000, result="merged")
 TEAM = {"principal": "team"}

@@ -46,8 +46,8 @@ from tests.models.queue import Run, Wish, World, overlap
 
 if TYPE_CHECKING:
     from dibs.core.commands import Command
+    from dibs.core.draft import HandedOver
     from dibs.core.outcomes import Outcome
-    from dibs.core.view import HandedOver
 
 SOAK = os.environ.get("DIBS_SOAK") == "1"
 SETTINGS = settings(

@@ -6,10 +6,8 @@ import random
 
 import pytest
 
-from dibs.core.backoff import pause_ms
-from dibs.core.delivery import DeliveryPlan
+from dibs.core.delivery import DeliveryPlan, LaneState, pause_ms
 from dibs.core.events import Event
-from dibs.core.lanes import LaneState
 from dibs.core.limits import (
     WEBHOOK_FAILURES_MAX,
     WEBHOOK_IN_FLIGHT_MAX,

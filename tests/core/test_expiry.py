@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.core import expiry, outcomes, upkeep_outcomes
+from dibs.core import expiry, outcomes
+from dibs.core import lease_outcomes as upkeep_outcomes
 from dibs.core.commands import Beat
 from dibs.core.decide import decide
-from dibs.core.draft import Draft
+from dibs.core.draft import Decision, Draft, View
 from dibs.core.events import Event
 from dibs.core.exclusion import live_holders
 from dibs.core.keys import META_KEY, PULSE_KEY
@@ -21,7 +22,6 @@ from dibs.core.limits import (
     TTL_MS_MIN,
 )
 from dibs.core.records import Done, Holder, LockRecord, Meta, Outage, Pulse
-from dibs.core.view import Decision, View
 from tests.core.make import (
     JOB,
     KEY,

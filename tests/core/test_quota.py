@@ -24,13 +24,13 @@ from dibs.core.commands import (
 )
 from dibs.core.credentials import Usage
 from dibs.core.decide import decide
+from dibs.core.draft import View
 from dibs.core.keys import META_KEY, USAGE_PREFIX, lock_key
 from dibs.core.records import LockRecord, SessionRecord, Ticket
-from dibs.core.view import View
 from dibs.engine.coordinator import Coordinator
-from dibs.engine.usage import disagreeing, recount
+from dibs.engine.queries import disagreeing, recount
 from dibs.stores.memory import MemoryStore
-from dibs.testing.clock import ManualClock
+from dibs.testing.clients import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

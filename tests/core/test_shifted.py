@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dibs.base.record import Record
 from dibs.core import records
-from dibs.core.instants import INSTANTS, shifted
+from dibs.core.durations import INSTANTS, shifted
 from dibs.core.records import (
     Done,
     Ending,

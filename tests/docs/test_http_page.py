@@ -16,20 +16,19 @@ from dibs.core import events
 from dibs.core.commands import Inspect
 from dibs.core.identity import LOCAL
 from dibs.core.outcomes import Status
-from dibs.engine.activity import Activity
 from dibs.engine.coordinator import Coordinator
-from dibs.engine.tickets import live_tickets
+from dibs.engine.queries import Activity, live_tickets
 from dibs.sdk import answers
 from dibs.stores.memory import MemoryStore
-from dibs.testing.clock import ManualClock
+from dibs.testing.clients import ManualClock
 from dibs.wire import elections
-from dibs.wire.board_documents import activity_document, waiters_document
 from dibs.wire.codes import CODES
 from dibs.wire.fields import BYTES, CHARACTERS, CLAIM_REPLIES, NUMBERS, REQUESTS, is_of_kind
+from dibs.wire.inspect import activity_document, waiters_document
 from dibs.wire.meanings import EVERYBODY, REQUEST_MEANINGS, SEEN_BY
 from dibs.wire.reply_fields import ANSWERS, LEFT_OUT, NULL, PARTS, kind_of
 from dibs.wire.schemas import answer_schema, request_field_schema, request_schema
-from dibs.wire.tickets import ticket_text
+from dibs.wire.values import ticket_text
 from scripts.pages.http import with_tables
 from tests.docs.pages import REFERENCE, read, section, tables
 

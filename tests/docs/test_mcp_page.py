@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents import resources
-from dibs.agents.arguments import TTL_SECONDS_LOOSE
+from dibs.agents import mcp as resources
+from dibs.agents.answers import TTL_SECONDS_LOOSE
 from scripts.pages.mcp import tools_section
 from tests.docs.pages import REFERENCE, code_words, read, section
 

@@ -9,7 +9,7 @@ import pytest
 
 from dibs.core import limits
 from dibs.core.durations import format_duration
-from dibs.stores.forms import FORMS
+from dibs.stores.codec import FORMS
 from dibs.stores.git.location import ADDRESSES
 from dibs.stores.postgres.location import PostgresLocation
 from dibs.stores.registry import capabilities, open_store

@@ -25,23 +25,21 @@ from dibs.core.credentials import CreateToken
 from dibs.core.events import OUTAGE
 from dibs.core.identity import LOCAL
 from dibs.core.keys import META_KEY, lock_key
-from dibs.core.lease_outcomes import Renewed, SessionState
+from dibs.core.lease_outcomes import Frozen, Renewed, SessionState
 from dibs.core.outcomes import AlreadyDone, Granted, Queued, Status
 from dibs.core.records import Meta
-from dibs.core.upkeep_outcomes import Frozen
 from dibs.engine.archive.export import export
 from dibs.engine.archive.intake import intake
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.credentials import credentials
 from dibs.engine.directory import CredentialDirectory
 from dibs.engine.webhooks.admin import WebhookAdmin
-from dibs.engine.webhooks.ledger import WebhookLedger
+from dibs.engine.webhooks.delivery_rounds import WebhookLedger
 from dibs.stores.codec import encode
 from dibs.stores.memory import MemoryStore
-from dibs.stores.port import CommitTooLarge
-from dibs.stores.proxy import StoreProxy
+from dibs.stores.port import CommitTooLarge, StoreProxy
 from dibs.stores.sqlite import SqliteStore
-from dibs.testing.clock import ManualClock
+from dibs.testing.clients import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

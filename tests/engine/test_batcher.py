@@ -10,11 +10,11 @@ import pytest
 
 from dibs.base.errors import StoreUnavailable, Unavailable
 from dibs.core.commands import Acquire, Inspect, KeepPlaces, Release, Renew
+from dibs.core.lease_outcomes import Swept
 from dibs.core.limits import COMMIT_BATCH_MAX, OVERLOAD_RETRY_MS, QUEUE_MS_MAX
-from dibs.core.upkeep_outcomes import Swept
 from dibs.engine import batcher as batcher_module
 from dibs.engine.batcher import Batcher, Overloaded
-from dibs.testing.clock import ManualClock
+from dibs.testing.clients import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -10,11 +10,10 @@ import pytest
 
 from dibs.base.errors import StoreUnavailable
 from dibs.core.commands import Acquire, Inspect
+from dibs.core.lease_outcomes import Swept
 from dibs.core.limits import COMMIT_BATCH_MAX
-from dibs.core.upkeep_outcomes import Swept
 from dibs.engine.batcher import GATHER_TURNS_MAX, Batcher
-from dibs.engine.liveness import Decider
-from dibs.engine.pace import COMMAND_US, QUICK_US_MAX, STUCK_US_MIN, Pace
+from dibs.engine.liveness import COMMAND_US, QUICK_US_MAX, STUCK_US_MIN, Decider, Pace
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Busy
 from tests.engine.test_batcher import WAIT_S, Answers, command, outcome

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.base.errors import DibsError, StoreCorrupt, StoreFull, StoreUnavailable
-from dibs.core import lease_outcomes, outcomes, upkeep_outcomes
+from dibs.core import lease_outcomes, outcomes
+from dibs.core import lease_outcomes as upkeep_outcomes
 from dibs.core.commands import (
     Acquire,
     AcquireAll,
@@ -28,7 +29,7 @@ from dibs.core.records import LockRecord
 from dibs.engine.coordinator import CallerGone, Contended, Coordinator
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Busy, CommitTooLarge, Conflict
-from dibs.testing.faulty import FaultyStore
+from dibs.testing.contract_races import FaultyStore
 from dibs.wire.documents import reply_to
 from tests.rules import put_rule
 

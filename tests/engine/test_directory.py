@@ -17,8 +17,8 @@ from dibs.engine.auth import TokenGuard
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.directory import CredentialDirectory, TokensUnchecked
 from dibs.stores.memory import MemoryStore
-from dibs.stores.proxy import StoreProxy
-from dibs.testing.clock import ManualClock
+from dibs.stores.port import StoreProxy
+from dibs.testing.clients import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -12,18 +12,16 @@ from dibs.base.errors import StoreUnavailable
 from dibs.base.ids import new_id
 from dibs.core.commands import Acquire, Break, EndSession, Inspect, OpenSession, Renew, Sweep
 from dibs.core.keys import META_KEY, PULSE_KEY, lock_key
-from dibs.core.lease_outcomes import Broken, Renewed
+from dibs.core.lease_outcomes import Broken, Renewed, Swept
 from dibs.core.limits import CONFLICT_RETRIES_MAX, GRACE_MS_MAX, OUTAGE_MS_MIN, PULSE_LATE_MS, PULSE_MS
 from dibs.core.outcomes import Granted, Held, Status
 from dibs.core.records import Meta
-from dibs.core.upkeep_outcomes import Swept
 from dibs.engine.coordinator import Contended, Coordinator
-from dibs.engine.liveness import Decider, Liveness
-from dibs.engine.servers import pulses_of
+from dibs.engine.liveness import Decider, Liveness, pulses_of
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Busy, Conflict
-from dibs.testing.clock import ManualClock
-from dibs.testing.faulty import FaultyStore
+from dibs.testing.clients import ManualClock
+from dibs.testing.contract_races import FaultyStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dibs.core.commands import Identify, Inspect, Leave, OpenSession, Release, Renew
+from dibs.core.lease_outcomes import Identified
 from dibs.core.limits import MOVE_MS, TICKET_MS
 from dibs.core.outcomes import Granted, Held, Queued, Status
-from dibs.core.upkeep_outcomes import Identified
 from dibs.engine.coordinator import Coordinator
 from tests.engine.waiting_server import Caller, WaitingServer, claim, claim_all
 

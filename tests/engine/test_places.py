@@ -12,12 +12,12 @@ from dibs.core.outcomes import Granted, Queued
 from dibs.core.records import LockRecord
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
-from dibs.testing.faulty import FaultyStore
+from dibs.testing.contract_races import FaultyStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dibs.core.view import HandedOver
+    from dibs.core.draft import HandedOver
     from dibs.stores.port import Snapshot
 
 NS, JOB = "default", "job"

@@ -12,11 +12,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.system.descendants import VARIABLE, marked, none_is_left, with_token
 from dibs.system.linux_processes import LinuxProcesses
 from dibs.system.process_table import ABOUT
 from dibs.system.processes import table
-from dibs.system.session_mark import guarded_mark, is_gone, lineage, process_mark
+from dibs.system.session_mark import (
+    VARIABLE,
+    guarded_mark,
+    is_gone,
+    lineage,
+    marked,
+    none_is_left,
+    process_mark,
+    with_token,
+)
 from tests.processes import wait_until
 
 if TYPE_CHECKING:

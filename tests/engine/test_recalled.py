@@ -14,8 +14,7 @@ from dibs.core.limits import RECALL_PAUSE
 from dibs.core.outcomes import Granted, Held
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
-from dibs.stores.port import Snapshot
-from dibs.stores.proxy import StoreProxy
+from dibs.stores.port import Snapshot, StoreProxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,12 +13,10 @@ from dibs.core.limits import PULSE_KEPT_MS, PULSE_LATE_MS, PULSE_MS
 from dibs.core.outcomes import Granted, Held
 from dibs.core.records import Meta, Pulse
 from dibs.engine.coordinator import Coordinator
-from dibs.engine.liveness import Decider
-from dibs.engine.servers import pulses_of
+from dibs.engine.liveness import Decider, pulses_of
 from dibs.stores.memory import MemoryStore
-from dibs.stores.port import Conflict
-from dibs.stores.proxy import StoreProxy
-from dibs.testing.clock import ManualClock
+from dibs.stores.port import Conflict, StoreProxy
+from dibs.testing.clients import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -28,12 +28,11 @@ from dibs.engine.liveness import Decider
 from dibs.engine.sweeper import NEWS_MS, Sweeper
 from dibs.engine.tally import Tally
 from dibs.stores.memory import MemoryStore
-from dibs.stores.port import Conflict
-from dibs.stores.proxy import StoreProxy
+from dibs.stores.port import Conflict, StoreProxy
 from dibs.stores.sqlite import SqliteStore
-from dibs.testing.clock import ManualClock
+from dibs.testing.clients import ManualClock
 from dibs.testing.contract_base import lock
-from dibs.testing.faulty import FaultyStore
+from dibs.testing.contract_races import FaultyStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

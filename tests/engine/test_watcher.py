@@ -10,10 +10,10 @@ import pytest
 from dibs.base.errors import StoreUnavailable
 from dibs.core.events import Event
 from dibs.core.limits import SWEEP_LATE_MS_MAX
-from dibs.engine import watcher as watcher_module
-from dibs.engine.watcher import StoreWatcher
+from dibs.engine import feed as watcher_module
+from dibs.engine.feed import StoreWatcher
 from dibs.stores.memory import MemoryStore
-from dibs.testing.clock import ManualClock
+from dibs.testing.clients import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

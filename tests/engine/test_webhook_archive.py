@@ -14,7 +14,7 @@ from dibs.engine.archive.export import export
 from dibs.engine.archive.intake import intake
 from dibs.engine.event_log import read_page
 from dibs.engine.webhooks.admin import WebhookAdmin
-from dibs.engine.webhooks.ledger import WebhookLedger
+from dibs.engine.webhooks.delivery_rounds import WebhookLedger
 from dibs.stores.memory import MemoryStore
 
 

@@ -22,8 +22,8 @@ from dibs.core.webhooks import DeadLetter, DeadLetters, SaveDelivery, TakeDuty, 
 from dibs.engine.auth import TokenGuard
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.webhooks.admin import WebhookAdmin
+from dibs.engine.webhooks.delivery_rounds import NO_TOKEN
 from dibs.engine.webhooks.dispatcher import WebhookDispatcher
-from dibs.engine.webhooks.ledger import NO_TOKEN
 from dibs.engine.webhooks.sender import DeliveryResult, Sender
 from dibs.stores.memory import MemoryStore
 

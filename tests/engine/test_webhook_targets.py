@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.core.limits import WEBHOOK_LOOKUPS_MAX
-from dibs.engine.webhooks.resolver import LookupFailed, Resolver
-from dibs.engine.webhooks.sender import Sender
+from dibs.engine.webhooks.sender import LookupFailed, Resolver, Sender
 from dibs.engine.webhooks.target import (
     TargetPolicy,
     TargetRefused,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs import AsyncClient, Client
-from dibs.agents.session_backend import SessionBackend
+from dibs.agents.stdio import SessionBackend
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, JobHeld, Unavailable
 from dibs.sdk.async_doors import open_door

@@ -17,9 +17,8 @@ from dibs.core.outcomes import Granted, Held
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.git import GitStore
 from dibs.stores.git.location import location_of
-from dibs.stores.git.remoteclock import Reading
-from dibs.stores.git.times import Clocks
-from dibs.testing.clock import ManualClock
+from dibs.stores.git.times import Clocks, Reading
+from dibs.testing.clients import ManualClock
 from dibs.testing.contract_base import in_threads
 
 if TYPE_CHECKING:

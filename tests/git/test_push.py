@@ -11,7 +11,7 @@ import pytest
 
 from dibs.base.errors import BranchMoved
 from dibs.cli.main import run
-from dibs.client.branches import push_with_claim
+from dibs.client.store_admin import push_with_claim
 from dibs.core.commands import Renew
 from dibs.core.lease_outcomes import Renewed
 from dibs.core.outcomes import Granted, NotCurrent

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.agents.repository.claimed_paths import nameable
+from dibs.agents.repository.file_paths import nameable
 from dibs.core.limits import NAME_BYTES_MAX
 from dibs.core.names import check_name
 

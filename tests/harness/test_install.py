@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from dibs.agents.harness.configuration import COMMAND, HOOK_FILES
+from dibs.agents.harness.configuration import COMMAND, FILES, HOOK_FILES, entry
 from dibs.agents.harness.parse import HARNESSES
-from dibs.agents.harness.server_entry import FILES, entry
 from tests.cli.conftest import Terminal
 
 OTHERS: dict[str, Any] = {

@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 
 from dibs import __version__
-from dibs.agents.harness.configuration import with_hooks
+from dibs.agents.harness.configuration import SERVER, with_hooks
 from dibs.agents.harness.identity import CLAUDE
-from dibs.agents.harness.server_entry import SERVER
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "plugin"

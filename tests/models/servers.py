@@ -18,9 +18,8 @@ from dibs.engine.sweeper import Sweeper
 from dibs.engine.tally import Tally
 from dibs.engine.waiters import Waiters
 from dibs.stores.memory import MemoryStore
-from dibs.stores.port import Conflict
-from dibs.stores.proxy import StoreProxy
-from dibs.testing.clock import ManualClock
+from dibs.stores.port import Conflict, StoreProxy
+from dibs.testing.clients import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

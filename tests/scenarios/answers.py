@@ -6,14 +6,15 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from dibs.base.record import Record
-from dibs.core import events, lease_outcomes, outcomes, upkeep_outcomes
+from dibs.core import events, lease_outcomes, outcomes
+from dibs.core import lease_outcomes as upkeep_outcomes
 from dibs.core.records import EXCLUSIVE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from dibs.core.draft import HandedOver
     from dibs.core.records import Ending, Holder
-    from dibs.core.view import HandedOver
 
 _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
 

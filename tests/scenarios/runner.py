@@ -42,8 +42,8 @@ from tests.scenarios.asks import VERBS, Asked, Verb
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dibs.core.draft import HandedOver
     from dibs.core.outcomes import Outcome
-    from dibs.core.view import HandedOver
     from dibs.stores.port import Store
 
 __all__ = ["ANSWERS", "VERBS", "ScenarioError", "run"]

@@ -11,8 +11,8 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from dibs.server.routes.api_page import api_page, curl_line
-from dibs.wire.yaml_text import yaml_text
+from dibs.server.routes.description import api_page, curl_line
+from dibs.wire.openapi import yaml_text
 from tests.server.harness import TOKENS, running
 
 if TYPE_CHECKING:

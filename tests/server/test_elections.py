@@ -9,10 +9,10 @@ import pytest
 
 from dibs.core.limits import PUBLIC_CLIENTS_MAX, PUBLIC_REQUESTS_MS
 from dibs.engine.rate import RateLimited
-from dibs.server.events import stream as event_stream
+from dibs.server import event_stream
 from dibs.server.routes.public_rooms import PublicRooms
 from dibs.server.settings import PublicElections, ServerSettings
-from dibs.testing.clock import ManualClock
+from dibs.testing.clients import ManualClock
 from dibs.wire.elections import lease_of, token_of
 from tests.server.harness import UNKNOWN_LEASE, running, wait_until
 from tests.server.sse import StreamReader

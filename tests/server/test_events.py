@@ -9,9 +9,9 @@ from urllib.parse import quote
 import pytest
 
 from dibs.core.limits import STREAM_BYTES_MAX
-from dibs.server.events import stream as event_stream
+from dibs.server import event_stream
 from dibs.stores.memory import MemoryStore
-from dibs.testing.clock import ManualClock
+from dibs.testing.clients import ManualClock
 from tests.server.harness import Server, running, wait_until
 from tests.server.sse import StreamReader
 

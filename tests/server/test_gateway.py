@@ -10,7 +10,7 @@ import pytest
 
 from dibs.base.ids import new_id
 from dibs.core.limits import RUN_KEEP_MS, RUN_TTL_MS, WANT_MS
-from dibs.server.monitor.accesslog import hide_secrets
+from dibs.server.monitor.server_log import hide_secrets
 from dibs.wire.parts import timestamp
 from tests.server.harness import Response, Server, running, wait_until
 

@@ -16,9 +16,9 @@ from dibs.engine import metrics as metrics_module
 from dibs.engine.metrics import REQUEST_S, UNCOUNTED_MAX, Histogram, Metrics, RequestCounts
 from dibs.server.monitor.exposition import OPEN_TYPE, PLAIN_TYPE, Metric, exposition, format_for
 from dibs.server.monitor.metric_table import METRICS
-from dibs.server.routes import metrics as metrics_routes
+from dibs.server.routes import health as metrics_routes
 from dibs.stores.memory import MemoryStore
-from dibs.testing.clock import ManualClock
+from dibs.testing.clients import ManualClock
 from tests.server.harness import Poll, WaitedForStore, running, wait_until
 
 if TYPE_CHECKING:

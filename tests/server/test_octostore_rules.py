@@ -12,7 +12,7 @@ import pytest
 from dibs.base.errors import InvalidInput
 from dibs.compat.octostore.callers import fixed_callers
 from dibs.compat.octostore.environment import BIND_DEFAULT, settings_from
-from dibs.compat.octostore.lock_answers import LOCKS_MAX
+from dibs.compat.octostore.locks import LOCKS_MAX
 from dibs.core.events import ACQUIRED, QUEUED, Event
 from dibs.core.keys import webhook_key
 from dibs.core.limits import ADMIN_GUESSES_MAX

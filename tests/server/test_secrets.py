@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.server.handlers import Api
-from dibs.server.monitor.accesslog import hide_secrets
+from dibs.server.monitor.server_log import hide_secrets
 from tests.server.harness import TOKENS, running
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ import pytest
 from dibs.base.traceparent import inherited_traceparent, trace_of
 from dibs.core.limits import LOG_BYTES_MAX
 from dibs.server.monitor import server_log
-from dibs.server.monitor.accesslog import without_secrets_in_path
-from dibs.server.monitor.server_log import JsonLines, LogWriter, change_level
+from dibs.server.monitor.server_log import JsonLines, LogWriter, change_level, without_secrets_in_path
 from tests.server.harness import TOKENS, running, wait_until
 
 if TYPE_CHECKING:

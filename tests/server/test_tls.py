@@ -16,8 +16,7 @@ import pytest
 from dibs.base.errors import InvalidInput
 from dibs.server.http import protocol, tls_listener
 from dibs.server.http.admission import Admission
-from dibs.server.http.certificates import validity_of
-from dibs.server.http.tls import ServerTls, TlsFiles
+from dibs.server.http.tls import ServerTls, TlsFiles, validity_of
 from dibs.wire.parts import timestamp
 from tests.server.certificates import Authority
 from tests.server.harness import Poll, Server, read_all, read_response, running, wait_until

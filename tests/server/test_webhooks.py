@@ -12,8 +12,7 @@ import pytest
 
 from dibs.base.clock import wall_ms
 from dibs.core.limits import WEBHOOKS_PER_PRINCIPAL_MAX
-from dibs.engine.webhooks.resolver import Resolver
-from dibs.engine.webhooks.sender import Sender
+from dibs.engine.webhooks.sender import Resolver, Sender
 from dibs.engine.webhooks.target import TargetPolicy
 from dibs.stores.memory import MemoryStore
 from tests.server.harness import Server, running, wait_until

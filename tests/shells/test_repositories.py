@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.agents.repository.identity import normalised
+from dibs.agents.repository.work_tree import normalised
 from dibs.core.names import check_namespace
 
 if TYPE_CHECKING:

@@ -14,14 +14,14 @@ import pytest
 
 from dibs.base.clock import wall_ms
 from dibs.base.errors import DibsError, InvalidInput, StoreFull, StoreUnavailable
-from dibs.client.store_backup import backup, restore
+from dibs.client.store_admin import backup, restore
 from dibs.core.commands import Acquire, Inspect
 from dibs.core.outcomes import Granted, Status
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.event_log import EventFilter, read_page
 from dibs.stores.memory import MemoryStore
 from dibs.stores.sqlite import SqliteStore
-from dibs.testing.clock import ManualClock
+from dibs.testing.clients import ManualClock
 from dibs.testing.contract_base import event
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ def test_what_is_no_backup_is_refused_and_what_is_no_store_is_left_alone(path: s
 
 KILLED = """
 import os, sys
-from dibs.client import store_backup
+from dibs.client import store_admin as store_backup
 from dibs.stores.sqlite import backup as steps
 at, copy, path = sys.argv[1:]
 def dies(*given, **more):

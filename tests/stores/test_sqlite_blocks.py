@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.stores.sqlite import SqliteStore
-from dibs.stores.sqlite.blocks import marks_of
-from dibs.stores.sqlite.fileformat import BLOCK
-from dibs.testing.clock import ManualClock
+from dibs.stores.sqlite.driver import BLOCK
+from dibs.stores.sqlite.schema import marks_of
+from dibs.testing.clients import ManualClock
 from dibs.testing.contract_base import event, key_of, lock, put
 
 if TYPE_CHECKING:

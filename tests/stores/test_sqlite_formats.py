@@ -16,8 +16,9 @@ from dibs.core.commands import Acquire, Renew
 from dibs.core.lease_outcomes import Renewed
 from dibs.core.outcomes import Granted, Queued
 from dibs.engine.coordinator import Coordinator
-from dibs.stores.sqlite import SqliteStore, backup, fileformat
-from dibs.testing.clock import ManualClock
+from dibs.stores.sqlite import SqliteStore, backup
+from dibs.stores.sqlite import driver as fileformat
+from dibs.testing.clients import ManualClock
 from dibs.testing.contract_base import key_of
 
 if TYPE_CHECKING:
@@ -116,7 +117,8 @@ def test_a_file_that_cannot_be_written_stays_as_it_is_and_the_error_says_so(
 
 _STOPS_IN_THE_MIDDLE = """
 import sys, time
-from dibs.stores.sqlite import SqliteStore, blocks, schema
+from dibs.stores.sqlite import SqliteStore, schema
+from dibs.stores.sqlite import schema as blocks
 
 def register(db):
     blocks.register(db)

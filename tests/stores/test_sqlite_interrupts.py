@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.base.errors import StoreUnavailable
-from dibs.stores.sqlite import SqliteStore, cache, connection, opener, rows
+from dibs.stores.sqlite import SqliteStore, cache, connection, opener
+from dibs.stores.sqlite import store as rows
 from dibs.stores.sqlite import store as store_module
 from dibs.testing.contract_base import key_of, lock, put
 

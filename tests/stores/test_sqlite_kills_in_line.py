@@ -26,7 +26,7 @@ PATIENCE_S = 120
 
 CONTEND = f"""
 import json, random, sys, time
-from dibs.client.embedded_claim import claim
+from dibs.client.embedded import claim
 from dibs.base.clock import steady_ms
 from dibs.core.commands import Acquire, Release
 from dibs.core.lease_outcomes import Released

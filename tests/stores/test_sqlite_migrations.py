@@ -10,8 +10,9 @@ import pytest
 from dibs.base.errors import DibsError, StoreUnavailable
 from dibs.core.records import Ending, LockRecord, SessionRecord
 from dibs.stores.codec import encode
-from dibs.stores.sqlite import SqliteStore, fileformat, opener, schema
-from dibs.testing.clock import ManualClock
+from dibs.stores.sqlite import SqliteStore, opener, schema
+from dibs.stores.sqlite import driver as fileformat
+from dibs.testing.clients import ManualClock
 from dibs.testing.contract_base import event, in_threads, key_of, lock, put
 
 if TYPE_CHECKING:

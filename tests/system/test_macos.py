@@ -7,8 +7,13 @@ from typing import Any
 
 import pytest
 
-from dibs.system.macos_library import BSDINFO_BYTES, SHORTBSDINFO_BYTES, MacosLibrary
-from dibs.system.macos_processes import MacosProcesses, parsed_arguments
+from dibs.system.macos_processes import (
+    BSDINFO_BYTES,
+    SHORTBSDINFO_BYTES,
+    MacosLibrary,
+    MacosProcesses,
+    parsed_arguments,
+)
 
 ZOMBIE, SLEEPS = 5, 3
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.agents.tracker.github_notice import marked, token_in
+from dibs.agents.tracker.github import marked, token_in
 from tests.processes import wait_until
 from tests.tracker.conftest import end
 

@@ -8,7 +8,8 @@ import pytest
 
 from dibs.base import errors
 from dibs.base.record import Record
-from dibs.core import lease_outcomes, outcomes, upkeep_outcomes
+from dibs.core import lease_outcomes, outcomes
+from dibs.core import lease_outcomes as upkeep_outcomes
 from dibs.wire import codes
 from dibs.wire.documents import reply_for_error
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.core import lease_outcomes, outcomes, upkeep_outcomes
+from dibs.core import lease_outcomes, outcomes
+from dibs.core import lease_outcomes as upkeep_outcomes
 from dibs.core.events import Event
 from dibs.core.records import Done, Ending, FreezeMark, Holder, LockRecord, SessionRecord, Wait
 from dibs.wire import parts
@@ -15,7 +16,7 @@ from dibs.wire.codes import OUTCOMES
 from dibs.wire.documents import reply_for, reply_to
 from dibs.wire.inspect import event_document, history_document, list_document
 from dibs.wire.parts import timestamp
-from dibs.wire.tickets import parse_ticket, secret_of
+from dibs.wire.values import parse_ticket, secret_of
 
 if TYPE_CHECKING:
     from dibs.core.outcomes import Outcome

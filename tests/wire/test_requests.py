@@ -24,7 +24,7 @@ from dibs.core.commands import (
 )
 from dibs.core.identity import LOCAL, Caller
 from dibs.wire.requests import command_for, namespace_for, shape, token_badge, wait_ms
-from dibs.wire.tickets import ticket_text
+from dibs.wire.values import ticket_text
 
 if TYPE_CHECKING:
     from dibs.core.commands import Command

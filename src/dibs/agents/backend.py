@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs.agents.repository.job_names import JobNames, is_plain
 from dibs.base.errors import InvalidInput, LeaseLost
-from dibs.client.name_in_use import name_in_use
+from dibs.client.settings import name_in_use
 from dibs.sdk import operations
 from dibs.sdk.async_claim import taken
 from dibs.sdk.async_doors import drive

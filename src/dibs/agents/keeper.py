@@ -14,37 +14,165 @@ import asyncio
 import logging
 import os
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs.agents.backend import TIMEOUT_MS, ToolBackend
-from dibs.agents.connection_session import CLOSE_SECONDS_MAX, ConnectionSession
-from dibs.agents.kept_claim import (
-    KeptClaim,
-    already_claiming,
-    holds_of,
-    kept_active,
-    wait_for_either,
-    with_time,
-)
 from dibs.agents.repository.job_names import JobNames
 from dibs.agents.repository.namespace import current_folder
 from dibs.agents.tracker.guard import TrackerGuard
-from dibs.base.errors import DibsError, InvalidInput, LeaseLost, RequestRefused
+from dibs.agents.words import YOU
+from dibs.base.errors import DibsError, InvalidInput, JobHeld, LeaseLost, RequestRefused, Unavailable
 from dibs.client.door import OVER_CODES
+from dibs.client.queueing import Ask
 from dibs.core.names import check_name
 from dibs.sdk import operations
+from dibs.sdk.answers import body_of
 from dibs.sdk.async_guard import shielded
 from dibs.sdk.async_session import AsyncSession
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 
+    from dibs.client.queueing import Flow
     from dibs.sdk.answers import Lease
     from dibs.sdk.async_claim import AsyncClaim
     from dibs.sdk.async_doors import AsyncDoor
+    from dibs.wire.documents import Reply
+
+
+# One claim that a connection keeps, and helper functions for it.
+
+T = TypeVar("T")
+
+
+class KeptClaim:
+    """A claim whose block is open. `elsewhere`: the agent had it before, by a command, a hook or another connection."""
+
+    def __init__(self, claim: AsyncClaim, *, elsewhere: bool = False) -> None:
+        self.claim = claim
+        self.elsewhere = elsewhere
+        self.over = asyncio.Event()  # the agent has released it
+        self.entered: asyncio.Future[None] = ignore_failure(asyncio.get_running_loop().create_future())
+        self.told = False  # the agent was told that it is lost
+        self.ending = False  # the agent is releasing it
+
+
+def holds_of(session_id: str) -> Flow[set[tuple[str, int]]]:
+    """What a session holds, by name and fencing token; nothing if it has ended."""
+    reply: Reply = yield Ask("session-show", session_id, {})
+    if reply.status in (404, 410):
+        return set()
+    return {(each["name"], each["fencing_token"]) for each in body_of(reply).get("holds", ())}
+
+
+def kept_active(session_id: str) -> Flow[dict[str, int]]:
+    """Renew a session because its agent is at work. Returns the jobs for which somebody began to wait."""
+    reply: Reply = yield Ask("session-keep", session_id, {"active": True})
+    body = (reply.body or {}) if reply.status < 300 else {}
+    return {each["name"]: each["waiting"] for each in body.get("wanted", ())}
+
+
+def with_time(given: Lease, renewed: Lease) -> Lease:
+    return replace(given, remaining_ms=renewed.remaining_ms, expires_at=renewed.expires_at)
+
+
+def ignore_failure(future: asyncio.Future[T]) -> asyncio.Future[T]:
+    """Mark the future's exception as retrieved, because the caller that would await it may be gone."""
+    future.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return future
+
+
+async def wait_for_either(one: asyncio.Event, other: asyncio.Event) -> None:
+    waits = [asyncio.ensure_future(one.wait()), asyncio.ensure_future(other.wait())]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
+def already_claiming(verb: str, names: Sequence[str]) -> DibsError:
+    if verb == "acquire":
+        return InvalidInput(f"Another call of yours is claiming {names[0]} now: wait for its answer.")
+    held = [{"name": name, "status": "held", "owner": YOU} for name in names]
+    return JobHeld("You already have, or are claiming, each of these jobs.", {"refused": held})
+
+
+# The dibs session of one connection: opened with the first claim, opened again after it was lost, and ended with the
+# connection. A session that the agent's commands and hooks use, too, is not ended.
 
 log = logging.getLogger("dibs")
-T = TypeVar("T")
+CLOSE_SECONDS_MAX = 4.0  # the MCP SDK gives a server five seconds to stop
+
+
+class ConnectionSession:
+    """`make` gives a session that is not open yet. `closing` is set when the connection ends. `claims` are the tasks
+    that hold the claims of this connection."""
+
+    def __init__(
+        self,
+        make: Callable[[], AsyncSession],
+        closing: asyncio.Event,
+        claims: Collection[asyncio.Task[None]],
+    ) -> None:
+        self._make = make
+        self._closing = closing
+        self._claims = claims
+        self._ready: asyncio.Future[AsyncSession] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def opened(self) -> AsyncSession | None:
+        """The session, if it is open."""
+        ready = self._ready
+        if ready is None or not ready.done() or ready.cancelled() or ready.exception() is not None:
+            return None
+        return ready.result()
+
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        return [] if self._task is None else [self._task]
+
+    async def open(self) -> AsyncSession:
+        for _ in range(2):
+            if self._ready is None:
+                self._ready = ignore_failure(asyncio.get_running_loop().create_future())
+                self._task = asyncio.create_task(self._live(self._ready), name="dibs mcp session")
+            session = await asyncio.shield(self._ready)
+            try:
+                session.check()
+                return session
+            except LeaseLost:
+                await asyncio.wait(self.tasks, timeout=CLOSE_SECONDS_MAX)
+        raise Unavailable("The session of this connection was lost, and a new one was lost, too.")
+
+    async def _live(self, ready: asyncio.Future[AsyncSession]) -> None:
+        try:
+            session = self._make()
+            async with session:
+                ready.set_result(session)
+                await self._closing.wait()
+                if session._joins is not None and self._claims:  # it goes on, so each claim is released
+                    await asyncio.wait(set(self._claims), timeout=CLOSE_SECONDS_MAX)
+        except LeaseLost as lost:
+            log.warning("the session was lost: %s", lost.why)
+        except Exception as error:
+            if ready.done():
+                raise
+            ready.set_exception(error)
+        finally:
+            self._ready = None
+
+    async def drop(self) -> None:
+        """Somebody ended it: the next `open` opens another one."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task], timeout=CLOSE_SECONDS_MAX)
+
+    async def over(self) -> None:
+        if self._task is not None:
+            await asyncio.shield(self._task)
 
 
 class ClaimKeeper(ToolBackend):

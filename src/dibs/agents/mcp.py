@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
 
 import mcp_types as types
 from mcp.server import Server
@@ -16,12 +17,13 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from dibs._version import __version__
-from dibs.agents import resources, words
+from dibs.agents import words
 from dibs.agents.answers import LostClaim
-from dibs.agents.schemas import input_schema, output_schema
 from dibs.agents.tools import TOOLS, Tool
-from dibs.base.errors import DibsError, told_to_stop
+from dibs.base.errors import DibsError, InvalidName, told_to_stop
 from dibs.base.terminal import harmless, plain, quoted
+from dibs.core.limits import HISTORY_PAGE_DEFAULT, NAME_BYTES_MAX
+from dibs.core.names import check_name
 from dibs.wire import sentences
 
 if TYPE_CHECKING:
@@ -30,11 +32,91 @@ if TYPE_CHECKING:
 
     from mcp.server.context import ServerRequestContext
 
-    from dibs.agents.answers import ToolAnswer
-    from dibs.agents.arguments import ToolArguments
+    from dibs.agents.answers import ToolAnswer, ToolArguments
     from dibs.agents.backend import ToolBackend
 
+    Schema = dict[str, Any]
     Context = ServerRequestContext[Any, Any]
+
+# Resources: `dibs://jobs`, `dibs://jobs/{job}` and `dibs://jobs/{job}/history`. A name is percent-encoded, including
+# its slashes: `dibs://jobs/path%3Asrc%2Fauth.rs`.
+
+ROOT = "dibs://jobs"
+JOB = ROOT + "/{job}"
+HISTORY = ROOT + "/{job}/history"
+MIME = "application/json"
+
+
+def uri_of(job: str) -> str:
+    return f"{ROOT}/{quote(job, safe='')}"
+
+
+async def read(backend: ToolBackend, uri: str) -> str | None:
+    """The document at `uri` as JSON, or None if there is no such resource."""
+    document: dict[str, Any]
+    if uri == ROOT:
+        document = {"jobs": [each.document for each in await backend.listing("")]}
+        return json.dumps(document, ensure_ascii=False)
+    parts = uri.removeprefix(ROOT + "/").split("/") if uri.startswith(ROOT + "/") else []
+    if len(parts) == 1:
+        document = (await backend.status(_name(parts[0]))).document
+    elif len(parts) == 2 and parts[1] == "history":
+        name = _name(parts[0])
+        events = await backend.history(name, HISTORY_PAGE_DEFAULT)
+        document = {"name": name, "events": [each.document for each in events]}
+    else:
+        return None
+    return json.dumps(document, ensure_ascii=False)
+
+
+def _name(part: str) -> str:
+    if len(part) > 3 * NAME_BYTES_MAX:
+        raise InvalidName(f"A job name may have at most {NAME_BYTES_MAX} bytes of UTF-8.")
+    try:
+        return check_name(unquote(part, errors="strict"))
+    except UnicodeDecodeError:
+        raise InvalidName("The percent-encoded name in the URI is not UTF-8.") from None
+
+
+# JSON schemas of the tools. They are short, because they cost tokens in every conversation.
+#
+# They leave out what a client does not need: titles, null for optional values, and fields that are not in every answer.
+# The reference page lists all fields of all answers.
+
+
+def input_schema(model: type[ToolArguments]) -> Schema:
+    full = model.model_json_schema()
+    schema: Schema = {
+        "type": "object",
+        "properties": {name: _argument(of) for name, of in full["properties"].items()},
+        "additionalProperties": False,
+    }
+    if "required" in full:
+        schema["required"] = full["required"]
+    return schema
+
+
+def output_schema(model: type[ToolAnswer]) -> Schema:
+    """The fields that every answer has. Additional fields are allowed."""
+    full = model.model_json_schema(mode="serialization")
+    required = [name for name in full["required"] if "type" in full["properties"][name]]
+    return {
+        "type": "object",
+        "properties": {name: {"type": full["properties"][name]["type"]} for name in required},
+        "required": required,
+    }
+
+
+def _argument(schema: Schema) -> Schema:
+    """An optional argument is left out, never null, so it has only one type."""
+    merged = {key: value for key, value in schema.items() if key not in ("title", "anyOf")}
+    for choice in schema.get("anyOf", ()):
+        if choice.get("type") != "null":
+            merged |= choice
+    if merged.get("default", "") is None:
+        del merged["default"]
+    return merged
+
 
 log = logging.getLogger("dibs")
 
@@ -102,7 +184,7 @@ class _Handlers:
         self, _: Context, __: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
         about = "All jobs that are held now."
-        found = types.Resource(uri=resources.ROOT, name="jobs", description=about, mime_type=resources.MIME)
+        found = types.Resource(uri=ROOT, name="jobs", description=about, mime_type=MIME)
         return types.ListResourcesResult(resources=[found])
 
     async def list_templates(
@@ -197,27 +279,27 @@ def _templates() -> list[types.ResourceTemplate]:
     encoded = "The name is percent-encoded, including its slashes."
     return [
         types.ResourceTemplate(
-            uri_template=resources.JOB,
+            uri_template=JOB,
             name="job",
             description=f"The state of a job: who has it, for how long, who had it before. {encoded}",
-            mime_type=resources.MIME,
+            mime_type=MIME,
         ),
         types.ResourceTemplate(
-            uri_template=resources.HISTORY,
+            uri_template=HISTORY,
             name="job history",
             description=f"What happened to a job, oldest first. {encoded}",
-            mime_type=resources.MIME,
+            mime_type=MIME,
         ),
     ]
 
 
 async def _read(backend: ToolBackend, uri: str) -> types.ReadResourceResult:
     try:
-        text = await resources.read(backend, uri)
+        text = await read(backend, uri)
     except DibsError as error:
         raise MCPError(types.INVALID_PARAMS, words.trouble(error)) from None
     if text is None:
-        forms = f"{resources.ROOT}, {resources.JOB}, {resources.HISTORY}"
+        forms = f"{ROOT}, {JOB}, {HISTORY}"
         raise MCPError(types.INVALID_PARAMS, f"There is no such resource. There are: {forms}.")
-    content = types.TextResourceContents(uri=uri, mime_type=resources.MIME, text=text)
+    content = types.TextResourceContents(uri=uri, mime_type=MIME, text=text)
     return types.ReadResourceResult(contents=[content])

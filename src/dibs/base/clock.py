@@ -112,7 +112,7 @@ def _boot_id_elsewhere() -> str:
 def _boot_session() -> str:
     if not ways.IS_MACOS:
         return ""
-    from dibs.system.macos_library import loaded
+    from dibs.system.macos_processes import loaded
 
     library = loaded()
     name = library.system_name(b"kern.bootsessionuuid") if library is not None else None

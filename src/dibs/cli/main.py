@@ -116,7 +116,7 @@ def _answer(
     name, words = split_command(argv, NAMES)
     if name is None:
         from dibs.cli.framework.help import overview
-        from dibs.cli.text.width import width_of
+        from dibs.cli.text.words import width_of
 
         raise UsageError(f"Which command?\n\n{overview(width_of(stderr, env))}")
     command = load(name)
@@ -160,7 +160,7 @@ def _in_repository(command: Command, call: Call) -> Answer:
         fold(call)
     if not _may_be_in_tree(call):
         return _run(command, call)
-    from dibs.cli.git.namespace import settle, shown
+    from dibs.cli.git.job_names import settle, shown
 
     settle(call)
     return shown(call, _run(command, call))
@@ -205,7 +205,7 @@ def _help_or_version(argv: Sequence[str], stdout: TextIO | None, env: Mapping[st
     from dibs.cli.framework.help import ALL, group_page, overview, page
     from dibs.cli.framework.registry import GROUPS
     from dibs.cli.framework.result import yes
-    from dibs.cli.text.width import width_of
+    from dibs.cli.text.words import width_of
 
     if asks_version:
         from dibs._version import __version__

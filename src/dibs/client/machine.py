@@ -16,7 +16,7 @@ import os
 import stat
 
 from dibs.base.errors import InvalidInput, ServerUnreachable
-from dibs.base.paths import state_folder
+from dibs.base.files import state_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -286,7 +286,7 @@ class PendingClaim:
             if _is_unheard(left):
                 return left
             if (left.body or {}).get("left") is False:
-                from dibs.wire.tickets import secret_of
+                from dibs.wire.values import secret_of
 
                 got = [(name, secret_of(self._ticket)) for name in self._names]
         for name, lease_id in got:

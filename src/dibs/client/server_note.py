@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 
 from dibs.base.clock import steady_ms, wall_ms
+from dibs.base.files import state_folder
 from dibs.base.ids import new_fraction
-from dibs.base.paths import state_folder
 from dibs.client.servers import AWAY_MS, STORE_MS, Servers
 
 TYPE_CHECKING = False

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from dibs.base.errors import InvalidInput
-from dibs.base.paths import config_path, token_path
+from dibs.base.files import config_path, read_toml, token_path
+from dibs.client.queueing import Ask
 from dibs.core.durations import parse_duration
 
 TYPE_CHECKING = False
@@ -14,8 +15,48 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.agents.repository.namespace import Namespaces
+    from dibs.client.queueing import Flow
     from dibs.client.servers import Servers
     from dibs.client.urls import ServerAddress
+    from dibs.wire.documents import Reply
+
+
+# The user's own settings: `dibs/config.toml` in the folder for configuration.
+#
+# A file that comes with a repository may not say where claims and tokens go (`agents/repository/settings.py` says
+# what it may). Flags and variables take precedence over this file.
+
+KEYS = ("url", "namespace", "owner", "token_file", "timeout")
+
+
+def user_config(env: Mapping[str, str]) -> dict[str, str]:
+    """The settings in the user's file, by key. Raises InvalidInput for an invalid setting."""
+    path = config_path(env)
+    table = read_toml(path) if path is not None else None
+    found: dict[str, str] = {}
+    for key, value in (table or {}).items():
+        if key not in KEYS:
+            raise InvalidInput(f"{path}: there is no setting {key!a}. Settings are {', '.join(KEYS)}.")
+        if not isinstance(value, str) or not value.strip():
+            raise InvalidInput(f"{path}: {key} must be a text that is not empty, not {value!a}.")
+        found[key] = os.path.expanduser(value) if key == "token_file" else value
+    if not os.path.isabs(found.get("token_file", "/")):
+        raise InvalidInput(f"{path}: token_file must be an absolute path, or begin with ~/.")
+    return found
+
+
+# Names that were claimed before they had one name, or with `exact`: as long as a job is in use under the very
+# spelling that somebody wrote, that spelling is meant. So claims, done marks and lines of old keep working.
+
+
+def name_in_use(name: str, written: str | None) -> Flow[str]:
+    """`written` if the store has a job under it that is not free, else `name`."""
+    if written is None or written == name:
+        return name
+    reply: Reply = yield Ask("inspect", written, {})
+    is_used = reply.status < 300 and (reply.body or {}).get("status", "free") != "free"
+    return written if is_used else name
+
 
 TIMEOUT_MS_DEFAULT = 10_000
 TOKEN_FILE_BYTES_MAX = 64 * 1024
@@ -56,7 +97,7 @@ class Settings:
             return {}
         except OSError:
             pass  # reading it raises the reason
-        from dibs.client.config import user_config
+        from dibs.client.settings import user_config
 
         return user_config(self.env)
 

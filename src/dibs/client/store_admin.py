@@ -5,22 +5,298 @@ One of the few client modules that may import stores and the engine. Everything 
 
 from __future__ import annotations
 
-from dibs.core.commands import RaiseFloor, Sweep
-from dibs.core.keys import LOCK_PREFIX, META_KEY
+import os
+import stat
+import tempfile
+from contextlib import contextmanager, suppress
+from shutil import copyfileobj
+
+from dibs.base.clock import wall_ms
+from dibs.base.errors import DibsError, HookRefused, InvalidInput, StoreFull, Unavailable
+from dibs.base.files import to_disk
+from dibs.core.commands import RaiseFloor, Renew, Sweep, Thaw
+from dibs.core.identity import LOCAL
+from dibs.core.keys import LOCK_PREFIX, META_KEY, lock_key
+from dibs.core.lease_outcomes import Frozen, Raised, Thawed
 from dibs.core.limits import SWEEP_BATCH_MAX
 from dibs.core.records import LockRecord, Meta
 from dibs.core.upkeep import is_swept
-from dibs.core.upkeep_outcomes import Raised
+from dibs.engine.archive.export import export
+from dibs.engine.archive.intake import floor_after, intake
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.port import Opening, maintenance_of
+from dibs.stores.sqlite import SqliteStore
+from dibs.stores.sqlite.backup import (
+    WAIT_MS,
+    Counters,
+    connect,
+    copy,
+    counters,
+    is_empty,
+    keep_aside,
+    raise_counters,
+    sole_use,
+    sync,
+    take_over_owner,
+)
+from dibs.stores.sqlite.errors import translated
+from dibs.stores.sqlite.location import sqlite_path
+from dibs.wire.documents import Reply, reply_for_error, reply_to
+from dibs.wire.requests import command_for, shape
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Iterator, Mapping
+    from typing import Any, BinaryIO, TextIO
 
+    from dibs.client.embedded import EmbeddedDoor
+    from dibs.core.outcomes import Outcome
+    from dibs.core.records import Stored
     from dibs.stores.port import Store
 
     Document = dict[str, Any]
+
+# Moving a store, for the people who look after it: `export`, `import`, `thaw`, `backup`, `restore`.
+#
+# One of the few client modules that may import stores and the engine. Everything here raises what the store raises.
+
+PRIVATE = 0o600
+
+
+def export_to_stream(store: Store, stream: TextIO, *, freeze: bool) -> Document:
+    """Write the archive there. A new file is made readable for its owner alone first: it holds lease ids."""
+    _keep_private(stream)
+    with _written("The archive"):
+        exported = export(store, stream.write, freeze=freeze)
+        stream.flush()
+    return exported.dump()
+
+
+def export_to_file(store: Store, path: str, *, freeze: bool) -> Document:
+    """Write the archive into a new file, which is there when it is complete. One that is there already stays."""
+    with new_file(path) as draft, _written(path), open(draft, "w", encoding="ascii") as file:
+        exported = export(store, file.write, freeze=freeze)
+        file.flush()
+        to_disk(file.fileno())
+    return exported.dump()
+
+
+def import_from(store: Store, source: BinaryIO, *, adds: bool) -> Document:
+    """Bring in the archive that `source` gives. It is read twice: a pipe is written to a temporary file first."""
+    if source.seekable():
+        return intake(store, source, adds=adds).dump()
+    with tempfile.TemporaryFile(prefix="dibs-import-") as spool:
+        with _written("The temporary copy of what is imported"):
+            copyfileobj(source, spool, 1 << 20)
+            spool.flush()
+        return intake(store, spool, adds=adds).dump()
+
+
+def thaw(store: Store) -> Document:
+    """Let a frozen store be used again."""
+    outcome = Coordinator(store).one(Thaw(id=None))
+    if isinstance(outcome, Frozen):
+        raise InvalidInput("An import into this store is not complete. Repeat the import until it is.")
+    return {"was_frozen": isinstance(outcome, Thawed) and outcome.was_frozen}
+
+
+@contextmanager
+def new_file(path: str) -> Iterator[str]:
+    """A draft beside `path`, for its owner alone. It is put in place when the block ends well, if nothing is there."""
+    if os.path.lexists(path):
+        raise InvalidInput(f"{path} is there already. Name another file, or remove it first.")
+    folder, name = os.path.split(os.path.abspath(path))
+    try:
+        handle, draft = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+    except OSError as error:
+        raise Unavailable(f"{path} cannot be made: {error.strerror}.") from None
+    os.close(handle)
+    try:
+        yield draft
+        _put_in_place(draft, path)
+        sync_folder(folder)
+    except FileExistsError:
+        raise InvalidInput(f"{path} is there already. Name another file, or remove it first.") from None
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(draft)
+
+
+def _put_in_place(draft: str, path: str) -> None:
+    """Give the draft its name, unless somebody else has made a file there meanwhile, which a rename would replace."""
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links, such as that of a memory stick
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE))
+        os.rename(draft, path)
+
+
+def sync_folder(folder: str) -> None:
+    """Put the names in a folder on the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        to_disk(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _written(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreFull(
+            f"{what} could not be written ({error.strerror}). It is not complete; do not use it."
+        ) from None
+
+
+def _keep_private(stream: TextIO) -> None:
+    try:
+        handle = stream.fileno()
+        file = os.fstat(handle)
+        if stat.S_ISREG(file.st_mode) and not file.st_size:
+            os.fchmod(handle, PRIVATE)
+    except (OSError, ValueError):
+        pass  # not a file, or not ours
+
+
+# Backups of an SQLite store: `backup`, `restore`.
+#
+# One of the few client modules that may import stores and the engine. Everything here raises what the store raises.
+
+__all__ = ["backup", "restore", "sqlite_path"]
+
+
+def backup(store: Store, path: str) -> Document:
+    """Copy an SQLite store into the new file `path`, while others use it."""
+    if not isinstance(store, SqliteStore):
+        raise InvalidInput(
+            f"dibs backup copies SQLite files, and this is a {store.capabilities.name} store. Use its own tools, or "
+            "dibs export."
+        )
+    with new_file(path) as draft:
+        copy(store.path, draft)
+        size = os.stat(draft).st_size
+    return {"path": path, "bytes": size}
+
+
+def restore(source: str, path: str) -> Document:
+    """Put the backup `source` in the place of the store at `path`. At any time the old file is there or the new one."""
+    path = os.path.realpath(path)
+    if not os.path.isfile(source):
+        raise InvalidInput(f"{source} is not a file. Name one that dibs backup made.")
+    if os.path.exists(path) and os.path.samefile(source, path):
+        raise InvalidInput(f"{source} is the store itself. Name a backup of it.")
+    folder, name = os.path.split(path)
+    try:
+        handle, draft = tempfile.mkstemp(prefix=f".{name}.restore-", dir=folder)
+    except OSError as error:
+        raise Unavailable(f"Nothing can be put into {folder}: {error.strerror}.") from None
+    os.close(handle)
+    try:
+        copy(source, draft)
+        _refuse_unfit(source, draft)
+        with sole_use(path) as old:
+            floor = _prepare(draft, old or Counters())
+            take_over_owner(draft, path)
+            sync(draft)
+            kept = keep_aside(path)
+            os.rename(draft, path)
+            sync_folder(folder)
+    except BaseException:
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            if os.path.exists(draft + suffix):
+                os.unlink(draft + suffix)
+        raise
+    return {"path": path, "token_floor": floor, "kept": kept}
+
+
+def _refuse_unfit(source: str, draft: str) -> None:
+    """Open it once: a file of another program is refused, and one of an older version brought up to date. So is an
+    empty file, which SQLite takes for a database: it would wipe out the store."""
+    if is_empty(draft):
+        raise InvalidInput(f"{source} is empty. Name a file that dibs backup made.")
+    try:
+        SqliteStore(draft).close()
+    except DibsError as error:
+        raise InvalidInput(error.details.replace(draft, source)) from None
+
+
+def _prepare(draft: str, old: Counters) -> int:
+    """Let the draft go on above all that was handed out. Returns the floor under its new fencing tokens."""
+    with translated(draft, WAIT_MS):
+        db = connect(draft)
+        try:
+            own = counters(db)
+        finally:
+            db.close()
+    floor = floor_after(max(own.token, old.token), max(wall_ms(), own.time_ms, old.time_ms))
+    raise_counters(draft, old)
+    store = SqliteStore(draft)
+    try:
+        _resume(store, floor, own.time_ms)
+    finally:
+        store.close()
+    return floor
+
+
+def _resume(store: SqliteStore, floor: int, since_ms: int) -> None:
+    """What happened since the backup is not known to it: that time is an outage. A frozen store stays so."""
+    coordinator = Coordinator(store)
+    meta = store.read((META_KEY,)).records[META_KEY].record
+    mark = meta.frozen if isinstance(meta, Meta) else None
+    if mark is not None and mark.incomplete:
+        raise InvalidInput("The backup was made while an import was not complete. Take another one.")
+    if mark is None:
+        coordinator.one(Thaw(id=None, since_ms=since_ms, floor=floor))
+    else:
+        coordinator.one(RaiseFloor(floor=floor))
+
+
+# Pushes a branch together with the claim on its job: the remote accepts both or neither.
+
+
+def push_branch(
+    door: EmbeddedDoor, name: str, document: dict[str, Any], branch: str | None, folder: str
+) -> Reply:
+    """Renew a claim that is kept at a git remote, and push a branch there, in one step. Raises HookRefused."""
+    try:
+        command = command_for("renew", door.namespace((name,)), name, shape("renew", document), LOCAL)
+        assert isinstance(command, Renew)  # the verb makes a Renew
+        outcome, pushed = push_with_claim(door.store(), command, branch, folder)
+    except HookRefused:
+        raise
+    except DibsError as error:
+        return reply_for_error(error)
+    reply = reply_to("renew", outcome)
+    return reply if reply.status >= 400 else Reply(status=200, body=(reply.body or {}) | {"pushed": pushed})
+
+
+def push_with_claim(
+    store: Store, command: Renew, branch: str | None, folder: str
+) -> tuple[Outcome, dict[str, Any]]:
+    """The outcome of the renewal, and what was pushed if it succeeded. Raises BranchMoved."""
+    carry = getattr(store, "carry", None)
+    if carry is None:
+        raise InvalidInput(
+            "A branch can go with a claim only where both are at one git remote: --url git:origin."
+        )
+    key = lock_key(command.ns, command.name)
+
+    def holds(puts: Mapping[str, Stored | None]) -> bool:
+        """Whether the caller still has the job after this write. A write that notes a loss carries no branch."""
+        lock = puts.get(key)
+        return isinstance(lock, LockRecord) and any(
+            holder.lease_id == command.lease_id
+            if command.lease_id is not None
+            else holder.session == command.session
+            for holder in lock.holders
+        )
+
+    pushed = carry(branch, folder, holds)
+    return Coordinator(store).one(command), pushed
 
 
 def sweep(store: Store) -> Document:
@@ -45,7 +321,7 @@ def sweep(store: Store) -> Document:
 
 def recounted(store: Store) -> list[str]:
     """Count anew for principals whose usage record does not say what they have. Returns their names."""
-    from dibs.engine.usage import disagreeing, recount
+    from dibs.engine.queries import disagreeing, recount
 
     wrong = disagreeing(store) if store.capabilities.serves else []
     for payer in wrong:
@@ -55,7 +331,7 @@ def recounted(store: Store) -> list[str]:
 
 def miscounted(store: Store) -> list[str]:
     """The principals whose usage record does not say what they have."""
-    from dibs.engine.usage import disagreeing
+    from dibs.engine.queries import disagreeing
 
     return [payer.partition("/")[2] for payer in disagreeing(store)] if store.capabilities.serves else []
 

@@ -7,20 +7,50 @@ is a fifth of what a whole `dibs claim` may take, for names that are not needed 
 from __future__ import annotations
 
 import _socket
+import os
 
 from dibs.base.clock import steady_ms
-from dibs.base.errors import ServerUnreachable
+from dibs.base.errors import InvalidInput, ServerUnreachable
 from dibs.client.http1 import ConnectionLost, read_reply
 from dibs.core.limits import CLIENT_IDLE_MS_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import ssl
     from ssl import SSLError
 
     from dibs.client.http1 import RawReply
     from dibs.client.urls import ServerAddress
 
     Address = tuple[int, int, object]  # family, protocol, where
+
+# TLS of a client: whom it trusts, and its own certificate. It trusts the authorities of the system, or those in
+# SSL_CERT_FILE.
+
+
+def client_context() -> ssl.SSLContext:
+    """With DIBS_CLIENT_CERT it has a certificate to show, whose key is in DIBS_CLIENT_KEY or in the same file."""
+    import ssl
+
+    context = ssl.create_default_context()
+    cert = os.environ.get("DIBS_CLIENT_CERT")
+    if cert:
+        key = os.environ.get("DIBS_CLIENT_KEY") or cert
+        try:
+            context.load_cert_chain(cert, key, _no_password)
+        except OSError as error:  # SSLError is one
+            reason = getattr(error, "reason", None) or error.strerror
+            raise InvalidInput(
+                f"The certificate in DIBS_CLIENT_CERT ({cert}) with the key in {key} cannot be used ({reason}). "
+                "Both are in PEM form, and the key is not encrypted."
+            ) from None
+    return context
+
+
+def _no_password() -> str:
+    """Without this, OpenSSL would ask at the terminal."""
+    return ""
+
 
 RECEIVE_BYTES = 64 * 1024
 SLACK_SECONDS = 0.01
@@ -201,7 +231,7 @@ def _addresses(address: ServerAddress) -> list[Address]:
 def _secured(connection: _socket.socket, address: ServerAddress, deadline: Deadline) -> _socket.socket:
     import ssl
 
-    from dibs.client.tls import client_context
+    from dibs.client.transport import client_context
 
     context = client_context()
     connection.settimeout(deadline.left_seconds())

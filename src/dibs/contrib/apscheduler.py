@@ -20,8 +20,7 @@ from apscheduler.executors.base import run_job
 from apscheduler.executors.pool import ThreadPoolExecutor
 
 from dibs.base.errors import DibsError, JobDone, JobHeld, JobResting
-from dibs.contrib.job_name import filled
-from dibs.contrib.one_owner import entered
+from dibs.contrib.one_owner import entered, filled
 from dibs.sdk.default import default_client
 
 if TYPE_CHECKING:

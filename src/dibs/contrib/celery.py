@@ -19,11 +19,10 @@ from celery import Task
 from celery.exceptions import Ignore, Reject
 
 from dibs.base.errors import InvalidInput, JobDone, JobHeld, JobResting, NotClaimed, Unavailable
-from dibs.contrib.job_name import arguments_of, filled, name_of_call
-from dibs.contrib.one_owner import OneOwner, entered
+from dibs.contrib.one_owner import OneOwner, arguments_of, entered, filled, name_of_call
 
 if TYPE_CHECKING:
-    from dibs.contrib.job_name import Template
+    from dibs.contrib.one_owner import Template
     from dibs.sdk.claim import Claim
 
 POLICIES = ("retry", "skip", "reject")

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import BaseCommand, CommandError
 
 from dibs.base.errors import DibsError, JobDone, JobHeld, LeaseLost
-from dibs.contrib.job_name import filled
-from dibs.contrib.one_owner import OneOwner, entered
+from dibs.contrib.one_owner import OneOwner, entered, filled
 from dibs.wire.codes import LOST, row_of_error
 
 if TYPE_CHECKING:

@@ -2,19 +2,94 @@
 
 from __future__ import annotations
 
+import inspect
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from string import Formatter
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
+from dibs.base.digest import digest
 from dibs.base.errors import InvalidInput
+from dibs.core.limits import NAME_BYTES_MAX
 from dibs.sdk.default import default_client
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from dibs.core.durations import Duration
     from dibs.sdk.claim import Claim
     from dibs.sdk.client import Client
+
+    Template = str | Callable[..., str]
+
+# Job names that are made from the arguments of a call, so that different arguments give different names.
+#
+# A template is a format string: `"import {feed}"`. A character of a value that ends a field in the template, and one
+# that a job name may not have, is written as in a URL (`%2F`). So no value can look like a value and a separator.
+
+
+class _ValueFormatter(Formatter):
+    """A formatter that quotes values."""
+
+    def __init__(self, template: str) -> None:
+        parts = list(self.parse(template))
+        after_fields = [literal for (_, field, *_), (literal, *_) in pairwise(parts) if field is not None]
+        if "" in after_fields:
+            raise ValueError("two fields stand side by side; put something between them")
+        self._quoted = {"%", " ", *(literal[0] for literal in after_fields)}
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        shown = "".join(self._shown(character) for character in format(value, format_spec))
+        return shown or "%"  # an empty value is shown, because a name may not begin or end with a blank
+
+    def _shown(self, character: str) -> str:
+        if character.isprintable() and character not in self._quoted:
+            return character
+        as_in_urls = quote(character, safe="", errors="surrogatepass")
+        return as_in_urls if as_in_urls != character else f"%{ord(character):02X}"
+
+
+def filled(template: str, values: Mapping[str, Any], positional: Sequence[Any] = ()) -> str:
+    """The name. A name that would be too long keeps its beginning and ends with a digest of the whole."""
+    try:
+        name = _ValueFormatter(template).vformat(template, positional, values)
+    except (LookupError, AttributeError, ValueError) as error:
+        known = ", ".join(values) or "none"
+        raise InvalidInput(
+            f"The job name {template!r} cannot be filled in: {error}. Arguments: {known}."
+        ) from None
+    if len(name.encode()) <= NAME_BYTES_MAX:
+        return name
+    end = f"…{digest(name)}"
+    return name.encode()[: NAME_BYTES_MAX - len(end.encode())].decode(errors="ignore") + end
+
+
+def name_of_call(
+    template: Template, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> str:
+    """The job name for a call of `function`. `template` may be a function of the same arguments."""
+    if callable(template):
+        return template(*args, **kwargs)
+    return filled(template, arguments_of(function, args, kwargs), args)
+
+
+def arguments_of(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The arguments by name, with defaults: the same call gives the same values, however it is written."""
+    bound = inspect.signature(function).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return {
+        name: dict(sorted(value.items())) if _is_rest(bound.signature, name) else value
+        for name, value in bound.arguments.items()
+    }
+
+
+def _is_rest(signature: inspect.Signature, name: str) -> bool:
+    return signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
+
 
 _current: ContextVar[Claim] = ContextVar("dibs_claim")
 

@@ -13,16 +13,48 @@ from __future__ import annotations
 
 from dibs.core.grants import swap
 from dibs.core.keys import lock_key, split_lock_key
-from dibs.core.limits import WANTED_MAX
+from dibs.core.limits import WANT_MS, WANTED_MAX
 from dibs.core.names import in_tree, overlaps
-from dibs.core.records import SHARED
+from dibs.core.proof import may_use
+from dibs.core.records import SHARED, Want
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from dibs.core.commands import AcquireTerms
     from dibs.core.draft import Draft
     from dibs.core.lease_outcomes import WaitedFor
     from dibs.core.outcomes import Blocker, Queued
-    from dibs.core.records import Holder, LockRecord, SessionRecord
+    from dibs.core.records import Holder, LockRecord, SessionRecord, Ticket
+
+
+# What a session wants: a refused claim that counts as waiting, for `deadlock.py`. An agent that asks, is refused,
+# thinks and asks again waits just like one in line. So the last refusal of a session that holds something counts until
+# the session gets something, lets something go or asks for something else, and for WANT_MS at most. A reported deadlock
+# is also a refusal: the others in the cycle must be told of it as well when they ask again. So is a wait that was given
+# up.
+
+
+def note_want(draft: Draft, ask: AcquireTerms | Ticket, names: tuple[str, ...]) -> None:
+    """The caller asked for these and was refused."""
+    session = draft.session(ask.session) if ask.session is not None else None
+    if session is not None and session.holds:
+        want = Want(
+            ns=ask.ns,
+            name=names[0],
+            until_ms=draft.now_ms + WANT_MS,
+            mode=ask.mode,
+            slots=ask.slots,
+            at_ms=draft.now_ms,
+            more=names[1:],
+        )
+        draft.put(session.replace(want=want))
+
+
+def forget_want(draft: Draft, ask: AcquireTerms) -> None:
+    """The session got a final answer to a new request, so its earlier refusal does not count any more."""
+    session = draft.session(ask.session) if ask.session is not None else None
+    if session is not None and session.want is not None and may_use(session, ask.principal, ask.bound):
+        draft.put(session.replace(want=None))
 
 
 def waiters(draft: Draft, lock: LockRecord, holder: Holder, *, whole: bool = False) -> tuple[int, int, int]:

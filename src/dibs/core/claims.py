@@ -8,8 +8,7 @@ same. `proof.py` alone decides what proves a claim.
 from __future__ import annotations
 
 from dibs.core import events
-from dibs.core.access import allowed, put_list
-from dibs.core.attention import note_wanted
+from dibs.core.attention import forget_want, note_want, note_wanted
 from dibs.core.events import Event
 from dibs.core.exclusion import blockers, covered, live_holders
 from dibs.core.expiry import may_go_on, own_deadline_ms, settle, shown, ticket_over
@@ -31,12 +30,11 @@ from dibs.core.outcomes import (
     SessionUnknown,
     Status,
 )
-from dibs.core.proof import ended, not_current, own_claim, own_session
+from dibs.core.proof import allowed, ended, not_current, own_claim, own_session, put_list
 from dibs.core.queue import advance, ahead, first_ahead, place_of, refresh, serve_own
 from dibs.core.quota import over_held, over_waiting
 from dibs.core.records import EXCLUSIVE, Holder, LockRecord, SessionRecord
 from dibs.core.tickets import drop, join, keep, may_wait, next_seat
-from dibs.core.wants import forget_want, note_want
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -62,7 +62,7 @@ from dibs.core.commands import (
     Thaw,
     Transfer,
 )
-from dibs.core.draft import Draft
+from dibs.core.draft import Decision, Draft
 from dibs.core.keys import (
     CREDENTIAL_PREFIX,
     META_KEY,
@@ -75,7 +75,6 @@ from dibs.core.keys import (
 )
 from dibs.core.names import in_tree
 from dibs.core.queue import keep_places, leave
-from dibs.core.view import Decision
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,8 +82,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.core.commands import Command
+    from dibs.core.draft import View
     from dibs.core.outcomes import Outcome
-    from dibs.core.view import View
 
 _RULES: dict[type[Any], Callable[[Draft, Any], Outcome]] = {
     Acquire: acquire,
@@ -104,13 +103,13 @@ def decide(view: View, command: Command) -> Decision:
     if type(command) not in _UNFROZEN:
         frozen = draft.meta().frozen
         if frozen is not None:
-            from dibs.core.freeze import while_frozen  # rare: a store is frozen while it is moved
+            from dibs.core.upkeep import while_frozen  # rare: a store is frozen while it is moved
 
             return Decision(outcome=while_frozen(draft, command, frozen))
     rule = _RULES.get(type(command)) or _rule_of(command)
     outcome = rule(draft, command)
     if draft.losses:
-        from dibs.core.circles import leave_circles  # rare: most sessions have one place for a job
+        from dibs.core.deadlock import leave_circles  # rare: most sessions have one place for a job
 
         leave_circles(draft)
     return Decision(
@@ -133,7 +132,10 @@ def _rule_of(command: Command) -> Callable[[Draft, Any], Outcome]:
 
 
 def _other_rules() -> dict[type[Any], Callable[[Draft, Any], Outcome]]:
-    from dibs.core import freeze, leases, outages, recount, sessions, several, transfer, upkeep
+    from dibs.core import leases, outages, sessions, several, upkeep
+    from dibs.core import leases as transfer
+    from dibs.core import upkeep as freeze
+    from dibs.core import upkeep as recount
 
     return {
         AcquireAny: several.acquire_any,

@@ -13,7 +13,7 @@ from dibs.core.expiry import may_go_on, need_sessions, shown
 from dibs.core.keys import lock_key
 from dibs.core.names import covers, in_tree
 from dibs.core.outcomes import Blocker
-from dibs.core.records import EXCLUSIVE, SHARED
+from dibs.core.records import DELAYED, DONE, EXCLUSIVE, FREE, HELD, PARKED, SHARED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +21,20 @@ if TYPE_CHECKING:
 
     from dibs.core.draft import Draft
     from dibs.core.records import Holder, LockRecord
+
+
+# The state of a job, in one word.
+
+
+def state_of(lock: LockRecord, now_ms: int) -> str:
+    """One of STATES. `lock` must be settled at `now_ms`: only live holds are in it."""
+    if lock.holders:
+        return HELD
+    if lock.parked:
+        return PARKED
+    if lock.done is not None and now_ms < lock.done.until_ms:
+        return DONE
+    return DELAYED if now_ms < lock.delay_until_ms else FREE
 
 
 def fits(lock_slots: int, live: tuple[Holder, ...], mode: str, slots: int) -> bool:

@@ -4,23 +4,153 @@ from __future__ import annotations
 
 from dibs.core import events
 from dibs.core.attention import waiters
-from dibs.core.expiry import end_hold, event_of, shown
-from dibs.core.grants import swap
-from dibs.core.lease_outcomes import Failed, Released, Renewed
+from dibs.core.deadlock import find_own_cycle
+from dibs.core.exclusion import blockers
+from dibs.core.expiry import end_hold, event_of, session_over, shown
+from dibs.core.grants import check_room, put_hold, swap
+from dibs.core.lease_outcomes import AclSet, Broken, Failed, Freed, NotFound, Released, Renewed, Transferred
+from dibs.core.limits import TTL_MS_DEFAULT
 from dibs.core.names import in_tree
-from dibs.core.notes import check_room
-from dibs.core.proof import ended, held_by, not_current
-from dibs.core.queue import advance, settled
-from dibs.core.quota import is_current, recharged
-from dibs.core.records import FAILED, RELEASED, Done
+from dibs.core.outcomes import Deadlock, Forbidden, Held, SessionUnknown
+from dibs.core.proof import ended, held_by, not_current, put_list
+from dibs.core.queue import advance, drop_forbidden, serve_own, settled
+from dibs.core.quota import charge, is_current, payer_of, recharged
+from dibs.core.records import BROKEN, FAILED, RELEASED, TRANSFERRED, Done
 from dibs.core.tickets import NOBODY, has_seat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.core.commands import Release, Renew
+    from dibs.core.commands import Break, Free, Release, Renew, SetAcl, Transfer
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
-    from dibs.core.records import Ending, LockRecord
+    from dibs.core.records import Ending, Holder, LockRecord, SessionRecord
+
+
+# Transfer, break, free, and access lists.
+
+
+def transfer(draft: Draft, command: Transfer) -> Outcome:
+    """Hand the job to another owner: a new lease id, a higher token, the same attempt, metadata and checkpoint."""
+    lock = settled(draft, command.ns, command.name)
+    handed = held_by(lock, command.fresh_lease_id, None, None)
+    if handed is not None:  # this command was committed before, and its reply was lost
+        return Transferred(now_ms=draft.now_ms, name=lock.name, lease=shown(draft, handed))
+    mine = held_by(lock, command.lease_id, command.session, command.principal)
+    if mine is None:
+        ending = ended(lock, command.lease_id, command.session, command.principal)
+        return not_current(draft, lock, ending)
+    heir = draft.session(command.to_session) if command.to_session is not None else None
+    if command.to_session is not None and (
+        heir is None or heir.ns not in (None, command.ns) or session_over(draft, heir)
+    ):
+        return SessionUnknown(now_ms=draft.now_ms, session=command.to_session)
+    too_long = check_room(draft, lock, mine, command.checkpoint)
+    if too_long is not None:
+        return too_long
+    lease = _heirs_lease(draft, command, mine, heir, token=max(lock.token, draft.meta().token_floor) + 1)
+    lock = end_hold(
+        draft, lock, mine, how=TRANSFERRED, at_ms=draft.now_ms, by=lease.owner, checkpoint=lease.checkpoint
+    )
+    lock = lock.replace(token=lease.token, holders=(*lock.holders, lease))
+    put_hold(draft, lock, lease)
+    stops = _stops_transfer(draft, lock, lease)
+    if stops is not None:
+        draft.discard()
+        return stops
+    serve_own(draft, lock.ns, lease.session)
+    return Transferred(now_ms=draft.now_ms, name=lock.name, lease=shown(draft, lease))
+
+
+def _heirs_lease(
+    draft: Draft, command: Transfer, mine: Holder, heir: SessionRecord | None, *, token: int
+) -> Holder:
+    ttl_ms = mine.ttl_ms if command.ttl_ms is None else command.ttl_ms
+    if heir is None and not ttl_ms:
+        ttl_ms = TTL_MS_DEFAULT  # its TTL was that of its session; without a session it needs its own
+    return mine.replace(
+        lease_id=command.fresh_lease_id,
+        owner=command.to_owner or (heir.owner if heir is not None else mine.owner),
+        principal=heir.principal if heir is not None else mine.principal,
+        token=token,
+        session=heir.id if heir is not None else None,
+        since_ms=draft.now_ms,
+        renewed_ms=draft.now_ms,
+        ttl_ms=ttl_ms,
+        expires_ms=draft.now_ms + ttl_ms if ttl_ms or heir is None else heir.expires_ms,
+        request_key=None,
+        checkpoint=mine.checkpoint if command.checkpoint is None else command.checkpoint,
+        charge=charge(draft, _heirs_payer(mine, heir), "held"),
+        wanted=mine.wanted or mine.told > 0,  # the new owner is told of those who wait already
+        told=0,
+    )
+
+
+def _heirs_payer(mine: Holder, heir: SessionRecord | None) -> str | None:
+    """Who is charged from now on. What is handed over counts for who gets it, and is never refused for that: the owner
+    decides who goes on."""
+    if heir is None or heir.principal == mine.principal:
+        return payer_of(mine.charge)
+    return payer_of(heir.charge)
+
+
+def _stops_transfer(draft: Draft, lock: LockRecord, lease: Holder) -> Held | Deadlock | None:
+    """Why a transfer must be refused: the giver keeps a claim that overlaps the job, the giver's parent or child has
+    the job, too, or the new owner waits for somebody who waits for this job."""
+    rest = lock.replace(holders=tuple([each for each in lock.holders if each is not lease]))
+    in_way = blockers(draft, rest, lease.mode, lock.slots, lease.session)
+    if in_way:
+        return Held(now_ms=draft.now_ms, name=lock.name, blockers=in_way)
+    cycle = find_own_cycle(draft, lease.session)
+    return Deadlock(now_ms=draft.now_ms, name=lock.name, cycle=cycle) if cycle else None
+
+
+def break_(draft: Draft, command: Break) -> Outcome:
+    """Take the job from its owner. The next request of the old owner is told by whom and why."""
+    lock = settled(draft, command.ns, command.name)
+    taken = lock.holders
+    for holder in taken:
+        lock = end_hold(
+            draft,
+            lock,
+            holder,
+            how=BROKEN,
+            at_ms=draft.now_ms,
+            by=command.principal,
+            reason=command.reason,
+        )
+    if taken:
+        advance(draft, command.ns, command.name)
+    return Broken(now_ms=draft.now_ms, name=lock.name, holders=taken)
+
+
+def free(draft: Draft, command: Free) -> Outcome:
+    """Free a parked or delayed job, and reset its count of failures."""
+    lock = settled(draft, command.ns, command.name)
+    if lock.parked or draft.now_ms < lock.delay_until_ms:
+        lock = lock.replace(parked=False, failures=0, delay_until_ms=0)
+        draft.put(lock)
+        draft.tell(
+            events.Event(
+                at_ms=draft.now_ms, kind=events.FREED, ns=lock.ns, job=lock.name, by=command.principal
+            )
+        )
+        advance(draft, command.ns, command.name)  # the line waits until a delay is over
+        return Freed(now_ms=draft.now_ms, name=lock.name, was_parked=True)
+    return Freed(now_ms=draft.now_ms, name=lock.name, was_parked=False)
+
+
+def set_acl(draft: Draft, command: SetAcl) -> Outcome:
+    """Replace a job's access list, or remove it: for its current owner, or an admin. Waiters that the new list does
+    not allow lose their places."""
+    if not command.ahead and not draft.knows(command.ns, command.name):
+        return NotFound(now_ms=draft.now_ms, name=command.name)
+    lock = settled(draft, command.ns, command.name)
+    if not command.admin and all(holder.principal != command.principal for holder in lock.holders):
+        return Forbidden(now_ms=draft.now_ms, name=lock.name)
+    if command.acl != lock.acl:
+        put_list(draft, lock, command.acl, command.principal)
+        drop_forbidden(draft, command.ns, command.name)
+    return AclSet(now_ms=draft.now_ms, name=lock.name, acl=command.acl)
 
 
 def renew(draft: Draft, command: Renew) -> Outcome:

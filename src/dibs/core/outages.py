@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from dibs.core import events
 from dibs.core.events import Event
+from dibs.core.lease_outcomes import BeatRecorded
 from dibs.core.limits import OUTAGES_KEPT, PULSE_KEPT_MS, PULSE_LATE_MS
 from dibs.core.records import Outage, Pulse
-from dibs.core.upkeep_outcomes import BeatRecorded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

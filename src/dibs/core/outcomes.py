@@ -211,8 +211,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from dibs.core.credentials import TokenState
-    from dibs.core.lease_outcomes import LeaseOutcome
-    from dibs.core.upkeep_outcomes import UpkeepOutcome
+    from dibs.core.lease_outcomes import LeaseOutcome, UpkeepOutcome
     from dibs.core.webhooks import WebhookOutcome
 
     ClaimOutcome: TypeAlias = (

@@ -18,7 +18,8 @@ waiters died must not keep all others waiting.
 from __future__ import annotations
 
 from dibs.core import events
-from dibs.core.access import allowed, put_list
+from dibs.core.attention import note_want
+from dibs.core.draft import HandedOver
 from dibs.core.exclusion import blockers, own_hold, tree_neighbours
 from dibs.core.expiry import settle, ticket_over
 from dibs.core.grants import grant
@@ -26,6 +27,7 @@ from dibs.core.keys import lock_key, ticket_key
 from dibs.core.limits import LEAVE_AT_ONCE_MAX
 from dibs.core.names import covers, in_tree
 from dibs.core.outcomes import Granted, GrantedAll, Left, PlacesKept
+from dibs.core.proof import allowed, put_list
 from dibs.core.records import EXCLUSIVE, SHARED, Part, Ticket
 from dibs.core.tickets import (
     NOBODY,
@@ -41,8 +43,6 @@ from dibs.core.tickets import (
     remove_place,
     ticket_event,
 )
-from dibs.core.view import HandedOver
-from dibs.core.wants import note_want
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.core.attention import note_wanted
+from dibs.core.attention import forget_want, note_want, note_wanted
 from dibs.core.claims import check_session, judge, waits_otherwise
 from dibs.core.deadlock import find_cycle
 from dibs.core.exclusion import blockers, own_hold
@@ -25,7 +25,6 @@ from dibs.core.queue import advance, advance_all, ahead, place_of, refresh, serv
 from dibs.core.quota import over_held, over_waiting
 from dibs.core.records import LOST, RELEASED, SHARED
 from dibs.core.tickets import drop, join, keep, may_wait
-from dibs.core.wants import forget_want, note_want
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -3,27 +3,153 @@
 from __future__ import annotations
 
 from dibs.core import events
+from dibs.core.commands import Freeze, KeepPlaces, Sweep, Thaw
 from dibs.core.events import Event
-from dibs.core.expiry import (
-    deadline_ms,
-    session_deadline_ms,
-    session_over,
-    ticket_deadline_ms,
-    ticket_over,
+from dibs.core.expiry import deadline_ms, session_deadline_ms, session_over, ticket_deadline_ms, ticket_over
+from dibs.core.keys import (
+    CREDENTIAL_PREFIX,
+    LOCK_PREFIX,
+    SESSION_PREFIX,
+    TREE_PREFIX,
+    USAGE_PREFIX,
+    split_lock_key,
 )
-from dibs.core.keys import CREDENTIAL_PREFIX, LOCK_PREFIX, SESSION_PREFIX, TREE_PREFIX, split_lock_key
+from dibs.core.lease_outcomes import Counted, FreezeNoted, Frozen, Identified, Raised, Swept, Thawed
+from dibs.core.outages import remember
+from dibs.core.outcomes import PlacesKept
 from dibs.core.queue import advance_all, go_on, refresh
-from dibs.core.records import EXPIRED
+from dibs.core.quota import charge, is_current, payer_of, usage_of
+from dibs.core.records import EXPIRED, FreezeMark, Outage
 from dibs.core.sessions import finish
 from dibs.core.tickets import drop
-from dibs.core.upkeep_outcomes import Identified, Raised, Swept
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.core.commands import Identify, RaiseFloor, Sweep
+    from dibs.core.commands import BeginCount, Command, CountUsage, Identify, RaiseFloor
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
     from dibs.core.records import LockRecord
+
+
+# A store that is being moved. While it is frozen nothing in it changes, so a copy shows one moment.
+#
+# Every decision looks at the mark, and every commit compares what was looked at: a write that was decided before the
+# mark was set and comes after it is a conflict. Reading stays possible. Nothing expires meanwhile, and the time counts
+# as an outage afterwards, so nobody loses a lease because of the move.
+
+
+def while_frozen(draft: Draft, command: Command, mark: FreezeMark) -> Outcome:
+    """The outcome in a frozen store: a server's own upkeep has nothing to do; every other command is refused."""
+    if isinstance(command, Sweep):
+        return Swept(now_ms=draft.now_ms, key=command.key, frozen=True)
+    if isinstance(command, KeepPlaces):
+        return PlacesKept(now_ms=draft.now_ms)
+    return Frozen(now_ms=draft.now_ms, mark=mark)
+
+
+def freeze(draft: Draft, command: Freeze) -> Outcome:
+    """Set the mark, and replace the mark that the command knows of: its owner finds out with its next write. A repeated
+    import keeps the times of the first try, so that it writes the same records again."""
+    meta = draft.meta()
+    old = meta.frozen
+    if old is not None and old.id not in (command.over, command.id):
+        return Frozen(now_ms=draft.now_ms, mark=old)
+    goes_on = old is not None and old.incomplete and old.source == command.source
+    mark = FreezeMark(
+        at_ms=old.at_ms if old is not None else draft.now_ms,
+        id=command.id,
+        incomplete=command.incomplete,
+        source=command.source,
+        adds=command.adds,
+        from_ms=old.from_ms if old is not None and goes_on else draft.now_ms,
+    )
+    draft.put(meta.replace(frozen=mark))
+    return FreezeNoted(now_ms=draft.now_ms, mark=mark)
+
+
+def thaw(draft: Draft, command: Thaw) -> Outcome:
+    """Remove the mark. Nobody could renew since `since_ms`, so that time was an outage."""
+    meta, now_ms = draft.meta(), draft.now_ms
+    mark = meta.frozen
+    if mark is not None and (mark.id != command.id if command.id is not None else mark.incomplete):
+        return Frozen(now_ms=now_ms, mark=mark)
+    since_ms = command.since_ms
+    if mark is None and command.id is not None:
+        since_ms = None  # a repeat: the first one recorded the outage
+    elif since_ms is None and mark is not None:
+        since_ms = mark.at_ms
+    outages = meta.outages
+    if since_ms is not None and since_ms <= now_ms:
+        outages = remember(outages, Outage(began_ms=since_ms, ended_ms=now_ms))
+        draft.tell(Event(at_ms=now_ms, kind=events.OUTAGE, began_ms=since_ms))
+    thawed = meta.replace(frozen=None, outages=outages, token_floor=max(meta.token_floor, command.floor))
+    if thawed != meta:
+        draft.put(thawed)
+    return Thawed(now_ms=now_ms, was_frozen=mark is not None)
+
+
+# Counts anew what a principal with a limit has: a new count starts at zero, and everything is charged again. A charge
+# of an older count gives nothing back (`quota.py`).
+
+
+def begin_count(draft: Draft, command: BeginCount) -> Outcome:
+    """Start a principal's count again. Every record that holds something of it must then be counted."""
+    usage = usage_of(draft, command.payer)
+    fresh = usage.replace(count=max(usage.count + 1, draft.now_ms), held=0, waiting=0, sessions=0)
+    draft.write(USAGE_PREFIX + command.payer, fresh)
+    return Counted(now_ms=draft.now_ms)
+
+
+def count(draft: Draft, command: CountUsage) -> Outcome:
+    """Charge what one record holds of a principal, unless it is charged already. A charge to the principal's record for
+    one namespace stays there."""
+    if command.key.startswith(LOCK_PREFIX):
+        _count_lock(draft, command)
+    elif command.key.startswith(SESSION_PREFIX):
+        _count_session(draft, command)
+    else:
+        _count_ticket(draft, command)
+    return Counted(now_ms=draft.now_ms)
+
+
+def _is_counted_here(draft: Draft, payer: str, ns: str | None, principal: str, charged: str | None) -> bool:
+    """Whether what `principal` has in `ns`, with this charge, must be charged to `payer`."""
+    own_ns, _, name = payer.partition("/")
+    if principal != name or (own_ns and own_ns != ns):
+        return False
+    return payer_of(charged) in (None, payer) and not is_current(draft, charged, payer)
+
+
+def _count_lock(draft: Draft, command: CountUsage) -> None:
+    ns, name = split_lock_key(command.key)
+    if not draft.knows(ns, name):
+        return
+    lock = draft.lock(ns, name)
+    holders = tuple(
+        [
+            each.replace(charge=charge(draft, command.payer, "held"))
+            if _is_counted_here(draft, command.payer, ns, each.principal, each.charge)
+            else each
+            for each in lock.holders
+        ]
+    )
+    if holders != lock.holders:
+        draft.put(lock.replace(holders=holders))
+
+
+def _count_session(draft: Draft, command: CountUsage) -> None:
+    session = draft.session(command.key.removeprefix(SESSION_PREFIX))
+    if session is None or session.ended_ms:
+        return
+    if _is_counted_here(draft, command.payer, session.ns, session.principal, session.charge):
+        draft.put(session.replace(charge=charge(draft, command.payer, "sessions")))
+
+
+def _count_ticket(draft: Draft, command: CountUsage) -> None:
+    _, ns, number, name = command.key.split("/", 3)
+    ticket = draft.ticket(ns, name, int(number))
+    if ticket is not None and _is_counted_here(draft, command.payer, ns, ticket.principal, ticket.charge):
+        draft.put(ticket.replace(charge=charge(draft, command.payer, "waiting")))
 
 
 _SWEPT = (LOCK_PREFIX, SESSION_PREFIX, CREDENTIAL_PREFIX, TREE_PREFIX, "ticket/")

@@ -1,7 +1,7 @@
 """Which callers are accepted: by the store's tokens (`engine/directory.py`), and by those of a file that only its
 owner can read.
 
-`wire/tokenfile.py` has the form of a line. Blank lines and lines that begin with `#` are skipped. The role is agent
+`wire/credentials.py` has the form of a line. Blank lines and lines that begin with `#` are skipped. The role is agent
 unless the line says otherwise. A token without a namespace may use any. The file holds SHA-256 hashes; a line with the
 token itself is accepted too, with a warning that says how to change it.
 
@@ -33,7 +33,7 @@ from dibs.base.ids import new_id, new_secret
 from dibs.core.identity import ADMIN, AGENT, Caller
 from dibs.core.limits import PRINCIPAL_CHARS_MAX, TOKENS_FILE_BYTES_MAX
 from dibs.core.names import PRINCIPAL_CHARACTERS
-from dibs.wire.tokenfile import TokenLine, is_entry, parse_line
+from dibs.wire.credentials import TokenLine, is_entry, parse_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable

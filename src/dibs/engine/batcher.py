@@ -2,7 +2,7 @@
 
 A batch is decided and committed (`engine/liveness.py`) in one of two places. **At once**, on the event loop: it reads
 all sockets that are ready, decides, commits, answers all. This costs no hand-over between threads, and it is possible
-while commits and decisions are quick (`engine/pace.py`). **On a thread**, if they are slow, if the store has to be
+while commits and decisions are quick (`engine/liveness.py`). **On a thread**, if they are slow, if the store has to be
 waited for, or if the thread is at work. The loop reads on meanwhile, and gets the answers with one call per batch. A
 lock keeps the two places apart; the loop never waits for it. Results for other callers (`after`) reach the loop after
 the answers of the batch under way, whoever they come from: a caller that waits must have its place before it is told of

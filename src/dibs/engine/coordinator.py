@@ -29,6 +29,7 @@ from dibs.base.errors import DibsError, InvalidInput, StoreUnavailable, Unavaila
 from dibs.base.ids import new_fraction
 from dibs.core.commands import Break, Free, Inspect, InspectSession, SetAcl
 from dibs.core.decide import decide, keys_of
+from dibs.core.draft import Missing, View
 from dibs.core.limits import (
     CONFLICT_PAUSE_MS_MAX,
     CONFLICT_RETRIES_MAX,
@@ -36,7 +37,6 @@ from dibs.core.limits import (
     REREAD_KEYS_MAX,
     UNKNOWN_RETRIES_MAX,
 )
-from dibs.core.view import Missing, View
 from dibs.stores.port import CommitTooLarge, Conflict
 
 TYPE_CHECKING = False
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from dibs.core.commands import Command
+    from dibs.core.draft import Decision, HandedOver
     from dibs.core.events import Event
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Stored
-    from dibs.core.view import Decision, HandedOver
     from dibs.stores.port import Store
 
     Result = Outcome | BaseException

@@ -18,12 +18,18 @@ from dibs.core.identity import Caller
 from dibs.core.keys import CREDENTIAL_PREFIX
 from dibs.core.limits import LIST_PAGE_DEFAULT
 from dibs.engine.coordinator import Coordinator
-from dibs.engine.usage import recount
-from dibs.wire.credentials import create_command, credential_document, grace_ms_of, life_ms_of, limits_of
+from dibs.engine.queries import recount
+from dibs.wire.credentials import (
+    create_command,
+    credential_document,
+    digest_of,
+    grace_ms_of,
+    life_ms_of,
+    limits_of,
+)
 from dibs.wire.documents import Reply, reply_for
 from dibs.wire.permissions import require
 from dibs.wire.requests import shape
-from dibs.wire.tokenfile import digest_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,26 +2,246 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
+
 from dibs.base.record import Record
-from dibs.core.commands import InspectSession
+from dibs.core import events as kinds
+from dibs.core.commands import BeginCount, CountUsage, InspectSession
+from dibs.core.credentials import Usage
 from dibs.core.decide import decide
-from dibs.core.draft import Draft
-from dibs.core.exclusion import live_holders
-from dibs.core.keys import META_KEY, SESSION_PREFIX, lock_key, session_key
+from dibs.core.draft import Draft, Missing, View
+from dibs.core.exclusion import blockers, live_holders, state_of
+from dibs.core.expiry import ticket_over
+from dibs.core.keys import (
+    LOCK_PREFIX,
+    META_KEY,
+    SESSION_PREFIX,
+    USAGE_PREFIX,
+    lock_key,
+    session_key,
+    ticket_key,
+    ticket_prefix,
+)
 from dibs.core.lease_outcomes import SessionState
-from dibs.core.limits import LIST_LOOKS_MAX, LIST_PAGE_DEFAULT, LIST_PAGE_MAX
+from dibs.core.limits import LIST_LOOKS_MAX, LIST_PAGE_DEFAULT, LIST_PAGE_MAX, SWEEP_BATCH_MAX
+from dibs.core.outcomes import Blocker
 from dibs.core.proof import may_use
-from dibs.core.records import HELD, PARKED, LockRecord, SessionRecord
-from dibs.core.state import state_of
-from dibs.core.view import Missing, View
+from dibs.core.queue import ahead
+from dibs.core.records import HELD, PARKED, LockRecord, SessionRecord, Ticket
 from dibs.engine.coordinator import Coordinator
+from dibs.engine.event_log import position_at, read_page
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from dibs.core.events import Event
     from dibs.core.outcomes import Outcome
+    from dibs.core.records import Stored
     from dibs.stores.port import Store
+
+
+# How much happened in each minute of the last hour, counted from the store's events.
+#
+# What was counted is kept, so that the next question reads only newer events. It can be thrown away at any time: the
+# events are the truth.
+
+MINUTE_MS = 60_000
+MINUTES = 60
+COUNTED = (kinds.ACQUIRED, kinds.RELEASED, kinds.FAILED, kinds.EXPIRED, kinds.BROKEN, kinds.TRANSFERRED)
+
+
+class Hour(Record):
+    """`counts` are those of one minute each, the oldest first; the last minute is the present one. `is_whole` is false
+    while older events are still to be read: ask again."""
+
+    now_ms: int
+    first_ms: int
+    counts: dict[str, list[int]]
+    is_whole: bool
+
+
+class Activity:
+    """For one store. Any thread may ask."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._mutex = threading.Lock()
+        self._at: int | None = None
+        self._minutes: dict[int, dict[tuple[str, str], int]] = {}  # by minute; then by namespace and kind
+
+    def hour(self, ns: str) -> Hour:
+        """The last hour in one namespace."""
+        with self._mutex:
+            now_ms = self._store.read(()).now_ms
+            first = now_ms // MINUTE_MS - MINUTES + 1
+            is_whole = self._read(first * MINUTE_MS)
+            for minute in [each for each in self._minutes if each < first]:
+                del self._minutes[minute]
+            minutes = [self._minutes.get(first + offset, {}) for offset in range(MINUTES)]
+            counts = {kind: [minute.get((ns, kind), 0) for minute in minutes] for kind in COUNTED}
+            return Hour(now_ms=now_ms, first_ms=first * MINUTE_MS, counts=counts, is_whole=is_whole)
+
+    def _read(self, from_ms: int) -> bool:
+        """Count what came since the last time; whether that was everything."""
+        if self._at is None:
+            self._at = position_at(self._store, from_ms)
+        for _ in range(LIST_LOOKS_MAX // LIST_PAGE_DEFAULT):
+            page = read_page(self._store, self._at, LIST_PAGE_DEFAULT)
+            if page.upto < self._at:  # an older copy of the store was put back
+                self._minutes.clear()
+            self._at = page.upto
+            for event in page.events:
+                self._count(event)
+            if page.is_last:
+                return True
+        return False
+
+    def _count(self, event: Event) -> None:
+        if event.kind in COUNTED:
+            minute = self._minutes.setdefault(event.at_ms // MINUTE_MS, {})
+            key = (event.ns, event.kind)
+            minute[key] = minute.get(key, 0) + 1
+
+
+# Read-only queries about lines: who waits for which job, at which place, and who is in the way.
+
+TICKETS_AT_ONCE = 200  # each needs its job, its session and the sessions in the way
+
+
+class TicketState(Record):
+    """Somebody who waits now. `blockers` is empty if nobody holds the job: then it rests, or waits for its first in
+    line."""
+
+    ticket: Ticket
+    position: int
+    blockers: tuple[Blocker, ...]
+
+
+class TicketPage(Record):
+    """Tickets in no useful order. `next_after` is None on the last page."""
+
+    now_ms: int
+    tickets: list[TicketState]
+    next_after: str | None
+
+
+def live_tickets(store: Store, ns: str, prefix: str, after: str, limit: int) -> TicketPage:
+    """Up to `limit` tickets for jobs whose name begins with `prefix`. The order of the records is that of
+    their numbers as text, so `after` is a mark to continue from and says nothing. LIST_LOOKS_MAX tickets are looked
+    at in one call: then the page may be short."""
+    found: list[TicketState] = []
+    now_ms, looked = store.read(()).now_ms, 0
+    key = ticket_prefix(ns) + after if after else ""
+    while True:
+        step = min(TICKETS_AT_ONCE, limit - len(found))
+        page = store.scan(ticket_prefix(ns), key, step)
+        tickets = [versioned.record for _, versioned in page if isinstance(versioned.record, Ticket)]
+        at_ms, live = _live(store, [ticket for ticket in tickets if ticket.name.startswith(prefix)])
+        now_ms = max(now_ms, at_ms)
+        found += live
+        if len(page) < step:
+            return TicketPage(now_ms=now_ms, tickets=found, next_after=None)
+        key = page[-1][0]
+        looked += step
+        if len(found) >= limit or looked >= LIST_LOOKS_MAX:
+            return TicketPage(now_ms=now_ms, tickets=found, next_after=key.removeprefix(ticket_prefix(ns)))
+
+
+def _live(store: Store, tickets: list[Ticket]) -> tuple[int, list[TicketState]]:
+    """Those that still wait, all of one moment. What the rules ask for besides is read as they ask."""
+    if not tickets:
+        return 0, []
+    keys = {META_KEY}
+    for ticket in tickets:
+        keys |= {ticket_key(ticket.ns, ticket.name, ticket.number), lock_key(ticket.ns, ticket.name)}
+        if ticket.session is not None:
+            keys.add(session_key(ticket.session))
+    while True:
+        snapshot = store.read(keys)
+        draft = Draft(View(snapshot.now_ms, {key: each.record for key, each in snapshot.records.items()}))
+        try:
+            found = [_state(draft, ticket) for ticket in tickets]
+        except Missing as missing:
+            keys |= set(missing.keys)
+        else:
+            return snapshot.now_ms, [state for state in found if state is not None]
+
+
+def _state(draft: Draft, listed: Ticket) -> TicketState | None:
+    ticket = draft.ticket(listed.ns, listed.name, listed.number)
+    if ticket is None or ticket_over(draft, ticket):
+        return None
+    lock = draft.lock(ticket.ns, ticket.name)
+    in_the_way = blockers(draft, lock, ticket.mode, ticket.slots, ticket.session)
+    position = ahead(draft, lock, ticket.number, ticket.mode) + 1
+    return TicketState(ticket=ticket, position=position, blockers=in_the_way)
+
+
+# Counts again what principals with a limit have. The rules keep these records right (`core/quota.py`). This is needed
+# when a limit is set for somebody who already holds something, and for records that an older dibs wrote. It counts
+# record by record while others work; what is taken or ended meanwhile is counted correctly. Until it has finished,
+# the count is too low.
+
+_TICKET_PREFIX = "ticket/"
+
+
+def recount(store: Store, payer: str) -> None:
+    """Count again what one principal has."""
+    coordinator = Coordinator(store)
+    coordinator.one(BeginCount(payer=payer))
+    principal = payer.partition("/")[2]
+    keys = [key for key, record in _records(store) if any(each[0] == principal for each in _charges(record))]
+    for start in range(0, len(keys), SWEEP_BATCH_MAX):
+        batch = [CountUsage(key=key, payer=payer) for key in keys[start : start + SWEEP_BATCH_MAX]]
+        for outcome in coordinator.run(batch):
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+
+def disagreeing(store: Store) -> list[str]:
+    """The principals whose usage record disagrees with the other records. One that changes at this moment may be among
+    them."""
+    counted: Counter[tuple[str | None, str]] = Counter()
+    for _, record in _records(store):
+        for _, charged, what in _charges(record):
+            counted[charged, what] += 1
+    wrong = []
+    for key, record in _scan(store, USAGE_PREFIX):
+        payer = key.removeprefix(USAGE_PREFIX)
+        if isinstance(record, Usage):
+            mark = f"{record.count}/{payer}"
+            found = [counted[mark, what] for what in ("held", "waiting", "sessions")]
+            if found != [record.held, record.waiting, record.sessions]:
+                wrong.append(payer)
+    return wrong
+
+
+def _records(store: Store) -> Iterator[tuple[str, Stored]]:
+    yield from _scan(store, LOCK_PREFIX, live=True)
+    yield from _scan(store, _TICKET_PREFIX)
+    yield from _scan(store, SESSION_PREFIX, live=True)
+
+
+def _scan(store: Store, prefix: str, *, live: bool = False) -> Iterator[tuple[str, Stored]]:
+    after = ""
+    while page := store.scan(prefix, after, LIST_PAGE_DEFAULT, live=live):
+        for key, found in page:
+            if found.record is not None:
+                yield key, found.record
+        after = page[-1][0]
+
+
+def _charges(record: Stored) -> list[tuple[str, str | None, str]]:
+    """The principal, the charge, and what it counts as."""
+    if isinstance(record, LockRecord):
+        return [(each.principal, each.charge, "held") for each in record.holders]
+    if isinstance(record, Ticket):
+        return [(record.principal, record.charge, "waiting")]
+    if isinstance(record, SessionRecord) and not record.ended_ms:
+        return [(record.principal, record.charge, "sessions")]
+    return []
 
 
 SESSIONS_AT_ONCE = 100  # each may hold many jobs

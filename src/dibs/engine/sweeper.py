@@ -3,11 +3,11 @@ batch waits for it. `step` is one round.
 
 A new lease lasts at least a second, and an outage only moves deadlines later. So a look every SWEEP_LATE_MS_MAX, and
 at the earliest known deadline, finds every expiry within that bound, including leases made by other processes. Several
-servers on one store divide what is due among them (`engine/servers.py`). Beats are sent only while the store has
+servers on one store divide what is due among them (`engine/liveness.py`). Beats are sent only while the store has
 something to lose, so an idle server does not write to its disk.
 
 In between, it looks for changes by other processes: one of them may have handed a job to a caller who waits here.
-`engine/watcher.py` reports such news. A store that cannot report news is polled every NEWS_MS while callers wait here.
+`engine/feed.py` reports such news. A store that cannot report news is polled every NEWS_MS while callers wait here.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, StoreBroken, StoreUnavailable
 from dibs.core.commands import Sweep
 from dibs.core.events import ACQUIRED, SESSION_ENDED
+from dibs.core.lease_outcomes import Swept
 from dibs.core.limits import (
     EVENTS_AGE_MS_MAX,
     EVENTS_KEPT_MAX,
@@ -33,8 +34,7 @@ from dibs.core.limits import (
     TALLY_INTERVAL_MS,
 )
 from dibs.core.upkeep import is_swept
-from dibs.core.upkeep_outcomes import Swept
-from dibs.engine.servers import SweepShare, is_idle
+from dibs.engine.liveness import SweepShare, is_idle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from dibs.core.commands import Command
+    from dibs.core.draft import HandedOver
     from dibs.core.events import Event
     from dibs.core.outcomes import Outcome
-    from dibs.core.view import HandedOver
 
     Result = Outcome | BaseException
     Place = tuple[str, str, int]

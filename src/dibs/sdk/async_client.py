@@ -19,11 +19,11 @@ from dibs.core.names import election_job
 from dibs.sdk import operations
 from dibs.sdk.async_claim import AsyncClaim, given_up
 from dibs.sdk.async_doors import drive, open_door
-from dibs.sdk.async_events import AsyncEvents
 from dibs.sdk.async_guard import shielded
 from dibs.sdk.async_session import AsyncSession
 from dibs.sdk.claims import TTL_SECONDS, Claims
 from dibs.sdk.client import TIMEOUT_SECONDS, settings_of
+from dibs.sdk.events import AsyncEvents
 from dibs.sdk.leader import TTL_SECONDS as LEADER_TTL_SECONDS
 from dibs.sdk.leader import AsyncLeader
 from dibs.sdk.methods import awaits, awaits_end

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dibs.base.generators import run_generator_async
 from dibs.client.http1 import ConnectionLost, ReplyReader, whole_reply
 from dibs.client.proof import Challenge, is_ours, not_ours
-from dibs.client.tls import client_context
-from dibs.client.transport import RECEIVE_BYTES, NotConnected, no_host, not_there, not_trusted
+from dibs.client.transport import RECEIVE_BYTES, NotConnected, client_context, no_host, not_there, not_trusted
 from dibs.system.socket_peer import peer_uid
 
 if TYPE_CHECKING:

@@ -18,11 +18,10 @@ from dibs.sdk.claim_state import (
     raise_if_lost_at_exit,
     release_at_exit,
 )
-from dibs.sdk.heart import WATCHDOG, Grip, Heart, beat_once, in_own_thread
+from dibs.sdk.heart import WATCHDOG, Grip, Heart, SafeEvent, beat_once, in_own_thread
 from dibs.sdk.hold import LeaseHold
 from dibs.sdk.parameters import explained
 from dibs.sdk.session_hold import hold_in
-from dibs.sdk.threads import SafeEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import TYPE_CHECKING, Any
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import EventsGone, InvalidInput
 from dibs.client.event_reader import PASSING, EventCursor, follow
+from dibs.client.queueing import Ask
 from dibs.core.durations import duration_ms
+from dibs.core.limits import STREAM_RETRY_MS
 from dibs.sdk.answers import event_from, refusal_of
+from dibs.sdk.async_doors import WAITING
 from dibs.sdk.parameters import prefix_given
 from dibs.wire.event_frames import GAP
 
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
     from dibs.client.door import Door
     from dibs.core.durations import Duration
     from dibs.sdk.answers import JobEvent
+    from dibs.sdk.async_doors import AsyncDoor, AwaitedEvents
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]
@@ -133,3 +138,98 @@ class Events(EventReading):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+# Events of jobs as they happen: the iterator for event loops.
+
+RETRY_S = STREAM_RETRY_MS / 1000
+
+
+class AsyncEvents(EventReading):
+    """An asynchronous iterator of events, for one task at a time. It never ends by itself. An error or a cancellation
+    does not end it, either: the next call continues after the last event that was handed out."""
+
+    def __init__(self, door: AsyncDoor, timeout_ms: int, spelled: Callable[[str], str], *wanted: Any) -> None:
+        super().__init__(*wanted)
+        self._door = door
+        self._spelled: Callable[[str], str] | None = (
+            spelled  # it may run git, so it is called in a thread, once
+        )
+        self._timeout_ms = timeout_ms
+        self._stream: AwaitedEvents | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_busy = False
+
+    def __aiter__(self) -> AsyncEvents:
+        return self
+
+    async def __anext__(self) -> JobEvent:
+        if self._is_busy:
+            raise RuntimeError("Another task waits for the next event of this iterator already.")
+        self._check_loop()
+        self._is_busy = True
+        try:
+            while not self._is_closed:
+                document = self._cursor.pop()
+                if document is not None:
+                    return self._event(document)
+                await (self._await_news() if self._cursor.is_current else self._ask())
+        except BaseException:
+            self._hang_up()
+            raise
+        finally:
+            self._is_busy = False
+        raise StopAsyncIteration
+
+    async def close(self) -> None:
+        """Hang up. A second call does nothing."""
+        self._is_closed = True
+        self._hang_up()
+
+    async def _ask(self) -> None:
+        if self._spelled is not None and self._cursor.name is not None:
+            self._cursor.name = await asyncio.to_thread(self._spelled, self._cursor.name)
+        self._spelled = None
+        prefix, name, after, limit, since_ms = self._cursor.question()
+        document = {"prefix": prefix, "name": name, "after": after, "limit": limit, "since_ms": since_ms}
+        reply = await self._door.ask(Ask("events", "", document), self._timeout_ms, WAITING)
+        self._heed(reply)
+        if reply.status == 200:
+            self._cursor.take_page(reply.body or {})
+        else:
+            await asyncio.sleep(RETRY_S)
+
+    async def _await_news(self) -> None:
+        if self._stream is None:
+            if self._cursor.is_refused:  # a server that begins no stream is asked for pages instead
+                await asyncio.sleep(RETRY_S)
+            after = self._cursor.begin_stream()
+            self._stream = self._door.awaited_events(
+                self._cursor.prefix, self._cursor.name, after, self._timeout_ms
+            )
+        found = await self._stream.next()
+        for streamed in found or ():
+            self._cursor.take_streamed(streamed)
+        if found is None:
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
+            self._cursor.end_stream()
+
+    def _check_loop(self) -> None:
+        """A stream belongs to its loop and its process. Elsewhere another one is opened."""
+        loop = asyncio.get_running_loop()
+        if self._is_forked() or loop is not self._loop:
+            self._hang_up()
+        self._loop = loop
+
+    async def __aenter__(self) -> AsyncEvents:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

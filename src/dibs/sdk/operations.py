@@ -12,8 +12,8 @@ from dibs.agents.tracker.guard import is_tracked
 from dibs.base.errors import InvalidInput, InvalidTtl, LeaseLost
 from dibs.base.ids import new_id
 from dibs.client.door import OVER_CODES
-from dibs.client.name_in_use import name_in_use
 from dibs.client.queueing import FOR_EVER_MS, SLICE_SECONDS, Ask, PendingClaim, Work
+from dibs.client.settings import name_in_use
 from dibs.core.durations import duration_ms
 from dibs.core.limits import (
     DONE_MS_DEFAULT,

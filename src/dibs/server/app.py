@@ -16,19 +16,15 @@ from dibs.server.http.admission import client_of
 from dibs.server.http.response import UNSUPPORTED, HttpError, answer_for_error
 from dibs.server.mcp import MCP
 from dibs.server.monitor.request_note import note, noted
-from dibs.server.routes.board import board_routes
-from dibs.server.routes.dashboard import dashboard_routes
+from dibs.server.routes.dashboard import board_routes, dashboard_routes, login_routes
 from dibs.server.routes.description import description_routes
 from dibs.server.routes.elections import election_routes
 from dibs.server.routes.events import event_routes
-from dibs.server.routes.health import health_routes
+from dibs.server.routes.health import health_routes, metrics_routes
 from dibs.server.routes.jobs import job_routes
-from dibs.server.routes.login import login_routes
-from dibs.server.routes.metrics import metrics_routes
-from dibs.server.routes.rights import rights_routes
 from dibs.server.routes.sessions import session_routes
 from dibs.server.routes.table import routes_of, send_answer
-from dibs.server.routes.tokens import token_routes
+from dibs.server.routes.tokens import rights_routes, token_routes
 from dibs.server.routes.webhooks import webhook_routes
 from dibs.server.settings import OctoStoreSettings
 

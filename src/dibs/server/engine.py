@@ -8,17 +8,16 @@ from dibs.base.clock import steady_ms
 from dibs.base.ids import new_id
 from dibs.core import events as kinds
 from dibs.core.commands import Identify, RaiseFloor
+from dibs.core.lease_outcomes import Identified
 from dibs.core.limits import EVENTS_AGE_MS_MAX, EVENTS_KEPT_MAX, SHUTDOWN_MS_MAX
-from dibs.core.upkeep_outcomes import Identified
 from dibs.engine.batcher import Batcher
 from dibs.engine.coordinator import Coordinator
-from dibs.engine.feed import EventFeed
+from dibs.engine.feed import EventFeed, StoreWatcher
 from dibs.engine.liveness import Decider
 from dibs.engine.metrics import Metrics
 from dibs.engine.sweeper import NEWS_MS, Sweeper
 from dibs.engine.tally import Tally
 from dibs.engine.waiters import Waiters
-from dibs.engine.watcher import StoreWatcher
 from dibs.engine.webhooks.admin import registered
 from dibs.engine.webhooks.dispatcher import WebhookDispatcher
 from dibs.engine.webhooks.sender import Sender
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dibs.core.commands import Command
+    from dibs.core.draft import HandedOver
     from dibs.core.events import Event
-    from dibs.core.view import HandedOver
     from dibs.stores.port import Store
 
 

@@ -29,25 +29,23 @@ from dibs.engine.coordinator import CallerGone
 from dibs.engine.metrics import WAIT, outcome_word
 from dibs.engine.queries import claimed, open_sessions
 from dibs.engine.rate import RequestRates
-from dibs.server.events.registry import StreamRegistry
-from dibs.server.http.arguments import (
-    SEQ_MAX,
-    add_key,
-    endings_asked,
-    name_part,
-    one_name,
-    states_asked,
-)
+from dibs.server.event_stream import StreamRegistry
+from dibs.server.http.admission import LongPoll
 from dibs.server.http.cookie import REFUSED
 from dibs.server.http.head import KEY_HEADER, NAMESPACE_HEADER, STORE_HEADER, KnownHeads, RequestHead
 from dibs.server.http.own_names import OwnNames
-from dibs.server.http.polls import LongPoll
 from dibs.server.http.request import (
+    SEQ_MAX,
+    add_key,
     check_head,
     decode_name,
+    endings_asked,
     header_text,
+    name_part,
+    one_name,
     parse_json,
     parse_query,
+    states_asked,
     whole_number,
 )
 from dibs.server.http.response import (
@@ -60,13 +58,11 @@ from dibs.server.http.response import (
 )
 from dibs.server.http.typed_body import typed_document
 from dibs.server.monitor.health import HealthProbe
-from dibs.server.monitor.minutes import MinuteSeries
-from dibs.server.monitor.refusals import Refusals
+from dibs.server.monitor.minutes import MinuteSeries, Refusals
 from dibs.server.monitor.request_note import note
 from dibs.server.routes.public_rooms import PublicRooms
 from dibs.server.settings import ServerSettings
-from dibs.wire.board_documents import short_session
-from dibs.wire.inspect import history_document, list_document
+from dibs.wire.inspect import history_document, list_document, short_session
 from dibs.wire.lease_documents import session_document
 from dibs.wire.parts import challenge_text
 from dibs.wire.permissions import require
@@ -81,7 +77,7 @@ if TYPE_CHECKING:
     from dibs.core.identity import Caller
     from dibs.engine.auth import TokenGuard
     from dibs.server.engine import Engine
-    from dibs.server.http.polls import WaitingConnection
+    from dibs.server.http.admission import WaitingConnection
     from dibs.wire.operations import Operation
 
     Headers = Mapping[bytes, bytes]

@@ -165,8 +165,8 @@ async def _serve(
     from dibs.server.handlers import Api
     from dibs.server.http.admission import Admission
     from dibs.server.http_server import make_server
-    from dibs.server.lifecycle import Lifecycle
     from dibs.server.mcp import McpEndpoint
+    from dibs.server.startup import Lifecycle
 
     loop = asyncio.get_running_loop()
     engine = Engine(

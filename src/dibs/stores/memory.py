@@ -6,7 +6,7 @@ import threading
 from bisect import bisect_left, bisect_right
 
 from dibs.base import clock
-from dibs.stores.forms import names_no_store
+from dibs.stores.codec import names_no_store
 from dibs.stores.port import (
     ABSENT,
     Capabilities,

@@ -17,8 +17,8 @@ The text before the first `:` or `+` selects the store. A package of your own ad
 from __future__ import annotations
 
 from dibs.base.errors import InvalidInput
-from dibs.base.paths import store_path
-from dibs.stores.forms import names_no_store
+from dibs.base.files import store_path
+from dibs.stores.codec import names_no_store
 from dibs.stores.port import Opening
 
 TYPE_CHECKING = False

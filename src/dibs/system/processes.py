@@ -21,7 +21,7 @@ def _table() -> ProcessTable:
 
         return LinuxProcesses()
     if ways.IS_MACOS:
-        from dibs.system.macos_library import loaded
+        from dibs.system.macos_processes import loaded
 
         library = loaded()
         if library is not None:

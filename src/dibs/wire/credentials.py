@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dibs.base.errors import InvalidInput, NotAllowed
+from dibs.base.record import Record
 from dibs.core.credentials import CreateToken
 from dibs.core.identity import AGENT, ROLES, Limits
 from dibs.core.limits import ROTATION_GRACE_MS_DEFAULT
 from dibs.core.names import check_namespace, check_principal
 from dibs.wire.fields import NUMBERS
-from dibs.wire.parts import timestamp
-from dibs.wire.tokenfile import check_digest
+from dibs.wire.parts import instant_ms, timestamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +19,110 @@ if TYPE_CHECKING:
     from dibs.core.identity import Caller
 
     Document = dict[str, Any]
+
+# One line of a tokens file, read and written. Pure.
+#
+#     name:sha256=HEX[:role[:namespace[:expires]]]
+#     name:token[:role[:namespace[:expires]]]
+#
+# dibs writes the first form: a reader of the file learns no token. The second form holds the token itself; it is
+# accepted with a warning. `expires` is a time in UTC without colons, as in 20261215T103000Z.
+
+HASH = "sha256="
+_HEX = frozenset("0123456789abcdef")
+
+
+class TokenLine(Record):
+    """`digest` is the SHA-256 of the token, in hexadecimal digits. `is_clear`: the line held the token itself."""
+
+    name: str
+    digest: str
+    role: str = AGENT
+    namespace: str | None = None
+    expires_ms: int | None = None
+    is_clear: bool = False
+
+    def text(self) -> str:
+        """The line for the file, with the hash."""
+        parts = [self.name, HASH + self.digest, self.role]
+        if self.namespace is not None or self.expires_ms is not None:
+            parts.append(self.namespace or "")
+        if self.expires_ms is not None:
+            parts.append(compact_time(self.expires_ms))
+        return ":".join(parts)
+
+
+def is_entry(line: str) -> bool:
+    """Whether a line is neither blank nor a comment."""
+    return bool(line.strip()) and not line.strip().startswith("#")
+
+
+def parse_line(line: str) -> TokenLine:
+    """Raises InvalidInput or InvalidName. No message holds a token."""
+    name, *rest = line.strip().split(":")
+    if not 1 <= len(rest) <= 4:
+        raise InvalidInput("a line is name:token[:role[:namespace[:expires]]].")
+    check_principal(name)
+    role = rest[1] if len(rest) > 1 and rest[1] else AGENT
+    if role not in ROLES:
+        raise InvalidInput(f"the role must be {', '.join(ROLES[:-1])} or {ROLES[-1]}.")
+    namespace = None
+    if len(rest) > 2 and (rest[2] or len(rest) == 3):
+        namespace = check_namespace(rest[2])
+    expires_ms = parse_compact_time(rest[3]) if len(rest) > 3 else None
+    digest, is_clear = _digest(rest[0])
+    return TokenLine(
+        name=name, digest=digest, role=role, namespace=namespace, expires_ms=expires_ms, is_clear=is_clear
+    )
+
+
+def check_digest(text: str) -> str:
+    """The hash of a token. Raises InvalidInput, which does not repeat the text: it may be the token itself."""
+    if len(text) != 64 or not _HEX.issuperset(text):
+        raise InvalidInput(f"{HASH.rstrip('=')} is the 64 hexadecimal digits of a token's SHA-256.")
+    return text
+
+
+def _digest(word: str) -> tuple[str, bool]:
+    if word.startswith(HASH):
+        return check_digest(word.removeprefix(HASH)), False
+    if not word or not word.isascii() or not word.isprintable() or " " in word:
+        raise InvalidInput("a token is printable ASCII without blanks or colons.")
+    return digest_of(word), True
+
+
+def digest_of(token: str) -> str:
+    import hashlib  # only servers, and commands about tokens, need it
+
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def compact_time(ms: int) -> str:
+    """`20261215T103000Z`."""
+    return timestamp(ms)[:19].replace("-", "").replace(":", "") + "Z"
+
+
+def parse_compact_time(text: str) -> int:
+    if len(text) == 16 and text.isascii() and (text[:8] + text[9:15]).isdecimal():
+        day, clock = text[:8], text[9:15]
+        ms = instant_ms(f"{day[:4]}-{day[4:6]}-{day[6:]}T{clock[:2]}:{clock[2:4]}:{clock[4:]}.000Z")
+        if compact_time(ms) == text:  # otherwise there is no such day or hour
+            return ms
+    raise InvalidInput("the time it expires is written like 20261215T103000Z, in UTC.")
+
+
+# The document that says who a caller is.
+
+
+def whoami_document(caller: Caller, ends_ms: int | None) -> dict[str, Any]:
+    """`ends_ms`: when the caller's token ends by itself."""
+    document: dict[str, Any] = {
+        "principal": caller.principal,
+        "role": caller.role,
+        "namespace": caller.namespace,
+    }
+    return document if ends_ms is None else {**document, "expires_at": timestamp(ends_ms)}
+
 
 # The fields of a document, and their names in `Limits`.
 LIMIT_FIELDS = {

@@ -161,7 +161,7 @@ def _held(outcome: outcomes.Held) -> Document:
 
 
 def _queued(outcome: outcomes.Queued) -> Document:
-    from dibs.wire.tickets import ticket_text  # only lines have tickets
+    from dibs.wire.values import ticket_text  # only lines have tickets
 
     document = in_the_way(outcome.name, outcome.blockers, outcome.now_ms)
     remaining_ms = document["remaining_ms"] if outcome.blockers else TICKET_KEEP_MS

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dibs.base.record import Record
-from dibs.core import lease_outcomes, outcomes, upkeep_outcomes
+from dibs.core import lease_outcomes, outcomes
+from dibs.core import lease_outcomes as upkeep_outcomes
 from dibs.core.durations import format_duration
 from dibs.wire.sentences import cycle_path
 

@@ -25,7 +25,7 @@ from dibs.engine.coordinator import Coordinator
 from dibs.stores.etcd import EtcdStore, wide
 from dibs.stores.etcd import store as store_module
 from dibs.stores.etcd.gateway import b64, unb64
-from dibs.stores.etcd.layout import end_of
+from dibs.stores.etcd.log import end_of
 from dibs.stores.etcd.store_time import EtcdTime
 from dibs.stores.port import Conflict
 from dibs.testing.contract_base import event, in_threads, key_of, lock, put, versions

@@ -6,8 +6,6 @@ an event of the kind `other`, which nothing is done for.
 
 from __future__ import annotations
 
-from dibs.agents.harness import event as kinds
-from dibs.agents.harness.event import HookEvent
 from dibs.agents.harness.identity import (
     CLAUDE,
     CODEX,
@@ -19,14 +17,67 @@ from dibs.agents.harness.identity import (
     is_session_id,
     pid_of,
 )
-from dibs.agents.harness.patch import patched
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     Document = Mapping[str, Any]
+
+# Which files a patch in Codex's format (`apply_patch`) writes.
+
+_MARKS = ("*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** Move to: ")
+
+
+def patched(text: str) -> list[str]:
+    """The paths, each once. A line of content begins with `+`, `-` or a blank, so it is never taken for one."""
+    found: dict[str, None] = {}
+    for line in text.splitlines():
+        for mark in _MARKS:
+            if line.startswith(mark) and line[len(mark) :].strip():
+                found[line[len(mark) :].strip()] = None
+    return list(found)
+
+
+# One event of a coding agent, in the same words for all harnesses.
+
+BEFORE_EDIT, BEFORE_SHELL, AFTER_TOOL = "before-edit", "before-shell", "after-tool"
+START, COMPACTED, STOP, SUBAGENT_STOP, END, OTHER = (
+    "start",
+    "compacted",
+    "stop",
+    "subagent-stop",
+    "end",
+    "other",
+)
+
+
+class HookEvent:
+    """`name` is the harness's own word for it, which some answers must repeat. `paths` are files that are about to be
+    written, as given; `command` is a shell command."""
+
+    __slots__ = ("agent", "command", "cwd", "harness", "kind", "name", "paths")
+
+    def __init__(
+        self,
+        kind: str,
+        harness: str,
+        name: str,
+        agent: Agent | None,
+        *,
+        cwd: str = "",
+        paths: Sequence[str] = (),
+        command: str = "",
+    ) -> None:
+        self.kind = kind
+        self.harness = harness
+        self.name = name
+        self.agent = agent
+        self.cwd = cwd
+        self.paths = tuple(paths)
+        self.command = command
+
 
 HARNESSES = (CLAUDE, CODEX, CURSOR, GEMINI, COPILOT, WINDSURF)
 # The harnesses' words for moments, by kind. A word means the same wherever it is used.
@@ -40,12 +91,12 @@ _AFTER = (
     "post_run_command",
 )
 _MOMENTS = {
-    **dict.fromkeys(("SessionStart", "sessionStart"), kinds.START),
-    **dict.fromkeys(("PostCompact", "PreCompress"), kinds.COMPACTED),
-    **dict.fromkeys(("Stop", "stop", "agentStop", "AfterAgent"), kinds.STOP),
-    **dict.fromkeys(("SubagentStop", "subagentStop"), kinds.SUBAGENT_STOP),
-    **dict.fromkeys(("SessionEnd", "sessionEnd"), kinds.END),
-    **dict.fromkeys(_AFTER, kinds.AFTER_TOOL),
+    **dict.fromkeys(("SessionStart", "sessionStart"), START),
+    **dict.fromkeys(("PostCompact", "PreCompress"), COMPACTED),
+    **dict.fromkeys(("Stop", "stop", "agentStop", "AfterAgent"), STOP),
+    **dict.fromkeys(("SubagentStop", "subagentStop"), SUBAGENT_STOP),
+    **dict.fromkeys(("SessionEnd", "sessionEnd"), END),
+    **dict.fromkeys(_AFTER, AFTER_TOOL),
 }
 # Tools that write files, and tools that run a shell, in small letters.
 _EDITS = frozenset(
@@ -83,14 +134,12 @@ def event_of(document: Document, env: Mapping[str, str], harness: str | None = N
     if harness == WINDSURF:
         return _windsurf(document, name, agent)
     if name == "beforeShellExecution":
-        return HookEvent(
-            kinds.BEFORE_SHELL, harness, name, agent, cwd=cwd, command=_text(document, "command")
-        )
-    kind = _MOMENTS.get(name, kinds.OTHER)
+        return HookEvent(BEFORE_SHELL, harness, name, agent, cwd=cwd, command=_text(document, "command"))
+    kind = _MOMENTS.get(name, OTHER)
     if name in _BEFORE:
         return _tool(document, harness, name, agent, cwd)
-    if kind == kinds.START and document.get("source") == "compact":
-        kind = kinds.COMPACTED
+    if kind == START and document.get("source") == "compact":
+        kind = COMPACTED
     return HookEvent(kind, harness, name, agent, cwd=cwd)
 
 
@@ -113,15 +162,15 @@ def _tool(document: Document, harness: str, name: str, agent: Agent | None, cwd:
     fields: Document = given if isinstance(given, dict) else {}
     command = _text(fields, "command")
     if tool in _SHELLS:
-        return HookEvent(kinds.BEFORE_SHELL, harness, name, agent, cwd=cwd, command=command)
+        return HookEvent(BEFORE_SHELL, harness, name, agent, cwd=cwd, command=command)
     if tool not in _EDITS:
-        return HookEvent(kinds.OTHER, harness, name, agent, cwd=cwd)
+        return HookEvent(OTHER, harness, name, agent, cwd=cwd)
     patch = command or _text(fields, "patch") or _text(fields, "input")
     paths = patched(patch) if patch else []
     paths += [value for key in _PATH_FIELDS if (value := _text(fields, key))]
     files = fields.get("files")
     paths += [each for each in files if isinstance(each, str)] if isinstance(files, list) else []
-    return HookEvent(kinds.BEFORE_EDIT, harness, name, agent, cwd=cwd, paths=paths)
+    return HookEvent(BEFORE_EDIT, harness, name, agent, cwd=cwd, paths=paths)
 
 
 def _windsurf(document: Document, name: str, agent: Agent | None) -> HookEvent:
@@ -129,12 +178,10 @@ def _windsurf(document: Document, name: str, agent: Agent | None) -> HookEvent:
     info: Document = given if isinstance(given, dict) else {}
     cwd = _text(info, "cwd")
     if name == "pre_write_code":
-        return HookEvent(kinds.BEFORE_EDIT, WINDSURF, name, agent, cwd=cwd, paths=[_text(info, "file_path")])
+        return HookEvent(BEFORE_EDIT, WINDSURF, name, agent, cwd=cwd, paths=[_text(info, "file_path")])
     if name == "pre_run_command":
-        return HookEvent(
-            kinds.BEFORE_SHELL, WINDSURF, name, agent, cwd=cwd, command=_text(info, "command_line")
-        )
-    return HookEvent(_MOMENTS.get(name, kinds.OTHER), WINDSURF, name, agent, cwd=cwd)
+        return HookEvent(BEFORE_SHELL, WINDSURF, name, agent, cwd=cwd, command=_text(info, "command_line"))
+    return HookEvent(_MOMENTS.get(name, OTHER), WINDSURF, name, agent, cwd=cwd)
 
 
 def _agent(document: Document, env: Mapping[str, str], harness: str) -> Agent | None:

@@ -133,7 +133,7 @@ class JobNames:
 
     def _tracker(self, trackers: Trackers) -> tuple[str, Tracker | None]:
         """Where the clone comes from, as `host/path`, and the tracker there. Empty: no clone, or one from nowhere."""
-        from dibs.agents.repository.identity import normalised
+        from dibs.agents.repository.work_tree import normalised
 
         address = str(self._settings().get("repository", ""))
         if address and "://" not in address and ":" not in address:
@@ -178,7 +178,7 @@ def _is_utf8(path: str) -> bool:
 
 def read_table(path: str) -> dict[str, Any]:
     """The table `[names]` of a settings file, checked. Raises InvalidInput, naming the file."""
-    from dibs.base.tomlfile import read_toml
+    from dibs.base.files import read_toml
 
     table = (read_toml(path) or {}).get(TABLE, {})
     if not isinstance(table, dict):

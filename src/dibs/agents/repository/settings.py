@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.repository.identity import namespace_of
+from dibs.agents.repository.work_tree import namespace_of
 from dibs.base.errors import InvalidInput, InvalidName
-from dibs.base.tomlfile import read_toml
+from dibs.base.files import read_toml
 from dibs.core.names import check_namespace
 
 TYPE_CHECKING = False
@@ -94,7 +94,7 @@ def _of_grite(path: str) -> dict[str, tuple[str, str]]:
 
 def _look_for_slips(path: str, table: Mapping[str, Any]) -> None:
     """A misspelt key would leave a check off that somebody believes is on."""
-    from dibs.base.suggestion import did_you_mean  # only if something was misspelt
+    from dibs.base.terminal import did_you_mean  # only if something was misspelt
 
     for key in table:
         hint = "" if key in (*_KEYS, *_TABLES) else did_you_mean(key, (*_KEYS, "lock_policy"))

@@ -53,8 +53,7 @@ class TrackerGuard:
 
     def tracker(self, names: Sequence[str], timeout_ms: int) -> IssueTracker:
         """The tracker, for questions about these names."""
-        from dibs.agents.tracker.gh_program import GhProgram
-        from dibs.agents.tracker.github import GitHub, place_of
+        from dibs.agents.tracker.github import GhProgram, GitHub, place_of
 
         hosts = [GITHUB_HOST]
         if any(place is not None and place[0] != GITHUB_HOST for place in map(place_of, names)):
@@ -69,8 +68,7 @@ class TrackerGuard:
 
     def _origin(self) -> str:
         """Where this was cloned from, as `host/owner/name`; empty if from nowhere."""
-        from dibs.agents.repository.identity import normalised
-        from dibs.agents.repository.work_tree import Repository
+        from dibs.agents.repository.work_tree import Repository, normalised
 
         top = self._names.top()
         origin = "" if top is None else Repository.at(self._env, top).origin()

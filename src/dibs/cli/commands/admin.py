@@ -5,9 +5,12 @@ from __future__ import annotations
 from dibs.base.errors import InvalidInput
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import failure, is_failure, yes
-from dibs.cli.framework.spec import JOB, Argument, Command, Option
+from dibs.cli.framework.spec import JOB, MAYBE, Argument, Command, Option
+from dibs.cli.git.job_names import names_here
 from dibs.cli.text import claim as claim_text
+from dibs.cli.text.words import plain
 from dibs.core.limits import TOKEN_FLOOR_MAX
+from dibs.core.names import check_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +20,75 @@ if TYPE_CHECKING:
     from dibs.cli.framework.result import Answer
 
     Document = dict[str, Any]
+
+# migrate: bring a store's format up to date, by hand.
+
+
+def migrate(call: Call) -> Answer:
+    from dibs.base.errors import InvalidInput
+    from dibs.client.connect import servers_at
+    from dibs.client.store_admin import migrate as bring_up_to_date
+
+    if servers_at(call.settings.url):
+        raise InvalidInput(
+            "migrate works on a store, not on a server. Name the store that the server stands on."
+        )
+    done = bring_up_to_date(call.settings.url)
+    was, now = done["was"], done["version"]
+    if now is None:
+        says = f"Stores of the kind {done['store']} have no versions: there is nothing to do."
+    elif was == now:
+        says = f"The store is at version {now} already."
+    else:
+        says = f"The store is at version {now} now. It was {f'at version {was}' if was else 'made just now'}."
+    return yes(done, says)
+
+
+COMMANDS = {
+    "migrate": Command(
+        "migrate",
+        migrate,
+        about=(
+            "Nothing needs this where a server may change its own store: it does so when it starts. It is for a "
+            "PostgreSQL store with migrate=off in its URL, whose servers have no right to change the schema: run it as "
+            "a role that has, before the new servers start. Servers of the version before go on meanwhile."
+        ),
+        arguments=(Argument("URL", "the store; default: what --url or DIBS_URL name", takes=MAYBE),),
+        examples=(("before an upgrade", "dibs migrate postgresql://owner@db.example.org/dibs"),),
+        exits=((0, "up to date"), (69, "the store cannot be reached, or is of a newer dibs")),
+    ),
+}
+
+
+# name: show the one name of a job, and why.
+
+
+def name(call: Call) -> Answer:
+    found = names_here(call).explained(call.values["job"])
+    one = check_name(found.name)
+    document = {"name": one, "given": found.given, "why": found.why}
+    return yes(document, f"{plain(one)}\n  {plain(found.why)}", quiet=plain(one))
+
+
+COMMANDS |= {
+    "name": Command(
+        "name",
+        name,
+        about=(
+            "An issue or a file can be written in several ways: as an address, as acme/app#42, as #42 inside the "
+            "clone, as a relative path. All commands take it by one name, which this command prints. A name in "
+            "no known form stays as it is. With --exact every command takes names as they are written. Asks no "
+            "store and no network."
+        ),
+        arguments=(Argument("JOB", "the job, as you would write it in a claim", completes="job"),),
+        examples=(
+            ("an issue by its address", "dibs name https://github.com/Acme/App/issues/42"),
+            ("an issue of this clone", "dibs name '#42'"),
+            ("a file", "dibs name ./auth.rs"),
+        ),
+        exits=((0, "the name is printed"),),
+    ),
+}
 
 
 def break_(call: Call) -> Answer:
@@ -79,7 +151,7 @@ def gc(call: Call) -> Answer:
     return yes(swept, "\n".join(lines))
 
 
-COMMANDS = {
+COMMANDS |= {
     "break": Command(
         "break",
         break_,

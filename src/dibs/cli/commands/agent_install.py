@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.harness import configuration, server_entry
+from dibs.agents.harness import configuration
+from dibs.agents.harness import configuration as server_entry
 from dibs.agents.repository.file_paths import check_stays_inside
 from dibs.base.errors import InvalidInput
 from dibs.base.files import SHARED, replace_file

@@ -42,8 +42,7 @@ def mcp(call: Call) -> Answer:
 def _agent_session(call: Call) -> Callable[[], str] | None:
     """Opens or renews the session of the agent whose MCP client started this, in another thread. None if the client
     does not name its session, or if another actor is wanted (DIBS_ACTOR, DIBS_SESSION)."""
-    from dibs.cli.framework.actor_session import ActorSession
-    from dibs.cli.framework.agent_shell import agent_here
+    from dibs.cli.framework.actor_session import ActorSession, agent_here
     from dibs.cli.framework.context import Call as Another
 
     agent = None if call.env.get("DIBS_SESSION") else agent_here(call.env, claims=True)

@@ -24,7 +24,7 @@ _KINDS = (
 
 
 def export(call: Call) -> Answer:
-    from dibs.client.store_archive import export_to_file, export_to_stream
+    from dibs.client.store_admin import export_to_file, export_to_stream
 
     freeze, path = bool(call.values.get("freeze")), call.values.get("to")
     if path is not None:
@@ -39,7 +39,7 @@ def export(call: Call) -> Answer:
 
 
 def import_(call: Call) -> Answer:
-    from dibs.client.store_archive import import_from
+    from dibs.client.store_admin import import_from
 
     adds, path = bool(call.values.get("add")), call.values.get("from")
     if path is not None:
@@ -62,7 +62,7 @@ def import_(call: Call) -> Answer:
 
 
 def thaw(call: Call) -> Answer:
-    from dibs.client.store_archive import thaw as thaw_store
+    from dibs.client.store_admin import thaw as thaw_store
 
     done = thaw_store(present_store(call))
     return yes(done, "The store can be used again." if done["was_frozen"] else "The store was not frozen.")
@@ -73,7 +73,7 @@ def present_store(call: Call) -> Any:
     copy of the right one."""
     url = call.settings.url or ""
     if url.startswith("sqlite:"):
-        from dibs.client.store_backup import sqlite_path
+        from dibs.client.store_admin import sqlite_path
 
         if not os.path.exists(sqlite_path(url)):
             raise InvalidInput(f"There is no store at {sqlite_path(url)}. Check the path.")
@@ -106,7 +106,7 @@ def _frozen(done: Document) -> str:
 
 
 def backup(call: Call) -> Answer:
-    from dibs.client.store_backup import backup as back_up
+    from dibs.client.store_admin import backup as back_up
 
     path = call.values["file"]
     done = back_up(present_store(call), path)
@@ -115,8 +115,8 @@ def backup(call: Call) -> Answer:
 
 def restore(call: Call) -> Answer:
     from dibs.client.embedded import default_store_url
-    from dibs.client.store_backup import restore as put_back
-    from dibs.client.store_backup import sqlite_path
+    from dibs.client.store_admin import restore as put_back
+    from dibs.client.store_admin import sqlite_path
 
     url = call.settings.url or default_store_url()
     if not url.startswith("sqlite:"):

@@ -8,7 +8,7 @@ from dibs.cli.framework.flag_values import seconds
 from dibs.cli.framework.flags import next_words
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import no
-from dibs.cli.supervise.outer_sessions import waits_for_itself
+from dibs.cli.supervise.process_session import waits_for_itself
 from dibs.cli.text import queue as queue_text
 from dibs.cli.text.status_line import StatusLine
 from dibs.cli.text.words import shell_line

@@ -51,7 +51,7 @@ def _played(call: Call, url: str | None, folder: str, workers: int, count: int, 
     import dibs
     from dibs.base.ids import new_id
     from dibs.cli.demo.play import Play, backlog_of, report, tidied
-    from dibs.cli.text.width import width_of
+    from dibs.cli.text.words import width_of
 
     # In a store that may have real jobs, the names get a prefix of this run.
     prefix = "" if url is None else f"dibs-demo-{new_id()[:8]}/"

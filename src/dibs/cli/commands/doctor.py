@@ -8,8 +8,8 @@ import sys
 from dibs._version import __version__
 from dibs.base.build import build_kind
 from dibs.base.errors import DibsError
-from dibs.base.paths import config_path
-from dibs.cli.doctor.findings import Findings
+from dibs.base.files import config_path
+from dibs.cli.commands.doctor_checks import Findings
 from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import MAYBE, Argument, Command
 from dibs.wire.codes import UNREACHABLE
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 
 def doctor(call: Call) -> Answer:
-    from dibs.cli.doctor.server import check_one_store, check_server
-    from dibs.cli.doctor.store import check_store
+    from dibs.cli.commands.doctor_checks import check_one_store, check_server, check_store
     from dibs.client.connect import servers_at
 
     found = Findings()
@@ -56,7 +55,7 @@ def _settings(found: Findings, call: Call) -> None:
 
 def _repository(found: Findings, call: Call) -> None:
     """In a git work tree: the namespace of its `path:` and `repo:` names."""
-    from dibs.cli.git.namespace import here
+    from dibs.cli.git.job_names import here
 
     namespace = here(call) if call.said("namespace") is None else None
     if namespace is not None:
@@ -66,12 +65,12 @@ def _repository(found: Findings, call: Call) -> None:
 
 def _hooks(found: Findings, call: Call) -> None:
     """Hooks that were installed here and do not run any more."""
-    from dibs.cli.git.namespace import repository_around
+    from dibs.cli.git.job_names import repository_around
 
     repository = repository_around(call)
     if repository is None:
         return
-    from dibs.cli.git.hook_status import RUNNING, is_overwritten, states
+    from dibs.cli.git.hook_check import RUNNING, is_overwritten, states
 
     gone = is_overwritten(repository)
     running = [hook for hook, state in states(repository).items() if state in RUNNING]

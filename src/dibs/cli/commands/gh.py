@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 def gh_next(call: Call) -> Answer:
     from dibs.agents.tracker.port import NoAnswer
-    from dibs.cli.tracker.check import claim_page
-    from dibs.cli.tracker.notice import guard_of
+    from dibs.cli.git.tracker import claim_page, guard_of
 
     place = _place(call)
     most = count(call, "limit", TRACKER_ISSUES_MAX) or TRACKER_ISSUES_MAX
@@ -56,7 +55,7 @@ def gh_next(call: Call) -> Answer:
 
 def _nothing(call: Call, place: str, refused: list[Document], document: Document) -> Answer:
     if refused:
-        from dibs.agents.tracker.answer import refused_several
+        from dibs.agents.tracker.port import refused_several
 
         document["names"] = [entry["name"] for entry in refused]
         return refused_any(call, refused_several(refused), document)

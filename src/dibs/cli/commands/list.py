@@ -6,10 +6,9 @@ from dibs.base.clock import wall_ms
 from dibs.cli.framework.flag_values import count
 from dibs.cli.framework.result import Answer, failure, is_failure, yes
 from dibs.cli.framework.spec import Command, Option
-from dibs.cli.git.namespace import tree_locks
+from dibs.cli.git.job_names import tree_locks
 from dibs.cli.text import listing
-from dibs.cli.text.width import width_of
-from dibs.cli.text.words import natural_key, plain
+from dibs.cli.text.words import natural_key, plain, width_of
 from dibs.core.limits import LIST_PAGE_DEFAULT, LIST_PAGE_MAX
 from dibs.core.records import DONE, HELD, PARKED, STATES
 

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from dibs.cli.framework.batch import combined
+from dibs.base.ids import new_id
+from dibs.base.terminal import plain
+from dibs.cli.framework.flag_values import ttl_seconds
 from dibs.cli.framework.flags import (
     ACTOR,
     CHECKPOINT,
     DONE,
     FAILED,
     LEASE,
+    METADATA,
     NOT_YOURS,
     REASON,
     RETRY_AFTER,
     SESSION,
     TRACKED,
+    checked_session,
     done_fields,
     next_words,
     proof,
     put,
 )
-from dibs.cli.framework.result import failure, is_failure, yes
-from dibs.cli.framework.spec import JOBS, Command, Option
+from dibs.cli.framework.result import combined, failure, is_failure, yes
+from dibs.cli.framework.spec import JOB, JOBS, Command, Option
 from dibs.cli.supervise.verdict import failure_fields
 from dibs.cli.text import claim as claim_text
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, RESULT_BYTES_MAX
@@ -34,6 +38,121 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
+# heartbeat: renew claims, and record how far the work has come.
+
+
+def heartbeat(call: Call) -> Answer:
+    document = proof(call)
+    put(document, "ttl_seconds", ttl_seconds(call))
+    put(document, "metadata", call.values.get("metadata"))
+    put(document, "checkpoint", call.text("checkpoint", CHECKPOINT_BYTES_MAX))
+    return combined([(name, _renewed(call, name, document)) for name in call.values["job"]])
+
+
+def _renewed(call: Call, name: str, document: Document) -> Answer:
+    reply = call.door().call("renew", name, document)
+    if is_failure(reply):
+        return failure(reply)
+    body: Document = {"name": name, **(reply.body or {})}  # an older server does not send it
+    _add_told(call, body)
+    return yes(body, claim_text.renewed(name, body, call.paint))
+
+
+def _add_told(call: Call, body: Document) -> None:
+    """Renewing the actor's session may have told already who waits for this job: it is said once, here."""
+    told = [job for job in call.wanted if job["name"] == body["name"]]
+    if told:
+        call.wanted = [job for job in call.wanted if job not in told]
+        body["new_waiters"] = body.get("new_waiters", 0) + told[0]["new_waiters"]
+
+
+COMMANDS = {
+    "heartbeat": Command(
+        "heartbeat",
+        heartbeat,
+        about=(
+            "Restarts the claim's TTL. The checkpoint is shown to the next owner. Several jobs are renewed "
+            "one by one."
+        ),
+        arguments=(JOBS,),
+        options=(
+            LEASE,
+            SESSION,
+            ACTOR,
+            Option("--ttl", "a new TTL (default: the present one)", value="TIME"),
+            CHECKPOINT,
+            METADATA,
+        ),
+        examples=(
+            ("still here", 'dibs heartbeat issue-1842 --lease "$LEASE"'),
+            ("with progress", 'dibs heartbeat issue-1842 --lease "$LEASE" --checkpoint "tests pass"'),
+            ("inside a session", "dibs heartbeat issue-1842 --checkpoint 'half way'"),
+            ("progress from a file", 'dibs heartbeat issue-1842 --lease "$LEASE" --checkpoint - < notes.txt'),
+        ),
+        exits=((0, "still yours"), NOT_YOURS),
+    ),
+}
+
+
+# transfer: hand a job to another owner.
+
+
+def transfer(call: Call) -> Answer:
+    to, to_session = call.values.get("to"), call.values.get("to_session")
+    document = {**proof(call), "fresh_lease_id": new_id()}
+    put(document, "to_owner", to)
+    if to_session is not None:
+        document["to_session"] = checked_session(call, to_session, "--to-session")
+    put(document, "ttl_seconds", ttl_seconds(call))
+    put(document, "checkpoint", call.text("checkpoint", CHECKPOINT_BYTES_MAX))
+    reply = call.door().call("transfer", call.values["job"], document)
+    if is_failure(reply):
+        answer = failure(reply)
+        if answer.document.get("cycle"):
+            answer.text = claim_text.deadlock(answer.document["cycle"])
+        return answer
+    body: Document = reply.body or {}
+    text = claim_text.transferred(body, call.paint, to_session=to_session is not None)
+    return yes(body, text, quiet=plain(body["lease_id"]))
+
+
+COMMANDS |= {
+    "transfer": Command(
+        "transfer",
+        transfer,
+        about=(
+            "The new owner gets a new lease id, a higher fencing token, and the checkpoint, in one atomic "
+            "step. Your own lease ends. A session needs only the job's name; to an owner you pass the printed"
+            " lease id. The line of those who wait stays as it is."
+        ),
+        arguments=(JOB,),
+        options=(
+            Option("--to", "the new owner, as shown to others", value="OWNER", filled=True, required="to"),
+            Option(
+                "--to-session",
+                "the new owner's open session",
+                value="ID",
+                completes="session",
+                required="to",
+            ),
+            LEASE,
+            SESSION,
+            ACTOR,
+            Option("--ttl", "a new TTL (default: the present one)", value="TIME"),
+            CHECKPOINT,
+        ),
+        examples=(
+            ("to a worker that gets the lease id", 'dibs transfer issue-1842 --to agent-8 --lease "$LEASE"'),
+            ("to another session, from inside one", 'dibs transfer issue-1842 --to-session "$OTHER"'),
+        ),
+        exits=(
+            (0, "handed over"),
+            (2, "the job is not yours, or there is no such session"),
+            (3, "the transfer would deadlock: the new owner waits for somebody who waits for this job"),
+        ),
+    ),
+}
+
 
 def release(call: Call) -> Answer:
     document = proof(call)
@@ -45,7 +164,7 @@ def release(call: Call) -> Answer:
 
 def _released(call: Call, name: str, document: Document) -> Answer:
     if name.startswith(TRACKED):
-        from dibs.cli.tracker.notice import withdraw_before_release
+        from dibs.cli.git.tracker import withdraw_before_release
 
         proven = {key: value for key, value in document.items() if key in ("lease_id", "session_id")}
         withdraw_before_release(call, name, proven)
@@ -60,7 +179,7 @@ def _released(call: Call, name: str, document: Document) -> Answer:
     return yes({"name": name, "released": True}, text)
 
 
-COMMANDS = {
+COMMANDS |= {
     "release": Command(
         "release",
         release,

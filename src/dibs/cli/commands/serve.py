@@ -151,7 +151,7 @@ def _gateway(call: Call) -> dict[str, Any]:
         chosen["gateway_upstream"] = _gateway_url(upstream)
     ttl = call.settings.pick("rlock_ttl", "DIBS_RLOCK_TTL")
     if ttl is not None:
-        from dibs.compat.action_llama.ttl import ttl_seconds
+        from dibs.compat.action_llama.protocol import ttl_seconds
 
         chosen["rlock_ttl_ms"] = ttl_seconds(ttl, "--rlock-ttl (DIBS_RLOCK_TTL)") * 1000
     return chosen

@@ -8,8 +8,9 @@ from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import failure, is_failure, no, yes
 from dibs.cli.framework.session_flags import TTL, open_request
 from dibs.cli.framework.spec import MAYBE, Argument, Command, Option
-from dibs.cli.text import session as session_text
-from dibs.cli.text.words import plain
+from dibs.cli.text.claim import field, waited_for
+from dibs.cli.text.words import ago, instant_ms, plain, shell_line, span, table
+from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.wire.codes import NOT_YOURS
 
 TYPE_CHECKING = False
@@ -18,8 +19,74 @@ if TYPE_CHECKING:
 
     from dibs.cli.framework.context import Call
     from dibs.cli.framework.result import Answer
+    from dibs.cli.text.colour import Paint
 
     Document = dict[str, Any]
+
+# Texts of sessions. Pure.
+
+
+def opened(document: Document, paint: Paint, flags: list[str]) -> str:
+    owner, ttl = plain(document["owner"]), span(document["ttl_seconds"] * 1000)
+    keep = shell_line(["dibs", "session", "keep", *flags])
+    return "\n".join(
+        [
+            f"{paint.good('Opened')} a session for {owner}; it ends {ttl} after its last renewal.",
+            f"  export DIBS_SESSION={plain(document['session_id'])}",
+            f"Renew it within {span(document['ttl_seconds'] * 500)}:  {keep}",
+        ]
+    )
+
+
+def kept(document: Document, paint: Paint) -> str:
+    lines = [f"{paint.good('Alive')} for another {span(document['remaining_ms'])}."]
+    for job in document.get("wanted", ()):
+        lines += waited_for(job)
+    return "\n".join(lines)
+
+
+def session(document: Document, paint: Paint) -> str:
+    owner = plain(document["owner"])
+    if not document["active"]:
+        return f"{paint.bad('Over:')} the session of {owner} has ended, and its jobs were released."
+    now_ms = instant_ms(document["expires_at"]) - document["remaining_ms"]
+    lines = [f"{paint.good('Alive:')} {owner}, for another {span(document['remaining_ms'])}."]
+    lines.append(field("since", ago(now_ms - instant_ms(document["since"]))))
+    if document.get("metadata"):
+        lines.append(field("metadata", plain(document["metadata"])))
+    for hold in document.get("holds", ()):
+        shared = ", shared" if hold.get("mode") == "shared" else ""
+        where = hold.get("namespace", DEFAULT_NAMESPACE)
+        elsewhere = "" if where == DEFAULT_NAMESPACE else f", namespace {where}"
+        lines.append(
+            field("holds", f"{plain(hold['name'])} (token {hold['fencing_token']}{shared}{elsewhere})")
+        )
+    lines += [field("waits for", plain(name)) for name in document.get("waits", ())]
+    return "\n".join(lines)
+
+
+def sessions(document: Document, paint: Paint) -> str:
+    found = document["sessions"]
+    if not found:
+        return "No session is open."
+    rows = [("SESSION", "OWNER", "LEFT", "HOLDS", "WAITS FOR")]
+    for each in found:
+        rows.append(
+            (
+                each["session_id"],
+                plain(each["owner"]),
+                span(each["remaining_ms"]),
+                _names([hold["name"] for hold in each.get("holds", ())]),
+                _names(each.get("waits", ())),
+            )
+        )
+    head, *lines = table(rows)
+    return "\n".join([paint.faint(head), *lines])
+
+
+def _names(names: list[str], most: int = 3) -> str:
+    shown = ", ".join(plain(name) for name in names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown or "-"
 
 
 def open_(call: Call) -> Answer:
@@ -31,7 +98,7 @@ def open_(call: Call) -> Answer:
     if is_failure(reply):
         return failure(reply)
     body: Document = reply.body or {}
-    return yes(body, session_text.opened(body, call.paint, next_words(call)), quiet=plain(body["session_id"]))
+    return yes(body, opened(body, call.paint, next_words(call)), quiet=plain(body["session_id"]))
 
 
 def _mark(text: str) -> str:
@@ -50,7 +117,7 @@ def keep(call: Call) -> Answer:
     if is_failure(reply):
         return failure(reply)
     body: Document = reply.body or {}
-    return yes(body, session_text.kept(body, call.paint))
+    return yes(body, kept(body, call.paint))
 
 
 def end(call: Call) -> Answer:
@@ -67,7 +134,7 @@ def show(call: Call) -> Answer:
     if is_failure(reply):
         return failure(reply)
     body: Document = reply.body or {}
-    text = session_text.session(body, call.paint)
+    text = session(body, call.paint)
     if body["active"]:
         return yes(body, text, quiet="\n".join(plain(hold["name"]) for hold in body.get("holds", ())))
     return no(NOT_YOURS, body, text, code="session_expired", message=text.partition("\n")[0])
@@ -79,7 +146,7 @@ def list_(call: Call) -> Answer:
         return failure(reply)
     body: Document = reply.body or {}
     ids = "\n".join(plain(session["session_id"]) for session in body["sessions"])
-    return yes(body, session_text.sessions(body, call.paint), quiet=ids)
+    return yes(body, sessions(body, call.paint), quiet=ids)
 
 
 def _session(call: Call) -> str:

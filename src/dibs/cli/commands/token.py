@@ -9,9 +9,9 @@ from dibs.cli.commands.token_file import TOKENS, list_file, read_lines, revoke_i
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import failure, is_failure, yes
 from dibs.cli.framework.spec import Argument, Command, Option
-from dibs.cli.text import token as text
+from dibs.cli.text.words import table
 from dibs.client.embedded import EmbeddedDoor
-from dibs.core.durations import parse_duration
+from dibs.core.durations import format_duration, parse_duration
 from dibs.core.identity import ROLES
 from dibs.core.limits import ROTATION_GRACE_MS_DEFAULT
 
@@ -21,9 +21,93 @@ if TYPE_CHECKING:
 
     from dibs.cli.framework.context import Call
     from dibs.cli.framework.result import Answer
+    from dibs.cli.text.colour import Paint
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]
+
+# What is said about tokens. Pure. A token itself is in the answer to whoever had it made, and nowhere else.
+
+_ONCE = "Its token, shown this once:"
+
+
+def created(body: Document) -> str:
+    return f"Made a token for {_who(body)}.\n{_ONCE}\n{plain(body['token'])}"
+
+
+def rotated(body: Document) -> str:
+    grace = body["replaces"]["grace_seconds"]
+    old = f"goes on for {format_duration(grace * 1000)}" if grace else "is over"
+    first = f"Made a token for {_who(body)}. The old one ({plain(body['replaces']['id'])}) {old}."
+    return f"{first}\n{_ONCE}\n{plain(body['token'])}"
+
+
+def revoked(tokens: list[Document], paint: Paint) -> str:
+    count = f"{len(tokens)} tokens" if len(tokens) > 1 else "the token"
+    return (
+        f"{paint.good('Revoked')} {count} of {plain(tokens[0]['name'])}. What it holds runs out by its TTL."
+    )
+
+
+def limited(tokens: list[Document]) -> str:
+    return f"{plain(tokens[0]['name'])}: {_limits(tokens[0])}. What is held already stays."
+
+
+def imported(path: str, tokens: list[Document]) -> str:
+    count = f"{len(tokens)} tokens" if len(tokens) != 1 else "1 token"
+    return (
+        f"{count} of {plain(path)} in the store. Start the servers without --tokens, and put the file away: "
+        "a token that is revoked in the store is refused there too."
+    )
+
+
+def listed(tokens: list[Document], paint: Paint) -> str:
+    if not tokens:
+        return "The store holds no token. Make one with: dibs token create NAME"
+    rows = [("NAME", "ROLE", "NAMESPACE", "EXPIRES", "LIMITS", "ID")]
+    for entry in tokens:
+        namespace = plain(entry["namespace"] or "any")
+        rows.append(
+            (
+                plain(entry["name"]),
+                plain(entry["role"]),
+                namespace,
+                _end(entry),
+                _limits(entry),
+                plain(entry["id"]),
+            )
+        )
+    head, *lines = table(rows)
+    return "\n".join([paint.faint(head), *lines])
+
+
+def _who(body: Document) -> str:
+    parts = [plain(body["role"])]
+    if body["namespace"]:
+        parts.append(f"namespace {plain(body['namespace'])}")
+    if body["expires_at"]:
+        parts.append(f"until {plain(body['expires_at'][:16])}Z")
+    limits = _limits(body)
+    if limits != "none":
+        parts.append(limits)
+    return f"{plain(body['name'])} ({', '.join(parts)})"
+
+
+def _end(entry: Document) -> str:
+    if entry["revoked_at"]:
+        return f"revoked {plain(entry['revoked_at'][:16])}Z"
+    if entry["expires_at"] is None:
+        return "never"
+    return f"{plain(entry['expires_at'][:16])}Z" + ("" if entry["valid"] else ", over")
+
+
+def _limits(entry: Document) -> str:
+    words = {"max_held": "held", "max_waiting": "waiting", "max_sessions": "sessions"}
+    parts = [f"{word} {entry[field]}" for field, word in words.items() if entry[field]]
+    if entry["rate_per_second"]:
+        parts.append(f"{entry['rate_per_second']}/s")
+    return ", ".join(parts) or "none"
+
 
 _LIMITS = ("max_held", "max_waiting", "max_sessions")
 
@@ -31,12 +115,12 @@ _LIMITS = ("max_held", "max_waiting", "max_sessions")
 def create(call: Call) -> Answer:
     # Only the flag: a namespace in the environment must not restrict a token by accident.
     flags = ("role", "namespace")
-    document: Document = {"name": call.values["name"], **_limits(call)}
+    document: Document = {"name": call.values["name"], **_token_limits(call)}
     document |= {key: call.values[key] for key in flags if call.values.get(key) is not None}
     document |= _seconds(call, "expires", "lifetime of a token")
     reply = _ask(call, "token-create", "", document)
     body: Document = reply.body or {}
-    return failure(reply) if is_failure(reply) else yes(body, text.created(body), quiet=plain(body["token"]))
+    return failure(reply) if is_failure(reply) else yes(body, created(body), quiet=plain(body["token"]))
 
 
 def list_(call: Call) -> Answer:
@@ -47,14 +131,14 @@ def list_(call: Call) -> Answer:
         return failure(reply)
     body: Document = reply.body or {}
     names = "\n".join([plain(entry["name"]) for entry in body["tokens"] if entry["valid"]])
-    return yes(body, text.listed(body["tokens"], call.paint), quiet=names)
+    return yes(body, listed(body["tokens"], call.paint), quiet=names)
 
 
 def rotate(call: Call) -> Answer:
     document = _seconds(call, "expires", "lifetime of a token") | _seconds(call, "grace", "grace", least=0)
     reply = _ask(call, "token-rotate", call.values["name"], document)
     body: Document = reply.body or {}
-    return failure(reply) if is_failure(reply) else yes(body, text.rotated(body), quiet=plain(body["token"]))
+    return failure(reply) if is_failure(reply) else yes(body, rotated(body), quiet=plain(body["token"]))
 
 
 def revoke(call: Call) -> Answer:
@@ -62,25 +146,25 @@ def revoke(call: Call) -> Answer:
         return revoke_in_file(call)
     reply = _ask(call, "token-revoke", call.values["name"], {})
     body: Document = reply.body or {}
-    return failure(reply) if is_failure(reply) else yes(body, text.revoked(body["revoked"], call.paint))
+    return failure(reply) if is_failure(reply) else yes(body, revoked(body["revoked"], call.paint))
 
 
 def limit(call: Call) -> Answer:
-    document = _limits(call)
+    document = _token_limits(call)
     if not document:
         raise UsageError(
             "Which limit? Give --max-held, --max-waiting, --max-sessions or --rate.", call.command
         )
     reply = _ask(call, "token-limit", call.values["name"], document)
     body: Document = reply.body or {}
-    return failure(reply) if is_failure(reply) else yes(body, text.limited(body["tokens"]))
+    return failure(reply) if is_failure(reply) else yes(body, limited(body["tokens"]))
 
 
 def import_(call: Call) -> Answer:
     """Import one hash at a time. The tokens themselves are not sent. A repeated import changes nothing."""
     path = tokens_file(call)
     now_ms = wall_ms()
-    imported: list[Document] = []
+    tokens: list[Document] = []
     for _, line in read_lines(path):
         if line is None or (line.expires_ms is not None and line.expires_ms <= now_ms):
             continue
@@ -92,8 +176,8 @@ def import_(call: Call) -> Answer:
         reply = _ask(call, "token-create", "", document)
         if is_failure(reply):
             return failure(reply)
-        imported.append(reply.body or {})
-    return yes({"file": path, "tokens": imported}, text.imported(path, imported))
+        tokens.append(reply.body or {})
+    return yes({"file": path, "tokens": tokens}, imported(path, tokens))
 
 
 def _is_about_file(call: Call) -> bool:
@@ -123,7 +207,7 @@ def _seconds(call: Call, key: str, what: str, *, least: int = 1) -> Document:
     return {f"{key}_seconds": -(-parse_duration(given, what) // 1000)}
 
 
-def _limits(call: Call) -> Document:
+def _token_limits(call: Call) -> Document:
     document: Document = {}
     for key in _LIMITS:
         given = call.values.get(key)

@@ -6,9 +6,8 @@ import os
 
 from dibs.base.clock import wall_ms
 from dibs.base.errors import InvalidInput, InvalidName
-from dibs.base.files import replace_file, to_disk
+from dibs.base.files import replace_file, to_disk, token_path
 from dibs.base.ids import new_secret
-from dibs.base.paths import token_path
 from dibs.base.terminal import plain
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import no, yes
@@ -20,8 +19,8 @@ from dibs.core.identity import AGENT, ROLES
 from dibs.core.limits import TOKENS_FILE_BYTES_MAX
 from dibs.core.names import check_namespace, check_principal
 from dibs.wire.codes import NO
+from dibs.wire.credentials import TokenLine, digest_of, is_entry, parse_line
 from dibs.wire.parts import timestamp
-from dibs.wire.tokenfile import TokenLine, digest_of, is_entry, parse_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

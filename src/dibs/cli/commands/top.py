@@ -9,23 +9,20 @@ from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import Command, Option
 from dibs.cli.text import board
-from dibs.cli.text.width import width_of
-from dibs.cli.text.words import plain
+from dibs.cli.text.words import plain, width_of
 from dibs.client.settings import place_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.cli.framework.context import Call
-    from dibs.cli.live.board_data import BoardData
-    from dibs.cli.live.board_view import BoardView
+    from dibs.cli.live.board import BoardData, BoardView
 
 REFRESH_MS_MIN = 200
 REFRESH_MS_MAX = 3600_000
 
 
 def top(call: Call) -> Answer:
-    from dibs.cli.live.board import REFRESH_MS, is_live
-    from dibs.cli.live.board_view import ORDERS, BoardView
+    from dibs.cli.live.board import ORDERS, REFRESH_MS, BoardView, is_live
 
     order = call.values.get("sort") or "name"
     refresh_ms = given_ms(call, "interval")
@@ -40,9 +37,7 @@ def top(call: Call) -> Answer:
 
 
 def _live(call: Call, view: BoardView, refresh_ms: int) -> Answer:
-    from dibs.cli.live.board import Board
-    from dibs.cli.live.board_data import BoardLooks
-    from dibs.cli.live.event_rate import EventRate
+    from dibs.cli.live.board import Board, BoardLooks, EventRate
 
     looks, rate = BoardLooks(lambda: listed(call)), EventRate(call.values.get("prefix", ""))
 

@@ -16,21 +16,75 @@ from __future__ import annotations
 
 import os
 
+from dibs.agents.harness.identity import VARIABLES, agents_of
 from dibs.base.digest import digest
 from dibs.base.errors import InvalidInput, RequestRefused, StoreUnavailable
-from dibs.base.files import lock_file, replace_file
+from dibs.base.files import lock_file, replace_file, state_folder
 from dibs.base.ids import new_id
-from dibs.base.paths import state_folder
 from dibs.cli.framework.parse import UsageError
 from dibs.client.door import OVER_CODES
 from dibs.core.limits import ACTOR_TTL_MS, AGENT_TTL_MS, OWNER_CHARS_MAX
 from dibs.core.names import DEFAULT_NAMESPACE
+from dibs.system.processes import table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dibs.agents.harness.identity import Agent
     from dibs.cli.framework.context import Call
     from dibs.wire.documents import Reply
+
+
+# Whether a coding agent itself runs this command, so that its session is the command's actor.
+#
+# A harness names its agent's session in the environment, which everything below inherits: also a script that the agent
+# starts, and the ten workers that the script starts. They are not one worker. So a claim counts as the agent's only if
+# the agent typed it: the shell that runs the command was started by the harness itself, which shows in that the process
+# above the shell does not have the session's id in its environment. Where that cannot be seen, a claim is as without an
+# agent. Proving a claim (heartbeat, release) needs no such care: the session holds only what was claimed in it.
+
+_SANDBOXES = frozenset(
+    ("bwrap", "sandbox-exec", "env", "nice", "timeout", "time", "uv", "codex-linux-sandbox")
+)
+_STEPS_MAX = 64
+
+
+def agent_here(env: Mapping[str, str], *, claims: bool) -> Agent | None:
+    """The agent whose command this is. DIBS_ACTOR, even if it is empty, turns this off."""
+    if "DIBS_ACTOR" in env or not any(env.get(variable) for variable in VARIABLES.values()):
+        return None
+    found = agents_of(env)
+    if claims or len(found) > 1:
+        above = _environment_above_shell()
+        found = [] if above is None else [agent for agent in found if not _has(above, agent)]
+    return found[0] if len(found) == 1 else None
+
+
+def _has(environment: bytes, agent: Agent) -> bool:
+    wanted = os.fsencode(f"{VARIABLES[agent.harness]}={agent.session}")
+    return wanted in environment.split(b"\0")
+
+
+def _environment_above_shell() -> bytes | None:
+    """The environment with which the process was started that started the shell that runs this command. Empty if
+    there is none above; None if it cannot be seen."""
+    from dibs.cli.git.actor import forked_shells, look, runner
+
+    first = runner(os.getppid())
+    if first is None:
+        return None
+    chain = forked_shells(first)
+    pid = chain[-1].parent if chain else first.pid
+    for _ in range(_STEPS_MAX):
+        if pid <= 0:
+            return b""  # the shell is the first process of its own PID namespace
+        found = look(pid)
+        if found is None or found.name not in _SANDBOXES:
+            return table().environment(pid)
+        pid = found.parent
+    return None
+
 
 _BYTES_MAX = 256
 _GATE_MS = 5_000
@@ -231,7 +285,7 @@ def actor_session(call: Call, *, claims: bool) -> ActorSession | None:
     name = actor_named(call)
     if name is not None:
         return ActorSession(call, name)
-    from dibs.cli.framework.agent_shell import agent_here
+    from dibs.cli.framework.actor_session import agent_here
 
     agent = agent_here(call.env, claims=claims)
     return None if agent is None else ActorSession.of_agent(call, agent)

@@ -272,6 +272,6 @@ def _shown(word: str) -> str:
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     """ " Did you mean X?", or nothing."""
-    from dibs.base.suggestion import did_you_mean as suggested  # only where something was mistyped
+    from dibs.base.terminal import did_you_mean as suggested  # only where something was mistyped
 
     return suggested(word, candidates)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.harness import event as kinds
+from dibs.agents.harness import parse as kinds
 from dibs.agents.harness.answer import NOTHING, refusal, remark, with_remark
 from dibs.agents.harness.shell_writes import written
 from dibs.agents.repository.agent_settings import DENY, OFF, WARN
 from dibs.agents.repository.checkout import root_around
 from dibs.base.digest import digest
-from dibs.base.paths import state_folder
+from dibs.base.files import state_folder
 from dibs.base.terminal import plain, quoted
 from dibs.cli.git.checkout_claims import Checkout
 from dibs.core.durations import span
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.agents.harness.answer import HookAnswer
-    from dibs.agents.harness.event import HookEvent
     from dibs.agents.harness.identity import Agent
+    from dibs.agents.harness.parse import HookEvent
     from dibs.cli.framework.context import Call
 
     Document = dict[str, Any]

@@ -14,8 +14,7 @@ from __future__ import annotations
 import os
 
 from dibs.agents.repository.agent_settings import DENY, agent_settings
-from dibs.agents.repository.claimed_paths import nameable
-from dibs.agents.repository.file_paths import folded, folds_case, path_from_top
+from dibs.agents.repository.file_paths import folded, folds_case, nameable, path_from_top
 from dibs.agents.repository.settings import policy_of
 from dibs.agents.repository.work_tree import Repository
 from dibs.base.digest import digest

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import os
+
 from dibs.agents.repository.settings import BLOCK, OFF, REQUIRE, policy_of
 from dibs.agents.repository.work_tree import Repository, pushes_of
 from dibs.base.clock import wall_ms
+from dibs.base.files import SHARED, replace_file
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, yes
 from dibs.cli.git import path_check as guard
-from dibs.cli.git.actor import actor_of, may_keep
+from dibs.cli.git.actor import RememberedLeases, actor_of, may_keep
+from dibs.cli.git.hook_files import BEFORE, HOOKS, is_ours, read_hook
 from dibs.cli.git.path_check import PathClaim, PathClaims
-from dibs.cli.git.remembered_leases import RememberedLeases
-from dibs.cli.text import hook as hook_text
+from dibs.cli.text.words import plain, span
 from dibs.core.limits import LIST_PAGE_MAX
 from dibs.wire.codes import NO, UNREACHABLE, YES
 from dibs.wire.sentences import life
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
     from dibs.agents.repository.settings import Policy
@@ -27,16 +30,161 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
+# Texts of the git hooks. Pure.
+
+_SHOWN_MAX = 5
+_DOING = {"pre-commit": "commit", "pre-push": "push"}
+
+
+def findings(
+    hook: str, touched: Mapping[PathClaim, Sequence[str]], missing: Sequence[str], *, refuse: bool
+) -> str:
+    """The claims of others that the change touches, and the paths that were not claimed."""
+    what = _DOING[hook]
+    lines = [f"this {what} is refused." if refuse else f"this {what} touches claims."]
+    for hold, paths in touched.items():
+        life = f" ({hold.life})" if hold.life else ""
+        lines.append(
+            f"  {plain(hold.owner)} has {plain(hold.name)} for another {span(hold.remaining_ms)}{life}; "
+            f"the {what} changes {_listed(paths)}"
+        )
+    if missing:
+        lines.append(f"  You have not claimed {_listed(missing)}")
+    if refuse:
+        lines.append(f"  {_next(hook, touched, missing)}")
+    return "\n".join(lines)
+
+
+def mentioned(touched: Mapping[PathClaim, Sequence[str]]) -> str:
+    """Claims that may belong to this repository or to another one."""
+    lines = ["these claims are outside of this repository's namespace, and may be meant for it:"]
+    for hold, paths in touched.items():
+        lines.append(f"  {plain(hold.owner)} has {plain(hold.name)}, which would touch {_listed(paths)}")
+    return "\n".join(lines)
+
+
+def _next(hook: str, touched: Mapping[PathClaim, Sequence[str]], missing: Sequence[str]) -> str:
+    claim = "`dibs claim --staged` claims what is staged." if hook == "pre-commit" and missing else ""
+    wait = "Wait until it is released, or leave those paths out." if touched else ""
+    if not touched and not claim:
+        wait = "Claim those paths first."
+    skip = f"`git {_DOING[hook]} --no-verify` skips this check."
+    return " ".join(part for part in (wait, claim, skip) if part)
+
+
+def _listed(paths: Sequence[str]) -> str:
+    shown = ", ".join(_shown(path) for path in paths[:_SHOWN_MAX])
+    return shown if len(paths) <= _SHOWN_MAX else f"{shown} and {len(paths) - _SHOWN_MAX} more"
+
+
+def _shown(path: str) -> str:
+    """A path on one line, without terminal escapes. Bytes that are not text are shown as escapes."""
+    return plain(path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
+
+
+def document(
+    hook: str, policy: str, touched: Mapping[PathClaim, Sequence[str]], missing: Sequence[str], count: int
+) -> Document:
+    return {
+        "hook": hook,
+        "policy": policy,
+        "paths": count,
+        "touched": [
+            {
+                "name": hold.name,
+                "owner": hold.owner,
+                "remaining_ms": hold.remaining_ms,
+                "paths": [_shown(path) for path in paths],
+            }
+            for hold, paths in touched.items()
+        ],
+        "not_claimed": [_shown(path) for path in missing],
+    }
+
+
+def unreachable(hook: str, why: str, *, refuse: bool) -> str:
+    what = _DOING[hook]
+    if refuse:
+        return (
+            f"this {what} is refused, because the claims cannot be read: {why}\n"
+            f"  `git {what} --no-verify` skips this check; `git config dibs.unreachable warn` only warns."
+        )
+    return f"the claims cannot be read, so this {what} was not checked: {why}"
+
+
+# Whether the installed hooks still run. Another program may have overwritten them, or git may use another folder.
+
+IN_PLACE, CHAINED, CALLED, LEGACY = "in place", "chained", "called", "legacy"
+OVERWRITTEN, ABSENT, ASLEEP = "overwritten", "absent", "not executable"
+RUNNING = frozenset((IN_PLACE, CHAINED, CALLED, LEGACY))
+_CALL = b"dibs hook run"
+# The settings files of hook managers in a repository: lefthook's and pre-commit's.
+_MANAGED = ("lefthook.yml", ".lefthook.yml", "lefthook.yaml", ".pre-commit-config.yaml")
+
+
+def states(repository: Repository) -> dict[str, str]:
+    """The state of each hook, in the folder that git uses now."""
+    folder = repository.hooks()
+    installed = os.path.exists(_note(repository))
+    return {hook: _state(repository, folder, hook, installed=installed) for hook in HOOKS}
+
+
+def _state(repository: Repository, folder: str, hook: str, *, installed: bool) -> str:
+    path = os.path.join(folder, hook)
+    text = read_hook(path)
+    if is_ours(text):
+        if not os.access(path, os.X_OK):
+            return ASLEEP
+        return CHAINED if os.path.lexists(path + BEFORE) else IN_PLACE
+    if is_ours(read_hook(f"{path}.legacy")) and b"pre-commit" in text:
+        return LEGACY  # pre-commit runs the hook that was there before it
+    if any(_CALL in read_hook(place) for place in _called_from(repository, folder, hook)):
+        return CALLED
+    return OVERWRITTEN if installed or os.path.lexists(path + BEFORE) else ABSENT
+
+
+def _called_from(repository: Repository, folder: str, hook: str) -> list[str]:
+    """Files that may call dibs: the hook itself, the file that husky's hook runs, a manager's settings."""
+    beside = os.path.join(os.path.dirname(os.path.normpath(folder)), hook)
+    managed = [os.path.join(repository.top, name) for name in _MANAGED]
+    return [os.path.join(folder, hook), beside, *managed]
+
+
+def note_installed(repository: Repository, folder: str) -> None:
+    """Note the hooks, so that their loss can be noticed later."""
+    path = _note(repository)
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        replace_file(path, folder + "\n", mode=SHARED)
+    except OSError:
+        pass  # the hooks are installed anyway
+
+
+def note_uninstalled(repository: Repository) -> None:
+    try:
+        os.unlink(_note(repository))
+    except OSError:
+        pass
+
+
+def _note(repository: Repository) -> str:
+    return os.path.join(repository.common, "dibs", "hooks-installed")
+
+
+def is_overwritten(repository: Repository) -> list[str]:
+    """The hooks that were installed and do not run."""
+    return [hook for hook, state in states(repository).items() if state in (OVERWRITTEN, ASLEEP)]
+
 
 def run(call: Call) -> Answer:
     hook = call.values["hook"]
     repository = Repository.here(call.env)
     policy = policy_of(repository)
     if policy.policy == OFF:
-        return yes(hook_text.document(hook, OFF, {}, (), 0), "")
+        return yes(document(hook, OFF, {}, (), 0), "")
     paths = _paths(call, hook, repository)
     if not paths:
-        return yes(hook_text.document(hook, policy.policy, {}, (), 0), "")
+        return yes(document(hook, policy.policy, {}, (), 0), "")
     call.fall_back_on(policy.place)
     holds = _live_holds(call.door())
     if isinstance(holds, Answer):
@@ -61,7 +209,7 @@ def _mention(call: Call, answer: Answer, paths: list[str]) -> None:
     near = {hold: None for path in paths for hold in tree.touching(path)}
     touched = guard.others_touched(tree, paths, _mine(call, near)) if near else {}
     if touched:
-        said = hook_text.mentioned(touched)
+        said = mentioned(touched)
         answer.text = f"{answer.text}\n{said}" if answer.text else said
         answer.is_error = True
 
@@ -82,17 +230,17 @@ def _judged(call: Call, hook: str, policy: Policy, paths: list[str], holds: list
     mine = _mine(call, near)
     touched = guard.others_touched(tree, paths, mine)
     missing = guard.not_owned(tree, paths, mine) if policy.own else []
-    document = hook_text.document(hook, policy.policy, touched, missing, len(paths))
+    found = document(hook, policy.policy, touched, missing, len(paths))
     if not touched and not missing:
-        return yes(document, "")
+        return yes(found, "")
     refuse = policy.policy == REQUIRE
-    text = hook_text.findings(hook, touched, missing, refuse=refuse)
-    return Answer(NO if refuse else YES, document, text, code="claimed_by_another", is_error=True)
+    text = findings(hook, touched, missing, refuse=refuse)
+    return Answer(NO if refuse else YES, found, text, code="claimed_by_another", is_error=True)
 
 
 def _not_asked(hook: str, policy: Policy, failed: Answer) -> Answer:
     refuse = policy.unreachable == BLOCK
-    text = hook_text.unreachable(hook, failed.text, refuse=refuse)
+    text = unreachable(hook, failed.text, refuse=refuse)
     document = {"hook": hook, "policy": policy.policy, "unreachable": policy.unreachable, "why": failed.text}
     return Answer(UNREACHABLE if refuse else YES, document, text, code="unreachable", is_error=True)
 
@@ -160,8 +308,7 @@ def _of_session(call: Call) -> set[tuple[str, int]]:
 
 def _agent_session(call: Call) -> str | None:
     """The session of the coding agent that runs git, if one does and has claimed anything."""
-    from dibs.cli.framework.actor_session import ActorSession
-    from dibs.cli.framework.agent_shell import agent_here
+    from dibs.cli.framework.actor_session import ActorSession, agent_here
 
     agent = agent_here(call.env, claims=False)
     return None if agent is None else ActorSession.of_agent(call, agent).known()

@@ -2,14 +2,114 @@
 
 from __future__ import annotations
 
+from dibs.agents.repository import namespace as repositories
 from dibs.agents.repository.job_names import JobNames
 from dibs.agents.repository.namespace import current_folder
+from dibs.core.limits import LIST_PAGE_MAX
+from dibs.core.names import in_tree
+from dibs.core.records import HELD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Any
 
+    from dibs.agents.repository.work_tree import Repository
     from dibs.cli.framework.context import Call
+    from dibs.cli.framework.result import Answer
+    from dibs.client.door import Door
+
+    Document = dict[str, Any]
+
+# Commands in the namespace of the repository around: which commands, and what their answers show.
+
+# Commands that take job names.
+_KEYS = ("job", "name", "resource", "resource_flag", "prefix")
+_COMMANDS = frozenset(
+    """
+    run claim claim-any claim-all heartbeat release transfer wait hold owner list history break free
+    """.split()
+)
+
+
+def settle(call: Call, names: Iterable[str] | None = None) -> None:
+    """Use the repository's namespace for this call, if it names paths of a repository."""
+    wanted = _names(call) if names is None else list(names)
+    inside = [name for name in wanted if in_tree(name)]
+    if not inside or call.said("namespace") is not None:
+        return
+    found = here(call)
+    if found is None:
+        return
+    repositories.check_together(found, inside, wanted, "name one namespace for all: --namespace")
+    call.work_in(found)
+
+
+def here(call: Call) -> str | None:
+    """The namespace of the repository around the current folder; None outside of one."""
+    folder = repositories.current_folder()
+    return None if folder is None else repositories.namespace_around(call.env, folder)
+
+
+def repository_around(call: Call) -> Repository | None:
+    folder = repositories.current_folder()
+    return None if folder is None else repositories.repository_around(call.env, folder)
+
+
+def tree_locks(call: Call, states: tuple[str, ...] = (HELD,)) -> list[Document]:
+    """The live `path:` and `repo:` claims of the repository around, for `dibs list`. None if another namespace was
+    named, or if they may not be read."""
+    namespace = here(call) if call.said("namespace") is None else None
+    if namespace is None:
+        return []
+    door = call.door_in(namespace)
+    try:
+        return [
+            {**lock, "namespace": namespace}
+            for prefix in ("path:", "repo:")
+            for lock in _all(door, prefix, states)
+        ]
+    finally:
+        door.close()
+
+
+def _all(door: Door, prefix: str, states: tuple[str, ...]) -> list[Document]:
+    found: list[Document] = []
+    after = ""
+    while True:
+        reply = door.claimed(prefix, after, LIST_PAGE_MAX, states)
+        page: Document = reply.body or {}
+        if reply.status >= 400:
+            return found
+        found += page["locks"]
+        after = page["next"]
+        if not after:
+            return found
+
+
+def _names(call: Call) -> list[str]:
+    if call.command not in _COMMANDS and not call.command.startswith("lock "):
+        return []
+    found: list[str] = []
+    for key in _KEYS:
+        value = call.values.get(key)
+        found += [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else []
+    return found
+
+
+def shown(call: Call, answer: Answer) -> Answer:
+    """The answer. It names the repository's namespace if that was used."""
+    namespace = call.repository_namespace
+    if namespace is None or answer.is_said:
+        return answer
+    answer.document = {**answer.document, "namespace": namespace}
+    if answer.code == "forbidden" and namespace in answer.text:
+        answer.text = answer.message = f"{answer.text} {repositories.BOUND_HINT.format(namespace)}"
+    elif answer.text and not answer.is_error:
+        label = "Namespace: " if call.command.startswith("lock ") else "namespace      "
+        answer.text += f"\n  {label}{namespace}"
+    return answer
+
 
 _ONE = frozenset(
     """
@@ -48,8 +148,8 @@ def use_names_in_use(call: Call) -> None:
     look at each would be no step of one."""
     if call.command not in _ONE:
         return
-    from dibs.client.name_in_use import name_in_use
     from dibs.client.queueing import drive
+    from dibs.client.settings import name_in_use
 
     job = call.values["job"]
     names = job if isinstance(job, list) else [job]

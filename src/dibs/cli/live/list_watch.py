@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.cli.framework.flag_values import given_ms
 from dibs.cli.framework.result import Answer
-from dibs.cli.live.refresher import SHARE
+from dibs.cli.live.board import SHARE
 from dibs.cli.supervise.signals import StopSignals
 from dibs.cli.text.listing import heads_of, rows_of
 from dibs.cli.text.words import plain, table
@@ -27,9 +27,7 @@ _SEEN = ("status", "owner", "fencing_token", "checkpoint", "metadata", "holders"
 
 
 def watch_list(call: Call, fetch: Fetch) -> Answer:
-    from dibs.cli.live.board import REFRESH_MS, Board, is_live
-    from dibs.cli.live.board_data import BoardLooks
-    from dibs.cli.live.board_view import BoardView
+    from dibs.cli.live.board import REFRESH_MS, Board, BoardLooks, BoardView, is_live
 
     for_ms = given_ms(call, "for")
     if not is_live(call):

@@ -24,7 +24,7 @@ import os
 import select
 
 from dibs.base.clock import steady_ms
-from dibs.cli.supervise.process_tree import adopt_orphans, descendants, die_with, wake_with_parent
+from dibs.cli.supervise.survivors import adopt_orphans, descendants, die_with, wake_with_parent
 from dibs.system.processes import table
 
 TYPE_CHECKING = False

@@ -17,7 +17,7 @@ from dibs.cli.framework.parse import UsageError
 from dibs.client.door import OVER_CODES
 from dibs.client.embedded import is_gone, process_mark
 from dibs.client.plan import RenewalPlan
-from dibs.system.process_handle import process_handle
+from dibs.system.process_table import process_handle
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

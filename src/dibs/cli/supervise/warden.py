@@ -17,10 +17,9 @@ import select
 
 from dibs.base.clock import steady_ms
 from dibs.cli.supervise.guardian import IGNORED, NAP_MS
-from dibs.cli.supervise.process_tree import adopt_orphans, wake_with_parent
-from dibs.cli.supervise.survivors import Survivors, wait_for_end
+from dibs.cli.supervise.survivors import Survivors, adopt_orphans, wait_for_end, wake_with_parent
 from dibs.client.embedded import process_mark
-from dibs.system.process_handle import process_handle
+from dibs.system.process_table import process_handle
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

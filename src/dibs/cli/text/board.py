@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dibs.cli.text.columns import columns_of, short
 from dibs.cli.text.listing import cells_of, fitted, heads_of, left_part
-from dibs.cli.text.words import plain, table
+from dibs.cli.text.words import columns_of, plain, short, table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

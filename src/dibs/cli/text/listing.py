@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.cli.text.columns import columns_of, short
-from dibs.cli.text.words import ago, instant_ms, plain, span, table
+from dibs.cli.text.words import ago, columns_of, instant_ms, plain, short, span, table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dibs.base.terminal import plain
-from dibs.cli.text.width import WIDTH_DEFAULT, width_of
+from dibs.cli.text.words import WIDTH_DEFAULT, width_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,9 +2,77 @@
 
 from __future__ import annotations
 
+import os
+
 from dibs.base.terminal import plain
 from dibs.core.durations import ago, span
 from dibs.wire.parts import instant_ms
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import TextIO
+
+
+# How many columns of a terminal a text takes. Pure.
+
+_WIDE = ("W", "F")
+_NOTHING = ("Mn", "Me")  # marks that are drawn over the letter before
+_CHARACTERS_MAX = 8  # of one column: not a thousand marks over one letter
+
+
+def columns_of(text: str) -> int:
+    """East Asian letters and most emoji take two columns, marks over a letter none."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import category, east_asian_width
+
+    return sum(
+        2 if east_asian_width(each) in _WIDE else 0 if category(each) in _NOTHING else 1 for each in text
+    )
+
+
+def short(text: str, most: int) -> str:
+    """The text, cut so that it takes at most `most` columns."""
+    if len(text) <= _CHARACTERS_MAX * most and columns_of(text) <= most:
+        return text
+    if most <= 0:
+        return ""
+    kept = text[: most - 1] if text.isascii() else _beginning(text, most - 1)
+    return f"{kept}…"
+
+
+def _beginning(text: str, most: int) -> str:
+    used = 0
+    for index, each in enumerate(text):
+        used += columns_of(each)
+        if used > most or index > _CHARACTERS_MAX * most:
+            return text[:index]
+    return text
+
+
+def padded(text: str, width: int) -> str:
+    return text + " " * (width - columns_of(text))
+
+
+# The width of an output stream.
+
+WIDTH_DEFAULT = 80
+WIDTH_MIN = 40
+
+
+def width_of(stream: TextIO | None, env: Mapping[str, str]) -> int | None:
+    """Columns of a terminal; None for a pipe or a file, which take lines of any length. COLUMNS takes precedence."""
+    if stream is None or not stream.isatty():
+        return None
+    said = env.get("COLUMNS", "")
+    if said.isdecimal() and 0 < int(said) < 10_000:
+        return max(WIDTH_MIN, int(said))
+    try:
+        return max(WIDTH_MIN, os.get_terminal_size(stream.fileno()).columns or WIDTH_DEFAULT)
+    except OSError:  # no real terminal
+        return WIDTH_DEFAULT
+
 
 __all__ = [
     "ago",
@@ -18,9 +86,6 @@ __all__ = [
     "table",
 ]
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789%+,-./:=@_")
 
@@ -64,7 +129,7 @@ def table(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
     """Rows as lines. Each column is as wide as its longest cell; the last one is not padded."""
     if not rows:
         return []
-    from dibs.cli.text.columns import columns_of, padded  # a claim prints no table
+    from dibs.cli.text.words import columns_of, padded  # a claim prints no table
 
     rows = [[plain(cell) for cell in row] for row in rows]
     widths = [max(columns_of(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]

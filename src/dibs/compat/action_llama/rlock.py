@@ -2,7 +2,7 @@
 
 A command takes one key and prints one line of JSON; its exit code says the same. With GATEWAY_URL it sends
 SHUTDOWN_SECRET to that gateway. With DIBS_URL, or neither, it asks dibs: as a session (DIBS_SESSION), as a run
-(SHUTDOWN_SECRET), or without an identity (`compat/action_llama/callers.py`).
+(SHUTDOWN_SECRET), or without an identity (`compat/action_llama/direct.py`).
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _answer(
     if not key:
         usage = f"usage: {name} <resourceKey>"
         return USAGE_EXIT, refusal(usage, f"{usage}, such as {name} github://acme/app/issues/42")
-    from dibs.compat.action_llama.ttl import configured
+    from dibs.compat.action_llama.protocol import configured
 
     ttl_seconds = configured(env, config)
     verb, gateway = VERBS[name], _gateway_url(env)

@@ -13,11 +13,18 @@ from dibs.base.digest import digest_id
 from dibs.base.errors import InvalidInput, Unprocessable
 from dibs.base.ids import new_id
 from dibs.base.record import Record
+from dibs.cli.framework.parse import UsageError
+from dibs.cli.framework.result import failure, is_failure, yes
+from dibs.cli.framework.spec import Argument, Command, Option
+from dibs.cli.text.words import job_command, plain, table
+from dibs.client.embedded import EmbeddedDoor, answered
 from dibs.core import limits
-from dibs.core.commands import OpenSession
-from dibs.core.identity import Caller
+from dibs.core.commands import EndSession, KeepSession, OpenSession
+from dibs.core.identity import LOCAL, Caller
 from dibs.core.lease_outcomes import SessionState
 from dibs.core.names import check_namespace
+from dibs.engine.coordinator import Coordinator
+from dibs.engine.queries import inspect_one, open_sessions
 from dibs.wire.documents import Reply
 from dibs.wire.parts import timestamp
 from dibs.wire.permissions import require
@@ -27,9 +34,121 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.result import Answer
+    from dibs.client.http import HttpDoor
     from dibs.core.records import SessionRecord
 
     Document = dict[str, Any]
+
+# run-secret create, list, end: secrets that identify the runs of agents to `rlock` and the gateway.
+
+
+def create(call: Call) -> Answer:
+    holder = call.values["holder"]
+    document = {"holder": holder}
+    secret = call.env.get("SHUTDOWN_SECRET")
+    if call.values.get("given"):
+        if not secret:
+            raise UsageError("--given needs the secret in SHUTDOWN_SECRET, which is not set.", call.command)
+        document["secret"] = secret
+    reply = _runs(call).open_run(document)
+    if is_failure(reply):
+        return failure(reply)
+    body: Document = reply.body or {}
+    end = job_command(["run-secret", "end"], [holder])
+    text = (
+        f"{call.paint.good('Begun')}: the run of {plain(holder)}. Its secret, shown this once:\n"
+        f"{plain(body['secret'])}\n"
+        f"Give it to the run as SHUTDOWN_SECRET. When the run is over:  {end}"
+    )
+    return yes(body, text, quiet=plain(body["secret"]))
+
+
+def list_(call: Call) -> Answer:
+    reply = _runs(call).runs()
+    if is_failure(reply):
+        return failure(reply)
+    body: Document = reply.body or {}
+    runs = sorted(body["runs"], key=lambda run: (run["holder"], run["since"]))
+    rows = [("HOLDER", "SINCE", "LOCKS")]
+    rows += [(plain(run["holder"]), run["since"], plain(" ".join(run["locks"])) or "-") for run in runs]
+    text = "\n".join(table(rows)) if runs else "There are no active runs."
+    return yes(body, text, quiet="\n".join(plain(run["holder"]) for run in runs))
+
+
+def end(call: Call) -> Answer:
+    reply = _runs(call).end_runs(call.values["holder"])
+    if is_failure(reply):
+        return failure(reply)
+    body: Document = reply.body or {}
+    freed = ", ".join(plain(name) for name in body["released"]) or "it held nothing"
+    return yes(
+        body,
+        f"{call.paint.good('Ended.')} Freed: {freed}.",
+        quiet="\n".join(plain(name) for name in body["released"]),
+    )
+
+
+def _runs(call: Call) -> EmbeddedRuns | HttpDoor:
+    door = call.door()
+    if isinstance(door, EmbeddedDoor):
+        from dibs.compat.action_llama.runs import EmbeddedRuns
+
+        return EmbeddedRuns(door)
+    from dibs.client.http import HttpDoor
+
+    if not isinstance(door, HttpDoor):
+        raise InvalidInput("Only a store, or a server that serves the gateway, keeps runs.")
+    return door
+
+
+_ADMIN = (77, "over HTTP only: the token is not an admin's")
+_NO_GATEWAY = (2, "the server does not serve the gateway: dibs serve --gateway")
+COMMANDS = {
+    "run-secret create": Command(
+        "run-secret create",
+        create,
+        about=(
+            "A run is one execution of one agent. Its secret identifies it to `rlock` (SHUTDOWN_SECRET) and to "
+            "the gateway of `dibs serve --gateway`. The secret is shown this once; dibs keeps a digest. A run "
+            "ends with `dibs run-secret end`, or after two days without a request."
+        ),
+        options=(
+            Option(
+                "--holder",
+                "name of the run, as shown to others, such as dev-1a2b3c4d",
+                value="NAME",
+                required="holder",
+            ),
+            Option("--given", "use the secret in SHUTDOWN_SECRET instead of a new one"),
+        ),
+        examples=(
+            (
+                "before the agent starts",
+                "export SHUTDOWN_SECRET=$(dibs run-secret create -q --holder dev-1a2b3c4d)",
+            ),
+            ("a secret that a scheduler made", "dibs run-secret create --holder dev-1a2b3c4d --given"),
+        ),
+        exits=((0, "begun"), _NO_GATEWAY, (64, "invalid holder or secret"), _ADMIN),
+    ),
+    "run-secret list": Command(
+        "run-secret list",
+        list_,
+        about="Shows the holder, the start and the locks of each run, and no secrets. --quiet prints the holders only.",
+        examples=(("which runs are active", "dibs run-secret list"),),
+        exits=((0, "the list, which may be empty"), _NO_GATEWAY, _ADMIN),
+    ),
+    "run-secret end": Command(
+        "run-secret end",
+        end,
+        about="Its secret is invalid from then on. If several runs have the same holder, all of them end.",
+        arguments=(Argument("HOLDER", "the holder given to run-secret create"),),
+        examples=(("when the agent has ended", "dibs run-secret end dev-1a2b3c4d"),),
+        exits=((0, "ended"), (2, "there is no such run, or the server does not serve the gateway"), _ADMIN),
+    ),
+}
+
 
 _PREFIX = "run:"
 
@@ -140,3 +259,58 @@ def ended_document(ns: str, holder: str, found: list[SessionState]) -> Reply:
 def _is_secret(text: str) -> bool:
     fits = limits.RUN_SECRET_CHARS_MIN <= len(text) <= limits.RUN_SECRET_CHARS_MAX
     return fits and text.isascii() and text.isprintable() and " " not in text
+
+
+# Runs without a server: the gateway's operations on run secrets, on a local store.
+
+
+class EmbeddedRuns:
+    """The runs of the namespace that `door` works in."""
+
+    def __init__(self, door: EmbeddedDoor) -> None:
+        self._door = door
+
+    def as_run(self, secret: str, *, audited: bool = True) -> tuple[Run, EmbeddedDoor] | None:
+        """The run of a secret, and a door to the same store that acts as that run. None: no such run, or it has ended.
+
+        With `audited` the history records the run's requests. Raises the store's errors."""
+        store = self._door.store
+        run = run_of(inspect_one(store(), session_of(secret)))
+        if run is None:
+            return None
+        if run.stale:
+            Coordinator(store()).one(KeepSession(session=run.session, principal=run.caller.principal))
+        return run, EmbeddedDoor(store, run.namespace, run.caller.replace(audited=audited))
+
+    def open_run(self, document: Document) -> Reply:
+        """Begin a run; the reply holds its secret."""
+
+        def answer() -> Reply:
+            command, secret = open_run_command(self._door.namespace(), document, LOCAL)
+            outcome = Coordinator(self._door.store()).one(command)
+            return Reply(status=201, body=opened_document(command, outcome, secret))
+
+        return answered(answer)
+
+    def runs(self) -> Reply:
+        def answer() -> Reply:
+            found = open_sessions(self._door.store(), principal_of(self._door.namespace()))
+            return Reply(status=200, body={"runs": [run_document(state) for state in found]})
+
+        return answered(answer)
+
+    def end_runs(self, holder: str) -> Reply:
+        """End every run of `holder` and free its locks."""
+
+        def answer() -> Reply:
+            store, ns = self._door.store(), self._door.namespace()
+            found = [
+                state for state in open_sessions(store, principal_of(ns)) if state.session.owner == holder
+            ]
+            for state in found:
+                Coordinator(store).one(
+                    EndSession(session=state.session.id, principal=state.session.principal)
+                )
+            return ended_document(ns, holder, found)
+
+        return answered(answer)

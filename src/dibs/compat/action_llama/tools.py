@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from dibs.agents.answers import ToolAnswer
-from dibs.agents.arguments import ToolArguments
+from dibs.agents.answers import ToolAnswer, ToolArguments
 from dibs.agents.tools import Tool
 from dibs.base.errors import LeaseLost, NotClaimed, WouldDeadlock
 from dibs.core.limits import TTL_MS_MAX

@@ -6,18 +6,18 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from dibs.base.errors import AuthenticationRequired, InvalidInput
-from dibs.compat.octostore.ids import user_id
+from dibs.compat.octostore.bodies import user_id
 from dibs.core.identity import ADMIN, AGENT, Caller
 from dibs.core.limits import REGISTRATIONS_MAX
 from dibs.core.names import DEFAULT_NAMESPACE, check_namespace
 from dibs.engine.credentials import CredentialAdmin, credentials
-from dibs.server.http.client_windows import ClientWindows
+from dibs.server.http.admission import ClientWindows
 from dibs.server.http.request import check_head, parse_json
 from dibs.server.http.response import HttpError, answer_document
 from dibs.server.routes.public_rooms import PUBLIC_NAMESPACE
+from dibs.wire.credentials import digest_of
 from dibs.wire.operations import Operation
 from dibs.wire.schemas import document_schema
-from dibs.wire.tokenfile import digest_of
 
 if TYPE_CHECKING:
     from typing import Any

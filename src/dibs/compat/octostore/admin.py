@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, InvalidInput
-from dibs.compat.octostore.ids import user_id
+from dibs.compat.octostore.bodies import user_id
 from dibs.core import events
 from dibs.core.limits import ADMIN_GUESSES_MAX, LIST_PAGE_MAX
 from dibs.engine.credentials import credentials
 from dibs.engine.queries import claimed
-from dibs.server.http.client_windows import ClientWindows
+from dibs.server.http.admission import ClientWindows
 from dibs.server.http.request import parse_query
 from dibs.server.http.response import answer_document
 from dibs.server.routes.health import HEALTH

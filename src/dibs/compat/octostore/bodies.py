@@ -4,11 +4,13 @@ cannot be read is refused before anybody asks who sent it.
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from typing import TYPE_CHECKING
 
 from dibs.base.errors import InvalidInput
 from dibs.compat.octostore.refusals import invalid, invalid_name, invalid_ttl, unsupported
+from dibs.server.event_stream import EventStream
 from dibs.server.http.request import check_head, parse_json
 from dibs.server.http.response import HttpError
 from dibs.wire.shapes import OWN_TYPE, U32_MAX, is_unicode
@@ -21,6 +23,46 @@ if TYPE_CHECKING:
     from dibs.server.http.request import HttpRequest, Known
 
     Document = dict[str, Any]
+
+# The ids that OctoStore shows, made from what dibs has: a user is a principal, a holder is a user or a session.
+
+_USER = b"dibs octostore user\0"
+_HOLDER = b"octostore.public-lock-holder.v1\0"
+
+
+def user_id(principal: str, namespace: str | None) -> str:
+    """The id of a principal. It says nothing about the name."""
+    return _uuid(hashlib.sha256(_USER + f"{namespace or ''}/{principal}".encode()).digest())
+
+
+def holder_id(internal: str) -> str:
+    """The id that is shown of whoever holds a lock: one-way, because a session's own id is a proof."""
+    raw = bytes.fromhex(internal.replace("-", ""))
+    return _uuid(hashlib.sha256(_HOLDER + raw).digest())
+
+
+def _uuid(digest: bytes) -> str:
+    """A UUID of version 8: custom."""
+    raw = bytearray(digest[:16])
+    raw[6] = raw[6] & 0x0F | 0x80
+    raw[8] = raw[8] & 0x3F | 0x80
+    text = raw.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+# OctoStore's streams: events without ids, and comments as signs of life.
+
+_ID = b"id: "
+_RETRY = b"retry: "
+
+
+class PlainStream(EventStream):
+    """An event stream without positions. A reader that comes back begins with the state, as it does at OctoStore."""
+
+    def _put(self, seq: int, part: bytes) -> None:
+        lines = [line for line in part.split(b"\n") if not line.startswith((_ID, _RETRY))]
+        super()._put(seq, b"\n".join(lines).lstrip(b"\n"))
+
 
 NAME_BYTES_MAX = 256
 PART_BYTES_MAX = 64

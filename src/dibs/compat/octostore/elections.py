@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dibs.base.errors import AuthenticationRequired, InvalidInput, InvalidTtl
-from dibs.compat.octostore.bodies import metadata_of, read_body
+from dibs.compat.octostore.bodies import PlainStream, metadata_of, read_body
 from dibs.compat.octostore.refusals import (
     OctoStoreRefusal,
     forbidden,
@@ -14,7 +14,6 @@ from dibs.compat.octostore.refusals import (
     lease_gone,
     lease_taken,
 )
-from dibs.compat.octostore.streams import PlainStream
 from dibs.core.commands import Acquire, Inspect
 from dibs.core.lease_outcomes import Released
 from dibs.core.limits import CANDIDATE_CHARS_MAX, ROOM_CHARS_MAX, ROOM_CHARS_MIN

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 from dibs.compat.octostore.admin import STATUS as ADMIN_STATUS
 from dibs.compat.octostore.admin import TIMESERIES
+from dibs.compat.octostore.bodies import PlainStream
 from dibs.compat.octostore.callers import UserDirectory
 from dibs.compat.octostore.description import described
 from dibs.compat.octostore.elections import Elections
-from dibs.compat.octostore.lock_answers import UnknownOutcome, own_end_ms
-from dibs.compat.octostore.locks import Locks
+from dibs.compat.octostore.locks import Locks, UnknownOutcome, own_end_ms
 from dibs.compat.octostore.refusals import answer_refusal
 from dibs.compat.octostore.sessions import Sessions
-from dibs.compat.octostore.streams import PlainStream
 from dibs.compat.octostore.webhooks import Webhooks
 from dibs.core import events
 from dibs.core.commands import Inspect
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.core.events import Event
-    from dibs.server.events.stream import EventStream
+    from dibs.server.event_stream import EventStream
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
     from dibs.server.http.response import HttpResponse

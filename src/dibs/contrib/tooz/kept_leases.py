@@ -4,17 +4,34 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tooz import ToozError
+from tooz.coordination import ToozConnectionError
 
 from dibs.base.clock import steady_ms
-from dibs.base.errors import JobHeld, LeaseLost
-from dibs.contrib.tooz.errors import as_tooz_errors
+from dibs.base.errors import BadReply, DibsError, JobHeld, LeaseLost, Unavailable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from dibs.sdk.answers import Lease
     from dibs.sdk.client import Client
+
+
+# Errors of dibs as errors of tooz.
+
+
+@contextmanager
+def as_tooz_errors() -> Iterator[None]:
+    try:
+        yield
+    except (Unavailable, BadReply) as error:
+        raise ToozConnectionError(error.details) from error
+    except DibsError as error:
+        raise ToozError(error.details) from error
+
 
 log = logging.getLogger("dibs")
 

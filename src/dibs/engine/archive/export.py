@@ -16,8 +16,8 @@ from dibs.base.ids import new_id
 from dibs.base.record import Record
 from dibs.core.commands import Freeze
 from dibs.core.keys import META_KEY
+from dibs.core.lease_outcomes import FreezeNoted, Frozen
 from dibs.core.records import Meta
-from dibs.core.upkeep_outcomes import FreezeNoted, Frozen
 from dibs.engine.archive.lines import ArchiveHeader, ArchiveWriter
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.port import maintenance_of

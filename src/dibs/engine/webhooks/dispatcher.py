@@ -22,8 +22,7 @@ from dibs.base.errors import DibsError, Unavailable
 from dibs.base.ids import new_token
 from dibs.core.events import Event
 from dibs.core.webhooks import TEST
-from dibs.engine.webhooks.delivery_rounds import FAILED_MS, DeliveryRounds
-from dibs.engine.webhooks.ledger import WebhookLedger
+from dibs.engine.webhooks.delivery_rounds import FAILED_MS, DeliveryRounds, WebhookLedger
 from dibs.engine.webhooks.sender import DeliveryResult, Sender
 
 if TYPE_CHECKING:

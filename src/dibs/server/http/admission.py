@@ -7,6 +7,7 @@ must count itself.
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 import socket
@@ -18,15 +19,147 @@ from dibs.core.limits import (
     CONNECTIONS_PER_CLIENT_MAX,
     CONNECTIONS_TURNED_AWAY_MAX,
     OVERLOAD_RETRY_MS,
+    PUBLIC_CLIENTS_MAX,
+    PUBLIC_REQUESTS_MS,
 )
-from dibs.server.http.response import HttpError
+from dibs.engine.rate import RateLimited
+from dibs.server.http.response import ClientGone, HttpError
 from dibs.system import socket_peer
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable
+    from typing import Protocol
 
+    from dibs.core.commands import Acquire, AcquireAll
+    from dibs.core.outcomes import Outcome
+    from dibs.engine.waiters import Waiter
     from dibs.server.http.proxies import TrustedProxies
+
+    class Waiting(Protocol):
+        def cancel(self) -> None:
+            """The client is gone."""
+
+        def hurry(self) -> None:
+            """The client sent another request: answer this one with its place in line."""
+
+    class WaitingConnection(Protocol):
+        """A connection, as seen by a waiting caller."""
+
+        waiting: Waiting | None
+
+        @property
+        def is_gone(self) -> bool:
+            """Whether the client is gone."""
+
+        @property
+        def has_hung_up(self) -> bool:
+            """Whether the client has closed its side."""
+
+    class Ask(Protocol):
+        def __call__(
+            self,
+            command: Acquire | AcquireAll,
+            wait_ms: int,
+            answer: Callable[[Outcome | BaseException], bool],
+            *,
+            has_hung_up: Callable[[], bool] | None,
+        ) -> Waiter: ...
+
+# Counts requests of each client by the minute, for what needs no token. Clients that nobody counts apart share one
+# count, so that many addresses cannot fill the memory.
+
+_OTHERS = ""
+
+
+class ClientWindows:
+    """For one event loop. A client is named as for its connections."""
+
+    def __init__(self, most: int, what: str, steady: Callable[[], int] = steady_ms) -> None:
+        self._most = most
+        self._what = what
+        self._steady = steady
+        self._windows: dict[str, tuple[int, int]] = {}  # since when, and how many
+
+    def __len__(self) -> int:
+        return len(self._windows)
+
+    def check(self, client: str) -> None:
+        """Raises RateLimited if one more is too many."""
+        now_ms = self._steady()
+        since_ms, count = self._windows.get(self._counted_as(client, now_ms), (now_ms, 0))
+        if count >= self._most and now_ms - since_ms < PUBLIC_REQUESTS_MS:
+            raise RateLimited(
+                f"One client may send {self._most} {self._what} a minute here. Ask again later.",
+                since_ms + PUBLIC_REQUESTS_MS - now_ms,
+            )
+
+    def charge(self, client: str) -> None:
+        """Count one; raises RateLimited, and counts nothing, if it is one too many."""
+        self.check(client)
+        now_ms = self._steady()
+        client = self._counted_as(client, now_ms)
+        since_ms, count = self._windows.get(client, (now_ms, 0))
+        if now_ms - since_ms >= PUBLIC_REQUESTS_MS:
+            since_ms, count = now_ms, 0
+        self._windows[client] = since_ms, count + 1
+
+    def _counted_as(self, client: str, now_ms: int) -> str:
+        if client in self._windows or len(self._windows) < PUBLIC_CLIENTS_MAX:
+            return client
+        self._windows = {
+            each: window for each, window in self._windows.items() if now_ms - window[0] < PUBLIC_REQUESTS_MS
+        }
+        return client if len(self._windows) < PUBLIC_CLIENTS_MAX else _OTHERS
+
+
+# A caller that waits for its answer, and the connection it waits on.
+#
+# A connection that is lost, or that receives another request, calls the object in its `waiting` attribute. The fast
+# lane puts the `Waiter` itself there; a request served through ASGI puts a `LongPoll` there, which also ends a task.
+
+
+class LongPoll:
+    def __init__(self, ask: Ask, connection: WaitingConnection) -> None:
+        self._ask = ask
+        self._connection = connection
+        self._waiter: Waiter | None = None
+        self._has_hung_up: Callable[[], bool] | None = None
+        self._future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    async def outcome(self, command: Acquire | AcquireAll, wait_ms: int, *, moves: bool) -> Outcome:
+        """The final outcome for the caller; raises its error, or ClientGone. `moves`: a caller that closes its side
+        has gone on to another server."""
+        if moves:
+            self._has_hung_up = lambda: self._connection.has_hung_up
+        self._waiter = self._ask(command, wait_ms, self._settle, has_hung_up=self._has_hung_up)
+        self._connection.waiting = self
+        try:
+            return await self._future
+        finally:
+            self._connection.waiting = None
+
+    def cancel(self) -> None:
+        if self._waiter is not None:
+            self._waiter.cancel()
+        if not self._future.done():
+            self._future.set_exception(ClientGone())
+
+    def hurry(self) -> None:
+        if self._waiter is not None:
+            self._waiter.hurry()
+
+    def _settle(self, result: Outcome | BaseException) -> bool:
+        if self._future.done():  # its task was ended
+            return False
+        if self._has_hung_up is not None and self._has_hung_up():
+            self._future.set_exception(ClientGone())
+            return False
+        if isinstance(result, BaseException):
+            self._future.set_exception(result)
+        else:
+            self._future.set_result(result)
+        return True
+
 
 log = logging.getLogger("dibs")
 

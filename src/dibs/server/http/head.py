@@ -11,8 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dibs.engine.auth import digest_of
-from dibs.server.http.arguments import NAMES_HEADER
-from dibs.server.http.request import is_acceptable
+from dibs.server.http.request import NAMES_HEADER, is_acceptable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

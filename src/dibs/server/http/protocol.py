@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable
 
-    from dibs.server.http.polls import Waiting
+    from dibs.server.http.admission import Waiting
     from dibs.server.http.proxies import TrustedProxies
 
 LINGER_S = 1.0

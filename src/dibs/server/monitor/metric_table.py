@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from dibs.engine.metrics import Histogram, Metrics
     from dibs.server.engine import Engine
-    from dibs.server.events.registry import StreamRegistry
-    from dibs.server.monitor.process_numbers import ProcessNumbers
+    from dibs.server.event_stream import StreamRegistry
+    from dibs.server.monitor.exposition import ProcessNumbers
 
 
 class StoreLook(NamedTuple):

@@ -7,17 +7,237 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from dibs.server.http.request import decode_name
-from dibs.server.http.response import HttpError, HttpResponse, answer_text
-from dibs.wire.operations import Operation, in_path
+from dibs.base.errors import AuthenticationFailed, InvalidInput, NotAllowed
+from dibs.base.ids import new_request_id
+from dibs.core.commands import EndSession
+from dibs.core.keys import SESSION_PREFIX
+from dibs.core.limits import LIST_PAGE_DEFAULT, LIST_PAGE_MAX, LOGIN_FAILURES_MAX, NAME_BYTES_MAX
+from dibs.core.proof import may_use
+from dibs.core.records import SessionRecord
+from dibs.engine.queries import Activity, live_tickets
+from dibs.server.http.admission import ClientWindows
+from dibs.server.http.cookie import clear_cookie, has_mark, is_from_own_page, set_cookie
+from dibs.server.http.request import check_head, decode_name, name_part, parse_json, parse_query, whole_number
+from dibs.server.http.response import (
+    NO_CONTENT,
+    HttpError,
+    HttpResponse,
+    answer_document,
+    answer_for,
+    answer_text,
+)
+from dibs.wire.credentials import whoami_document
+from dibs.wire.documents import reply_to
+from dibs.wire.inspect import SESSION_SHOWN, activity_document, short_session, waiters_document
+from dibs.wire.operations import NAMESPACE, Operation, in_header, in_path, in_query, number_in_query
+from dibs.wire.permissions import require
+from dibs.wire.requests import shape
+from dibs.wire.values import text_of
 
 if TYPE_CHECKING:
+    from dibs.core.identity import Caller
+    from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
     from dibs.server.http.response import Header
     from dibs.server.routes.table import Table
+
+
+# POST /login, POST /logout and GET /whoami: a browser's login by token (`cookie.py`), and who the caller is.
+
+_SECTION = "Login of a browser"
+LOGIN = Operation(
+    "POST",
+    "/login",
+    "login",
+    "put a token into a browser's cookie",
+    _SECTION,
+    {200: "whoami"},
+    ("authentication_required", "authentication_failed", "forbidden", "rate_limited", "upstream_unavailable"),
+    is_open=True,
+    example={"token": "a token"},
+)
+LOGOUT = Operation(
+    "POST",
+    "/logout",
+    "logout",
+    "clear the cookie",
+    _SECTION,
+    {204: None},
+    ("forbidden",),
+    (in_header("X-Dibs-Request", "`1`: the request is of a page of this server", enum=["1"]),),
+    is_open=True,
+)
+WHOAMI = Operation("GET", "/whoami", "whoami", "who the caller is", _SECTION, {200: "whoami"})
+
+
+def login_routes(api: Api) -> Table:
+    routes = LoginRoutes(api)
+    return [(LOGIN, routes.login), (LOGOUT, routes.logout), (WHOAMI, routes.whoami)]
+
+
+class LoginRoutes:
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._failures = ClientWindows(LOGIN_FAILURES_MAX, "failed logins")
+
+    async def login(self, call: HttpRequest) -> HttpResponse:
+        """Answer a valid token with a cookie that holds it."""
+        check_head(call.headers)
+        document = shape("login", parse_json(await call.rest()))
+        if b"origin" in call.headers or b"sec-fetch-site" in call.headers:
+            _check_page(call)  # else a foreign page could log the browser in with a token of its own
+        token = (text_of(document, "token") or "").strip()
+        client = call.client
+        self._failures.check(client)
+        authorization = b"Bearer " + token.encode()
+        try:
+            caller = self._api.caller_for(LOGIN.id, {b"authorization": authorization})
+        except AuthenticationFailed:
+            self._failures.charge(client)
+            raise
+        answer = answer_document(whoami_document(caller, self._api.ends_ms(authorization)))
+        return answer._replace(more=((b"set-cookie", set_cookie(token, call.scheme)),))
+
+    async def logout(self, call: HttpRequest) -> HttpResponse:
+        """Clear the cookie. It needs no credential: a cookie that is no longer valid is cleared, too."""
+        _check_page(call)
+        if not has_mark(call.headers):
+            raise NotAllowed("Send the header X-Dibs-Request: 1 to log out.")
+        more = ((b"set-cookie", clear_cookie(call.scheme)),)
+        return HttpResponse(NO_CONTENT, b"", new_request_id().encode(), more)
+
+    async def whoami(self, call: HttpRequest) -> HttpResponse:
+        caller = self._api.caller_for("whoami", call.headers)
+        require(caller, "whoami")
+        ends_ms = self._api.ends_ms(call.headers.get(b"authorization"))
+        return answer_document(whoami_document(caller, ends_ms))
+
+
+def _check_page(call: HttpRequest) -> None:
+    if not is_from_own_page(call.method, call.scheme, call.headers):
+        raise NotAllowed("Only a page of this server may do this.")
+
+
+# What the board asks beside the lists: who waits, what the last hour was like; and how an operator ends a session.
+
+_BEGINNING = re.compile(rf"[0-9a-f]{{{SESSION_SHOWN}}}[0-9a-f-]{{0,28}}")
+
+
+WAITERS = Operation(
+    "GET",
+    "/waiters",
+    "waiters",
+    "who waits in line, and for whom",
+    "Jobs",
+    {200: "waiters"},
+    (),
+    (
+        *NAMESPACE,
+        in_query("prefix", "Only jobs whose name begins with this", maxLength=NAME_BYTES_MAX),
+        in_query("after", "`next` of the page before", maxLength=NAME_BYTES_MAX),
+        number_in_query("limit", "Places on one page", 1, LIST_PAGE_MAX),
+    ),
+)
+ACTIVITY = Operation(
+    "GET",
+    "/activity",
+    "activity",
+    "the last hour, by the minute",
+    "Events",
+    {200: "activity"},
+    (),
+    NAMESPACE,
+)
+BREAK = Operation(
+    "POST",
+    "/sessions/{id}/break",
+    "session-break",
+    "end somebody's session",
+    "Sessions",
+    {200: "session"},
+    ("not_found", "session_expired"),
+    (
+        in_path(
+            "id",
+            f"The first {SESSION_SHOWN} characters of its id, or more",
+            "3f2a9c1e",
+            pattern=f"^{_BEGINNING.pattern}$",
+        ),
+    ),
+    example={"reason": "its machine is gone"},
+)
+
+
+def board_routes(api: Api) -> Table:
+    routes = BoardRoutes(api)
+    return [(WAITERS, routes.waiters), (ACTIVITY, routes.activity), (BREAK, routes.break_session)]
+
+
+class BoardRoutes:
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._activity = Activity(api.engine.store)
+
+    async def waiters(self, call: HttpRequest) -> HttpResponse:
+        ns, asked = self._reader("waiters", call)
+        prefix, after = name_part(asked, "prefix"), name_part(asked, "after")
+        limit = whole_number(asked, "limit", LIST_PAGE_DEFAULT, 1, LIST_PAGE_MAX)
+        store = self._api.engine.store
+        page = await self._api.in_reader(lambda: live_tickets(store, ns, prefix, after, limit))
+        return answer_document(waiters_document(page))
+
+    async def activity(self, call: HttpRequest) -> HttpResponse:
+        ns, _ = self._reader("activity", call)
+        hour = await self._api.in_reader(lambda: self._activity.hour(ns))
+        return answer_document(activity_document(hour, self._api.engine.tally.live_in(ns)))
+
+    async def break_session(self, call: HttpRequest) -> HttpResponse:
+        """An operator ends somebody's session. The whole id would prove the session, so its beginning names it."""
+        check_head(call.headers)
+        document = shape("session-break", parse_json(await call.rest(self._api.caller_of)))
+        caller = self._api.caller_for("session-break", call.headers)
+        require(caller, "session-break")
+        reason = text_of(document, "reason")
+        if not reason:
+            raise InvalidInput("Ending somebody's session needs a reason: history keeps it.")
+        beginning = call.raw_name.decode("latin-1").lower()
+        session_id = await self._api.in_reader(lambda: self._find(beginning, caller))
+        command = EndSession(
+            session=session_id, principal=None, bound=caller.namespace, by=caller.principal, reason=reason
+        )
+        outcome = await self._api.engine.batcher.submit(command)
+        reply = reply_to("session-break", outcome)
+        if reply.body is not None and "session_id" in reply.body:
+            reply.body["session_id"] = short_session(reply.body["session_id"])
+            return answer_document(reply.body, reply.status)
+        return answer_for(outcome, "session-break")
+
+    def _find(self, beginning: str, caller: Caller) -> str:
+        """The session with this beginning; of two, the one that is open."""
+        if not _BEGINNING.fullmatch(beginning):
+            raise InvalidInput("Name the session by the first 8 characters of its id.")
+        found = [
+            each.record
+            for _, each in self._api.engine.store.scan(SESSION_PREFIX + beginning, "", 10)
+            if isinstance(each.record, SessionRecord) and may_use(each.record, None, caller.namespace)
+        ]
+        chosen = [session.id for session in found if not session.ended_ms] or [each.id for each in found]
+        if len(chosen) > 1:
+            raise InvalidInput("Several sessions begin so. Give more of the id.")
+        if not chosen:
+            raise HttpError("There is no such session, or it ended over an hour ago.", 404, code="not_found")
+        return chosen[0]
+
+    def _reader(self, verb: str, call: HttpRequest) -> tuple[str, dict[str, str]]:
+        caller = self._api.caller_for(verb, call.headers)
+        require(caller, verb)
+        asked = parse_query(call.query)
+        return self._api.namespace_of(caller, asked, call.headers), asked
+
 
 PAGE = "index.html"
 _NOT_MODIFIED = 304

@@ -14,9 +14,8 @@ from dibs.core.limits import NAME_BYTES_MAX
 from dibs.core.names import ELECTION_PREFIX, check_name
 from dibs.core.outcomes import QuotaExceeded, Status
 from dibs.engine.event_log import EventFilter
-from dibs.server.events.stream import EventStream
-from dibs.server.http.arguments import add_key
-from dibs.server.http.request import check_head, decode_name, parse_json, parse_query
+from dibs.server.event_stream import EventStream
+from dibs.server.http.request import add_key, check_head, decode_name, parse_json, parse_query
 from dibs.server.http.response import HttpResponse, answer_document, answer_for
 from dibs.server.routes.public_rooms import RoomsFull
 from dibs.wire.elections import (

@@ -14,9 +14,17 @@ from dibs.core.limits import (
 )
 from dibs.core.names import check_name
 from dibs.engine.event_log import EventFilter, collect
-from dibs.server.events.stream import EventStream
-from dibs.server.http.arguments import SEQ_MAX, name_part, one_name, wants_one_name
-from dibs.server.http.request import decode_name, header_text, parse_query, whole_number
+from dibs.server.event_stream import EventStream
+from dibs.server.http.request import (
+    SEQ_MAX,
+    decode_name,
+    header_text,
+    name_part,
+    one_name,
+    parse_query,
+    wants_one_name,
+    whole_number,
+)
 from dibs.server.http.response import answer_document
 from dibs.wire.documents import reply_to
 from dibs.wire.event_frames import events_document, frame, lock_change, lock_snapshot, named_event

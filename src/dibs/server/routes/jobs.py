@@ -10,8 +10,7 @@ from dibs.core.limits import (
     NAME_BYTES_MAX,
 )
 from dibs.core.records import ENDINGS, STATES
-from dibs.server.http.arguments import SEQ_MAX
-from dibs.server.http.request import HttpRequest
+from dibs.server.http.request import SEQ_MAX, HttpRequest
 from dibs.wire.operations import (
     JOB,
     KEY,

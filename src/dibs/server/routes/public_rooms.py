@@ -10,7 +10,7 @@ from dibs.base.errors import AuthenticationRequired, DibsError
 from dibs.core.identity import AGENT, Caller, Limits
 from dibs.core.limits import OVERLOAD_RETRY_MS, PUBLIC_FULL_RETRY_MS
 from dibs.engine.rate import RateLimited
-from dibs.server.http.client_windows import ClientWindows
+from dibs.server.http.admission import ClientWindows
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.routing import Route
 
-from dibs.server.events.stream import EventStream
+from dibs.server.event_stream import EventStream
 from dibs.server.http.request import HttpRequest
 from dibs.server.http.response import ClientGone, HttpResponse, answer_for_error
 from dibs.server.monitor.request_note import note

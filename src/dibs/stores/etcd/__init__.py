@@ -22,9 +22,8 @@ It speaks to etcd's JSON gateway with the standard library. docs/reference/store
 
 from __future__ import annotations
 
-from dibs.stores.etcd.capabilities import CAPABILITIES
 from dibs.stores.etcd.location import etcd_location
-from dibs.stores.etcd.store import EtcdStore
+from dibs.stores.etcd.store import CAPABILITIES, EtcdStore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dibs.base.errors import InvalidInput
 from dibs.base.record import Record
-from dibs.stores.forms import names_no_store
+from dibs.stores.codec import names_no_store
 
 PORT = 2379
 PREFIX = "dibs"

@@ -9,8 +9,7 @@ import threading
 
 from dibs.base.errors import DibsError
 from dibs.stores.etcd.gateway import unb64
-from dibs.stores.etcd.layout import revision_of, seq_of
-from dibs.stores.etcd.log import LoggedCommit, events_in
+from dibs.stores.etcd.log import LoggedCommit, events_in, revision_of, seq_of
 from dibs.stores.etcd.transaction import compare_revision, delete_op, packed, put_op, range_request
 
 TYPE_CHECKING = False

@@ -10,14 +10,11 @@ from __future__ import annotations
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, StoreFull
-from dibs.core.limits import ETCD_READ_KEYS_MAX
+from dibs.core.limits import ETCD_BATCH_MAX, ETCD_READ_KEYS_MAX
 from dibs.stores.codec import decode, encode
-from dibs.stores.etcd.capabilities import CAPABILITIES
-from dibs.stores.etcd.due_index import DueIndex
 from dibs.stores.etcd.errors import Refusal, translated
 from dibs.stores.etcd.gateway import EtcdGateway, unb64
-from dibs.stores.etcd.layout import COMMIT_EVENTS_MAX, Layout, end_of, revision_of, seq_of
-from dibs.stores.etcd.log import EventLog, read_events
+from dibs.stores.etcd.log import COMMIT_EVENTS_MAX, EventLog, Layout, end_of, read_events, revision_of, seq_of
 from dibs.stores.etcd.prune import Pruner
 from dibs.stores.etcd.store_time import EtcdTime
 from dibs.stores.etcd.stream import EtcdStream
@@ -37,7 +34,7 @@ from dibs.stores.etcd.transaction import (
 )
 from dibs.stores.etcd.wide import WideCommits
 from dibs.stores.forks import forget_after_fork
-from dibs.stores.port import ABSENT, Conflict, Due, Maintenance, Snapshot, Store, Versioned
+from dibs.stores.port import ABSENT, Capabilities, Conflict, Due, Maintenance, Snapshot, Store, Versioned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,6 +48,66 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
     Places = tuple[int, int | None, bool]  # version, due, live
+
+# What a store on etcd can do, and what it cannot.
+
+CAPABILITIES = Capabilities(
+    name="etcd",
+    clock="the seconds that etcd's leader counts, and each process's steady clock between them; no wall clock",
+    reach="network",
+    watch="native",
+    durable=True,
+    gapless=False,
+    batch_max=ETCD_BATCH_MAX,
+    cannot=(
+        "number events without gaps: numbers come from revisions of the cluster",
+        "keep a record of more than 1.4 MB: etcd accepts no more in a request",
+        "compact or defragment itself: that is for the operator of etcd",
+    ),
+)
+
+
+# Finds the first due records without reading the whole index.
+#
+# etcd up to 3.4 counts all keys of a range before it returns the first few of them, so on a large store the range
+# must be narrow. The earliest key is usually not far behind the last earliest one. So the range ends a little after
+# that, and is widened until it holds something. A small store is read as a whole.
+
+SMALL = 1_000
+FIRST_STEP_MS = 1_000
+STEPS_MAX = 14  # beyond about 4 hours everything is read
+
+
+class DueIndex:
+    """`ask` reads one range; `now` is the store's time."""
+
+    def __init__(self, layout: Layout, ask: Callable[[Document], Document], now: Callable[[], int]) -> None:
+        self._layout = layout
+        self._ask = ask
+        self._now = now
+        self._is_large = False
+        self._earliest_ms = 0
+
+    def first(self, limit: int) -> list[tuple[int, str]]:
+        """Up to `limit` keys in the order of their times: at least one if there is any, and all that are due now, up to
+        the limit. It may return fewer than `limit`, because only a part of the index was read."""
+        until_ms, step_ms = max(self._now(), self._earliest_ms), FIRST_STEP_MS
+        for _ in range(STEPS_MAX if self._is_large else 0):
+            found = self._range(self._layout.due(until_ms + 1, ""), limit)
+            if found:
+                self._earliest_ms = found[0][0]
+                return found
+            until_ms, step_ms = until_ms + step_ms, step_ms * 2
+        found = self._range(end_of(self._layout.dues), limit, whole=True)
+        self._earliest_ms = found[0][0] if found else 0
+        return found
+
+    def _range(self, end: bytes, limit: int, *, whole: bool = False) -> list[tuple[int, str]]:
+        answer = self._ask(range_op(self._layout.dues, end=end, limit=limit, keys_only=True))
+        if whole:
+            self._is_large = int(answer.get("count", 0)) > SMALL
+        return [self._layout.split_due(unb64(kv["key"])) for kv in answer.get("kvs") or ()]
+
 
 PLACES_MAX = 50_000
 OTHER_OPS = (

@@ -13,7 +13,7 @@ from dibs.base.jsontext import decode, encode
 from dibs.stores.etcd.clock import BootNote, EtcdClock, StopwatchReading
 from dibs.stores.etcd.errors import Refusal
 from dibs.stores.etcd.gateway import unb64
-from dibs.stores.etcd.layout import end_of
+from dibs.stores.etcd.log import end_of
 from dibs.stores.etcd.transaction import (
     OPS_MAX,
     compare_revision,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.stores.etcd.gateway import EtcdGateway
-    from dibs.stores.etcd.layout import Layout
+    from dibs.stores.etcd.log import Layout
 
     Document = dict[str, Any]
 

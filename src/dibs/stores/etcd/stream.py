@@ -14,15 +14,14 @@ from dibs.base.jsontext import decode, encode
 from dibs.core.limits import ETCD_HEARD_POLL_MS, ETCD_POLL_MS, ETCD_SILENCE_MS
 from dibs.stores.etcd.errors import UNAUTHENTICATED, LostConnection, Refusal
 from dibs.stores.etcd.gateway import b64, unb64
-from dibs.stores.etcd.layout import end_of
+from dibs.stores.etcd.log import end_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from dibs.stores.etcd.connection import EtcdConnection
-    from dibs.stores.etcd.gateway import EtcdGateway
-    from dibs.stores.etcd.layout import Layout
+    from dibs.stores.etcd.gateway import EtcdConnection, EtcdGateway
+    from dibs.stores.etcd.log import Layout
 
     Document = dict[str, Any]
 

@@ -29,7 +29,7 @@ from dibs.base.errors import DibsError, StoreUnavailable
 from dibs.base.ids import new_token
 from dibs.base.jsontext import decode, encode
 from dibs.stores.etcd.gateway import unb64
-from dibs.stores.etcd.layout import end_of
+from dibs.stores.etcd.log import end_of
 from dibs.stores.etcd.transaction import (
     compare_revision,
     compare_value,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.stores.etcd.gateway import EtcdGateway
-    from dibs.stores.etcd.layout import Layout
+    from dibs.stores.etcd.log import Layout
 
     Document = dict[str, Any]
 

@@ -24,9 +24,8 @@ branch_push.py   a branch in the same push as a claim's renewal
 
 from __future__ import annotations
 
-from dibs.stores.git.capabilities import LOCAL, REMOTE
 from dibs.stores.git.location import location_of
-from dibs.stores.git.store import GitStore
+from dibs.stores.git.store import LOCAL, REMOTE, GitStore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ import os
 
 from dibs.agents.repository.checkout import root_around
 from dibs.base.errors import InvalidInput, StoreUnavailable
+from dibs.base.files import state_folder
 from dibs.base.git_program import run_git
-from dibs.base.paths import state_folder
 from dibs.base.redact import without_secrets
 from dibs.core.durations import parse_duration
 from dibs.core.limits import GIT_FILE_POLL_MS, GIT_LOCAL_POLL_MS, GIT_MS_MAX, GIT_POLL_MS, GIT_SKEW_MS

@@ -6,20 +6,26 @@ some ref did not have its old value and nothing was changed. Everything else rai
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 
 from dibs.base import clock
+from dibs.base.ids import new_id
 from dibs.core.limits import GIT_RECORD_BYTES_MAX
-from dibs.stores.git import remoteclock
+from dibs.stores.git import errors as trouble
+from dibs.stores.git import private
+from dibs.stores.git import times as remoteclock
 from dibs.stores.git.entries import oid_of, pack
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from dibs.base.git_program import GitResult
     from dibs.stores.git.branch_push import BranchUpdate
     from dibs.stores.git.location import GitLocation
-    from dibs.stores.git.remoteclock import Reading
+    from dibs.stores.git.times import Reading
+
 
 EMPTY_TREE = b""
 LOOSE_MAX = 20
@@ -132,3 +138,177 @@ class Refs(ABC):
         raw = self.git.ask("for-each-ref", "--format=%(objectname) %(refname)", *patterns)
         lines = [line.split(" ", 1) for line in raw.decode("utf-8", "replace").splitlines()]
         return {name.removeprefix(strip): oid for oid, name in lines}
+
+
+# The refs of a remote, compared and swapped in one atomic push from a private repository.
+
+
+class RemoteRefs(Refs):
+    """The refs of a remote, through a private repository."""
+
+    verifies = False
+
+    def look(self, tails: Sequence[str]) -> dict[str, str]:
+        if not tails:
+            return {}
+        with private.RepositoryGuard(self.location.folder, "use.lock"):
+            self._make()
+            # Two processes that fetch into the same refs would conflict: one uses the mirror, others fetch into other
+            # refs.
+            with private.RepositoryGuard(self.location.folder, "mirror.lock", alone=True, wait=False) as mine:
+                space = "refs/mirror" if mine else f"refs/aside/{new_id()}"
+                try:
+                    self._fetch(tails, space)
+                    patterns = [f"{space}/{tail}".rstrip("/") for tail in tails]
+                    return self._list(patterns, space + "/")
+                finally:
+                    if not mine:
+                        self._forget(space)
+
+    def _make(self) -> None:
+        if not os.path.isdir(self.git.git_dir):
+            private.make(self.location, private.ALGORITHMS[0])
+
+    def _fetch(self, tails: Sequence[str], space: str) -> None:
+        # A pattern even for one ref: then a missing ref is not an error, and the server lists no others.
+        specs = [f"+{self.name(tail)}*:{space}/{tail}*" for tail in tails]
+        result = self._timed_fetch(specs)
+        if result.code and trouble.is_passing(result):
+            # Nobody else writes there, so lock files there are left over from a killed fetch.
+            private.unlock(self.location, space)
+            result = self._reach("fetch", *_FETCH, self.location.remote, *specs)
+        if not result.timed_out and "mismatched algorithms" in result.err:
+            self._take_other_algorithm()
+            result = self._reach("fetch", *_FETCH, self.location.remote, *specs)
+        if result.code or result.timed_out:
+            raise trouble.unreachable(self.location, result)
+
+    def _timed_fetch(self, specs: Sequence[str]) -> GitResult:
+        """Fetch; over HTTP, read the server's clock from its answer."""
+        words = ("fetch", *_FETCH, self.location.remote, *specs)
+        if not self.location.address.startswith(("http://", "https://")) or os.environ.get("GIT_TRACE_CURL"):
+            return self._reach(*words)
+        path = os.path.join(self.location.folder, f"answer.{new_id()}")
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        extra = {"GIT_TRACE_CURL": path, "GIT_TRACE_CURL_NO_DATA": "1", "GIT_TRACE_REDACT": "1"}
+        try:
+            began_ms = clock.steady_ms()
+            result = self.git.run(*words, timeout_ms=self.location.timeout_ms, extra=extra)
+            found = remoteclock.of_trace(path, began_ms, clock.steady_ms())
+            self._reading = found or self._reading
+            return result
+        finally:
+            os.unlink(path)
+
+    def _take_other_algorithm(self) -> None:
+        """The remote uses another hash algorithm. A remote without refs shows this only on a push."""
+        other = next(name for name in private.ALGORITHMS if name != self.algorithm)
+        private.remake(self.location, other)
+        self._algorithm = ""
+
+    def _forget(self, space: str) -> None:
+        names = self.git.ask("for-each-ref", "--format=delete %(refname)", space)
+        if names:
+            self.git.run("update-ref", "--stdin", given=names)
+
+    def _reach(self, *words: str) -> GitResult:
+        return self.git.run(*words, timeout_ms=self.location.timeout_ms)
+
+    def keep(self, commits: Sequence[bytes]) -> None:
+        with private.RepositoryGuard(self.location.folder, "use.lock"):
+            super().keep(commits)
+
+    def swap(self, swaps: Sequence[Swap], branch_update: BranchUpdate | None = None) -> bool:
+        with private.RepositoryGuard(self.location.folder, "use.lock"):
+            result = self._push(swaps, branch_update)
+        if _all_accepted(result, swaps, self.location.prefix):
+            return True
+        return self._settle(swaps, result, branch_update)
+
+    def _push(self, swaps: Sequence[Swap], branch_update: BranchUpdate | None) -> GitResult:
+        # A single ref needs no transaction, and some hosts have none.
+        moves = [(self.name(each.tail), each.old, each.new) for each in swaps]
+        if branch_update is not None and branch_update.old != branch_update.new:
+            moves.append((branch_update.name, branch_update.old, branch_update.new))
+        words = ["push", *_PUSH, *(["--atomic"] if len(moves) > 1 else [])]
+        words += [f"--force-with-lease={name}:{old}" for name, old, _ in moves]
+        # With an address instead of a name, git keeps no tracking ref. Here it would point at objects that only the
+        # clone has.
+        words.append(self.location.address if branch_update is not None else self.location.remote)
+        words += [f"{new}:{name}" for name, _, new in moves]
+        return self.git.run(
+            *words, timeout_ms=self.location.timeout_ms, extra=branch_update.env if branch_update else {}
+        )
+
+    def _settle(self, swaps: Sequence[Swap], result: GitResult, branch_update: BranchUpdate | None) -> bool:
+        """The push did not report success: read its outcome from the refs."""
+        if not result.timed_out and "hash algorithm" in result.err:
+            self._take_other_algorithm()
+            return False
+        maybe = trouble.may_have_arrived(result)
+        try:
+            now = self.look([each.tail for each in swaps])
+        except trouble.StoreUnavailable as error:
+            raise trouble.lost(self.location, result, unknown=maybe) from error
+        if not result.code and not result.timed_out:
+            return False  # "up to date": somebody else's, because no two records are equal
+        changed = [each for each in swaps if each.old != each.new]
+        # Even if it was refused: a transport may have sent it twice, and only the second one was answered.
+        if self._is_mine(changed[0], now.get(changed[0].tail, "")):
+            return True
+        if any(now.get(each.tail, "") != each.old for each in swaps):
+            return False  # and what was sent will not be accepted later, either
+        if maybe:
+            # Not there yet, but the server may still be working on it.
+            raise trouble.lost(self.location, result, unknown=True)
+        if branch_update is not None:
+            branch_update.check(self.location)
+        if trouble.is_passing(result):
+            return False
+        raise trouble.refused(self.location, result)
+
+    def _is_mine(self, swap: Swap, tip: str) -> bool:
+        """Whether our push arrived: the ref has our commit, or a commit that follows it."""
+        if tip == swap.new:
+            return True
+        if not tip or not swap.new:
+            return False
+        chain = self.chain([tip])
+        # A restarted chain names the commit that it replaced.
+        return swap.new in chain or swap.new.encode() in self.objects(chain[-1:])[chain[-1]][1]
+
+
+_FETCH = (
+    "--quiet",
+    "--prune",
+    "--no-tags",
+    "--no-write-fetch-head",
+    "--refmap=",
+    "--no-recurse-submodules",
+    "--no-auto-maintenance",
+    "--no-show-forced-updates",
+)
+_PUSH = (
+    "--porcelain",
+    "--no-verify",
+    "--no-follow-tags",
+    "--no-signed",
+    "--no-recurse-submodules",
+    "--no-force-if-includes",
+)
+
+
+def _all_accepted(result: GitResult, swaps: Sequence[Swap], prefix: str) -> bool:
+    """Whether the server accepted every change. "Up to date" does not count, except for a ref that was only
+    compared."""
+    if result.code or result.timed_out:
+        return False
+    flags = {}
+    for line in result.out.decode("utf-8", "replace").splitlines():
+        flag, _, rest = line.partition("\t")
+        flags[rest.partition("\t")[0].rpartition(":")[2]] = flag
+    wanted = {f"{prefix}/{each.tail}": each.old == each.new for each in swaps}
+    return all(
+        flags.get(name) in ((" ", "*", "+", "-", "=") if looked else (" ", "*", "+", "-"))
+        for name, looked in wanted.items()
+    )

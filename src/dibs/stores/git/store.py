@@ -13,16 +13,17 @@ from dibs.base import clock
 from dibs.base.errors import NotAllowed, StoreUnavailable
 from dibs.base.ids import new_fraction
 from dibs.core.keys import META_KEY
-from dibs.core.limits import GIT_TRIES_MAX
-from dibs.stores.git import history, private
-from dibs.stores.git.capabilities import LOCAL, REMOTE
+from dibs.core.limits import GIT_TIDY_BATCH_MAX, GIT_TOMBSTONE_MS, GIT_TRIES_MAX
+from dibs.stores.git import errors as trouble
+from dibs.stores.git import plan as history
+from dibs.stores.git import private
 from dibs.stores.git.entries import tail_of
-from dibs.stores.git.local_refs import LocalRefs
 from dibs.stores.git.plan import CommitPlan, home_of
-from dibs.stores.git.remote_refs import RemoteRefs
+from dibs.stores.git.private import shrink
+from dibs.stores.git.refs import Refs, RemoteRefs, Swap
 from dibs.stores.git.times import Clocks
 from dibs.stores.git.tips import Tips
-from dibs.stores.port import ABSENT, Conflict, Due, Maintenance, Snapshot, Store, Versioned
+from dibs.stores.port import ABSENT, Capabilities, Conflict, Due, Maintenance, Snapshot, Store, Versioned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +35,119 @@ if TYPE_CHECKING:
     from dibs.stores.git.branch_push import BranchUpdate
     from dibs.stores.git.entries import Entry
     from dibs.stores.git.location import GitLocation
-    from dibs.stores.git.refs import Refs
+
+
+# What a store on git can do, and what it cannot.
+
+_NO_ORDER = "number the events of different jobs in one order: every claim would have to wait for every other"
+_NO_CREDIT = "give credit for an outage: there is no server to notice one"
+_CLOCK = (
+    "each machine's own; a record's age counts from its first sight, or by the remote's clock less 15 minutes"
+)
+
+LOCAL = Capabilities(
+    name="git",
+    clock=_CLOCK,
+    reach="host",
+    watch="polling",
+    durable=True,
+    one_log=False,
+    gapless=False,
+    serves=False,
+    poll_ms=200,
+    cannot=(_NO_ORDER, _NO_CREDIT, "be used by a server: SQLite is far faster"),
+)
+REMOTE = LOCAL.replace(
+    name="git remote",
+    reach="network",
+    poll_ms=5_000,
+    cannot=(
+        _NO_ORDER,
+        _NO_CREDIT,
+        "hand a job over within a second: waiters look every 5 seconds (every second on a `file://` remote)",
+        "be used by a server: its beats would be several pushes a second",
+        "be more durable than the remote's own git",
+    ),
+)
+
+
+# The refs of a clone, compared and swapped in one transaction of `git update-ref`.
+
+
+class LocalRefs(Refs):
+    """The refs of a clone."""
+
+    verifies = True
+    durably = (
+        "core.fsync=loose-object,pack,reference",
+    )  # git 2.36 and newer; older ones leave it to the system
+
+    def _make(self) -> None:
+        """Nothing to make: the clone exists."""
+
+    def look(self, tails: Sequence[str]) -> dict[str, str]:
+        patterns = [self.name(tail).rstrip("/") for tail in tails]
+        return self._list(patterns, self.location.prefix + "/") if patterns else {}
+
+    def swap(self, swaps: Sequence[Swap], branch_update: BranchUpdate | None = None) -> bool:
+        nothing = "0" * len(self.tree())
+        lines = []
+        for each in swaps:
+            name, old, new = self.name(each.tail), each.old or nothing, each.new or nothing
+            if each.old == each.new:
+                lines.append(f"verify {name} {old}\n")
+            elif not each.new:
+                lines.append(f"delete {name} {old}\n")
+            else:
+                lines.append(f"update {name} {new} {old}\n")
+        given = "".join(lines).encode()
+        result = self.git.run("update-ref", "--no-deref", "--stdin", given=given, config=self.durably)
+        if not result.code and not result.timed_out:
+            return True
+        now = self.look([each.tail for each in swaps])
+        if all(now.get(each.tail, "") == each.new for each in swaps):
+            return True  # killed because it took too long, but it had finished
+        if any(now.get(each.tail, "") == each.new != each.old for each in swaps):
+            raise trouble.torn(self.location, result)
+        if any(now.get(each.tail, "") != each.old for each in swaps):
+            return False
+        if trouble.is_passing(result):
+            return False
+        raise trouble.refused(self.location, result)
+
+
+# Deletes old refs: those of deleted records, and of keys that were only looked at. They keep versions and history for
+# a week. A ref is deleted only if it did not change since it was checked. Fencing numbers do not depend on these refs:
+# those of forgotten jobs are in the store's floor.
+
+
+def tidy(tips: Tips) -> dict[str, Any]:
+    """Returns how many refs were deleted, and which could not be read."""
+    removed = 0
+    old = _old(tips)
+    while old:
+        batch, old = old[:GIT_TIDY_BATCH_MAX], old[GIT_TIDY_BATCH_MAX:]
+        if tips.refs.swap([Swap(tail, entry.oid, "") for tail, entry in batch]):
+            removed += len(batch)
+            continue
+        # Somebody changed one of them: delete those that are still old, one by one.
+        for tail, entry in batch:
+            removed += tips.refs.swap([Swap(tail, entry.oid, "")])
+    broken = {tips.refs.name(tail): why for tail, why in sorted(tips.broken.items())}
+    if not tips.location.is_local:
+        shrink(tips.location)
+    return {"removed": removed, "broken": broken}
+
+
+def _old(tips: Tips) -> list[tuple[str, Entry]]:
+    entries = tips.look([""])
+    aged = [
+        (tips.time.rough_age_ms(entry), tail, entry)
+        for tail, entry in entries.items()
+        if entry.stored is None
+    ]
+    oldest = sorted([each for each in aged if each[0] >= GIT_TOMBSTONE_MS], key=lambda each: -each[0])
+    return [(tail, entry) for _, tail, entry in oldest]
 
 
 class GitStore(Store, Maintenance):
@@ -184,7 +297,7 @@ class GitStore(Store, Maintenance):
         return sum(len(content) for _, content in found.values())
 
     def tidy(self) -> dict[str, Any]:
-        from dibs.stores.git.tidy import tidy
+        from dibs.stores.git.store import tidy
 
         with self.tips.lock:
             return tidy(self.tips)

@@ -20,7 +20,7 @@ psycopg is imported only when a store is opened.
 from __future__ import annotations
 
 from dibs.base.errors import MissingExtra
-from dibs.stores.postgres.capabilities import CAPABILITIES
+from dibs.stores.postgres.store import CAPABILITIES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

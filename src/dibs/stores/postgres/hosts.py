@@ -15,7 +15,7 @@ from psycopg import pq
 from dibs.base.clock import steady_ms
 from dibs.base.errors import StoreUnavailable
 from dibs.stores.postgres.connection import LinkLost, PostgresConnection, QueryRefused
-from dibs.stores.postgres.statements import TIMELINE
+from dibs.stores.postgres.schema import TIMELINE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

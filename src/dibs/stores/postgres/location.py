@@ -22,7 +22,7 @@ from psycopg import OperationalError, pq
 from dibs.base.errors import InvalidInput
 from dibs.base.redact import without_secrets
 from dibs.core.durations import parse_duration
-from dibs.stores.postgres import arrays
+from dibs.stores.postgres import connection as arrays
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

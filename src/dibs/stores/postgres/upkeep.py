@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dibs.base import clock
 from dibs.base.errors import DibsError
-from dibs.stores.postgres.activity import held_back
 from dibs.stores.postgres.errors import quoted
+from dibs.stores.postgres.pool import held_back
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
+
+# How the file says whose it is, and which version of the format it has.
+
+VERSION = 4  # of the file's format: how many steps schema.py has
+APPLICATION_ID = 0x64696273  # "dibs": how the file says whose it is
+BLOCK = 256  # how many events a row of event_blocks is about
+
+
 __all__ = ["sqlite3"]
 
 

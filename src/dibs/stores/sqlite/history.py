@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dibs.stores.codec import decode_event
-from dibs.stores.sqlite.blocks import blocks_of, forget_pruned
 from dibs.stores.sqlite.counters import SETTLE
-from dibs.stores.sqlite.fileformat import BLOCK
+from dibs.stores.sqlite.driver import BLOCK
+from dibs.stores.sqlite.schema import blocks_of, forget_pruned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from dibs.base.paths import store_path
+from dibs.base.files import store_path
 from dibs.core.limits import CHECKPOINT_PAGES
-from dibs.stores.forms import names_no_store
+from dibs.stores.codec import names_no_store
 from dibs.stores.sqlite.store import SqliteStore
 
 TYPE_CHECKING = False

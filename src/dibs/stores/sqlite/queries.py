@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dibs.base.errors import StoreBroken, StoreCorrupt
-from dibs.stores.codec import decode
-from dibs.stores.keys import end_of
+from dibs.stores.codec import decode, end_of
 from dibs.stores.port import ABSENT, Due, Versioned
 from dibs.stores.sqlite import counters
 

@@ -11,15 +11,103 @@ from _thread import allocate_lock
 from dibs.base import clock
 from dibs.base.errors import DibsError
 from dibs.stores.codec import encode
-from dibs.stores.port import Capabilities, Due, Maintenance, Snapshot, Store, Versioned
+from dibs.stores.port import ABSENT, Capabilities, Conflict, Due, Maintenance, Snapshot, Store, Versioned
 from dibs.stores.sqlite import counters
 from dibs.stores.sqlite.cache import RecordCache
 from dibs.stores.sqlite.clock import LeaseClock
 from dibs.stores.sqlite.connection import SqliteConnection
-from dibs.stores.sqlite.fileformat import VERSION
-from dibs.stores.sqlite.rows import log, write
+from dibs.stores.sqlite.driver import BLOCK, VERSION
 
 TYPE_CHECKING = False
+
+# What one commit writes, as rows.
+#
+# The column `due_ms` says when the sweeper looks at a record: when the record is due, or earlier. So a renewal, which
+# puts off the time, does not write the index of that column: it would be two pages more, and most leases are renewed
+# many times. When the time in the column comes, `queries.due` corrects it.
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from dibs.core.events import Event
+    from dibs.core.records import Stored
+    from dibs.stores.port import Versioned
+else:
+    from dibs.stores.sqlite.driver import sqlite3
+
+_ADD = "INSERT INTO records (key, version, due_ms, live, body) VALUES (?, ?, ?, ?, ?)"
+# None of these writes an index that it need not write.
+_CHANGE = "UPDATE records SET version = ?, body = ? WHERE key = ?"
+_MOVE = "UPDATE records SET version = ?, body = ?, due_ms = ? WHERE key = ?"
+_TURN = "UPDATE records SET version = ?, body = ?, live = ? WHERE key = ?"
+_TURN_AND_MOVE = "UPDATE records SET version = ?, body = ?, live = ?, due_ms = ? WHERE key = ?"
+_REMOVE = "DELETE FROM records WHERE key = ?"
+_LOG = "INSERT INTO events (seq, at_ms, ns, job, kind, body, revision) VALUES (?, ?, ?, ?, ?, ?, ?)"
+
+
+def write(
+    db: sqlite3.Connection,
+    revision: int,
+    now_ms: int,
+    puts: Mapping[str, Stored | None],
+    bodies: Mapping[str, str],
+    found: Mapping[str, Versioned],
+) -> None:
+    """Write records. Every key was compared: `found` has what the file has. A key that is not in it is new."""
+    rows: dict[str, list[tuple[Any, ...]]] = {}
+    for key, record in puts.items():
+        was = found.get(key, ABSENT).record
+        if record is None:
+            if was is not None:
+                rows.setdefault(_REMOVE, []).append((key,))
+            continue
+        live, due_ms = int(record.is_live()), record.due_ms()  # sqlite3 takes long to find out what a bool is
+        if was is None:
+            rows.setdefault(_ADD, []).append((key, revision, due_ms, live, bodies[key]))
+            continue
+        was_due_ms = was.due_ms()
+        # Whether its entry is still to come, and comes in time.
+        is_entered = (
+            was_due_ms is not None and was_due_ms > now_ms and (due_ms is None or due_ms >= was_due_ms)
+        )
+        if was.is_live() == live:
+            if is_entered:
+                rows.setdefault(_CHANGE, []).append((revision, bodies[key], key))
+            else:
+                rows.setdefault(_MOVE, []).append((revision, bodies[key], due_ms, key))
+        elif is_entered:
+            rows.setdefault(_TURN, []).append((revision, bodies[key], live, key))
+        else:
+            rows.setdefault(_TURN_AND_MOVE, []).append((revision, bodies[key], live, due_ms, key))
+    try:
+        for statement, values in rows.items():
+            if db.executemany(statement, values).rowcount != len(values):
+                raise Conflict  # the file is not what the cache says
+    except sqlite3.IntegrityError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_UNIQUE:
+            raise
+        raise Conflict from None  # it is not new
+
+
+def log(
+    db: sqlite3.Connection, before: int, revision: int | None, events: Sequence[Event], lines: list[str]
+) -> None:
+    """Append events after the number `before`. `revision`: they carry the counters."""
+    db.executemany(
+        _LOG,
+        [
+            (before + 1 + index, event.at_ms, event.ns, event.job, event.kind, lines[index], revision)
+            for index, event in enumerate(events)
+        ],
+    )
+    if (before + len(events)) // BLOCK != before // BLOCK:
+        from dibs.stores.sqlite.schema import note_full
+
+        note_full(db, before, before + len(events))
+
+
 if TYPE_CHECKING:
     import sqlite3
     from _thread import LockType
@@ -28,9 +116,9 @@ if TYPE_CHECKING:
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
+    from dibs.stores.sqlite.backup import SqliteMoment
     from dibs.stores.sqlite.checkpoint import Checkpointer
-    from dibs.stores.sqlite.impatience import Impatience
-    from dibs.stores.sqlite.moment import SqliteMoment
+    from dibs.stores.sqlite.connection import Impatience
     from dibs.stores.sqlite.opener import State
 else:
     from dibs.stores.sqlite.driver import sqlite3
@@ -196,7 +284,7 @@ class SqliteStore(Store, Maintenance):
                 self._checkpointer.committed(db, len(puts), len(events))
         gone = [key for key, record in puts.items() if record is None and expect[key]]
         if gone:
-            from dibs.stores.sqlite.wakeup import wake
+            from dibs.stores.sqlite.checkpoint import wake
 
             wake(self._store_id, gone)
         return last_seq
@@ -253,7 +341,7 @@ class SqliteStore(Store, Maintenance):
 
     def until_gone(self, key: str, timeout_ms: int) -> bool:
         """Woken by whoever deletes the record, in whichever process; looks every so often without that."""
-        from dibs.stores.sqlite.wakeup import Wakeup
+        from dibs.stores.sqlite.checkpoint import Wakeup
 
         until_ms = clock.steady_ms() + timeout_ms
         pause_ms = POLL_MS_MIN
@@ -293,7 +381,7 @@ class SqliteStore(Store, Maintenance):
         return [*found, {"check": "write", "ok": True, "says": "can be written"}]
 
     def moment(self) -> SqliteMoment:
-        from dibs.stores.sqlite.moment import SqliteMoment
+        from dibs.stores.sqlite.backup import SqliteMoment
 
         return SqliteMoment(self.path, self._busy_ms, lambda: self.read(()).now_ms)
 

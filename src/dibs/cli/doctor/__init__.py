@@ -1,1 +1,0 @@
-"""What `dibs doctor` looks at."""

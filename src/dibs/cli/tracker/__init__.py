@@ -1,1 +1,0 @@
-"""What commands ask of a tracker, and write there."""
