@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from dibs.base.errors import DibsError
 from dibs.stores.etcd.gateway import EtcdGateway
 from dibs.stores.etcd.location import EtcdLocation
-from tests.processes import WAIT_S_MAX, wait_until
+from tests.programs import WAIT_S_MAX, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from dibs.testing.clients import ManualClock
-from tests.processes import WAIT_S_MAX, wait_until
+from tests.programs import WAIT_S_MAX, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

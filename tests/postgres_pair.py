@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests import postgres
 from tests.postgres import PostgresServer, free_port, somebody
-from tests.processes import wait_until
+from tests.programs import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.processes import environment_without_dibs
+from tests.programs import environment_without_dibs
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,7 +20,7 @@ from dibs.cli.demo.play import Play, backlog_of, report
 from dibs.cli.framework.context import Call
 from dibs.cli.text.colour import Paint
 from tests.cli.conftest import Ran, Terminal
-from tests.processes import DIBS, ServerProcess, clean_env
+from tests.programs import DIBS, ServerProcess, clean_env
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cli.processes import PATIENCE_SECONDS, Machine, finished, first_line
+from tests.processes.machine import PATIENCE_SECONDS, Machine, finished, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ import pytest
 
 from dibs.cli.framework.result import failure
 from dibs.wire.documents import Reply
-from tests.cli.processes import Machine, finished, first_line
+from tests.processes.machine import Machine, finished, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

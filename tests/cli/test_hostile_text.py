@@ -117,7 +117,7 @@ NOTHING_FOREIGN = {
     "agent uninstall",
     "agent status",
     "token show",  # what it prints is this user's own
-    "agent hook",  # tests/harness has its own test of hostile owners
+    "agent hook",  # tests/annexes/harness has its own test of hostile owners
 }
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cli.typist import Typing
+from tests.processes.typist import Typing
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Terminal

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.processes import ServerProcess
+from tests.programs import ServerProcess
 
 if TYPE_CHECKING:
     from pathlib import Path

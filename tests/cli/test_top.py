@@ -18,7 +18,7 @@ import pytest
 
 from dibs.base.clock import steady_ms
 from tests.cli.test_watch import Watch
-from tests.processes import DIBS, WAIT_S_MAX, ServerProcess, clean_env, dibs, wait_until
+from tests.programs import DIBS, WAIT_S_MAX, ServerProcess, clean_env, dibs, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

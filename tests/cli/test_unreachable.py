@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import dibs
-from tests.processes import DIBS, clean_env
+from tests.programs import DIBS, clean_env
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,7 +17,7 @@ from dibs.client import queueing as places
 from dibs.client.queueing import PendingClaim
 from dibs.wire.documents import Reply, reply_for_error
 from tests.cli.conftest import Screen
-from tests.cli.typist import Typing
+from tests.processes.typist import Typing
 
 if TYPE_CHECKING:
     from dibs.client.queueing import Flow

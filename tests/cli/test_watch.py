@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.client.embedded import EmbeddedDoor
-from tests.processes import DIBS, WAIT_S_MAX, ServerProcess, dibs, wait_until
+from tests.programs import DIBS, WAIT_S_MAX, ServerProcess, dibs, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path

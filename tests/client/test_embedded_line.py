@@ -21,7 +21,7 @@ from dibs.stores.sqlite import SqliteStore
 from dibs.stores.sqlite import store as store_module
 from dibs.testing.contract_base import WAIT_S_MAX
 from dibs.wire.documents import Reply
-from tests.processes import pause
+from tests.programs import pause
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ from dibs.client.settings import Settings
 from dibs.client.transport import Deadline, ServerConnection
 from dibs.client.urls import server_address
 from tests.client.scripted import ScriptedServer
-from tests.processes import ServerProcess, clean_env
+from tests.programs import ServerProcess, clean_env
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

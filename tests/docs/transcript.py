@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import dibs
 from tests.docs.pages import Block, blocks
-from tests.processes import environment_without_dibs
+from tests.programs import environment_without_dibs
 
 TIMEOUT_S = 60
 KNOWN = ("sh run", "sh run other", "python run", "text", "text other")

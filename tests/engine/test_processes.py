@@ -25,7 +25,7 @@ from dibs.system.session_mark import (
     process_mark,
     with_token,
 )
-from tests.processes import wait_until
+from tests.programs import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

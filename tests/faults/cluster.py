@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dibs import Client
 from dibs.base.ids import new_id
-from tests.processes import DIBS, ServerProcess, clean_env, wait_until
+from tests.programs import DIBS, ServerProcess, clean_env, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

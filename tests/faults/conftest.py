@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.faults.proxy import Proxy
-from tests.processes import ServerProcess
+from tests.programs import ServerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from dibs import Client, DibsError, Fence, StaleToken
 from dibs.base.clock import steady_ms
-from tests.processes import pause
+from tests.programs import pause
 
 if TYPE_CHECKING:
     from dibs import Claim

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dibs.base.clock import steady_ms
 from dibs.client.connect import connect
 from dibs.testing.history import ObservedHold
-from tests.processes import WAIT_S_MAX, pause
+from tests.programs import WAIT_S_MAX, pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable

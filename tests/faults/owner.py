@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from dibs.base.clock import steady_ms
 from dibs.client.connect import connect
-from tests.processes import WAIT_S_MAX, pause
+from tests.programs import WAIT_S_MAX, pause
 
 if TYPE_CHECKING:
     from dibs.wire.documents import Reply

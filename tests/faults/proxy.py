@@ -14,7 +14,7 @@ import threading
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
-from tests.processes import WAIT_S_MAX
+from tests.programs import WAIT_S_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -20,7 +20,7 @@ from dibs import Fence
 from dibs.base.clock import steady_ms
 from tests.faults.contender import JOB, OVER
 from tests.faults.proxy import Fault, Proxy
-from tests.processes import WAIT_S_MAX, ServerProcess, pass_by, start_program, wait_until
+from tests.programs import WAIT_S_MAX, ServerProcess, pass_by, start_program, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dibs import AsyncClient, Client, LeaseLost
-from tests.processes import pause
+from tests.programs import pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ import pytest
 
 from dibs.client.connect import connect
 from tests.docs.pages import blocks
-from tests.processes import ROOT, WAIT_S_MAX, ServerProcess, wait_until
+from tests.programs import ROOT, WAIT_S_MAX, ServerProcess, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

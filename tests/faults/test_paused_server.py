@@ -17,7 +17,7 @@ from dibs.base.clock import steady_ms
 from dibs.client.connect import connect
 from dibs.testing.history import broken_promises
 from tests.faults.standing import events_of
-from tests.processes import (
+from tests.programs import (
     WAIT_S_MAX,
     ServerProcess,
     pass_by,

@@ -21,7 +21,7 @@ from tests.faults.test_server_killed import (
     ownership,
     what_is_claimed_once_events_agree,
 )
-from tests.processes import WAIT_S_MAX, ServerProcess, pause, wait_until
+from tests.programs import WAIT_S_MAX, ServerProcess, pause, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path

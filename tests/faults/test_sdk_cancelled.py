@@ -15,7 +15,7 @@ from dibs import AsyncClient, JobHeld, LeaseLost
 from tests.faults.standing import check_nothing_left, left_behind
 
 if TYPE_CHECKING:
-    from tests.processes import ServerProcess
+    from tests.programs import ServerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.promise("queue:no-dead-grant")]
 

@@ -13,7 +13,7 @@ import pytest
 
 from dibs import AsyncClient, Client, JobHeld, LeaseLost, Unavailable
 from tests.faults.standing import left_behind
-from tests.processes import WAIT_S_MAX, ServerProcess, wait_until
+from tests.programs import WAIT_S_MAX, ServerProcess, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

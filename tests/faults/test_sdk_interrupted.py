@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.faults.standing import left_behind
-from tests.processes import ServerProcess, wait_until
+from tests.programs import ServerProcess, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

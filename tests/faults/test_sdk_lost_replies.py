@@ -16,7 +16,7 @@ from dibs.base.errors import DibsError, JobHeld, Unavailable
 from tests.client.scripted import ScriptedServer, reply_of
 from tests.faults.proxy import Fault, Proxy
 from tests.faults.standing import check_nothing_left, left_behind
-from tests.processes import ServerProcess, wait_until
+from tests.programs import ServerProcess, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

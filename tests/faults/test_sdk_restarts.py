@@ -18,7 +18,7 @@ from dibs.base.errors import DibsError, JobHeld, Unavailable
 from dibs.sdk.async_doors import open_door
 from dibs.sdk.client import settings_of
 from tests.faults.standing import check_nothing_left, left_behind
-from tests.processes import WAIT_S_MAX, ServerProcess, pause, wait_until
+from tests.programs import WAIT_S_MAX, ServerProcess, pause, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

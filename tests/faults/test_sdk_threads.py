@@ -13,7 +13,7 @@ import pytest
 
 from dibs import AsyncClient, Client
 from tests.faults.standing import left_behind
-from tests.processes import ServerProcess, wait_until
+from tests.programs import ServerProcess, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,7 +19,7 @@ import dibs.sdk.hold
 from dibs import AsyncClient, Client, LeaseLost
 from dibs.base.clock import steady_ms
 from tests.faults.proxy import Fault, Proxy
-from tests.processes import WAIT_S_MAX, ServerProcess, pause, start_program, wait_until, wait_until_stopped
+from tests.programs import WAIT_S_MAX, ServerProcess, pause, start_program, wait_until, wait_until_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

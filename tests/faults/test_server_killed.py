@@ -16,7 +16,7 @@ from dibs.testing.history import broken_promises, overlaps
 from dibs.testing.replay import replay
 from tests.faults.load import Client
 from tests.faults.standing import events_of
-from tests.processes import WAIT_S_MAX, ServerProcess, pause, wait_until
+from tests.programs import WAIT_S_MAX, ServerProcess, pause, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,7 +19,7 @@ from dibs.base.clock import steady_ms
 from dibs.client.servers import PATIENCE_MS
 from dibs.core.limits import MOVE_MS
 from tests.faults.cluster import TOKEN, Cluster, end
-from tests.processes import ServerProcess, dibs, pause, wait_until
+from tests.programs import ServerProcess, dibs, pause, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -18,7 +18,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.docs.pages import blocks
-from tests.processes import ROOT, WAIT_S_MAX, ServerProcess, wait_until
+from tests.programs import ROOT, WAIT_S_MAX, ServerProcess, wait_until
 from tests.server.certificates import Authority
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pytest
 
 from dibs.stores.registry import open_store
 from dibs.testing.history import all_events, broken_promises
-from tests.processes import WAIT_S_MAX, Ran, ServerProcess, clean_env, wait_until
+from tests.programs import WAIT_S_MAX, Ran, ServerProcess, clean_env, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

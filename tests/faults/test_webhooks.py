@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.processes import ServerProcess, dibs, wait_until
+from tests.programs import ServerProcess, dibs, wait_until
 from tests.server.webhook_target import HookTarget, listening
 
 if TYPE_CHECKING:

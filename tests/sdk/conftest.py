@@ -8,7 +8,7 @@ import pytest
 
 from dibs.sdk.async_client import AsyncClient
 from dibs.sdk.client import Client
-from tests.processes import ServerProcess
+from tests.programs import ServerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

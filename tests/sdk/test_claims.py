@@ -11,7 +11,7 @@ import pytest
 import dibs
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidName
-from tests.processes import wait_until
+from tests.programs import wait_until
 from tests.sdk.conftest import over
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from dibs import AsyncFence, Client, Fence, InvalidInput, LeaseLost, StaleToken, Unavailable
-from tests.processes import WAIT_S_MAX
+from tests.programs import WAIT_S_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

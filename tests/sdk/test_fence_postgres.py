@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from dibs import AsyncFence, Fence, InvalidInput, StaleToken
-from tests.processes import WAIT_S_MAX, wait_until
+from tests.programs import WAIT_S_MAX, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

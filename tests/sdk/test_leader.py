@@ -10,7 +10,7 @@ import pytest
 
 import dibs
 from dibs.base.errors import InvalidInput, InvalidName
-from tests.processes import wait_until
+from tests.programs import wait_until
 from tests.sdk.conftest import over
 
 if TYPE_CHECKING:

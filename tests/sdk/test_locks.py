@@ -11,7 +11,7 @@ import pytest
 
 import dibs
 from dibs.sdk.default import EitherClaim
-from tests.processes import WAIT_S_MAX
+from tests.programs import WAIT_S_MAX
 from tests.sdk.conftest import over
 
 if TYPE_CHECKING:

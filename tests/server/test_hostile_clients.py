@@ -13,7 +13,7 @@ import pytest
 
 from dibs.core.limits import HEAD_BYTES_MAX
 from dibs.server.http import protocol
-from tests.processes import ServerProcess
+from tests.programs import ServerProcess
 from tests.server.harness import read_all, read_response, running
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from dibs.client.embedded import EmbeddedDoor
 from dibs.server.mcp import ApiDoor, McpEndpoint
-from tests.agents.connection import LEGACY, MODERN, Agent
+from tests.annexes.agents.connection import LEGACY, MODERN, Agent
 from tests.server.harness import TOKENS, running, wait_until
 
 if TYPE_CHECKING:

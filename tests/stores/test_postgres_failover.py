@@ -19,7 +19,7 @@ from dibs.stores.postgres.location import PostgresLocation
 from dibs.stores.postgres.store import PostgresStore
 from dibs.testing.contract_base import event, key_of, lock, put
 from tests import postgres_pair
-from tests.processes import wait_until
+from tests.programs import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

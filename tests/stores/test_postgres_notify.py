@@ -14,7 +14,7 @@ from dibs.stores.postgres.location import PostgresLocation
 from dibs.stores.postgres.notify import MARKS_MAX, hint_of
 from dibs.stores.postgres.store import PostgresStore
 from dibs.testing.contract_base import drop, event, key_of, lock, put
-from tests.processes import wait_until
+from tests.programs import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

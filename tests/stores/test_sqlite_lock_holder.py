@@ -13,7 +13,7 @@ import pytest
 from dibs.base.errors import StoreUnavailable
 from dibs.stores.sqlite import SqliteStore
 from dibs.testing.contract_base import lock, put
-from tests.processes import WAIT_S_MAX, wait_until_stopped
+from tests.programs import WAIT_S_MAX, wait_until_stopped
 
 if TYPE_CHECKING:
     from pathlib import Path

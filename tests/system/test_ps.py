@@ -11,7 +11,7 @@ import pytest
 from dibs.system.linux_processes import LinuxProcesses
 from dibs.system.process_table import ABOUT, ProcessTable
 from dibs.system.ps_processes import PsProcesses, parsed_entry
-from tests.processes import wait_until
+from tests.programs import wait_until
 
 
 def test_ps_and_proc_tell_the_same() -> None:

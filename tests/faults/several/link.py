@@ -10,7 +10,7 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Self
 
-from tests.processes import WAIT_S_MAX
+from tests.programs import WAIT_S_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

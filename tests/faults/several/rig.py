@@ -30,7 +30,7 @@ from tests.faults.several.link import Link, Links
 from tests.faults.several.stores import Fault, all_of
 from tests.faults.several.worker import TTL_S
 from tests.faults.standing import left_behind
-from tests.processes import WAIT_S_MAX, pass_by, start_program, wait_until, wait_until_stopped
+from tests.programs import WAIT_S_MAX, pass_by, start_program, wait_until, wait_until_stopped
 
 if TYPE_CHECKING:
     from tests.faults.several.stores import SharedStore

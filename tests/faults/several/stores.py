@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from dibs.stores.registry import open_store
 from tests import postgres_pair
-from tests.processes import wait_until
+from tests.programs import wait_until
 
 if TYPE_CHECKING:
     import random

@@ -13,7 +13,7 @@ from dibs import Client, WouldDeadlock
 from dibs.base.ids import new_token
 from dibs.client.connect import connect
 from tests.faults.cluster import TOKEN, Cluster
-from tests.processes import pause, wait_until
+from tests.programs import pause, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

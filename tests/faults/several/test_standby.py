@@ -11,7 +11,7 @@ from dibs import Client, DibsError
 from tests import postgres_pair
 from tests.faults.cluster import TOKEN, Cluster
 from tests.faults.several.stores import ReplicatedPostgres
-from tests.processes import wait_until
+from tests.programs import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

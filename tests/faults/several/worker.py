@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dibs import Client, DibsError, LeaseLost, NotClaimed
 from dibs.base.clock import steady_ms
 from tests.faults.contender import OVER, Resource
-from tests.processes import pause
+from tests.programs import pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable

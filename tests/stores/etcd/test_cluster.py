@@ -17,7 +17,7 @@ from dibs.stores.etcd.gateway import b64
 from dibs.stores.port import Conflict
 from dibs.testing.contract_base import event, key_of, lock, put
 from tests import etcd
-from tests.processes import WAIT_S_MAX, wait_until
+from tests.programs import WAIT_S_MAX, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

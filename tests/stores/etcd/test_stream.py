@@ -9,7 +9,7 @@ from dibs.core.keys import META_KEY
 from dibs.core.records import Meta
 from dibs.stores.etcd import EtcdStore
 from dibs.testing.contract_base import WAIT_S_MAX, event, key_of, lock, put, versions
-from tests.processes import wait_until
+from tests.programs import wait_until
 from tests.stores.etcd.counter import increment
 
 if TYPE_CHECKING:
