@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 from tests.programs import WAIT_S_MAX, wait_until
 
 if TYPE_CHECKING:

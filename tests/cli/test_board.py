@@ -15,7 +15,7 @@ from dibs.cli.text.colour import Paint
 from dibs.cli.text.words import columns_of, padded, short
 from dibs.client.embedded import EmbeddedDoor
 from dibs.stores.memory import MemoryStore
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 from tests.cli.conftest import Screen, Terminal
 
 HOSTILE = "\x1b[2J\x1b]0;x\x07\r\u202e\nend"

@@ -11,7 +11,7 @@ import pytest
 from dibs.stores.git import GitStore
 from dibs.stores.git.location import location_of
 from dibs.stores.git.times import Clocks
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 from dibs.testing.contract import StoreContract
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.stores.memory import MemoryStore
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 from dibs.testing.contract import StoreContract
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.stores.sqlite import SqliteStore
-from dibs.testing.clients import ManualClock
-from dibs.testing.contract import StoreContract, TroubleContract
+from dibs.testing.clock import ManualClock
+from dibs.testing.contract import StoreContract
+from dibs.testing.contract_trouble import TroubleContract
 
 if TYPE_CHECKING:
     from collections.abc import Callable

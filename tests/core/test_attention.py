@@ -12,7 +12,7 @@ from dibs.core.keys import META_KEY, lock_key, session_key
 from dibs.core.limits import TICKET_MS, WANTED_MAX
 from dibs.core.records import LockRecord, SessionRecord
 from dibs.stores.memory import MemoryStore
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 from dibs.wire.values import ticket_text
 
 START_MS = 1_763_000_000_000

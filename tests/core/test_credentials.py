@@ -24,7 +24,7 @@ from dibs.core.limits import CREDENTIAL_CHANGES_KEPT, CREDENTIAL_TOMBSTONE_MS
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.codec import decode, encode
 from dibs.stores.memory import MemoryStore
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 
 if TYPE_CHECKING:
     from dibs.core.credentials import TokenCommand

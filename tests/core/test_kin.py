@@ -14,7 +14,7 @@ from dibs.core.keys import session_key
 from dibs.core.limits import SESSION_OWN_TTL_MS_MAX, SESSION_TOMBSTONE_MS
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 
 
 class Family:

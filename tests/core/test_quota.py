@@ -30,7 +30,7 @@ from dibs.core.records import LockRecord, SessionRecord, Ticket
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.queries import disagreeing, recount
 from dibs.stores.memory import MemoryStore
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from dibs.stores.memory import MemoryStore
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 from tests.dashboard import stage
 from tests.dashboard.browser import ELSEWHERE, Visit, chromium
 from tests.server.harness import LINES, Server, running

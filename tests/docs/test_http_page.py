@@ -20,7 +20,7 @@ from dibs.engine.coordinator import Coordinator
 from dibs.engine.queries import Activity, live_tickets
 from dibs.sdk import answers
 from dibs.stores.memory import MemoryStore
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 from dibs.wire import elections
 from dibs.wire.codes import CODES
 from dibs.wire.fields import BYTES, CHARACTERS, CLAIM_REPLIES, NUMBERS, REQUESTS, is_of_kind

@@ -39,7 +39,7 @@ from dibs.stores.codec import encode
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import CommitTooLarge, StoreProxy
 from dibs.stores.sqlite import SqliteStore
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

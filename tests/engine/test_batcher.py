@@ -14,7 +14,7 @@ from dibs.core.lease_outcomes import Swept
 from dibs.core.limits import COMMIT_BATCH_MAX, OVERLOAD_RETRY_MS, QUEUE_MS_MAX
 from dibs.engine import batcher as batcher_module
 from dibs.engine.batcher import Batcher, Overloaded
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

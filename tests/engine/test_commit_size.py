@@ -14,7 +14,7 @@ from dibs.core.outcomes import Granted, GrantedAll, Held, Queued
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import CommitTooLarge, Conflict
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -29,7 +29,7 @@ from dibs.core.records import LockRecord
 from dibs.engine.coordinator import CallerGone, Contended, Coordinator
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Busy, CommitTooLarge, Conflict
-from dibs.testing.contract_races import FaultyStore
+from dibs.testing.faulty import FaultyStore
 from dibs.wire.documents import reply_to
 from tests.rules import put_rule
 

@@ -18,7 +18,7 @@ from dibs.engine.coordinator import Coordinator
 from dibs.engine.directory import CredentialDirectory, TokensUnchecked
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import StoreProxy
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

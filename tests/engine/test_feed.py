@@ -10,7 +10,7 @@ import pytest
 from dibs.engine.event_log import EventFilter
 from dibs.engine.feed import EventFeed
 from dibs.stores.memory import MemoryStore
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import event
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from dibs.engine.coordinator import Contended, Coordinator
 from dibs.engine.liveness import Decider, Liveness, pulses_of
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Busy, Conflict
-from dibs.testing.clients import ManualClock
-from dibs.testing.contract_races import FaultyStore
+from dibs.testing.clock import ManualClock
+from dibs.testing.faulty import FaultyStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

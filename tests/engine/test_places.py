@@ -12,7 +12,7 @@ from dibs.core.outcomes import Granted, Queued
 from dibs.core.records import LockRecord
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
-from dibs.testing.contract_races import FaultyStore
+from dibs.testing.faulty import FaultyStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

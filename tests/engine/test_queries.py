@@ -13,7 +13,7 @@ from dibs.engine import queries
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.queries import claimed, open_sessions
 from dibs.stores.memory import MemoryStore
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import lock, put
 
 if TYPE_CHECKING:

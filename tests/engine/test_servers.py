@@ -16,7 +16,7 @@ from dibs.engine.coordinator import Coordinator
 from dibs.engine.liveness import Decider, pulses_of
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Conflict, StoreProxy
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

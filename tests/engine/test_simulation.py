@@ -29,8 +29,8 @@ from dibs.core.commands import (
 )
 from dibs.engine.liveness import Decider
 from dibs.stores.memory import MemoryStore
-from dibs.testing.clients import ManualClock
-from dibs.testing.contract_races import FaultyStore
+from dibs.testing.clock import ManualClock
+from dibs.testing.faulty import FaultyStore
 from tests.core import raw as raws
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from dibs.core.outcomes import Granted, Outcome
     from dibs.core.records import Stored
     from dibs.stores.port import Snapshot
-    from dibs.testing.contract_races import Fault
+    from dibs.testing.faulty import Fault
 
 NS = raws.NS
 JOBS = ("one", "two", "path:a", "path:a/b")

@@ -30,9 +30,9 @@ from dibs.engine.tally import Tally
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Conflict, StoreProxy
 from dibs.stores.sqlite import SqliteStore
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import lock
-from dibs.testing.contract_races import FaultyStore
+from dibs.testing.faulty import FaultyStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

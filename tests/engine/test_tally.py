@@ -13,7 +13,7 @@ from dibs.engine.coordinator import Coordinator
 from dibs.engine.liveness import Decider
 from dibs.engine.tally import Tally
 from dibs.stores.memory import MemoryStore
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 
 
 class World:

@@ -13,7 +13,7 @@ from dibs.core.limits import SWEEP_LATE_MS_MAX
 from dibs.engine import feed as watcher_module
 from dibs.engine.feed import StoreWatcher
 from dibs.stores.memory import MemoryStore
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

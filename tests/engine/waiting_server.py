@@ -11,7 +11,7 @@ from dibs.core.outcomes import Granted
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.waiters import Waiters
 from dibs.stores.memory import MemoryStore
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,7 +19,7 @@ from dibs.engine.tally import Tally
 from dibs.engine.waiters import Waiters
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Conflict, StoreProxy
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -15,7 +15,7 @@ import dibs
 from dibs.sdk.async_client import AsyncClient
 from dibs.sdk.client import Client
 from dibs.stores.memory import MemoryStore
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 from tests.sdk.conftest import over
 from tests.server.harness import TOKENS, Server, running, wait_until
 

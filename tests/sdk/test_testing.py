@@ -64,7 +64,7 @@ def test_a_client_of_its_own_takes_one_call() -> None:
 
 
 def test_the_fixture_gives_each_test_its_own_jobs(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest('pytest_plugins = ["dibs.testing.clients"]')
+    pytester.makeconftest('pytest_plugins = ["dibs.testing.fixtures"]')
     pytester.makepyfile(
         """
         import dibs

@@ -27,7 +27,7 @@ from dibs.server.http.listen import BindAddress, open_socket
 from dibs.server.http_server import make_server
 from dibs.server.mcp import McpEndpoint
 from dibs.stores.memory import MemoryStore
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 
 if TYPE_CHECKING:
     import ssl

@@ -14,7 +14,7 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import StoreUnavailable
 from dibs.core.limits import DRAIN_QUIET_MS, SHUTDOWN_MS_MAX
 from dibs.stores.memory import MemoryStore
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 from tests.programs import ServerProcess, clean_env, dibs, pause, wait_until
 from tests.server.harness import Response, Server, running
 from tests.server.sse import StreamReader

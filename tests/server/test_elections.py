@@ -12,7 +12,7 @@ from dibs.engine.rate import RateLimited
 from dibs.server import event_stream
 from dibs.server.routes.public_rooms import PublicRooms
 from dibs.server.settings import PublicElections, ServerSettings
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 from dibs.wire.elections import lease_of, token_of
 from tests.server.harness import UNKNOWN_LEASE, running, wait_until
 from tests.server.sse import StreamReader

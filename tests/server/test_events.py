@@ -11,7 +11,7 @@ import pytest
 from dibs.core.limits import STREAM_BYTES_MAX
 from dibs.server import event_stream
 from dibs.stores.memory import MemoryStore
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 from tests.server.harness import Server, running, wait_until
 from tests.server.sse import StreamReader
 

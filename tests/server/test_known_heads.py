@@ -19,7 +19,7 @@ from dibs.server.http.fast_lane import FastLaneProtocol
 from dibs.server.http.head import KEPT_BYTES_MAX, KEPT_MAX, KnownHeads, RequestHead, block_of
 from dibs.server.http_server import make_server
 from dibs.stores.memory import MemoryStore
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 from tests.server.harness import masked
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from dibs.server.http.admission import Admission, counted_as
 from dibs.server.http.proxies import TrustedProxies
 from dibs.server.settings import OctoStoreSettings, ServerSettings
 from dibs.stores.sqlite import SqliteStore
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 from tests.server.harness import running, wait_until
 from tests.server.test_tokens import create
 

@@ -18,7 +18,7 @@ from dibs.server.monitor.exposition import OPEN_TYPE, PLAIN_TYPE, Metric, exposi
 from dibs.server.monitor.metric_table import METRICS
 from dibs.server.routes import health as metrics_routes
 from dibs.stores.memory import MemoryStore
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 from tests.server.harness import Poll, WaitedForStore, running, wait_until
 
 if TYPE_CHECKING:

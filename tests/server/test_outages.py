@@ -12,8 +12,8 @@ from dibs.engine import batcher
 from dibs.server.monitor import health
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Maintenance
-from dibs.testing.clients import ManualClock
-from dibs.testing.contract_races import FaultyStore
+from dibs.testing.clock import ManualClock
+from dibs.testing.faulty import FaultyStore
 from tests.server.harness import running
 from tests.server.test_contract import assert_error
 

@@ -17,7 +17,7 @@ from dibs.server.monitor.minutes import LOG_EVERY_MS, Refusals
 from dibs.server.settings import ServerSettings
 from dibs.server.startup import warn_without_tls
 from dibs.stores.memory import MemoryStore
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 from tests.server.harness import running
 from tests.server.test_tokens import create
 

@@ -11,7 +11,7 @@ import pytest
 
 from dibs.engine.waiters import Waiter, Waiters
 from dibs.server.http.fast_lane import FastLaneProtocol
-from dibs.testing.contract_races import FaultyStore
+from dibs.testing.faulty import FaultyStore
 from tests.server.harness import WAIT_S, Poll, read_response, running, wait_until
 from tests.server.test_lane import AUTH, JSON, request
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.stores.sqlite import SqliteStore
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

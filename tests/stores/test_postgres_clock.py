@@ -12,7 +12,7 @@ from dibs.core.outcomes import Granted, Held
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.postgres.location import PostgresLocation
 from dibs.stores.postgres.store import ANCHOR_MS, TOLERANCE_MS, PostgresStore, StepWatch
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -21,7 +21,7 @@ from dibs.engine.coordinator import Coordinator
 from dibs.engine.event_log import EventFilter, read_page
 from dibs.stores.memory import MemoryStore
 from dibs.stores.sqlite import SqliteStore
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import event
 
 if TYPE_CHECKING:

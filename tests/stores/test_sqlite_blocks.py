@@ -11,7 +11,7 @@ import pytest
 from dibs.stores.sqlite import SqliteStore
 from dibs.stores.sqlite.driver import BLOCK
 from dibs.stores.sqlite.schema import marks_of
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import event, key_of, lock, put
 
 if TYPE_CHECKING:

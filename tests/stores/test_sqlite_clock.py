@@ -13,7 +13,7 @@ import pytest
 from dibs.base import clock
 from dibs.stores.sqlite import SqliteStore
 from dibs.stores.sqlite.counters import UNTOLD_MS
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

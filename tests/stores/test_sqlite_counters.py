@@ -11,7 +11,7 @@ import pytest
 from dibs.stores.port import Conflict
 from dibs.stores.sqlite import SqliteStore, backup
 from dibs.stores.sqlite.counters import UNTOLD_MS
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import drop, event, key_of, lock, put, versions
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from dibs.core.records import LockRecord
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Due
 from dibs.stores.sqlite import SqliteStore, queries
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import drop, event, key_of, lock, put
 
 if TYPE_CHECKING:

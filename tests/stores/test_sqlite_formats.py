@@ -18,7 +18,7 @@ from dibs.core.outcomes import Granted, Queued
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.sqlite import SqliteStore, backup
 from dibs.stores.sqlite import driver as fileformat
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import key_of
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from dibs.core.records import Ending, LockRecord, SessionRecord
 from dibs.stores.codec import encode
 from dibs.stores.sqlite import SqliteStore, opener, schema
 from dibs.stores.sqlite import driver as fileformat
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import event, in_threads, key_of, lock, put
 
 if TYPE_CHECKING:

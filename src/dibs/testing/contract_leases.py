@@ -15,14 +15,14 @@ from dibs.core.lease_outcomes import Released, Renewed
 from dibs.core.outcomes import Granted, Held, NotCurrent
 from dibs.engine.coordinator import Coordinator
 from dibs.testing.contract_base import ContractBase, in_threads
-from dibs.testing.contract_races import FaultyStore
+from dibs.testing.faulty import FaultyStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dibs.core.outcomes import Outcome
     from dibs.stores.port import Store
-    from dibs.testing.contract_races import Fault
+    from dibs.testing.faulty import Fault
 
 TTL_MS = 120
 

@@ -10,7 +10,7 @@ from dibs.client.embedded import EmbeddedDoor
 from dibs.compat.action_llama.protocol import Rejected, acquired, check_key, heartbeat, read_request, release
 from dibs.compat.action_llama.runs import session_of
 from dibs.stores.memory import MemoryStore
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 
 KEY = "github://acme/app/issues/42"
 

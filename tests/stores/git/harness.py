@@ -18,7 +18,7 @@ from dibs.engine.coordinator import Coordinator
 from dibs.stores.git import GitStore
 from dibs.stores.git.location import location_of
 from dibs.stores.git.times import Clocks, Reading
-from dibs.testing.clients import ManualClock
+from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import in_threads
 
 if TYPE_CHECKING:
