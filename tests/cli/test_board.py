@@ -27,7 +27,7 @@ def lock(name: str, **more: Any) -> dict[str, Any]:
 
 
 def frame(locks: list[dict[str, Any]], width: int, rows: int = 10, paint: Paint | None = None) -> list[str]:
-    summary = board.BoardSummary("dibs top", "a store", held=1, waiting=2, parked=0, rates=(1.0, 0.5))
+    summary = board.BoardSummary("a store", held=1, waiting=2, parked=0, rates=(1.0, 0.5))
     paint = paint or Paint()
     lines = board.frame(summary, locks, paint, 0, (width, rows), footer="q quit" * 20)
     return [paint.shown(line) for line in lines]

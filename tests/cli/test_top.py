@@ -192,11 +192,12 @@ def test_a_server_that_ends_is_told_and_q_still_ends_the_board(tmp_path: Path, s
 def test_without_a_terminal_it_is_one_snapshot(terminal: Terminal) -> None:
     terminal.claim("issue-10", "--owner", "ann", "--ttl", "1h")
     terminal.claim("issue-2", "--owner", "bob", "--ttl", "10s")
-    shown = terminal("top").out.splitlines()
-    assert [line.split()[0] for line in shown[2:]] == ["JOB", "issue-2", "issue-10"]
-    assert shown[1] == "2 held, 0 waiting"
-    first = terminal("top", "--sort", "age", "--owner", "ann", "--json").data
-    assert (first["held"], [lock["name"] for lock in first["locks"]]) == (1, ["issue-10"])
+    assert terminal("top").out == terminal("list").out
+    ages = terminal("top", "--sort", "left", "--json").data
+    assert [lock["name"] for lock in ages["locks"]] == ["issue-2", "issue-10"]
+    assert [lock["name"] for lock in terminal("top", "--owner", "ann", "--json").data["locks"]] == [
+        "issue-10"
+    ]
     assert terminal("top", "-q").out == "issue-2\nissue-10\n"
     for wrong in (("--sort", "x"), ("--interval", "1ms"), ("--interval", "x")):
         assert terminal("top", *wrong).exit == 64

@@ -29,10 +29,15 @@ def list_(call: Call) -> Answer:
     found = listed(call)
     if isinstance(found, Answer):
         return found
+    return shown(call, found)
+
+
+def shown(call: Call, found: Document) -> Answer:
+    """Answer with the jobs that were found."""
     names = "\n".join(plain(lock["name"]) for lock in found["locks"])
-    shown = {**found, "states": states_of(call), "owner": call.values.get("owner")}
+    document = {**found, "states": states_of(call), "owner": call.values.get("owner")}
     width = width_of(call.stdout, call.env)
-    return yes(found, listing.listing(shown, call.paint, wall_ms(), width), quiet=names)
+    return yes(found, listing.listing(document, call.paint, wall_ms(), width), quiet=names)
 
 
 def listed(call: Call) -> Document | Answer:
@@ -101,8 +106,8 @@ COMMANDS = {
         about=(
             "Lists the jobs that are held, and those that are parked and wait for `dibs free`, sorted by "
             "name, with numbers by value: issue-2 before issue-10. With --quiet it prints only the names, one"
-            " per line. On a terminal long names are cut; --quiet and --json never cut. With --watch the list is "
-            "redrawn on a terminal, where q ends it. In a pipe each job whose state, owner or checkpoint has "
+            " per line. On a terminal long names are cut; --quiet and --json never cut. With --watch a terminal "
+            "shows the board of `dibs top`. In a pipe each job whose state, owner or checkpoint has "
             "changed gets a new line; with --json one document, whose `status` is free if the job is no longer in "
             "the list. A change that is undone within a second or two is not shown: `dibs watch` shows every event."
         ),
@@ -111,7 +116,8 @@ COMMANDS = {
             Option("--limit", "one page of this many jobs, in plain order", value="N"),
             Option("--after", "only names after this one, where the last page ended", value="NAME"),
             Option(
-                "--watch", "go on, and show what changes: redrawn on a terminal, else a line for each change"
+                "--watch",
+                "go on, and show what changes: as `dibs top` on a terminal, else a line for each change",
             ),
             Option("--for", "with --watch: stop after this long", value="TIME"),
         ),

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from dibs.base.clock import steady_ms, wall_ms
-from dibs.cli.commands.list import CHOICE, listed
+from dibs.cli.commands.list import CHOICE, listed, shown
 from dibs.cli.framework.flag_values import given_ms
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import Answer, yes
+from dibs.cli.framework.result import Answer
 from dibs.cli.framework.spec import Command, Option
-from dibs.cli.text import board
-from dibs.cli.text.words import plain, width_of
-from dibs.client.settings import place_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.cli.framework.context import Call
-    from dibs.cli.live.board import BoardData, BoardView
+    from dibs.cli.live.board import BoardView
 
 REFRESH_MS_MIN = 200
 REFRESH_MS_MAX = 3600_000
 
 
 def top(call: Call) -> Answer:
-    from dibs.cli.live.board import ORDERS, REFRESH_MS, BoardView, is_live
+    from dibs.cli.live.board import ORDERS, REFRESH_MS, BoardView, is_live, show_board
 
     order = call.values.get("sort") or "name"
     refresh_ms = given_ms(call, "interval")
@@ -33,41 +29,16 @@ def top(call: Call) -> Answer:
     view = BoardView(order)
     if call.values.get("once") or not is_live(call):
         return _snapshot(call, view)
-    return _live(call, view, REFRESH_MS if refresh_ms is None else refresh_ms)
-
-
-def _live(call: Call, view: BoardView, refresh_ms: int) -> Answer:
-    from dibs.cli.live.board import Board, BoardLooks, EventRate
-
-    looks, rate = BoardLooks(lambda: listed(call)), EventRate(call.values.get("prefix", ""))
-
-    def look() -> BoardData:
-        data = looks.look()
-        if data.failure is None:
-            rate.update(call.door(), steady_ms())
-            data.rates = rate.rates(steady_ms())
-        return data
-
-    return Board(call, "dibs top", view, with_board=True).show(
-        look, refresh_ms=refresh_ms, for_ms=given_ms(call, "for")
-    )
+    return show_board(call, view, lambda: listed(call), REFRESH_MS if refresh_ms is None else refresh_ms)
 
 
 def _snapshot(call: Call, view: BoardView) -> Answer:
-    """One look, as text."""
+    """Look once, and answer as `dibs list` does, in the order that was asked for."""
     found = listed(call)
     if isinstance(found, Answer):
         return found
     view.take(found["locks"])
-    held, waiting, parked = board.counted(view.locks)
-    document = {**found, "locks": view.locks, "held": held, "waiting": waiting, "parked": parked}
-    summary = board.BoardSummary(
-        "dibs top", place_of(call.settings), held=held, waiting=waiting, parked=parked, rates=None
-    )
-    lines = [f"{summary.title}  {plain(summary.where)}", summary.line()]
-    width = width_of(call.stdout, call.env)
-    lines += board.board_lines(view.locks, call.paint, wall_ms(), width, pretty=False)
-    return yes(document, "\n".join(lines), quiet="\n".join([plain(lock["name"]) for lock in view.locks]))
+    return shown(call, {**found, "locks": view.locks})
 
 
 COMMANDS = {
@@ -80,7 +51,8 @@ COMMANDS = {
             "expiries a second over the last minute. Columns that have no room are left out. Claims that are about to "
             "end are yellow, then red. Keys: q ends it, / filters by text, n o l a h t w sort, r reverses, arrows and "
             "pages scroll. A look takes at most a twentieth of the time: a board with thousands of jobs is read less "
-            "often. In a pipe, and with --once, --quiet or --json, it prints one snapshot and ends."
+            "often. `dibs list --watch` is the same board. In a pipe, and with --once, --quiet or --json, it prints "
+            "what `dibs list` prints, and ends."
         ),
         options=(
             *CHOICE,

@@ -6,10 +6,10 @@ import threading
 from collections import deque
 
 from dibs.base.clock import steady_ms, wall_ms
+from dibs.cli.framework.flag_values import given_ms
 from dibs.cli.framework.result import Answer
 from dibs.cli.live.screen import LiveScreen
 from dibs.cli.text import board
-from dibs.cli.text.listing import heads_of
 from dibs.cli.text.words import natural_key
 from dibs.client.event_reader import EventCursor, why_away
 from dibs.client.settings import place_of
@@ -305,15 +305,29 @@ def is_live(call: Call) -> bool:
     return stream.isatty() and call.env.get("TERM", "") not in ("", "dumb")
 
 
-class Board:
-    """`title` is the first word of the header. `with_board`: all columns of the board, else those of `dibs list`."""
+def show_board(
+    call: Call, view: BoardView, fetch: Callable[[], Document | Answer], refresh_ms: int
+) -> Answer:
+    """Show the jobs that `fetch` finds, with how many claims and expiries there are a second."""
+    looks, rate = BoardLooks(fetch), EventRate(call.values.get("prefix", ""))
 
-    def __init__(self, call: Call, title: str, view: BoardView, *, with_board: bool) -> None:
+    def look() -> BoardData:
+        data = looks.look()
+        if data.failure is None:
+            rate.update(call.door(), steady_ms())
+            data.rates = rate.rates(steady_ms())
+        return data
+
+    return Board(call, view).show(look, refresh_ms=refresh_ms, for_ms=given_ms(call, "for"))
+
+
+class Board:
+    """The jobs on a terminal, drawn again and again."""
+
+    def __init__(self, call: Call, view: BoardView) -> None:
         assert call.stdout is not None
         self._call = call
-        self._title = title
         self._view = view
-        self._with_board = with_board
         self._where = place_of(call.settings)
         self._pretty = "utf" in (getattr(call.stdout, "encoding", None) or "").lower()
         keyboard = call.stdin.fileno() if call.stdin is not None and call.stdin.isatty() else None
@@ -373,9 +387,7 @@ class Board:
     def _frame(self, data: BoardData) -> list[str]:
         view, paint = self._view, self._call.paint
         held, waiting, parked = board.counted(data.locks)
-        summary = board.BoardSummary(
-            self._title, self._where, held=held, waiting=waiting, parked=parked, rates=data.rates
-        )
+        summary = board.BoardSummary(self._where, held=held, waiting=waiting, parked=parked, rates=data.rates)
         summary.order = view.order + (", reversed" if view.is_reversed else "")
         summary.filter = (
             view.filter + ("_" if view.is_typing else "") if view.filter or view.is_typing else None
@@ -395,6 +407,5 @@ class Board:
             self._screen.size(),
             footer=footer,
             pretty=self._pretty,
-            heads=board.HEADS if self._with_board else heads_of(shown),
         )
         return [paint.shown(line) for line in lines]

@@ -1,4 +1,4 @@
-"""`dibs list --watch`: redrawn on a terminal; in a pipe a line for each change."""
+"""`dibs list --watch`: the board on a terminal; in a pipe a line for each change."""
 
 from __future__ import annotations
 
@@ -27,13 +27,11 @@ _SEEN = ("status", "owner", "fencing_token", "checkpoint", "metadata", "holders"
 
 
 def watch_list(call: Call, fetch: Fetch) -> Answer:
-    from dibs.cli.live.board import REFRESH_MS, Board, BoardLooks, BoardView, is_live
+    from dibs.cli.live.board import REFRESH_MS, BoardView, is_live, show_board
 
-    for_ms = given_ms(call, "for")
-    if not is_live(call):
-        return _print_changes(call, fetch, for_ms)
-    board = Board(call, "dibs list", BoardView(), with_board=False)
-    return board.show(BoardLooks(fetch).look, refresh_ms=REFRESH_MS, for_ms=for_ms)
+    if is_live(call):
+        return show_board(call, BoardView(), fetch, REFRESH_MS)
+    return _print_changes(call, fetch, given_ms(call, "for"))
 
 
 def _print_changes(call: Call, fetch: Fetch, for_ms: int | None) -> Answer:

@@ -31,7 +31,6 @@ class BoardSummary:
 
     def __init__(
         self,
-        title: str,
         where: str,
         *,
         held: int,
@@ -39,7 +38,6 @@ class BoardSummary:
         parked: int,
         rates: tuple[float, float] | None,
     ) -> None:
-        self.title = title
         self.where = where
         self.held = held
         self.waiting = waiting
@@ -87,18 +85,17 @@ def frame(
     *,
     footer: str,
     pretty: bool = True,
-    heads: Row = HEADS,
 ) -> list[str]:
     """The lines of a screen. `locks` are those that have room."""
     width, rows = size
-    first = short(summary.title, width)
+    first = short("dibs top", width)
     where = short(f"  {plain(summary.where)}", max(0, width - columns_of(first)))
     second = summary.trouble or summary.line()
     if summary.filter is not None and not summary.trouble:
         second = f"filter: {summary.filter}  {second}"
     second = short(plain(second), width)
     lines = [paint.strong(first) + paint.faint(where), paint.bad(second) if summary.trouble else second]
-    lines += board_lines(locks, paint, now_ms, width, pretty=pretty, heads=heads)
+    lines += board_lines(locks, paint, now_ms, width, pretty=pretty)
     lines = lines[: max(0, rows - FOOTER_ROWS)]
     lines += [""] * (rows - FOOTER_ROWS - len(lines))
     return [*lines, paint.faint(short(plain(footer), width))]
@@ -111,17 +108,17 @@ def board_lines(
     width: int | None,
     *,
     pretty: bool = True,
-    heads: Row = HEADS,
 ) -> list[str]:
     """The table: its heads, and a line for each job. Claims that are about to end are coloured."""
     if not locks:
         return [paint.faint("No job to show.")]
+    heads: Row = HEADS
     cells = [cells_of(lock, now_ms) for lock in locks]
     if all(lock["status"] == "held" for lock in locks):
         heads = tuple(head for head in heads if head != "STATE")
-    if "MODE" not in heads and "MODE" in heads_of(locks):
+    if "MODE" in heads_of(locks):
         heads = (*heads[:-1], "MODE", heads[-1])
-    if "HEARD" in heads and (width is None or width >= BAR_WIDTH_MIN):  # not in the columns of `dibs list`
+    if width is None or width >= BAR_WIDTH_MIN:
         for lock, each in zip(locks, cells, strict=True):
             each["LEFT"] = f"{bar(left_part(lock), pretty=pretty)} {each['LEFT']}"
     if width is not None:
