@@ -2,8 +2,7 @@
 
 python bench/performance.py load sdk handoff cold        one round each, added to the rounds that the file has
 python bench/performance.py fill growth                  a million leases: the files first (minutes), then the figures
-python bench/performance.py budget                       what a request costs, part by part
-python bench/performance.py page                         writes the page and its plots from the file; measures nothing
+python bench/performance.py page                         writes the page and its plots from the files of measured/
 
 --build NAME=PYTHON[:FOLDER] adds a build of dibs (see builds.py); without it, the one that runs this. Peers that are
 not there are skipped with a line. OCTOSTORE_BINARY names OctoStore's program. Each part takes one to three minutes.
@@ -210,16 +209,6 @@ def growth_part(plan: Plan) -> Rows:
     return rows
 
 
-def budget_part(plan: Plan) -> Rows:
-    rows: Rows = []
-    for build in plan.builds:
-        with tempfile.TemporaryDirectory(prefix="dibs-budget-", dir=plan.folder) as folder:
-            into = Path(folder) / "budget.json"
-            build.run([str(HERE / "budget.py"), "--into", str(into), "--folder", str(plan.folder)], 600.0)
-            rows.append({"build": build.name, **json.loads(into.read_text())})
-    return rows
-
-
 PARTS: dict[str, Callable[[Plan], Rows]] = {
     "load": load_part,
     "sdk": sdk_part,
@@ -227,15 +216,12 @@ PARTS: dict[str, Callable[[Plan], Rows]] = {
     "cold": cold_part,
     "fill": fill_part,
     "growth": growth_part,
-    "budget": budget_part,
 }
 
 
 def measure(part: str, plan: Plan, document: dict[str, Any]) -> None:
-    """One round of one part. `budget` has one round: its figures hardly differ."""
+    """One round of one part."""
     rows: Rows = document.setdefault(part, [])
-    if part == "budget":
-        rows.clear()
     plan.round = 1 + max((row["round"] for row in rows), default=-1)
     load_before = os.getloadavg()[0]
     os.sync()

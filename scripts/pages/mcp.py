@@ -23,7 +23,7 @@ PARTS: tuple[type[BaseModel], ...] = (JobOwner, ClaimedJob, PreviousOwner, LostC
 
 
 def tools_section() -> str:
-    """Everything from the heading `Tools` to the end of the page. A field that means the same everywhere is told once."""
+    """Everything from the heading `Tools` to the end of the page. A field with one meaning is told once."""
     arguments = [each for tool in TOOLS for each in _arguments(tool)]
     answers = [each for tool in TOOLS for each in _fields(f"`{tool.name}`", tool.gives)]
     inner = [each for part in PARTS for each in _fields(f"a {spoken(part.__name__)}", part)]

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
 
 # In the order of tables and plots, with the number of their colour. Names are those of bench/performance.py.
 BUILDS = {
-    "dibs, before": ("dibs, earlier version", 2),
     "dibs": ("dibs, pure Python", 0),
     "dibs, compiled": ("dibs, compiled", 1),
 }
@@ -74,9 +73,11 @@ def number_text(value: float) -> str:
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def parts_sum(row: Row, operation: str) -> float:
-    parts = row["instructions"][operation]
-    return float(sum(parts.get(part, 0) for part in LOOP_PARTS))
+def instructions_of(counted: Measured) -> dict[str, dict[str, dict[str, float]]]:
+    """By build and operation: the instructions of each part, as `scripts/budget --record` counted them."""
+    names = {"python": BUILDS["dibs"][0], "compiled": BUILDS["dibs, compiled"][0]}
+    by_build = {names[each["build"]]: each["instructions"] for each in counted.values()}
+    return {name: by_build[name] for name in names.values() if name in by_build}
 
 
 def sdk_names(measured: Measured) -> dict[str, tuple[str, int]]:

@@ -18,7 +18,6 @@ from scripts.pages.performance.tables import (
     load_rows,
     machine_line,
     sdk_rows,
-    trace_rows,
 )
 from scripts.pages.places import filled
 
@@ -28,11 +27,12 @@ if TYPE_CHECKING:
 PAGE = "docs/explanation/performance.md"
 PLOTS = "docs/explanation/performance"
 FILE = "bench/measured/performance.json"
+COUNTED = "bench/measured/instructions.json"
 
 
-def tables(measured: Measured) -> dict[str, list[str]]:
+def tables(measured: Measured, counted: Measured) -> dict[str, list[str]]:
     load = Figures(measured["load"])
-    made = {
+    return {
         "machine": [machine_line(measured)],
         "generator": [generator_line(load)],
         "aims": list(aim_rows(measured)),
@@ -41,32 +41,25 @@ def tables(measured: Measured) -> dict[str, list[str]]:
             "",
             *detail_rows(load, "acquire", (1, 8, 32, 128), "conn."),
         ],
-        "cycle": [*load_rows(load, "cycle", (1,), "conn."), "", *detail_rows(load, "cycle", (1,), "conn.")],
-        "wave": [
-            *load_rows(load, "wave", (1, 20, 100), "workers"),
-            "",
-            *detail_rows(load, "wave", (1, 20, 100), "workers"),
-        ],
+        "cycle": list(load_rows(load, "cycle", (1,), "conn.")),
+        "wave": list(load_rows(load, "wave", (1, 20, 100), "workers")),
         "sdk": list(sdk_rows(measured)),
         "handoff": list(handoff_rows(measured)),
         "cold": list(cold_rows(measured)),
+        "growth": list(growth_rows(measured)),
+        "budget": list(budget_rows(counted)),
     }
-    none = ["Not measured in this run."]
-    made["growth"] = list(growth_rows(measured)) if measured.get("growth") else none
-    made["budget"] = list(budget_rows(measured)) if measured.get("budget") else none
-    made["trace"] = list(trace_rows(measured)) if measured.get("budget") else none
-    return made
 
 
-def with_tables(page: str, measured: Measured) -> str:
+def with_tables(page: str, measured: Measured, counted: Measured) -> str:
     """The page with its tables made anew, between their markers."""
-    return filled(page, tables(measured))
+    return filled(page, tables(measured, counted))
 
 
 def write(root: Path) -> None:
-    measured = json.loads((root / FILE).read_text(encoding="utf-8"))
+    measured, counted = (json.loads((root / each).read_text(encoding="utf-8")) for each in (FILE, COUNTED))
     page = root / PAGE
-    page.write_text(with_tables(page.read_text(encoding="utf-8"), measured), encoding="utf-8")
+    page.write_text(with_tables(page.read_text(encoding="utf-8"), measured, counted), encoding="utf-8")
     (root / PLOTS).mkdir(exist_ok=True)
-    for name, text in plots(measured).items():
+    for name, text in plots(measured, counted).items():
         (root / PLOTS / f"{name}.svg").write_text(text, encoding="utf-8")

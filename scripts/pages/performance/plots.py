@@ -17,7 +17,7 @@ from scripts.pages.performance.figures import (
     Measured,
     cold_name,
     cold_times,
-    parts_sum,
+    instructions_of,
     sdk_names,
 )
 
@@ -34,16 +34,16 @@ def _load_series(load: Figures, workload: str, counts: Sequence[int]) -> list[pl
             if (rate := load.middle(RATE, target=target, workload=workload, connections=count)) is not None
         }
         if points:
-            found.append((name, colour, target == "dibs, before", points))
+            found.append((name, colour, False, points))
     return found
 
 
-def plots(measured: Measured) -> dict[str, str]:
+def plots(measured: Measured, counted: Measured) -> dict[str, str]:
     """The plots by the name of their file."""
     load, hand = Figures(measured["load"]), Figures(measured["handoff"])
     acquires = _load_series(load, "acquire", (1, 8, 32, 128))
     waves = _load_series(load, "wave", (1, 20, 100))
-    made = {
+    return {
         "acquire": plot.lines(
             "Durable acquires a second, by connections",
             "More is better. Logarithmic. Advisory locks and the no-op are not durable.",
@@ -60,10 +60,8 @@ def plots(measured: Measured) -> dict[str, str]:
         "handoff": _handoff_plot(hand),
         "sdk": _sdk_plot(measured),
         "cold": _cold_plot(measured),
+        "budget": _budget_plot(counted),
     }
-    if measured.get("budget"):
-        made["budget"] = _budget_plot(measured)
-    return made
 
 
 def _cycle_plot(load: Figures) -> str:
@@ -114,15 +112,14 @@ def _cold_plot(measured: Measured) -> str:
     return plot.bars("The smallest command, from a shell", "Milliseconds, median. Less is better.", rows, 280)
 
 
-def _budget_plot(measured: Measured) -> str:
+def _budget_plot(counted: Measured) -> str:
     rows: list[tuple[str, Sequence[float]]] = []
     for operation in OPERATIONS:
-        for row in measured["budget"]:
-            short = row["build"].replace("dibs, ", "").replace("dibs", "Python")
-            parts = [row["instructions"][operation].get(part, 0) / 1e3 for part in LOOP_PARTS]
-            rest = (row["server_instructions"][operation] - parts_sum(row, operation)) / 1e3
-            rows.append((f"{operation}, {short}", [*parts, max(rest, 0.0)]))
-    names = (*LOOP_PARTS, "I/O, hand-over, chores")
+        for name, by_operation in instructions_of(counted).items():
+            short = name.removeprefix("dibs, ")
+            rows.append(
+                (f"{operation}, {short}", [by_operation[operation].get(part, 0) / 1e3 for part in LOOP_PARTS])
+            )
     return plot.stacked(
-        "Where a request goes", "Thousand instructions in user space. Less is better.", rows, names
+        "Where a request goes", "Thousand instructions in user space. Less is better.", rows, LOOP_PARTS
     )

@@ -15,7 +15,7 @@ from scripts.pages.performance.figures import (
     cold_name,
     cold_times,
     growth_of,
-    parts_sum,
+    instructions_of,
     ratio_text,
     sdk_names,
 )
@@ -140,48 +140,16 @@ def growth_rows(measured: Measured) -> Iterator[str]:
         )
 
 
-def budget_rows(measured: Measured) -> Iterator[str]:
+def budget_rows(counted: Measured) -> Iterator[str]:
     yield "| thousand instructions | " + " | ".join(OPERATIONS) + " |"
     yield "| --- |" + " ---: |" * len(OPERATIONS)
-    for row in measured["budget"]:
-        name = BUILDS.get(row["build"], (row["build"], 0))[0]
+    for name, by_operation in instructions_of(counted).items():
         for part in LOOP_PARTS:
-            cells = [row["instructions"][each].get(part) for each in OPERATIONS]
+            cells = [by_operation[each].get(part) for each in OPERATIONS]
             texts = ["-" if cell is None else f"{cell / 1e3:.0f}" for cell in cells]
             yield f"| {name}: {part} | {' | '.join(texts)} |"
-        rest = [row["server_instructions"][each] - parts_sum(row, each) for each in OPERATIONS]
-        yield f"| {name}: I/O, hand-over, chores, clocks | {' | '.join(f'{each / 1e3:.0f}' for each in rest)} |"
-        whole = [row["server_instructions"][each] for each in OPERATIONS]
-        yield f"| **{name}: a request** | {' | '.join(f'**{each / 1e3:.0f}**' for each in whole)} |"
-
-
-SERVER_PARTS = (
-    "I/O, and the client",
-    "parse",
-    "hand-over to the writer",
-    "decide",
-    "store read",
-    "store commit",
-    "hand-over back",
-    "answer",
-)
-
-
-def trace_rows(measured: Measured) -> Iterator[str]:
-    yield "| µs of wall time (of CPU) | " + " | ".join(OPERATIONS) + " |"
-    yield "| --- |" + " ---: |" * len(OPERATIONS)
-    for row in measured["budget"]:
-        name = BUILDS.get(row["build"], (row["build"], 0))[0]
-        phases = {each["operation"]: each for each in row["server"]}
-        for part in SERVER_PARTS:
-            cells = []
-            for operation in OPERATIONS:
-                each = phases[operation]["parts"].get(part)
-                used = f" ({each['cpu_us']:.0f})" if each is not None and each["cpu_us"] >= 0.5 else ""
-                cells.append("-" if each is None or each["wall_us"] < 0.5 else f"{each['wall_us']:.0f}{used}")
-            yield f"| {name}: {part} | {' | '.join(cells)} |"
-        whole = [f"**{phases[o]['wall_us']:.0f} ({phases[o]['cpu_us']:.0f})**" for o in OPERATIONS]
-        yield f"| **{name}: a request, mean, all threads** | {' | '.join(whole)} |"
+        whole = [sum(by_operation[each].get(part, 0) for part in LOOP_PARTS) for each in OPERATIONS]
+        yield f"| **{name}: all parts** | {' | '.join(f'**{each / 1e3:.0f}**' for each in whole)} |"
 
 
 def machine_line(measured: Measured) -> str:
