@@ -5,7 +5,6 @@ A test cites a promise with `@pytest.mark.promise("id")`. The contract suite tha
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +20,6 @@ STATUSES = {"kept", "later"}
 class Promise(NamedTuple):
     id: str
     status: str
-    places: list[str]
 
 
 def promises_of(page: str) -> list[Promise]:
@@ -30,7 +28,7 @@ def promises_of(page: str) -> list[Promise]:
     header, _rule, *body = rows
     assert [header[0], header[2]] == ["id", "status"]
     assert all(len(row) == len(header) for row in body), "a cell holds a |"
-    return [Promise(row[0].strip("`"), row[2], re.findall(r"`([^`]+)`", row[3])) for row in body]
+    return [Promise(row[0].strip("`"), row[2]) for row in body]
 
 
 @pytest.fixture(scope="module")
@@ -59,20 +57,6 @@ def test_every_cited_promise_is_on_the_page(promises: list[Promise], citations: 
     known = {promise.id for promise in promises}
     unknown = [f"{it.file}:{it.line} cites {it.id}" for it in citations if it.id not in known]
     assert not unknown, "\n".join(unknown)
-
-
-def is_below(file: str, place: str) -> bool:
-    return f"{file}/".startswith(f"{place}/")
-
-
-def test_the_page_says_where_a_promise_is_tested(promises: list[Promise], citations: list[Citation]) -> None:
-    wrong = []
-    for promise in promises:
-        files = {citation.file for citation in citations if citation.id == promise.id}
-        untrue = [place for place in promise.places if not any(is_below(file, place) for file in files)]
-        if untrue or (promise.status == "kept" and not promise.places):
-            wrong.append(f"{promise.id}: the page says {promise.places}, the tests are in {sorted(files)}")
-    assert not wrong, "\n".join(wrong)
 
 
 def test_a_citation_is_found_on_a_function_a_class_a_module_and_a_parameter() -> None:
