@@ -22,10 +22,11 @@ def with_tables(page: str) -> str:
 
 
 def _tables() -> str:
-    lines = ["| metric | kind | labels | of | what it says |", "| --- | --- | --- | --- | --- |"]
+    lines = ["| metric | kind | what it says |", "| --- | --- | --- |"]
     for metric in METRICS:
-        labels = ", ".join(f"`{label}`" for label in metric.labels)
-        lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.of} | {metric.help} |")
+        labels = f"{{{', '.join(metric.labels)}}}" if metric.labels else ""
+        kind = f"{metric.kind} of the store" if metric.of == "store" else metric.kind
+        lines.append(f"| `{metric.name}{labels}` | {kind} | {metric.help} |")
     lines += ["", "| histogram | upper bounds of its buckets |", "| --- | --- |"]
     for metric in METRICS:
         if metric.kind == "histogram":
