@@ -43,3 +43,9 @@ def test_a_claim_goes_through_the_functions_of_the_walk_in_their_order(tmp_path:
         sys.setprofile(None)
     assert exit_code == 0, printed.getvalue()
     assert [step for step in called if step in walk] == [step for step in walk if step != ENTRY]
+
+
+def test_every_file_and_folder_that_the_page_names_is_there() -> None:
+    named = set(re.findall(r"`((?:[\w]+/)+(?:\w+\.py)?)[`:]", PAGE))
+    assert len(named) > 20
+    assert not {path for path in named if not (SOURCE / path).exists() and not (ROOT / path).exists()}
