@@ -23,8 +23,8 @@ DIFFERENT = {"Lock": "acquire"}
 
 
 def listed(title: str) -> list[str]:
-    """The first cells of the table below a heading, as names."""
-    return [row[0].strip("`") for row in rows(section(PAGE, title))]
+    """The names in the first cells of the table below a heading. A row may explain several."""
+    return [name for row in rows(section(PAGE, title)) for name in re.findall(r"`([^`]+)`", row[0])]
 
 
 def test_every_public_function_is_listed_as_it_is_called() -> None:
