@@ -40,7 +40,10 @@ want_programs() {
     command -v postgres >/dev/null || compgen -G "/usr/lib/postgresql/*/bin/postgres" >/dev/null || missing+=(postgresql)
     # The same for etcd, the server alone.
     command -v etcd >/dev/null || missing+=(etcd-server)
+    # The proxies whose configurations the pages show.
     command -v haproxy >/dev/null || [ -x /usr/sbin/haproxy ] || missing+=(haproxy)
+    command -v nginx >/dev/null || [ -x /usr/sbin/nginx ] || missing+=(nginx-light)
+    command -v caddy >/dev/null || missing+=(caddy)
     command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || missing+=(pgbouncer)
     # The compiled build needs a C compiler, and the headers of the Python that runs the tests. Debian has those of its
     # own Python; another one brings them.
@@ -131,15 +134,24 @@ use_venv() {
 wait_for() { while kill -0 "$1" 2>/dev/null; do sleep 1; done; }
 
 # run_tests WORD...: pytest with these words. Many tests wait for real processes, so there are more workers than two cores
-# need. A file stays together: it may have a server of its own. Real processes of several workers can starve one another
-# on a busy machine, so a test that fails is run once more, alone, with every other failed one. A test that fails twice
-# fails the run; one that failed once is named. Files are taken in their order: by the number of their tests, as is the
-# default, the long ones with few tests would come last, when one worker is left with them.
+# need. A file stays together: it may have a server of its own. Files are taken in their order: by the number of their
+# tests, as is the default, the long ones with few tests would come last, when one worker is left with them.
+#
+# Real processes of several workers can starve one another on a busy machine. So what fails is run again, alone and three
+# times. That excuses nothing by itself: a race looks the same. `tests/starved.txt` names the tests whose own clock is
+# real, with the reason; in CI any other test that failed once fails the run.
 run_tests() {
+    local cache=.pytest_cache word
+    for word in "$@"; do [[ $word != cache_dir=* ]] || cache=${word#cache_dir=}; done
     python -m pytest -n 3 --dist loadfile --no-loadscope-reorder "$@" && return
-    printf '\n== run again, alone: what failed beside others\n'
-    python -m pytest --last-failed --last-failed-no-failures none "$@" || return
-    printf '\nThese passed only when they were run alone; see above for how they failed beside others.\n'
+    cp "$cache/v/cache/lastfailed" "$cache/failed-first" || return
+    printf '\n== run again, alone and three times: what failed beside others\n'
+    for word in 1 2 3; do
+        cp "$cache/failed-first" "$cache/v/cache/lastfailed"
+        python -m pytest --last-failed --last-failed-no-failures none "$@" || return
+    done
+    printf '\nThese failed beside others and passed three times alone:\n'
+    python "$ROOT/scripts/starved.py" "$cache/failed-first" || [ "${CI:-}" != true ]
 }
 
 # make_compiled [LEVEL]: builds the package with its rules as machine code into build/compiled, and build/compiled/venv, which

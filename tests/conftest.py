@@ -63,7 +63,7 @@ def need_program() -> Callable[[str], str]:
     """`need_program("git")` is its path. Without it the test skips, or fails under DIBS_REQUIRE_ALL=1 (CI)."""
 
     def need(name: str) -> str:
-        path = shutil.which(name)
+        path = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")  # where Debian puts servers
         if path is None:
             _missing(name)
         return path  # type: ignore[return-value]  # what is missing has raised

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from dibs.base.errors import DibsError
 from dibs.stores.etcd.gateway import EtcdGateway
 from dibs.stores.etcd.location import EtcdLocation
-from tests.programs import WAIT_S_MAX, wait_until
+from tests.programs import WAIT_S_MAX, ending_with_us, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -62,7 +62,7 @@ class Member:
             env["ETCD_UNSUPPORTED_ARCH"] = "arm64"  # etcd 3.4 wants to be told
         with open(f"{self._folder}/log", "ab") as log:
             self._process = subprocess.Popen(
-                self._words, stdout=log, stderr=log, cwd=self._folder, env=env, **self._who
+                ending_with_us(*self._words), stdout=log, stderr=log, cwd=self._folder, env=env, **self._who
             )
 
     @property

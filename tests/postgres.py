@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from dibs.testing.clock import ManualClock
-from tests.programs import WAIT_S_MAX, wait_until
+from tests.programs import WAIT_S_MAX, ending_with_us, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -147,7 +147,7 @@ class PostgresServer:
         words = [self._postgres, "-D", self.data, "-p", str(self.port), "-k", self.folder, "-h", "127.0.0.1"]
         with open(f"{self.folder}/log", "ab") as log:
             self._process = subprocess.Popen(
-                [*words, "-F", "-N", str(CONNECTIONS_MAX), *more],
+                ending_with_us(*words, "-F", "-N", str(CONNECTIONS_MAX), *more),
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
@@ -239,7 +239,7 @@ def bouncer(pgbouncer: str, url: str) -> Iterator[str]:
         )
         with open(f"{folder}/log", "wb") as log:
             process = subprocess.Popen(
-                [pgbouncer, f"{folder}/ini"], stdout=log, stderr=log, cwd=folder, **who
+                ending_with_us(pgbouncer, f"{folder}/ini"), stdout=log, stderr=log, cwd=folder, **who
             )
 
         def listens() -> bool:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import socket
 import subprocess
 import threading
@@ -28,7 +26,7 @@ PAGE = ROOT / "docs" / "how-to" / "several-servers.md"
 
 @pytest.fixture(scope="module")
 def haproxy(need_program: Callable[[str], str]) -> str:
-    return shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin") or need_program("haproxy")
+    return need_program("haproxy")
 
 
 @pytest.fixture
@@ -98,10 +96,8 @@ def adapted(text: str, port: int, urls: list[str]) -> str:
     return changed + "\n"
 
 
-def test_the_configuration_for_nginx_is_valid(tmp_path: Path) -> None:
-    nginx = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
-    if nginx is None:
-        pytest.skip("nginx is not installed")
+def test_the_configuration_for_nginx_is_valid(tmp_path: Path, need_program: Callable[[str], str]) -> None:
+    nginx = need_program("nginx")
     (text,) = [each.text for each in blocks(PAGE.read_text()) if each.info == "nginx"]
     text, names = re.subn(r"server dibs-\d:", "server 127.0.0.1:", text)
     assert names == 2

@@ -7,7 +7,6 @@ import http.client
 import json
 import os
 import re
-import shutil
 import socket
 import subprocess
 import threading
@@ -74,9 +73,7 @@ def proxied(
     tmp_path_factory: pytest.TempPathFactory,
     need_program: Callable[[str], str],
 ) -> Iterator[Proxied]:
-    program = shutil.which(request.param, path=f"{os.environ['PATH']}:/usr/sbin")
-    if program is None and request.param != "haproxy":
-        pytest.skip(f"{request.param} is not installed")
+    program = need_program(request.param)
     folder = tmp_path_factory.mktemp("proxied")
     authority = Authority(folder / "ca", need_program("openssl"))
     cert, key = authority.issue("server")
@@ -90,7 +87,7 @@ def proxied(
         write(folder, port, server.url.removeprefix("http://"))
         env = {**os.environ, "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
         process = subprocess.Popen(
-            [program or need_program("haproxy"), *[word.format(folder=folder) for word in words]],
+            [program, *[word.format(folder=folder) for word in words]],
             stderr=subprocess.DEVNULL,
             env=env,
         )

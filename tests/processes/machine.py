@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from dibs.client.embedded import EmbeddedDoor
 from dibs.system import ways
 from dibs.system.processes import table
-from tests.programs import environment_without_dibs, wait_until
+from tests.programs import WAIT_S_MAX, environment_without_dibs, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = int(WAIT_S_MAX)
 # What left its process group is found by `dibs run` on Linux only. Elsewhere, commands of tests stay in their group.
 LEAVES_GROUP = not ways.IS_PORTABLE
 SETSID = "setsid " if LEAVES_GROUP else ""
