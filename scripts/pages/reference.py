@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dibs.cli.framework.help import aliases, sentence, usage_line
+from dibs.cli.framework.help import aliases, sentence, short_usage
 from dibs.cli.framework.registry import GROUPS, SUMMARIES, load
 from dibs.cli.framework.spec import GLOBAL
 from dibs.wire import codes
@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 _MADE = "<!-- Made from the code. To change it, change src/dibs/cli and run: DIBS_REWRITE=1 scripts/test tests/cli -->"
 
 _OUTPUT = """\
+`dibs COMMAND --help` and the man page show one command whole, with examples. This page says once what several commands
+share: flags [below](#flags-of-several-commands), sentences and exit codes at the first command that has them.
+
 Without a server and without settings, every command works on an SQLite file in your state folder
 (`$XDG_STATE_HOME/dibs`, else `~/.local/state/dibs`), shared by all your processes. Where the machine has a service
-of its own (`dibs serve --system`), all its users share that, and nobody needs to name it.
+of its own (`dibs serve --system`), all its users share that. A server wants a [token](environment.md#tokens).
 
 People get text on stdout, errors on stderr; colour only on a terminal and without `NO_COLOR`. Programs say `--json` and
 get exactly one document on stdout, whatever happened, usage errors included:
@@ -29,75 +32,122 @@ get exactly one document on stdout, whatever happened, usage errors included:
 ```json
 {"schema_version": 1, "ok": true, "data": {"...": "..."}}
 {"schema_version": 1, "ok": false, "error": {"code": "held", "message": "...", "details": {}}, "data": {}}
-{"schema_version": 1, "ok": false, "error": {"code": "lease_not_current", "message": "...", "details": {}}}
 ```
 
 `ok` is true exactly when the exit code is 0. `data` is the reply as a server sends it. A no (`held`, `queued`, `done`,
-`delayed`, `parked`, `free`) has `data`, too, so that `.data.owner` is who has the job whether you claimed it or looked
-at it; `details` is the same document. `details` of an error is what its code and message do not say. A command that
-took several jobs has `jobs`, one entry each with `name` and `ok`. Exit codes are on [their own page](exit-codes.md).
+`delayed`, `parked`, `free`) has it, too: `.data.owner` is who has the job whether you claimed it or looked at it.
+`details` is then the same document. An error has no `data`; its `details` are what code and message do not say. A
+command that took several jobs has `jobs`, one entry each with `name` and `ok`.
+
+Any command exits with 0 for success, and with [64, 69, 70, 77, 126 or 127](exit-codes.md) and a message for what went
+wrong. Below are its other codes, and 0 where it means more. Only `dibs lock` has
+[its own](exit-codes.md#exit-codes-of-dibs-lock).
 
 Times are written `90` (seconds), `30s`, `15m`, `2h`, `1d`. A job name that begins with a dash goes after `--`. Flags
 of every command may stand before it or after it. A flag wins over its environment variable. `-s`, `-x`, `-n` and `-w`
 mean what they mean in `flock`.
-
-## Tokens
-
-A server wants a bearer token. It is taken from `DIBS_TOKEN`, else from the file that `DIBS_TOKEN_FILE` names, else,
-for a server on this machine, from the file that `dibs serve` made for you. There is no flag for it: other users of a
-machine can read a command line.
 """
-
-
-_SHARED = "They mean the same wherever a usage line below shows them. A command's own table has only what is its own."
+# Exit codes that mean the same for every command.
+GENERAL = (codes.USAGE, codes.UNREACHABLE, codes.FAULT, codes.NOT_ALLOWED, 126, 127)
+# As many words as exit code 0 may have that says no more than that it worked.
+_PLAIN_WORDS = 6
 
 
 def cli_page() -> str:
-    shared = _shared_options()
+    page = _Page()
     lines = ["# Commands", "", _MADE, "", _OUTPUT, "## Flags of every command", "", *_options(GLOBAL), ""]
-    lines += ["## Flags of several commands", "", _SHARED, "", *_options(shared), ""]
+    lines += ["## Flags of several commands", "", *_shared([*page.shared.values()]), ""]
     for _, title, names in GROUPS:
         lines += [f"## {title}", ""]
         for name in names:
-            lines += _command(load(name), shared)
+            lines += page.command(load(name))
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _shared_options() -> list[Option]:
-    """The flags that mean the same in several commands. The page explains them once."""
-    seen: dict[Option, int] = {}
-    for _, _, names in GROUPS:
-        for name in names:
-            seen.update({option: seen.get(option, 0) + 1 for option in load(name).options})
-    return sorted([option for option, count in seen.items() if count > 1], key=lambda option: option.flag)
+class _Page:
+    """Remembers what was said, and at which command, to say it once."""
+
+    def __init__(self) -> None:
+        self.shared = _shared_options()
+        self._said: dict[object, str] = {}
+
+    def command(self, command: Command) -> list[str]:
+        others = [f"`{other}`" for other in aliases(command.name)]
+        also = [f"Also: {', '.join(others)}."] if others else []
+        summary = " ".join(
+            [*_usage(command), sentence(SUMMARIES[command.name]), *self._about(command), *also]
+        )
+        own = [option for option in command.options if _said(option) not in self.shared]
+        again = [f"`{option.flag}`" for option in command.options if _said(option) in self.shared]
+        flags = [*_options(own), *([f"- also {', '.join(again)}"] if again else [])]
+        parts = ([f"### dibs {command.name}"], [summary], flags, self._exits(command))
+        return [line for part in parts if part for line in [*part, ""]]
+
+    def _about(self, command: Command) -> list[str]:
+        """The sentences that no command before had, and where the others are."""
+        sentences = command.about.removesuffix(".").split(". ") if command.about else []
+        first = {self._said.setdefault(each, command.name) for each in sentences} - {command.name}
+        new = [f"{each}." for each in sentences if self._said[each] == command.name]
+        return [*new, *(f"The rest as {_link(name)}." for name in sorted(first))]
+
+    def _exits(self, command: Command) -> list[str]:
+        parts: list[str] = []
+        elsewhere: dict[str, list[str]] = {}
+        for code, what in sorted(command.exits):
+            first = self._said.setdefault((code, what), command.name)
+            if code in GENERAL or (code == codes.YES and len(what.split()) <= _PLAIN_WORDS):
+                continue
+            if first == command.name:
+                parts.append(f"{code} {what}")
+            else:
+                elsewhere.setdefault(first, []).append(str(code))
+        parts += [f"{', '.join(numbers)} as {_link(first)}" for first, numbers in elsewhere.items()]
+        return [f"Exits: {'; '.join(parts)}."] if parts else []
 
 
-def _command(command: Command, shared: list[Option]) -> Iterable[str]:
-    summary = sentence(SUMMARIES[command.name])
-    lines = [f"### dibs {command.name}", "", summary, *([command.about] if command.about else []), ""]
-    others = aliases(command.name)
-    if others:
-        lines += [f"Also: {', '.join(f'`{other}`' for other in others)}.", ""]
-    lines += ["```", usage_line(command), "```", ""]
-    own = [option for option in command.options if option not in shared]
-    if own:
-        lines += [*_options(own), ""]
-    lines += ["```sh"]
-    for what, line in command.examples:
-        lines += [f"# {what}", line]
-    lines += ["```", "", "| exit | meaning |", "| --- | --- |"]
-    lines += [f"| {code} | {what} |" for code, what in command.exits]
-    return [*lines, ""]
+def _link(name: str) -> str:
+    return f"[{name}](#dibs-{name.replace(' ', '-')})"
+
+
+def _usage(command: Command) -> list[str]:
+    """What follows the name on a command line, but for flags that may be left out."""
+    words = short_usage(command).removesuffix(" [flags]").removeprefix(f"dibs {command.name}").strip()
+    return [f"`{words}`:"] if words else []
+
+
+def _shared_options() -> dict[tuple[object, ...], tuple[Option, list[str]]]:
+    """The flags that mean the same in several commands, and these commands. The page explains them once."""
+    users: dict[tuple[object, ...], tuple[Option, list[str]]] = {}
+    for name in [name for _, _, names in GROUPS for name in names]:
+        for option in load(name).options:
+            users.setdefault(_said(option), (option, []))[1].append(name)
+    return {said: each for said, each in users.items() if len(each[1]) > 1}
+
+
+def _shared(shared: list[tuple[Option, list[str]]]) -> list[str]:
+    """Of a flag that has several meanings, each but the most usual names its commands."""
+    usual: dict[str, list[str]] = {}
+    for option, names in shared:
+        usual[option.flag] = max(usual.get(option.flag, []), names, key=len)
+    lines = []
+    for option, names in sorted(shared, key=lambda each: each[0].flag):
+        [line] = _options([option])
+        lines.append(line if names is usual[option.flag] else f"{line} (`{'`, `'.join(names)}`)")
+    return lines
+
+
+def _said(option: Option) -> tuple[object, ...]:
+    return option.shown, option.help, option.env
 
 
 def _options(options: Iterable[Option]) -> list[str]:
-    lines = ["| flag | environment | meaning |", "| --- | --- | --- |"]
+    lines = []
     for option in options:
         flag = f"`{option.shown}`"
         if option.short:
             flag = f"`{option.short}`, {flag}"
         choices = f": {', '.join(f'`{choice}`' for choice in option.choices)}" if option.choices else ""
-        lines.append(f"| {flag} | {f'`{option.env}`' if option.env else ''} | {option.help}{choices} |")
+        lines.append(f"- {flag}{f' (`{option.env}`)' if option.env else ''}: {option.help}{choices}")
     return lines
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,8 @@ import pytest
 from dibs.cli.framework.registry import GROUPS, NAMES, load
 from dibs.wire import codes
 from scripts.pages import man
-from scripts.pages.reference import MEANINGS, cli_page, exit_codes_page
+from scripts.pages.reference import GENERAL, MEANINGS, cli_page, exit_codes_page
+from tests.docs.pages import section
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +28,19 @@ def test_a_page_is_what_the_code_would_write(name: str, page: Callable[[], str])
     if REWRITE:
         (PAGES / name).write_text(page(), encoding="utf-8")
     assert (PAGES / name).read_text(encoding="utf-8") == page()
+
+
+def test_each_command_has_its_flags_and_what_is_said_once_is_there() -> None:
+    page = cli_page()
+    shared = section(page, "Flags of several commands")
+    for name in NAMES:
+        text = section(page, f"dibs {name}")
+        for option in load(name).options:
+            assert f"`{option.flag}`" in text or f"`{option.shown}`" in text
+            assert option.help in text or option.help in shared
+        for code, what in load(name).exits:
+            assert re.search(rf"^Exits: .*\b{code}\b", text, re.MULTILINE) or code in (0, *GENERAL)
+            assert f"{code} {what}" in page or code in (0, *GENERAL)
 
 
 def test_the_man_page_is_what_the_code_would_write() -> None:

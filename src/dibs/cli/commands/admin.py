@@ -77,8 +77,7 @@ COMMANDS |= {
         about=(
             "An issue or a file can be written in several ways: as an address, as acme/app#42, as #42 inside the "
             "clone, as a relative path. All commands take it by one name, which this command prints. A name in "
-            "no known form stays as it is. With --exact every command takes names as they are written. Asks no "
-            "store and no network."
+            "no known form stays as it is. Asks no store and no network."
         ),
         arguments=(Argument("JOB", "the job, as you would write it in a claim", completes="job"),),
         examples=(
@@ -177,8 +176,8 @@ COMMANDS |= {
         "free",
         free,
         about=(
-            "A job claimed with --max-attempts is parked after that many failures or losses in a row. This "
-            "command frees it. On a server it needs the role operator or admin."
+            "A job claimed with --max-attempts is parked after that many failures or losses in a row. On a "
+            "server this needs the role operator or admin."
         ),
         arguments=(JOB,),
         examples=(("after the cause was fixed", "dibs free issue-1842"),),

@@ -89,8 +89,8 @@ COMMANDS = {
         mcp,
         about=(
             "The MCP client starts it. The agent's claims are renewed while the client runs, and released "
-            "when it ends. Claims go to --url, else DIBS_URL, else your own store. It needs the mcp extra: "
-            "pip install '.[mcp]' in a clone. A dibs server answers MCP clients itself, at /mcp."
+            "when it ends. It needs the mcp extra: pip install '.[mcp]' in a clone. A dibs server answers MCP "
+            "clients itself, at /mcp."
         ),
         options=(
             Option(

@@ -51,13 +51,11 @@ COMMANDS = {
         claim,
         about=(
             "Prints the lease id, which proves that the claim is yours: heartbeat and release need it. The "
-            "claim lasts for its TTL from the last heartbeat. If somebody else has the job, prints the owner "
-            "and exits with 1. With --wait it waits in line, first come first served. When the wait is over "
-            "it leaves the line, or keeps its place with --keep-place. In a session (DIBS_SESSION) the claim "
-            "lasts as long as the session, and heartbeat and release need only the name. With --staged it "
-            "claims the path: of every file staged in git, all or none, and remembers the claims for this "
-            "shell, so that the hooks know them as yours. With --keep you send no heartbeats: a background "
-            "process sends them until the job is released, and releases it when the calling process ends."
+            "claim lasts for its TTL from the last heartbeat. If somebody else has the job, prints the owner. "
+            "With --wait it waits in line, first come first served, and leaves the line when the wait is over. "
+            "In a session (DIBS_SESSION) the claim lasts as long as the session, and heartbeat and release "
+            "need only the name. With --staged it claims all of the files or none, and remembers the claims "
+            "for this shell, so that the hooks know them as yours."
         ),
         arguments=(Argument("JOB", f"{NEW_JOB.help}; required unless --staged is given", takes=MAYBE),),
         options=(

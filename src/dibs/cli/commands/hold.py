@@ -261,7 +261,7 @@ COMMANDS = {
         arguments=(NEW_JOB,),
         options=(
             *(TTL, WAIT, NO_WAIT, EXCLUSIVE, SHARED, SLOTS, OWNER, METADATA),
-            Option("--until-eof", "release the job when standard input ends; its lines are orders"),
+            Option("--until-eof", "release the job when standard input ends"),
             Option("--for", "release the job after this time", value="TIME"),
             Option(
                 "--notice",

@@ -86,7 +86,7 @@ COMMANDS = {
         ),
         arguments=(Argument("JOB", "only this job", completes="job", takes="maybe"),),
         options=(
-            Option("--prefix", "only jobs whose name begins with this", value="TEXT"),
+            Option("--prefix", "only names that begin with this", value="TEXT"),
             Option("--since", "begin with the events of the last 30m, 2d, ...", value="TIME"),
             FOR,
         ),
@@ -233,7 +233,7 @@ COMMANDS |= {
         arguments=(Argument("JOB", "only this job", completes="job", takes="maybe"),),
         options=(
             Option("--rights", "instead, who changed tokens, webhooks and access lists. For admins"),
-            Option("--prefix", "only jobs whose name begins with this", value="TEXT"),
+            Option("--prefix", "only names that begin with this", value="TEXT"),
             Option("--limit", f"how many events (default {HISTORY_PAGE_DEFAULT})", value="N"),
             Option("--since", "only events since then: 30m, 2d, or a time in UTC", value="TIME"),
             Option("--follow", "go on with what happens; without --since, only that. See `dibs watch`"),

@@ -115,10 +115,7 @@ COMMANDS = {
             *CHOICE,
             Option("--limit", "one page of this many jobs, in plain order", value="N"),
             Option("--after", "only names after this one, where the last page ended", value="NAME"),
-            Option(
-                "--watch",
-                "go on, and show what changes: as `dibs top` on a terminal, else a line for each change",
-            ),
+            Option("--watch", "go on, and show what changes"),
             Option("--for", "with --watch: stop after this long", value="TIME"),
         ),
         examples=(

@@ -235,7 +235,7 @@ COMMANDS = {
         about=(
             "Claims the job, runs the command, sends heartbeats while it runs, and releases the job when it "
             "ends. An exit code other than 0 counts as a failed attempt, unless the command was interrupted. "
-            "If somebody else has the job, prints the owner, runs nothing and exits with 1. If the claim is "
+            "If somebody else has the job, prints the owner and runs nothing. If the claim is "
             "lost, the command and all its processes are stopped (SIGTERM, after --kill-after SIGKILL) before"
             f" anybody else can have the job, even if dibs itself is killed or paused. {STOPPED}"
         ),

@@ -268,8 +268,7 @@ COMMANDS = {
     "token list": Command(
         "token list",
         list_,
-        about="Shows name, role, namespace, limits, expiry and the beginning of the hash, never a token. With --tokens "
-        "it lists a tokens file.",
+        about="Shows name, role, namespace, limits, expiry and the beginning of the hash, never a token.",
         options=(TOKENS,),
         examples=(
             ("which tokens are valid", "dibs token list"),
@@ -282,14 +281,15 @@ COMMANDS = {
         rotate,
         about=(
             "The new token has the name, role, namespace, limits and lifetime of the old one, and may use its claims. "
-            f"The old one stays valid for --grace (default {ROTATION_GRACE_MS_DEFAULT // 60_000} minutes), so that "
-            "workers can change over; --grace 0 ends it at once."
+            "The old one stays valid for --grace, so that workers can change over."
         ),
         arguments=(_NAME,),
         options=(
             _ID,
             Option(
-                "--grace", "how long the old one stays valid (default 10m, 0 ends it at once)", value="TIME"
+                "--grace",
+                f"how long the old one stays valid (default {ROTATION_GRACE_MS_DEFAULT // 60_000}m, 0 ends it at once)",
+                value="TIME",
             ),
             _EXPIRES,
         ),
@@ -335,9 +335,8 @@ COMMANDS = {
         "token import",
         import_,
         about=(
-            "Use it to move from a tokens file to the store. It sends only hashes. The tokens stay valid; expired "
-            "lines are left out. A repeated import changes nothing. After it, start the servers without "
-            "--tokens."
+            "It sends only hashes. The tokens stay valid; expired lines are left out. A repeated import changes "
+            "nothing. After it, start the servers without --tokens."
         ),
         options=(TOKENS,),
         examples=(

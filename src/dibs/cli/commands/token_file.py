@@ -245,8 +245,8 @@ COMMANDS = {
     "token show": Command(
         "token show",
         show,
-        about="The token that your first `dibs serve` made for you, to log in at its page in a browser. Your own dibs "
-        "commands find it by themselves. Other tokens are kept as hashes and cannot be shown.",
+        about="The token that your first `dibs serve` made for you, to log in at its page in a browser. Other tokens "
+        "are kept as hashes and cannot be shown.",
         examples=(("to log in at http://127.0.0.1:3427", "dibs token show"),),
         exits=((0, "printed"), (64, "there is none yet, or the file cannot be read")),
     ),

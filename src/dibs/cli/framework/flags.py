@@ -77,7 +77,9 @@ WAIT = Option("--wait", "wait in line for up to this long", value="TIME", short=
 NO_WAIT = Option("--no-wait", "do not wait (the default)", short="-n")
 TICKET = Option("--ticket", "continue from the place in line that --keep-place printed", value="TICKET")
 KEEP_PLACE = Option("--keep-place", "when --wait is over, keep the place in line and print its ticket")
-KEEP = Option("--keep", "start a background process that sends heartbeats until the calling process ends")
+KEEP = Option(
+    "--keep", "start a background process that sends heartbeats, and releases when the calling process ends"
+)
 KEEP_FOR = Option(
     "--keep-for", "like --keep, until this process ends (default: the parent of dibs)", value="PID"
 )
@@ -95,7 +97,7 @@ CLAIM_KEEP = (KEEP, KEEP_FOR)
 DONE_DEFAULT = format_duration(DONE_MS_DEFAULT)
 DONE = Option(
     "--done",
-    f"mark the job as done for this long (default {DONE_DEFAULT}); claims meanwhile are refused as done",
+    f"mark the job as done for this long (default {DONE_DEFAULT})",
     value="TIME",
     bare=DONE_DEFAULT,
 )

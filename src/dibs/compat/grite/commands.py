@@ -50,11 +50,11 @@ COMMANDS = {
     "lock renew": Command(
         "lock renew",
         as_grite(renew),
-        about="An expired lock cannot be renewed: acquire it again. Without --ttl the lock keeps its TTL.",
+        about="An expired lock cannot be renewed: acquire it again.",
         arguments=(_ARGUMENT,),
         options=(
             _RESOURCE,
-            Option("--ttl", "how long from now: 30m, 2h, or seconds (default: the TTL it has)", value="TIME"),
+            Option("--ttl", "a new TTL (default: the present one)", value="TIME"),
             LEASE,
             *_WHO,
             NO_DAEMON,
