@@ -186,14 +186,6 @@ def exit_codes_page() -> str:
         if exit_code == codes.NO:
             words["free"] = None
         lines.append(f"| {exit_code} | {meaning} | {', '.join(f'`{word}`' for word in words)} |")
-    lines += [
-        "",
-        "## Error codes",
-        "",
-        "| `code` | HTTP status | exit | meaning |",
-        "| --- | --- | --- | --- |",
-    ]
-    lines += [f"| `{row.word}` | {row.http} | {row.exit} | {row.title} |" for row in codes.CODES.values()]
     lines += ["", _AFTER, *_lock_codes()]
     return "\n".join(lines) + "\n"
 
@@ -201,12 +193,12 @@ def exit_codes_page() -> str:
 def _lock_codes() -> list[str]:
     """`dibs lock` speaks grite's language."""
     rows: dict[tuple[str, int], list[str]] = {}
-    for word, said in (*codes.LOCK_CODES.items(), ("upstream_unavailable", codes.SERVER_AWAY)):
-        rows.setdefault(said, []).append(f"`{word}`")
-    rows[codes.SERVER_AWAY].append("of a server")
+    for word, (said, exit_code) in (*codes.LOCK_CODES.items(), ("upstream_unavailable", codes.SERVER_AWAY)):
+        rows.setdefault(("the same" if said == word else f"`{said}`", exit_code), []).append(f"`{word}`")
+    rows[f"`{codes.SERVER_AWAY[0]}`", codes.SERVER_AWAY[1]].append("of a server")
     lines = ["## Exit codes of `dibs lock`", "", _LOCK, "", "| exit | `code` | for |", "| --- | --- | --- |"]
     ordered = sorted(rows.items(), key=lambda row: row[0][1])
-    return [*lines, *(f"| {said[1]} | `{said[0]}` | {', '.join(words)} |" for said, words in ordered)]
+    return [*lines, *(f"| {said[1]} | {said[0]} | {', '.join(words)} |" for said, words in ordered)]
 
 
 _LOCK = """\
@@ -215,6 +207,6 @@ typed wrongly is 2. On the left what it gives, on the right what other commands 
 
 
 _AFTER = """\
-`owner` gives 1 also for a job that rests (`delayed`), because nobody has it; `claim` gives 75 for it,
-because trying again later helps. A field of the wrong type is `invalid_input` with HTTP status 422.
+What each code means, and its HTTP status: [codes](http.md#codes). `owner` gives 1 also for a job that rests
+(`delayed`), because nobody has it; `claim` gives 75 for it, because trying again later helps.
 """
