@@ -1,8 +1,13 @@
-"""The tables of docs/reference/http.md that are made from the declared fields. Pure."""
+"""The parts of docs/reference/http.md that are made from the declarations. Pure.
+
+Below a heading that is a route: what it does and who may. Below `Request:` and `Reply:`: the fields. What an earlier
+document explains in the same words is only named.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import MagicMock
 
@@ -23,16 +28,21 @@ from dibs.wire.reply_fields import ANSWERS
 from dibs.wire.schemas import bounds_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+    from dibs.wire.operations import Operation
+
+    # Of each field its form (type, bounds, default) and its meaning.
+    Document = dict[str, tuple[str, str]]
 
 OPERATIONS = [operation for operation, _ in served_table(cast("Any", MagicMock())) if operation.is_listed]
 TITLES = {each.id: f"{each.method} {each.path}" for each in OPERATIONS}
 KINDS = {
-    "whole": "whole number",
-    "number": "whole number",
-    "seconds": "number",
-    "text": "text",
-    "flag": "true or false",
+    "whole": "number",
+    "number": "number",
+    "seconds": "number or fraction",
+    "text": "",
+    "flag": "flag",
     "object": "object",
     "list": "list",
     "id": "UUID",
@@ -72,64 +82,124 @@ SHOWN = {
     "Errors": ("error",),
 }
 # Answers that are declared with their operation.
-SCHEMAS = {
+SCHEMAS: dict[str, dict[str, Any]] = {
     TITLES[each.id]: answer
     for each in OPERATIONS
     for answer in [each.answers.get(200) or each.answers.get(201)]
     if isinstance(answer, dict)
 }
-_REQUEST_HEAD = "| field | type | limits and default | meaning |\n| --- | --- | --- | --- |\n"
-_REPLY_HEAD = "| reply field | meaning |\n| --- | --- |\n"
-_ROUTES_HEAD = "| route | what it does | who |\n| --- | --- | --- |\n"
+OTHERS = "Other routes"
+# How many fields two documents must share for the second to name the first.
+SAME_MIN = 2
 _SEEN_HEAD = "| what was given as | who is shown it |\n| --- | --- |\n"
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 _TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
+_LIST = re.compile(r"^(Request|Reply|Routes)(.*):\n\n(?:- .*\n(?:  .*\n)*)+", re.MULTILINE)
+_SUMMARY = re.compile(r"^\*[^*\n]+\*\n", re.MULTILINE)
 
 
-def with_tables(page: str) -> str:
-    """`page` with its tables of fields made from the declarations. Other text stays as it is."""
+def with_lists(page: str) -> str:
+    """`page` with its lists of fields and routes made from the declarations. Other text stays as it is."""
     starts = [*_HEADING.finditer(page)]
     ends = [*[found.start() for found in starts[1:]], len(page)]
     head = page[: starts[0].start()]
+    known = {found[1] for found in starts}
     return head + "".join(
-        _section(found[1], page[found.start() : end]) for found, end in zip(starts, ends, strict=True)
+        _section(found[1], page[found.start() : end], known) for found, end in zip(starts, ends, strict=True)
     )
 
 
-def _section(title: str, text: str) -> str:
-    replies = iter([*[_replies(answer) for answer in SHOWN.get(title, ())], *_schema_replies(title)])
-    requests = iter(_requests(title))
+def _section(title: str, text: str, known: set[str]) -> str:
+    made = {
+        "Request": iter(_requests(title)),
+        "Reply": iter(_replies(title)),
+        "Routes": iter(_routes(title, known)),
+    }
+    summary = [_summary(each) for each in OPERATIONS if TITLES[each.id] == title]
 
     def replaced(found: re.Match[str]) -> str:
-        if found[0].startswith("| field |"):
-            return next(requests)
-        if found[0].startswith("| reply field |"):
-            return next(replies, found[0])
-        if found[0].startswith("| route |"):
-            return _ROUTES_HEAD + _rows(_routes())
-        return _SEEN_HEAD + _rows(_seen()) if found[0].startswith("| what was given as |") else found[0]
+        return f"{found[1]}{found[2]}:\n\n" + "".join(f"- {line}\n" for line in next(made[found[1]]))
 
-    made = _TABLE.sub(replaced, text)
-    left = [*replies, *requests]
-    assert not left, f"{title} lacks a table of {left[0].splitlines()[2]}"
-    return made
-
-
-def _requests(title: str) -> Iterator[str]:
-    if title == EVERY_CLAIM:
-        yield _REQUEST_HEAD + _rows(_request_row("acquire", field) for field in CLAIM_FIELDS)
-    for verb in REQUESTS:
-        own = [field for field in REQUEST_MEANINGS[verb] if verb not in CLAIMS or field not in CLAIM_FIELDS]
-        if TITLES[verb] == title and own:
-            yield _REQUEST_HEAD + _rows(_request_row(verb, field) for field in own)
+    if summary:
+        assert _SUMMARY.search(text), f"{title} lacks its summary"
+        text = _SUMMARY.sub(f"*{summary[0]}*\n", text, count=1)
+    text = _LIST.sub(replaced, text)
+    if title == "Who sees what":
+        text = _TABLE.sub(_SEEN_HEAD + _rows(_seen()), text)
+    left = [line for lists in made.values() for lines in lists for line in lines]
+    assert not left, f"{title} lacks a list of {left[0]}"
+    return text
 
 
-def _request_row(verb: str, field: str) -> tuple[str, ...]:
+def _summary(operation: Operation) -> str:
+    who = allowed(operation)
+    return operation.summary + (f" ({who})" if who else "")
+
+
+def _routes(title: str, known: set[str]) -> list[list[str]]:
+    """Those that have no section of their own."""
+    others = [f"`{TITLES[each.id]}`: {_summary(each)}" for each in OPERATIONS if TITLES[each.id] not in known]
+    return [others] if title == OTHERS else []
+
+
+def _requests(title: str) -> list[list[str]]:
+    documents = [(EVERY_CLAIM, {field: _request_field("acquire", field) for field in CLAIM_FIELDS})]
+    for verb, fields in REQUEST_MEANINGS.items():
+        own = [field for field in fields if verb not in CLAIMS or field not in CLAIM_FIELDS]
+        documents.append((TITLES[verb], {field: _request_field(verb, field) for field in own}))
+    return _told(documents)[title]
+
+
+def _request_field(verb: str, field: str) -> tuple[str, str]:
     kind = REQUESTS[verb][field]
-    needed = {"!": ", required", "?": " or null, required"}.get(kind[-1], "")
+    needed = {"!": "required", "?": "required, may be null"}.get(kind[-1], "")
     default, meaning = REQUEST_MEANINGS[verb][field]
     bounds = "; ".join(each for each in (_bounds(verb, field), default) if each)
-    return f"`{field}`", KINDS[kind.rstrip("!?")] + needed, bounds, meaning
+    return ", ".join(each for each in (KINDS[kind.rstrip("!?")], needed, bounds) if each), meaning
+
+
+def _replies(title: str) -> list[list[str]]:
+    documents = [
+        (shown, {field: ("", meaning) for field, (_, meaning) in ANSWERS[each].items()})
+        for shown, answers in SHOWN.items()
+        for each in answers
+    ]
+    for shown, schema in SCHEMAS.items():
+        if "properties" in schema:
+            said = {field: ("", each["description"][:-1]) for field, each in schema["properties"].items()}
+            documents.append((shown, said))
+    return _told(documents)[title]
+
+
+def _told(documents: list[tuple[str, Document]]) -> defaultdict[str, list[list[str]]]:
+    """By section: the fields of each document. What an earlier one explains in the same words is only named."""
+    explained: list[tuple[str, Document]] = []
+    told: defaultdict[str, list[list[str]]] = defaultdict(list)
+    for title, document in documents:
+        place, same = max(
+            ((place, {*each.items()} & {*document.items()}) for place, each in explained),
+            key=lambda found: len(found[1]),
+            default=("", set()),
+        )
+        if len(same) < SAME_MIN:
+            same = set()
+        own = {field: said for field, said in document.items() if (field, said) not in same}
+        explained.append((title, own))
+        lines = [_line(field, *said) for field, said in own.items()]
+        if same:
+            names = ", ".join(f"`{field}`" for field in document if field not in own)
+            lines.append(f"as in [{place}](#{_anchor(place)}): {names}")
+        if lines:
+            told[title].append(lines)
+    return told
+
+
+def _anchor(title: str) -> str:
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+
+
+def _line(field: str, form: str, meaning: str) -> str:
+    return f"`{field}`{f' ({form})' if form else ''}: {meaning}"
 
 
 def _bounds(verb: str, field: str) -> str:
@@ -138,7 +208,7 @@ def _bounds(verb: str, field: str) -> str:
         return "0" if numbers == (0, 0) else f"{numbers[0]:,} to {numbers[1]:,}"
     if field in CHOICES:
         first, *others = (f"`{choice}`" for choice in CHOICES[field])
-        return f"{first} (default) or {' or '.join(others)}"
+        return f"{first} by default, {' or '.join(others)}"
     if field == "names":
         apart = ", no two that overlap in a tree" if verb == "acquire-all" else ""
         least, most = LIST_LENGTHS[verb]
@@ -153,26 +223,10 @@ def _bounds(verb: str, field: str) -> str:
     return f"{BYTES[field]:,} bytes" if field in BYTES else ""
 
 
-def _replies(answer: str) -> str:
-    return _REPLY_HEAD + _rows((f"`{field}`", meaning) for field, (_, meaning) in ANSWERS[answer].items())
-
-
-def _schema_replies(title: str) -> Iterator[str]:
-    schema: Any = SCHEMAS.get(title, {})
-    if "properties" in schema:
-        rows = [(f"`{field}`", each["description"][:-1]) for field, each in schema["properties"].items()]
-        yield _REPLY_HEAD + _rows(rows)
-
-
-def _routes() -> Iterator[tuple[str, str, str]]:
-    for each in OPERATIONS:
-        yield f"`{each.method} {each.path}`", each.summary, allowed(each)
-
-
 def _seen() -> Iterator[tuple[str, str]]:
     for who in dict.fromkeys(SEEN_BY.values()):
         yield ", ".join(f"`{field}`" for field, each in SEEN_BY.items() if each == who), who
 
 
-def _rows(rows: object) -> str:
-    return "".join("| " + " | ".join(row).replace("|  |", "| |").rstrip() + " |\n" for row in rows)  # type: ignore[attr-defined]
+def _rows(rows: Iterable[tuple[str, ...]]) -> str:
+    return "".join("| " + " | ".join(row).replace("|  |", "| |").rstrip() + " |\n" for row in rows)

@@ -29,7 +29,7 @@ from dibs.wire.meanings import EVERYBODY, REQUEST_MEANINGS, SEEN_BY
 from dibs.wire.reply_fields import ANSWERS, LEFT_OUT, NULL, PARTS, kind_of
 from dibs.wire.schemas import answer_schema, request_field_schema, request_schema
 from dibs.wire.values import ticket_text
-from scripts.pages.http import with_tables
+from scripts.pages.http import with_lists
 from tests.docs.pages import REFERENCE, read, section, tables
 
 if TYPE_CHECKING:
@@ -50,11 +50,11 @@ def words(cell: str) -> list[str]:
     return re.findall(r"`([a-z_]+)`", cell)
 
 
-def test_the_tables_of_fields_are_those_that_are_declared() -> None:
+def test_the_routes_and_fields_are_those_that_are_declared() -> None:
     page = REFERENCE / "http.md"
     if REWRITE:
-        page.write_text(with_tables(PAGE), encoding="utf-8")
-    assert read(page) == with_tables(PAGE)
+        page.write_text(with_lists(PAGE), encoding="utf-8")
+    assert read(page) == with_lists(PAGE)
 
 
 @pytest.mark.parametrize("verb", REQUESTS)
