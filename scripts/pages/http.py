@@ -89,6 +89,8 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     if isinstance(answer, dict)
 }
 OTHERS = "Other routes"
+# Of `name`, and of the `status` that an answer is called by.
+EVIDENT = ("the job", *(f"`{answer}`" for answer in ANSWERS))
 # How many fields two documents must share for the second to name the first.
 SAME_MIN = 2
 _SEEN_HEAD = "| what was given as | who is shown it |\n| --- | --- |\n"
@@ -154,13 +156,13 @@ def _request_field(verb: str, field: str) -> tuple[str, str]:
     kind = REQUESTS[verb][field]
     needed = {"!": "required", "?": "required, may be null"}.get(kind[-1], "")
     default, meaning = REQUEST_MEANINGS[verb][field]
-    bounds = "; ".join(each for each in (_bounds(verb, field), default) if each)
-    return ", ".join(each for each in (KINDS[kind.rstrip("!?")], needed, bounds) if each), meaning
+    form = ", ".join(each for each in (KINDS[kind.rstrip("!?")], needed, _bounds(verb, field)) if each)
+    return "; ".join(each for each in (form, default) if each), meaning
 
 
 def _replies(title: str) -> list[list[str]]:
     documents = [
-        (shown, {field: ("", meaning) for field, (_, meaning) in ANSWERS[each].items()})
+        (shown, {field: ("", said) for field, (_, said) in ANSWERS[each].items() if said not in EVIDENT})
         for shown, answers in SHOWN.items()
         for each in answers
     ]
@@ -185,7 +187,7 @@ def _told(documents: list[tuple[str, Document]]) -> defaultdict[str, list[list[s
             same = set()
         own = {field: said for field, said in document.items() if (field, said) not in same}
         explained.append((title, own))
-        lines = [_line(field, *said) for field, said in own.items()]
+        lines = _lines(own)
         if same:
             names = ", ".join(f"`{field}`" for field in document if field not in own)
             lines.append(f"as in [{place}](#{_anchor(place)}): {names}")
@@ -194,12 +196,21 @@ def _told(documents: list[tuple[str, Document]]) -> defaultdict[str, list[list[s
     return told
 
 
+def _lines(document: Document) -> list[str]:
+    """A line for each field. Neighbours with the same meaning share one."""
+    groups: list[tuple[list[str], tuple[str, str]]] = []
+    for field, said in document.items():
+        if groups and (said == groups[-1][1] or said == ("", "the same")):
+            groups[-1][0].append(f"`{field}`")
+        else:
+            groups.append(([f"`{field}`"], said))
+    return [
+        f"{', '.join(fields)}{f' ({form})' if form else ''}: {meaning}" for fields, (form, meaning) in groups
+    ]
+
+
 def _anchor(title: str) -> str:
     return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
-
-
-def _line(field: str, form: str, meaning: str) -> str:
-    return f"`{field}`{f' ({form})' if form else ''}: {meaning}"
 
 
 def _bounds(verb: str, field: str) -> str:
