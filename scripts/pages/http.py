@@ -178,22 +178,25 @@ def _told(documents: list[tuple[str, Document]]) -> defaultdict[str, list[list[s
     explained: list[tuple[str, Document]] = []
     told: defaultdict[str, list[list[str]]] = defaultdict(list)
     for title, document in documents:
-        place, same = max(
-            ((place, {*each.items()} & {*document.items()}) for place, each in explained),
-            key=lambda found: len(found[1]),
-            default=("", set()),
-        )
-        if len(same) < SAME_MIN:
-            same = set()
-        own = {field: said for field, said in document.items() if (field, said) not in same}
+        place, each = max(explained, key=lambda found: len(_same(found[1], document)), default=("", {}))
+        same = _same(each, document)
+        own = {
+            field: said
+            for field, said in document.items()
+            if len(same) < SAME_MIN or (field, said) not in same
+        }
         explained.append((title, own))
         lines = _lines(own)
-        if same:
+        if len(own) < len(document):
             names = ", ".join(f"`{field}`" for field in document if field not in own)
-            lines.append(f"as in [{place}](#{_anchor(place)}): {names}")
+            lines.append(f"as in [{place}](#{_anchor(place)}): {'all' if len(same) == len(each) else names}")
         if lines:
             told[title].append(lines)
     return told
+
+
+def _same(one: Document, other: Document) -> set[tuple[str, tuple[str, str]]]:
+    return {*one.items()} & {*other.items()}
 
 
 def _lines(document: Document) -> list[str]:
