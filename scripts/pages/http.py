@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import MagicMock
 
@@ -140,8 +141,14 @@ def _summary(operation: Operation) -> str:
 
 def _routes(title: str, known: set[str]) -> list[list[str]]:
     """Those that have no section of their own."""
-    others = [f"`{TITLES[each.id]}`: {_summary(each)}" for each in OPERATIONS if TITLES[each.id] not in known]
-    return [others] if title == OTHERS else []
+    if title != OTHERS:
+        return []
+    lines = []
+    for before, each in pairwise(OPERATIONS):
+        if TITLES[each.id] not in known:
+            summary = _summary(each).replace("the same", f"the same as `{before.path}`")
+            lines.append(f"`{TITLES[each.id]}`: {summary}")
+    return [lines]
 
 
 def _requests(title: str) -> list[list[str]]:

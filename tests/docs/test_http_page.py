@@ -29,7 +29,7 @@ from dibs.wire.meanings import EVERYBODY, REQUEST_MEANINGS, SEEN_BY
 from dibs.wire.reply_fields import ANSWERS, LEFT_OUT, NULL, PARTS, kind_of
 from dibs.wire.schemas import answer_schema, request_field_schema, request_schema
 from dibs.wire.values import ticket_text
-from scripts.pages.http import with_lists
+from scripts.pages.http import TITLES, with_lists
 from tests.docs.pages import REFERENCE, read, section
 
 if TYPE_CHECKING:
@@ -51,6 +51,12 @@ def test_the_routes_and_fields_are_those_that_are_declared() -> None:
     if REWRITE:
         page.write_text(with_lists(PAGE), encoding="utf-8")
     assert read(page) == with_lists(PAGE)
+
+
+def test_a_heading_that_is_a_route_is_one_that_is_served() -> None:
+    shown = re.findall(r"^#+ ((?:GET|POST|PUT|DELETE) /.*)$", PAGE, re.MULTILINE)
+    assert set(shown) <= {*TITLES.values()}
+    assert len(shown) == len(set(shown))
 
 
 @pytest.mark.parametrize("verb", REQUESTS)
