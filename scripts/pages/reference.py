@@ -44,8 +44,7 @@ wrong. Below are its other codes, and 0 where it means more. Only `dibs lock` ha
 [its own](exit-codes.md#exit-codes-of-dibs-lock).
 
 Times are written `90` (seconds), `30s`, `15m`, `2h`, `1d`. A job name that begins with a dash goes after `--`. Flags
-of every command may stand before it or after it. A flag wins over its environment variable. `-s`, `-x`, `-n` and `-w`
-mean what they mean in `flock`.
+of every command may stand before it or after it. `-s`, `-x`, `-n` and `-w` mean what they mean in `flock`.
 """
 # Exit codes that mean the same for every command.
 GENERAL = (codes.USAGE, codes.UNREACHABLE, codes.FAULT, codes.NOT_ALLOWED, 126, 127)
