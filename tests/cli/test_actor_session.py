@@ -83,8 +83,16 @@ def test_a_longer_ttl_makes_the_actor_live_longer(terminal: Terminal) -> None:
 def test_an_actor_that_claimed_nothing_is_told_so(terminal: Terminal) -> None:
     ran = terminal("release", "a", "--actor", "stranger")
     assert ran.exit == 64
-    assert "has claimed nothing here" in ran.err
+    assert "The actor 'stranger' has claimed nothing here. Name the --actor, --url and --namespace" in ran.err
+    assert "`dibs owner JOB` says who has the job." in ran.err
     assert terminal("claim", "a", "--actor", " ").exit == 64
+
+
+def test_an_actor_claims_and_releases_several_jobs_by_name(terminal: Terminal) -> None:
+    ran = terminal("claim-all", "a", "b", *ACTOR)
+    assert ran.out.splitlines()[0] == f"Claimed all 2 for 15m after each command of yours, as {ACTOR[1]}."
+    assert ran.out.splitlines()[-1] == f"When they are done:  dibs release a b {' '.join(ACTOR)}"
+    assert terminal("release", "a", "b", *ACTOR).exit == 0
 
 
 def test_what_is_remembered_can_be_read_by_nobody_else(terminal: Terminal) -> None:

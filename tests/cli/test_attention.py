@@ -75,6 +75,18 @@ def test_an_actor_is_told_once_by_whatever_command_it_runs_next(
     assert terminal("claim", "c").err == ""
 
 
+def test_a_release_does_not_ask_to_release_for_those_who_wait(
+    terminal: Terminal, line: Any, tmp_path: Path
+) -> None:
+    terminal.env["XDG_STATE_HOME"] = str(tmp_path)
+    terminal("claim", "a", "--actor", "agent-7")
+    terminal("claim", "b", "--actor", "agent-7")
+    line("a")
+    line("b")
+    ran = terminal("release", "a", "--actor", "agent-7")
+    assert ran.err == "dibs: Somebody waits for b: release it as soon as you are finished with it.\n"
+
+
 @pytest.mark.promise("queue:holder-told")
 def test_session_keep_says_once_that_somebody_waits(terminal: Terminal, line: Any) -> None:
     session = terminal.session("--owner", "agent-7")

@@ -119,7 +119,7 @@ def test_a_session_of_a_process_that_died_is_over_for_its_neighbours(
         (("session", "run", "ls"), "dibs session run -- ls"),
         (("session", "run", "--ttl", "999ms", "--", "ls"), "from 1s to 1d"),
         (("transfer", "a"), "--to OWNER"),
-        (("transfer", "a", "--to", "x"), "needs --lease ID"),
+        (("transfer", "a", "--to", "x"), "must know that the claim is yours"),
         (("transfer", "a", "--to-session", "x", "--lease", UNKNOWN), "not a session id"),
     ],
 )

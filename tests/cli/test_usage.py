@@ -181,11 +181,49 @@ def test_claiming_again_under_the_same_name_says_what_proves_it(terminal: Termin
     terminal.claim("a")
     ran = terminal("claim", "a")
     assert ran.exit == 1
-    assert ran.out.splitlines()[-1].endswith(
-        "only the lease id proves a claim. If you have it:  dibs heartbeat a --lease ID"
+    assert ran.out.splitlines()[-2:] == [
+        "That is your own owner name, which proves nothing: another process of yours may have the job.",
+        "If you claimed it by hand, the claim printed a lease id, for --lease. With --actor NAME you need none.",
+    ]
+    assert "which proves nothing" in terminal("claim", "a", "--json").error["message"]
+    assert "which proves nothing" not in terminal("claim", "a", "--owner", "bob").out
+
+
+@pytest.mark.parametrize("words", [("heartbeat", "a"), ("release", "a"), ("transfer", "a", "--to", "bob")])
+def test_whoever_gives_no_proof_is_told_each_that_the_claim_may_have(
+    terminal: Terminal, words: tuple[str, ...]
+) -> None:
+    terminal("claim", "a", "--actor", "agent-7")  # which shows no lease id
+    ran = terminal(*words)
+    assert ran.exit == 64
+    assert ran.err.splitlines()[0] == (
+        f"dibs: {words[0]} must know that the claim is yours. Name yourself as in the claim, with --actor NAME or "
+        "--session ID. A claim without either printed a lease id: --lease ID."
     )
-    assert "only the lease id proves a claim" in terminal("claim", "a", "--json").error["message"]
-    assert "only the lease id proves a claim" not in terminal("claim", "a", "--owner", "bob").out
+    assert terminal(*words, "--actor", "agent-7").exit == 0
+
+
+@pytest.mark.parametrize("command", ["export", "import", "thaw", "migrate", "doctor"])
+def test_a_store_is_named_by_url_and_the_argument_is_another_way_to_write_it(
+    terminal: Terminal, command: str
+) -> None:
+    one, other = "sqlite:///srv/one.db", "sqlite:///srv/other.db"
+    ran = terminal(command, "--url", one, other)
+    assert ran.exit == 64
+    assert "--url names one store, and the argument URL another. Give one of them." in ran.err
+    for words in (["--url", one], [one], ["--url", one, one]):
+        assert parse(load(command), words)["url"] == one
+
+
+def test_the_store_to_serve_may_be_named_by_url(terminal: Terminal) -> None:
+    two = terminal("serve", "--url", "sqlite:///srv/one.db", "--store", "sqlite:///srv/other.db")
+    assert two.exit == 64
+    assert "--url names one store, and --store another. Give one of them." in two.err
+    server = terminal("serve", "--url", "http://127.0.0.1:3427")
+    assert server.exit == 64
+    assert "--url names the store to serve, not a server. --bind names the address." in server.err
+    opened = terminal("serve", "--url", "nonsense://x")
+    assert "nonsense" in opened.err
 
 
 def test_a_usage_error_is_two_lines_within_a_terminal(terminal: Terminal) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.base.errors import InvalidInput
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import failure, is_failure, yes
-from dibs.cli.framework.spec import JOB, MAYBE, Argument, Command, Option
+from dibs.cli.framework.spec import JOB, STORE, Argument, Command, Option
 from dibs.cli.git.job_names import names_here
 from dibs.cli.text import claim as claim_text
 from dibs.cli.text.words import plain
@@ -53,8 +53,8 @@ COMMANDS = {
             "PostgreSQL store with migrate=off in its URL, whose servers have no right to change the schema: run it as "
             "a role that has, before the new servers start. Servers of the version before go on meanwhile."
         ),
-        arguments=(Argument("URL", "the store; default: what --url or DIBS_URL name", takes=MAYBE),),
-        examples=(("before an upgrade", "dibs migrate postgresql://owner@db.example.org/dibs"),),
+        arguments=(STORE,),
+        examples=(("before an upgrade", "dibs migrate --url postgresql://owner@db.example.org/dibs"),),
         exits=((0, "up to date"), (69, "the store cannot be reached, or is of a newer dibs")),
     ),
 }

@@ -6,7 +6,7 @@ import os
 
 from dibs.base.errors import InvalidInput
 from dibs.cli.framework.result import Answer, yes
-from dibs.cli.framework.spec import MAYBE, Argument, Command, Option
+from dibs.cli.framework.spec import STORE, Argument, Command, Option
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -129,7 +129,6 @@ def restore(call: Call) -> Answer:
     return yes(done, text, quiet=str(done["token_floor"]))
 
 
-STORE = Argument("URL", "the store (default: --url, DIBS_URL, or your own store)", takes=MAYBE)
 COMMANDS = {
     "export": Command(
         "export",
@@ -148,7 +147,7 @@ COMMANDS = {
         examples=(
             (
                 "move to PostgreSQL",
-                "dibs export --freeze | dibs import postgresql://dibs@db.example.org/dibs",
+                "dibs export --freeze | dibs import --url postgresql://dibs@db.example.org/dibs",
             ),
             ("a copy to keep", "dibs export --to claims.jsonl"),
         ),
@@ -169,7 +168,7 @@ COMMANDS = {
             Option("--add", "add the copy's namespaces to a store that has others"),
             Option("--from", "read this file instead of standard input", value="FILE", filled=True),
         ),
-        examples=(("from a file", "dibs import sqlite:///var/lib/dibs/dibs.db --from claims.jsonl"),),
+        examples=(("from a file", "dibs import --url sqlite:///var/lib/dibs/dibs.db --from claims.jsonl"),),
         exits=((0, "all was imported"), (64, "the copy or the store is unsuitable; nothing was changed")),
     ),
     "backup": Command(

@@ -50,11 +50,12 @@ COMMANDS = {
         "claim",
         claim,
         about=(
-            "Prints the lease id, which proves that the claim is yours: heartbeat and release need it. The "
-            "claim lasts for its TTL from the last heartbeat. If somebody else has the job, prints the owner. "
+            "With --actor NAME, heartbeat and release need only the same name, and every command of yours renews the "
+            "claim for 15 minutes, or for its --ttl. In a session (DIBS_SESSION) they need no name at all, and the "
+            "claim lasts as long as the session. A claim without either lasts for its TTL from the last heartbeat, "
+            "and prints a lease id, which proves it. If somebody else has the job, prints the owner. "
             "With --wait it waits in line, first come first served, and leaves the line when the wait is over. "
-            "In a session (DIBS_SESSION) the claim lasts as long as the session, and heartbeat and release "
-            "need only the name. With --staged it claims all of the files or none, and remembers the claims "
+            "With --staged it claims all of the files or none, and remembers the claims "
             "for this shell, so that the hooks know them as yours."
         ),
         arguments=(Argument("JOB", f"{NEW_JOB.help}; required unless --staged is given", takes=MAYBE),),
@@ -63,13 +64,13 @@ COMMANDS = {
             Option("--staged", "claim the path: of every file staged in git, instead of a JOB"),
             *CLAIM_KEEP,
         ),
-        usual=("--ttl", "--owner", "--metadata", "--wait", "--shared", "--again"),
+        usual=("--actor", "--ttl", "--metadata", "--wait", "--shared", "--again"),
         examples=(
             (
-                "claim a job for two minutes",
-                'dibs claim issue-1842 --ttl 2m --owner agent-7 --metadata "repo=acme/app"',
+                "claim a job; `dibs release issue-1842 --actor agent-7` lets it go",
+                'dibs claim issue-1842 --actor agent-7 --metadata "repo=acme/app"',
             ),
-            ("in a script", "LEASE=$(dibs claim -q issue-1842) || exit 0"),
+            ("in a script, with DIBS_ACTOR set", "dibs claim -q issue-1842 || exit 0"),
             ("wait for it, first come first served", "dibs claim issue-1842 --wait 5m"),
             ("one of three at once", "dibs claim gpu --slots 3 --wait 10m"),
             ("read together, write alone", "dibs claim path:docs --shared"),

@@ -12,6 +12,7 @@ from dibs.cli.framework.flags import (
     CLAIM_WAIT,
     NO_WAIT,
     claim_document,
+    is_actor,
     next_words,
 )
 from dibs.cli.framework.parse import UsageError
@@ -77,6 +78,7 @@ def claim_names(call: Call, names: list[str]) -> tuple[Answer, Document]:
         next_words(call),
         timed=timed,
         in_session=in_session,
+        by_actor=is_actor(call),
         kept_for=body.get("kept_for"),
     )
     return yes(body, text, quiet="\n".join(claim_many_text.pair(lease) for lease in body["leases"])), document

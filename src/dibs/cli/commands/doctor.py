@@ -11,7 +11,7 @@ from dibs.base.errors import DibsError
 from dibs.base.files import config_path
 from dibs.cli.commands.doctor_checks import Findings
 from dibs.cli.framework.result import Answer, yes
-from dibs.cli.framework.spec import MAYBE, Argument, Command
+from dibs.cli.framework.spec import STORE, Command
 from dibs.wire.codes import UNREACHABLE
 
 TYPE_CHECKING = False
@@ -111,13 +111,11 @@ COMMANDS = {
             "git store it also tests what the remote allows, on refs that it deletes again, and suggests a "
             "prefix and a TTL."
         ),
-        arguments=(
-            Argument("URL", "the store or server to check (default: --url or DIBS_URL)", takes=MAYBE),
-        ),
+        arguments=(STORE,),
         examples=(
             ("the settings of this folder", "dibs doctor"),
             ("before a deployment", "dibs doctor --url https://dibs.example.org"),
-            ("what a git remote allows", "dibs doctor git:origin"),
+            ("what a git remote allows", "dibs doctor --url git:origin"),
         ),
         exits=(
             (0, "it works; lines marked !! say what to look at"),

@@ -8,7 +8,7 @@ from dibs.base.errors import FATE_UNKNOWN, HookRefused, InvalidInput
 from dibs.base.redact import without_secrets
 from dibs.cli.framework.context import say_notices
 from dibs.cli.framework.flag_values import ttl_seconds
-from dibs.cli.framework.flags import ACTOR, LEASE, SESSION, TTL, proof, put
+from dibs.cli.framework.flags import PROOF, TTL, proof, put
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, no, yes
 from dibs.cli.framework.spec import ANY, Argument, Command, Option
@@ -90,13 +90,11 @@ COMMANDS = {
             Option(
                 "--job", "the job that the branch belongs to", value="JOB", completes="job", required="job"
             ),
-            LEASE,
-            SESSION,
-            ACTOR,
+            *PROOF,
             TTL,
         ),
         examples=(
-            ("the work is done", "dibs git push origin fix-1842 --job issue-1842 --lease $LEASE"),
+            ("the work is done", "dibs git push origin fix-1842 --job issue-1842 --actor agent-7"),
             ("inside a session", "dibs git push --job issue-1842"),
         ),
         exits=(

@@ -6,16 +6,14 @@ from dibs.base.ids import new_id
 from dibs.base.terminal import plain
 from dibs.cli.framework.flag_values import ttl_seconds
 from dibs.cli.framework.flags import (
-    ACTOR,
     CHECKPOINT,
     DONE,
     FAILED,
-    LEASE,
     METADATA,
     NOT_YOURS,
+    PROOF,
     REASON,
     RETRY_AFTER,
-    SESSION,
     TRACKED,
     checked_session,
     done_fields,
@@ -76,18 +74,16 @@ COMMANDS = {
         ),
         arguments=(JOBS,),
         options=(
-            LEASE,
-            SESSION,
-            ACTOR,
+            *PROOF,
             Option("--ttl", "a new TTL (default: the present one)", value="TIME"),
             CHECKPOINT,
             METADATA,
         ),
         examples=(
-            ("still here", 'dibs heartbeat issue-1842 --lease "$LEASE"'),
-            ("with progress", 'dibs heartbeat issue-1842 --lease "$LEASE" --checkpoint "tests pass"'),
-            ("inside a session", "dibs heartbeat issue-1842 --checkpoint 'half way'"),
-            ("progress from a file", 'dibs heartbeat issue-1842 --lease "$LEASE" --checkpoint - < notes.txt'),
+            ("still here", "dibs heartbeat issue-1842 --actor agent-7"),
+            ("with progress", 'dibs heartbeat issue-1842 --actor agent-7 --checkpoint "tests pass"'),
+            ("inside a session, or with DIBS_ACTOR", "dibs heartbeat issue-1842 --checkpoint 'half way'"),
+            ("progress from a file", "dibs heartbeat issue-1842 --actor agent-7 --checkpoint - < notes.txt"),
         ),
         exits=((0, "still yours"), NOT_YOURS),
     ),
@@ -135,14 +131,12 @@ COMMANDS |= {
                 completes="session",
                 required="to",
             ),
-            LEASE,
-            SESSION,
-            ACTOR,
+            *PROOF,
             Option("--ttl", "a new TTL (default: the present one)", value="TIME"),
             CHECKPOINT,
         ),
         examples=(
-            ("to a worker that gets the lease id", 'dibs transfer issue-1842 --to agent-8 --lease "$LEASE"'),
+            ("to a worker that gets the lease id", "dibs transfer issue-1842 --to agent-8 --actor agent-7"),
             ("to another session, from inside one", 'dibs transfer issue-1842 --to-session "$OTHER"'),
         ),
         exits=(
@@ -168,6 +162,7 @@ def _released(call: Call, name: str, document: Document) -> Answer:
 
         proven = {key: value for key, value in document.items() if key in ("lease_id", "session_id")}
         withdraw_before_release(call, name, proven)
+    call.wanted = [job for job in call.wanted if job["name"] != name]  # who waits for it gets it now
     reply = call.door().call("release", name, document)
     body: Document = reply.body or {}
     if body.get("status") == "failed":
@@ -192,9 +187,7 @@ COMMANDS |= {
         ),
         arguments=(JOBS,),
         options=(
-            LEASE,
-            SESSION,
-            ACTOR,
+            *PROOF,
             DONE,
             Option(
                 "--result",
@@ -207,14 +200,14 @@ COMMANDS |= {
             RETRY_AFTER,
         ),
         examples=(
-            ("free for the next owner", 'dibs release issue-1842 --lease "$LEASE"'),
+            ("free for the next owner", "dibs release issue-1842 --actor agent-7"),
             ("inside a session", "dibs release issue-1842"),
-            ("all jobs of a claim-all", 'dibs release staging database --lease "$LEASE"'),
-            ("done, for a day", 'dibs release issue-1842 --lease "$LEASE" --done --result "PR 77"'),
-            ("done, for an hour", 'dibs release issue-1842 --lease "$LEASE" --done 1h'),
+            ("all jobs of a claim-all", "dibs release staging database --actor agent-7"),
+            ("done, for a day", 'dibs release issue-1842 --actor agent-7 --done --result "PR 77"'),
+            ("done, for an hour", "dibs release issue-1842 --actor agent-7 --done 1h"),
             (
                 "failed; not again for five minutes",
-                'dibs release issue-1842 --lease "$LEASE" --failed --reason "registry away" --retry-after 5m',
+                'dibs release issue-1842 --actor agent-7 --failed --reason "registry away" --retry-after 5m',
             ),
         ),
         exits=((0, "let go"), NOT_YOURS),

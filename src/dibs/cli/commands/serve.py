@@ -26,10 +26,6 @@ def serve(call: Call) -> Answer:
     from dibs.server.run import serve as serve_until_stopped
     from dibs.server.settings import ServerSettings
 
-    if call.values.get("url") is not None:
-        raise UsageError(
-            "dibs serve takes no --url. Use --store for the store, and --bind for the address.", "serve"
-        )
     chosen = {
         **_octostore(call),
         **_places(call),
@@ -75,7 +71,7 @@ def _places(call: Call) -> dict[str, Any]:
     """Where the server listens, and where its store and its tokens are."""
     chosen = {
         "bind": _bind(call),
-        "store": call.settings.pick("store", "DIBS_STORE"),
+        "store": _store(call),
         "tokens_file": call.settings.pick("tokens", "DIBS_TOKENS_FILE"),
         "group": call.settings.pick("group", "DIBS_GROUP"),
         "socket_mode": _socket_mode(call),
@@ -88,6 +84,20 @@ def _places(call: Call) -> dict[str, Any]:
     if ("group" in chosen or "socket_mode" in chosen) and not str(chosen.get("bind")).startswith("unix:"):
         raise UsageError("--group and --socket-mode are for a Unix socket: --bind unix:/path.", "serve")
     return chosen
+
+
+def _store(call: Call) -> str | None:
+    """The store to serve. DIBS_URL does not name it: that is where this user's commands ask."""
+    store, url = call.values.get("store"), call.values.get("url")
+    if url is None:
+        return call.settings.pick("store", "DIBS_STORE")
+    from dibs.client.connect import servers_at
+
+    if servers_at(url):
+        raise UsageError("--url names the store to serve, not a server. --bind names the address.", "serve")
+    if store is not None and store != url:
+        raise UsageError("--url names one store, and --store another. Give one of them.", "serve")
+    return str(url)
 
 
 def _socket_mode(call: Call) -> int | None:

@@ -20,7 +20,12 @@ OPTIONS = (
         env="DIBS_BIND",
     ),
     Option("--port", "the same as --bind 127.0.0.1:N", value="N"),
-    Option("--store", "the store to serve (default: your own store)", value="URL", env="DIBS_STORE"),
+    Option(
+        "--store",
+        "the store to serve, the same as --url (default: your own store)",
+        value="URL",
+        env="DIBS_STORE",
+    ),
     Option(
         "--tokens",
         "the tokens file, which `dibs token new` writes; only you may be able to read it",

@@ -152,8 +152,8 @@ class ActorSession:
         if session is None:
             who = f"The actor {self._name!a}" if self._agent is None else "This agent"
             raise UsageError(
-                f"{who} has claimed nothing here. "
-                "Did the claim name the same actor, --url and --namespace? If not, give its --lease ID.",
+                f"{who} has claimed nothing here. Name the --actor, --url and --namespace of the claim; `dibs owner "
+                "JOB` says who has the job. A claim without an actor printed a lease id: --lease ID.",
                 self._call.command,
             )
         self._renewed(session, {"active": True})
@@ -173,7 +173,7 @@ class ActorSession:
         except OSError as error:
             raise InvalidInput(
                 f"{self._folder} cannot be written ({error.strerror}), so dibs cannot remember the actor. "
-                "Use --lease or --session instead."
+                "Claim without --actor: the claim then prints a lease id, for --lease."
             ) from None
         try:
             if not lock_file(gate, _GATE_MS):  # two first claims of one actor open one session

@@ -25,28 +25,34 @@ if TYPE_CHECKING:
 
 TTL = Option(
     "--ttl",
-    "how long the claim lasts without a heartbeat: 90, 30s, 15m, 2h (default 60s; in a session, as long as "
-    "the session)",
+    "how long the claim lasts without a heartbeat: 90, 30s, 15m, 2h (default 60s; with --actor 15m; in a session, "
+    "as long as the session)",
     value="TIME",
 )
 OWNER = Option(
     "--owner",
-    "who you are, as shown to others (default user@host)",
+    "the name that others see, if neither --actor's nor user@host will do; it proves nothing",
     value="NAME",
     env="DIBS_OWNER",
     filled=True,
 )
-LEASE = Option("--lease", "the lease id that the claim printed", value="ID", env="DIBS_LEASE")
+LEASE = Option(
+    "--lease",
+    "for a claim without --actor and --session: the lease id that it printed",
+    value="ID",
+    env="DIBS_LEASE",
+)
 SESSION = Option(
     "--session",
-    "the session of the claim; in a session, the job's name is enough proof",
+    "for a worker with a session of its own: its id, which `dibs session run` sets for the commands in it",
     value="ID",
     env="DIBS_SESSION",
     completes="session",
 )
 ACTOR = Option(
     "--actor",
-    "your own name, the same in every command: it proves your claims, so no lease id is needed",
+    "for work by hand or from a script: your own name, the same in claim, heartbeat and release; it is all the "
+    "proof they need",
     value="NAME",
     env="DIBS_ACTOR",
 )
@@ -94,6 +100,7 @@ CLAIM_TERMS = (
     *(SESSION, ACTOR, MAX_ATTEMPTS, LOCK_DELAY, REQUEST_KEY, AGAIN),
 )
 CLAIM_KEEP = (KEEP, KEEP_FOR)
+PROOF = (ACTOR, LEASE, SESSION)  # what says that a claim is the caller's
 DONE_DEFAULT = format_duration(DONE_MS_DEFAULT)
 DONE = Option(
     "--done",
@@ -206,8 +213,8 @@ def proof(call: Call) -> Document:
         session = proving_session(call)
     if session is None:
         raise UsageError(
-            f"{call.command} needs --lease ID (or DIBS_LEASE): the lease id that `dibs claim` printed. "
-            "With --session or --actor, as in the claim, no lease id is needed.",
+            f"{call.command} must know that the claim is yours. Name yourself as in the claim, with --actor NAME "
+            "or --session ID. A claim without either printed a lease id: --lease ID.",
             call.command,
         )
     return {"session_id": session}

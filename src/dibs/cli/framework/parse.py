@@ -130,7 +130,12 @@ def parse(command: Command, words: Sequence[str]) -> Values:
             value, used = _value_after(command, option, words[index:], options)
             index += used
         values[option.key] = _checked(command, option, value)
-    values |= _arguments(command, loose, rest)
+    arguments = _arguments(command, loose, rest)
+    if "url" in values and arguments.get("url", values["url"]) != values["url"]:
+        raise UsageError(
+            "--url names one store, and the argument URL another. Give one of them.", command.name
+        )
+    values |= arguments
     _check_required(command, values)
     return values
 

@@ -136,6 +136,7 @@ class Command:
 JOBS = Argument("JOB", "the stable names of the work, such as issue-1842", completes="job", takes=MANY)
 JOB = Argument("JOB", "the stable name of the work, such as issue-1842", completes="job")
 NEW_JOB = Argument("JOB", "the stable name of the work, such as issue-1842")
+STORE = Argument("URL", "the same as --url URL", takes=MAYBE)  # for commands about a whole store
 
 URL = Option(
     "--url",

@@ -34,11 +34,9 @@ def acquired(
     enough, and a claim that is not `timed` lasts as long as the session. `by_actor`: the session is an actor's, and
     every command of the actor renews it. `kept_for` is the process during whose life a keeper sends heartbeats. `more`
     are lines to print before the last."""
-    name, remaining_ms = document["name"], document["remaining_ms"]
+    name = document["name"]
     by_session = in_session and not timed
-    how_long = "until the session ends" if by_session else f"for {span(remaining_ms)}"
-    if by_session and by_actor:
-        how_long = f"for {span(remaining_ms)} after each command of yours"
+    how_long = lasting(document, by_session=by_session, by_actor=by_actor)
     lines = [
         f"{paint.good('Claimed')} {paint.strong(plain(name))} {how_long}, as {plain(document['owner'])}."
     ]
@@ -63,16 +61,29 @@ def acquired(
     return "\n".join(lines)
 
 
+def lasting(document: Document, *, by_session: bool, by_actor: bool) -> str:
+    """How long a new claim lasts. An actor's lasts as its session does, which each of its commands renews."""
+    if not by_session:
+        return f"for {span(document['remaining_ms'])}"
+    return (
+        f"for {span(document['remaining_ms'])} after each command of yours"
+        if by_actor
+        else "until the session ends"
+    )
+
+
 def held(document: Document, paint: Paint, asked_as: str | None = None) -> str:
     """Somebody has the job. `asked_as` is the caller's owner name, if it gave no proof."""
     lines = [f"{paint.wait('Held:')} {sentence(document)}", *hold_fields(document)]
     if is_namesake(document, asked_as):
-        command = job_command(["heartbeat"], [document["name"]], ["--lease", "ID"])
-        lines.append(f"{NAMESAKE} If you have it:  {command}")
+        lines += [NAMESAKE, _NAMESAKE_NEXT]
     return "\n".join(lines)
 
 
-NAMESAKE = "That is your own owner name, but only the lease id proves a claim."
+NAMESAKE = "That is your own owner name, which proves nothing: another process of yours may have the job."
+_NAMESAKE_NEXT = (
+    "If you claimed it by hand, the claim printed a lease id, for --lease. With --actor NAME you need none."
+)
 
 
 def is_namesake(document: Document, asked_as: str | None) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.cli.text.claim import field, sentence
+from dibs.cli.text.claim import field, lasting, sentence
 from dibs.cli.text.words import job_command, plain, span, table
 from dibs.wire.sentences import several
 
@@ -28,14 +28,13 @@ def acquired_all(
     *,
     timed: bool,
     in_session: bool,
+    by_actor: bool = False,
     kept_for: int | None = None,
 ) -> str:
-    """All jobs were claimed. `after` are the flags to repeat in the next command. `kept_for` is the process during
-    whose life a keeper sends heartbeats."""
+    """All jobs were claimed. The parameters are those of `claim.acquired`."""
     leases = document["leases"]
     by_session = in_session and not timed
-    remaining = span(document["remaining_ms"])
-    how_long = "until the session ends" if by_session else f"for {remaining}"
+    how_long = lasting(document, by_session=by_session, by_actor=by_actor)
     what = f"all {len(leases)}" if len(leases) > 1 else "it"
     lines = [f"{paint.good('Claimed')} {what} {how_long}, as {plain(document['owner'])}."]
     rows = [("JOB", "TOKEN") if in_session else ("JOB", "TOKEN", "LEASE")]
@@ -48,8 +47,9 @@ def acquired_all(
     words = [lease["name"] for lease in leases], [*after, *proof]
     if kept_for is not None:
         lines.append(field("kept for", f"process {kept_for}, until it ends"))
+    if by_session or kept_for is not None:
         lines.append(f"When they are done:  {job_command(['release'], *words)}")
-    elif not by_session:
+    else:
         within = span(document["renew_after_ms"])
         lines.append(f"Send a heartbeat within {within}:  {job_command(['heartbeat'], *words)}")
     return "\n".join(lines)
