@@ -155,12 +155,6 @@ def test_an_empty_lease_is_told_even_when_the_environment_has_one(terminal: Term
     assert "Did the claim before it succeed?" in ran.err
 
 
-def test_without_a_lease_the_error_says_where_it_comes_from(terminal: Terminal) -> None:
-    ran = terminal("release", "issue-1")
-    assert ran.exit == 64
-    assert "A claim without either printed a lease id" in ran.err
-
-
 @pytest.mark.parametrize(("lease", "exit_code"), [(NO_LEASE, 2), ("not-one", 64)])
 def test_a_lease_that_is_not_yours_and_one_that_is_none(
     terminal: Terminal, lease: str, exit_code: int
