@@ -152,8 +152,8 @@ class ActorSession:
         if session is None:
             who = f"The actor {self._name!a}" if self._agent is None else "This agent"
             raise UsageError(
-                f"{who} has claimed nothing here. Name the --actor, --url and --namespace of the claim; `dibs owner "
-                "JOB` says who has the job. A claim without an actor printed a lease id: --lease ID.",
+                f"{who} has claimed nothing here. Name the --actor, --url and --namespace of the claim; `dibs "
+                "owner JOB` shows who has it.\nA claim without an actor printed a lease id: --lease ID.",
                 self._call.command,
             )
         self._renewed(session, {"active": True})

@@ -213,8 +213,8 @@ def proof(call: Call) -> Document:
         session = proving_session(call)
     if session is None:
         raise UsageError(
-            f"{call.command} must know that the claim is yours. Name yourself as in the claim, with --actor NAME "
-            "or --session ID. A claim without either printed a lease id: --lease ID.",
+            f"{call.command} must know that the claim is yours: name yourself as in the claim, with --actor or "
+            "--session.\nA claim without either printed a lease id: --lease ID.",
             call.command,
         )
     return {"session_id": session}
