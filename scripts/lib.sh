@@ -151,7 +151,7 @@ run_tests() {
         python -m pytest --last-failed --last-failed-no-failures none "$@" || return
     done
     printf '\nThese failed beside others and passed three times alone:\n'
-    python "$ROOT/scripts/starved.py" "$cache/failed-first" || [ "${CI:-}" != true ]
+    python "$ROOT/scripts/starved" "$cache/failed-first" || [ "${CI:-}" != true ]
 }
 
 # make_compiled [LEVEL]: builds the package with its rules as machine code into build/compiled, and build/compiled/venv, which
