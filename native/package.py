@@ -48,7 +48,7 @@ MODULES = (
     "client/transport.py",
     "client/urls.py",
     "base/generators.py",
-    "agents/repository/namespace.py",
+    "client/naming.py",
     "base/traceparent.py",
 )
 GROUP = "dibs"  # the shared object is dibs__mypyc.*.so, beside the package

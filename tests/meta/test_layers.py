@@ -221,7 +221,7 @@ def test_a_layer_imports_only_what_it_may(layer: str) -> None:
         ("dibs.cli.main", "import dibs.core.decide"),
         ("dibs.agents.backend", "from dibs.stores.memory import MemoryStore"),
         ("dibs.agents.mcp", "from dibs.server.handlers import Api"),
-        ("dibs.agents.repository.namespace", "from dibs.client.settings import Settings"),
+        ("dibs.client.naming", "from dibs.client.settings import Settings"),
         ("dibs.agents.tracker.github", "from dibs.client.queueing import Ask"),
         ("dibs.contrib.celery", "from dibs.stores.memory import MemoryStore"),
         ("dibs.contrib.celery", "from dibs.contrib import django"),
@@ -310,7 +310,7 @@ def test_nothing_needs_compat_but_a_few_doors_and_they_import_it_when_it_is_used
 @pytest.mark.parametrize(
     ("importer", "source", "is_breach"),
     [
-        ("dibs.cli.git.staged", "def f():\n    from dibs.compat.grite import locks", True),
+        ("dibs.agents.git.staged", "def f():\n    from dibs.compat.grite import locks", True),
         ("dibs.server.http_server", "from dibs.compat.action_llama.routes import Gateway", True),
         (
             "dibs.server.http_server",

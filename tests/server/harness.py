@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
+from dibs.agents.http_endpoint import McpEndpoint
 from dibs.base.clock import steady_ms
 from dibs.core.limits import CLIENT_IDLE_MS_MAX, LOCKS_PER_PRINCIPAL_MAX
 from dibs.engine.auth import TokenGuard
@@ -25,7 +26,6 @@ from dibs.server.engine import Engine
 from dibs.server.handlers import Api
 from dibs.server.http.listen import BindAddress, open_socket
 from dibs.server.http_server import make_server
-from dibs.server.mcp import McpEndpoint
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 

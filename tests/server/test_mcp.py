@@ -12,8 +12,8 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from dibs.agents.http_endpoint import ApiDoor, McpEndpoint
 from dibs.client.embedded import EmbeddedDoor
-from dibs.server.mcp import ApiDoor, McpEndpoint
 from tests.annexes.agents.connection import LEGACY, MODERN, Agent
 from tests.server.harness import TOKENS, running, wait_until
 

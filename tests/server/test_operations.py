@@ -8,11 +8,11 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from dibs.agents.http_endpoint import MCP
 from dibs.compat.action_llama.routes import Gateway
 from dibs.core.identity import LEAST_ROLE
 from dibs.server import app
 from dibs.server.http.fast_lane import FastLaneProtocol
-from dibs.server.mcp import MCP
 from dibs.wire.codes import CODES
 from dibs.wire.fields import REPLIES, REQUESTS
 from dibs.wire.operations import NULL, Operation, codes_of

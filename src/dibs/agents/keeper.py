@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs.agents.backend import TIMEOUT_MS, ToolBackend
 from dibs.agents.repository.job_names import JobNames
-from dibs.agents.repository.namespace import current_folder
 from dibs.agents.tracker.guard import TrackerGuard
 from dibs.agents.words import YOU
 from dibs.base.errors import DibsError, InvalidInput, JobHeld, LeaseLost, RequestRefused, Unavailable
 from dibs.client.door import OVER_CODES
+from dibs.client.naming import current_folder
 from dibs.client.queueing import Ask
 from dibs.core.names import check_name
 from dibs.sdk import operations

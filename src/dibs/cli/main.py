@@ -155,12 +155,12 @@ def _completed(words: list[str], env: Mapping[str, str], opener: Opener | None) 
 def _in_repository(command: Command, call: Call) -> Answer:
     """Run the command. Its `path:` and `repo:` names belong to the namespace of the repository around."""
     if _may_be_spelled_otherwise(call):
-        from dibs.cli.git.job_names import fold
+        from dibs.cli.framework.job_names import fold
 
         fold(call)
     if not _may_be_in_tree(call):
         return _run(command, call)
-    from dibs.cli.git.job_names import settle, shown
+    from dibs.cli.framework.job_names import settle, shown
 
     settle(call)
     return shown(call, _run(command, call))
@@ -168,7 +168,7 @@ def _in_repository(command: Command, call: Call) -> Answer:
 
 def _run(command: Command, call: Call) -> Answer:
     if call.written:
-        from dibs.cli.git.job_names import use_names_in_use
+        from dibs.cli.framework.job_names import use_names_in_use
 
         use_names_in_use(call)
     return command.run(call)

@@ -9,9 +9,9 @@ import _signal  # type: ignore[import-not-found]  # the C part of `signal`; type
 import os
 from _thread import allocate_lock
 
-from dibs.agents.repository.namespace import names_of, namespace_for_names, told
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, InvalidInput, StoreUnavailable
+from dibs.client.naming import names_of, namespace_for_names, told
 from dibs.core.commands import EndSession, Leave, Release
 from dibs.core.identity import LOCAL
 from dibs.core.keys import session_key, ticket_key
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from dibs.agents.repository.namespace import Namespaces
     from dibs.client.door import Streamed
+    from dibs.client.naming import Namespaces
     from dibs.core.commands import Command
     from dibs.core.identity import Caller
     from dibs.core.outcomes import Outcome

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dibs.agents.repository.namespace import told
 from dibs.base.clock import steady_ms
 from dibs.base.errors import BadReply, DibsError, ServerUnreachable
 from dibs.base.generators import run_generator
@@ -10,6 +9,7 @@ from dibs.base.ids import new_id
 from dibs.client import requests as questions
 from dibs.client.exchange import ask_servers
 from dibs.client.http1 import ConnectionLost
+from dibs.client.naming import told
 from dibs.client.replies import document_of
 from dibs.client.requests import RequestBuilder
 from dibs.client.transport import Deadline, NotConnected, ServerConnection
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from dibs.agents.repository.namespace import Namespaces
     from dibs.client.door import Streamed
     from dibs.client.exchange import Attempt, Result
+    from dibs.client.naming import Namespaces
     from dibs.client.requests import Question
     from dibs.client.servers import Servers
 

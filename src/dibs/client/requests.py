@@ -8,13 +8,13 @@ is not either. A claim that waits in line may take as long as it waits, and more
 
 from __future__ import annotations
 
-from dibs.agents.repository.namespace import names_of, namespace_for_names
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput, Unprocessable
 from dibs.base.jsontext import encode
 from dibs.base.traceparent import HEADER as TRACE_HEADER
 from dibs.base.traceparent import inherited_traceparent, span_traceparent
 from dibs.client.http1 import header_lines, request_with
+from dibs.client.naming import names_of, namespace_for_names
 from dibs.client.servers import SLICE_MS
 from dibs.client.urls import quote
 from dibs.core.names import check_name, check_namespace
@@ -24,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from dibs.agents.repository.namespace import Namespaces
+    from dibs.client.naming import Namespaces
     from dibs.client.servers import Servers
     from dibs.client.urls import ServerAddress
 

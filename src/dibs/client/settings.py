@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from dibs.agents.repository.namespace import Namespaces
+    from dibs.client.naming import Namespaces
     from dibs.client.queueing import Flow
     from dibs.client.servers import Servers
     from dibs.client.urls import ServerAddress
@@ -186,7 +186,7 @@ class Settings:
 
 def namespaces_of(settings: Settings) -> Namespaces:
     """The namespace of each name, for a client that is made here: `path:` and `repo:` names are the repository's."""
-    from dibs.agents.repository.namespace import Namespaces, current_folder
+    from dibs.client.naming import Namespaces, current_folder
 
     stated = settings.pick("namespace", "DIBS_NAMESPACE")
     return Namespaces(stated, settings.namespace, settings.env, current_folder())

@@ -10,9 +10,9 @@ import math
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs.agents.repository.job_names import JobNames
-from dibs.agents.repository.namespace import current_folder
 from dibs.agents.tracker.guard import TrackerGuard
 from dibs.base.errors import InvalidInput, NotClaimed
+from dibs.client.naming import current_folder
 from dibs.client.settings import place_of
 from dibs.core.durations import duration_ms
 from dibs.core.names import election_job

@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dibs.agents.repository.namespace import Namespaces, told
 from dibs.base.clock import steady_ms
 from dibs.base.errors import BadReply, DibsError, ServerUnreachable, StoreUnavailable
 from dibs.base.generators import run_generator_async
@@ -24,6 +23,7 @@ from dibs.client.embedded import EmbeddedDoor, SharedStore
 from dibs.client.event_reader import StreamFrames
 from dibs.client.exchange import ask_servers
 from dibs.client.http1 import ConnectionLost
+from dibs.client.naming import Namespaces, told
 from dibs.client.queueing import Ask, Pause, Work
 from dibs.client.queueing import ask as ask_door
 from dibs.client.requests import RequestBuilder

@@ -7,9 +7,9 @@ import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs.agents.repository.job_names import JobNames
-from dibs.agents.repository.namespace import current_folder
 from dibs.agents.tracker.guard import TrackerGuard
 from dibs.base.errors import InvalidInput, NotClaimed
+from dibs.client.naming import current_folder
 from dibs.client.pool import Doors
 from dibs.client.queueing import drive
 from dibs.client.settings import Settings, place_of

@@ -7,11 +7,11 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from dibs.agents.repository.job_names import is_plain
-from dibs.agents.repository.namespace import TREES
 from dibs.agents.tracker.guard import is_tracked
 from dibs.base.errors import InvalidInput, InvalidTtl, LeaseLost
 from dibs.base.ids import new_id
 from dibs.client.door import OVER_CODES
+from dibs.client.naming import TREES
 from dibs.client.queueing import FOR_EVER_MS, SLICE_SECONDS, Ask, PendingClaim, Work
 from dibs.client.settings import name_in_use
 from dibs.core.durations import duration_ms
@@ -121,7 +121,7 @@ class ClaimRequest:
 
     def _checked(self, guard: TrackerGuard) -> Flow[Reply]:
         """Claim, and ask the tracker about what was got."""
-        from dibs.client.tracked_claim import TrackedClaim
+        from dibs.agents.tracker.tracked_claim import TrackedClaim
 
         again = bool(self._document.get("again"))
         tracked = TrackedClaim(guard, self._verb, self.pending.names, again=again, own_key=self._own_key)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
 
+from dibs.agents.http_endpoint import MCP
 from dibs.base.errors import DibsError
 from dibs.engine.auth import digest_of
 from dibs.server.http.admission import client_of
 from dibs.server.http.response import UNSUPPORTED, HttpError, answer_for_error
-from dibs.server.mcp import MCP
 from dibs.server.monitor.request_note import note, noted
 from dibs.server.routes.dashboard import board_routes, dashboard_routes, login_routes
 from dibs.server.routes.description import description_routes

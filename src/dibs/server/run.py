@@ -160,12 +160,12 @@ async def _serve(
     observers: list[RequestObserver],
     on_ready: Callable[[], None],
 ) -> None:
+    from dibs.agents.http_endpoint import McpEndpoint
     from dibs.engine.webhooks.target import TargetPolicy
     from dibs.server.engine import Engine
     from dibs.server.handlers import Api
     from dibs.server.http.admission import Admission
     from dibs.server.http_server import make_server
-    from dibs.server.mcp import McpEndpoint
     from dibs.server.startup import Lifecycle
 
     loop = asyncio.get_running_loop()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dibs.agents import words
+from dibs.agents.git import agent_guard
 from dibs.base.errors import JobHeld, LeaseLost
 from dibs.base.terminal import QUOTED_CHARS_MAX, quoted
-from dibs.cli.git import agent_guard
 from dibs.sdk.answers import lease_of, status_from
 
 pytestmark = [pytest.mark.fault("F-110"), pytest.mark.promise("agent:data")]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.cli.git.actor import RememberedLeases
+from dibs.cli.framework.shell_actor import RememberedLeases
 from dibs.wire.codes import CODES, OUTCOMES, lock_code
 
 if TYPE_CHECKING:

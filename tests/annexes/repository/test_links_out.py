@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from dibs.agents.git import hook_files
+from dibs.agents.git.hook_check import note_installed
 from dibs.agents.repository.work_tree import Repository
-from dibs.cli.git import hook_files
-from dibs.cli.git.hook_check import note_installed
 from tests.cli.conftest import Ran, Terminal
 
 pytestmark = [pytest.mark.fault("F-106"), pytest.mark.promise("repo:runs-nothing")]

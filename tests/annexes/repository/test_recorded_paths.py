@@ -6,9 +6,9 @@ import subprocess
 import unicodedata
 from typing import TYPE_CHECKING
 
+from dibs.agents.git.staged import staged_names
 from dibs.agents.repository import file_paths
 from dibs.agents.repository.work_tree import Repository
-from dibs.cli.git.staged import staged_names
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.cli.git.hook_files import script
+from dibs.agents.git.hook_files import script
 
 if TYPE_CHECKING:
     from pathlib import Path

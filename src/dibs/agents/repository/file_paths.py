@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.repository.checkout import root_around
+from dibs.base.checkout import root_around
 from dibs.base.digest import digest
 from dibs.base.errors import InvalidInput, InvalidName
 from dibs.core.limits import NAME_BYTES_MAX

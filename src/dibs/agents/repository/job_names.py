@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.repository.checkout import root_around
-from dibs.agents.repository.namespace import repository_around
+from dibs.base.checkout import root_around
 from dibs.base.errors import InvalidInput, InvalidName
+from dibs.client.naming import repository_around
 from dibs.core import references
 from dibs.core.references import GITHUB_HOST, SETTINGS, TRACKER, Trackers
 

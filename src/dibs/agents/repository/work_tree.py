@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.repository.checkout import first_line, root_around
 from dibs.agents.repository.file_paths import recorded_paths
+from dibs.base.checkout import first_line, root_around
 from dibs.base.digest import digest
 from dibs.base.errors import InvalidInput, StoreUnavailable
 from dibs.base.git_program import run_git

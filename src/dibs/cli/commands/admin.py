@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dibs.base.errors import InvalidInput
+from dibs.cli.framework.job_names import names_here
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import failure, is_failure, yes
 from dibs.cli.framework.spec import JOB, STORE, Argument, Command, Option
-from dibs.cli.git.job_names import names_here
 from dibs.cli.text import claim as claim_text
 from dibs.cli.text.words import plain
 from dibs.core.limits import TOKEN_FLOOR_MAX

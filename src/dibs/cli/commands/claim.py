@@ -31,7 +31,7 @@ def claim(call: Call) -> Answer:
     if call.values.get("staged"):
         if name is not None:
             raise UsageError("Give JOB or --staged, not both.", "claim")
-        from dibs.cli.git.staged import claim_staged
+        from dibs.agents.git.staged import claim_staged
 
         return claim_staged(call)
     if name is None:

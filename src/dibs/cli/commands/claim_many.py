@@ -15,10 +15,10 @@ from dibs.cli.framework.flags import (
     is_actor,
     next_words,
 )
+from dibs.cli.framework.job_names import one_names, settle
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import is_failure, no, refusal_exit, yes
 from dibs.cli.framework.spec import ANY, Argument, Command, Option
-from dibs.cli.git.job_names import one_names, settle
 from dibs.cli.text import claim as claim_text
 from dibs.cli.text import claim_many as claim_many_text
 from dibs.core.limits import ALL_NAMES_MAX, NAME_BYTES_MAX, NAMES_MAX

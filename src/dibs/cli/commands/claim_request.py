@@ -81,7 +81,7 @@ def ask(call: Call, verb: str, name: str, document: Document) -> Reply:
     names: list[str] = document.get("names") or [name]
     if not any(each.startswith(TRACKED) for each in names):
         return _ask(call, verb, name, document)
-    from dibs.cli.git.tracker import ask_tracked
+    from dibs.agents.git.tracker import ask_tracked
 
     return ask_tracked(call, verb, names, document, lambda asked: _ask(call, verb, name, asked))
 

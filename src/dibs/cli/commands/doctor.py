@@ -55,7 +55,7 @@ def _settings(found: Findings, call: Call) -> None:
 
 def _repository(found: Findings, call: Call) -> None:
     """In a git work tree: the namespace of its `path:` and `repo:` names."""
-    from dibs.cli.git.job_names import here
+    from dibs.cli.framework.job_names import here
 
     namespace = here(call) if call.said("namespace") is None else None
     if namespace is not None:
@@ -65,12 +65,12 @@ def _repository(found: Findings, call: Call) -> None:
 
 def _hooks(found: Findings, call: Call) -> None:
     """Hooks that were installed here and do not run any more."""
-    from dibs.cli.git.job_names import repository_around
+    from dibs.cli.framework.job_names import repository_around
 
     repository = repository_around(call)
     if repository is None:
         return
-    from dibs.cli.git.hook_check import RUNNING, is_overwritten, states
+    from dibs.agents.git.hook_check import RUNNING, is_overwritten, states
 
     gone = is_overwritten(repository)
     running = [hook for hook, state in states(repository).items() if state in RUNNING]

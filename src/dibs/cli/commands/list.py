@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dibs.base.clock import wall_ms
 from dibs.cli.framework.flag_values import count
+from dibs.cli.framework.job_names import tree_locks
 from dibs.cli.framework.result import Answer, failure, is_failure, yes
 from dibs.cli.framework.spec import Command, Option
-from dibs.cli.git.job_names import tree_locks
 from dibs.cli.text import listing
 from dibs.cli.text.words import natural_key, plain, width_of
 from dibs.core.limits import LIST_PAGE_DEFAULT, LIST_PAGE_MAX

@@ -158,7 +158,7 @@ def release(call: Call) -> Answer:
 
 def _released(call: Call, name: str, document: Document) -> Answer:
     if name.startswith(TRACKED):
-        from dibs.cli.git.tracker import withdraw_before_release
+        from dibs.agents.git.tracker import withdraw_before_release
 
         proven = {key: value for key, value in document.items() if key in ("lease_id", "session_id")}
         withdraw_before_release(call, name, proven)

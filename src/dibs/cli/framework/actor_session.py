@@ -69,7 +69,7 @@ def _has(environment: bytes, agent: Agent) -> bool:
 def _environment_above_shell() -> bytes | None:
     """The environment with which the process was started that started the shell that runs this command. Empty if
     there is none above; None if it cannot be seen."""
-    from dibs.cli.git.actor import forked_shells, look, runner
+    from dibs.cli.framework.shell_actor import forked_shells, look, runner
 
     first = runner(os.getppid())
     if first is None:
@@ -251,8 +251,8 @@ class ActorSession:
         named = self._call.settings.pick("owner", "DIBS_OWNER")
         if named or self._agent is None:
             return named or self._name
-        from dibs.agents.repository.checkout import label_of
-        from dibs.agents.repository.namespace import current_folder
+        from dibs.base.checkout import label_of
+        from dibs.client.naming import current_folder
 
         folder = current_folder()
         return self._agent.owner("" if folder is None else label_of(self._call.env, folder))

@@ -47,13 +47,13 @@ def claim(
         else:
             reply = call.claim("acquire", job, document)
         if job.startswith(TRACKED):
-            from dibs.cli.git.tracker import confirm_grant
+            from dibs.agents.git.tracker import confirm_grant
 
             reply = confirm_grant(session, job, document, reply, sent_ms)
         if refusal_exit(reply) is None and not is_failure(reply):
             session.grant = reply.body or {}
             if job.startswith(TRACKED):
-                from dibs.cli.git.tracker import show_grant
+                from dibs.agents.git.tracker import show_grant
 
                 show_grant(session, reply)
             if wait_seconds:

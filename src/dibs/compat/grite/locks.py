@@ -11,10 +11,10 @@ from dibs.base.errors import DibsError
 from dibs.base.ids import new_id
 from dibs.cli.framework.flag_values import ttl_seconds
 from dibs.cli.framework.flags import claim_document, session_id
+from dibs.cli.framework.job_names import tree_locks
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, refusal_exit, yes
-from dibs.cli.git.actor import RememberedLeases, actor_of, may_end, may_keep, took_it
-from dibs.cli.git.job_names import tree_locks
+from dibs.cli.framework.shell_actor import RememberedLeases, actor_of, may_end, may_keep, took_it
 from dibs.client.urls import is_server
 from dibs.compat.grite import documents
 from dibs.core.limits import LIST_PAGE_DEFAULT, LOCK_TTL_MS_DEFAULT
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.cli.framework.context import Call
-    from dibs.cli.git.actor import Actor, Entry
+    from dibs.cli.framework.shell_actor import Actor, Entry
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import os
 
-from dibs.agents.repository.checkout import root_around
+from dibs.base.checkout import root_around
 from dibs.base.errors import InvalidInput, StoreUnavailable
 from dibs.base.files import state_folder
 from dibs.base.git_program import run_git

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dibs.agents.repository import namespace as repositories
 from dibs.agents.repository.job_names import JobNames
-from dibs.agents.repository.namespace import current_folder
+from dibs.client import naming as repositories
+from dibs.client.naming import current_folder
 from dibs.core.limits import LIST_PAGE_MAX
 from dibs.core.names import in_tree
 from dibs.core.records import HELD

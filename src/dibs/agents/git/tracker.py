@@ -1,15 +1,15 @@
-"""Commands that claim ask the tracker, if the repository wants it. The flow is in `client/tracked_claim.py`."""
+"""Commands that claim ask the tracker, if the repository wants it. The flow is in `agents/tracker/tracked_claim.py`."""
 
 from __future__ import annotations
 
 from dibs.agents.tracker.guard import TrackerGuard, is_tracked
 from dibs.agents.tracker.port import NoAnswer, refused_several
+from dibs.agents.tracker.tracked_claim import ANY, TrackedClaim
 from dibs.base.clock import steady_ms
 from dibs.base.ids import new_id
 from dibs.base.terminal import plain
-from dibs.cli.git.job_names import names_here
+from dibs.cli.framework.job_names import names_here
 from dibs.client.queueing import drive, status_of
-from dibs.client.tracked_claim import ANY, TrackedClaim
 from dibs.core.limits import TRACKER_MS_MAX
 
 TYPE_CHECKING = False

@@ -33,9 +33,9 @@ def _answered(call: Call) -> HookAnswer:
     from dibs.agents.harness.answer import HookAnswer
 
     try:
+        from dibs.agents.git.agent_guard import BEFORE, AgentGuard
         from dibs.agents.harness.parse import event_of
         from dibs.base.jsontext import decode
-        from dibs.cli.git.agent_guard import BEFORE, AgentGuard
 
         content = call.stdin.read(_BYTES_MAX) if call.stdin is not None else b""
         document = decode(content.decode("utf-8", "replace").removeprefix("\ufeff"))

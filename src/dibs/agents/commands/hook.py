@@ -134,10 +134,10 @@ _REMEDY = (
 
 
 def install(call: Call) -> Answer:
+    from dibs.agents.git import hook_files as hookfiles
+    from dibs.agents.git.hook_check import note_installed
     from dibs.agents.repository.settings import policy_of
     from dibs.agents.repository.work_tree import Repository
-    from dibs.cli.git import hook_files as hookfiles
-    from dibs.cli.git.hook_check import note_installed
 
     repository = Repository.here(call.env)
     policy = policy_of(repository)  # an invalid setting is reported now, not at the next commit
@@ -151,9 +151,9 @@ def install(call: Call) -> Answer:
 
 
 def uninstall(call: Call) -> Answer:
+    from dibs.agents.git import hook_files as hookfiles
+    from dibs.agents.git.hook_check import note_uninstalled
     from dibs.agents.repository.work_tree import Repository
-    from dibs.cli.git import hook_files as hookfiles
-    from dibs.cli.git.hook_check import note_uninstalled
 
     repository = Repository.here(call.env)
     folder = hookfiles.place_of(repository)
@@ -165,9 +165,9 @@ def uninstall(call: Call) -> Answer:
 
 
 def status(call: Call) -> Answer:
+    from dibs.agents.git.hook_check import OVERWRITTEN, RUNNING, states
     from dibs.agents.repository.settings import policy_of
     from dibs.agents.repository.work_tree import Repository
-    from dibs.cli.git.hook_check import OVERWRITTEN, RUNNING, states
 
     repository = Repository.here(call.env)
     policy, found, folder = policy_of(repository), states(repository), repository.hooks()
@@ -184,7 +184,7 @@ def status(call: Call) -> Answer:
 
 
 def run(call: Call) -> Answer:
-    from dibs.cli.git.hook_check import run as run_hook
+    from dibs.agents.git.hook_check import run as run_hook
 
     return run_hook(call)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.repository.checkout import root_around
+from dibs.base.checkout import root_around
 from dibs.base.errors import InvalidInput
 from dibs.core.names import DEFAULT_NAMESPACE, check_name, in_tree
 

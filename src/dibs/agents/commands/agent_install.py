@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
+from dibs.agents.commands.agent import CLIENTS
 from dibs.agents.harness import configuration
 from dibs.agents.harness import configuration as server_entry
 from dibs.agents.repository.file_paths import check_stays_inside
 from dibs.base.errors import InvalidInput
 from dibs.base.files import SHARED, replace_file
-from dibs.cli.commands.agent import CLIENTS
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import no, yes
 from dibs.cli.framework.spec import Command, Option

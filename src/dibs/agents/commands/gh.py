@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 def gh_next(call: Call) -> Answer:
+    from dibs.agents.git.tracker import claim_page, guard_of
     from dibs.agents.tracker.port import NoAnswer
-    from dibs.cli.git.tracker import claim_page, guard_of
 
     place = _place(call)
     most = count(call, "limit", TRACKER_ISSUES_MAX) or TRACKER_ISSUES_MAX
@@ -73,7 +73,7 @@ def _titles(page: list[IssueState]) -> dict[str, str]:
 
 def _place(call: Call) -> str:
     """The repository, as `host/owner/name`: the one given, else that of the clone around."""
-    from dibs.cli.git.job_names import names_here
+    from dibs.cli.framework.job_names import names_here
     from dibs.core.references import GITHUB, GITHUB_HOST, Trackers, tracker_at
 
     given = call.values.get("repo")

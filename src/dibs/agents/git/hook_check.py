@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 
+from dibs.agents.git import path_check as guard
+from dibs.agents.git.hook_files import BEFORE, HOOKS, is_ours, read_hook
+from dibs.agents.git.path_check import PathClaim, PathClaims
 from dibs.agents.repository.settings import BLOCK, OFF, REQUIRE, policy_of
 from dibs.agents.repository.work_tree import Repository, pushes_of
 from dibs.base.clock import wall_ms
 from dibs.base.files import SHARED, replace_file
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, yes
-from dibs.cli.git import path_check as guard
-from dibs.cli.git.actor import RememberedLeases, actor_of, may_keep
-from dibs.cli.git.hook_files import BEFORE, HOOKS, is_ours, read_hook
-from dibs.cli.git.path_check import PathClaim, PathClaims
+from dibs.cli.framework.shell_actor import RememberedLeases, actor_of, may_keep
 from dibs.cli.text.words import plain, span
 from dibs.core.limits import LIST_PAGE_MAX
 from dibs.wire.codes import NO, UNREACHABLE, YES

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import os
 
+from dibs.agents.git.checkout_claims import Checkout
 from dibs.agents.harness import parse as kinds
 from dibs.agents.harness.answer import NOTHING, refusal, remark, with_remark
 from dibs.agents.harness.shell_writes import written
 from dibs.agents.repository.agent_settings import DENY, OFF, WARN
-from dibs.agents.repository.checkout import root_around
+from dibs.base.checkout import root_around
 from dibs.base.digest import digest
 from dibs.base.files import state_folder
 from dibs.base.terminal import plain, quoted
-from dibs.cli.git.checkout_claims import Checkout
 from dibs.core.durations import span
 from dibs.wire.sentences import life, waiters
 

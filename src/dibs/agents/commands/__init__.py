@@ -1,0 +1,1 @@
+"""Commands of coding agents, git hooks and GitHub issues."""
