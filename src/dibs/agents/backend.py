@@ -6,9 +6,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dibs.agents.repository.job_names import JobNames, is_plain
 from dibs.base.errors import InvalidInput, LeaseLost
+from dibs.client.naming import Naming
 from dibs.client.settings import name_in_use
+from dibs.core.references import is_plain
 from dibs.sdk import operations
 from dibs.sdk.async_claim import taken
 from dibs.sdk.async_doors import drive
@@ -32,10 +33,10 @@ class ToolBackend:
 
     keeps = False  # whether this backend renews its claims
 
-    def __init__(self, door: AsyncDoor, owner: str | None = None, names: JobNames | None = None) -> None:
+    def __init__(self, door: AsyncDoor, owner: str | None = None, names: Naming | None = None) -> None:
         self.door = door
         self.owner = owner
-        self._names = names or JobNames({}, None)  # without a folder no clone is known
+        self._names = names or Naming({}, None)  # without a folder no clone is known
         self._wanted: dict[
             str, int
         ] = {}  # jobs of the caller for which somebody began to wait, and how many wait

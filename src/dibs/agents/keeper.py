@@ -18,12 +18,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs.agents.backend import TIMEOUT_MS, ToolBackend
-from dibs.agents.repository.job_names import JobNames
-from dibs.agents.tracker.guard import TrackerGuard
 from dibs.agents.words import YOU
+from dibs.base.checkout import current_folder
 from dibs.base.errors import DibsError, InvalidInput, JobHeld, LeaseLost, RequestRefused, Unavailable
 from dibs.client.door import OVER_CODES
-from dibs.client.naming import current_folder
+from dibs.client.naming import Naming
 from dibs.client.queueing import Ask
 from dibs.core.names import check_name
 from dibs.sdk import operations
@@ -185,8 +184,8 @@ class ClaimKeeper(ToolBackend):
         self, door: AsyncDoor, owner: str | None = None, joins: Callable[[], str] | None = None
     ) -> None:
         """`joins` gives the session of the agent, where its harness names it: its commands and hooks use it, too."""
-        super().__init__(door, owner, JobNames(os.environ, current_folder()))
-        self._tracker = TrackerGuard(os.environ, self._names)
+        super().__init__(door, owner, Naming(os.environ, current_folder()))
+        self._tracker = self._names
         self._tasks: set[asyncio.Task[None]] = set()  # each task claims, holds or releases one claim
         self._closing = asyncio.Event()
         self._session = ConnectionSession(self._new_session, self._closing, self._tasks)
@@ -236,7 +235,7 @@ class ClaimKeeper(ToolBackend):
     async def _claim_all(
         self, session: AsyncSession, names: Sequence[str], asked: dict[str, Any]
     ) -> Sequence[Lease]:
-        asked = {**asked, "session_id": session.session_id, "guard": self._tracker}
+        asked = {**asked, "session_id": session.session_id, "tracker": self._tracker}
         before = await self._held_elsewhere(session)
         leases = await super().claim_all(names, **asked)
         fresh = [lease for lease in leases if lease.name not in self._kept]

@@ -12,6 +12,14 @@ _BYTES_MAX = 4096
 _HASH_SHOWN = 7
 
 
+def current_folder() -> str | None:
+    """The current folder; None if it was deleted."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
+
+
 def root_around(env: Mapping[str, str], folder: str) -> str | None:
     """The folder that seems to be the top of a work tree, found without git. Empty: the environment tells git where it
     is."""

@@ -1,13 +1,16 @@
-"""The namespace of a name, for CLI, SDK and MCP. A flag, an argument or DIBS_NAMESPACE applies to all names. Otherwise
-`path:` and `repo:` names are in the namespace of the repository around a folder, so that two repositories never
-conflict: the one in the repository's own settings (`settings`), or one made from its origin (`identity`). Other names
-are not affected, and cost nothing: git is asked at the first `path:` or `repo:` name, once in a process for each
-folder.
+"""The one name and the namespace of each job, for CLI, SDK and MCP.
+
+A flag, an argument or DIBS_NAMESPACE applies to all names. Otherwise `path:` and `repo:` names are in the namespace of
+the repository around a folder, so that two repositories never conflict. Other names are not affected, and cost nothing.
+
+Issues and files can be written in several ways, and have one name. The rule for issues is `core/references.py`.
+
+What is around a folder is known to an annex, the module RESOLVER. It is imported for the first such name in a git work
+tree, and runs git then. Without it issues have their one name, files are taken as they are written, and `path:` and
+`repo:` names in a work tree are refused until a namespace is named.
 """
 
 from __future__ import annotations
-
-import os
 
 from dibs.base.checkout import root_around
 from dibs.base.errors import InvalidInput
@@ -15,14 +18,29 @@ from dibs.core.names import DEFAULT_NAMESPACE, check_name, in_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import Any
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any, Protocol
 
-    from dibs.agents.repository.work_tree import Repository
+    from dibs.core.references import JobName
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]
 
+    class Surroundings(Protocol):
+        """What a resolver knows of the git work tree around a folder."""
+
+        def namespace(self) -> str | None:
+            """The namespace of its `path:` and `repo:` names; None if git knows no work tree here."""
+
+        def explained(self, name: str) -> JobName:
+            """The one name of a job. Raises InvalidInput where settings or clone cannot be read, and InvalidName."""
+
+        def tracked_claim(self, verb: str, names: Sequence[str], *, again: bool, own_key: bool) -> Any:
+            """The flow of a claim of issues that a tracker is asked about."""
+
+
+# Makes `Surroundings` of an environment and a folder: its function `surroundings`.
+RESOLVER = "dibs.agents.repository.job_names"
 TREES = ("path:", "repo:")
 SEVERAL = ("acquire-any", "acquire-all")
 # Variables by which a git hook names the repository.
@@ -61,6 +79,8 @@ class Namespaces:
         inside = self._in_tree(names)
         found = self.repository() if inside else None
         if found is None:
+            if inside:
+                check_resolved(self._env, self._folder)
             return self._usual
         wanted = [name for name in names if isinstance(name, str)]
         check_together(found, inside, wanted, "name one namespace for all: DIBS_NAMESPACE")
@@ -76,7 +96,7 @@ class Namespaces:
         """The namespace of the surrounding repository. None: there is none, or it does not apply."""
         if self._found is _NOT_ASKED:
             self._found = None
-            if self.stated is None and self._folder is not None:
+            if self.stated is None:
                 self._found = namespace_around(self._env, self._folder)
         return self._found  # type: ignore[return-value]  # text or None, once it was asked for
 
@@ -132,37 +152,66 @@ def check_together(namespace: str, inside: list[str], wanted: list[str], instead
     )
 
 
-def namespace_around(env: Mapping[str, str], folder: str) -> str | None:
+def surroundings(env: Mapping[str, str], folder: str | None) -> Surroundings | None:
+    """The work tree around a folder; None outside of one, and without a resolver."""
+    if folder is None or root_around(env, folder) is None:
+        return None
+    from dibs.base.annexes import annex
+
+    resolver = annex(RESOLVER)
+    found: Surroundings | None = None if resolver is None else resolver.surroundings(env, folder)
+    return found
+
+
+def namespace_around(env: Mapping[str, str], folder: str | None) -> str | None:
     """The namespace of the repository around a folder; None outside of one. Git is asked once per process."""
     key = (folder, *[env.get(name) for name in _VARIABLES])
     if key not in _known:
-        repository = repository_around(env, folder)
-        if repository is None:
+        around = surroundings(env, folder)
+        found = None if around is None else around.namespace()
+        if found is None:
             return None
-        from dibs.agents.repository.settings import policy_of
-
-        _known[key] = policy_of(repository).place["namespace"]
+        _known[key] = found
     return _known[key]
 
 
-def repository_around(env: Mapping[str, str], folder: str) -> Repository | None:
-    """The repository whose work tree contains a folder. Raises InvalidInput if there seems to be one that git does not
-    report: a claim that silently went elsewhere would keep nobody out."""
-    if root_around(env, folder) is None:
-        return None
-    from dibs.agents.repository.work_tree import NotInWorkTree, Repository
+def check_resolved(env: Mapping[str, str], folder: str | None) -> None:
+    """Raises MissingExtra for a name of a tree in a work tree without a resolver: a claim that silently went elsewhere
+    would keep nobody out."""
+    if folder is not None and root_around(env, folder) is not None:
+        from dibs.base.annexes import needed
 
-    try:
-        return Repository.here(env, folder)
-    except NotInWorkTree:
-        return None
-    except InvalidInput as error:
-        raise InvalidInput(f"{error.details} To do without it, name the namespace: DIBS_NAMESPACE.") from None
+        needed(RESOLVER, "A path: or repo: name in a git work tree, without a namespace,")
 
 
-def current_folder() -> str | None:
-    """The current folder; None if it was deleted."""
-    try:
-        return os.getcwd()
-    except OSError:
-        return None
+class Naming:
+    """The names of jobs as seen from a folder. `exact`: every name stays as it is."""
+
+    def __init__(self, env: Mapping[str, str], folder: str | None, *, exact: bool = False) -> None:
+        self._env = env
+        self._folder = folder
+        self._exact = exact
+        self._around: object = _NOT_ASKED
+
+    def of(self, name: str) -> str:
+        """The one name. Raises InvalidInput where the settings or the clone cannot be read, and InvalidName for an
+        address with a password."""
+        from dibs.core.references import is_plain
+
+        return name if self._exact or is_plain(name) else self.explained(name).name
+
+    def of_all(self, names: Iterable[str]) -> list[str]:
+        return [self.of(name) for name in names]
+
+    def explained(self, name: str) -> JobName:
+        from dibs.core.references import JobName, is_plain, job_name
+
+        if self._exact:
+            return JobName(name, name, "Names are taken as they are written.")
+        around = None if is_plain(name) else self.around()
+        return job_name(name) if around is None else around.explained(name)
+
+    def around(self) -> Surroundings | None:
+        if self._around is _NOT_ASKED:
+            self._around = surroundings(self._env, self._folder)
+        return self._around  # type: ignore[return-value]  # what is around, once it was looked for

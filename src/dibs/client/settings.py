@@ -186,7 +186,8 @@ class Settings:
 
 def namespaces_of(settings: Settings) -> Namespaces:
     """The namespace of each name, for a client that is made here: `path:` and `repo:` names are the repository's."""
-    from dibs.client.naming import Namespaces, current_folder
+    from dibs.base.checkout import current_folder
+    from dibs.client.naming import Namespaces
 
     stated = settings.pick("namespace", "DIBS_NAMESPACE")
     return Namespaces(stated, settings.namespace, settings.env, current_folder())

@@ -13,6 +13,8 @@ ASCII: "\u212a" (Kelvin) is not k.
 
 from __future__ import annotations
 
+from dibs.base.errors import InvalidName
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,6 +38,36 @@ _NUMBER_CHARS_MAX = 10
 _KINDS = {"issues": "issues", "work_items": "issues", "merge_requests": "merge_requests"}
 _DEFAULT_PORTS = {"https": "443", "http": "80"}
 _API_HOST = "api.github.com"
+# The beginnings of names that may be files of a work tree.
+FILES = ("path:", "./", "../", "/", "file://")
+# Issues that a tracker can be asked about.
+TRACKED = "github://"
+_UNKNOWN = "It is in no known form, so it stays as it is."
+_NO_FILE = "It is no file of a git work tree around, so it stays as it is."
+
+
+def is_plain(name: object) -> bool:
+    """Whether a name surely stays as it is. Looks at characters only."""
+    if not isinstance(name, str) or not name:
+        return True
+    return not ("/" in name or "#" in name or name[0] == "!" or name[0].isupper() or name.startswith("path:"))
+
+
+def is_tracked(names: object) -> bool:
+    """Whether one of the names may be an issue that a tracker knows. Looks at characters only."""
+    several = names if isinstance(names, list | tuple) else (names,)
+    return any(isinstance(name, str) and name.startswith(TRACKED) for name in several)
+
+
+class JobName:
+    """A job's name, and why it is that."""
+
+    __slots__ = ("given", "name", "why")
+
+    def __init__(self, given: str, name: str, why: str) -> None:
+        self.given = given
+        self.name = name
+        self.why = why
 
 
 class Reference:
@@ -110,6 +142,22 @@ def reference_of(
     if scheme in _DEFAULT_PORTS:
         return _of_address(scheme, rest, known)
     return _of_own(scheme, rest)
+
+
+def job_name(name: str, trackers: Trackers | None = None, tracker: Tracker | None = None) -> JobName:
+    """The one name of a job that is no file of a work tree. Raises InvalidName for an address with a password."""
+    if is_plain(name):
+        return JobName(name, name, _UNKNOWN)
+    if name.startswith(FILES):
+        return JobName(name, name, _NO_FILE)
+    found = reference_of(name, trackers, tracker)
+    if found is not None:
+        return JobName(name, found.name, f"It is a {found.form}.")
+    if has_secret(name):
+        raise InvalidName(
+            "This address has a password or a token in it, and everybody sees names. Leave it out."
+        )
+    return JobName(name, name, _UNKNOWN)
 
 
 def has_secret(name: str) -> bool:

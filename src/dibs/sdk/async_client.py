@@ -9,10 +9,9 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dibs.agents.repository.job_names import JobNames
-from dibs.agents.tracker.guard import TrackerGuard
+from dibs.base.checkout import current_folder
 from dibs.base.errors import InvalidInput, NotClaimed
-from dibs.client.naming import current_folder
+from dibs.client.naming import Naming
 from dibs.client.settings import place_of
 from dibs.core.durations import duration_ms
 from dibs.core.names import election_job
@@ -63,8 +62,8 @@ class AsyncClient(Claims[AsyncClaim]):
         exact: bool = False,
     ) -> None:
         settings = settings_of(url, token, owner, namespace)
-        self._names = JobNames(settings.env, current_folder(), exact=exact)
-        self._tracker = TrackerGuard(settings.env, self._names)
+        self._names = Naming(settings.env, current_folder(), exact=exact)
+        self._tracker = self._names
         self.owner_name = settings.owner
         self._shown = place_of(settings)
         self._closed = False

@@ -12,9 +12,8 @@ from dibs.sdk.parameters import explained, name_given
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from dibs.agents.repository.job_names import JobNames
-    from dibs.agents.tracker.guard import TrackerGuard
     from dibs.base.errors import LeaseLost
+    from dibs.client.naming import Naming
     from dibs.core.durations import Duration
     from dibs.sdk.session_hold import SessionHold
 
@@ -28,8 +27,8 @@ class Claims(Generic[C]):
     """`ttl` is how long the claim lasts without a heartbeat, 60 seconds by default. In a session it lasts as long as
     the session."""
 
-    _names: JobNames | None = None  # None: names are taken as they are
-    _tracker: TrackerGuard | None = None  # None: no tracker is asked
+    _names: Naming | None = None  # None: names are taken as they are
+    _tracker: Naming | None = None  # None: no tracker is asked
     _names_later = (
         False  # whether a name is looked up only when it is claimed, because git must not block a loop
     )
@@ -64,7 +63,7 @@ class Claims(Generic[C]):
         written = names[0] if verb == "acquire" else None
         common = self._common(ttl, owner)
         return ClaimRequest(
-            verb, wanted, mode=mode, written=written, naming=later, guard=self._tracker, **fields, **common
+            verb, wanted, mode=mode, written=written, naming=later, tracker=self._tracker, **fields, **common
         )
 
     @explained

@@ -6,9 +6,8 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
-from dibs.base.checkout import root_around
+from dibs.base.checkout import current_folder, root_around
 from dibs.base.errors import InvalidInput
-from dibs.client.naming import current_folder
 from dibs.sdk.async_client import AsyncClient
 from dibs.sdk.claim import Claim
 from dibs.sdk.client import Client

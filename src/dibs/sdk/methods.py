@@ -8,9 +8,9 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from dibs.agents.repository.job_names import is_plain
 from dibs.client.queueing import Work
 from dibs.client.settings import name_in_use
+from dibs.core.references import is_plain
 from dibs.sdk.async_guard import shielded
 from dibs.sdk.parameters import explained, name_given
 

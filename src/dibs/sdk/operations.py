@@ -6,8 +6,6 @@ import logging
 import math
 from typing import TYPE_CHECKING, Any
 
-from dibs.agents.repository.job_names import is_plain
-from dibs.agents.tracker.guard import is_tracked
 from dibs.base.errors import InvalidInput, InvalidTtl, LeaseLost
 from dibs.base.ids import new_id
 from dibs.client.door import OVER_CODES
@@ -23,13 +21,14 @@ from dibs.core.limits import (
     REASON_CHARS_MAX,
     RETRY_MS_MAX,
 )
+from dibs.core.references import is_plain, is_tracked
 from dibs.sdk import answers
 from dibs.sdk.parameters import name_given, prefix_given
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from dibs.agents.tracker.guard import TrackerGuard
+    from dibs.client.naming import Naming, Surroundings
     from dibs.client.queueing import Flow
     from dibs.core.durations import Duration
     from dibs.sdk.answers import JobEvent, JobStatus, Lease, SessionStatus
@@ -57,7 +56,7 @@ class ClaimRequest:
         slice_seconds: int = SLICE_SECONDS,
         written: str | None = None,
         naming: Callable[[str], str] | None = None,
-        guard: TrackerGuard | None = None,
+        tracker: Naming | None = None,
         **extra: Any,
     ) -> None:
         """`naming` gives the one name of each of `names`, if that is not known yet: it may run git."""
@@ -75,7 +74,7 @@ class ClaimRequest:
             document["names"] = list(names)
         self._verb = verb
         self._naming = naming
-        self._guard = guard
+        self._tracker = tracker
         self.names = tuple(names)
         self.owner = owner
         self.fail_on_error = fail_on_error
@@ -115,16 +114,17 @@ class ClaimRequest:
             used = yield from name_in_use(self.names[0], self._written)
             if used != self.names[0]:
                 self.pending = self.pending.under(used)
-        if self._guard is None or not is_tracked(self.pending.names):
+        around = None
+        if self._tracker is not None and is_tracked(self.pending.names):
+            around = self._tracker.around()
+        if around is None:
             return (yield from self._claimed())
-        return (yield from self._checked(self._guard))
+        return (yield from self._checked(around))
 
-    def _checked(self, guard: TrackerGuard) -> Flow[Reply]:
+    def _checked(self, around: Surroundings) -> Flow[Reply]:
         """Claim, and ask the tracker about what was got."""
-        from dibs.agents.tracker.tracked_claim import TrackedClaim
-
         again = bool(self._document.get("again"))
-        tracked = TrackedClaim(guard, self._verb, self.pending.names, again=again, own_key=self._own_key)
+        tracked = around.tracked_claim(self._verb, self.pending.names, again=again, own_key=self._own_key)
         if not (yield from tracked.is_asked_for()):
             return (yield from self._claimed())
         reply: Reply | None = yield from tracked.look_first()

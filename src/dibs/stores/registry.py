@@ -16,7 +16,6 @@ The text before the first `:` or `+` selects the store. A package of your own ad
 
 from __future__ import annotations
 
-from dibs.base.errors import InvalidInput
 from dibs.base.files import store_path
 from dibs.stores.codec import names_no_store
 from dibs.stores.port import Opening
@@ -66,26 +65,12 @@ def _shipped(named: str) -> Opener:
 
 
 def _registered(scheme: str, url: str) -> Opener:
-    """The opener that an installed package registered. Looking for it takes longer than a whole claim on a file."""
-    from importlib.metadata import entry_points
+    """The opener that an installed package registered."""
+    from dibs.base.annexes import plugin
 
-    found = list(entry_points(group=GROUP, name=scheme))
-    if not found:
+    opener: Opener | None = plugin(GROUP, scheme, f"the store for {scheme}: URLs")
+    if opener is None:
         raise names_no_store(url)
-    entry = found[0]
-    package = entry.dist.name if entry.dist is not None else entry.value
-    if len({each.value for each in found}) > 1:
-        names = ", ".join(sorted(each.value for each in found))
-        raise InvalidInput(
-            f"Several packages register a store for {scheme}: URLs ({names}). Uninstall all but one."
-        )
-    try:
-        opener: Opener = entry.load()
-    except Exception as error:
-        raise InvalidInput(
-            f"The store for {scheme}: URLs, of the package {package}, cannot be loaded ({error!r}). Repair or upgrade "
-            "that package."
-        ) from error
     return opener
 
 

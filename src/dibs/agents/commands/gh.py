@@ -73,12 +73,13 @@ def _titles(page: list[IssueState]) -> dict[str, str]:
 
 def _place(call: Call) -> str:
     """The repository, as `host/owner/name`: the one given, else that of the clone around."""
-    from dibs.cli.framework.job_names import names_here
+    from dibs.agents.repository.job_names import JobNames
+    from dibs.base.checkout import current_folder
     from dibs.core.references import GITHUB, GITHUB_HOST, Trackers, tracker_at
 
     given = call.values.get("repo")
     if given is None:
-        found = names_here(call).tracker()
+        found = JobNames(call.env, current_folder()).tracker()
         if found is None or found.kind != GITHUB:
             raise UsageError(
                 "This is no clone of a repository on GitHub. Name one: --repo OWNER/NAME.", call.command

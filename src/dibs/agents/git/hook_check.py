@@ -8,7 +8,8 @@ from dibs.agents.git import path_check as guard
 from dibs.agents.git.hook_files import BEFORE, HOOKS, is_ours, read_hook
 from dibs.agents.git.path_check import PathClaim, PathClaims
 from dibs.agents.repository.settings import BLOCK, OFF, REQUIRE, policy_of
-from dibs.agents.repository.work_tree import Repository, pushes_of
+from dibs.agents.repository.work_tree import Repository, pushes_of, repository_around
+from dibs.base.checkout import current_folder
 from dibs.base.clock import wall_ms
 from dibs.base.files import SHARED, replace_file
 from dibs.cli.framework.parse import UsageError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.agents.repository.settings import Policy
+    from dibs.cli.commands.doctor_checks import Findings
     from dibs.cli.framework.context import Call
     from dibs.client.door import Door
 
@@ -174,6 +176,22 @@ def _note(repository: Repository) -> str:
 def is_overwritten(repository: Repository) -> list[str]:
     """The hooks that were installed and do not run."""
     return [hook for hook, state in states(repository).items() if state in (OVERWRITTEN, ASLEEP)]
+
+
+def diagnose(found: Findings, env: Mapping[str, str]) -> None:
+    """For `dibs doctor`: hooks that were installed here and do not run any more."""
+    folder = current_folder()
+    repository = None if folder is None else repository_around(env, folder)
+    if repository is None:
+        return
+    gone = is_overwritten(repository)
+    running = [hook for hook, state in states(repository).items() if state in RUNNING]
+    if running and not gone:
+        found.good("hooks", f"{' and '.join(running)} of dibs run here")
+    if gone:
+        found.bad(
+            "hooks", f"{' and '.join(gone)} of dibs do not run here any more: `dibs hook status` says why"
+        )
 
 
 def run(call: Call) -> Answer:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dibs.agents.tracker.guard import TrackerGuard, is_tracked
+from dibs.agents.repository.job_names import JobNames
+from dibs.agents.tracker.guard import TrackerGuard
 from dibs.agents.tracker.port import NoAnswer, refused_several
 from dibs.agents.tracker.tracked_claim import ANY, TrackedClaim
+from dibs.base.checkout import current_folder
 from dibs.base.clock import steady_ms
 from dibs.base.ids import new_id
 from dibs.base.terminal import plain
-from dibs.cli.framework.job_names import names_here
 from dibs.client.queueing import drive, status_of
 from dibs.core.limits import TRACKER_MS_MAX
+from dibs.core.references import is_tracked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ _NOT_OURS = (
 
 
 def guard_of(call: Call) -> TrackerGuard:
-    return TrackerGuard(call.env, names_here(call))
+    return TrackerGuard(call.env, JobNames(call.env, current_folder()))
 
 
 def announce(call: Call, guard: TrackerGuard, reply: Reply) -> None:

@@ -1,9 +1,8 @@
-"""The one name of a job, for all ways in: what is written in one of several ways becomes one name.
+"""The one name of a job in a git work tree, and the namespace of its paths: what `client/naming.py` asks for.
 
 The rule for issues, pull requests and tickets is `core/references.py`, that for files is `file_paths.py`. This module
 finds what they must know: the clone around a folder, and the team's settings, the table `[names]` in `.dibs.toml`. git
-is asked only for a name that needs the clone's origin. Every other name stays as it is, and costs a look at its
-characters.
+is asked only for a name that needs the clone's origin.
 
 Settings are the repository's and not the user's: two people with different ones would have two names for one job.
 """
@@ -12,70 +11,59 @@ from __future__ import annotations
 
 import os
 
+from dibs.agents.repository.work_tree import repository_around
 from dibs.base.checkout import root_around
-from dibs.base.errors import InvalidInput, InvalidName
-from dibs.client.naming import repository_around
+from dibs.base.errors import InvalidInput
 from dibs.core import references
-from dibs.core.references import GITHUB_HOST, SETTINGS, TRACKER, Trackers
+from dibs.core.references import FILES, GITHUB_HOST, SETTINGS, TRACKER, JobName, Trackers, is_plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from dibs.agents.tracker.guard import TrackerGuard
+    from dibs.agents.tracker.tracked_claim import TrackedClaim
     from dibs.core.references import Tracker
 
 TEAM_FILE = ".dibs.toml"
 TABLE = "names"
 KEYS = ("repository", "github", "gitlab", "jira", "linear")
-_FILES = ("./", "../", "/", "file://")
-
-
-def is_plain(name: object) -> bool:
-    """Whether a name surely stays as it is. Looks at characters only."""
-    if not isinstance(name, str) or not name:
-        return True
-    return not ("/" in name or "#" in name or name[0] == "!" or name[0].isupper() or name.startswith("path:"))
-
-
-class JobName:
-    """A job's name, and why it is that."""
-
-    __slots__ = ("given", "name", "why")
-
-    def __init__(self, given: str, name: str, why: str) -> None:
-        self.given = given
-        self.name = name
-        self.why = why
 
 
 class JobNames:
-    """The names of jobs as seen from a folder. `exact`: every name stays as it is."""
+    """The names of jobs as seen from a folder, which may be in a work tree."""
 
-    def __init__(self, env: Mapping[str, str], folder: str | None, *, exact: bool = False) -> None:
+    def __init__(self, env: Mapping[str, str], folder: str | None) -> None:
         self._env = env
         self._folder = folder
-        self._exact = exact
         self._top: str | None = None
         self._has_top = False
         self._table: dict[str, Any] | None = None
+        self._guard: TrackerGuard | None = None
 
-    def of(self, name: str) -> str:
-        """The one name. Raises InvalidInput where the settings or the clone cannot be read, and InvalidName for an
-        address with a password."""
-        return name if self._exact or is_plain(name) else self.explained(name).name
+    def namespace(self) -> str | None:
+        """The namespace of `path:` and `repo:` names: the one in the repository's settings, or one made from its
+        origin. None if git knows no work tree here. Raises InvalidInput."""
+        repository = None if self._folder is None else repository_around(self._env, self._folder)
+        if repository is None:
+            return None
+        from dibs.agents.repository.settings import policy_of
 
-    def of_all(self, names: Iterable[str]) -> list[str]:
-        return [self.of(name) for name in names]
+        return policy_of(repository).place["namespace"]
+
+    def tracked_claim(self, verb: str, names: Sequence[str], *, again: bool, own_key: bool) -> TrackedClaim:
+        from dibs.agents.tracker.guard import TrackerGuard
+        from dibs.agents.tracker.tracked_claim import TrackedClaim
+
+        if self._guard is None:
+            self._guard = TrackerGuard(self._env, self)
+        return TrackedClaim(self._guard, verb, names, again=again, own_key=own_key)
 
     def explained(self, name: str) -> JobName:
-        if self._exact or is_plain(name):
-            return JobName(name, name, "It is in no known form, so it stays as it is.")
-        if name.startswith(("path:", *_FILES)):
+        if name.startswith(FILES):
             return self._of_file(name)
-        needed = references.needs(name)
-        if needed is None:
-            return self._unknown(name)
+        needed = None if is_plain(name) else references.needs(name)
         trackers = self._trackers() if needed in (SETTINGS, TRACKER) else None
         tracker = None
         if needed == TRACKER:
@@ -83,21 +71,13 @@ class JobNames:
             if place and tracker is None:
                 why = f"This clone comes from {place}, which is not known as GitHub or GitLab."
                 return JobName(name, name, f"{why} The name stays as it is.")
-        found = references.reference_of(name, trackers, tracker)
-        return self._unknown(name) if found is None else JobName(name, found.name, f"It is a {found.form}.")
-
-    def _unknown(self, name: str) -> JobName:
-        if references.has_secret(name):
-            raise InvalidName(
-                "This address has a password or a token in it, and everybody sees names. Leave it out."
-            )
-        return JobName(name, name, "It is in no known form, so it stays as it is.")
+        return references.job_name(name, trackers, tracker)
 
     def _of_file(self, name: str) -> JobName:
         path, is_from_top = _path_of(name)
         top = self.top() if path is not None else None
         if top is None or path is None or self._folder is None:
-            return JobName(name, name, "It is no file of a git work tree around, so it stays as it is.")
+            return references.job_name(name)
         from dibs.agents.repository.file_paths import path_from_top
 
         found = path_from_top(top, top if is_from_top else self._folder, path)
@@ -150,6 +130,9 @@ class JobNames:
         return place, references.tracker_at(place, trackers) if place else None
 
 
+surroundings = JobNames  # the name that `client/naming.py` asks for
+
+
 def _path_of(name: str) -> tuple[str | None, bool]:
     """The path in a name, and whether it counts from the top. `path:src` does, as it always did; `path:./src` counts
     from the folder that one is in."""
@@ -161,7 +144,7 @@ def _path_of(name: str) -> tuple[str | None, bool]:
 
         return f"/{unquote(path, errors='strict') if _is_utf8(path) else path}", False
     path = name.removeprefix("path:")
-    if name.startswith("path:") and not path.startswith(_FILES[:3]):
+    if name.startswith("path:") and not path.startswith(FILES[1:4]):
         return (path if path and ".." not in path.split("/") else None), True
     return path, False
 

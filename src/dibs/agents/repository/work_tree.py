@@ -253,3 +253,16 @@ def pushes_of(lines: str) -> list[Push]:
     if any(len(each) != 4 for each in fields):
         raise InvalidInput("pre-push reads lines of four words from standard input, as git writes them.")
     return [Push(each[1], each[3]) for each in fields]
+
+
+def repository_around(env: Mapping[str, str], folder: str) -> Repository | None:
+    """The repository whose work tree contains a folder. Raises InvalidInput if there seems to be one that git does not
+    report: a claim that silently went elsewhere would keep nobody out."""
+    if root_around(env, folder) is None:
+        return None
+    try:
+        return Repository.here(env, folder)
+    except NotInWorkTree:
+        return None
+    except InvalidInput as error:
+        raise InvalidInput(f"{error.details} To do without it, name the namespace: DIBS_NAMESPACE.") from None

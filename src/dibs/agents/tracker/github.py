@@ -12,7 +12,7 @@ from dibs.base.errors import StoreUnavailable
 from dibs.base.git_program import run_program
 from dibs.base.jsontext import decode, encode
 from dibs.core.limits import TRACKER_COMMENTS_MAX, TRACKER_ISSUES_AT_ONCE
-from dibs.core.references import GITHUB_HOST
+from dibs.core.references import GITHUB_HOST, TRACKED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -218,7 +218,6 @@ def _first_error(document: Document) -> str:
     return f"GitHub: {' '.join(told.split())}"[:_WORDS_SHOWN_MAX].rstrip(".") if isinstance(told, str) else ""
 
 
-SCHEME = "github://"
 _PULLS = (
     "closedByPullRequestsReferences(first: 50, includeClosedPrs: true, orderByState: true) "
     "{ nodes { state url author { login } } }"
@@ -288,7 +287,7 @@ class GitHub(IssueTracker):
         asked: Document = {"owner": owner, "name": name, "labels": None if label is None else [label]}
         if assignee is not None:
             asked["filter"] = {"assignee": self._login(host, assignee)}
-        where = SCHEME + ("" if host == GITHUB_HOST else f"{host}/") + f"{owner}/{name}/issues/"
+        where = TRACKED + ("" if host == GITHUB_HOST else f"{host}/") + f"{owner}/{name}/issues/"
         seen = 0
         while seen < most:
             issues = self._page(host, asked, place)
@@ -333,14 +332,14 @@ class GitHub(IssueTracker):
 
 def place_of(name: str) -> tuple[str, str, str, str] | None:
     """Host, owner, repository and number of a GitHub issue's one name; None for every other name."""
-    if not name.startswith(SCHEME):
+    if not name.startswith(TRACKED):
         return None
     from dibs.core.references import reference_of
 
     found = reference_of(name)
     if found is None or found.name != name:
         return None
-    parts = name.removeprefix(SCHEME).split("/")
+    parts = name.removeprefix(TRACKED).split("/")
     host = parts.pop(0) if len(parts) == 5 else GITHUB_HOST
     return host, parts[0], parts[1], parts[3]
 

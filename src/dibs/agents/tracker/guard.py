@@ -8,7 +8,7 @@ from __future__ import annotations
 from dibs.agents.repository.tracker_settings import OFF, REFUSE, tracker_settings
 from dibs.agents.tracker.port import DONE, TAKEN, UNKNOWN, NoAnswer
 from dibs.core.limits import TRACKER_MS_MAX
-from dibs.core.references import GITHUB_HOST
+from dibs.core.references import GITHUB_HOST, TRACKED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from dibs.agents.repository.tracker_settings import TrackerSettings
     from dibs.agents.tracker.port import IssueState, IssueTracker
 
-SCHEME = "github://"
 _NOT_READ = object()
 
 
@@ -91,7 +90,7 @@ class TrackerGuard:
         """Ask about those of the names that the tracker knows, if the settings want it, or `always`. Takes a bounded
         time."""
         settings = self.settings()
-        asked = [name for name in names if name.startswith(SCHEME)]
+        asked = [name for name in names if name.startswith(TRACKED)]
         if (settings is None and not always) or not asked:
             return TrackerFindings({})
         refuses = settings is not None and settings.on_no_answer == REFUSE
@@ -105,9 +104,3 @@ class TrackerGuard:
             trouble = f"GitHub has no {unknown[0]}, or this account may not see it"
             return TrackerFindings(settled, trouble, refuses=refuses)
         return TrackerFindings(settled)
-
-
-def is_tracked(names: object) -> bool:
-    """Whether one of the names may be an issue that a tracker knows. Looks at characters only."""
-    several = names if isinstance(names, list | tuple) else (names,)
-    return any(isinstance(name, str) and name.startswith(SCHEME) for name in several)

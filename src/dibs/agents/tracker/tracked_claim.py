@@ -9,12 +9,12 @@ Nothing is written to the store about what the tracker says, because an issue ca
 
 from __future__ import annotations
 
-from dibs.agents.tracker.guard import is_tracked
 from dibs.agents.tracker.port import DONE, TAKEN, refusal, refused, refused_several
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.errors import StoreUnavailable
 from dibs.client.queueing import Ask, Work, status_of
 from dibs.core.limits import TRACKER_MS_MAX
+from dibs.core.references import is_tracked
 from dibs.wire.documents import reply_for_error
 
 TYPE_CHECKING = False

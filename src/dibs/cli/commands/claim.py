@@ -31,9 +31,10 @@ def claim(call: Call) -> Answer:
     if call.values.get("staged"):
         if name is not None:
             raise UsageError("Give JOB or --staged, not both.", "claim")
-        from dibs.agents.git.staged import claim_staged
+        from dibs.cli.framework.registry import needed_part
 
-        return claim_staged(call)
+        answer: Answer = needed_part("staged files", "dibs claim --staged").claim_staged(call)
+        return answer
     if name is None:
         raise UsageError(f"claim needs JOB: {NEW_JOB.help}.", "claim")
     document = claim_document(call)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dibs.base.errors import FATE_UNKNOWN, StoreUnavailable
 from dibs.base.terminal import plain
 from dibs.cli.framework.flags import TRACKED, is_actor, next_words
+from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import failure, is_failure, no, refusal_exit
 from dibs.cli.text import claim as claim_text
 
@@ -79,11 +80,13 @@ def _give_back(call: Call, grant: Document, names: list[str]) -> None:
 def ask(call: Call, verb: str, name: str, document: Document) -> Reply:
     """Send the claim, and wait in line with --wait. If a tracker knows the job, it is asked, too."""
     names: list[str] = document.get("names") or [name]
-    if not any(each.startswith(TRACKED) for each in names):
+    tracker = part("issue tracker") if any(each.startswith(TRACKED) for each in names) else None
+    if tracker is None:
         return _ask(call, verb, name, document)
-    from dibs.agents.git.tracker import ask_tracked
-
-    return ask_tracked(call, verb, names, document, lambda asked: _ask(call, verb, name, asked))
+    reply: Reply = tracker.ask_tracked(
+        call, verb, names, document, lambda asked: _ask(call, verb, name, asked)
+    )
+    return reply
 
 
 def _ask(call: Call, verb: str, name: str, document: Document) -> Reply:

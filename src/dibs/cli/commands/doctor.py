@@ -10,6 +10,7 @@ from dibs.base.build import build_kind
 from dibs.base.errors import DibsError
 from dibs.base.files import config_path
 from dibs.cli.commands.doctor_checks import Findings
+from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import STORE, Command
 from dibs.wire.codes import UNREACHABLE
@@ -60,26 +61,9 @@ def _repository(found: Findings, call: Call) -> None:
     namespace = here(call) if call.said("namespace") is None else None
     if namespace is not None:
         found.good("repo", f"path: and repo: names are in the namespace {namespace}")
-    _hooks(found, call)
-
-
-def _hooks(found: Findings, call: Call) -> None:
-    """Hooks that were installed here and do not run any more."""
-    from dibs.cli.framework.job_names import repository_around
-
-    repository = repository_around(call)
-    if repository is None:
-        return
-    from dibs.agents.git.hook_check import RUNNING, is_overwritten, states
-
-    gone = is_overwritten(repository)
-    running = [hook for hook, state in states(repository).items() if state in RUNNING]
-    if running and not gone:
-        found.good("hooks", f"{' and '.join(running)} of dibs run here")
-    if gone:
-        found.bad(
-            "hooks", f"{' and '.join(gone)} of dibs do not run here any more: `dibs hook status` says why"
-        )
+    hooks = part("git hooks")
+    if hooks is not None:
+        hooks.diagnose(found, call.env)
 
 
 def _answer(found: Findings, call: Call) -> Answer:

@@ -21,6 +21,7 @@ from dibs.cli.framework.flags import (
     proof,
     put,
 )
+from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import combined, failure, is_failure, yes
 from dibs.cli.framework.spec import JOB, JOBS, Command, Option
 from dibs.cli.supervise.verdict import failure_fields
@@ -157,11 +158,10 @@ def release(call: Call) -> Answer:
 
 
 def _released(call: Call, name: str, document: Document) -> Answer:
-    if name.startswith(TRACKED):
-        from dibs.agents.git.tracker import withdraw_before_release
-
+    tracker = part("issue tracker") if name.startswith(TRACKED) else None
+    if tracker is not None:
         proven = {key: value for key, value in document.items() if key in ("lease_id", "session_id")}
-        withdraw_before_release(call, name, proven)
+        tracker.withdraw_before_release(call, name, proven)
     call.wanted = [job for job in call.wanted if job["name"] != name]  # who waits for it gets it now
     reply = call.door().call("release", name, document)
     body: Document = reply.body or {}

@@ -5,7 +5,7 @@ name is not lost: `dibs claim`, `heartbeat` and `release` with the same name use
 what it holds. The same name means the same worker, so two agents need two names.
 
 A coding agent needs no name: its harness gives its shells the id of its session, which names the actor then
-(`agent_shell.py`). Its process is watched where the harness tells it, and its claims end with that process.
+(`agents/harness/shell.py`). Its process is watched where the harness tells it, and its claims end with that process.
 
 The session's id is kept in a private file under `actors` in the state folder, one for each store, namespace and name.
 The file proves nothing by itself: the store knows whether the session lives. Every claim and heartbeat of the actor
@@ -16,74 +16,47 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.harness.identity import VARIABLES, agents_of
 from dibs.base.digest import digest
 from dibs.base.errors import InvalidInput, RequestRefused, StoreUnavailable
 from dibs.base.files import lock_file, replace_file, state_folder
 from dibs.base.ids import new_id
 from dibs.cli.framework.parse import UsageError
+from dibs.cli.framework.registry import AGENT_SESSIONS, part
 from dibs.client.door import OVER_CODES
 from dibs.core.limits import ACTOR_TTL_MS, AGENT_TTL_MS, OWNER_CHARS_MAX
 from dibs.core.names import DEFAULT_NAMESPACE
-from dibs.system.processes import table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Protocol
 
-    from dibs.agents.harness.identity import Agent
     from dibs.cli.framework.context import Call
     from dibs.wire.documents import Reply
 
+    class Agent(Protocol):
+        """A session of a coding agent, or a subagent of one."""
 
-# Whether a coding agent itself runs this command, so that its session is the command's actor.
-#
-# A harness names its agent's session in the environment, which everything below inherits: also a script that the agent
-# starts, and the ten workers that the script starts. They are not one worker. So a claim counts as the agent's only if
-# the agent typed it: the shell that runs the command was started by the harness itself, which shows in that the process
-# above the shell does not have the session's id in its environment. Where that cannot be seen, a claim is as without an
-# agent. Proving a claim (heartbeat, release) needs no such care: the session holds only what was claimed in it.
+        session: str
+        subagent: str
+        pid: int
 
-_SANDBOXES = frozenset(
-    ("bwrap", "sandbox-exec", "env", "nice", "timeout", "time", "uv", "codex-linux-sandbox")
-)
-_STEPS_MAX = 64
+        @property
+        def key(self) -> str: ...
+
+        @property
+        def parent(self) -> Agent | None: ...
+
+        def owner(self, place: str) -> str: ...
 
 
 def agent_here(env: Mapping[str, str], *, claims: bool) -> Agent | None:
-    """The agent whose command this is. DIBS_ACTOR, even if it is empty, turns this off."""
-    if "DIBS_ACTOR" in env or not any(env.get(variable) for variable in VARIABLES.values()):
+    """The coding agent whose command this is. DIBS_ACTOR, even if it is empty, turns this off."""
+    if "DIBS_ACTOR" in env or not any(env.get(variable) for variable in AGENT_SESSIONS):
         return None
-    found = agents_of(env)
-    if claims or len(found) > 1:
-        above = _environment_above_shell()
-        found = [] if above is None else [agent for agent in found if not _has(above, agent)]
-    return found[0] if len(found) == 1 else None
-
-
-def _has(environment: bytes, agent: Agent) -> bool:
-    wanted = os.fsencode(f"{VARIABLES[agent.harness]}={agent.session}")
-    return wanted in environment.split(b"\0")
-
-
-def _environment_above_shell() -> bytes | None:
-    """The environment with which the process was started that started the shell that runs this command. Empty if
-    there is none above; None if it cannot be seen."""
-    from dibs.cli.framework.shell_actor import forked_shells, look, runner
-
-    first = runner(os.getppid())
-    if first is None:
-        return None
-    chain = forked_shells(first)
-    pid = chain[-1].parent if chain else first.pid
-    for _ in range(_STEPS_MAX):
-        if pid <= 0:
-            return b""  # the shell is the first process of its own PID namespace
-        found = look(pid)
-        if found is None or found.name not in _SANDBOXES:
-            return table().environment(pid)
-        pid = found.parent
-    return None
+    shell = part("agent shell")
+    found: Agent | None = None if shell is None else shell.agent_here(env, claims=claims)
+    return found
 
 
 _BYTES_MAX = 256
@@ -251,8 +224,7 @@ class ActorSession:
         named = self._call.settings.pick("owner", "DIBS_OWNER")
         if named or self._agent is None:
             return named or self._name
-        from dibs.base.checkout import label_of
-        from dibs.client.naming import current_folder
+        from dibs.base.checkout import current_folder, label_of
 
         folder = current_folder()
         return self._agent.owner("" if folder is None else label_of(self._call.env, folder))
@@ -285,8 +257,6 @@ def actor_session(call: Call, *, claims: bool) -> ActorSession | None:
     name = actor_named(call)
     if name is not None:
         return ActorSession(call, name)
-    from dibs.cli.framework.actor_session import agent_here
-
     agent = agent_here(call.env, claims=claims)
     return None if agent is None else ActorSession.of_agent(call, agent)
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dibs.agents.repository.job_names import JobNames
+from dibs.base.checkout import current_folder
 from dibs.client import naming as repositories
-from dibs.client.naming import current_folder
 from dibs.core.limits import LIST_PAGE_MAX
 from dibs.core.names import in_tree
 from dibs.core.records import HELD
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from dibs.agents.repository.work_tree import Repository
     from dibs.cli.framework.context import Call
     from dibs.cli.framework.result import Answer
     from dibs.client.door import Door
@@ -40,6 +38,7 @@ def settle(call: Call, names: Iterable[str] | None = None) -> None:
         return
     found = here(call)
     if found is None:
+        repositories.check_resolved(call.env, current_folder())
         return
     repositories.check_together(found, inside, wanted, "name one namespace for all: --namespace")
     call.work_in(found)
@@ -47,13 +46,7 @@ def settle(call: Call, names: Iterable[str] | None = None) -> None:
 
 def here(call: Call) -> str | None:
     """The namespace of the repository around the current folder; None outside of one."""
-    folder = repositories.current_folder()
-    return None if folder is None else repositories.namespace_around(call.env, folder)
-
-
-def repository_around(call: Call) -> Repository | None:
-    folder = repositories.current_folder()
-    return None if folder is None else repositories.repository_around(call.env, folder)
+    return repositories.namespace_around(call.env, current_folder())
 
 
 def tree_locks(call: Call, states: tuple[str, ...] = (HELD,)) -> list[Document]:
@@ -120,8 +113,8 @@ _SEVERAL = frozenset(("claim-any", "claim-all"))
 _FORKING = frozenset(("run", "hold"))  # these fork before they open their store
 
 
-def names_here(call: Call) -> JobNames:
-    return JobNames(call.env, current_folder(), exact=bool(call.values.get("exact")))
+def names_here(call: Call) -> repositories.Naming:
+    return repositories.Naming(call.env, current_folder(), exact=bool(call.values.get("exact")))
 
 
 def fold(call: Call) -> None:

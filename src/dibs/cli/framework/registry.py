@@ -4,6 +4,8 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from dibs.cli.framework.spec import Command
 
 # In the order of the reference: `dibs help WORD`, its title, and its commands with their modules below `dibs`.
@@ -187,8 +189,44 @@ MEANT = {
 }
 
 
+# What annexes do inside commands of the house. Without the annex it is left out.
+_PARTS = {
+    "agent shell": "agents.harness.shell",
+    "issue tracker": "agents.git.tracker",
+    "staged files": "agents.git.staged",
+    "git hooks": "agents.git.hook_check",
+}
+# The variables by which coding agents name their session to the commands they run.
+AGENT_SESSIONS = ("CLAUDE_CODE_SESSION_ID", "CODEX_THREAD_ID", "GEMINI_SESSION_ID")
+GROUP = "dibs.commands"  # of entry points
+
+
 def load(name: str) -> Command:
-    """The command called `name`."""
-    module = __import__(f"dibs.{_MODULES[name]}", fromlist=("COMMANDS",))
-    command: Command = module.COMMANDS[name]
+    """The command called `name`: of a table above, else of a package that is installed beside dibs."""
+    module = _MODULES.get(name)
+    if module is None:
+        from dibs.base.annexes import plugin
+
+        command: Command = plugin(GROUP, name, f"the command {name}")
+        return command
+    if not module.startswith("cli."):
+        from dibs.base.annexes import needed
+
+        command = needed(f"dibs.{module}", f"dibs {name}").COMMANDS[name]
+        return command
+    command = __import__(f"dibs.{module}", fromlist=("COMMANDS",)).COMMANDS[name]
     return command
+
+
+def part(what: str) -> Any | None:
+    """The module of an annex that does this; None if the annex is not installed."""
+    from dibs.base.annexes import annex
+
+    return annex(f"dibs.{_PARTS[what]}")
+
+
+def needed_part(what: str, why: str) -> Any:
+    """The same for what cannot be left out. Raises MissingExtra."""
+    from dibs.base.annexes import needed
+
+    return needed(f"dibs.{_PARTS[what]}", why)

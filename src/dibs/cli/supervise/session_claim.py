@@ -10,6 +10,7 @@ from dibs.base.clock import steady_ms
 from dibs.base.ids import new_id
 from dibs.cli.framework.flag_values import seconds
 from dibs.cli.framework.flags import TRACKED, terms
+from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import is_failure, refusal_exit
 from dibs.client.door import OVER_CODES
 from dibs.core.limits import TTL_MS_MAX
@@ -39,6 +40,7 @@ def claim(
     document = {"owner": call.settings.owner} | terms(call)
     wait_seconds = seconds(call, "wait", TTL_MS_MAX) or 0
     until_ms = steady_ms() + wait_seconds * 1000
+    tracker = part("issue tracker") if job.startswith(TRACKED) else None
     while True:
         document["session_id"] = session.id
         sent_ms = steady_ms()
@@ -46,16 +48,12 @@ def claim(
             reply = _in_line(session, job, document, until_ms, queued)
         else:
             reply = call.claim("acquire", job, document)
-        if job.startswith(TRACKED):
-            from dibs.agents.git.tracker import confirm_grant
-
-            reply = confirm_grant(session, job, document, reply, sent_ms)
+        if tracker is not None:
+            reply = tracker.confirm_grant(session, job, document, reply, sent_ms)
         if refusal_exit(reply) is None and not is_failure(reply):
             session.grant = reply.body or {}
-            if job.startswith(TRACKED):
-                from dibs.agents.git.tracker import show_grant
-
-                show_grant(session, reply)
+            if tracker is not None:
+                tracker.show_grant(session, reply)
             if wait_seconds:
                 session.renew_idle()  # the grant may have come while this process was paused
             if not session.is_over:

@@ -140,7 +140,8 @@ def _place_of(key: str, env: Mapping[str, str]) -> dict[str, str]:
     """A path key belongs to the repository's namespace, as in the other commands."""
     if env.get("DIBS_NAMESPACE") or not key.startswith(("path:", "repo:")):
         return {}
-    from dibs.client.naming import current_folder, namespace_around
+    from dibs.base.checkout import current_folder
+    from dibs.client.naming import namespace_around
 
     folder = current_folder()
     found = None if folder is None else namespace_around(env, folder)

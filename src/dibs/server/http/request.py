@@ -12,7 +12,6 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 
 import msgspec
 
-from dibs.agents.repository.job_names import JobNames
 from dibs.base.errors import InvalidInput, InvalidName
 from dibs.core.limits import (
     BODY_BYTES_MAX,
@@ -23,6 +22,7 @@ from dibs.core.limits import (
     STRANGERS_BODY_BYTES_MAX,
 )
 from dibs.core.records import ENDINGS, HELD, STATES
+from dibs.core.references import job_name
 from dibs.server.http.admission import client_of, counted_as
 from dibs.server.http.cookie import with_credential
 from dibs.server.http.response import JSON, ClientGone, HttpError
@@ -237,7 +237,7 @@ def add_key(document: dict[str, Any], header: bytes) -> None:
 
 def one_name(name: str, headers: Headers) -> str:
     """The name; its one name if the header asks for that. A server knows no clone."""
-    return JobNames({}, None).of(name) if wants_one_name(headers) else name
+    return job_name(name).name if wants_one_name(headers) else name
 
 
 def wants_one_name(headers: Headers) -> bool:
