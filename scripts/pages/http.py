@@ -14,6 +14,7 @@ from unittest.mock import MagicMock
 
 from dibs.core.limits import ACL_ENTRY_BYTES_MAX
 from dibs.server.app import served_table
+from dibs.server.settings import ServerSettings
 from dibs.wire.fields import BYTES, CHARACTERS, REQUESTS
 from dibs.wire.meanings import (
     ACL_LENGTHS,
@@ -36,7 +37,11 @@ if TYPE_CHECKING:
     # Of each field its form (type, bounds, default) and its meaning.
     Document = dict[str, tuple[str, str]]
 
-OPERATIONS = [operation for operation, _ in served_table(cast("Any", MagicMock())) if operation.is_listed]
+OPERATIONS = [
+    operation
+    for operation, _ in served_table(cast("Any", MagicMock(settings=ServerSettings())))
+    if operation.is_listed
+]
 TITLES = {each.id: f"{each.method} {each.path}" for each in OPERATIONS}
 KINDS = {
     "whole": "number",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.agents.backend import ToolBackend
-from dibs.agents.repository.job_names import JobNames
+from dibs.client.naming import Naming
 from dibs.sdk.async_client import AsyncClient
 
 if TYPE_CHECKING:
@@ -22,14 +22,14 @@ ISSUE = "github://acme/app/issues/42"
 def threads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The threads in which names that are not plain were looked up."""
     seen: list[int] = []
-    real: Callable[[JobNames, str], str] = JobNames.of
+    real: Callable[[Naming, str], str] = Naming.of
 
-    def noted(self: JobNames, name: str) -> str:
+    def noted(self: Naming, name: str) -> str:
         if "#" in name:
             seen.append(threading.get_ident())
         return real(self, name)
 
-    monkeypatch.setattr(JobNames, "of", noted)
+    monkeypatch.setattr(Naming, "of", noted)
     return seen
 
 

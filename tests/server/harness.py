@@ -17,6 +17,7 @@ import uvloop
 
 from dibs.agents.http_endpoint import McpEndpoint
 from dibs.base.clock import steady_ms
+from dibs.compat.action_llama.routes import Gateway
 from dibs.core.limits import CLIENT_IDLE_MS_MAX, LOCKS_PER_PRINCIPAL_MAX
 from dibs.engine.auth import TokenGuard
 from dibs.engine.directory import CredentialDirectory
@@ -262,8 +263,7 @@ def running(
             mcp=mcp,
             lane=lane,
             on_ready=up.set,
-            gateway_ttl_ms=gateway_ttl_ms,
-            gateway_upstream=gateway_upstream,
+            annexes=[] if gateway_ttl_ms is None else [Gateway(api, gateway_ttl_ms, gateway_upstream)],
             admission=admission,
             tls=None if tls is None else tls[0],
             proxies=proxies,

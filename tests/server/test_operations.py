@@ -8,17 +8,18 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from dibs.agents.http_endpoint import MCP
+from dibs.agents.http_endpoint import MCP, McpEndpoint
 from dibs.compat.action_llama.routes import Gateway
 from dibs.core.identity import LEAST_ROLE
 from dibs.server import app
 from dibs.server.http.fast_lane import FastLaneProtocol
+from dibs.server.settings import ServerSettings
 from dibs.wire.codes import CODES
 from dibs.wire.fields import REPLIES, REQUESTS
 from dibs.wire.operations import NULL, Operation, codes_of
 from dibs.wire.reply_fields import ANSWERS
 
-API = cast("Any", MagicMock())
+API = cast("Any", MagicMock(settings=ServerSettings()))
 GATEWAY = Gateway(API, 60_000)
 OPERATIONS = [operation for operation, _ in (*app.served_table(API), *GATEWAY.routes())] + [MCP]
 
@@ -28,7 +29,7 @@ def titled(operation: Operation) -> str:
 
 
 def test_every_served_route_is_declared_once() -> None:
-    routes = app.all_routes(API, GATEWAY, cast("Any", MagicMock()))
+    routes = app.all_routes(API, [GATEWAY], McpEndpoint(API))
     served = [
         f"{method} {route.path.replace(':segment', '')}"
         for route in routes

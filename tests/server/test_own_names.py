@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.compat.octostore.callers import OctoStoreContract
 from dibs.compat.octostore.environment import ORIGINS
 from dibs.server.http.own_names import OwnNames
 from dibs.server.http.proxies import TrustedProxies
-from dibs.server.settings import OctoStoreSettings, ServerSettings
+from dibs.server.settings import ServerSettings
 from tests.server.harness import running
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def test_a_probe_without_a_host_is_answered(local: Server) -> None:
 
 @pytest.mark.fault("F-096")
 def test_octostores_page_may_ask_with_a_token_and_not_register(tmp_path: Path) -> None:
-    settings = ServerSettings(local_registration=True, octostore=OctoStoreSettings(), cors_origins=ORIGINS)
+    settings = ServerSettings(local_registration=True, contract=OctoStoreContract(), cors_origins=ORIGINS)
     with running(tmp_path, settings=settings) as server:
         server.api.names, server.api.checks_names = OwnNames(origins=ORIGINS), True
         for origin, status in (("https://octostore.io", 403), ("http://localhost:3000", 200)):

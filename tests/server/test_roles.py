@@ -11,6 +11,7 @@ from dibs.agents.tools import TOOLS
 from dibs.compat.action_llama.routes import Gateway
 from dibs.core.identity import AGENT, LEAST_ROLE, ROLES, VIEWER, may
 from dibs.server import app
+from dibs.server.settings import ServerSettings
 from dibs.wire.fields import REQUESTS
 from tests.server.harness import UNKNOWN_LEASE, running
 from tests.server.test_mcp import agent as mcp_agent
@@ -42,7 +43,10 @@ BODIES: dict[str, dict[str, Any]] = {
 
 def operations() -> list[tuple[str, str, str]]:
     """Method, path and verb of every operation that wants a token."""
-    table = [*app.served_table(cast("Any", MagicMock())), *Gateway(cast("Any", MagicMock()), TTL_MS).routes()]
+    table = [
+        *app.served_table(cast("Any", MagicMock(settings=ServerSettings()))),
+        *Gateway(cast("Any", MagicMock()), TTL_MS).routes(),
+    ]
     return sorted(
         (each.method, each.path, each.id)
         for each, _ in table

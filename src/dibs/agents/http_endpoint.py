@@ -114,6 +114,8 @@ class HttpBackend(ToolBackend):
 class McpEndpoint:
     """An ASGI app. Raises its refusals before it has sent anything."""
 
+    operation = MCP
+
     def __init__(self, api: Api) -> None:
         self._api = api
         self._stop = asyncio.Event()

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 UNKNOWN_TYPE = 415
 NOT_FOUND = 404
 _CLAIMS = ("acquire", "acquire-any", "acquire-all")
+_OWN_FIELDS = {"inspect": "owner", "list": "next"}  # a document without it is of another program's server
+_FOREIGN = "dibs.compat.octostore.replies"  # completes such a document
 _ALWAYS_FOUND = ("webhooks", "webhook-create")  # 404 means that the server does not have the route
 
 
@@ -50,10 +52,12 @@ def checked_reply(verb: str, raw: RawReply, address: ServerAddress) -> Reply:
             f"{address.url} does not have this: it is of an older version of dibs. Upgrade the server first."
         )
     status = body.get("status") if body is not None else None
-    if body is not None and raw.status < 300 and verb in ("inspect", "list"):
-        from dibs.compat.octostore.replies import completed
+    own = _OWN_FIELDS.get(verb)
+    if body is not None and raw.status < 300 and own is not None and own not in body:
+        from dibs.base.annexes import annex
 
-        body = completed(verb, body)
+        foreign = annex(_FOREIGN)
+        body = body if foreign is None else foreign.completed(verb, body)
     if raw.status < 300 or (verb in _CLAIMS and status in ("delayed", "parked")):
         wanted = _claim_fields(verb, str(status)) if verb in _CLAIMS else REPLIES[verb]
         if not wanted or (body is not None and _has(body, wanted)):

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
 
-from dibs.agents.http_endpoint import MCP
 from dibs.base.errors import DibsError
 from dibs.engine.auth import digest_of
+from dibs.server.annexes import shared_routes
 from dibs.server.http.admission import client_of
 from dibs.server.http.response import UNSUPPORTED, HttpError, answer_for_error
 from dibs.server.monitor.request_note import note, noted
@@ -26,28 +26,30 @@ from dibs.server.routes.sessions import session_routes
 from dibs.server.routes.table import routes_of, send_answer
 from dibs.server.routes.tokens import rights_routes, token_routes
 from dibs.server.routes.webhooks import webhook_routes
-from dibs.server.settings import OctoStoreSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from dibs.compat.action_llama.routes import Gateway
+    from dibs.server.annexes import AnnexRoutes
     from dibs.server.handlers import Api
     from dibs.server.http.response import HttpResponse
     from dibs.server.monitor.request_note import RequestObserver
     from dibs.server.routes.table import Table
+    from dibs.wire.operations import Operation
 
 
 class _Guarded:
     """Wraps an ASGI app that raises its refusals before it sends anything."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, verb: str) -> None:
         self._app = app
+        self._verb = verb
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        note(verb=MCP.id)
+        note(verb=self._verb)
         try:
             await self._app(scope, receive, send)
         except DibsError as error:
@@ -56,12 +58,12 @@ class _Guarded:
 
 def build_app(
     api: Api,
-    gateway: Gateway | None = None,
-    mcp: ASGIApp | None = None,
+    annexes: Sequence[AnnexRoutes] = (),
+    mcp: Any | None = None,
     observers: Sequence[RequestObserver] = (),
 ) -> ASGIApp:
     """All routes of the server; `mcp` is served at /mcp."""
-    router = Router(all_routes(api, gateway, mcp), redirect_slashes=False)
+    router = Router(all_routes(api, annexes, mcp), redirect_slashes=False)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -87,20 +89,19 @@ def build_app(
     return app
 
 
-def all_routes(api: Api, gateway: Gateway | None, mcp: ASGIApp | None) -> list[Route]:
-    table = [*served_table(api), *(gateway.routes() if gateway is not None else [])]
-    api.operations = [operation for operation, _ in table] + ([] if mcp is None else [MCP])
+def all_routes(api: Api, annexes: Sequence[AnnexRoutes], mcp: Any | None) -> list[Route]:
+    table = [*served_table(api), *(route for each in annexes for route in each.routes())]
+    api.operations = [operation for operation, _ in table]
     routes = routes_of(table)
     if mcp is not None:
-        routes.append(Route(MCP.path, _Guarded(mcp), methods=[MCP.method]))
+        operation: Operation = mcp.operation
+        api.operations.append(operation)
+        routes.append(Route(operation.path, _Guarded(mcp, operation.id), methods=[operation.method]))
     return routes
 
 
 def served_table(api: Api) -> Table:
     """Every operation that each server has, with its handler. Of two that match, the first is taken."""
-    from dibs.compat.octostore.accounts import account_routes
-    from dibs.compat.octostore.admin import admin_routes
-
     table = [
         *job_routes(api),
         *event_routes(api),
@@ -109,8 +110,7 @@ def served_table(api: Api) -> Table:
         *token_routes(api),
         *rights_routes(api),
         *login_routes(api),
-        *account_routes(api),
-        *admin_routes(api),
+        *shared_routes(api),
         *webhook_routes(api),
         *health_routes(api),
         *description_routes(api),
@@ -118,19 +118,13 @@ def served_table(api: Api) -> Table:
         *board_routes(api),
         *dashboard_routes(),
     ]
-    if isinstance(api.settings.octostore, OctoStoreSettings):
-        from dibs.compat.octostore.routes import as_octostore
-
-        return as_octostore(api, table)
-    return table
+    return table if api.settings.contract is None else api.settings.contract.served(api, table)
 
 
 def _refusal(api: Api, error: HTTPException, router: Router, raw_path: bytes) -> HttpResponse:
-    if api.settings.octostore is None:
+    if api.settings.contract is None:
         return answer_for_error(_refused(error, router, raw_path))
-    from dibs.compat.octostore.refusals import answer_refusal, unsupported
-
-    return answer_refusal(unsupported(error.status_code))
+    return api.settings.contract.refusal(error.status_code)
 
 
 def _refused(error: HTTPException, router: Router, raw_path: bytes) -> HttpError:

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Iterator, Sequence
 
-    from starlette.types import ASGIApp
-
-    from dibs.compat.action_llama.routes import Gateway
+    from dibs.server.annexes import AnnexRoutes
     from dibs.server.handlers import Api
     from dibs.server.http.admission import Admission
     from dibs.server.http.proxies import TrustedProxies
@@ -41,7 +39,7 @@ class HttpServer(uvicorn.Server):
         self,
         config: uvicorn.Config,
         api: Api,
-        gateway: Gateway | None,
+        annexes: Sequence[AnnexRoutes],
         on_ready: Callable[[], None],
         tls: ssl.SSLContext | None = None,
         admission: Admission | None = None,
@@ -50,7 +48,7 @@ class HttpServer(uvicorn.Server):
         self._tls = tls
         self._admission = admission
         self.api = api
-        self._gateway = gateway
+        self._annexes = annexes
         self._on_ready = on_ready
 
     @contextlib.contextmanager
@@ -85,8 +83,8 @@ class HttpServer(uvicorn.Server):
         """Give each waiter its ticket, and end each stream, so that they can continue here or at another server."""
         self.api.engine.waiters.close()
         self.api.streams.close()
-        if self._gateway is not None:
-            self._gateway.close()
+        for each in self._annexes:
+            each.close()
 
     def close_idle_connections(self) -> None:
         """Close idle connections. Connections with a request under way are told that its answer is the last one."""
@@ -97,26 +95,22 @@ class HttpServer(uvicorn.Server):
 def make_server(
     api: Api,
     *,
-    mcp: ASGIApp | None = None,
+    mcp: Any | None = None,
     access_log: bool = False,
     json_log: bool = False,
     observers: Sequence[RequestObserver] = (),
     lane: bool = True,
     on_ready: Callable[[], None] = lambda: None,
-    gateway_ttl_ms: int | None = None,
-    gateway_upstream: str | None = None,
+    annexes: Sequence[AnnexRoutes] = (),
     admission: Admission | None = None,
     knows_peers: bool = False,
     tls: ssl.SSLContext | None = None,
     proxies: TrustedProxies | None = None,
 ) -> HttpServer:
-    """An HTTP server for `api`, and for `mcp` at /mcp. With `gateway_ttl_ms` it serves the gateway, whose locks last
-    that long unless told otherwise. `admission` bounds its connections."""
-    from dibs.compat.action_llama.routes import Gateway
-
-    gateway = None if gateway_ttl_ms is None else Gateway(api, gateway_ttl_ms, gateway_upstream)
-    # OctoStore's answers are made by routes of their own, which the fast lane does not know.
-    lane = lane and api.settings.octostore is None
+    """An HTTP server for `api`, for `mcp` at /mcp, and for the routes of `annexes`. `admission` bounds its
+    connections."""
+    # The answers of another program are made by routes of their own, which the fast lane does not know.
+    lane = lane and api.settings.contract is None
     if access_log and json_log:
         access_log, observers = False, [*observers, RequestLog()]
     if observers:  # they are told by the general way
@@ -131,7 +125,7 @@ def make_server(
         metrics=api.engine.metrics,
     )
     config = uvicorn.Config(
-        with_cors(build_app(api, gateway, mcp, observers), api.settings.cors_origins),
+        with_cors(build_app(api, annexes, mcp, observers), api.settings.cors_origins),
         # uvicorn calls this once for each connection, in place of a class.
         http=connect,  # type: ignore[arg-type]
         ws="none",
@@ -143,4 +137,4 @@ def make_server(
         proxy_headers=False,
         timeout_graceful_shutdown=SHUTDOWN_MS_MAX // 2000,
     )
-    return HttpServer(config, api, gateway, on_ready, tls, admission)
+    return HttpServer(config, api, annexes, on_ready, tls, admission)

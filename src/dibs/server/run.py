@@ -63,10 +63,8 @@ def serve(settings: ServerSettings) -> None:
     tls = open_tls(settings, address)
     proxies = TrustedProxies(settings.trusted_proxies)
     guard, says = open_guard(settings, address)
-    if settings.octostore is not None:
-        from dibs.compat.octostore.callers import fixed_callers
-
-        guard.fixed = fixed_callers(settings.octostore)
+    if settings.contract is not None:
+        guard.fixed = dict(settings.contract.callers)
     store_url = settings.store or default_url()
     if settings.system:
         make_folders(address.path, store_url)
@@ -160,8 +158,8 @@ async def _serve(
     observers: list[RequestObserver],
     on_ready: Callable[[], None],
 ) -> None:
-    from dibs.agents.http_endpoint import McpEndpoint
     from dibs.engine.webhooks.target import TargetPolicy
+    from dibs.server.annexes import mcp_endpoint, open_routes
     from dibs.server.engine import Engine
     from dibs.server.handlers import Api
     from dibs.server.http.admission import Admission
@@ -187,8 +185,7 @@ async def _serve(
     if tls is not None:
         api.certificate_ends_ms = tls.ends_ms
     api.names, api.checks_names = names, is_for_machine
-    ttl_ms = settings.rlock_ttl_ms if settings.gateway else None
-    mcp = McpEndpoint(api)
+    mcp = mcp_endpoint(api)
     try:
         server = make_server(
             api,
@@ -197,8 +194,7 @@ async def _serve(
             json_log=settings.log_format == "json",
             observers=observers,
             on_ready=on_ready,
-            gateway_ttl_ms=ttl_ms,
-            gateway_upstream=settings.gateway_upstream,
+            annexes=open_routes(api, settings.routes),
             knows_peers=settings.system,
             tls=None if tls is None else tls.context,
             admission=Admission(
@@ -210,7 +206,8 @@ async def _serve(
         with lifecycle.on_signals(lambda: _reload(guard, tls), change_level):
             await server.serve(sockets=[listening])
     finally:
-        await mcp.close()
+        if mcp is not None:
+            await mcp.close()
         api.close()
         if not await asyncio.to_thread(engine.stop, SHUTDOWN_MS_MAX // 2):
             log.error("the store did not finish the last writes in time; their callers got no answer")

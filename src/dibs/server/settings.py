@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dibs.core.limits import (
     CONNECTIONS_MAX,
@@ -17,6 +18,9 @@ from dibs.core.limits import (
     PUBLIC_STREAMS_PER_CLIENT_MAX,
     RLOCK_TTL_MS_DEFAULT,
 )
+
+if TYPE_CHECKING:
+    from dibs.server.annexes import Contract
 
 DEFAULT_BIND = "127.0.0.1:3427"
 SYSTEM_SOCKET = "/run/dibs/dibs.sock"
@@ -35,14 +39,6 @@ class PublicElections:
 
 
 @dataclass(frozen=True)
-class OctoStoreSettings:
-    """For a server that answers as OctoStore's own: its users and its admin's key."""
-
-    users: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # name and token
-    admin_key: str | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True)
 class ServerSettings:
     """What can be chosen about a server. `store` None: the user's own; `tokens_file` None: the user's own token."""
 
@@ -57,7 +53,8 @@ class ServerSettings:
     traces: bool = False  # spans of OpenTelemetry
     open_metrics: bool = False  # metrics need no token
     access_log: bool = False
-    gateway: bool = False
+    # Words for routes of annexes and of other packages (`server/annexes.py`).
+    routes: tuple[str, ...] = ()
     gateway_upstream: str | None = None
     rlock_ttl_ms: int = RLOCK_TTL_MS_DEFAULT
     token_floor: int = 0
@@ -89,5 +86,5 @@ class ServerSettings:
     # Where webhooks may lead.
     webhook_allow_private: bool = False
     webhook_allow_http: bool = False
-    # Answer as OctoStore's own server does. None: by dibs' rules.
-    octostore: OctoStoreSettings | None = None
+    # Answer as another program does. None: by dibs' rules.
+    contract: Contract | None = None

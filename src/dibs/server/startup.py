@@ -192,8 +192,8 @@ def open_guard(settings: ServerSettings, address: BindAddress) -> tuple[TokenGua
     if settings.tokens_file is not None:
         guard = TokenGuard(settings.tokens_file)
         return guard, f"tokens   {guard.path} ({len(guard)}); SIGHUP reads it again"
-    if settings.octostore is not None and not address.is_local:
-        return TokenGuard(None), "users    those of STATIC_TOKENS, and of the store"
+    if settings.contract is not None and not address.is_local:
+        return TokenGuard(None), settings.contract.says
     if not address.is_local:
         if _is_missing(settings.store or default_url()):
             raise _nobody_let_in(settings)  # and no store is left behind
@@ -249,7 +249,7 @@ def open_directory(
     directory.start()
     stack.callback(directory.stop)
     guard.directory = directory
-    if guard.path is None and not directory and settings.octostore is None:
+    if guard.path is None and not directory and settings.contract is None:
         raise _nobody_let_in(settings)
     if guard.path is None or directory:
         lead = "" if guard.path is None else "\n  "
@@ -311,7 +311,7 @@ def _board_line(url: str, *, has_own_token: bool) -> str:
 
 
 def _gateway_line(settings: ServerSettings, url: str) -> str:
-    if not settings.gateway:
+    if "gateway" not in settings.routes:
         return ""
     where = "/gateway on the socket" if url.startswith("unix:") else f"GATEWAY_URL={url}/gateway"
     return f"  gateway  {where}; dibs run-secret create makes secrets\n"

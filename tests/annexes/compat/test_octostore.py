@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # its stubs are another package
 
-from dibs.compat.octostore.callers import fixed_callers
+from dibs.compat.octostore.callers import OctoStoreContract
 from dibs.compat.octostore.environment import ORIGINS
-from dibs.server.settings import OctoStoreSettings, PublicElections, ServerSettings
+from dibs.server.settings import PublicElections, ServerSettings
 from tests.annexes.compat.octostore_steps import ADMIN_KEY, STATIC_TOKENS, STEPS, TOKENS, Player
 from tests.server.harness import WAIT_S, running, wait_until
 
@@ -36,14 +36,14 @@ ANSWERS = Path(__file__).with_name("octostore_answers.json")
 # Read when the tests are collected: while they run, no such variable is set.
 BINARY = os.environ.get("OCTOSTORE_BINARY")
 REWRITE = os.environ.get("DIBS_REWRITE") == "1"
-OCTOSTORE = OctoStoreSettings(users=tuple(TOKENS.items()), admin_key=ADMIN_KEY)
-SETTINGS = ServerSettings(octostore=OCTOSTORE, public_elections=PublicElections(), cors_origins=ORIGINS)
+OCTOSTORE = OctoStoreContract(users=tuple(TOKENS.items()), admin_key=ADMIN_KEY)
+SETTINGS = ServerSettings(contract=OCTOSTORE, public_elections=PublicElections(), cors_origins=ORIGINS)
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with running(tmp_path_factory.mktemp("octostore"), settings=SETTINGS) as server:
-        server.guard.fixed = fixed_callers(OCTOSTORE)
+        server.guard.fixed = OCTOSTORE.callers
         yield server
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.base.errors import InvalidInput
-from dibs.compat.octostore.callers import fixed_callers
+from dibs.compat.octostore.callers import OctoStoreContract
 from dibs.compat.octostore.environment import BIND_DEFAULT, settings_from
 from dibs.compat.octostore.locks import LOCKS_MAX
 from dibs.core.events import ACQUIRED, QUEUED, Event
@@ -19,7 +19,7 @@ from dibs.core.limits import ADMIN_GUESSES_MAX
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.core.webhooks import Webhook
 from dibs.server.routes.public_rooms import PUBLIC_NAMESPACE
-from dibs.server.settings import OctoStoreSettings, PublicElections, ServerSettings
+from dibs.server.settings import PublicElections, ServerSettings
 from tests.server.harness import running
 from tests.server.sse import StreamReader
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
     from tests.server.harness import Response, Server
 
-OCTOSTORE = OctoStoreSettings(users=(("alice", "tok-a"), ("bob", "tok-b")), admin_key="adm")
+OCTOSTORE = OctoStoreContract(users=(("alice", "tok-a"), ("bob", "tok-b")), admin_key="adm")
 KEY = {"X-Admin-Key": "adm"}
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    settings = ServerSettings(octostore=OCTOSTORE, local_registration=True)
+    settings = ServerSettings(contract=OCTOSTORE, local_registration=True)
     with running(tmp_path_factory.mktemp("octostore"), settings=settings) as server:
-        server.guard.fixed = fixed_callers(OCTOSTORE)
+        server.guard.fixed = OCTOSTORE.callers
         yield server
 
 
@@ -110,8 +110,8 @@ def test_a_registered_namespace_opens_none_of_dibs_own(served: Server) -> None:
 
 
 def test_the_admins_key_cannot_be_guessed_for_long(tmp_path: Path) -> None:
-    with running(tmp_path, settings=ServerSettings(octostore=OCTOSTORE)) as server:
-        server.guard.fixed = fixed_callers(OCTOSTORE)
+    with running(tmp_path, settings=ServerSettings(contract=OCTOSTORE)) as server:
+        server.guard.fixed = OCTOSTORE.callers
         for number in range(ADMIN_GUESSES_MAX):
             wrong = {"X-Admin-Key": f"ad{number}"}
             assert server.ask("GET", "/locks/x", who=None, headers=wrong).status == 401
@@ -140,9 +140,9 @@ def test_a_stream_has_data_alone(served: Server) -> None:
 
 
 def test_tokens_of_all_locks_and_elections_are_one_counter(tmp_path: Path) -> None:
-    settings = ServerSettings(octostore=OCTOSTORE, public_elections=PublicElections(requests=2))
+    settings = ServerSettings(contract=OCTOSTORE, public_elections=PublicElections(requests=2))
     with running(tmp_path, settings=settings) as server:
-        server.guard.fixed = fixed_callers(OCTOSTORE)
+        server.guard.fixed = OCTOSTORE.callers
         room = {"candidate_id": "a"}
         terms = [
             acquire(server, "one").json["fencing_token"],
@@ -172,17 +172,17 @@ def test_its_variables_are_read() -> None:
         "BIND_ADDR": "127.0.0.1:9",
     }
     chosen = settings_from(environ)
-    assert chosen["octostore"].users == (("ann", "t1"), ("bare", "bare"), ("bob", "t2"))
+    assert chosen["contract"].users == (("ann", "t1"), ("bare", "bare"), ("bob", "t2"))
     assert (chosen["bind"], chosen["public_elections"].rooms) == ("127.0.0.1:9", 7)
     assert chosen["public_elections"].stream_ms == 3_000
     assert not chosen["webhook_allow_private"]
     assert settings_from({"OCTOSTORE_WEBHOOK_ALLOW_PRIVATE_NETWORKS": "1"})["webhook_allow_private"]
     assert "t1" not in repr(chosen)
-    assert "k" not in repr(chosen["octostore"].__repr__()).replace("octostore", "").split("(")[1]
+    assert "k" not in repr(chosen["contract"].__repr__()).replace("octostore", "").split("(")[1]
     plain = settings_from({})
     assert (plain["bind"], plain["local_registration"]) == (BIND_DEFAULT, False)
     assert plain["public_elections"] == PublicElections()
-    names = {caller.principal for caller in fixed_callers(chosen["octostore"]).values()}
+    names = {caller.principal for caller in chosen["contract"].callers.values()}
     assert "bare" not in names  # a name that is the token would show the token
     assert {"ann", "bob"} < names
 
@@ -214,13 +214,13 @@ def test_a_malformed_variable_ends_the_start_and_shows_no_secret(environ: dict[s
 def test_a_file_of_tokens_is_read(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
     file.write_text("# users\nann:t1\nbob:t2,eve:t3\n")
-    users = settings_from({"STATIC_TOKENS_FILE": str(file), "STATIC_TOKENS": "zoe:t0"})["octostore"].users
+    users = settings_from({"STATIC_TOKENS_FILE": str(file), "STATIC_TOKENS": "zoe:t0"})["contract"].users
     assert [name for name, _ in users] == ["zoe", "ann", "bob", "eve"]
 
 
 def test_a_webhook_tells_of_its_users_own_locks(tmp_path: Path) -> None:
-    with running(tmp_path, settings=ServerSettings(octostore=OCTOSTORE)) as server:
-        server.guard.fixed = fixed_callers(OCTOSTORE)
+    with running(tmp_path, settings=ServerSettings(contract=OCTOSTORE)) as server:
+        server.guard.fixed = OCTOSTORE.callers
         body = {"url": "https://hooks.example.com/x", "lock_pattern": "job-*"}
         made = server.ask("POST", "/webhooks", body, who="tok-a").json
         key = webhook_key(made["id"])
@@ -235,7 +235,7 @@ def test_a_webhook_tells_of_its_users_own_locks(tmp_path: Path) -> None:
 @pytest.fixture
 def two_bobs(tmp_path: Path) -> Iterator[Server]:
     """Users of one name, each with a namespace of its own."""
-    with running(tmp_path, settings=ServerSettings(octostore=OCTOSTORE)) as server:
+    with running(tmp_path, settings=ServerSettings(contract=OCTOSTORE)) as server:
         yield server
 
 

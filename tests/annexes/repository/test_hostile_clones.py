@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import dibs
-from dibs.agents.repository.work_tree import NotInWorkTree, Push, Repository
+from dibs.agents.repository.work_tree import NotInWorkTree, Push, Repository, repository_around
 from dibs.base.errors import InvalidInput, StoreUnavailable
 from dibs.client.connect import connect
-from dibs.client.naming import repository_around
 from dibs.stores.git.location import location_of
 from tests.programs import DIBS, WAIT_S_MAX, clean_env
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.agents.repository.file_paths import parts_below, path_from_top, spelled_as_on_disk
-from dibs.agents.repository.job_names import JobNames, is_plain
 from dibs.base.errors import InvalidInput, InvalidName
+from dibs.client.naming import Naming
+from dibs.core.references import is_plain
 from tests.programs import clean_env
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def clone(tmp_path: Path, env: dict[str, str]) -> Path:
 
 
 def one(env: dict[str, str], folder: Path | None, name: str) -> str:
-    return JobNames(env, None if folder is None else str(folder)).of(name)
+    return Naming(env, None if folder is None else str(folder)).of(name)
 
 
 @pytest.mark.parametrize("folder", ["", "src", "src/deep"])
@@ -57,7 +58,7 @@ def test_outside_of_a_clone_a_look_alike_stays(env: dict[str, str], tmp_path: Pa
 def test_a_clone_of_an_unknown_host_keeps_short_forms_as_they_are(env: dict[str, str], clone: Path) -> None:
     words = ["git", "-C", str(clone), "remote", "set-url", "origin", "https://code.example.net/acme/app"]
     subprocess.run(words, env=env, check=True, timeout=30)
-    found = JobNames(env, str(clone)).explained("acme/app#42")
+    found = Naming(env, str(clone)).explained("acme/app#42")
     assert found.name == "acme/app#42"
     assert "code.example.net/acme/app" in found.why
     (clone / ".dibs.toml").write_text('[names]\ngitlab = ["code.example.net"]\n', encoding="utf-8")
@@ -232,7 +233,7 @@ def test_an_address_with_a_secret_is_refused_and_not_repeated(env: dict[str, str
     with pytest.raises(InvalidName) as refused:
         one(env, tmp_path, "https://ann:hunter2@ci.example/job/7")
     assert "hunter2" not in str(refused.value)
-    exact = JobNames(env, str(tmp_path), exact=True)
+    exact = Naming(env, str(tmp_path), exact=True)
     assert exact.of("https://ann:hunter2@ci.example/job/7").endswith("job/7")
 
 

@@ -7,6 +7,7 @@ import os
 
 from dibs.cli.commands.serve_options import OPTIONS
 from dibs.cli.framework.parse import UsageError
+from dibs.cli.framework.registry import needed_part
 from dibs.cli.framework.result import yes
 from dibs.cli.framework.spec import Command
 from dibs.core.durations import parse_duration
@@ -38,10 +39,12 @@ def serve(call: Call) -> Answer:
         **_webhooks(call),
         **_logs(call),
     }
-    for key, flag in (("mcp_hosts", "mcp_host"), ("trusted_proxies", "trusted_proxy")):
+    for key, flag in (("mcp_hosts", "mcp_host"), ("trusted_proxies", "trusted_proxy"), ("routes", "routes")):
         names = call.settings.pick(flag, f"DIBS_{flag.upper()}")
         if names is not None:
             chosen[key] = tuple(name.strip() for name in names.split(",") if name.strip())
+    if call.values.get("gateway"):
+        chosen["routes"] = ("gateway", *chosen.get("routes", ()))
     gc.enable()  # it is off for short commands
     serve_until_stopped(ServerSettings(**chosen))
     return yes({"stopped": True}, "")
@@ -154,16 +157,13 @@ def _times(call: Call) -> dict[str, Any]:
 def _gateway(call: Call) -> dict[str, Any]:
     """What only clients of Action Llama's gateway need."""
     chosen: dict[str, Any] = {}
-    if call.values.get("gateway"):
-        chosen["gateway"] = True
     upstream = call.settings.pick("gateway_upstream", "DIBS_GATEWAY_UPSTREAM")
     if upstream is not None:
         chosen["gateway_upstream"] = _gateway_url(upstream)
     ttl = call.settings.pick("rlock_ttl", "DIBS_RLOCK_TTL")
     if ttl is not None:
-        from dibs.compat.action_llama.protocol import ttl_seconds
-
-        chosen["rlock_ttl_ms"] = ttl_seconds(ttl, "--rlock-ttl (DIBS_RLOCK_TTL)") * 1000
+        protocol = needed_part("gateway", "--rlock-ttl (DIBS_RLOCK_TTL)")
+        chosen["rlock_ttl_ms"] = protocol.ttl_seconds(ttl, "--rlock-ttl (DIBS_RLOCK_TTL)") * 1000
     return chosen
 
 
@@ -171,9 +171,8 @@ def _octostore(call: Call) -> dict[str, Any]:
     """Answers as OctoStore's server gives them, and its variables. dibs' own flags and variables come before these."""
     if not _is_on(call, "octostore", "DIBS_OCTOSTORE"):
         return {}
-    from dibs.compat.octostore.environment import settings_from
-
-    return settings_from(os.environ)
+    chosen: dict[str, Any] = needed_part("OctoStore", "--octostore").settings_from(os.environ)
+    return chosen
 
 
 def _elections(call: Call) -> dict[str, Any]:

@@ -186,6 +186,12 @@ OPTIONS = (
         "answer as OctoStore's own server does, and read its variables (STATIC_TOKENS, ADMIN_KEY and so on)",
         env="DIBS_OCTOSTORE",
     ),
+    Option(
+        "--routes",
+        "also serve the routes of an installed package, by their words, with commas between",
+        value="WORDS",
+        env="DIBS_ROUTES",
+    ),
     Option("--gateway", "also serve Action Llama's lock routes, below /gateway"),
     Option(
         "--gateway-upstream",

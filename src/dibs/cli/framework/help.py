@@ -66,7 +66,9 @@ def _groups_in_short() -> list[tuple[str, str]]:
 def page(command: Command, width: int | None = None) -> str:
     """`dibs COMMAND --help`, for a terminal of this width; None is that of a pipe."""
     width = _fitted(width)
-    lines = [*_usage(command, width), "", *_wrapped(sentence(SUMMARIES[command.name]), width)]
+    lines = [*_usage(command, width), ""]
+    if command.name in SUMMARIES:  # those of other packages have none
+        lines += _wrapped(sentence(SUMMARIES[command.name]), width)
     if command.about:
         lines += _wrapped(command.about, width)
     others = aliases(command.name)

@@ -44,12 +44,14 @@ def split_command(argv: Sequence[str], names: Sequence[str]) -> tuple[str | None
         return word, before + after
     if any(name.startswith(word + " ") for name in names):
         return _of_family(word, before, after, names)
-    from dibs.cli.framework.registry import ALIASES, MEANT
+    from dibs.cli.framework.registry import ALIASES, MEANT, registered
 
     if word in ALIASES:
         return _of_alias(ALIASES[word], before + after), before + after
     if word in MEANT:
         raise UsageError(f"{word} is not a dibs command. You may mean: {MEANT[word]}")
+    if registered(word) is not None:
+        return word, before + after
     firsts = {name.split(" ")[0] for name in names}
     raise UsageError(
         f"{_shown(word)} is not a dibs command.{did_you_mean(word, firsts)} `dibs --help` lists them."

@@ -195,6 +195,8 @@ _PARTS = {
     "issue tracker": "agents.git.tracker",
     "staged files": "agents.git.staged",
     "git hooks": "agents.git.hook_check",
+    "gateway": "compat.action_llama.protocol",
+    "OctoStore": "compat.octostore.environment",
 }
 # The variables by which coding agents name their session to the commands they run.
 AGENT_SESSIONS = ("CLAUDE_CODE_SESSION_ID", "CODEX_THREAD_ID", "GEMINI_SESSION_ID")
@@ -205,17 +207,29 @@ def load(name: str) -> Command:
     """The command called `name`: of a table above, else of a package that is installed beside dibs."""
     module = _MODULES.get(name)
     if module is None:
-        from dibs.base.annexes import plugin
-
-        command: Command = plugin(GROUP, name, f"the command {name}")
+        command = registered(name)
+        assert command is not None  # it was looked up before
         return command
-    if not module.startswith("cli."):
+    if module.startswith("cli."):
+        found = __import__(f"dibs.{module}", fromlist=("COMMANDS",))
+    else:
         from dibs.base.annexes import needed
 
-        command = needed(f"dibs.{module}", f"dibs {name}").COMMANDS[name]
-        return command
-    command = __import__(f"dibs.{module}", fromlist=("COMMANDS",)).COMMANDS[name]
+        found = needed(f"dibs.{module}", f"dibs {name}")
+    command = found.COMMANDS[name]
     return command
+
+
+def registered(word: str) -> Command | None:
+    """The command that an installed package registers under a word; None if there is none. Raises InvalidInput."""
+    from dibs.base.annexes import plugin
+    from dibs.base.errors import InvalidInput
+    from dibs.cli.framework.spec import Command
+
+    found = plugin(GROUP, word, f"the command {word}")
+    if found is None or isinstance(found, Command):
+        return found
+    raise InvalidInput(f"The command {word} is no dibs.cli.framework.spec.Command. Repair its package.")
 
 
 def part(what: str) -> Any | None:

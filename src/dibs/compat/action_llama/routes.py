@@ -420,3 +420,8 @@ def _told(handler: Handler) -> Handler:
             return answer._replace(body=encode(theirs.refusal(told, reason)))
 
     return handle
+
+
+def open_gateway(api: Api) -> Gateway:
+    """The gateway of a server, by its settings: `server/annexes.py` names this function."""
+    return Gateway(api, api.settings.rlock_ttl_ms, api.settings.gateway_upstream)

@@ -69,7 +69,7 @@ ROTATE = Operation(
 )
 
 
-def account_routes(api: Api) -> Table:
+def routes(api: Api) -> Table:
     accounts = Accounts(api)
     return [(REGISTER, accounts.register), (ROTATE, accounts.rotate)]
 
@@ -87,7 +87,7 @@ class Accounts:
         check_head(call.headers)
         name, namespace = _wanted(parse_json(await call.rest()))
         self._requests.charge(call.client)
-        if self._api.settings.octostore is not None and namespace in _RESERVED:
+        if self._api.settings.contract is not None and namespace in _RESERVED:
             raise HttpError("local registration is unavailable for that namespace", 409, code="conflict")
         async with self._registering:
             token = await self._api.in_reader(lambda: self._make(name, namespace))

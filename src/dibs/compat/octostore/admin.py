@@ -80,7 +80,7 @@ TIMESERIES = Operation(
 )
 
 
-def admin_routes(api: Api) -> Table:
+def routes(api: Api) -> Table:
     pages = AdminPages(api)
     return [(STATUS, pages.status), (TIMESERIES, pages.timeseries)]
 

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from dibs.base.errors import DibsError, InvalidInput, InvalidName
 from dibs.base.ids import new_token
 from dibs.compat.octostore.admin import BEARER_ADMIN, KEY_HEADERS
 from dibs.compat.octostore.bodies import check_lock_name, user_id
-from dibs.compat.octostore.refusals import forbidden, unsupported
+from dibs.compat.octostore.refusals import answer_refusal, forbidden, unsupported
 from dibs.core.identity import ADMIN, AGENT, Caller
 from dibs.core.limits import ADMIN_GUESSES_MAX
 from dibs.core.names import check_principal
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from dibs.core.records import Holder, SessionRecord
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
-    from dibs.server.settings import OctoStoreSettings
+    from dibs.server.http.response import HttpResponse
+    from dibs.server.routes.table import Table
 
 ADMIN_PRINCIPAL = "admin key"  # with a blank, so that no token can have this name
 # What an admitted request has in place of the key. The key itself is no token: as one, it could be guessed without end.
@@ -77,9 +79,9 @@ class UserDirectory:
     def has_admin_key(self, call: HttpRequest) -> bool:
         """Whether the request has the server's admin key. A client that sent too many wrong ones is refused, so that a
         short key cannot be guessed."""
-        settings = self._api.settings.octostore
+        settings = self._api.settings.contract
         given = next((call.headers[name] for name in KEY_HEADERS if name in call.headers), None)
-        if settings is None or settings.admin_key is None or given is None:
+        if not isinstance(settings, OctoStoreContract) or settings.admin_key is None or given is None:
             return False
         client = call.client
         self._guesses.check(client)
@@ -129,13 +131,30 @@ class UserDirectory:
         return (caller.principal, caller.namespace) == (user.principal, user.scope)
 
 
-def fixed_callers(settings: OctoStoreSettings) -> dict[bytes, Caller]:
-    """The users of STATIC_TOKENS, and the admin, by the hash of their token or key."""
-    found = _users(settings.users)
-    if settings.admin_key is not None:
-        digest = hashlib.sha256(_ADMITTED.encode()).digest()
-        found[digest] = Caller(principal=ADMIN_PRINCIPAL, role=ADMIN)
-    return found
+@dataclass(frozen=True)
+class OctoStoreContract:
+    """A server that answers as OctoStore's own: its users, as names and tokens, and its admin's key."""
+
+    users: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    admin_key: str | None = field(default=None, repr=False)
+    says = "users    those of STATIC_TOKENS, and of the store"
+
+    @property
+    def callers(self) -> dict[bytes, Caller]:
+        """The users of STATIC_TOKENS, and the admin, by the hash of their token or key."""
+        found = _users(self.users)
+        if self.admin_key is not None:
+            digest = hashlib.sha256(_ADMITTED.encode()).digest()
+            found[digest] = Caller(principal=ADMIN_PRINCIPAL, role=ADMIN)
+        return found
+
+    def served(self, api: Api, table: Table) -> Table:
+        from dibs.compat.octostore.routes import as_octostore
+
+        return as_octostore(api, table)
+
+    def refusal(self, status: int) -> HttpResponse:
+        return answer_refusal(unsupported(status))
 
 
 def _users(pairs: Iterable[tuple[str, str]]) -> dict[bytes, Caller]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dibs.base.errors import InvalidInput
-from dibs.server.settings import OctoStoreSettings, PublicElections
+from dibs.compat.octostore.callers import OctoStoreContract
+from dibs.server.settings import PublicElections
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +38,7 @@ def settings_from(environ: Mapping[str, str]) -> dict[str, Any]:
         raise InvalidInput("LOCAL_REGISTRATION cannot be combined with STATIC_TOKENS or STATIC_TOKENS_FILE.")
     return {
         "bind": environ.get("BIND_ADDR") or BIND_DEFAULT,
-        "octostore": OctoStoreSettings(users=users, admin_key=admin_key),
+        "contract": OctoStoreContract(users=users, admin_key=admin_key),
         "local_registration": registers,
         "public_elections": _elections(environ),
         "cors_origins": ORIGINS,

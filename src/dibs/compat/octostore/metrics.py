@@ -10,6 +10,7 @@ from dibs.engine.metrics import RequestCounts
 if TYPE_CHECKING:
     from typing import Any
 
+    from dibs.server.annexes import Contract
     from dibs.server.monitor.metric_table import Scrape
 
 
@@ -23,10 +24,10 @@ _ENDPOINTS = {
 }
 
 
-def metrics_document(scrape: Scrape, users: int, *, only_its_own: bool = False) -> dict[str, Any]:
-    """`only_its_own`: without the operations that OctoStore does not have."""
+def metrics_document(scrape: Scrape, users: int, contract: Contract | None = None) -> dict[str, Any]:
+    """With a contract: without the operations that OctoStore does not have."""
     metrics = scrape.metrics
-    endpoints = _by_endpoint(metrics.requests, only_its_own=only_its_own)
+    endpoints = _by_endpoint(metrics.requests, only_its_own=contract is not None)
     uptime_ms = max(scrape.engine.uptime_ms(), 1)
     requests = sum(counts.count for counts in list(metrics.requests.values()))
     return {

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from dibs.base.errors import DibsError
 from dibs.base.ids import new_request_id
 from dibs.core.limits import SCRAPE_MS_MAX
+from dibs.server.annexes import metrics_module
 from dibs.server.http.response import HttpResponse, answer_document
 from dibs.server.monitor.exposition import OPEN_TYPE, PLAIN_TYPE, exposition, format_for, process_numbers
 from dibs.server.monitor.health import SharedProbe, known_trouble
@@ -132,9 +133,9 @@ _PROMETHEUS = Operation(
 
 
 class MetricsRoutes:
-    """`document` makes OctoStore's JSON."""
+    """`document` makes OctoStore's JSON; None: there is Prometheus' text alone."""
 
-    def __init__(self, api: Api, document: Callable[[Scrape], dict[str, Any]]) -> None:
+    def __init__(self, api: Api, document: Callable[[Scrape], dict[str, Any]] | None) -> None:
         self._api = api
         self._document = document
         self._probe = SharedProbe(self._look, "dibs-scrape")
@@ -147,7 +148,9 @@ class MetricsRoutes:
         self._admit(call, _METRICS.id)
         media = format_for(call.headers.get(b"accept", b""))
         scrape = await self._scrape()
-        return answer_document(self._document(scrape)) if media is None else _text(scrape, media)
+        if media is None and self._document is not None:
+            return answer_document(self._document(scrape))
+        return _text(scrape, media or PLAIN_TYPE)
 
     async def prometheus(self, call: HttpRequest) -> HttpResponse:
         self._admit(call, _PROMETHEUS.id)
@@ -173,13 +176,14 @@ class MetricsRoutes:
 
 
 def metrics_routes(api: Api) -> Table:
-    from dibs.compat.octostore.metrics import metrics_document
+    module = metrics_module()
 
     def document(scrape: Scrape) -> dict[str, Any]:
         users = len(api.guard.principals())
-        return metrics_document(scrape, users, only_its_own=api.settings.octostore is not None)
+        made: dict[str, Any] = module.metrics_document(scrape, users, api.settings.contract)
+        return made
 
-    return MetricsRoutes(api, document).table()
+    return MetricsRoutes(api, None if module is None else document).table()
 
 
 def _text(scrape: Scrape, media: bytes) -> HttpResponse:

@@ -1,0 +1,89 @@
+"""What annexes and packages of others do for a server: routes, answers in the words of another program, MCP.
+
+A package registers routes by an entry point of the group `dibs.routes`: a function that takes the `Api` and returns
+`AnnexRoutes`. `dibs serve --routes WORD` switches them on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dibs.base.annexes import annex, needed, plugin
+from dibs.base.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any, Protocol
+
+    from dibs.core.identity import Caller
+    from dibs.server.handlers import Api
+    from dibs.server.http.response import HttpResponse
+    from dibs.server.routes.table import Table
+
+    class AnnexRoutes(Protocol):
+        """Routes that were switched on for one server."""
+
+        def routes(self) -> Table:
+            """Operations and their handlers."""
+
+        def close(self) -> None:
+            """The server stops: answer those who wait."""
+
+    class Contract(Protocol):
+        """How a server answers in the place of another program. A server of dibs' own has none."""
+
+        @property
+        def callers(self) -> Mapping[bytes, Caller]:
+            """Callers that it knows besides those with tokens, by the hash of what they send as one."""
+
+        @property
+        def says(self) -> str:
+            """A line of the greeting: who is let in."""
+
+        def served(self, api: Api, table: Table) -> Table:
+            """The operations of a server, with its answers where it has its own."""
+
+        def refusal(self, status: int) -> HttpResponse:
+            """The answer to an address or a method that there is not."""
+
+
+GROUP = "dibs.routes"  # of entry points
+# The word that switches routes on, and what opens them, written as in an entry point.
+ROUTES = {"gateway": "dibs.compat.action_llama.routes:open_gateway"}
+# Served by every server. Each module has a function `routes`.
+_ALWAYS = ("dibs.compat.octostore.accounts", "dibs.compat.octostore.admin")
+_METRICS = "dibs.compat.octostore.metrics"
+_MCP = "dibs.agents.http_endpoint"
+
+
+def open_routes(api: Api, words: Iterable[str]) -> list[AnnexRoutes]:
+    """The routes that were switched on. Raises InvalidInput for a word that nobody has."""
+    found: list[AnnexRoutes] = []
+    for word in words:
+        if word in ROUTES:
+            module, _, function = ROUTES[word].partition(":")
+            opens = getattr(needed(module, f"--{word}"), function)
+        else:
+            opens = plugin(GROUP, word, f"the routes {word}")
+        if opens is None:
+            raise InvalidInput(f"No installed package has routes called {word!a} (--routes).")
+        found.append(opens(api))
+    return found
+
+
+def shared_routes(api: Api) -> Table:
+    """Routes of annexes that every server has."""
+    return [
+        route for module in _ALWAYS if (found := annex(module)) is not None for route in found.routes(api)
+    ]
+
+
+def metrics_module() -> Any | None:
+    """Makes the JSON form of the metrics; None: they have Prometheus' form alone."""
+    return annex(_METRICS)
+
+
+def mcp_endpoint(api: Api) -> Any | None:
+    """The endpoint of `/mcp`; None without the annex."""
+    found = annex(_MCP)
+    return None if found is None else found.McpEndpoint(api)
