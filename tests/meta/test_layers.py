@@ -109,20 +109,9 @@ def cli_may_not(importer: str, imported: str) -> bool:
     return within(imported, "dibs.stores") or within(imported, "dibs.engine") or is_core_rule(imported)
 
 
-# The parts of dibs.agents that clients and commands use, too. They are below them, and use no store.
-AGENTS_BELOW = {"harness", "repository", "tracker"}
-_ABOVE = ("cli", "client", "compat", "sdk", "server", "engine", "stores")
-
-
-def below_clients_may_not(importer: str, imported: str) -> bool:
-    """Modules that every entry point uses are below all entry points."""
-    above = any(within(imported, f"dibs.{layer}") for layer in _ABOVE) or is_core_rule(imported)
-    return above or part_below("dibs.agents", imported) not in (None, "dibs", *AGENTS_BELOW)
-
-
-def tracker_may_not(importer: str, imported: str) -> bool:
-    """A tracker is asked by clients and commands. It knows issues, and no coding agent."""
-    return below_clients_may_not(importer, imported) or within(imported, "dibs.agents.harness")
+def annex_library_may_not(importer: str, imported: str) -> bool:
+    """What agents, hooks and commands share knows repositories and issues. It knows no coding agent."""
+    return sdk_may_not(importer, imported) or within(imported, "dibs.agents.harness")
 
 
 def contrib_may_not(importer: str, imported: str) -> bool:
@@ -132,17 +121,12 @@ def contrib_may_not(importer: str, imported: str) -> bool:
     return sdk_may_not(importer, imported) or crosses
 
 
-# Where the house meets what only other systems' clients need, each time inside a function: the commands, the gateway
-# of `dibs serve`, OctoStore's routes, the MCP tools under their flag, and replies of a server that is OctoStore.
-COMPAT_DOORS = {
-    "dibs.cli.framework.registry",
-    "dibs.cli.commands.serve",
-    "dibs.server.app",
-    "dibs.server.http_server",
-    "dibs.server.run",
-    "dibs.server.routes.health",
-    "dibs.agents.stdio",
-    "dibs.client.replies",
+# The house stands without them: no other part imports them (see `base/annexes.py`).
+ANNEXES = ("dibs.agents", "dibs.compat", "dibs.contrib")
+# Where one annex uses another, under a flag: the MCP tools of Action Llama.
+ANNEX_DOORS = {
+    "dibs.agents.stdio": "dibs.compat.action_llama",
+    "dibs.compat.action_llama.tools": "dibs.agents",
 }
 
 
@@ -153,11 +137,10 @@ RULES: dict[str, Callable[[str, str], bool]] = {
     "client": client_may_not,
     "sdk": sdk_may_not,
     "cli": cli_may_not,
-    "agents": sdk_may_not,
+    "agents": cli_may_not,
     "contrib": contrib_may_not,
-    "agents/repository": below_clients_may_not,
-    "agents/harness": below_clients_may_not,
-    "agents/tracker": tracker_may_not,
+    "agents/repository": annex_library_may_not,
+    "agents/tracker": annex_library_may_not,
 }
 
 
@@ -220,9 +203,9 @@ def test_a_layer_imports_only_what_it_may(layer: str) -> None:
         ("dibs.cli.main", "if TYPE_CHECKING:\n    from dibs.stores.port import Store"),
         ("dibs.cli.main", "import dibs.core.decide"),
         ("dibs.agents.backend", "from dibs.stores.memory import MemoryStore"),
-        ("dibs.agents.mcp", "from dibs.server.handlers import Api"),
-        ("dibs.client.naming", "from dibs.client.settings import Settings"),
-        ("dibs.agents.tracker.github", "from dibs.client.queueing import Ask"),
+        ("dibs.agents.mcp", "from dibs.engine.coordinator import Coordinator"),
+        ("dibs.agents.repository.settings", "from dibs.cli.framework.context import Call"),
+        ("dibs.agents.tracker.github", "from dibs.agents.harness.identity import Agent"),
         ("dibs.contrib.celery", "from dibs.stores.memory import MemoryStore"),
         ("dibs.contrib.celery", "from dibs.contrib import django"),
     ],
@@ -258,74 +241,45 @@ def test_an_allowed_import_is_left_alone(importer: str, source: str) -> None:
     assert not breaches(layer_of(importer), importer, source)
 
 
-def test_nothing_imports_contrib() -> None:
-    found = []
-    for file in sorted((SOURCE / "dibs").rglob("*.py")):
-        importer = ".".join(file.with_suffix("").relative_to(SOURCE).parts)
-        if not within(importer, "dibs.contrib"):
-            names = imports_of(importer, file.read_text(encoding="utf-8"))
-            found += [f"{importer}:{line}" for line, name in names if within(name, "dibs.contrib")]
-    assert not found
+def annex_of(module: str) -> str | None:
+    return next((each for each in ANNEXES if within(module, each)), None)
 
 
-def top_level_imports(tree: ast.Module) -> Iterator[ast.stmt]:
-    """Imports that run when the module is imported: not those in functions, nor those for type checkers alone."""
-    for node in tree.body:
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield node
-
-
-def typing_only(tree: ast.Module) -> set[int]:
-    """Lines under `if TYPE_CHECKING:`."""
-    blocks = [
-        node for node in tree.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
-    ]
-    return {line for block in blocks for line in range(block.lineno, (block.end_lineno or 0) + 1)}
-
-
-def compat_breaches(importer: str, source: str) -> list[str]:
-    if within(importer, "dibs.compat"):
-        return []
-    tree = ast.parse(source)
-    for_types = typing_only(tree)
-    at_top = {node.lineno for node in top_level_imports(tree)}
+def annex_breaches(importer: str, source: str) -> list[str]:
+    own, door = annex_of(importer), ANNEX_DOORS.get(importer)
     return [
         f"{importer}:{line} imports {name}"
         for line, name in imports_of(importer, source)
-        if within(name, "dibs.compat")
-        and line not in for_types
-        and (importer not in COMPAT_DOORS or line in at_top)
+        if annex_of(name) not in (None, own) and not (door is not None and within(name, door))
     ]
 
 
-def test_nothing_needs_compat_but_a_few_doors_and_they_import_it_when_it_is_used() -> None:
+def test_nothing_imports_an_annex() -> None:
     found: list[str] = []
     for file in sorted((SOURCE / "dibs").rglob("*.py")):
         path = file.parent if file.name == "__init__.py" else file.with_suffix("")
         importer = ".".join(path.relative_to(SOURCE).parts)
-        found += compat_breaches(importer, file.read_text(encoding="utf-8"))
+        found += annex_breaches(importer, file.read_text(encoding="utf-8"))
     assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize(
     ("importer", "source", "is_breach"),
     [
-        ("dibs.agents.git.staged", "def f():\n    from dibs.compat.grite import locks", True),
-        ("dibs.server.http_server", "from dibs.compat.action_llama.routes import Gateway", True),
-        (
-            "dibs.server.http_server",
-            "def f():\n    from dibs.compat.action_llama.routes import Gateway",
-            False,
-        ),
-        (
-            "dibs.server.app",
-            "if TYPE_CHECKING:\n    from dibs.compat.action_llama.routes import Gateway",
-            False,
-        ),
+        ("dibs.cli.commands.list", "def f():\n    from dibs.compat.grite import locks", True),
+        ("dibs.server.app", "if TYPE_CHECKING:\n    from dibs.agents.mcp import build_server", True),
+        ("dibs.sdk.client", "import_module('dibs.contrib.celery')", True),
+        ("dibs.compat.grite.locks", "from dibs.agents.git import staged", True),
         ("dibs.compat.grite.locks", "from dibs.compat.grite import documents", False),
+        ("dibs.agents.stdio", "from dibs.compat.action_llama.tools import TOOLS", False),
+        (
+            "dibs.server.annexes",
+            "ROUTES = {'gateway': 'dibs.compat.action_llama.routes:open_gateway'}",
+            False,
+        ),
     ],
 )
-def test_an_import_of_compat_is_judged_by_where_it_stands(
+def test_an_import_of_an_annex_is_judged_by_who_imports_it(
     importer: str, source: str, is_breach: bool
 ) -> None:
-    assert bool(compat_breaches(importer, source)) is is_breach
+    assert bool(annex_breaches(importer, source)) is is_breach

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.compat.octostore.callers import OctoStoreContract
-from dibs.compat.octostore.environment import ORIGINS
+from dibs.compat.octostore.environment import ORIGINS, OctoStoreContract
 from dibs.server.http.own_names import OwnNames
 from dibs.server.http.proxies import TrustedProxies
 from dibs.server.settings import ServerSettings

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
             """The flow of a claim of issues that a tracker is asked about."""
 
 
-# Makes `Surroundings` of an environment and a folder: its function `surroundings`.
-RESOLVER = "dibs.agents.repository.job_names"
+# The module whose `WorkTreeAround` makes `Surroundings` of an environment and a folder.
+RESOLVER = "dibs.agents.repository.surroundings"
 TREES = ("path:", "repo:")
 SEVERAL = ("acquire-any", "acquire-all")
 # Variables by which a git hook names the repository.
@@ -159,7 +159,7 @@ def surroundings(env: Mapping[str, str], folder: str | None) -> Surroundings | N
     from dibs.base.annexes import annex
 
     resolver = annex(RESOLVER)
-    found: Surroundings | None = None if resolver is None else resolver.surroundings(env, folder)
+    found: Surroundings | None = None if resolver is None else resolver.WorkTreeAround(env, folder)
     return found
 
 

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from dibs.core.identity import Caller
-    from dibs.server.handlers import Api
     from dibs.server.http.response import HttpResponse
     from dibs.server.routes.table import Table
+
+    Api = Any  # dibs.server.handlers.Api, which knows the settings, which know these
 
     class AnnexRoutes(Protocol):
         """Routes that were switched on for one server."""

@@ -1,4 +1,4 @@
-"""The one name of a job in a git work tree, and the namespace of its paths: what `client/naming.py` asks for.
+"""The one name of a job in a git work tree, for `client/naming.py`.
 
 The rule for issues, pull requests and tickets is `core/references.py`, that for files is `file_paths.py`. This module
 finds what they must know: the clone around a folder, and the team's settings, the table `[names]` in `.dibs.toml`. git
@@ -19,11 +19,9 @@ from dibs.core.references import FILES, GITHUB_HOST, SETTINGS, TRACKER, JobName,
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from typing import Any
 
-    from dibs.agents.tracker.guard import TrackerGuard
-    from dibs.agents.tracker.tracked_claim import TrackedClaim
     from dibs.core.references import Tracker
 
 TEAM_FILE = ".dibs.toml"
@@ -40,25 +38,6 @@ class JobNames:
         self._top: str | None = None
         self._has_top = False
         self._table: dict[str, Any] | None = None
-        self._guard: TrackerGuard | None = None
-
-    def namespace(self) -> str | None:
-        """The namespace of `path:` and `repo:` names: the one in the repository's settings, or one made from its
-        origin. None if git knows no work tree here. Raises InvalidInput."""
-        repository = None if self._folder is None else repository_around(self._env, self._folder)
-        if repository is None:
-            return None
-        from dibs.agents.repository.settings import policy_of
-
-        return policy_of(repository).place["namespace"]
-
-    def tracked_claim(self, verb: str, names: Sequence[str], *, again: bool, own_key: bool) -> TrackedClaim:
-        from dibs.agents.tracker.guard import TrackerGuard
-        from dibs.agents.tracker.tracked_claim import TrackedClaim
-
-        if self._guard is None:
-            self._guard = TrackerGuard(self._env, self)
-        return TrackedClaim(self._guard, verb, names, again=again, own_key=own_key)
 
     def explained(self, name: str) -> JobName:
         if name.startswith(FILES):
@@ -128,9 +107,6 @@ class JobNames:
         if place.startswith("/"):  # a folder of this machine
             return "", None
         return place, references.tracker_at(place, trackers) if place else None
-
-
-surroundings = JobNames  # the name that `client/naming.py` asks for
 
 
 def _path_of(name: str) -> tuple[str | None, bool]:

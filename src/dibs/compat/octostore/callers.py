@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from dibs.base.errors import DibsError, InvalidInput, InvalidName
 from dibs.base.ids import new_token
 from dibs.compat.octostore.admin import BEARER_ADMIN, KEY_HEADERS
 from dibs.compat.octostore.bodies import check_lock_name, user_id
-from dibs.compat.octostore.refusals import answer_refusal, forbidden, unsupported
+from dibs.compat.octostore.refusals import forbidden, unsupported
 from dibs.core.identity import ADMIN, AGENT, Caller
 from dibs.core.limits import ADMIN_GUESSES_MAX
 from dibs.core.names import check_principal
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from dibs.core.records import Holder, SessionRecord
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
-    from dibs.server.http.response import HttpResponse
-    from dibs.server.routes.table import Table
 
 ADMIN_PRINCIPAL = "admin key"  # with a blank, so that no token can have this name
 # What an admitted request has in place of the key. The key itself is no token: as one, it could be guessed without end.
@@ -64,8 +61,9 @@ def internal_id(holder: Holder) -> str:
 
 
 class UserDirectory:
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, admin_key: str | None) -> None:
         self._api = api
+        self._admin_key = admin_key
         self._guesses = ClientWindows(ADMIN_GUESSES_MAX, "wrong keys")
 
     def user(self, verb: str, call: HttpRequest) -> User:
@@ -79,13 +77,12 @@ class UserDirectory:
     def has_admin_key(self, call: HttpRequest) -> bool:
         """Whether the request has the server's admin key. A client that sent too many wrong ones is refused, so that a
         short key cannot be guessed."""
-        settings = self._api.settings.contract
         given = next((call.headers[name] for name in KEY_HEADERS if name in call.headers), None)
-        if not isinstance(settings, OctoStoreContract) or settings.admin_key is None or given is None:
+        if self._admin_key is None or given is None:
             return False
         client = call.client
         self._guesses.check(client)
-        if hmac.compare_digest(given, settings.admin_key.encode()):
+        if hmac.compare_digest(given, self._admin_key.encode()):
             return True
         self._guesses.charge(client)
         return False
@@ -131,30 +128,13 @@ class UserDirectory:
         return (caller.principal, caller.namespace) == (user.principal, user.scope)
 
 
-@dataclass(frozen=True)
-class OctoStoreContract:
-    """A server that answers as OctoStore's own: its users, as names and tokens, and its admin's key."""
-
-    users: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    admin_key: str | None = field(default=None, repr=False)
-    says = "users    those of STATIC_TOKENS, and of the store"
-
-    @property
-    def callers(self) -> dict[bytes, Caller]:
-        """The users of STATIC_TOKENS, and the admin, by the hash of their token or key."""
-        found = _users(self.users)
-        if self.admin_key is not None:
-            digest = hashlib.sha256(_ADMITTED.encode()).digest()
-            found[digest] = Caller(principal=ADMIN_PRINCIPAL, role=ADMIN)
-        return found
-
-    def served(self, api: Api, table: Table) -> Table:
-        from dibs.compat.octostore.routes import as_octostore
-
-        return as_octostore(api, table)
-
-    def refusal(self, status: int) -> HttpResponse:
-        return answer_refusal(unsupported(status))
+def fixed_callers(users: Iterable[tuple[str, str]], admin_key: str | None) -> dict[bytes, Caller]:
+    """The users of STATIC_TOKENS, and the admin, by the hash of their token or key."""
+    found = _users(users)
+    if admin_key is not None:
+        digest = hashlib.sha256(_ADMITTED.encode()).digest()
+        found[digest] = Caller(principal=ADMIN_PRINCIPAL, role=ADMIN)
+    return found
 
 
 def _users(pairs: Iterable[tuple[str, str]]) -> dict[bytes, Caller]:

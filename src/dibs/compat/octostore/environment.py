@@ -1,16 +1,25 @@
-"""The variables of an OctoStore server, for `dibs serve --octostore`. A malformed one ends the start, as there."""
+"""`dibs serve --octostore`: the contract that the server answers by, and the variables of an OctoStore server. A
+malformed one ends the start, as there."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dibs.base.errors import InvalidInput
-from dibs.compat.octostore.callers import OctoStoreContract
+from dibs.compat.octostore.callers import fixed_callers
+from dibs.compat.octostore.refusals import answer_refusal, unsupported
+from dibs.compat.octostore.routes import as_octostore
 from dibs.server.settings import PublicElections
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
+
+    from dibs.core.identity import Caller
+    from dibs.server.handlers import Api
+    from dibs.server.http.response import HttpResponse
+    from dibs.server.routes.table import Table
 
 BIND_DEFAULT = "127.0.0.1:3000"  # its own default is 0.0.0.0, which other machines reach
 ORIGINS = (
@@ -22,6 +31,25 @@ ORIGINS = (
 )
 _YES, _NO = ("1", "true", "on", "yes"), ("0", "false", "off", "no")
 _UNSERVED = ("GITHUB_CLIENT_ID", "GITHUB_CLIENT_SECRET", "OAUTH_DASHBOARD_URL", "ADMIN_USERNAME")
+
+
+@dataclass(frozen=True)
+class OctoStoreContract:
+    """How a server answers that stands in for OctoStore's own: its users, as names and tokens, and its admin's key."""
+
+    users: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    admin_key: str | None = field(default=None, repr=False)
+    says = "users    those of STATIC_TOKENS, and of the store"
+
+    @property
+    def callers(self) -> dict[bytes, Caller]:
+        return fixed_callers(self.users, self.admin_key)
+
+    def served(self, api: Api, table: Table) -> Table:
+        return as_octostore(api, table, self.admin_key)
+
+    def refusal(self, status: int) -> HttpResponse:
+        return answer_refusal(unsupported(status))
 
 
 def settings_from(environ: Mapping[str, str]) -> dict[str, Any]:

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 ADMIN_PAGES = (ADMIN_STATUS.id, TIMESERIES.id, "metrics")
 
 
-def as_octostore(api: Api, table: Table) -> Table:
+def as_octostore(api: Api, table: Table, admin_key: str | None) -> Table:
     """`table`, with OctoStore's answers where it has the operation."""
-    routes = OctoStoreRoutes(api)
+    routes = OctoStoreRoutes(api, admin_key)
     own = routes.handlers()
     made: Table = []
     for operation, handler in table:
@@ -61,9 +61,9 @@ OTHERS = ("register", "token-rotate-own")  # dibs' handlers, with OctoStore's re
 
 
 class OctoStoreRoutes:
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, admin_key: str | None) -> None:
         self._api = api
-        self._callers = UserDirectory(api)
+        self._callers = UserDirectory(api, admin_key)
         self._locks = Locks(api, self._callers)
 
     def handlers(self) -> dict[str, Handler]:
