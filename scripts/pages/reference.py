@@ -8,6 +8,7 @@ from __future__ import annotations
 from dibs.cli.framework.help import aliases, sentence, short_usage
 from dibs.cli.framework.registry import GROUPS, SUMMARIES, load
 from dibs.cli.framework.spec import GLOBAL
+from dibs.compat.grite import documents
 from dibs.wire import codes
 
 TYPE_CHECKING = False
@@ -192,9 +193,12 @@ def exit_codes_page() -> str:
 def _lock_codes() -> list[str]:
     """`dibs lock` speaks grite's language."""
     rows: dict[tuple[str, int], list[str]] = {}
-    for word, (said, exit_code) in (*codes.LOCK_CODES.items(), ("upstream_unavailable", codes.SERVER_AWAY)):
+    for word, (said, exit_code) in (
+        *documents.LOCK_CODES.items(),
+        ("upstream_unavailable", documents.SERVER_AWAY),
+    ):
         rows.setdefault(("the same" if said == word else f"`{said}`", exit_code), []).append(f"`{word}`")
-    rows[f"`{codes.SERVER_AWAY[0]}`", codes.SERVER_AWAY[1]].append("of a server")
+    rows[f"`{documents.SERVER_AWAY[0]}`", documents.SERVER_AWAY[1]].append("of a server")
     lines = ["## Exit codes of `dibs lock`", "", _LOCK, "", "| exit | `code` | for |", "| --- | --- | --- |"]
     ordered = sorted(rows.items(), key=lambda row: row[0][1])
     return [*lines, *(f"| {said[1]} | {said[0]} | {', '.join(words)} |" for said, words in ordered)]

@@ -12,7 +12,7 @@ from dibs.core.attention import forget_want, note_want, note_wanted
 from dibs.core.events import Event
 from dibs.core.exclusion import blockers, covered, live_holders
 from dibs.core.expiry import may_go_on, own_deadline_ms, settle, shown, ticket_over
-from dibs.core.grants import by_its_own_rules, grant, swap
+from dibs.core.grants import apply_policy, grant, swap
 from dibs.core.outcomes import (
     AclDiffers,
     AlreadyDone,
@@ -102,8 +102,8 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
         return AclDiffers(now_ms=draft.now_ms, name=lock.name)
     if verdict is None:
         granted = grant(draft, command, command.name, command.fresh_lease_id)
-        if command.delays_release or command.one_counter:
-            granted = by_its_own_rules(draft, command, granted)
+        if command.policy is not None:
+            apply_policy(draft, command.policy, command.ns, granted)
         if command.acl is not None:
             put_list(draft, draft.lock(command.ns, command.name), command.acl, command.principal)
         serve_own(draft, command.ns, command.session)

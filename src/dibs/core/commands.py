@@ -8,6 +8,15 @@ from dibs.core.records import EXCLUSIVE
 TYPE_CHECKING = False
 
 
+class Policy(Record):
+    """What a contract that is not dibs' own wants otherwise about a claim. A compatibility layer hands it in."""
+
+    # The delay of a claim also follows a release.
+    delays_release: bool = False
+    # The fencing token is above all tokens of the store, whatever the job.
+    one_counter: bool = False
+
+
 class AcquireTerms(Record):
     """The fields that all claims have: who claims, and how."""
 
@@ -36,9 +45,8 @@ class AcquireTerms(Record):
     audited: bool = False  # a refusal is an event, too
     bound: str | None = None  # the only namespace of the caller's credential; None: any
     follows: str | None = None  # the ask that the caller's ticket was the answer to (`tickets.next_seat`)
-    # Of a claim that does not wait (for clients of OctoStore):
-    delays_release: bool = False  # the delay also follows a release
-    one_counter: bool = False  # the fencing token is above all tokens of the store, whatever the job
+    # What another contract wants otherwise, of a claim that does not wait. None: dibs' own rules.
+    policy: Policy | None = None
 
 
 class Acquire(AcquireTerms):

@@ -48,7 +48,7 @@ WEBHOOK_CHANGES = frozenset((WEBHOOK_CREATED, WEBHOOK_REMOVED, WEBHOOK_REPLAYED,
 RIGHTS_CHANGES = frozenset((ACCESS_SET, *TOKEN_CHANGES, *WEBHOOK_CHANGES))
 OWNERSHIP_ENDS = frozenset((RELEASED, FAILED, EXPIRED, BROKEN, TRANSFERRED))
 
-# The words that OctoStore has for changes of a lock. It does not tell other events.
+# The words for changes of who has a job, for those who watch one and for webhooks. Other events are no such change.
 LOCK_CHANGES = {
     ACQUIRED: "acquired",
     RENEWED: "renewed",

@@ -14,7 +14,7 @@ from dibs.core.records import EXCLUSIVE, Holder, Ticket, TreeClaim
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.core.commands import AcquireTerms
+    from dibs.core.commands import AcquireTerms, Policy
     from dibs.core.draft import Draft
     from dibs.core.lease_outcomes import NoteTooLong
     from dibs.core.records import LockRecord
@@ -107,18 +107,17 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, name: str, lease_id: str, nu
     return Granted(now_ms=draft.now_ms, name=name, lease=shown(draft, lease), previous=previous)
 
 
-def by_its_own_rules(draft: Draft, ask: AcquireTerms, granted: Granted) -> Granted:
-    """What a claim of OctoStore's clients has besides: a delay after a release, a token from the one counter. The
-    counter is the floor of all tokens, so every later lease of the store is above it."""
-    if ask.one_counter:
+def apply_policy(draft: Draft, policy: Policy, ns: str, granted: Granted) -> None:
+    """Give a lease what its contract wants besides. The one counter is the floor of all tokens, so every later lease
+    of the store is above it."""
+    if policy.one_counter:
         draft.put(draft.meta().replace(token_floor=granted.lease.token))
-    if not ask.delays_release:
-        return granted
-    lock = draft.lock(ask.ns, granted.name)
-    held = [each for each in lock.holders if each.lease_id == granted.lease.lease_id]
+    if not policy.delays_release:
+        return
+    lock = draft.lock(ns, granted.name)
+    held = [each for each in lock.holders if each.lease_id == granted.lease.lease_id and each.delay_ms]
     for lease in held:
         draft.put(swap(lock, lease.replace(delays_release=True)))
-    return granted
 
 
 def _session_end_ms(draft: Draft, session_id: str | None) -> int:

@@ -40,7 +40,8 @@ class Webhook(_Kept):
     events: tuple[str, ...] = (EVERY,)
     pattern: str = EVERY
     bound: str | None = None  # the namespace of its owner's token
-    own: bool = False  # only what happens with its owner's claims, and only what OctoStore tells
+    # Only changes of who has what, of claims of its owner alone, and of names that begin with `bound`.
+    own: bool = False
     stopped: str = ""  # why nothing is sent any more
     replays: int = 0  # how many replays were asked for
     replay_after: int = -1  # the event after which the last one begins; -1: of dead letters only
@@ -52,7 +53,7 @@ class Webhook(_Kept):
         word = LOCK_CHANGES.get(event.kind)
         if self.own and word is None:
             return False
-        # To OctoStore's clients a namespace is a beginning of names, and two users of two namespaces may share a name.
+        # Two users of two beginnings of names may share a name.
         if self.own and self.bound is not None and not event.job.startswith(f"{self.bound}."):
             return False
         if EVERY not in self.events and event.kind not in self.events and word not in self.events:

@@ -119,33 +119,3 @@ def exit_of_code(code: str) -> int:
     """The exit code for an error's `code`, also for a code of a newer server."""
     row = CODES.get(code)
     return row.exit if row is not None else FAULT
-
-
-# grite's own codes and exit codes for `dibs lock`: (code, exit) for each of our words.
-CONFLICT, BAD_USAGE = ("conflict", 4), 2
-SERVER_AWAY = ("ipc_error", 6)
-LOCK_CODES = {
-    **dict.fromkeys(("held", "queued", "done", "delayed", "parked"), CONFLICT),
-    **dict.fromkeys(("lease_not_current", "conflict", "deadlock", "session_expired"), CONFLICT),
-    "not_found": ("not_found", 3),
-    "invalid_input": ("invalid_input", BAD_USAGE),
-    "invalid_ttl": ("invalid_ttl", BAD_USAGE),
-    "invalid_lock_name": ("invalid_lock_name", BAD_USAGE),
-    "upstream_unavailable": ("io_error", 5),
-    "draining": ("io_error", 5),
-    "capacity_exceeded": ("db_busy", 5),
-    "rate_limited": ("db_busy", 5),
-    "internal_error": ("internal_error", 1),
-    # grite has no sign-in: these are our own words, with grite's exit code for an unusable location.
-    "authentication_required": ("authentication_required", 5),
-    "authentication_failed": ("authentication_failed", 5),
-    "forbidden": ("forbidden", 5),
-    "lock_limit_exceeded": ("lock_limit_exceeded", 5),
-}
-
-
-def lock_code(word: str, *, server: bool) -> tuple[str, int]:
-    """grite's code and exit code for one of our words. A server corresponds to grite's daemon."""
-    if server and word in ("upstream_unavailable", "draining"):
-        return SERVER_AWAY
-    return LOCK_CODES.get(word, ("internal_error", 1))

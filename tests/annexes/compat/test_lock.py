@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.cli.framework.shell_actor import RememberedLeases
-from dibs.wire.codes import CODES, OUTCOMES, lock_code
+from dibs.compat.grite.documents import lock_code
+from dibs.wire.codes import CODES, OUTCOMES
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dibs.cli.framework.flags import LEASE, SESSION
 from dibs.cli.framework.spec import DATA_DIR, LOCK_ACTOR, MAYBE, NO_DAEMON, Argument, Command, Option
+from dibs.compat.grite.documents import BAD_USAGE
 from dibs.compat.grite.locks import acquire, as_grite, gc, release, renew, status
-from dibs.wire.codes import BAD_USAGE
 
 _ARGUMENT = Argument(
     "RESOURCE",

@@ -17,9 +17,9 @@ from dibs.cli.framework.result import Answer, failure, is_failure, refusal_exit,
 from dibs.cli.framework.shell_actor import RememberedLeases, actor_of, may_end, may_keep, took_it
 from dibs.client.urls import is_server
 from dibs.compat.grite import documents
+from dibs.compat.grite.documents import CONFLICT, lock_code
 from dibs.core.limits import LIST_PAGE_DEFAULT, LOCK_TTL_MS_DEFAULT
 from dibs.core.names import check_name
-from dibs.wire.codes import CONFLICT, lock_code
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

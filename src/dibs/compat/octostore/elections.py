@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dibs.base.errors import AuthenticationRequired, InvalidInput, InvalidTtl
-from dibs.compat.octostore.bodies import PlainStream, metadata_of, read_body
+from dibs.compat.octostore.bodies import OCTOSTORE, PlainStream, metadata_of, read_body
 from dibs.compat.octostore.refusals import (
     OctoStoreRefusal,
     forbidden,
@@ -83,7 +83,7 @@ class Elections(ElectionRoutes):
             raise invalid_ttl("Public election TTL must be between 5 and 300 seconds") from None
         except InvalidInput as error:
             raise invalid(error.details) from None
-        return command.replace(one_counter=True) if isinstance(command, Acquire) else command
+        return command.replace(policy=OCTOSTORE) if isinstance(command, Acquire) else command
 
     async def _answer(self, room: str, command: Command, call: HttpRequest, public: bool) -> HttpResponse:
         outcome = await self._api.engine.batcher.submit(command)

@@ -9,7 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dibs.base.ids import new_id
-from dibs.compat.octostore.bodies import acl_of, delay_ms_of, holder_id, metadata_of, read_body, ttl_ms_of
+from dibs.compat.octostore.bodies import (
+    OCTOSTORE,
+    acl_of,
+    delay_ms_of,
+    holder_id,
+    metadata_of,
+    read_body,
+    ttl_ms_of,
+)
 from dibs.compat.octostore.callers import internal_id
 from dibs.compat.octostore.refusals import (
     OctoStoreRefusal,
@@ -193,8 +201,7 @@ class Locks:
             session=session,
             ephemeral=ephemeral,
             delay_ms=delay_ms,
-            delays_release=delay_ms > 0,
-            one_counter=True,
+            policy=OCTOSTORE,
             acl=acl_of(document["acl"]) if "acl" in document else None,
             badges=user.badges,
             admin=user.is_admin,
