@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.core import lease_outcomes, outcomes
-from dibs.core.commands import Policy
+from dibs.core.commands import ClaimPolicy
 from dibs.core.decide import decide, keys_of
 from dibs.core.draft import Missing, View
 from dibs.core.limits import ENDINGS_KEPT
@@ -356,12 +356,14 @@ def test_a_release_is_followed_by_the_delay_if_the_lease_says_so() -> None:
     after = written(decided(1_000, lock(kept), release()))
     assert (after.delay_until_ms, after.holders) == (6_000, ())
     assert written(decided(1_000, lock(holder(delay_ms=5_000)), release())).delay_until_ms == 0
-    fresh = written(decided(1_000, None, acquire(delay_ms=5_000, policy=Policy(delays_release=True))))
+    fresh = written(decided(1_000, None, acquire(delay_ms=5_000, policy=ClaimPolicy(delays_release=True))))
     assert fresh.holders[0].delays_release
 
 
 def test_a_claim_by_the_one_counter_is_above_all_tokens_of_the_store() -> None:
-    decision = decided(0, lock(token=3), acquire(policy=Policy(one_counter=True)), meta=Meta(token_floor=7))
+    decision = decided(
+        0, lock(token=3), acquire(policy=ClaimPolicy(one_counter=True)), meta=Meta(token_floor=7)
+    )
     assert isinstance(decision.outcome, outcomes.Granted)
     assert decision.outcome.lease.token == 8
     floor = decision.writes["meta"]

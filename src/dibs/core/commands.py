@@ -8,7 +8,7 @@ from dibs.core.records import EXCLUSIVE
 TYPE_CHECKING = False
 
 
-class Policy(Record):
+class ClaimPolicy(Record):
     """What a contract that is not dibs' own wants otherwise about a claim. A compatibility layer hands it in."""
 
     # The delay of a claim also follows a release.
@@ -46,7 +46,7 @@ class AcquireTerms(Record):
     bound: str | None = None  # the only namespace of the caller's credential; None: any
     follows: str | None = None  # the ask that the caller's ticket was the answer to (`tickets.next_seat`)
     # What another contract wants otherwise, of a claim that does not wait. None: dibs' own rules.
-    policy: Policy | None = None
+    policy: ClaimPolicy | None = None
 
 
 class Acquire(AcquireTerms):

@@ -14,7 +14,7 @@ from dibs.core.records import EXCLUSIVE, Holder, Ticket, TreeClaim
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.core.commands import AcquireTerms, Policy
+    from dibs.core.commands import AcquireTerms, ClaimPolicy
     from dibs.core.draft import Draft
     from dibs.core.lease_outcomes import NoteTooLong
     from dibs.core.records import LockRecord
@@ -107,7 +107,7 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, name: str, lease_id: str, nu
     return Granted(now_ms=draft.now_ms, name=name, lease=shown(draft, lease), previous=previous)
 
 
-def apply_policy(draft: Draft, policy: Policy, ns: str, granted: Granted) -> None:
+def apply_policy(draft: Draft, policy: ClaimPolicy, ns: str, granted: Granted) -> None:
     """Give a lease what its contract wants besides. The one counter is the floor of all tokens, so every later lease
     of the store is above it."""
     if policy.one_counter:

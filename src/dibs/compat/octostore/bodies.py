@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dibs.base.errors import InvalidInput
 from dibs.compat.octostore.refusals import invalid, invalid_name, invalid_ttl, unsupported
-from dibs.core.commands import Policy
+from dibs.core.commands import ClaimPolicy
 from dibs.server.event_stream import EventStream
 from dibs.server.http.request import check_head, parse_json
 from dibs.server.http.response import HttpError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 # What OctoStore's contract wants of claims besides dibs' own rules.
-OCTOSTORE = Policy(delays_release=True, one_counter=True)
+OCTOSTORE = ClaimPolicy(delays_release=True, one_counter=True)
 
 # The ids that OctoStore shows, made from what dibs has: a user is a principal, a holder is a user or a session.
 
