@@ -31,9 +31,10 @@ def claim(call: Call) -> Answer:
     if call.values.get("staged"):
         if name is not None:
             raise UsageError("Give JOB or --staged, not both.", "claim")
-        from dibs.cli.framework.registry import needed_part
+        from dibs.cli.framework.registry import part
 
-        answer: Answer = needed_part("staged files", "dibs claim --staged").claim_staged(call)
+        staged: Any = part("staged files", "dibs claim --staged")
+        answer: Answer = staged.claim_staged(call)
         return answer
     if name is None:
         raise UsageError(f"claim needs JOB: {NEW_JOB.help}.", "claim")

@@ -7,7 +7,7 @@ import os
 
 from dibs.cli.commands.serve_options import OPTIONS
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.registry import needed_part
+from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import yes
 from dibs.cli.framework.spec import Command
 from dibs.core.durations import parse_duration
@@ -162,7 +162,7 @@ def _gateway(call: Call) -> dict[str, Any]:
         chosen["gateway_upstream"] = _gateway_url(upstream)
     ttl = call.settings.pick("rlock_ttl", "DIBS_RLOCK_TTL")
     if ttl is not None:
-        protocol = needed_part("gateway", "--rlock-ttl (DIBS_RLOCK_TTL)")
+        protocol: Any = part("gateway", "--rlock-ttl (DIBS_RLOCK_TTL)")
         chosen["rlock_ttl_ms"] = protocol.ttl_seconds(ttl, "--rlock-ttl (DIBS_RLOCK_TTL)") * 1000
     return chosen
 
@@ -171,7 +171,8 @@ def _octostore(call: Call) -> dict[str, Any]:
     """Answers as OctoStore's server gives them, and its variables. dibs' own flags and variables come before these."""
     if not _is_on(call, "octostore", "DIBS_OCTOSTORE"):
         return {}
-    chosen: dict[str, Any] = needed_part("OctoStore", "--octostore").settings_from(os.environ)
+    octostore: Any = part("OctoStore", "--octostore")
+    chosen: dict[str, Any] = octostore.settings_from(os.environ)
     return chosen
 
 

@@ -216,8 +216,8 @@ def load(name: str) -> Command:
         from dibs.base.annexes import needed
 
         found = needed(f"dibs.{module}", f"dibs {name}")
-    command = found.COMMANDS[name]
-    return command
+    known: Command = found.COMMANDS[name]
+    return known
 
 
 def registered(word: str) -> Command | None:
@@ -232,15 +232,9 @@ def registered(word: str) -> Command | None:
     raise InvalidInput(f"The command {word} is no dibs.cli.framework.spec.Command. Repair its package.")
 
 
-def part(what: str) -> Any | None:
-    """The module of an annex that does this; None if the annex is not installed."""
-    from dibs.base.annexes import annex
+def part(what: str, flag: str | None = None) -> Any | None:
+    """The module of an annex that does this. Without the annex: None, or MissingExtra if a `flag` asks for it."""
+    from dibs.base.annexes import annex, needed
 
-    return annex(f"dibs.{_PARTS[what]}")
-
-
-def needed_part(what: str, why: str) -> Any:
-    """The same for what cannot be left out. Raises MissingExtra."""
-    from dibs.base.annexes import needed
-
-    return needed(f"dibs.{_PARTS[what]}", why)
+    module = f"dibs.{_PARTS[what]}"
+    return annex(module) if flag is None else needed(module, flag)
