@@ -1,4 +1,8 @@
-"""Commands that claim ask the tracker, if the repository wants it. The flow is in `agents/tracker/tracked_claim.py`."""
+"""Commands that claim ask the tracker, if the repository wants it. The flow is in `agents/tracker/tracked_claim.py`.
+
+If the repository wants that, too, a comment and a label on the issue say who has claimed it. Only the owner writes:
+after its claim was granted, and before it is released. A failure there costs a line on stderr, and never the claim.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +30,6 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
     AskStore = Callable[[Document], Reply]
-
-# The comment and the label on an issue that somebody has claimed, if the repository wants them.
-#
-# Only the owner writes: after its claim was granted, and before it is released. A failure there costs a line on stderr,
-# and never the claim.
 
 _OWNER_CHARS_MAX = 100
 _NOT_OURS = (

@@ -1,4 +1,4 @@
-"""The configuration files of harnesses, with the hooks of dibs in them or not. Pure. MCP servers: `server_entry.py`.
+"""The configuration files of harnesses, with the hooks of dibs in them or not. Pure.
 
 Each function takes what a file says and returns what it should say. What others wrote stays as it is. Entries of dibs
 are known by their command.

@@ -7,6 +7,7 @@ prove each other's claims. A subagent is a part of it, with an id of its own tha
 
 from __future__ import annotations
 
+from dibs.cli.framework.registry import AGENT_SESSIONS
 from dibs.core.limits import OWNER_CHARS_MAX
 
 TYPE_CHECKING = False
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 CLAUDE, CODEX, GEMINI = "claude", "codex", "gemini"
 COPILOT, CURSOR, WINDSURF = "copilot", "cursor", "windsurf"
 # The variables in which harnesses give the session's id to the processes they start.
-VARIABLES = {CLAUDE: "CLAUDE_CODE_SESSION_ID", CODEX: "CODEX_THREAD_ID", GEMINI: "GEMINI_SESSION_ID"}
+VARIABLES = dict(zip((CLAUDE, CODEX, GEMINI), AGENT_SESSIONS, strict=True))
 # The variable with the process id of the harness itself.
 _PROCESSES = {CLAUDE: "CLAUDE_PID"}
 _ID_CHARS_MAX = 128

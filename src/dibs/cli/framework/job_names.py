@@ -1,4 +1,5 @@
-"""Commands take each job by its one name, however it was written."""
+"""Commands take each job by its one name, however it was written, and paths in the namespace of the repository around.
+`client/naming.py` knows both."""
 
 from __future__ import annotations
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from dibs.client.door import Door
 
     Document = dict[str, Any]
-
-# Commands in the namespace of the repository around: which commands, and what their answers show.
 
 # Commands that take job names.
 _KEYS = ("job", "name", "resource", "resource_flag", "prefix")
