@@ -8,9 +8,10 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from typing import Any, Protocol
 
+    from dibs.core.references import JobName
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]
@@ -65,4 +66,20 @@ class Door(Protocol):
 
     def close(self) -> None:
         """Close files and connections. A second call does nothing."""
+        ...
+
+
+class Surroundings(Protocol):
+    """What a resolver of names knows of the git work tree around a folder (`naming.py`)."""
+
+    def namespace(self) -> str | None:
+        """The namespace of its `path:` and `repo:` names; None if git knows no work tree here."""
+        ...
+
+    def explained(self, name: str) -> JobName:
+        """The one name of a job. Raises InvalidInput where settings or clone cannot be read, and InvalidName."""
+        ...
+
+    def tracked_claim(self, verb: str, names: Sequence[str], *, again: bool, own_key: bool) -> Any:
+        """The flow of a claim of issues that a tracker is asked about."""
         ...

@@ -18,26 +18,14 @@ from dibs.core.names import DEFAULT_NAMESPACE, check_name, in_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any, Protocol
+    from collections.abc import Iterable, Mapping
+    from typing import Any
 
+    from dibs.client.door import Surroundings
     from dibs.core.references import JobName
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]
-
-    class Surroundings(Protocol):
-        """What a resolver knows of the git work tree around a folder."""
-
-        def namespace(self) -> str | None:
-            """The namespace of its `path:` and `repo:` names; None if git knows no work tree here."""
-
-        def explained(self, name: str) -> JobName:
-            """The one name of a job. Raises InvalidInput where settings or clone cannot be read, and InvalidName."""
-
-        def tracked_claim(self, verb: str, names: Sequence[str], *, again: bool, own_key: bool) -> Any:
-            """The flow of a claim of issues that a tracker is asked about."""
-
 
 # The module whose `WorkTreeAround` makes `Surroundings` of an environment and a folder.
 RESOLVER = "dibs.agents.repository.surroundings"

@@ -28,7 +28,8 @@ from dibs.sdk.parameters import name_given, prefix_given
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from dibs.client.naming import Naming, Surroundings
+    from dibs.client.door import Surroundings
+    from dibs.client.naming import Naming
     from dibs.client.queueing import Flow
     from dibs.core.durations import Duration
     from dibs.sdk.answers import JobEvent, JobStatus, Lease, SessionStatus
