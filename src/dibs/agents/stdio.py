@@ -24,6 +24,7 @@ from mcp.server.stdio import stdio_server
 from dibs.agents.keeper import ClaimKeeper, with_time
 from dibs.agents.mcp import build_server
 from dibs.agents.tools import TOOLS
+from dibs.base.annexes import needed
 from dibs.base.errors import DibsError, LeaseLost
 from dibs.base.loglines import LogLines
 from dibs.core.names import check_name
@@ -208,8 +209,7 @@ def run(settings: Settings, *, action_llama: bool = False, joins: Callable[[], s
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     tools: tuple[Tool, ...] = TOOLS
     if action_llama:
-        from dibs.compat.action_llama import tools as theirs
-
+        theirs = needed("dibs.compat.action_llama.tools", "dibs mcp --action-llama")
         tools = (*TOOLS, *theirs.TOOLS)
     asyncio.run(_serve(settings, tools, joins))
 
