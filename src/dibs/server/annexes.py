@@ -79,9 +79,10 @@ def shared_routes(api: Api) -> Table:
     ]
 
 
-def metrics_module() -> Any | None:
-    """Makes the JSON form of the metrics; None: they have Prometheus' form alone."""
-    return annex(_METRICS)
+def metrics_document() -> Any | None:
+    """The function that makes the JSON form of the metrics; None: they have Prometheus' form alone."""
+    found = annex(_METRICS)
+    return None if found is None else found.metrics_document
 
 
 def mcp_endpoint(api: Api) -> Any | None:

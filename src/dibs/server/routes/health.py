@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dibs.base.errors import DibsError
 from dibs.base.ids import new_request_id
 from dibs.core.limits import SCRAPE_MS_MAX
-from dibs.server.annexes import metrics_module
+from dibs.server.annexes import metrics_document
 from dibs.server.http.response import HttpResponse, answer_document
 from dibs.server.monitor.exposition import OPEN_TYPE, PLAIN_TYPE, exposition, format_for, process_numbers
 from dibs.server.monitor.health import SharedProbe, known_trouble
@@ -135,7 +135,7 @@ _PROMETHEUS = Operation(
 class MetricsRoutes:
     """`document` makes OctoStore's JSON; None: there is Prometheus' text alone."""
 
-    def __init__(self, api: Api, document: Callable[[Scrape], dict[str, Any]] | None) -> None:
+    def __init__(self, api: Api, document: Callable[..., dict[str, Any]] | None) -> None:
         self._api = api
         self._document = document
         self._probe = SharedProbe(self._look, "dibs-scrape")
@@ -149,7 +149,8 @@ class MetricsRoutes:
         media = format_for(call.headers.get(b"accept", b""))
         scrape = await self._scrape()
         if media is None and self._document is not None:
-            return answer_document(self._document(scrape))
+            users = len(self._api.guard.principals())
+            return answer_document(self._document(scrape, users, self._api.settings.contract))
         return _text(scrape, media or PLAIN_TYPE)
 
     async def prometheus(self, call: HttpRequest) -> HttpResponse:
@@ -176,14 +177,7 @@ class MetricsRoutes:
 
 
 def metrics_routes(api: Api) -> Table:
-    module = metrics_module()
-
-    def document(scrape: Scrape) -> dict[str, Any]:
-        users = len(api.guard.principals())
-        made: dict[str, Any] = module.metrics_document(scrape, users, api.settings.contract)
-        return made
-
-    return MetricsRoutes(api, None if module is None else document).table()
+    return MetricsRoutes(api, metrics_document()).table()
 
 
 def _text(scrape: Scrape, media: bytes) -> HttpResponse:
