@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -74,10 +75,16 @@ assert not trouble, trouble
 assert not [name for name in sys.modules if name.startswith(GONE)]
 """
 
-COMMAND = """
+# Runs commands one after the other, and prints the exit code and the output of each.
+COMMANDS = """
+import json, os
+from io import StringIO
 from dibs.cli.main import run
-import os
-raise SystemExit(run({words!r}, os.environ, sys.stdout, sys.stderr, None))
+found = []
+for words in {lines!r}:
+    said = StringIO()
+    found.append((run(words, os.environ, said, said, None), said.getvalue()))
+print("answers", json.dumps(found))
 """
 
 
@@ -88,11 +95,12 @@ def python(script: str, folder: Path, *, paths: tuple[str, ...] = ()) -> subproc
     return subprocess.run(words, env=env, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
 
 
-def command(
-    words: list[str], folder: Path, gone: tuple[str, ...] = (), paths: tuple[str, ...] = ()
-) -> tuple[int, str]:
-    done = python(WITHOUT.format(gone=gone) + COMMAND.format(words=words), folder, paths=paths)
-    return done.returncode, done.stdout + done.stderr
+def commands(
+    *lines: list[str], folder: Path, gone: tuple[str, ...] = (), paths: tuple[str, ...] = ()
+) -> list[tuple[int, str]]:
+    done = python(WITHOUT.format(gone=gone) + COMMANDS.format(lines=lines), folder, paths=paths)
+    assert done.returncode == 0, done.stderr
+    return [(code, said) for code, said in json.loads(done.stdout.rpartition("answers")[2])]
 
 
 @pytest.mark.parametrize("gone", EACH_AND_ALL, ids="-".join)
@@ -110,41 +118,35 @@ def test_a_server_answers_without_an_annex(tmp_path: Path, gone: tuple[str, ...]
 @pytest.mark.parametrize("gone", EACH_AND_ALL, ids="-".join)
 def test_the_commands_of_the_house_need_no_annex(tmp_path: Path, gone: tuple[str, ...]) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True, timeout=30)
-    for words, told in (
-        (["--help"], "one owner per job"),
-        (["help", "all"], "lock acquire"),
-        (["claim", "issue-1", "--owner", "ann"], "Claimed issue-1"),
-        (["claim", "github://acme/app/issues/42", "--owner", "ann"], "Claimed"),
-        (["claim", "acme/app#43", "--owner", "ann"], "Claimed"),
-        (["list"], "issue-1"),
-        (["doctor"], "ok"),
-        (["run", "issue-2", "--", "true"], ""),
-    ):
-        code, said = command(words, tmp_path, gone)
-        assert code == 0, (words, said)
-        assert told in said
+    told = {
+        "--help": "one owner per job",
+        "help all": "lock acquire",
+        "claim issue-1 --owner ann": "Claimed issue-1",
+        "claim github://acme/app/issues/42 --owner ann": "Claimed",
+        "claim acme/app#43 --owner ann": "Claimed",
+        "list": "issue-1",
+        "doctor": "ok",
+        "run issue-2 -- true": "",
+    }
+    found = commands(*[line.split() for line in told], folder=tmp_path, gone=gone)
+    for line, (code, said) in zip(told, found, strict=True):
+        assert code == 0, (line, said)
+        assert told[line] in said
 
 
-@pytest.mark.parametrize(
-    ("gone", "words"),
-    [
-        ("agents", ["mcp"]),
-        ("agents", ["hook", "status"]),
-        ("agents", ["hook", "status", "--help"]),
-        ("agents", ["claim", "--staged"]),
-        ("agents", ["claim", "path:src"]),
-        ("compat", ["lock", "status"]),
-        ("compat", ["run-secret", "list"]),
-        ("compat", ["serve", "--octostore"]),
-        ("compat", ["serve", "--gateway", "--bind", "127.0.0.1:0"]),
-    ],
-)
-def test_what_needs_a_missing_annex_says_so(tmp_path: Path, gone: str, words: list[str]) -> None:
+NEEDED = {
+    "agents": ["mcp", "hook status", "hook status --help", "claim --staged", "claim path:src"],
+    "compat": ["lock status", "run-secret list", "serve --octostore", "serve --gateway --bind 127.0.0.1:0"],
+}
+
+
+@pytest.mark.parametrize("gone", NEEDED)
+def test_what_needs_a_missing_annex_says_so(tmp_path: Path, gone: str) -> None:
     (tmp_path / ".git").mkdir()
-    code, said = command(words, tmp_path, (gone,))
-    assert code == 64, said
-    assert f"needs dibs.{gone}, which is not installed" in said
-    assert "Traceback" not in said
+    for code, said in commands(*[line.split() for line in NEEDED[gone]], folder=tmp_path, gone=(gone,)):
+        assert code == 64, said
+        assert f"needs dibs.{gone}, which is not installed" in said
+        assert "Traceback" not in said
 
 
 def installed(folder: Path, package: str, source: str, entry_points: str) -> tuple[str, ...]:
@@ -170,23 +172,27 @@ HELLO = Command("hello", hello, about="Greets.")
 
 def test_a_package_adds_a_command(tmp_path: Path) -> None:
     paths = installed(tmp_path, "acme", ACME, "[dibs.commands]\nhello = acme:HELLO\nclaim = acme:HELLO\n")
-    assert command(["hello"], tmp_path, paths=paths) == (0, "Hello from acme.\n")
-    code, said = command(["hello", "--help"], tmp_path, paths=paths)
-    assert (code, "Greets." in said) == (0, True)
-    assert "Claimed issue-1" in command(["claim", "issue-1"], tmp_path, paths=paths)[1]  # ours stays ours
+    ran, explained, claimed = commands(
+        ["hello"], ["hello", "--help"], ["claim", "issue-1"], folder=tmp_path, paths=paths
+    )
+    assert ran == (0, "Hello from acme.\n")
+    assert (explained[0], "Greets." in explained[1]) == (0, True)
+    assert "Claimed issue-1" in claimed[1]  # what dibs has cannot be replaced
 
 
 def test_a_package_that_cannot_be_imported_breaks_its_own_command_alone(tmp_path: Path) -> None:
     entries = "[dibs.commands]\nbroken = broken:HELLO\nodd = os:sep\n"
     paths = installed(tmp_path, "broken", "import no_such_module\n", entries)
-    code, said = command(["broken"], tmp_path, paths=paths)
-    assert code == 64, said
-    assert "The command broken, of the package broken, cannot be loaded" in said
-    assert "no_such_module" in said
-    assert "Traceback" not in said
-    assert "is no dibs.cli.framework.spec.Command" in command(["odd"], tmp_path, paths=paths)[1]
-    assert command(["claim", "issue-1"], tmp_path, paths=paths)[0] == 0
-    assert "clame is not a dibs command" in command(["clame"], tmp_path, paths=paths)[1]
+    broken, odd, claimed, unknown = commands(
+        ["broken"], ["odd"], ["claim", "issue-1"], ["clame"], folder=tmp_path, paths=paths
+    )
+    assert broken[0] == 64
+    assert "The command broken, of the package broken, cannot be loaded" in broken[1]
+    assert "no_such_module" in broken[1]
+    assert "Traceback" not in broken[1]
+    assert "is no dibs.cli.framework.spec.Command" in odd[1]
+    assert claimed[0] == 0
+    assert "clame is not a dibs command" in unknown[1]
 
 
 ROUTES = """
