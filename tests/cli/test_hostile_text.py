@@ -126,7 +126,6 @@ TOKEN_WORDS: dict[str, list[str]] = {
     "token new": ["ann", "--append"],
     "token list": ["--tokens"],
     "token revoke": ["ann", "--tokens"],
-    "token hash": ["--tokens"],
     "token import": ["--tokens"],
 }
 TOKEN_LINES = {

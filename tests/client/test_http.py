@@ -202,17 +202,6 @@ def test_a_redirect_is_told_and_not_followed() -> None:
     assert "https://elsewhere/" in details(reply)
 
 
-def test_a_server_that_is_too_old_for_a_question_is_named() -> None:
-    body = {
-        "error": "Resource not found",
-        "code": "not_found",
-        "details": "There is nothing at this address.",
-    }
-    with ScriptedServer([reply_of(404, body)]) as server:
-        reply = door_to(server).ask_webhooks("webhooks", "", {})
-    assert "of an older version of dibs. Upgrade the server" in details(reply)
-
-
 def test_a_gateway_without_a_server_behind_it_is_unreachable() -> None:
     with ScriptedServer([reply_of(502, b"<html>Bad Gateway</html>")]) as server:
         assert "502" in details(door_to(server).call("inspect", "a", {}))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from dibs.core.commands import Acquire, Break, Inspect, Release, Renew, SetAcl, Sweep
 from dibs.core.decide import decide
 from dibs.core.draft import Draft, View
-from dibs.core.keys import META_KEY, PULSE_KEY, lock_key
+from dibs.core.keys import META_KEY, lock_key, pulse_key
 from dibs.core.records import Ending, Holder, LockRecord, Meta, Outage, Pulse
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ def outage(began_ms: int, ended_ms: int) -> Outage:
 def view(
     now_ms: int, stored: LockRecord | None = None, *, meta: Meta | None = None, pulse_ms: int | None = None
 ) -> View:
-    pulse = None if pulse_ms is None else Pulse(at_ms=pulse_ms)
-    return View(now_ms, {KEY: stored, META_KEY: meta, PULSE_KEY: pulse})
+    pulse = None if pulse_ms is None else Pulse(server="s", at_ms=pulse_ms)
+    return View(now_ms, {KEY: stored, META_KEY: meta, pulse_key("s"): pulse})
 
 
 def draft(now_ms: int, stored: LockRecord | None = None, outages: tuple[Outage, ...] = ()) -> Draft:

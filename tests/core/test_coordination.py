@@ -122,7 +122,14 @@ class Life(RuleBasedStateMachine):
         self.sent: list[Command] = []
         for session, parent in PARENTS.items():
             self.coordinator.one(
-                OpenSession(fresh_id=session, principal="team", owner=session, ttl_ms=60_000, parent=parent)
+                OpenSession(
+                    ns="default",
+                    fresh_id=session,
+                    principal="team",
+                    owner=session,
+                    ttl_ms=60_000,
+                    parent=parent,
+                )
             )
 
     def fresh_id(self) -> str:
@@ -530,7 +537,7 @@ class Loose(Life):
     @rule(session=st.sampled_from(SESSIONS))
     def opens_a_session_again(self, session: str) -> None:
         self.ask(Sweep(key=f"session/{session}"))
-        self.ask(OpenSession(fresh_id=session, principal="team", owner=session, ttl_ms=60_000))
+        self.ask(OpenSession(ns="default", fresh_id=session, principal="team", owner=session, ttl_ms=60_000))
 
     @rule()
     def sweeps(self) -> None:
@@ -538,7 +545,7 @@ class Loose(Life):
 
     @rule(up_ms=st.sampled_from((0, 400, 10_000_000)))
     def beats(self, up_ms: int) -> None:
-        self.ask(Beat(alive_since_ms=self.now_ms - up_ms))
+        self.ask(Beat(server="s", alive_since_ms=self.now_ms - up_ms))
 
     @rule(step_ms=st.sampled_from((*STEPS_MS, 3_700_000)))
     def time_passes(self, step_ms: int) -> None:

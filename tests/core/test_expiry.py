@@ -13,7 +13,7 @@ from dibs.core.decide import decide
 from dibs.core.draft import Decision, Draft, View
 from dibs.core.events import Event
 from dibs.core.exclusion import live_holders
-from dibs.core.keys import META_KEY, PULSE_KEY
+from dibs.core.keys import META_KEY, pulse_key
 from dibs.core.limits import (
     IDLE_RECORD_MS,
     OUTAGE_CREDIT_MS_MAX,
@@ -153,11 +153,11 @@ def test_a_server_that_stalls_for_ever_does_not_keep_a_dead_owners_lease(ttl_ms:
         here.apply(
             Decision(
                 outcome=upkeep_outcomes.BeatRecorded(now_ms=began_ms),
-                writes={PULSE_KEY: Pulse(at_ms=began_ms)},
+                writes={pulse_key("s"): Pulse(server="s", at_ms=began_ms)},
             )
         )
         here.now_ms = began_ms + stall_ms
-        here.apply(decide(here, Beat(alive_since_ms=here.now_ms)))
+        here.apply(decide(here, Beat(server="s", alive_since_ms=here.now_ms)))
         here.apply(decide(here, SWEEP))
         stored = here.records[KEY]  # type: ignore[assignment]
         assert here.now_ms <= bound_ms + every_ms + stall_ms, "it lasts for ever"
@@ -237,7 +237,7 @@ def test_merging_old_outages_only_gives_more_credit(known: tuple[Outage, ...], t
     full = known[-OUTAGES_KEPT:]
     now_ms = pulse_ms + PULSE_LATE_MS + 1
     here = view(now_ms, meta=Meta(outages=full), pulse_ms=pulse_ms)
-    meta = decide(here, Beat(alive_since_ms=now_ms)).writes[META_KEY]
+    meta = decide(here, Beat(server="s", alive_since_ms=now_ms)).writes[META_KEY]
     assert isinstance(meta, Meta)
     assert len(meta.outages) == OUTAGES_KEPT
     assert deadline_ms(mine, meta.outages) >= deadline_ms(mine, (*full, outage(pulse_ms, now_ms)))
@@ -262,9 +262,9 @@ def test_merging_old_outages_only_gives_more_credit(known: tuple[Outage, ...], t
 def test_a_silence_before_a_beat_is_an_outage(
     why: str, pulse_ms: int | None, since_ms: int, outage_ms: int
 ) -> None:
-    decision = decide(view(100_000, pulse_ms=pulse_ms), Beat(alive_since_ms=since_ms))
+    decision = decide(view(100_000, pulse_ms=pulse_ms), Beat(server="s", alive_since_ms=since_ms))
     assert decision.outcome == upkeep_outcomes.BeatRecorded(now_ms=100_000, outage_ms=outage_ms), why
-    assert decision.writes[PULSE_KEY] == Pulse(at_ms=100_000)
+    assert decision.writes[pulse_key("s")] == Pulse(server="s", at_ms=100_000)
     if outage_ms:
         assert decision.writes[META_KEY] == Meta(outages=(outage(100_000 - outage_ms, 100_000),))
         assert [(event.kind, event.began_ms) for event in decision.events] == [
@@ -278,23 +278,25 @@ def test_a_silence_before_a_beat_is_an_outage(
 @pytest.mark.parametrize("doubt_ms", [0, 99_200])
 def test_a_short_silence_before_a_server_that_came_up_after_it_stays_in_doubt(doubt_ms: int) -> None:
     """It may be the second of two servers, or the same one after a crash: the next beat tells."""
-    pulse = Pulse(at_ms=99_500, doubt_ms=doubt_ms)
+    pulse = Pulse(server="s", at_ms=99_500, doubt_ms=doubt_ms)
     began_ms = doubt_ms or 99_500
-    here = View(100_000, {META_KEY: None, PULSE_KEY: pulse})
-    in_doubt = decide(here, Beat(alive_since_ms=100_000))
+    here = View(100_000, {META_KEY: None, pulse_key("s"): pulse})
+    in_doubt = decide(here, Beat(server="s", alive_since_ms=100_000))
     assert in_doubt.outcome == upkeep_outcomes.BeatRecorded(now_ms=100_000)
-    assert in_doubt.writes == {PULSE_KEY: Pulse(at_ms=100_000, doubt_ms=began_ms)}
+    assert in_doubt.writes == {pulse_key("s"): Pulse(server="s", at_ms=100_000, doubt_ms=began_ms)}
     here.apply(in_doubt)
     here.now_ms = 100_300
-    assert decide(here, Beat(alive_since_ms=90_000)).writes == {PULSE_KEY: Pulse(at_ms=100_300)}
+    assert decide(here, Beat(server="s", alive_since_ms=90_000)).writes == {
+        pulse_key("s"): Pulse(server="s", at_ms=100_300)
+    }
     here.now_ms = began_ms + PULSE_LATE_MS + 1
-    found = decide(here, Beat(alive_since_ms=here.now_ms)).writes[META_KEY]
+    found = decide(here, Beat(server="s", alive_since_ms=here.now_ms)).writes[META_KEY]
     assert found == Meta(outages=(outage(began_ms, here.now_ms),))
 
 
 def test_an_outage_keeps_what_else_is_known() -> None:
     known = Meta(token_floor=7, outages=(outage(0, 10),))
-    decision = decide(view(9_000, meta=known, pulse_ms=20), Beat(alive_since_ms=9_000))
+    decision = decide(view(9_000, meta=known, pulse_ms=20), Beat(server="s", alive_since_ms=9_000))
     assert decision.writes[META_KEY] == known.replace(outages=(outage(0, 10), outage(20, 9_000)))
 
 
@@ -303,7 +305,7 @@ def test_a_lease_of_the_shortest_kind_outlives_the_longest_silence_that_is_no_ou
     """Otherwise a restart of the server takes the job from an owner that had no chance to renew."""
     down_ms = PULSE_LATE_MS
     mine = holder(ttl_ms=TTL_MS_MIN)
-    noted = decide(view(down_ms, lock(mine), pulse_ms=0), Beat(alive_since_ms=down_ms))
+    noted = decide(view(down_ms, lock(mine), pulse_ms=0), Beat(server="s", alive_since_ms=down_ms))
     meta = noted.writes.get(META_KEY)
     assert meta is None or isinstance(meta, Meta)
     assert isinstance(decided(down_ms, lock(mine), acquire(), meta=meta).outcome, outcomes.Held)
@@ -314,7 +316,7 @@ def test_a_server_that_crashes_faster_than_its_silence_is_noticed_takes_no_lease
     """Up for a moment every 1.4 seconds: nobody could renew, and no single silence was long."""
     here = view(0, lock(holder()), pulse_ms=0)
     for here.now_ms in range(1_400, 11_201, 1_400):
-        here.apply(decide(here, Beat(alive_since_ms=here.now_ms)))
+        here.apply(decide(here, Beat(server="s", alive_since_ms=here.now_ms)))
     assert isinstance(decide(here, acquire()).outcome, outcomes.Held)
 
 

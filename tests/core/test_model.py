@@ -351,7 +351,10 @@ class Life(RuleBasedStateMachine):
     def beats(self, up_ms: int) -> None:
         since_ms = self.now_ms - up_ms
         had_gap = not self.model.pulses or since_ms > self.model.pulses[-1]
-        self.ask(Beat(alive_since_ms=since_ms if had_gap else None), self.model.beat(self.now_ms, since_ms))
+        self.ask(
+            Beat(server="s", alive_since_ms=since_ms if had_gap else None),
+            self.model.beat(self.now_ms, since_ms),
+        )
 
     @rule(step_ms=st.sampled_from((1, 400, 1_500, 1_501, 4_000, 30_000, 86_400_000)))
     def time_passes(self, step_ms: int) -> None:
@@ -462,7 +465,7 @@ COMMANDS: st.SearchStrategy[Command] = st.one_of(
     built(SetAcl, ns=st.just(NS), name=jobs, principal=principals, acl=st.sampled_from(((), ("solo",)))),
     built(Inspect, ns=st.just(NS), name=jobs),
     built(Sweep, key=jobs.map(lambda job: lock_key(NS, job))),
-    built(Beat, alive_since_ms=st.sampled_from((0, 90_000_000))),
+    built(Beat, server=st.just("s"), alive_since_ms=st.sampled_from((0, 90_000_000))),
 )
 BATCHES = st.lists(
     st.tuples(st.sampled_from((0, 1_000, 5_000, 86_400_000)), st.lists(COMMANDS, max_size=8)), max_size=6

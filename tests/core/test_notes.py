@@ -54,7 +54,7 @@ def test_a_full_room_stops_no_heartbeat_and_no_note_that_is_not_longer_than_the_
     assert isinstance(again.outcome, lease_outcomes.Renewed)
 
 
-def test_what_an_older_version_let_in_is_kept_and_may_shrink() -> None:
+def test_notes_beyond_the_limit_are_kept_and_may_shrink() -> None:
     over = decided(1, crowd(OWNERS), renew(lease_id="lease-0", checkpoint="less"))
     assert isinstance(over.outcome, lease_outcomes.Renewed)
     assert [each.checkpoint for each in written(over).holders] == ["less", *[FULL] * (OWNERS - 1)]

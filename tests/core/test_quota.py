@@ -283,7 +283,7 @@ def test_what_was_taken_before_the_limit_was_known_counts_from_its_next_heartbea
 
 @pytest.mark.promise("quota")
 def test_a_record_that_disagrees_is_found_and_counted_anew() -> None:
-    """An older dibs ends a hold and knows nothing of charges."""
+    """Somebody ended a hold in the store by hand."""
     scene = Scene({"p": (5, 0, 0)})
     for name in "ab":
         scene.claim("p", name)

@@ -62,6 +62,7 @@ def stored() -> st.SearchStrategy[records.Stored]:
     )
     sessions = st.builds(
         lambda at_ms, ended_ms, until_ms: SessionRecord(
+            ns="default",
             id="s",
             principal="p",
             owner="o",
@@ -95,7 +96,7 @@ def stored() -> st.SearchStrategy[records.Stored]:
         lambda at_ms: Meta(token_floor=7, outages=(Outage(began_ms=at_ms, ended_ms=at_ms, lost_ms=3),)),
         instants,
     )
-    return locks | sessions | tickets | metas | st.builds(Pulse, at_ms=instants)
+    return locks | sessions | tickets | metas | st.builds(Pulse, at_ms=instants, server=st.just("s"))
 
 
 @given(stored(), shifts)

@@ -70,6 +70,7 @@ class World:
     def session(self, parent: str | None = None) -> str:
         self.fresh += 1
         opened = OpenSession(
+            ns="default",
             fresh_id=f"s{self.fresh}",
             principal="team",
             owner=f"s{self.fresh}",

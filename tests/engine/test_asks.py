@@ -208,7 +208,9 @@ class Run:
         self.clients = [Client(self, number) for number in range(self.chance.choice((1, 1, 2, 3)))]
         for client in self.clients:
             session = f"session-{client.name}"
-            opened = OpenSession(fresh_id=session, principal="team", owner=client.name, ttl_ms=3_600_000)
+            opened = OpenSession(
+                ns="default", fresh_id=session, principal="team", owner=client.name, ttl_ms=3_600_000
+            )
             self.servers[0].elsewhere.one(opened)
         self.until_ms = self.clock() + CHAOS_MS
         self.held = {name: self.servers[0].hold(name) for name in JOBS if self.chance.random() < 0.7}

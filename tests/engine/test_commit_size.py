@@ -109,7 +109,7 @@ def test_one_command_that_needs_many_records_is_one_commit(world: World) -> None
 def test_looking_has_no_limit(world: World) -> None:
     looks = world.run(*[Inspect(ns="d", name=f"job-{number}") for number in range(5 * BATCH_MAX)])
     assert not [each for each in looks if isinstance(each, BaseException)]
-    world.run(OpenSession(fresh_id="s", principal="a", owner="a", ttl_ms=60_000))
+    world.run(OpenSession(ns="default", fresh_id="s", principal="a", owner="a", ttl_ms=60_000))
     world.run(*[acquire(f"job-{number}", session="s") for number in range(3 * BATCH_MAX)])
     (state,) = world.run(InspectSession(session="s", principal=None))
     assert isinstance(state, SessionState)
@@ -124,7 +124,7 @@ def test_looking_has_no_limit(world: World) -> None:
 def test_a_session_that_holds_many_jobs_hands_all_of_them_over_at_once(
     world: World, ended: str, count: int, commits: int
 ) -> None:
-    world.run(OpenSession(fresh_id="s", principal="a", owner="a", ttl_ms=10_000))
+    world.run(OpenSession(ns="default", fresh_id="s", principal="a", owner="a", ttl_ms=10_000))
     world.run(*[acquire(f"job-{number}", session="s") for number in range(count)])
     waiting = world.run(*[acquire(f"job-{number}", "next", wait=True) for number in range(count)])
     assert {type(each) for each in waiting} == {Queued}

@@ -235,10 +235,10 @@ def test_a_heartbeat_that_was_overtaken_by_a_break_is_told_so(world: World) -> N
 @pytest.mark.promise("lease:outage-credit")
 def test_a_takeover_that_was_overtaken_by_news_of_an_outage_gives_way_to_the_credit(world: World) -> None:
     """What a decision only read is compared too, not only what it writes."""
-    world.one(Beat(alive_since_ms=0))
+    world.one(Beat(server="s", alive_since_ms=0))
     world.one(acquire("a1"))
     world.clock.now_ms = 60_000
-    world.store.before_commit.append(lambda: noted(world.other.one(Beat(alive_since_ms=60_000))))
+    world.store.before_commit.append(lambda: noted(world.other.one(Beat(server="s", alive_since_ms=60_000))))
     assert isinstance(world.one(acquire("a2")), outcomes.Held)
 
 
@@ -292,7 +292,7 @@ def test_being_overtaken_without_end_is_an_unavailable_store_and_nothing_is_writ
 
 def opened(world: World, *sessions: str) -> None:
     for session in sessions:
-        world.one(OpenSession(fresh_id=session, principal="team", owner=session, ttl_ms=60_000))
+        world.one(OpenSession(ns="default", fresh_id=session, principal="team", owner=session, ttl_ms=60_000))
 
 
 def waits(session: str, name: str) -> Acquire:

@@ -11,7 +11,7 @@ import pytest
 from dibs.base.errors import StoreUnavailable
 from dibs.base.ids import new_id
 from dibs.core.commands import Acquire, Break, EndSession, Inspect, OpenSession, Renew, Sweep
-from dibs.core.keys import META_KEY, PULSE_KEY, lock_key
+from dibs.core.keys import META_KEY, PULSE_PREFIX, lock_key
 from dibs.core.lease_outcomes import Broken, Renewed, Swept
 from dibs.core.limits import CONFLICT_RETRIES_MAX, GRACE_MS_MAX, OUTAGE_MS_MIN, PULSE_LATE_MS, PULSE_MS
 from dibs.core.outcomes import Granted, Held, Status
@@ -423,7 +423,7 @@ class Crowded(FaultyStore):
     def commit(
         self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
     ) -> int:
-        if self.conflict_ms and not all(key.startswith(PULSE_KEY) for key in puts):
+        if self.conflict_ms and not all(key.startswith(PULSE_PREFIX) for key in puts):
             self.clock.advance(self.conflict_ms.pop(0))
             raise Conflict
         return super().commit(expect, puts, events)
@@ -624,7 +624,7 @@ def test_a_break_whose_fate_is_unknown_is_not_left_to_another_thread() -> None:
 def test_what_a_session_held_is_free_at_its_end_also_while_nobody_vouches_for_the_time() -> None:
     store = MemoryStore(ManualClock())
     doubts = Coordinator(store, vouch=lambda: lambda now_ms: 0)
-    doubts.one(OpenSession(fresh_id="s", principal="team", owner="a", ttl_ms=60_000))
+    doubts.one(OpenSession(ns="default", fresh_id="s", principal="team", owner="a", ttl_ms=60_000))
     terms = Acquire(
         ns="default", name="job", principal="team", owner="a", fresh_lease_id=new_id(), ttl_ms=0, session="s"
     )

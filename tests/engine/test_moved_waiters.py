@@ -163,7 +163,7 @@ def test_a_caller_that_comes_back_to_the_first_server_waits_there(
 
 
 def in_session(server: WaitingServer) -> str:
-    server.elsewhere.one(OpenSession(fresh_id="s", principal="w", owner="w", ttl_ms=3_600_000))
+    server.elsewhere.one(OpenSession(ns="default", fresh_id="s", principal="w", owner="w", ttl_ms=3_600_000))
     return "s"
 
 

@@ -85,7 +85,9 @@ class World:
 
     def opened(self, *sessions: str) -> None:
         for session in sessions:
-            self.others.one(OpenSession(fresh_id=session, principal="p", owner=session, ttl_ms=60_000))
+            self.others.one(
+                OpenSession(ns="default", fresh_id=session, principal="p", owner=session, ttl_ms=60_000)
+            )
 
 
 @pytest.fixture
@@ -136,7 +138,10 @@ def test_a_fault_of_a_rule_on_records_of_two_moments_is_not_told(
         return paired
 
     put_rule(monkeypatch, InspectSession, needs_both)
-    both = [OpenSession(fresh_id=each, principal="p", owner=each, ttl_ms=60_000) for each in ("one", "two")]
+    both = [
+        OpenSession(ns="default", fresh_id=each, principal="p", owner=each, ttl_ms=60_000)
+        for each in ("one", "two")
+    ]
     command = InspectSession(session="both", principal=None)
     assert isinstance(world.torn(command, lambda: None, lambda: world.others.run(both)), outcomes.Status)
 
@@ -310,7 +315,9 @@ def test_every_answer_was_right_at_some_moment_of_its_question(
     store = Racing()
     coordinator = Coordinator(store, pause=lambda _: None)
     for session in SESSIONS:
-        coordinator.one(OpenSession(fresh_id=session, principal="p", owner=session, ttl_ms=60_000))
+        coordinator.one(
+            OpenSession(ns="default", fresh_id=session, principal="p", owner=session, ttl_ms=60_000)
+        )
     for each in before:
         coordinator.one(each)
     began = len(store.states) - 1

@@ -86,7 +86,7 @@ KINDS = {
 @pytest.mark.promise("idem:acquire")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_waiter_behind_three_hundred_reads_a_handful_of_keys(world: World, kind: str) -> None:
-    world.coordinator.one(OpenSession(fresh_id="s", principal="p", owner="s", ttl_ms=60_000))
+    world.coordinator.one(OpenSession(ns="default", fresh_id="s", principal="p", owner="s", ttl_ms=60_000))
     crowd(world, 300)
     first, keys = world.reads(wait("late", **KINDS[kind]))
     assert (first.ticket, first.position) == (301, 301)
@@ -149,7 +149,7 @@ def test_a_place_for_several_jobs_is_not_taken_for_one_and_does_not_double_it(
     world: World, proof: str
 ) -> None:
     """The same session, key or ticket stands in line for two jobs already, and now asks for the first of them alone."""
-    world.coordinator.one(OpenSession(fresh_id="s", principal="p", owner="s", ttl_ms=60_000))
+    world.coordinator.one(OpenSession(ns="default", fresh_id="s", principal="p", owner="s", ttl_ms=60_000))
     same = {"session": "s"} if proof == "session" else {"request_key": "k"} if proof == "key" else {}
     several = AcquireAll(
         ns=NS, names=(JOB, "other"), principal="p", owner="w", ttl_ms=60_000, fresh_lease_id="w", wait=True

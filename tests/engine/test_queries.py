@@ -94,7 +94,7 @@ def test_open_sessions_cost_a_few_reads_for_all_and_not_several_for_each() -> No
     coordinator = Coordinator(store)
     for number in range(50):
         session = f"s-{number:02}"
-        coordinator.one(OpenSession(fresh_id=session, principal="p", owner="o", ttl_ms=60_000))
+        coordinator.one(OpenSession(ns="default", fresh_id=session, principal="p", owner="o", ttl_ms=60_000))
         for name in (f"own-{number}", "shared"):
             claim = Acquire(
                 ns="default", name=name, principal="p", owner="o", ttl_ms=60_000, fresh_lease_id=new_id()

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.ids import new_id
-from dibs.core.commands import Acquire, Beat, Freeze, OpenSession, Thaw
-from dibs.core.keys import META_KEY, PULSE_KEY
+from dibs.core.commands import Acquire, Freeze, OpenSession, Thaw
+from dibs.core.keys import META_KEY, PULSE_PREFIX, pulse_key
 from dibs.core.limits import PULSE_KEPT_MS, PULSE_LATE_MS, PULSE_MS
 from dibs.core.outcomes import Granted, Held
-from dibs.core.records import Meta, Pulse
+from dibs.core.records import Meta
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.liveness import Decider, pulses_of
 from dibs.stores.memory import MemoryStore
@@ -161,7 +161,7 @@ def test_servers_that_nobody_needs_write_nothing_and_miss_nothing(world: World) 
 
 @credit
 def test_a_session_is_something_to_be_lost(world: World) -> None:
-    opened = OpenSession(fresh_id="s", principal="p", owner="o", ttl_ms=10_000)
+    opened = OpenSession(ns="default", fresh_id="s", principal="p", owner="o", ttl_ms=10_000)
     world.start().run([opened])
     world.clock.advance(60_000)
     world.start()
@@ -193,7 +193,7 @@ def test_the_beats_of_servers_that_are_up_compare_nothing_but_their_own_record(w
     acquire(servers[0])
     counted.compared.clear()
     world.pass_ms(10 * PULSE_MS, *servers)
-    assert counted.compared == {f"{PULSE_KEY}/{each.server}" for each in servers}
+    assert counted.compared == {pulse_key(each.server) for each in servers}
     assert counted.conflicts == 0
 
 
@@ -209,7 +209,7 @@ class Contended(StoreProxy):
     def commit(
         self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
     ) -> int:
-        if self.left and not all(key.startswith(PULSE_KEY) for key in puts):
+        if self.left and not all(key.startswith(PULSE_PREFIX) for key in puts):
             self.left -= 1
             self.clock.advance(100)
             for decider in self.meanwhile:
@@ -252,46 +252,6 @@ def test_a_server_whose_pulse_was_removed_while_it_was_idle_goes_on(world: World
     assert isinstance(acquire(idle), Granted)
     assert len(pulses_of(world.store)) == 2
     assert world.outages() == ()
-
-
-# A store that an older version used: it knows one pulse, without a name.
-
-
-@credit
-@pytest.mark.parametrize("after_ms", [PULSE_MS, 60_000], ids=["at once", "a minute later"])
-def test_an_update_of_the_server_is_an_outage_if_it_took_long(world: World, after_ms: int) -> None:
-    old = Coordinator(world.store)
-    old.one(Beat(alive_since_ms=world.clock()))
-    claim = Acquire(ns="d", name="job", principal="a", owner="a", ttl_ms=10_000, fresh_lease_id=new_id())
-    old.one(claim)
-    world.clock.advance(after_ms)
-    assert isinstance(acquire(world.start(), "b"), Held)
-    assert len(world.outages()) == (1 if after_ms > PULSE_LATE_MS else 0)
-
-
-@credit
-def test_a_server_of_an_older_version_that_is_up_counts_as_one(world: World) -> None:
-    old = Coordinator(world.store)
-    began_ms = world.clock()
-    acquire(world.start(), ttl_ms=2_000)
-    for _ in range(20):
-        world.clock.advance(PULSE_MS)
-        old.one(Beat(alive_since_ms=began_ms))
-    world.start()
-    assert world.outages() == ()
-
-
-@credit
-def test_going_back_to_an_older_version_never_misses_an_outage(world: World) -> None:
-    """It reads one pulse only. That one is kept, and so it takes more time for an outage, not less."""
-    old = Coordinator(world.store)
-    old.one(Beat(alive_since_ms=world.clock()))
-    world.clock.advance(PULSE_KEPT_MS)
-    acquire(world.start(), ttl_ms=2_000)
-    assert Pulse(at_ms=world.began_ms) in pulses_of(world.store)
-    world.clock.advance(60_000)
-    old.one(Beat(alive_since_ms=world.clock()))
-    assert isinstance(acquire(world.start(), "b"), Held)
 
 
 # A store that is being moved

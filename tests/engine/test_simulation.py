@@ -179,7 +179,7 @@ class World:
                 "lease_id": last.lease.lease_id,
             }
             return Renew(**proof) if chance.random() < 0.5 else Release(**proof)
-        return OpenSession(fresh_id=f"s{me}", principal="team", owner=f"s{me}", ttl_ms=10_000)
+        return OpenSession(ns="default", fresh_id=f"s{me}", principal="team", owner=f"s{me}", ttl_ms=10_000)
 
     def serve(self, me: int, batches: int) -> None:
         try:

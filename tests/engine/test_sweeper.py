@@ -404,7 +404,7 @@ def test_records_that_cannot_be_swept_do_not_keep_the_others_waiting(
 @pytest.mark.promise("session")
 def test_whoever_waits_for_the_last_of_a_thousand_jobs_of_a_session_that_ends_is_served_at_once() -> None:
     world = World()
-    world.decider.run([OpenSession(fresh_id="s", principal="p", owner="o", ttl_ms=60_000)])
+    world.decider.run([OpenSession(ns="default", fresh_id="s", principal="p", owner="o", ttl_ms=60_000)])
     names = [f"job-{number:04}" for number in range(1_000)]
     world.decider.run([acquire(name, 600_000).replace(session="s") for name in names])
     waits = acquire(names[-1], 60_000).replace(owner="next", wait=True)
@@ -427,7 +427,7 @@ def test_whoever_waits_for_the_last_of_a_thousand_jobs_of_a_session_that_ends_is
 @pytest.mark.promise("lease:outage-credit")
 def test_pulses_go_on_whatever_is_counted_and_end_when_nobody_has_anything() -> None:
     world = World()
-    world.decider.run([OpenSession(fresh_id="s", principal="p", owner="o", ttl_ms=3_600_000)])
+    world.decider.run([OpenSession(ns="default", fresh_id="s", principal="p", owner="o", ttl_ms=3_600_000)])
     world.tally.sessions = world.tally.live = 0  # a count that is wrong
     before = world.store.commits_tried
     world.live_through(3_000)

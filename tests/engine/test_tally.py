@@ -138,7 +138,7 @@ def test_places_in_lines_and_open_sessions_are_counted_whoever_made_them() -> No
     world = World()
     lease = world.acquire("x")
     session = new_id()
-    world.elsewhere.one(OpenSession(fresh_id=session, principal="b", owner="o", ttl_ms=60_000))
+    world.elsewhere.one(OpenSession(ns="default", fresh_id=session, principal="b", owner="o", ttl_ms=60_000))
     queued = [world.decider.run([_acquire("x", "a").replace(wait=True)])[0] for _ in range(2)]
     world.elsewhere.one(_acquire("x", "b").replace(wait=True, session=session))
     world.tally.catch_up(world.store)
@@ -189,7 +189,7 @@ def test_where_numbers_have_gaps_own_events_are_counted_when_they_are_read_back(
 def test_what_is_there_at_the_start_is_counted_a_page_at_a_time_while_others_go_on() -> None:
     world = World()
     leases = {name: world.acquire_elsewhere(name) for name in map(str, range(10))}
-    world.elsewhere.one(OpenSession(fresh_id="s-1", principal="p", owner="o", ttl_ms=60_000))
+    world.elsewhere.one(OpenSession(ns="default", fresh_id="s-1", principal="p", owner="o", ttl_ms=60_000))
     told: list[str] = []
     world.tally = Tally(lambda events: told.extend(event.job for event in events if event.job))
     world.tally.page = 4
@@ -201,7 +201,7 @@ def test_what_is_there_at_the_start_is_counted_a_page_at_a_time_while_others_go_
     world.acquire("own")
     world.elsewhere.one(Release(ns="d", name="0", principal="b", lease_id=leases["0"]))
     world.elsewhere.one(Release(ns="d", name="9", principal="b", lease_id=leases["9"]))
-    world.elsewhere.one(OpenSession(fresh_id="s-2", principal="p", owner="o", ttl_ms=60_000))
+    world.elsewhere.one(OpenSession(ns="default", fresh_id="s-2", principal="p", owner="o", ttl_ms=60_000))
     world.tally.catch_up(world.store)
     assert told == ["own", "0", "9"], "who waits is told at once, counted or not"
     for _ in range(3):
@@ -218,7 +218,9 @@ def test_what_is_there_at_the_start_is_counted_a_page_at_a_time_while_others_go_
 def test_a_session_that_ends_while_a_starting_server_counts_does_not_make_the_count_wrong() -> None:
     world = World()
     for number in range(6):
-        world.elsewhere.one(OpenSession(fresh_id=f"s-{number}", principal="p", owner="o", ttl_ms=60_000))
+        world.elsewhere.one(
+            OpenSession(ns="default", fresh_id=f"s-{number}", principal="p", owner="o", ttl_ms=60_000)
+        )
         world.clock.advance(1)
     world.tally.page = 2
     world.tally.begin(world.store)

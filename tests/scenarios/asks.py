@@ -197,7 +197,7 @@ def _open(asked: Asked) -> commands.Command:
         principal=asked.principal,
         owner=asked.worker,
         ttl_ms=asked.options.get("ttl", SESSION_TTL_MS_DEFAULT),
-        ns=asked.options.get("of"),
+        ns=asked.options.get("of", NS),
     )
 
 
@@ -221,7 +221,7 @@ def _sweep_place(asked: Asked) -> commands.Command:
 
 
 def _beat(asked: Asked) -> commands.Command:
-    return commands.Beat(alive_since_ms=asked.options.get("since", asked.now_ms))
+    return commands.Beat(server="s", alive_since_ms=asked.options.get("since", asked.now_ms))
 
 
 _ASK: dict[str, Callable[[str], object]] = {

@@ -95,20 +95,6 @@ def test_a_server_of_this_version_goes_on_beside_a_newer_one_and_can_be_started_
     after.close()
 
 
-def test_a_schema_of_the_first_version_is_brought_up_to_date_with_what_it_holds(schema: Schema) -> None:
-    location = PostgresLocation(schema.url)
-    link = PostgresConnection(location.attempts[0], steady_ms() + 10_000)
-    migrated(link, location, steady_ms() + 10_000, MIGRATIONS[:1])
-    link.close()
-    schema.run("INSERT INTO {s}.events VALUES (1, 1, 'default', 'x', 'acquired', '{}')")
-    schema.run("UPDATE {s}.state SET revision = 7, last_seq = 1")
-    store = opened(schema.url)
-    assert store.migrated() == (1, VERSION)
-    assert put(store, lock("x")) == 1
-    assert store.read([key_of("x")]).records[key_of("x")].version == 8  # the timeline is not a new one
-    store.close()
-
-
 def test_a_schema_that_needs_a_newer_dibs_is_refused_and_left_alone(schema: Schema) -> None:
     schema.make()
     bring_up(schema, (*NEXT, f"UPDATE {{s}}.state SET needs = {VERSION + 1}"))

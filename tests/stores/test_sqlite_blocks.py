@@ -10,7 +10,7 @@ import pytest
 
 from dibs.stores.sqlite import SqliteStore
 from dibs.stores.sqlite.driver import BLOCK
-from dibs.stores.sqlite.schema import marks_of
+from dibs.stores.sqlite.history import marks_of
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import event, key_of, lock, put
 

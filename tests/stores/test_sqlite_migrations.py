@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import sqlite3
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from dibs.base.errors import DibsError, StoreUnavailable
-from dibs.core.records import Ending, LockRecord, SessionRecord
-from dibs.stores.codec import encode
 from dibs.stores.sqlite import SqliteStore, opener, schema
 from dibs.stores.sqlite import driver as fileformat
 from dibs.testing.clock import ManualClock
@@ -105,34 +106,6 @@ def test_a_copy_without_the_write_ahead_log_gets_it_back(path: str, tmp_path: Pa
     store.close()
 
 
-def test_a_file_of_version_1_keeps_its_jobs_its_clock_and_knows_what_is_live(tmp_path: Path) -> None:
-    path = str(tmp_path / "old.db")
-    now_ms = _make_version_1(path)
-    clock = ManualClock(wall_ms=now_ms + 5_000_000, steady_ms=2_000)  # the wall clock was stepped since
-    store = SqliteStore(path, steady_ms=clock.steady_ms, wall_ms=clock.wall_ms, boot_id=clock.boot_id)
-    assert store.read(()).now_ms == now_ms + 1_000
-    assert [key for key, _ in store.scan("lock/")] == [key_of("held"), key_of("idle"), key_of("waited")]
-    assert [key for key, _ in store.scan("lock/", live=True)] == [key_of("held"), key_of("waited")]
-    assert [key for key, _ in store.scan("session/", live=True)] == ["session/open"]
-    store.close()
-
-
-@pytest.mark.promise("excl")
-def test_a_process_of_an_older_version_that_has_the_file_open_writes_nothing_to_it(path: str) -> None:
-    """It reads its counters in each commit, from a table or a view that has another name now."""
-    store = SqliteStore(path)
-    before = store.read([key_of("x")]).records
-    db = sqlite3.connect(path)
-    for name in ("state", "latest"):  # of formats 1 and 2, and of format 3
-        with pytest.raises(sqlite3.OperationalError, match=f"no such table: {name}"):
-            db.execute(f"SELECT revision, last_seq, time_ms FROM {name}")
-    with pytest.raises(sqlite3.OperationalError, match="no such table: state"):
-        db.execute("UPDATE state SET revision = 1")
-    db.close()
-    assert store.read([key_of("x")]).records == before
-    store.close()
-
-
 @pytest.mark.promise("excl")
 def test_when_a_newer_version_changes_the_format_nothing_is_written_by_any_call(path: str) -> None:
     clock = ManualClock()
@@ -157,43 +130,34 @@ def test_when_a_newer_version_changes_the_format_nothing_is_written_by_any_call(
     store.close()
 
 
-def idle(name: str) -> LockRecord:
-    """A job that nobody holds. Its texts hold what a live record's own would."""
-    ending = Ending(
-        lease_id='"holders":[', owner='"line":[1]', principal="p", token=1, how="released", at_ms=5
-    )
-    return LockRecord(ns="default", name=name, token=1, endings=(ending,))
+_STOPS_IN_THE_MIDDLE = """
+import sys, time
+from dibs.stores.sqlite import SqliteStore, opener, schema
+
+def stop():
+    print("here", flush=True)
+    time.sleep(60)
+
+def prepare(db, *more):
+    db.create_function("stop", 0, stop)
+    return known(db, *more)
+
+known, schema.prepare = schema.prepare, prepare
+schema.MIGRATIONS = (*schema.MIGRATIONS, ("CREATE TABLE notes (text TEXT)", "SELECT stop()"))
+opener.VERSION = schema.VERSION = 2
+SqliteStore(sys.argv[1])
+"""
 
 
-def _make_version_1(path: str) -> int:
-    """Written by the statements of that version. Returns the store's time at its anchor, at steady time 1000."""
-    now_ms = 1_700_000_000_000
-    held = lock("held").replace(acl=("user:a",))
-    session = SessionRecord(
-        id="open", principal="p", owner="o", ttl_ms=1, since_ms=1, renewed_ms=1, expires_ms=10**15
-    )
-    records: dict[str, LockRecord | SessionRecord] = {
-        key_of("held"): held,
-        key_of("idle"): idle("idle"),
-        key_of("waited"): idle("waited").replace(line=(3,)),
-        "session/open": session,
-        "session/ended": session.replace(id="ended", ended_ms=7),
-    }
-    db = sqlite3.connect(path)
-    db.execute("PRAGMA journal_mode = WAL")
-    for statement in schema.MIGRATIONS[0]:
-        db.execute(statement)
-    for key, record in records.items():
-        db.execute(
-            "INSERT INTO records (key, version, due_ms, body) VALUES (?, 1, ?, ?)",
-            (key, record.due_ms(), encode(record)),
-        )
-    db.execute(
-        "UPDATE state SET revision = 1, time_ms = ?, boot_id = 'boot-1', anchor_wall_ms = ?, anchor_steady_ms = 1000",
-        (now_ms, now_ms),
-    )
-    db.execute(f"PRAGMA application_id = {fileformat.APPLICATION_ID}")
-    db.execute("PRAGMA user_version = 1")
-    db.commit()
-    db.close()
-    return now_ms
+@pytest.mark.promise("durable")
+def test_a_process_killed_in_the_middle_changes_nothing(path: str) -> None:
+    child = subprocess.Popen([sys.executable, "-c", _STOPS_IN_THE_MIDDLE, path], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"here\n"
+    child.send_signal(signal.SIGKILL)
+    child.wait(10)
+    child.stdout.close()
+    assert inside(path) == (fileformat.VERSION, TABLES)
+    store = SqliteStore(path)
+    assert store.read([key_of("x")]).records[key_of("x")].record == lock("x")
+    store.close()

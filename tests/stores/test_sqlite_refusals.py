@@ -349,22 +349,6 @@ def test_a_read_only_file_can_be_listed_and_not_claimed_in(open_folder: Path, fo
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("folder_mode", [0o777, 0o555])
-def test_a_read_only_file_of_an_older_format_says_why_it_has_to_be_written(
-    open_folder: Path, folder_mode: int
-) -> None:
-    path = open_folder / "dibs.db"
-    db = sqlite3.connect(path)
-    db.executescript((Path(__file__).parent / "formats" / "version-2.sql").read_text())
-    db.close()
-    path.chmod(0o444)
-    before = path.read_bytes()
-    open_folder.chmod(folder_mode)
-    answer = as_somebody_else(lambda: listed(path))
-    assert f"has the older format 2, and cannot be written to bring it to {VERSION}" in answer
-    assert path.read_bytes() == before
-
-
 def test_a_read_only_file_can_be_listed_while_its_owner_writes(open_folder: Path) -> None:
     path = open_folder / "dibs.db"
     store = SqliteStore(str(path))

@@ -57,6 +57,7 @@ LOCK = LockRecord(
 )
 
 SESSION = SessionRecord(
+    ns="default",
     id=SECRET,
     principal="team",
     owner="agent-7",

@@ -33,24 +33,15 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 UNKNOWN_TYPE = 415
-NOT_FOUND = 404
 _CLAIMS = ("acquire", "acquire-any", "acquire-all")
 _OWN_FIELDS = {"inspect": "owner", "list": "next"}  # a document without it is of another program's server
 _FOREIGN = "dibs.compat.octostore.replies"  # completes such a document
-_ALWAYS_FOUND = ("webhooks", "webhook-create")  # 404 means that the server does not have the route
 
 
 def checked_reply(verb: str, raw: RawReply, address: ServerAddress) -> Reply:
     body = document_of(raw, address)
     if raw.status == UNKNOWN_TYPE:
-        raise BadReply(
-            f"{address.url} is not a dibs server, or an older one; nothing was done there. "
-            "Is the address right?"
-        )
-    if raw.status == NOT_FOUND and verb in _ALWAYS_FOUND:
-        raise BadReply(
-            f"{address.url} does not have this: it is of an older version of dibs. Upgrade the server first."
-        )
+        raise BadReply(f"{address.url} is not a dibs server; nothing was done there. Is the address right?")
     status = body.get("status") if body is not None else None
     own = _OWN_FIELDS.get(verb)
     if body is not None and raw.status < 300 and own is not None and own not in body:

@@ -104,7 +104,7 @@ def question(verb: str, name: str, document: Document) -> Question:
 
 def list_question(prefix: str, after: str, limit: int, states: tuple[str, ...] = ("held",)) -> Question:
     query = f"?prefix={_query(prefix)}&limit={limit}"
-    if states != ("held",):  # the default of an older server, which knows no states
+    if states != ("held",):  # the default
         query += f"&status={','.join(states)}"
     if after:
         query += f"&after={_query(after)}"

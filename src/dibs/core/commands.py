@@ -185,9 +185,9 @@ class OpenSession(Record):
     principal: str
     owner: str
     ttl_ms: int
+    ns: str  # the namespace it will belong to
     process: str | None = None
     metadata: str | None = None
-    ns: str | None = None  # the namespace it will belong to
     payer: str | None = None
     sessions_max: int = 0
     parent: str | None = None  # the caller's session whose part it will be
@@ -233,9 +233,9 @@ class Beat(Record):
     """A server reports that it is up. After a gap, also since when: this finds and records outages, and needs the
     pulses of the others (`core/outages.py`)."""
 
+    server: str
     alive_since_ms: int | None = None  # the end of a gap; None: there was none since its last pulse
     doubt_ms: int | None = None  # the beginning of that gap; None: as far as its own pulses tell
-    server: str = ""  # which one; an older version's server has no name
     heard_ms: int | None = None  # `accounted_ms` of the other servers' pulses
     idle: bool = False  # nobody held or waited for anything in the gap, so nobody could lose anything
     gone: tuple[str, ...] = ()  # servers whose pulse is to be forgotten

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 META_KEY = "meta"
-PULSE_KEY = "pulse"
+PULSE_PREFIX = "pulse/"
 LOCK_PREFIX = "lock/"
 SESSION_PREFIX = "session/"
 TREE_PREFIX = "tree/"
@@ -16,7 +16,7 @@ WEBHOOK_DUTY_KEY = "webhook-duty"
 
 
 def pulse_key(server: str) -> str:
-    return f"{PULSE_KEY}/{server}" if server else PULSE_KEY
+    return f"{PULSE_PREFIX}{server}"
 
 
 def lock_key(ns: str, name: str) -> str:

@@ -65,9 +65,8 @@ def live_servers(pulses: Sequence[Pulse], now_ms: int) -> list[str]:
 
 
 def gone_servers(pulses: Sequence[Pulse], now_ms: int) -> tuple[str, ...]:
-    """The servers whose pulse nobody needs any more. The unnamed pulse of an older version is kept: without it an older
-    server would believe that the store never had a server."""
-    return tuple([pulse.server for pulse in pulses if pulse.server and _is_old(pulse, now_ms)])
+    """The servers whose pulse nobody needs any more."""
+    return tuple([pulse.server for pulse in pulses if _is_old(pulse, now_ms)])
 
 
 def _is_old(pulse: Pulse, now_ms: int) -> bool:

@@ -65,7 +65,7 @@ def put_list(draft: Draft, lock: LockRecord, entries: tuple[str, ...], by: str) 
 
 
 def note_list(draft: Draft, lock: LockRecord) -> None:
-    """Note in the tree whether a name has a list. A list that an older version set is noted at the next claim."""
+    """Note in the tree whether a name has a list."""
     if not in_tree(lock.name):
         return
     tree = draft.tree(lock.ns)
@@ -119,15 +119,8 @@ def ended(
 
 
 def may_use(session: SessionRecord, principal: str | None, bound: str | None) -> bool:
-    """Whether a session is this caller's. `principal` None: an operator's question, `bound` None: of any namespace.
-
-    A session that an older version wrote belongs to no namespace yet: the name counts, and its next heartbeat says
-    where that is (`sessions.keep_session`). Operators of one namespace do not see it before."""
-    if principal is not None and session.principal != principal:
-        return False
-    if bound is None or bound == session.ns:
-        return True
-    return session.ns is None and principal is not None
+    """True if a session is this caller's. `principal` None: an operator's question, `bound` None: of any namespace."""
+    return principal in (None, session.principal) and bound in (None, session.ns)
 
 
 def own_session(

@@ -8,7 +8,7 @@ milliseconds (`now_ms` of a view), never a client's clock.
 from __future__ import annotations
 
 from dibs.base.record import Record
-from dibs.core.keys import META_KEY, PULSE_KEY
+from dibs.core.keys import META_KEY
 from dibs.core.limits import FAILING_RECORD_MS, IDLE_RECORD_MS, SESSION_TOMBSTONE_MS
 
 TYPE_CHECKING = False
@@ -55,10 +55,10 @@ class Holder(Record):
     wanted: bool = False  # in a tree: somebody waits for it under another name (`attention.py`)
     told: int = 0  # the last place in line of which its owner was told
     delays_release: bool = False  # the delay also follows a release
-    heard_ms: int = (
-        0  # in answers only, never stored: its owner's last sign of life, if that was its session's
-    )
-    active_ms: int = 0  # in answers only: when its session last said that the worker itself was at work
+    # In answers only, never stored: its owner's last sign of life, if that was its session's; and when its session last
+    # said that the worker itself was at work.
+    heard_ms: int = 0
+    active_ms: int = 0
 
 
 class Ending(Record):
@@ -75,7 +75,7 @@ class Ending(Record):
     session: str | None = None
     by: str | None = None  # who broke it
     reason: str | None = None  # and why; or why it failed
-    attempt: int = 0  # 0: not known, written by an older version
+    attempt: int = 1
     done: bool = False  # the work was finished with it: its checkpoint is of the past
 
 
@@ -97,12 +97,10 @@ class LockRecord(Record):
     token: int = 0  # the highest fencing token ever given for this job
     slots: int = 1
     holders: tuple[Holder, ...] = ()
-    line: tuple[
-        int, ...
-    ] = ()  # numbers of the tickets that wait, first come first (a tree keeps its own line)
-    marks: str = (
-        ""  # a short mark for each ticket of the line, by which a repeat finds its place (`tickets.py`)
-    )
+    # Numbers of the tickets that wait, first come first (a tree keeps its own line), and a short mark for each of them,
+    # by which a repeat finds its place (`tickets.py`).
+    line: tuple[int, ...] = ()
+    marks: str = ""
     next_ticket: int = 1
     endings: tuple[Ending, ...] = ()  # newest first
     failures: int = 0  # holds failed or lost since the last clean release
@@ -110,7 +108,7 @@ class LockRecord(Record):
     parked: bool = False  # too many failures: nobody may claim until an operator frees it
     done: Done | None = None
     delay_until_ms: int = (
-        0  # nobody is granted the job before: a lock delay after a loss, or a failure's retry time
+        0  # nobody is granted the job before: a delay after a loss, or a failure's retry time
     )
     acl: tuple[str, ...] = ()
 
@@ -168,7 +166,7 @@ class Ticket(Record):
     acl: tuple[str, ...] | None = None
     badges: tuple[
         str, ...
-    ] = ()  # the access entries that its owner satisfies, checked against the list when it is served
+    ] = ()  # the access entries of its owner, checked against the list when it is served
     admin: bool = False
     whole: tuple[Part, ...] = ()  # all the jobs it wants at once; empty for one alone
     charge: str | None = None  # where it is counted, for a principal that has a limit
@@ -218,6 +216,7 @@ class SessionRecord(Record):
     since_ms: int
     renewed_ms: int
     expires_ms: int
+    ns: str  # the namespace it belongs to
     holds: tuple[str, ...] = ()  # keys of locks; may include a lost one, never misses a held one
     waits: tuple[Wait, ...] = ()
     want: Want | None = None
@@ -227,7 +226,6 @@ class SessionRecord(Record):
     metadata: str | None = None
     ended_ms: int = 0  # when it ended; remembered for a while so that a late call can be told so
     how: str | None = None
-    ns: str | None = None  # the namespace it belongs to; None: written by an older version, not said yet
     charge: str | None = None  # where it is counted, for a principal that has a limit
     parent: str | None = None  # the session whose part it is: they do not exclude each other (`exclusion.py`)
     active_ms: int = 0  # when the worker itself last did something, not only its heartbeat
@@ -325,8 +323,8 @@ class Pulse(Record):
     """When a server last said that it was up, and since when that has been in doubt."""
 
     at_ms: int
+    server: str  # its name, made anew at each start
     doubt_ms: int = 0
-    server: str = ""  # made anew at each start; an older version's server has no name
 
     def due_ms(self) -> int | None:
         return None
@@ -364,7 +362,7 @@ _CLASSES: dict[str, type[Stored]] = {
     "session": SessionRecord,
     "tree": Tree,
     META_KEY: Meta,
-    PULSE_KEY: Pulse,
+    "pulse": Pulse,
 }
 
 

@@ -74,7 +74,6 @@ def keep_session(draft: Draft, command: KeepSession) -> Outcome:
         renewed_ms=draft.now_ms,
         ttl_ms=ttl_ms,
         expires_ms=draft.now_ms + ttl_ms,
-        ns=session.ns or command.bound,
         active_ms=draft.now_ms if command.active else session.active_ms,
     )
     if command.payer is not None and not is_current(draft, kept.charge, command.payer):

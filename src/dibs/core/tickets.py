@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 PEEK = 16  # how many tickets are loaded at once
 _MARK_CHARS = 8
-_NO_MARK = "-" * _MARK_CHARS  # for a ticket made by a version without marks
 
 
 def join(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> Ticket:
@@ -35,7 +34,7 @@ def join(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> Ticket:
     tickets = [_new_ticket(draft, ask, part, parts if len(parts) > 1 else ()) for part in parts]
     for lock, ticket in zip(locks, tickets, strict=True):
         draft.put(ticket)
-        line, marks = (*lock.line, ticket.number), _marks(lock) + _mark(ticket)
+        line, marks = (*lock.line, ticket.number), lock.marks + _mark(ticket)
         draft.put(lock.replace(next_ticket=ticket.number + 1, line=line, marks=marks))
         if in_tree(lock.name):
             tree = draft.tree(lock.ns)
@@ -61,14 +60,13 @@ def recognised(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> Ticke
     """The place of a caller that asked before: found by its request key, by its session, or because this same command
     was committed and its reply was lost. Reads only tickets that may be its own."""
     name = names[0]
-    lock = _marked(draft, draft.lock(ask.ns, name))
-    marks = _marks(lock)
+    lock = draft.lock(ask.ns, name)
     mark = _mark_of(ask.principal, ask.request_key, ask.fresh_lease_id)
     session = draft.session(ask.session) if ask.session is not None else None
     waits = (
         [wait.number for wait in session.waits if (wait.ns, wait.name) == (ask.ns, name)] if session else []
     )
-    numbers = [lock.line[at] for at in _places(marks, mark)] if mark in marks else []
+    numbers = [lock.line[at] for at in _places(lock.marks, mark)] if mark in lock.marks else []
     numbers = sorted({*numbers, *waits})  # a line is sorted by number
     draft.need(*[ticket_key(ask.ns, name, number) for number in numbers])
     for number in numbers:
@@ -101,33 +99,9 @@ def _mark(ticket: Ticket) -> str:
     return _mark_of(ticket.principal, ticket.request_key, ticket.lease_id)
 
 
-def _marks(lock: LockRecord) -> str:
-    """The marks of a lock's line. A version without them writes the line and drops them."""
-    whole = len(lock.marks) == len(lock.line) * _MARK_CHARS
-    return lock.marks if whole else _NO_MARK * len(lock.line)
-
-
 def _places(marks: str, mark: str) -> list[int]:
     """The indexes of this mark in the line."""
     return [at for at in range(len(marks) // _MARK_CHARS) if marks.startswith(mark, at * _MARK_CHARS)]
-
-
-def _marked(draft: Draft, lock: LockRecord) -> LockRecord:
-    """`lock` with a mark for every place. Tickets without marks, from an older version, are read and marked once."""
-    marks = _marks(lock)
-    if _NO_MARK not in marks:
-        return lock
-    without = _places(marks, _NO_MARK)
-    draft.need(*[ticket_key(lock.ns, lock.name, lock.line[at]) for at in without])
-    made = [marks[at : at + _MARK_CHARS] for at in range(0, len(marks), _MARK_CHARS)]
-    for at in without:
-        ticket = draft.ticket(lock.ns, lock.name, lock.line[at])
-        if ticket is not None:
-            made[at] = _mark(ticket)
-    if "".join(made) != marks:
-        lock = lock.replace(marks="".join(made))
-        draft.put(lock)
-    return lock
 
 
 def parts_of(ticket: Ticket) -> tuple[Part, ...]:
@@ -246,8 +220,8 @@ def remove_place(draft: Draft, ns: str, name: str, number: int) -> None:
             draft.put(draft.tree(ns).replace(line=places.line))
     lock = draft.lock(ns, name)
     if number in lock.line:
-        at, marks = lock.line.index(number), _marks(lock)
-        marks = marks[: at * _MARK_CHARS] + marks[(at + 1) * _MARK_CHARS :]
+        at = lock.line.index(number)
+        marks = lock.marks[: at * _MARK_CHARS] + lock.marks[(at + 1) * _MARK_CHARS :]
         draft.put(lock.replace(line=lock.line[:at] + lock.line[at + 1 :], marks=marks))
 
 

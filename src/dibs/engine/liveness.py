@@ -34,7 +34,7 @@ from dibs.base.errors import StoreBroken, StoreUnavailable
 from dibs.base.ids import new_token
 from dibs.core.commands import Beat, Inspect, InspectSession
 from dibs.core.draft import ALL_TIME_MS
-from dibs.core.keys import LOCK_PREFIX, PULSE_KEY, SESSION_PREFIX
+from dibs.core.keys import LOCK_PREFIX, PULSE_PREFIX, SESSION_PREFIX
 from dibs.core.lease_outcomes import BeatRecorded
 from dibs.core.limits import (
     GRACE_MS_MAX,
@@ -98,8 +98,8 @@ class Pace:
 
 
 def pulses_of(store: Store) -> list[Pulse]:
-    """All pulses, including that of a server of an older version."""
-    found = store.scan(PULSE_KEY, limit=LIST_PAGE_DEFAULT)
+    """The pulses of all servers."""
+    found = store.scan(PULSE_PREFIX, limit=LIST_PAGE_DEFAULT)
     return [versioned.record for _, versioned in found if isinstance(versioned.record, Pulse)]
 
 

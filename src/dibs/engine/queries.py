@@ -180,9 +180,8 @@ def _state(draft: Draft, listed: Ticket) -> TicketState | None:
 
 
 # Counts again what principals with a limit have. The rules keep these records right (`core/quota.py`). This is needed
-# when a limit is set for somebody who already holds something, and for records that an older dibs wrote. It counts
-# record by record while others work; what is taken or ended meanwhile is counted correctly. Until it has finished,
-# the count is too low.
+# when a limit is set for somebody who already holds something. It counts record by record while others work; what is
+# taken or ended meanwhile is counted correctly. Until it has finished, the count is too low.
 
 _TICKET_PREFIX = "ticket/"
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.core.keys import META_KEY, PULSE_KEY, lock_key
+from dibs.core.keys import META_KEY, lock_key, pulse_key
 from dibs.core.records import Done, Ending, Meta, Outage, Pulse, SessionRecord
 from dibs.stores.port import ABSENT, Conflict, Maintenance
 from dibs.testing.contract_base import ContractBase, drop, event, key_of, lock, put, versions
@@ -126,7 +126,7 @@ class RecordContract(ContractBase):
         records: dict[str, Stored | None] = {
             lock_key(full.ns, full.name): full,
             META_KEY: Meta(token_floor=7, outages=(Outage(began_ms=1, ended_ms=2),)),
-            PULSE_KEY: Pulse(at_ms=9),
+            pulse_key("s"): Pulse(server="s", at_ms=9),
         }
         store.commit(dict.fromkeys(records, 0), records, ())
         for each in (store, connect()):
@@ -273,7 +273,14 @@ class RecordContract(ContractBase):
         idle = lock("b").replace(holders=(), endings=(ending,))
         put(store, lock("a"), idle, lock("c").replace(holders=(), line=(1,)), lock("d"), lock("e"))
         session = SessionRecord(
-            id="on", principal="p", owner="o", ttl_ms=1, since_ms=1, renewed_ms=1, expires_ms=10**15
+            ns="default",
+            id="on",
+            principal="p",
+            owner="o",
+            ttl_ms=1,
+            since_ms=1,
+            renewed_ms=1,
+            expires_ms=10**15,
         )
         sessions: dict[str, Stored | None] = {
             "session/on": session,
@@ -324,7 +331,9 @@ class RecordContract(ContractBase):
         assert store.due(10).keys == [key_of("moved"), key_of("gone")]
         put(store, lock("moved", expires_ms=10**15))
         drop(store, key_of("gone"))
-        store.commit({PULSE_KEY: 0}, {PULSE_KEY: Pulse(at_ms=1)}, ())  # a record that is never due
+        store.commit(
+            {pulse_key("s"): 0}, {pulse_key("s"): Pulse(server="s", at_ms=1)}, ()
+        )  # a record that is never due
         assert store.due(10).keys == []
         assert store.due(0).next_ms == 10**15
 

@@ -126,9 +126,8 @@ def previous_document(ending: Ending) -> Document:
         "at": timestamp(ending.at_ms),
         "fencing_token": ending.token,
         "checkpoint": ending.checkpoint,
+        "attempt": ending.attempt,
     }
-    if ending.attempt:
-        document["attempt"] = ending.attempt
     for field in ("by", "reason"):
         if getattr(ending, field) is not None:
             document[field] = getattr(ending, field)

@@ -167,7 +167,7 @@ ANSWERS: dict[str, dict[str, tuple[str, str]]] = {
         "at": (ALWAYS, "when that was"),
         "fencing_token": (ALWAYS, "its token"),
         "checkpoint": (NULL, "how far it got, or null"),
-        "attempt": (LEFT_OUT, "which attempt that was; left out if an older dibs wrote it"),
+        "attempt": (ALWAYS, "which attempt that was"),
         "by": (LEFT_OUT, "who broke it, or to whom it was handed"),
         "reason": (LEFT_OUT, "why it failed or was broken"),
     },

@@ -70,7 +70,7 @@ def _holding(document: Document) -> str:
 def life(document: Document) -> str:
     """The owner's last sign of life, in a few words: `last heartbeat 3 seconds ago`, or `silent for 14m`. An agent's
     program may send heartbeats while the agent itself does nothing, which is said, too. Empty if it is not known."""
-    if "silent_ms" not in document:  # an older server does not send it
+    if "silent_ms" not in document:
         return ""
     silent_ms, idle_ms = document["silent_ms"], document.get("idle_ms", 0)
     told = f"last heartbeat {ago(silent_ms)}" if silent_ms < SILENT_MS else f"silent for {span(silent_ms)}"

@@ -301,7 +301,7 @@ def test_a_session_with_many_jobs_ends_in_one_decision_and_all_who_wait_are_serv
     world: World, count: int
 ) -> None:
     names = [f"job-{number:03}" for number in range(count)]
-    world.run(OpenSession(fresh_id="s", principal="a", owner="a", ttl_ms=60_000))
+    world.run(OpenSession(ns="default", fresh_id="s", principal="a", owner="a", ttl_ms=60_000))
     grants = world.run(*[claim(name, "a", session="s", ttl_ms=0, ephemeral=True) for name in names])
     assert {type(each) for each in grants} == {Granted}
     queued = world.run(*[claim(name, "next", wait=True) for name in names])

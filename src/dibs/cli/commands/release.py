@@ -52,7 +52,7 @@ def _renewed(call: Call, name: str, document: Document) -> Answer:
     reply = call.door().call("renew", name, document)
     if is_failure(reply):
         return failure(reply)
-    body: Document = {"name": name, **(reply.body or {})}  # an older server does not send it
+    body: Document = {"name": name, **(reply.body or {})}
     _add_told(call, body)
     return yes(body, claim_text.renewed(name, body, call.paint))
 

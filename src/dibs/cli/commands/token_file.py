@@ -1,4 +1,4 @@
-"""token new and hash, and list and revoke of a tokens file. The file has hashes; a token is shown once."""
+"""token new and show, and list and revoke of a tokens file. The file has hashes; a token is shown once."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def list_file(call: Call) -> Answer:
         rows.append((entry["name"], entry["role"], entry["namespace"] or "any", ends, entry["id"], kept))
     head, *lines = table(rows)
     if any(entry["clear"] for entry in entries):
-        lines.append(f"Some tokens are in clear text. Run: dibs token hash --tokens {plain(path)}")
+        lines.append("Some tokens are in clear text. Make new ones: dibs token new")
     quiet = "\n".join([entry["name"] for entry in entries])
     return yes({"tokens": entries}, "\n".join([call.paint.faint(head), *lines]), quiet=quiet)
 
@@ -102,14 +102,6 @@ def revoke_in_file(call: Call) -> Answer:
     _rewrite(path, lambda text, line: None if line is not None and goes(line) else text)
     count = f"{len(gone)} tokens" if len(gone) > 1 else "the token"
     return yes(document, f"{call.paint.good('Revoked')} {count} of {plain(name)} in {plain(path)}. {_SIGHUP}")
-
-
-def hash_(call: Call) -> Answer:
-    path = tokens_file(call)
-    clear = [line for _, line in read_lines(path) if line is not None and line.is_clear]
-    _rewrite(path, lambda text, line: line.text() if line is not None and line.is_clear else text)
-    document = {"file": path, "hashed": [_document(line) for line in clear]}
-    return yes(document, f"{plain(path)} holds hashes only now; {len(clear)} changed. The tokens stay valid.")
 
 
 def show(call: Call) -> Answer:
@@ -249,13 +241,5 @@ COMMANDS = {
         "are kept as hashes and cannot be shown.",
         examples=(("to log in at http://127.0.0.1:3427", "dibs token show"),),
         exits=((0, "printed"), (64, "there is none yet, or the file cannot be read")),
-    ),
-    "token hash": Command(
-        "token hash",
-        hash_,
-        about="For a file that was written by hand, or by an older dibs. The tokens stay valid.",
-        options=(TOKENS,),
-        examples=(("an older file", "dibs token hash --tokens /etc/dibs/tokens"),),
-        exits=((0, "done"), (64, "the file cannot be read or written")),
     ),
 }

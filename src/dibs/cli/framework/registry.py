@@ -88,7 +88,6 @@ _TABLE = (
             ("token import", "cli.commands.token", "copy the tokens of a tokens file into the store"),
             ("token show", "cli.commands.token_file", "print the token of your own server"),
             ("token new", "cli.commands.token_file", "make a bearer token for a tokens file"),
-            ("token hash", "cli.commands.token_file", "replace tokens in a tokens file by their hashes"),
         ),
     ),
     (

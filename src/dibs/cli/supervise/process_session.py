@@ -66,13 +66,11 @@ def waits_for_itself(call: Call, name: str, document: Document) -> Reply | None:
 
 
 def _is_ours(hold: Document, namespace: str | None) -> bool:
-    """Whether a hold is in the namespace of this command: the same name in another namespace is another job. Without a
-    named namespace it is `default`, or the one that the token is bound to. An older server does not send the namespace
-    of a hold."""
-    where = hold.get("namespace")
+    """True if a hold is in the namespace of this command: the same name in another namespace is another job. Without a
+    named namespace it is `default`, or the one that the token is bound to."""
     if namespace is None:
-        return where in (None, DEFAULT_NAMESPACE) or not in_tree(hold["name"])
-    return where in (None, namespace)
+        return hold["namespace"] == DEFAULT_NAMESPACE or not in_tree(hold["name"])
+    return bool(hold["namespace"] == namespace)
 
 
 def _conflict(one: str, other: str) -> bool:

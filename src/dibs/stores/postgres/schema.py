@@ -61,7 +61,7 @@ CREATE OR REPLACE FUNCTION {s}.clock_1() RETURNS bigint LANGUAGE sql VOLATILE AS
 # The first row has no key: it holds the time, the number of its offset, and the revision. The records follow. A body is
 # sent only if the caller does not have that version.
 READ = f"""
-CREATE FUNCTION {{s}}.read_2(wanted text[], known bigint[])
+CREATE FUNCTION {{s}}.read_1(wanted text[], known bigint[])
 RETURNS TABLE (key text, version bigint, note bigint, body text)
 LANGUAGE plpgsql STABLE {INDEXED} AS $$
 BEGIN
@@ -77,7 +77,7 @@ END $$
 # No record is due before `state.due_from_ms`. The index may hold many entries before it: of records that have changed,
 # which stay as long as any transaction of the database is older than the change.
 DUE = f"""
-CREATE FUNCTION {{s}}.due_2(most bigint) RETURNS TABLE (key text, due_ms bigint, note bigint, body text)
+CREATE FUNCTION {{s}}.due_1(most bigint) RETURNS TABLE (key text, due_ms bigint, note bigint, body text)
 LANGUAGE plpgsql STABLE {INDEXED} AS $$
 BEGIN
   RETURN QUERY
@@ -98,7 +98,7 @@ END $$
 # and event it was told of. At the revision `none_due_at` no record was due before `none_due_before_ms`; of those that
 # the commit puts, the first is due at `first_due_ms`.
 COMMIT = f"""
-CREATE FUNCTION {{s}}.commit_2(
+CREATE FUNCTION {{s}}.commit_1(
   expect_keys text[], expect_versions bigint[],
   put_keys text[], put_due bigint[], put_live boolean[], put_bodies text[], gone_keys text[],
   event_at bigint[], event_ns text[], event_job text[], event_kind text[], event_bodies text[],
@@ -139,7 +139,7 @@ BEGIN
     s.offset_no := s.offset_no + 1;
   END IF;
   INSERT INTO {{s}}.records AS r (key, version, due_ms, live, body)
-    SELECT p.key, commit_2.revision, p.due_ms, p.live, p.body
+    SELECT p.key, commit_1.revision, p.due_ms, p.live, p.body
     FROM unnest(put_keys, put_due, put_live, put_bodies) AS p(key, due_ms, live, body)
     ON CONFLICT ON CONSTRAINT records_pkey DO UPDATE
     SET version = excluded.version, due_ms = excluded.due_ms, live = excluded.live, body = excluded.body;
@@ -152,7 +152,7 @@ BEGIN
       FROM unnest(event_at, event_ns, event_job, event_kind, event_bodies)
         WITH ORDINALITY AS e(at_ms, ns, job, kind, body, number);
   END IF;
-  UPDATE {{s}}.state t SET revision = commit_2.revision, timeline = s.timeline, last_seq = s.last_seq,
+  UPDATE {{s}}.state t SET revision = commit_1.revision, timeline = s.timeline, last_seq = s.last_seq,
     high_ms = s.high_ms, offset_ms = s.offset_ms, offset_no = s.offset_no, due_from_ms = s.due_from_ms;
   IF events > 0 OR hint <> '' THEN
     PERFORM pg_notify(channel, s.last_seq || ' ' || hint);
@@ -163,7 +163,7 @@ END $$
 
 # Subtracts a step of the wall clock from the offset, unless somebody else has changed it meanwhile.
 CORRECT = f"""
-CREATE FUNCTION {{s}}.correct_2(seen_no bigint, latest_ms bigint) RETURNS void
+CREATE FUNCTION {{s}}.correct_1(seen_no bigint, latest_ms bigint) RETURNS void
 LANGUAGE sql VOLATILE {SAFE} SET lock_timeout = '4s' AS $$
   UPDATE {{s}}.state SET offset_ms = greatest(latest_ms, high_ms) - {{s}}.clock_1(), offset_no = offset_no + 1
   WHERE offset_no = seen_no
@@ -173,7 +173,7 @@ $$
 # Whether the tables can grow. Most commits change rows where they are, and go well on a full disk. This writes more
 # than the free space of a page, and takes it back.
 ROOM = f"""
-CREATE FUNCTION {{s}}.room_2() RETURNS void LANGUAGE plpgsql {SAFE} SET lock_timeout = '4s' AS $$
+CREATE FUNCTION {{s}}.room_1() RETURNS void LANGUAGE plpgsql {SAFE} SET lock_timeout = '4s' AS $$
 BEGIN
   INSERT INTO {{s}}.records (key, version, live, body)
     SELECT '', 0, false, string_agg(md5(random()::text), '') FROM generate_series(1, 512);
@@ -191,13 +191,13 @@ class Queries:
         def said(sql: str) -> bytes:
             return sql.replace("{s}", schema).encode()
 
-        self.read = said("SELECT * FROM {s}.read_2($1, $2)")
-        self.due = said("SELECT * FROM {s}.due_2($1)")
+        self.read = said("SELECT * FROM {s}.read_1($1, $2)")
+        self.due = said("SELECT * FROM {s}.due_1($1)")
         self.commit = said(
-            f"SELECT * FROM {{s}}.commit_2({', '.join(f'${number}' for number in range(1, 22))})"
+            f"SELECT * FROM {{s}}.commit_1({', '.join(f'${number}' for number in range(1, 22))})"
         )
-        self.correct = said("SELECT {s}.correct_2($1, $2)")
-        self.room = said("SELECT {s}.room_2()")
+        self.correct = said("SELECT {s}.correct_1($1, $2)")
+        self.room = said("SELECT {s}.room_1()")
         self.last_seq = said("SELECT last_seq FROM {s}.state")
         self.number_from = said("UPDATE {s}.state SET last_seq = greatest(last_seq, $1)")
         self.exists = said("SELECT 1 FROM {s}.records WHERE key = $1")
@@ -243,20 +243,16 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         # One row, written by every commit. The fill factor leaves room for its next versions on the same page.
         "CREATE TABLE {s}.state (id integer PRIMARY KEY CHECK (id = 1), version integer NOT NULL,"
         " needs integer NOT NULL, store_id text NOT NULL, revision bigint NOT NULL, last_seq bigint NOT NULL,"
-        " high_ms bigint NOT NULL, offset_ms bigint NOT NULL, offset_no bigint NOT NULL) WITH (fillfactor = 10)",
-        "INSERT INTO {s}.state VALUES (1, 0, 1, md5(random()::text || clock_timestamp()::text), 0, 0, 0, 0, 0)",
-    ),
-    (
-        "ALTER TABLE {s}.state ADD timeline bigint NOT NULL DEFAULT 0, ADD due_from_ms bigint NOT NULL DEFAULT 0",
-        f"UPDATE {{s}}.state SET timeline = {TIMELINE}",
-        "DROP FUNCTION IF EXISTS {s}.read_1, {s}.due_1, {s}.commit_1, {s}.correct_1",
+        " high_ms bigint NOT NULL, offset_ms bigint NOT NULL, offset_no bigint NOT NULL, timeline bigint NOT NULL,"
+        " due_from_ms bigint NOT NULL) WITH (fillfactor = 10)",
+        f"INSERT INTO {{s}}.state VALUES (1, 0, 1, md5(random()::text || clock_timestamp()::text), 0, 0, 0, 0, 0,"
+        f" {TIMELINE}, 0)",
         CLOCK,
         READ,
         DUE,
         COMMIT,
         CORRECT,
         ROOM,
-        "UPDATE {s}.state SET needs = 2",
     ),
 )
 VERSION = len(MIGRATIONS)

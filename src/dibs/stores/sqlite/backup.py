@@ -19,7 +19,7 @@ from dibs.base.ids import new_id
 from dibs.core.records import LockRecord, Meta
 from dibs.stores.codec import decode, decode_event
 from dibs.stores.port import StoreMoment
-from dibs.stores.sqlite.counters import SETTLE
+from dibs.stores.sqlite.counters import READ, SETTLE
 from dibs.stores.sqlite.driver import APPLICATION_ID
 from dibs.stores.sqlite.errors import check, translated
 from dibs.stores.sqlite.history import selected
@@ -165,10 +165,7 @@ def raise_counters(draft: str, least: Counters) -> None:
 
 
 def counters(db: sqlite3.Connection) -> Counters:
-    (version,) = db.execute("PRAGMA user_version").fetchone()
-    # The file that is replaced may be of an older version.
-    where = "progress" if version >= 4 else "latest" if version == 3 else "state"
-    revision, last_seq, time_ms = db.execute(f"SELECT revision, last_seq, time_ms FROM {where}").fetchone()
+    revision, last_seq, time_ms = db.execute(READ).fetchone()
     (version,) = db.execute("SELECT max(version) FROM records").fetchone()
     revision = max(revision, version or 0)
     token = 0

@@ -103,7 +103,7 @@ def log(
         ],
     )
     if (before + len(events)) // BLOCK != before // BLOCK:
-        from dibs.stores.sqlite.schema import note_full
+        from dibs.stores.sqlite.history import note_full
 
         note_full(db, before, before + len(events))
 
