@@ -39,7 +39,6 @@ MODULES = (
     "engine/tally.py",
     "client/exchange.py",
     "client/http.py",
-    "client/http1.py",
     "client/plan.py",
     "client/queueing.py",
     "client/replies.py",
@@ -48,6 +47,7 @@ MODULES = (
     "client/transport.py",
     "client/urls.py",
     "base/generators.py",
+    "base/http1.py",
     "client/naming.py",
     "base/traceparent.py",
 )

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dibs.base.errors import BadReply
-from dibs.client.http1 import ConnectionLost, RawReply, read_reply, request_bytes, whole_reply
+from dibs.base.http1 import ConnectionLost, RawReply, read_reply, request_bytes, whole_reply
 from dibs.core.limits import HEAD_BYTES_MAX, REPLY_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def read(pieces: Iterable[bytes]) -> RawReply:
     left = iter(pieces)
-    return read_reply(lambda: next(left, b""))
+    return read_reply(lambda: next(left, b""), HEAD_BYTES_MAX, REPLY_BYTES_MAX)
 
 
 WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-A: b: c\r\n\r\nhello"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import dibs
+from dibs.base.http1 import ConnectionLost
 from dibs.client.connect import connect_as
-from dibs.client.http1 import ConnectionLost
 from dibs.client.settings import Settings
 from dibs.client.transport import Deadline, ServerConnection
 from dibs.client.urls import server_address

@@ -9,9 +9,9 @@ import pytest
 
 from dibs.base.errors import FATE_UNKNOWN, DibsError, InvalidInput
 from dibs.base.generators import run_generator
+from dibs.base.http1 import ConnectionLost, RawReply
 from dibs.client import exchange
 from dibs.client.exchange import Attempt, ask_servers
-from dibs.client.http1 import ConnectionLost, RawReply
 from dibs.client.queueing import Ask, PendingClaim
 from dibs.client.requests import RequestBuilder, question
 from dibs.client.servers import AWAY_MS, PATIENCE_MS, SLICE_MS, STAYS_MS, STORE_MS, Servers

@@ -7,10 +7,16 @@ from collections import deque
 from dibs.base.clock import steady_ms
 from dibs.base.errors import BadReply, ServerUnreachable
 from dibs.base.generators import run_generator
+from dibs.base.http1 import ConnectionLost, ReplyReader
 from dibs.base.jsontext import decode
-from dibs.client.http1 import ConnectionLost, ReplyReader
 from dibs.client.transport import NOT_NOW, Deadline, receive, send
-from dibs.core.limits import LIST_PAGE_DEFAULT, STREAM_RETRY_MS, STREAM_SILENCE_MS
+from dibs.core.limits import (
+    HEAD_BYTES_MAX,
+    LIST_PAGE_DEFAULT,
+    REPLY_BYTES_MAX,
+    STREAM_RETRY_MS,
+    STREAM_SILENCE_MS,
+)
 from dibs.wire.event_frames import DROPPED, GAP, FrameReader
 
 TYPE_CHECKING = False
@@ -143,7 +149,7 @@ def _stream(
     connection = server.proven(deadline)
     try:
         send(connection, request, deadline)
-        reader = ReplyReader()
+        reader = ReplyReader(HEAD_BYTES_MAX, REPLY_BYTES_MAX)
         if not run_generator(reader.stream_head(), lambda _: receive(connection, deadline)):
             raise ConnectionLost
         while part := run_generator(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import FATE_UNKNOWN, ServerUnreachable
-from dibs.client.http1 import ConnectionLost, RawReply
+from dibs.base.http1 import ConnectionLost, RawReply
 from dibs.client.replies import checked_reply
 from dibs.client.servers import PATIENCE_MS
 from dibs.client.transport import NOT_NOW, NotConnected, TimedOut

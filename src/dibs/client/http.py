@@ -5,10 +5,10 @@ from __future__ import annotations
 from dibs.base.clock import steady_ms
 from dibs.base.errors import BadReply, DibsError, ServerUnreachable
 from dibs.base.generators import run_generator
+from dibs.base.http1 import ConnectionLost
 from dibs.base.ids import new_id
 from dibs.client import requests as questions
 from dibs.client.exchange import ask_servers
-from dibs.client.http1 import ConnectionLost
 from dibs.client.naming import told
 from dibs.client.replies import document_of
 from dibs.client.requests import RequestBuilder

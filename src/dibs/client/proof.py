@@ -12,15 +12,15 @@ import os
 
 from dibs.base.digest import proof_key_id, proof_of, token_key
 from dibs.base.errors import ServerUnreachable
+from dibs.base.http1 import request_bytes
 from dibs.base.ids import new_id
-from dibs.client.http1 import request_bytes
 from dibs.wire.parts import challenge_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from dibs.client.http1 import RawReply
+    from dibs.base.http1 import RawReply
     from dibs.client.urls import ServerAddress
 
 

@@ -27,7 +27,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from dibs.client.http1 import RawReply
+    from dibs.base.http1 import RawReply
     from dibs.client.urls import ServerAddress
 
     Document = dict[str, Any]

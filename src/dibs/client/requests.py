@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput, Unprocessable
+from dibs.base.http1 import header_lines, request_with
 from dibs.base.jsontext import encode
 from dibs.base.traceparent import HEADER as TRACE_HEADER
 from dibs.base.traceparent import inherited_traceparent, span_traceparent
-from dibs.client.http1 import header_lines, request_with
 from dibs.client.naming import names_of, namespace_for_names
 from dibs.client.servers import SLICE_MS
 from dibs.client.urls import quote

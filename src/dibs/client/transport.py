@@ -11,15 +11,15 @@ import os
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput, ServerUnreachable
-from dibs.client.http1 import ConnectionLost, read_reply
-from dibs.core.limits import CLIENT_IDLE_MS_MAX
+from dibs.base.http1 import ConnectionLost, read_reply
+from dibs.core.limits import CLIENT_IDLE_MS_MAX, HEAD_BYTES_MAX, REPLY_BYTES_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ssl
     from ssl import SSLError
 
-    from dibs.client.http1 import RawReply
+    from dibs.base.http1 import RawReply
     from dibs.client.urls import ServerAddress
 
     Address = tuple[int, int, object]  # family, protocol, where
@@ -131,7 +131,7 @@ class ServerConnection:
             else:
                 asked = Challenge(self._address, token, connection.getpeername())
                 send(connection, asked.request, deadline)
-                asked.check(read_reply(lambda: receive(connection, deadline)))
+                asked.check(_read(connection, deadline))
             proven = True
         except TimeoutError:
             raise TimedOut(too_slow(self._address, deadline.timeout_ms), sent=False) from None
@@ -164,7 +164,7 @@ class ServerConnection:
                 # A server that refuses early (a body too large) answers and closes before everything is sent. Its
                 # answer counts.
                 pass
-            reply = read_reply(lambda: receive(connection, deadline))
+            reply = _read(connection, deadline)
             keep = self._keep and reply.again
             return reply
         except TimeoutError:
@@ -198,6 +198,10 @@ def receive(connection: _socket.socket, deadline: Deadline) -> bytes:
         raise
     except OSError as error:  # reset, or a TLS stream cut off
         raise ConnectionLost from error
+
+
+def _read(connection: _socket.socket, deadline: Deadline) -> RawReply:
+    return read_reply(lambda: receive(connection, deadline), HEAD_BYTES_MAX, REPLY_BYTES_MAX)
 
 
 def _connect(address: ServerAddress, deadline: Deadline) -> _socket.socket:

@@ -12,15 +12,16 @@ import ssl
 from typing import TYPE_CHECKING, Any
 
 from dibs.base.generators import run_generator_async
-from dibs.client.http1 import ConnectionLost, ReplyReader, whole_reply
+from dibs.base.http1 import ConnectionLost, ReplyReader, whole_reply
 from dibs.client.proof import Challenge, is_ours, not_ours
 from dibs.client.transport import RECEIVE_BYTES, NotConnected, client_context, no_host, not_there, not_trusted
+from dibs.core.limits import HEAD_BYTES_MAX, REPLY_BYTES_MAX
 from dibs.system.socket_peer import peer_uid
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs.client.http1 import RawReply
+    from dibs.base.http1 import RawReply
     from dibs.client.urls import ServerAddress
 
 
@@ -57,7 +58,9 @@ class AsyncServerConnection:
             whole = whole_reply(data)
             if whole is not None:
                 return whole
-            return await run_generator_async(ReplyReader().steps(data), lambda _: self._receive())
+            return await run_generator_async(
+                ReplyReader(HEAD_BYTES_MAX, REPLY_BYTES_MAX).steps(data), lambda _: self._receive()
+            )
         except TimeoutError:
             raise
         except OSError:  # TLS errors are of this kind too
@@ -67,7 +70,7 @@ class AsyncServerConnection:
         """Send, and read the head of a stream. Raises ConnectionLost if the answer is no stream."""
         try:
             await self._send(request)
-            reader = ReplyReader()
+            reader = ReplyReader(HEAD_BYTES_MAX, REPLY_BYTES_MAX)
             if await run_generator_async(reader.stream_head(), lambda _: self._receive()):
                 return reader
         except TimeoutError:

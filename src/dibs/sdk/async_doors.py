@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dibs.base.clock import steady_ms
 from dibs.base.errors import BadReply, DibsError, ServerUnreachable, StoreUnavailable
 from dibs.base.generators import run_generator_async
+from dibs.base.http1 import ConnectionLost
 from dibs.client import requests as questions
 from dibs.client.connect import servers_of
 from dibs.client.embedded import EmbeddedDoor, SharedStore
 from dibs.client.event_reader import StreamFrames
 from dibs.client.exchange import ask_servers
-from dibs.client.http1 import ConnectionLost
 from dibs.client.naming import Namespaces, told
 from dibs.client.queueing import Ask, Pause, Work
 from dibs.client.queueing import ask as ask_door
@@ -34,9 +34,9 @@ from dibs.sdk.async_connection import AsyncServerConnection, connected, hang_up
 from dibs.wire.documents import Reply, reply_for_error
 
 if TYPE_CHECKING:
+    from dibs.base.http1 import RawReply, ReplyReader
     from dibs.client.door import Streamed
     from dibs.client.exchange import Attempt, Result
-    from dibs.client.http1 import RawReply, ReplyReader
     from dibs.client.queueing import Flow, Step
     from dibs.client.requests import Question
     from dibs.client.servers import Servers

@@ -8,9 +8,9 @@ with `ok`. If no answer came, the status is one that HTTP does not have.
 from __future__ import annotations
 
 from dibs.base.errors import DibsError, InvalidInput
+from dibs.base.http1 import ConnectionLost, request_bytes
 from dibs.base.jsontext import decode, encode
 from dibs.base.redact import without_secrets
-from dibs.client.http1 import ConnectionLost, request_bytes
 from dibs.client.servers import PATIENCE_MS
 from dibs.client.transport import Deadline, NotConnected, ServerConnection
 from dibs.client.urls import server_addresses
@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from dibs.client.http1 import RawReply
+    from dibs.base.http1 import RawReply
     from dibs.client.urls import ServerAddress
 
     Document = dict[str, Any]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
 from dibs.base.errors import DibsError
+from dibs.base.http1 import ConnectionLost, request_bytes
 from dibs.base.ids import new_id, new_request_id
-from dibs.client.http1 import ConnectionLost, request_bytes
 from dibs.client.transport import Deadline, ServerConnection
 from dibs.client.urls import server_address
 from dibs.compat.action_llama.protocol import Rejected
@@ -21,7 +21,7 @@ from dibs.core.limits import UPSTREAM_MS_MAX, UPSTREAM_REQUESTS_MAX
 from dibs.server.http.response import ClientGone, HttpResponse
 
 if TYPE_CHECKING:
-    from dibs.client.http1 import RawReply
+    from dibs.base.http1 import RawReply
     from dibs.client.urls import ServerAddress
     from dibs.server.http.request import HttpRequest
 

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING
 
 from dibs._version import __version__
 from dibs.base.clock import steady_ms, wall_ms
+from dibs.base.errors import BadReply
+from dibs.base.generators import run_generator_async
+from dibs.base.http1 import ConnectionLost, ReplyReader, ReplyTooLarge, request_bytes
 from dibs.base.http_date import http_date_ms
 from dibs.base.record import Record
 from dibs.core.durations import format_duration
@@ -92,7 +95,6 @@ class Resolver:
 
 USER_AGENT = f"dibs-webhook/{__version__}"
 _BODY_S = 1.0  # for the rest of an answer whose head says success
-_HEADS_MAX = 4  # an answer may be preceded by a few with status 1xx
 _RESTING = frozenset((429, 503))  # with these, Retry-After says how long
 _SECONDS_DIGITS_MAX = 9  # of Retry-After; more is not meant
 
@@ -124,6 +126,31 @@ class _Connection:
                 await self.reader.read(1)
                 return False
         return self.is_fresh()
+
+    async def head(self, answer: ReplyReader) -> tuple[int, dict[str, str]]:
+        """Read status and headers of the answer. What the target wrote is not shown: the log is for others, too."""
+        try:
+            return await run_generator_async(answer.head(), self._more)
+        except ConnectionLost:
+            raise _Undelivered("the target closed the connection without an answer") from None
+        except ReplyTooLarge:
+            raise _Undelivered("the head of the answer is too large") from None
+        except BadReply:
+            raise _Undelivered("the answer is not HTTP") from None
+
+    async def is_read(self, answer: ReplyReader, status: int, headers: dict[str, str]) -> bool:
+        """Read the rest of an answer, if it is short and comes at once. True if another request may follow."""
+        has_end = status == 204 or "content-length" in headers or "transfer-encoding" in headers
+        if not has_end or "close" in headers.get("connection", "").lower():
+            return False
+        try:
+            async with asyncio.timeout(_BODY_S):
+                return (await run_generator_async(answer.rest(status, headers), self._more)).again
+        except (TimeoutError, BadReply, ConnectionLost, OSError):
+            return False
+
+    async def _more(self, _: None) -> bytes:
+        return await self.reader.read(WEBHOOK_HEAD_BYTES_MAX)
 
     def is_fresh(self) -> bool:
         closed = self.writer.is_closing() or self.reader.at_eof()
@@ -249,9 +276,10 @@ class Sender:
         try:
             connection.writer.write(request)
             await connection.writer.drain()
-            status, headers = await _head(connection.reader)
+            answer = ReplyReader(WEBHOOK_HEAD_BYTES_MAX, WEBHOOK_BODY_BYTES_MAX)
+            status, headers = await connection.head(answer)
             if 200 <= status < 300:
-                is_kept = await _is_read(connection.reader, status, headers)
+                is_kept = await connection.is_read(answer, status, headers)
             return status, _rest_ms(headers) if status in _RESTING else 0
         finally:
             if is_kept:
@@ -262,44 +290,8 @@ class Sender:
 
 
 def _request(target: Target, headers: Mapping[str, str], body: bytes) -> bytes:
-    lines = [
-        f"POST {target.path} HTTP/1.1",
-        f"Host: {target.host_header}",
-        f"User-Agent: {USER_AGENT}",
-        "Content-Type: application/json",
-        f"Content-Length: {len(body)}",
-        *[f"{name}: {value}" for name, value in headers.items()],
-    ]
-    return "\r\n".join([*lines, "", ""]).encode() + body
-
-
-async def _head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
-    """Status and headers of the answer."""
-    for _ in range(_HEADS_MAX):
-        try:
-            head = await reader.readuntil(b"\r\n\r\n")
-        except asyncio.IncompleteReadError:
-            raise _Undelivered("the target closed the connection without an answer") from None
-        except asyncio.LimitOverrunError:
-            raise _Undelivered("the head of the answer is too large") from None
-        first, *lines = head.decode("latin-1").split("\r\n")
-        version, _, rest = first.partition(" ")
-        code = rest[:3]
-        if not version.startswith("HTTP/1.") or not (code.isascii() and code.isdecimal() and len(code) == 3):
-            raise _Undelivered("the answer is not HTTP")
-        if int(code) >= 200:
-            return int(code), _fields(lines) | {":version": version}
-    raise _Undelivered("the answer has no end of heads")
-
-
-def _fields(lines: list[str]) -> dict[str, str]:
-    """Headers by name. One that comes twice has both values, as a list: that is no number and no date."""
-    found: dict[str, str] = {}
-    for line in lines:
-        name, _, value = line.partition(":")
-        name, value = name.strip().lower(), value.strip()
-        found[name] = f"{found[name]}, {value}" if name in found else value
-    return found
+    first = {"Host": target.host_header, "User-Agent": USER_AGENT}
+    return request_bytes("POST", target.path, {**first, **headers}, body)
 
 
 def _rest_ms(headers: dict[str, str]) -> int:
@@ -309,20 +301,3 @@ def _rest_ms(headers: dict[str, str]) -> int:
         return int(text) * 1000 if len(text) <= _SECONDS_DIGITS_MAX else 0
     until_ms = http_date_ms(text)
     return 0 if until_ms is None else max(0, until_ms - wall_ms())
-
-
-async def _is_read(reader: asyncio.StreamReader, status: int, headers: dict[str, str]) -> bool:
-    """Read the rest of an answer, if it is short and comes at once. Whether another request may follow."""
-    if headers[":version"] != "HTTP/1.1" or "close" in headers.get("connection", "").lower():
-        return False
-    length = "0" if status == 204 else headers.get("content-length", "")
-    if "transfer-encoding" in headers or not (length.isascii() and length.isdecimal() and len(length) < 9):
-        return False
-    if int(length) > WEBHOOK_BODY_BYTES_MAX:
-        return False
-    try:
-        async with asyncio.timeout(_BODY_S):
-            await reader.readexactly(int(length))
-    except (TimeoutError, asyncio.IncompleteReadError, OSError):
-        return False
-    return True

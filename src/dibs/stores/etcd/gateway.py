@@ -16,7 +16,9 @@ from _thread import allocate_lock
 from base64 import b64decode, b64encode
 
 from dibs.base.clock import steady_ms
-from dibs.base.errors import InvalidInput
+from dibs.base.errors import BadReply, InvalidInput
+from dibs.base.generators import run_generator
+from dibs.base.http1 import ConnectionLost, ReplyReader, read_reply, request_bytes
 from dibs.base.jsontext import decode, encode
 from dibs.core.limits import ETCD_MS_MAX, ETCD_TRY_MS_MAX
 from dibs.stores.etcd.errors import UNIMPLEMENTED, UNKNOWN, LostConnection, Refusal, translated
@@ -28,17 +30,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+    from dibs.base.http1 import RawReply
     from dibs.stores.etcd.location import EtcdLocation
 
     Document = dict[str, Any]
 
-# One HTTP/1.1 connection to one member of etcd: a request at a time, or a stream that is read line by line.
-#
-# It is our own, because `http.client` parses the headers of every answer with the email package, which costs more than
-# the rest of a call. Nothing here is retried; `gateway.py` decides that.
+# One connection to one member of etcd: a request at a time, or a stream that is read line by line. Nothing here is
+# retried; the gateway below decides that.
 
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
-LINE_BYTES_MAX = 64 * 1024
+HEAD_BYTES_MAX = 64 * 1024
+RECEIVE_BYTES = 64 * 1024
 
 
 class EtcdConnection:
@@ -59,7 +61,6 @@ class EtcdConnection:
         except (OSError, ValueError) as error:
             self._socket.close()
             raise _lost(error, sent=False) from None
-        self._file = self._socket.makefile("rb")
 
     def is_usable(self) -> bool:
         """False if the other side has closed it, or sent something that nobody asked for."""
@@ -68,41 +69,42 @@ class EtcdConnection:
         except (OSError, ValueError):
             return False
 
-    def request(self, path: str, body: bytes, token: str | None, timeout_ms: int) -> tuple[int, bytes]:
-        """Status and body of the answer."""
+    def request(self, path: str, body: bytes, token: str | None, timeout_ms: int) -> RawReply:
         self._deadline_ms = steady_ms() + timeout_ms
         try:
             self._send(path, body, token)
-            status, headers = self._head()
-            return status, self._body(headers)
-        except (OSError, ValueError) as error:
+            return read_reply(self._receive, HEAD_BYTES_MAX, ANSWER_BYTES_MAX)
+        except (OSError, BadReply, ConnectionLost) as error:
             self.close()
             raise _lost(error, sent=True) from None
 
     def stream(self, path: str, body: bytes, token: str | None, silence_ms: int) -> Iterator[bytes]:
         """The lines of an answer that does not end. A silence longer than `silence_ms` ends it."""
         self._deadline_ms = steady_ms() + silence_ms
+        reader = ReplyReader(HEAD_BYTES_MAX, ANSWER_BYTES_MAX)
         try:
             self._send(path, body, token)
-            _, headers = self._head()
+            status, headers = run_generator(reader.head(), lambda _: self._receive())
+            if headers.get("transfer-encoding", "").lower() != "chunked":  # a refusal
+                yield run_generator(reader.rest(status, headers), lambda _: self._receive()).body
+                return
             rest = b""
-            for chunk in self._chunks() if _is_chunked(headers) else (self._body(headers),):
+            while chunk := run_generator(reader.stream_part(), lambda _: self._receive()):
                 self._deadline_ms = steady_ms() + silence_ms
                 *lines, rest = (rest + chunk).split(b"\n")
                 yield from [line for line in lines if line]
             if rest:
                 yield rest
-        except (OSError, ValueError) as error:
+        except (OSError, BadReply, ConnectionLost) as error:
             raise LostConnection(_why(error), sent=True) from None
         finally:
             self.close()
 
     def close(self) -> None:
-        for each in (self._file, self._socket):
-            try:
-                each.close()
-            except OSError:
-                pass  # nothing else can be done with it
+        try:
+            self._socket.close()
+        except OSError:
+            pass  # nothing else can be done with it
 
     def cut(self) -> None:
         """End it from another thread: a thread that reads from it returns at once."""
@@ -112,10 +114,13 @@ class EtcdConnection:
             pass  # it has ended already
 
     def _send(self, path: str, body: bytes, token: str | None) -> None:
-        proof = f"Authorization: {token}\r\n" if token else ""
-        head = f"POST {path} HTTP/1.1\r\nHost: {self._host}\r\n{proof}Content-Length: {len(body)}\r\n\r\n"
+        headers = {"Host": self._host, **({"Authorization": token} if token else {})}
         self._wait()
-        self._socket.sendall(head.encode() + body)
+        self._socket.sendall(request_bytes("POST", path, headers, body))
+
+    def _receive(self) -> bytes:
+        self._wait()
+        return self._socket.recv(RECEIVE_BYTES)
 
     def _wait(self) -> None:
         """The next step may take the rest of the call's time."""
@@ -123,56 +128,6 @@ class EtcdConnection:
         if left_ms <= 0:
             raise TimeoutError
         self._socket.settimeout(left_ms / 1000)
-
-    def _line(self) -> bytes:
-        self._wait()
-        line = self._file.readline(LINE_BYTES_MAX)
-        if not line.endswith(b"\n"):
-            raise ConnectionError("it closed the connection")
-        return line.rstrip(b"\r\n")
-
-    def _exactly(self, length: int) -> bytes:
-        self._wait()
-        data = self._file.read(length)
-        if len(data) != length:
-            raise ConnectionError("it closed the connection")
-        return data
-
-    def _head(self) -> tuple[int, dict[bytes, bytes]]:
-        version, _, rest = self._line().partition(b" ")
-        if not version.startswith(b"HTTP/1."):
-            raise ValueError("it does not speak HTTP")
-        headers: dict[bytes, bytes] = {}
-        while line := self._line():
-            name, _, value = line.partition(b":")
-            headers[name.strip().lower()] = value.strip()
-        return int(rest[:3]), headers
-
-    def _body(self, headers: dict[bytes, bytes]) -> bytes:
-        if _is_chunked(headers):
-            return b"".join(self._chunks())
-        length = int(headers.get(b"content-length", b"0"))
-        if not 0 <= length <= ANSWER_BYTES_MAX:
-            raise ValueError("its answer is too long")
-        return self._exactly(length)
-
-    def _chunks(self) -> Iterator[bytes]:
-        total = 0
-        while True:
-            length = int(self._line().partition(b";")[0], 16)
-            if length == 0:
-                while self._line():
-                    pass
-                return
-            yield self._exactly(length)
-            self._line()
-            total += length
-            if total > ANSWER_BYTES_MAX:
-                raise ValueError("its answer is too long")
-
-
-def _is_chunked(headers: dict[bytes, bytes]) -> bool:
-    return headers.get(b"transfer-encoding", b"").lower() == b"chunked"
 
 
 def _lost(error: Exception, *, sent: bool) -> LostConnection:
@@ -185,6 +140,10 @@ def _lost(error: Exception, *, sent: bool) -> LostConnection:
 def _why(error: Exception, name: str = "") -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
+    if isinstance(error, ConnectionLost):
+        return "it closed the connection"
+    if isinstance(error, BadReply):
+        return "its answer is not HTTP, or too long"
     if name == "SSLCertVerificationError":
         return f"its certificate is not accepted: {getattr(error, 'verify_message', '')}"
     if name.startswith("SSL"):
@@ -262,11 +221,9 @@ class EtcdGateway:
         token = self._authenticated(endpoint, min(left_ms, ETCD_TRY_MS_MAX))
         connection = self._connection(endpoint, min(left_ms, ETCD_TRY_MS_MAX))
         # A write may use all the time, because it cannot be tried elsewhere.
-        status, raw = connection.request(
-            path, body, token, left_ms if writes else min(left_ms, ETCD_TRY_MS_MAX)
-        )
-        self._keep(connection)
-        return _answer(status, raw)
+        reply = connection.request(path, body, token, left_ms if writes else min(left_ms, ETCD_TRY_MS_MAX))
+        self._keep(connection, reply)
+        return _answer(reply)
 
     def _connection(self, endpoint: tuple[str, int], timeout_ms: int) -> EtcdConnection:
         while True:
@@ -280,9 +237,9 @@ class EtcdGateway:
                 return found
             found.close()
 
-    def _keep(self, connection: EtcdConnection) -> None:
+    def _keep(self, connection: EtcdConnection, reply: RawReply) -> None:
         with self._lock:
-            if not self._closed and len(self._idle) < IDLE_MAX:
+            if reply.again and not self._closed and len(self._idle) < IDLE_MAX:
                 self._idle.append(connection)
                 return
         connection.close()
@@ -302,11 +259,11 @@ class EtcdGateway:
         body = encode({"name": self.location.user, "password": self.location.password}).encode()
         connection = self._connection(endpoint, timeout_ms)
         try:
-            status, raw = connection.request("/v3/auth/authenticate", body, None, timeout_ms)
+            reply = connection.request("/v3/auth/authenticate", body, None, timeout_ms)
         except LostConnection as error:
             raise LostConnection(error.why, sent=False) from None  # the call itself was not sent
-        self._keep(connection)
-        self._token = str(_answer(status, raw)["token"])
+        self._keep(connection, reply)
+        self._token = str(_answer(reply)["token"])
         return self._token
 
     def stream(self, path: str, body: bytes, silence_ms: int) -> tuple[EtcdConnection, Iterator[bytes]]:
@@ -338,9 +295,10 @@ def _is_unsent(error: LostConnection | Refusal) -> bool:
     return isinstance(error, LostConnection) and not error.sent
 
 
-def _answer(status: int, raw: bytes) -> Document:
+def _answer(reply: RawReply) -> Document:
+    status = reply.status
     try:
-        document = decode(raw.decode())
+        document = decode(reply.body.decode())
     except ValueError:
         document = None
     if not isinstance(document, dict):

@@ -1,15 +1,16 @@
-"""HTTP/1.1 as bytes, without I/O: the request, and a reader for the reply. Only what dibs needs.
+"""HTTP/1.1 as bytes, without I/O: the request, and a reader for the reply. Only what dibs needs: the SDK and the CLI
+read replies of a server with it, stores those of etcd, and a server those of webhooks' targets.
 
 It reads replies with Content-Length, in chunks, or until the connection closes. Anything that is not HTTP raises
-BadReply. A reply that ends early raises `ConnectionLost`, because then the request may be sent again. The reader is a
-generator that yields when it needs more bytes; its driver waits for them in a thread or in an event loop.
+BadReply, and so does a reply beyond the limits that the reader is given. A reply that ends early raises
+`ConnectionLost`, because then the request may be sent again. The reader is a generator that yields when it needs more
+bytes; its driver waits for them in a thread or in an event loop.
 """
 
 from __future__ import annotations
 
 from dibs.base.errors import BadReply
 from dibs.base.generators import run_generator
-from dibs.core.limits import HEAD_BYTES_MAX, REPLY_BYTES_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ _BODILESS = (204, 304)
 
 class ConnectionLost(Exception):
     """The connection ended before the reply did."""
+
+
+class ReplyTooLarge(BadReply):
+    """The reply is beyond the reader's limits."""
 
 
 class RawReply:
@@ -58,15 +63,17 @@ def request_with(method: str, target: str, lines: str, body: bytes | None, kind:
     return f"{method} {target} HTTP/1.1\r\n{lines}{about}\r\n".encode("latin-1") + body
 
 
-def read_reply(receive: Callable[[], bytes]) -> RawReply:
+def read_reply(receive: Callable[[], bytes], head_max: int, body_max: int) -> RawReply:
     """Read one reply. `receive` returns the next bytes, or none if the other side has closed."""
     data = receive()
-    return whole_reply(data) or run_generator(ReplyReader().steps(data), lambda _: receive())
+    return whole_reply(data) or run_generator(
+        ReplyReader(head_max, body_max).steps(data), lambda _: receive()
+    )
 
 
 def whole_reply(data: bytes) -> RawReply | None:
-    """The reply, if `data` is exactly one with nothing unusual in it, as almost all are. None if it needs a closer
-    look. `ReplyReader` reads the same from it, step by step."""
+    """Return the reply, if `data` is exactly one with nothing unusual in it, as almost all are. None if it needs a
+    closer look. `ReplyReader` reads the same from it, step by step."""
     head, end, body = data.partition(b"\r\n\r\n")
     if not end or not head.startswith(b"HTTP/1.1 ") or len(head) > _PLAIN_HEAD_BYTES_MAX:
         return None
@@ -82,15 +89,17 @@ def whole_reply(data: bytes) -> RawReply | None:
         headers[field.strip().lower()] = value.strip()
     status = int(code)
     length = "0" if status in _BODILESS else headers.get("content-length")
-    if "transfer-encoding" in headers or length != str(len(body)):
+    if "transfer-encoding" in headers or length != str(len(body)) or len(headers) != len(lines):
         return None
     return RawReply(status, headers, body, again=headers.get("connection", "").lower() != "close")
 
 
 class ReplyReader:
-    """Reads one reply. `started`: some of it has come."""
+    """Reads one reply, whose head and body have at most so many bytes. `started`: some of it has come."""
 
-    def __init__(self) -> None:
+    def __init__(self, head_max: int, body_max: int) -> None:
+        self._head_max = head_max
+        self._body_max = body_max
         self._buffer = b""
         self._size = 0
         self._closes_after = False
@@ -100,13 +109,22 @@ class ReplyReader:
         return self._size > 0
 
     def steps(self, data: bytes) -> Reading[RawReply]:
-        """The reply that begins with `data`, which is not a whole one."""
+        """Read the reply that begins with `data`, which is not a whole one."""
         if not self._took(data):
             raise ConnectionLost
+        status, headers = yield from self.head()
+        return (yield from self.rest(status, headers))
+
+    def head(self) -> Reading[tuple[int, dict[str, str]]]:
+        """Read status and headers. A header that comes twice has both values, as a list: that is no number and no
+        date. Replies with status 1xx are skipped; the limits bound them, too."""
         while True:
             status, headers = yield from self._head()
             if status >= 200:
-                break
+                return status, headers
+
+    def rest(self, status: int, headers: dict[str, str]) -> Reading[RawReply]:
+        """Read what follows a head."""
         body = yield from self._body(status, headers)
         closes = self._closes_after or headers.get("connection", "").lower() == "close" or self._buffer
         return RawReply(status, headers, body, again=not closes)
@@ -117,17 +135,17 @@ class ReplyReader:
     def _took(self, data: bytes) -> bool:
         self._buffer += data
         self._size += len(data)
-        if self._size > REPLY_BYTES_MAX + HEAD_BYTES_MAX:
-            raise BadReply(f"The reply is larger than {REPLY_BYTES_MAX} bytes: that is not dibs.")
+        if self._size > self._body_max + self._head_max:
+            raise self._too_large()
         return bool(data)
 
     def _line(self) -> Reading[bytes]:
-        """The next line without its end."""
+        """Read the next line, without its end."""
         searched = 0
         while (end := self._buffer.find(b"\n", searched)) < 0:
             searched = len(self._buffer)
-            if searched > HEAD_BYTES_MAX:
-                raise BadReply("The reply has a line without end: that is not HTTP.")
+            if searched > self._head_max:
+                raise ReplyTooLarge("The reply has a line without end: that is not HTTP.")
             if not (yield from self._more()):
                 raise ConnectionLost
         line, self._buffer = self._buffer[:end], self._buffer[end + 1 :]
@@ -156,12 +174,13 @@ class ReplyReader:
         size = 0
         while line := (yield from self._line()):
             size += len(line)
-            if size > HEAD_BYTES_MAX:
-                raise BadReply("The reply's headers are larger than dibs would send.")
+            if size > self._head_max:
+                raise ReplyTooLarge("The reply's headers are larger than expected.")
             field, mark, value = line.decode("latin-1").partition(":")
             if not mark:
                 raise BadReply(f"The reply has a header that is not one: {field[:40]!r}.")
-            headers[field.strip().lower()] = value.strip()
+            field, value = field.strip().lower(), value.strip()
+            headers[field] = f"{headers[field]}, {value}" if field in headers else value
         self._closes_after = version == "HTTP/1.0"
         return int(code), headers
 
@@ -176,17 +195,17 @@ class ReplyReader:
         length = headers.get("content-length")
         if length is None:
             return (yield from self._until_closed())
-        return (yield from self._exactly(_number(length, 10)))
+        return (yield from self._exactly(self._number(length, 10)))
 
     def stream_head(self) -> Reading[bool]:
-        """Whether this is the beginning of a stream."""
+        """Read a head. True if it is that of a stream."""
         status, headers = yield from self._head()
         is_stream = headers.get("content-type", "").startswith("text/event-stream")
         return status == 200 and is_stream and headers.get("transfer-encoding", "").lower() == "chunked"
 
     def chunk(self) -> Reading[bytes]:
-        """The next chunk of the body; none at its end."""
-        size = _number((yield from self._line()).partition(b";")[0].decode("latin-1").strip(), 16)
+        """Read the next chunk of the body; none at its end."""
+        size = self._number((yield from self._line()).partition(b";")[0].decode("latin-1").strip(), 16)
         if not size:
             return b""
         part = yield from self._exactly(size)
@@ -216,13 +235,15 @@ class ReplyReader:
                 return b"".join(parts)
             parts.append(self._buffer)
 
+    def _number(self, text: str, base: int) -> int:
+        # int() alone would accept "+5", "1_000" and blanks.
+        digits = "0123456789abcdef"[:base]
+        if not text or len(text) > 16 or not all(character in digits for character in text.lower()):
+            raise BadReply(f"The reply gives {text[:40]!r} as a length.")
+        size = int(text, base)
+        if size > self._body_max:
+            raise self._too_large()
+        return size
 
-def _number(text: str, base: int) -> int:
-    # int() alone would accept "+5", "1_000" and blanks.
-    digits = "0123456789abcdef"[:base]
-    if not text or len(text) > 16 or not all(character in digits for character in text.lower()):
-        raise BadReply(f"The reply gives {text[:40]!r} as a length.")
-    size = int(text, base)
-    if size > REPLY_BYTES_MAX:
-        raise BadReply(f"The reply is larger than {REPLY_BYTES_MAX} bytes: that is not dibs.")
-    return size
+    def _too_large(self) -> ReplyTooLarge:
+        return ReplyTooLarge(f"The reply is larger than {self._body_max} bytes.")
