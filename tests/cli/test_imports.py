@@ -35,7 +35,7 @@ EMBEDDED = SHARED | {
     "_sqlite3",
     "_thread",
     "itertools",
-}  # no functools: see stores/sqlite/driver.py
+}  # no functools: see base/cheap.py
 SERVER = SHARED | {"_socket", "array", "math"}
 
 # Parts of dibs that a job which is free, in the user's own store, does not need: each is imported where it is.

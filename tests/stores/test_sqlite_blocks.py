@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.stores.sqlite import SqliteStore
-from dibs.stores.sqlite.driver import BLOCK
+from dibs.stores.sqlite.counters import BLOCK
 from dibs.stores.sqlite.history import marks_of
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import event, key_of, lock, put

@@ -9,7 +9,6 @@ worker.py contend FILE ROUNDS        says "ready", waits for a line, then looks 
 
 from __future__ import annotations
 
-import _sqlite3  # what the store opens its file with
 import json
 import os
 import signal
@@ -18,6 +17,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from dibs.base import cheap
 from dibs.base.ids import new_id
 from dibs.core.commands import Acquire, Inspect, Release
 from dibs.core.keys import lock_key
@@ -66,7 +66,7 @@ def killed(path: str, name: str, step: str) -> None:
         db.set_trace_callback(before_statement)
         return db
 
-    _sqlite3.connect = traced  # type: ignore[assignment]
+    cheap.sqlite3.connect = traced  # type: ignore[assignment]  # what the store opens its file with
     won = acquire(SqliteStore(path), name, "victim")
     say(won is not None)
     os._exit(0)  # without the statements of closing

@@ -1,12 +1,8 @@
-"""A short one-way name for a text, and a proof that somebody has the same token. Not `hashlib`, whose import costs more
-than what is done with it here."""
+"""A short one-way name for a text, and a proof that somebody has the same token."""
 
 from __future__ import annotations
 
-try:
-    from _blake2 import blake2b
-except ImportError:  # another Python than those we know
-    from hashlib import blake2b
+from dibs.base.cheap import blake2b
 
 
 def digest(*parts: str) -> str:

@@ -1,4 +1,4 @@
-"""JSON without `import json`, which imports `re`, which takes as long as all of `dibs claim`: its C functions alone.
+"""JSON without `import json`: its C functions alone (`cheap.py`).
 
 They are private to CPython, so they are tried out once; where they do not do as expected, `json` itself is taken.
 """
@@ -27,14 +27,14 @@ def _standard() -> Pair:
 
 
 def _bare() -> Pair:
-    import _json
+    from dibs.base.cheap import c_json
 
     class Settings:
         strict, object_hook, object_pairs_hook, array_hook = True, None, None, None
         parse_float, parse_int, parse_constant = float, int, staticmethod(_no_number)
 
-    scan = _json.make_scanner(Settings)  # type: ignore[arg-type]  # any object with these attributes will do
-    write = _json.make_encoder(None, repr, _json.encode_basestring, None, ":", ",", False, False, True)
+    scan = c_json.make_scanner(Settings)  # type: ignore[arg-type]  # any object with these attributes will do
+    write = c_json.make_encoder(None, repr, c_json.encode_basestring, None, ":", ",", False, False, True)
 
     def encode(value: Any) -> str:
         return "".join(write(value, 0))

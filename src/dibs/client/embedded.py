@@ -5,10 +5,10 @@ It imports stores and the engine when a store is opened, so that requests to a s
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # the C part of `signal`; typeshed does not list it
 import os
 from _thread import allocate_lock
 
+from dibs.base.cheap import signal
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, InvalidInput, StoreUnavailable
 from dibs.client.naming import names_of, namespace_for_names, told
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 # little later than the one before, in case those before have died. Asking again writes nothing unless something
 # changed or the place must be kept.
 
-_ENDING = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP)
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def claim(coordinator: Coordinator, command: Any, wait_ms: int) -> Outcome:
@@ -84,13 +84,13 @@ class _Shield:
     """Blocks the signals that end a process. It does not import `signal`, which costs more than a claim."""
 
     def __init__(self) -> None:
-        self._before = _signal.pthread_sigmask(_signal.SIG_BLOCK, _ENDING)
+        self._before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
 
     def up(self) -> None:
-        _signal.pthread_sigmask(_signal.SIG_BLOCK, _ENDING)
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
 
     def down(self) -> None:
-        _signal.pthread_sigmask(_signal.SIG_SETMASK, self._before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
 
 
 def give_up(coordinator: Coordinator, command: Any, outcome: Outcome | None) -> None:

@@ -1,14 +1,10 @@
-"""One request at a time, with one deadline. Here errors of sockets and TLS become errors of dibs.
-
-It uses `_socket`, the C part of `socket`: the Python part turns a few hundred constants into enums at import, which
-is a fifth of what a whole `dibs claim` may take, for names that are not needed here.
-"""
+"""One request at a time, with one deadline. Here errors of sockets and TLS become errors of dibs."""
 
 from __future__ import annotations
 
-import _socket
 import os
 
+from dibs.base.cheap import socket
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput, ServerUnreachable
 from dibs.base.http1 import ConnectionLost, read_reply
@@ -91,7 +87,7 @@ class ServerConnection:
     def __init__(self, address: ServerAddress, *, keep: bool = False) -> None:
         self._address = address
         self._keep = keep
-        self._kept: _socket.socket | None = None
+        self._kept: socket.socket | None = None
         self._kept_ms = 0
 
     def exchange(self, request: bytes, deadline: Deadline, *, repeatable: bool) -> RawReply:
@@ -111,14 +107,14 @@ class ServerConnection:
                 kept.close()
         return self._over(self.proven(deadline), request, deadline)
 
-    def proven(self, deadline: Deadline) -> _socket.socket:
+    def proven(self, deadline: Deadline) -> socket.socket:
         """A new connection, to this user's own server if it must be that."""
         connection = _connect(self._address, deadline)
         if self._address.own_token is not None and self._address.scheme != "https":
             self._prove(connection, self._address.own_token, deadline)
         return connection
 
-    def _prove(self, connection: _socket.socket, token: str, deadline: Deadline) -> None:
+    def _prove(self, connection: socket.socket, token: str, deadline: Deadline) -> None:
         """Raises ServerUnreachable, and closes, unless the server is this user's own."""
         from dibs.client.proof import Challenge, is_ours, not_ours
         from dibs.system.socket_peer import peer_uid
@@ -141,7 +137,7 @@ class ServerConnection:
             if not proven:
                 connection.close()
 
-    def _again(self, deadline: Deadline) -> _socket.socket:
+    def _again(self, deadline: Deadline) -> socket.socket:
         """Connect again after a connection broke. If that fails, the result of the earlier request is unknown."""
         try:
             return self.proven(deadline)  # another program may have the port by now
@@ -153,7 +149,7 @@ class ServerConnection:
             self._kept.close()
             self._kept = None
 
-    def _over(self, connection: _socket.socket, request: bytes, deadline: Deadline) -> RawReply:
+    def _over(self, connection: socket.socket, request: bytes, deadline: Deadline) -> RawReply:
         keep = False
         try:
             try:
@@ -176,7 +172,7 @@ class ServerConnection:
                 connection.close()
 
 
-def _bound(connection: _socket.socket, deadline: Deadline) -> None:
+def _bound(connection: socket.socket, deadline: Deadline) -> None:
     """Let the next call on the socket take as long as the deadline leaves. Setting it costs a system call, so a few
     milliseconds more or less do not count."""
     left = deadline.left_seconds()
@@ -185,12 +181,12 @@ def _bound(connection: _socket.socket, deadline: Deadline) -> None:
         connection.settimeout(left)
 
 
-def send(connection: _socket.socket, request: bytes, deadline: Deadline) -> None:
+def send(connection: socket.socket, request: bytes, deadline: Deadline) -> None:
     _bound(connection, deadline)
     connection.sendall(request)
 
 
-def receive(connection: _socket.socket, deadline: Deadline) -> bytes:
+def receive(connection: socket.socket, deadline: Deadline) -> bytes:
     _bound(connection, deadline)
     try:
         return connection.recv(RECEIVE_BYTES)
@@ -200,14 +196,14 @@ def receive(connection: _socket.socket, deadline: Deadline) -> bytes:
         raise ConnectionLost from error
 
 
-def _read(connection: _socket.socket, deadline: Deadline) -> RawReply:
+def _read(connection: socket.socket, deadline: Deadline) -> RawReply:
     return read_reply(lambda: receive(connection, deadline), HEAD_BYTES_MAX, REPLY_BYTES_MAX)
 
 
-def _connect(address: ServerAddress, deadline: Deadline) -> _socket.socket:
+def _connect(address: ServerAddress, deadline: Deadline) -> socket.socket:
     why: OSError | None = None
     for family, protocol, where in _addresses(address):
-        connection = _socket.socket(family, _socket.SOCK_STREAM, protocol)
+        connection = socket.socket(family, socket.SOCK_STREAM, protocol)
         try:
             connection.settimeout(deadline.left_seconds())
             connection.connect(where)  # type: ignore[arg-type]  # as getaddrinfo gave it
@@ -223,16 +219,16 @@ def _connect(address: ServerAddress, deadline: Deadline) -> _socket.socket:
 
 def _addresses(address: ServerAddress) -> list[Address]:
     if address.scheme == "unix":
-        return [(_socket.AF_UNIX, 0, address.path)]
+        return [(socket.AF_UNIX, 0, address.path)]
     try:
         # Bytes, because a host given as text is first run through the IDNA codec, a slow import.
-        found = _socket.getaddrinfo(address.host.encode(), address.port, 0, _socket.SOCK_STREAM)
+        found = socket.getaddrinfo(address.host.encode(), address.port, 0, socket.SOCK_STREAM)
     except OSError as error:
         raise no_host(address, error) from None
     return [(family, protocol, where) for family, _, protocol, _, where in found]
 
 
-def _secured(connection: _socket.socket, address: ServerAddress, deadline: Deadline) -> _socket.socket:
+def _secured(connection: socket.socket, address: ServerAddress, deadline: Deadline) -> socket.socket:
     import ssl
 
     from dibs.client.transport import client_context
@@ -240,7 +236,7 @@ def _secured(connection: _socket.socket, address: ServerAddress, deadline: Deadl
     context = client_context()
     connection.settimeout(deadline.left_seconds())
     try:
-        return context.wrap_socket(connection, server_hostname=address.host)  # type: ignore[arg-type]  # needs no more
+        return context.wrap_socket(connection, server_hostname=address.host)
     except ssl.SSLError as error:
         connection.close()
         raise not_trusted(address, error) from None

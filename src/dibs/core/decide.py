@@ -179,7 +179,7 @@ def keys_of(command: Command) -> list[str]:
         keys += [REGISTER_KEY, CREDENTIAL_PREFIX + command.digest]
     for name in names:
         if in_tree(name):
-            keys.append(tree_key(command.ns))  # type: ignore[union-attr, arg-type]  # what has names has a namespace
+            keys.append(tree_key(command.ns))  # type: ignore[union-attr]  # what has names has a namespace
             break
     payer = getattr(command, "payer", None)
     if payer is not None:

@@ -15,7 +15,8 @@ stores are told of forks:
 from __future__ import annotations
 
 import os
-from _weakref import ref
+
+from dibs.base.cheap import ref
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import _socket
 import sys
+
+from dibs.base.cheap import socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ _SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED_BYTES = 0, 1, 76  # macOS; Python has no na
 def peer_uid(connection: Connected) -> int:
     """-1 if the kernel does not say."""
     try:
-        if hasattr(_socket, "SO_PEERCRED"):
-            raw = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
+        if hasattr(socket, "SO_PEERCRED"):
+            raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         elif sys.platform == "darwin":
             raw = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED_BYTES)
         else:

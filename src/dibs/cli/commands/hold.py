@@ -6,10 +6,10 @@ time, or when the job is lost. It reports a loss `--notice` before anybody else 
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # the C part of `signal`, whose import costs more than a claim
 import os
 import select
 
+from dibs.base.cheap import signal
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.jsontext import encode_ascii
 from dibs.base.terminal import plain
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 NOTICE_MS = 2_000
 LINE_BYTES_MAX = CHECKPOINT_BYTES_MAX + 64
-_TOLD = (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP)
+_TOLD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _ORDERS = "checkpoint TEXT, release, done [TIME] [RESULT], fail [REASON]"
 
 
@@ -142,8 +142,8 @@ class HoldLoop:
         """Hold. Returns the fields for the release: done or failed, if that was asked for; None if the job was
         lost."""
         os.set_blocking(self._waker, False)
-        before = {number: _signal.signal(number, self._told) for number in _TOLD}
-        _signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
+        before = {number: signal.signal(number, self._told) for number in _TOLD}
+        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         try:
             if self._session.is_lost:
                 self.say_lost()  # this process was paused since the grant
@@ -154,9 +154,9 @@ class HoldLoop:
             while not self.why and not self.is_lost:
                 self._step()
         finally:
-            _signal.set_wakeup_fd(-1)
+            signal.set_wakeup_fd(-1)
             for number, handler in before.items():
-                _signal.signal(number, handler)
+                signal.signal(number, handler)
         return None if self.is_lost else self._ending
 
     def _say_acquired(self) -> None:

@@ -6,10 +6,10 @@ terminal the command's group is put in the foreground, as a shell does, so the c
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # the C part of `signal`, whose import costs more than a claim
 import os
 import select
 
+from dibs.base.cheap import signal
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.ids import new_token
 from dibs.cli.supervise.guardian import Guardian
@@ -91,9 +91,9 @@ def _default_url() -> str:
 
 NAP_MS = 1_000  # select does not count suspend: whoever measures time looks at least this often
 PASSED_ON = tuple(
-    getattr(_signal, name) for name in "SIGINT SIGTERM SIGHUP SIGQUIT SIGUSR1 SIGUSR2 SIGALRM".split()
+    getattr(signal, name) for name in "SIGINT SIGTERM SIGHUP SIGQUIT SIGUSR1 SIGUSR2 SIGALRM".split()
 )
-INTERRUPTS = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGQUIT)
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class Child:
@@ -183,15 +183,15 @@ class Child:
         guardian is killed before it reports, the command may have been started; then it was stopped, and `wait`
         returns at once."""
         for number in PASSED_ON:
-            if _signal.getsignal(number) is not _signal.SIG_IGN:
-                self._handlers[number] = _signal.signal(number, self._pass_on)
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._handlers[number] = signal.signal(number, self._pass_on)
         marked = {**env, **guarded_env(env, self._token)}
         environment = b"\0".join([os.fsencode(f"{key}={value}") for key, value in marked.items()])
         # A signal that arrives during this write must not be written into the middle of it.
-        before = _signal.pthread_sigmask(_signal.SIG_BLOCK, PASSED_ON)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
         self.certain_until(deadline_ms)
         self._order(b"G %d\n%b" % (len(environment), environment))
-        _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         while not self._pid and self._trouble is None and not self.all_gone:
             self._hear()
         if self._trouble is not None:
@@ -229,7 +229,7 @@ class Child:
         """Restore signals and terminal. The guards end by themselves."""
         self._hand_terminal(self._pid, os.getpgrp())
         for number, handler in self._handlers.items():
-            _signal.signal(number, handler)
+            signal.signal(number, handler)
         self._tell_warden(b"Q\n")
         for end in (self._orders, self._reports, self._warden):
             os.close(end)
@@ -311,35 +311,35 @@ class Child:
         if self._terminal is None:
             return
         self._hand_terminal(self._pid, os.getpgrp())
-        os.kill(os.getpid(), _signal.SIGSTOP)
+        os.kill(os.getpid(), signal.SIGSTOP)
         self._hand_terminal(os.getpgrp(), self._pid)
-        self._pass_on(_signal.SIGCONT, None)
+        self._pass_on(signal.SIGCONT, None)
 
     def _hand_terminal(self, giver: int, taker: int) -> None:
         """Give the terminal from one group to the other. If neither has it, a shell has it and decides."""
         if self._terminal is None:
             return
         # A background process that does this gets SIGTTOU.
-        before = _signal.signal(_signal.SIGTTOU, _signal.SIG_IGN)
+        before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         try:
             if os.tcgetpgrp(self._terminal) == giver:
                 os.tcsetpgrp(self._terminal, taker)
         except OSError:  # the terminal is gone, or the group
             pass
         finally:
-            _signal.signal(_signal.SIGTTOU, before)
+            signal.signal(signal.SIGTTOU, before)
 
 
 def _forked(guard: Callable[[], None]) -> int:
     """Fork a process for a guard. Signals are blocked until it has set its handlers."""
-    before = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     pid = os.fork()
     if pid == 0:
         try:
             guard()
         finally:
             os._exit(0)
-    _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return pid
 
 

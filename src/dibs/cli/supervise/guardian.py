@@ -19,10 +19,10 @@ could not be started), `Z` (it was paused), `E status` (it ended), `L` (it is be
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # the C part of `signal`, whose import costs more than a claim
 import os
 import select
 
+from dibs.base.cheap import signal
 from dibs.base.clock import steady_ms
 from dibs.cli.supervise.survivors import adopt_orphans, descendants, die_with, wake_with_parent
 from dibs.system.processes import table
@@ -36,10 +36,10 @@ LOOK_MS = 20
 NAP_MS = 1_000  # select does not count suspend: whoever measures time looks at least this often
 # Signals that a terminal or a user may send to all processes; this one ignores them.
 IGNORED = tuple(
-    getattr(_signal, name)
+    getattr(signal, name)
     for name in "SIGINT SIGTERM SIGHUP SIGQUIT SIGUSR1 SIGUSR2 SIGALRM SIGTSTP SIGTTIN SIGTTOU SIGPIPE".split()
 )
-_RESTORED = tuple(getattr(_signal, name) for name in ("SIGPIPE", "SIGXFSZ") if hasattr(_signal, name))
+_RESTORED = tuple(getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ") if hasattr(signal, name))
 
 
 class Guardian:
@@ -104,16 +104,16 @@ class Guardian:
 
     def _prepare(self) -> None:
         for number in IGNORED:
-            if _signal.signal(number, _signal.SIG_IGN) is not _signal.SIG_IGN:
+            if signal.signal(number, signal.SIG_IGN) is not signal.SIG_IGN:
                 self._defaults.add(number)
         self._defaults.update(_RESTORED)  # which Python itself ignores
         for end in (self._waking, self._waker):
             os.set_blocking(end, False)
-        _signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
-        _signal.signal(_signal.SIGCHLD, _noted)
+        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, _noted)
         os.setpgid(0, 0)
         wake_with_parent()
-        _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         self._adopts = adopt_orphans()
         self._tell(f"N {os.getpid()}")
 
@@ -196,7 +196,7 @@ class Guardian:
         if self._terminal is not None:
             os.tcsetpgrp(self._terminal, os.getpid())  # SIGTTOU is still ignored
         for number in self._defaults:
-            _signal.signal(number, _signal.SIG_DFL)
+            signal.signal(number, signal.SIG_DFL)
         execute(self._words, env)
 
     def _let_go_of_files(self) -> None:
@@ -221,7 +221,7 @@ class Guardian:
         elif self._kill_ms is None:
             self._judge()
         elif steady_ms() >= self._kill_ms:
-            self._to_everybody(_signal.SIGKILL)
+            self._to_everybody(signal.SIGKILL)
 
     def _is_over(self) -> bool:
         if not self._ended and self._pid not in self._untouchable:
@@ -246,8 +246,8 @@ class Guardian:
     def _stop(self) -> None:
         if self._pid and self._kill_ms is None:
             self._kill_ms = steady_ms() + self._kill_after_ms
-            self._to_everybody(_signal.SIGTERM)
-            self._to_everybody(_signal.SIGCONT)  # a paused process must be continued to get the signal
+            self._to_everybody(signal.SIGTERM)
+            self._to_everybody(signal.SIGCONT)  # a paused process must be continued to get the signal
 
     def _has_ended(self) -> bool:
         """Whether the command itself has ended. If its orphans can be found, it is reaped last: until then its group's

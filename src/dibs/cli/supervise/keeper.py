@@ -7,11 +7,11 @@ handle of the watched process, and prints nothing.
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # the C part of `signal`, whose import costs more than a claim
 import gc
 import os
 import select
 
+from dibs.base.cheap import signal
 from dibs.base.clock import steady_ms
 from dibs.cli.framework.parse import UsageError
 from dibs.client.door import OVER_CODES
@@ -116,12 +116,12 @@ def _heard(hearing: int) -> str | None:
 
 def _detach(telling: int, url: str | None) -> None:
     """Detach from the caller's terminal and files, and from its folder unless the store's path is relative to it."""
-    for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
-        _signal.signal(number, _signal.SIG_DFL)
-    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     null = os.open(os.devnull, os.O_RDWR)
-    for number in (0, 1, 2):
-        os.dup2(null, number)
+    for descriptor in (0, 1, 2):
+        os.dup2(null, descriptor)
     os.closerange(3, telling)
     os.closerange(telling + 1, 65536)
     if url is None or url.startswith(_SAME_EVERYWHERE):

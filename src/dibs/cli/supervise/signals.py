@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # the C part of `signal`, whose import costs more than a claim
+from dibs.base.cheap import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
     from typing import Any
 
-SIGNALS = (_signal.SIGTERM, _signal.SIGHUP)
-ENDING = (_signal.SIGINT, *SIGNALS)
+SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+ENDING = (signal.SIGINT, *SIGNALS)
 
 
 class Stopped(KeyboardInterrupt):
@@ -30,10 +30,10 @@ class StopSignals:
     def __enter__(self) -> StopSignals:
         for number in SIGNALS:
             if (
-                _signal.getsignal(number) == _signal.SIG_DFL
+                signal.getsignal(number) == signal.SIG_DFL
             ):  # a signal that is ignored, as under nohup, stays ignored
                 try:
-                    self._before[number] = _signal.signal(number, _stop)
+                    self._before[number] = signal.signal(number, _stop)
                 except ValueError:  # not in the main thread, which handles signals
                     break
         return self
@@ -42,7 +42,7 @@ class StopSignals:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for number, handler in self._before.items():
-            _signal.signal(number, handler)
+            signal.signal(number, handler)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

@@ -31,7 +31,6 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _SIGKILL = 9
 _SIGCONT = 18
-_RTLD_NOW = 2
 
 
 def adopt_orphans() -> bool:
@@ -53,21 +52,10 @@ def wake_with_parent() -> None:
 def _prctl(option: int, value: int) -> bool:
     if not ways.IS_LINUX:
         return False
-    words = (option, value, 0, 0, 0)
     try:
-        # Only the C part of ctypes: importing the rest takes as long as claiming a job.
-        from _ctypes import call_function, dlopen, dlsym
+        from ctypes import CDLL  # only for `dibs run`
 
-        program = dlopen(None, _RTLD_NOW)  # type: ignore[arg-type]  # None is this program; typeshed has names only
-        return bool(call_function(dlsym(program, "prctl"), words) == 0)
-    except (ImportError, AttributeError):
-        pass
-    except OSError:  # no such function: not Linux
-        return False
-    try:
-        from ctypes import CDLL
-
-        return bool(CDLL(None).prctl(*words) == 0)
+        return bool(CDLL(None).prctl(option, value, 0, 0, 0) == 0)
     except (ImportError, AttributeError, OSError):
         return False
 

@@ -8,8 +8,7 @@ with the same key.
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # the C part of `signal`, whose import costs more than a claim
-
+from dibs.base.cheap import signal
 from dibs.cli.supervise.signals import ENDING, StopSignals
 
 TYPE_CHECKING = False
@@ -68,8 +67,8 @@ class UnconfirmedClaims:
             self._stops = None
         if self._before is not None:
             before, self._before = self._before, None
-            _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _hold_signals(self) -> None:
         if self._before is None:
-            self._before = _signal.pthread_sigmask(_signal.SIG_BLOCK, ENDING)
+            self._before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)

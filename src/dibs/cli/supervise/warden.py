@@ -11,10 +11,10 @@ when `dibs run` ends.
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # the C part of `signal`, whose import costs more than a claim
 import os
 import select
 
+from dibs.base.cheap import signal
 from dibs.base.clock import steady_ms
 from dibs.cli.supervise.guardian import IGNORED, NAP_MS
 from dibs.cli.supervise.survivors import Survivors, adopt_orphans, wait_for_end, wake_with_parent
@@ -71,11 +71,11 @@ class Warden:
 
     def _prepare(self) -> None:
         for number in IGNORED:
-            _signal.signal(number, _signal.SIG_IGN)
+            signal.signal(number, signal.SIG_IGN)
         os.setpgid(0, 0)
         adopt_orphans()
         wake_with_parent()
-        _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         null = os.open(os.devnull, os.O_RDWR)
         for number in (0, 1, 2):
             os.dup2(null, number)
@@ -90,7 +90,7 @@ class Warden:
             os.close(self._run_handle)
             self._run_handle = None
         if self._guardian_lives():
-            os.kill(self._guardian, _signal.SIGCONT)
+            os.kill(self._guardian, signal.SIGCONT)
 
     def _hear(self) -> None:
         some = os.read(self._orders, 65536)

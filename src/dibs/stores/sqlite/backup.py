@@ -12,6 +12,7 @@ import os
 import time
 from contextlib import contextmanager
 
+from dibs.base.cheap import sqlite3
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput, StoreCorrupt, StoreFull, StoreUnavailable
 from dibs.base.files import to_disk
@@ -19,8 +20,7 @@ from dibs.base.ids import new_id
 from dibs.core.records import LockRecord, Meta
 from dibs.stores.codec import decode, decode_event
 from dibs.stores.port import StoreMoment
-from dibs.stores.sqlite.counters import READ, SETTLE
-from dibs.stores.sqlite.driver import APPLICATION_ID
+from dibs.stores.sqlite.counters import APPLICATION_ID, READ, SETTLE
 from dibs.stores.sqlite.errors import check, translated
 from dibs.stores.sqlite.history import selected
 from dibs.stores.sqlite.queries import decoded, page
@@ -31,13 +31,10 @@ TYPE_CHECKING = False
 # and nobody blocks it.
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Callable
 
     from dibs.core.events import Event
     from dibs.stores.port import Versioned
-else:
-    from dibs.stores.sqlite.driver import sqlite3
 
 
 def uri(path: str, how: str) -> str:
@@ -78,10 +75,7 @@ class SqliteMoment(StoreMoment):
 
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Iterator
-else:
-    from dibs.stores.sqlite.driver import sqlite3
 
 WAIT_MS = 3_000  # single commands come and go
 PAUSE_S = 0.02

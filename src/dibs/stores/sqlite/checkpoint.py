@@ -16,6 +16,7 @@ from _thread import allocate_lock
 from binascii import crc32
 from time import sleep
 
+from dibs.base.cheap import sqlite3
 from dibs.stores.forks import listen
 from dibs.stores.sqlite.backup import uri
 from dibs.stores.sqlite.opener import identity_of, reach_the_disk
@@ -23,7 +24,7 @@ from dibs.system import ways
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from _socket import socket as Socket
+    import socket
     from collections.abc import Iterable
     from types import TracebackType
 
@@ -47,14 +48,13 @@ class Wakeup:
     """Waits to be woken for `key`. `can_hear` says whether a wake can arrive."""
 
     def __init__(self, store_id: str, key: str) -> None:
-        self._socket: Socket | None = None
+        self._socket: socket.socket | None = None
         if not ways.IS_LINUX:
             return
-        from _socket import AF_UNIX, SOCK_DGRAM
-        from _socket import socket as Socket
+        from dibs.base.cheap import socket
 
         try:
-            made = Socket(AF_UNIX, SOCK_DGRAM)
+            made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         except OSError:
             return  # no descriptor is left
         try:
@@ -92,27 +92,21 @@ def wake(store_id: str, keys: Iterable[str]) -> None:
     """Wake the processes that wait for the deletion of these records. Never waits, and never fails."""
     if not ways.IS_LINUX:
         return
-    from _socket import AF_UNIX, MSG_DONTWAIT, SOCK_DGRAM
-    from _socket import socket as Socket
+    from dibs.base.cheap import socket
 
     try:
-        sender = Socket(AF_UNIX, SOCK_DGRAM)
+        sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     except OSError:
         return
     try:
         for key in keys:
             try:
-                sender.sendto(b"!", MSG_DONTWAIT, _address(store_id, key))
+                sender.sendto(b"!", socket.MSG_DONTWAIT, _address(store_id, key))
             except OSError:
                 pass  # nobody waits, or has not looked since the last one
     finally:
         sender.close()
 
-
-if TYPE_CHECKING:
-    import sqlite3
-else:
-    from dibs.stores.sqlite.driver import sqlite3
 
 _MOVE = "PRAGMA wal_checkpoint(PASSIVE)"  # waits for nobody, and nobody waits for it
 FALLBACK = 8

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from _thread import RLock, get_ident
 
+from dibs.base.cheap import sqlite3
 from dibs.base.clock import steady_ms
 from dibs.base.errors import StoreCorrupt, StoreFull, StoreReplaced, StoreUnavailable
 from dibs.stores.forks import listen
@@ -67,14 +68,11 @@ def busy() -> Busy:
 
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Callable
     from types import TracebackType
 
     from dibs.base.errors import DibsError
     from dibs.stores.sqlite.opener import State
-else:
-    from dibs.stores.sqlite.driver import sqlite3
 
 
 FORK_WAIT_S = 6.0  # longer than a statement waits for others

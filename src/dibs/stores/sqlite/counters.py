@@ -1,4 +1,5 @@
-"""How far the file has come: its revision, the number of its last event, and the time of its last commit.
+"""What the file says of itself: whose it is, its format, and how far it has come. That is its revision, the
+number of its last event, and the time of its last commit.
 
 A commit with events writes its revision into them, and leaves the row of the table `counters` alone: a page less for
 each claim. So the counters are those of the last event, or those of the row if it is further. The view `progress` has
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 READ = "SELECT revision, last_seq, time_ms FROM progress"
 WRITE = "UPDATE counters SET revision = ?, last_seq = ?, time_ms = ?"
 SETTLE = f"UPDATE counters SET (revision, last_seq, time_ms) = ({READ})"
+APPLICATION_ID = 0x64696273  # "dibs": whose file it is
+VERSION = 1  # of the format: how many steps schema.py has
+BLOCK = 256  # how many events a row of event_blocks is about
 EVENT_AGE_MS_MAX = 1_000  # an event that was decided longer ago than this does not tell the commit's time
 UNTOLD_MS = 1_000
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 
+from dibs.base.cheap import sqlite3
 from dibs.base.errors import InvalidInput, StoreCorrupt, StoreFull, StoreUnavailable
 from dibs.system import ways
 
@@ -42,12 +43,9 @@ def _is_stopped(pid: int) -> bool:
 
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Iterator
 
     from dibs.base.errors import DibsError
-else:
-    from dibs.stores.sqlite.driver import sqlite3
 
 _FREE_BYTES_MIN = 256 * 1024  # an I/O error with less free space than this means a full disk
 _ANOTHER = "or name another file (sqlite:///PATH)"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from binascii import crc32
 
 from dibs.stores.codec import decode_event
-from dibs.stores.sqlite.counters import SETTLE
-from dibs.stores.sqlite.driver import BLOCK
+from dibs.stores.sqlite.counters import BLOCK, SETTLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 
+from dibs.base.cheap import sqlite3
 from dibs.base.clock import wall_ms
 from dibs.base.errors import StoreReplaced
-from dibs.stores.sqlite.driver import APPLICATION_ID, VERSION
+from dibs.stores.sqlite.counters import APPLICATION_ID, VERSION
 from dibs.system import ways
 
 TYPE_CHECKING = False
@@ -123,12 +124,9 @@ def replaced(path: str, main: str, *, gone: bool) -> StoreReplaced:
 
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Callable
 
     from dibs.stores.sqlite.opener import Identity
-else:
-    from dibs.stores.sqlite.driver import sqlite3
 
 # Everything that opening needs to know, in one statement. It fails on a file without our tables, which is how a new
 # file is noticed.

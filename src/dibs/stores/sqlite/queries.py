@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dibs.base.cheap import sqlite3
 from dibs.base.errors import StoreBroken, StoreCorrupt
 from dibs.stores.codec import decode, end_of
 from dibs.stores.port import ABSENT, Due, Versioned
@@ -9,15 +10,12 @@ from dibs.stores.sqlite import counters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Callable
 
     from dibs.stores.sqlite.cache import RecordCache
     from dibs.stores.sqlite.connection import SqliteConnection
 
     Row = tuple[str, int, str]
-else:
-    from dibs.stores.sqlite.driver import sqlite3
 
 _REACHED = "SELECT due_ms, key, version, body FROM records WHERE due_ms <= ? ORDER BY due_ms LIMIT ?"
 _FIRST = "SELECT min(due_ms) FROM records WHERE due_ms IS NOT NULL"

@@ -10,15 +10,13 @@ from __future__ import annotations
 import os
 import time
 
+from dibs.base.cheap import sqlite3
 from dibs.base.errors import StoreCorrupt, StoreTooNew
-from dibs.stores.sqlite.driver import APPLICATION_ID, VERSION
+from dibs.stores.sqlite.counters import APPLICATION_ID, VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Sequence
-else:
-    from dibs.stores.sqlite.driver import sqlite3
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (

@@ -9,6 +9,7 @@ import os
 from _thread import allocate_lock
 
 from dibs.base import clock
+from dibs.base.cheap import sqlite3
 from dibs.base.errors import DibsError
 from dibs.stores.codec import encode
 from dibs.stores.port import ABSENT, Capabilities, Conflict, Due, Maintenance, Snapshot, Store, Versioned
@@ -16,7 +17,7 @@ from dibs.stores.sqlite import counters
 from dibs.stores.sqlite.cache import RecordCache
 from dibs.stores.sqlite.clock import LeaseClock
 from dibs.stores.sqlite.connection import SqliteConnection
-from dibs.stores.sqlite.driver import BLOCK, VERSION
+from dibs.stores.sqlite.counters import BLOCK, VERSION
 
 TYPE_CHECKING = False
 
@@ -27,15 +28,12 @@ TYPE_CHECKING = False
 # many times. When the time in the column comes, `queries.due` corrects it.
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Mapping, Sequence
     from typing import Any
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
     from dibs.stores.port import Versioned
-else:
-    from dibs.stores.sqlite.driver import sqlite3
 
 _ADD = "INSERT INTO records (key, version, due_ms, live, body) VALUES (?, ?, ?, ?, ?)"
 # None of these writes an index that it need not write.
@@ -109,7 +107,6 @@ def log(
 
 
 if TYPE_CHECKING:
-    import sqlite3
     from _thread import LockType
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
@@ -120,8 +117,6 @@ if TYPE_CHECKING:
     from dibs.stores.sqlite.checkpoint import Checkpointer
     from dibs.stores.sqlite.connection import Impatience
     from dibs.stores.sqlite.opener import State
-else:
-    from dibs.stores.sqlite.driver import sqlite3
 
 BUSY_MS = 5_000  # less than a client waits for its answer, so that it hears why
 POLL_MS_MIN = 20

@@ -1,0 +1,136 @@
+"""Parts of Python's own library without the rest around them: what a start of `dibs` would otherwise wait for.
+
+`dibs claim` takes about 110 million instructions in a Python that has imported nothing else, 38 of them Python's own
+start. Importing these costs, in millions of instructions (valgrind, CPython 3.11):
+
+    name       what is imported here    instead of     saves    needed by
+    c_json     _json           0.4      json     30      30     every command
+    sqlite3    _sqlite3        4.1      sqlite3  20      16     a claim in the user's own store
+    signal     _signal         0.0      signal   20      20     a claim in the user's own store, `dibs run`
+    socket     _socket         1.4      socket   33      32     a claim through a server
+    ref        _weakref        0.0      weakref   4       4     a claim in the user's own store
+    blake2b    _blake2         0.4      hashlib  11      11     hooks and sessions, which make ids from names
+
+These C modules are private to CPython. Where one is missing or different, the public module is taken: a new Python is
+slower at most. Each is imported when its name is first asked for. Nothing else in dibs imports a private module; a test
+says so, and another hides them all and claims a job.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import _json as c_json
+    import signal
+    import socket
+    import sqlite3
+    from collections.abc import Callable
+    from hashlib import blake2b
+    from types import ModuleType
+    from typing import Any
+    from weakref import ref
+
+__all__ = ["blake2b", "c_json", "ref", "signal", "socket", "sqlite3"]
+
+
+def _c_json() -> ModuleType:
+    """Import the scanner and the encoder. Raises ImportError without them: `jsontext.py` has another way then."""
+    import _json
+
+    return _json
+
+
+def _socket() -> ModuleType:
+    try:
+        import _socket
+
+        return _socket
+    except ImportError:
+        import socket
+
+        return socket
+
+
+def _signal() -> ModuleType:
+    try:
+        import _signal  # type: ignore[import-not-found]  # typeshed does not list it
+
+        return _signal  # type: ignore[no-any-return]
+    except ImportError:
+        import signal
+
+        return signal
+
+
+def _ref() -> object:
+    try:
+        from _weakref import ref
+    except ImportError:
+        from weakref import ref
+    return ref
+
+
+def _blake2b() -> object:
+    try:
+        from _blake2 import blake2b
+    except ImportError:
+        from hashlib import blake2b
+    return blake2b
+
+
+def _sqlite3() -> ModuleType:
+    """Import the driver alone: the package around it imports datetime, which nothing in dibs needs.
+
+    The driver imports functools for one function, the `lru_cache` of its prepared statements, and functools imports
+    collections and five modules more: 8 of the 16 million. So a process that has not imported functools gives the
+    driver an `lru_cache` on the same C class. It is in the place of functools only while the driver is imported. That
+    is done in no process with threads: one of them could import functools at that moment."""
+    try:
+        if "functools" not in sys.modules and "threading" not in sys.modules:
+            try:
+                sys.modules["functools"] = _lru_cache_alone()
+                import _sqlite3
+
+                return _sqlite3
+            except (ImportError, AttributeError):
+                pass  # another Python, whose driver needs more of functools: it is imported below
+            finally:
+                sys.modules.pop("functools", None)
+        import _sqlite3
+
+        return _sqlite3
+    except ImportError:
+        import sqlite3
+
+        return sqlite3
+
+
+def _lru_cache_alone() -> ModuleType:
+    """Make a `functools` that has the one function."""
+    from _functools import _lru_cache_wrapper  # type: ignore[import-not-found]  # typeshed does not list it
+
+    def lru_cache(maxsize: int) -> Callable[[Any], Any]:
+        return lambda function: _lru_cache_wrapper(function, maxsize, False, tuple)
+
+    made = type(sys)("functools")
+    made.lru_cache = lru_cache  # type: ignore[attr-defined]
+    return made
+
+
+if not TYPE_CHECKING:
+    _PARTS = {
+        "blake2b": _blake2b,
+        "c_json": _c_json,
+        "ref": _ref,
+        "signal": _signal,
+        "socket": _socket,
+        "sqlite3": _sqlite3,
+    }
+
+    def __getattr__(name: str) -> object:
+        if name not in _PARTS:
+            raise AttributeError(name)
+        found = globals()[name] = _PARTS[name]()
+        return found
