@@ -80,7 +80,8 @@ def _time_namespace() -> str | None:
 
 
 def _offset_ns(namespace: str) -> int | None:
-    """How far CLOCK_BOOTTIME of this process's time namespace is ahead of the machine's; None: there is no telling."""
+    """Return how far CLOCK_BOOTTIME of this process's time namespace is ahead of the machine's; None: there is no
+    telling."""
     try:
         if os.readlink("/proc/self/ns/time_for_children") != namespace:
             return None  # what follows would be about the children

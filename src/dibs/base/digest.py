@@ -22,7 +22,7 @@ def digest_id(*parts: str) -> str:
 
 
 def token_key(token: str) -> bytes:
-    """What a server keeps of a token."""
+    """Return what a server keeps of a token."""
     import hashlib  # only for a server's own user, who has found a token
 
     return hashlib.sha256(token.encode()).digest()

@@ -22,7 +22,8 @@ _KIND, _REGULAR = 0o170000, 0o100000
 
 
 def read_toml(path: str) -> dict[str, Any] | None:
-    """What the file says; None where there is none. Raises InvalidInput, naming the file, for what cannot be read.
+    """Return what the file says; None where there is none. Raises InvalidInput, naming the file, for what cannot be
+    read.
 
     A link to /dev/zero, a pipe or a huge file is refused and not read. `tomllib` is imported only for a file that is
     there: a claim without one must not pay for it."""

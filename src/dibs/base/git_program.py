@@ -38,7 +38,7 @@ class GitResult:
 
     @property
     def words(self) -> str:
-        """What git and the server said, in one line, without anybody's password."""
+        """Return what git and the server said, in one line, without anybody's password."""
         lines = [line.strip().rstrip(".") for line in self.err.splitlines() if line.strip()]
         kept = [
             line for line in lines if not line.startswith(("hint:", "To ", "warning: redirecting", *_PADDING))

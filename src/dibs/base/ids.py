@@ -36,7 +36,7 @@ def new_room_id() -> str:
 
 
 def new_signing_secret() -> str:
-    """What signs the deliveries of a webhook."""
+    """Return what signs the deliveries of a webhook."""
     return os.urandom(32).hex()
 
 

@@ -47,7 +47,7 @@ def _without_options(text: str) -> str:
 
 
 def _secret_length(address: str) -> int:
-    """How much of `user:password@host/path` comes before the host."""
+    """Return how much of `user:password@host/path` comes before the host."""
     authority = address.split("/", 1)[0]
     if "@" in authority:
         return authority.rindex("@") + 1

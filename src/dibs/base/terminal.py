@@ -41,7 +41,7 @@ def _bare(word: str) -> str:
 
 
 def slips(typed: str, meant: str) -> int:
-    """How many letters were left out, added, changed or swapped with their neighbour."""
+    """Return how many letters were left out, added, changed or swapped with their neighbour."""
     before: list[int] = []
     last = list(range(len(meant) + 1))
     for row, letter in enumerate(typed, 1):

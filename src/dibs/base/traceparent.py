@@ -50,6 +50,6 @@ def span_traceparent() -> str | None:
 
 
 def inherited_traceparent() -> str | None:
-    """What the environment hands on to a command, in the variable that other tools use for it, too."""
+    """Return what the environment hands on to a command, in the variable that other tools use for it, too."""
     text = os.environ.get(VARIABLE)
     return text if text is not None and trace_of(text) is not None else None

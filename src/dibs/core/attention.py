@@ -58,9 +58,9 @@ def forget_want(draft: Draft, ask: AcquireTerms) -> None:
 
 
 def waiters(draft: Draft, lock: LockRecord, holder: Holder, *, whole: bool = False) -> tuple[int, int, int]:
-    """How many wait for a hold, how many of them its owner was not told of, and the number of the newest place. Places
-    of the owner's own session do not count. A waiter that died counts until its place is seen to be over. `whole`:
-    looks at the line of a tree even if nothing says that somebody waits there."""
+    """Return how many wait for a hold, how many of them its owner was not told of, and the number of the newest place.
+    Places of the owner's own session do not count. A waiter that died counts until its place is seen to be over.
+    `whole`: looks at the line of a tree even if nothing says that somebody waits there."""
     if not lock.line and not (in_tree(lock.name) and (whole or holder.wanted)):
         return 0, 0, 0
     places = _line(draft, lock, holder.mode)

@@ -55,9 +55,8 @@ class Acquire(AcquireTerms):
     name: str
     lease_id: str | None = None  # proof that the caller has a lease on this job
     acl: tuple[str, ...] | None = None
-    wait: bool = (
-        False  # get in line, and stay for the answer; with a ticket, it is a place in line in any case
-    )
+    # Get in line, and stay for the answer; with a ticket, it is a place in line in any case.
+    wait: bool = False
     ticket: int = 0  # the caller's place in the line
     ticket_id: str | None = None  # and the proof of it
 

@@ -54,8 +54,8 @@ def find_own_cycle(draft: Draft, session_id: str | None) -> tuple[str, ...]:
 
 
 def closes_circle(draft: Draft, ticket: Ticket) -> bool:
-    """Whether this place of a session waits for that session, or for itself, by way of others who stand in lines.
-    Wants do not count: whoever polls is told of the circle when it polls again."""
+    """Return whether this place of a session waits for that session, or for itself, by way of others who stand in
+    lines. Wants do not count: whoever polls is told of the circle when it polls again."""
     session = draft.session(ticket.session) if ticket.session is not None else None
     if session is None or session_over(draft, session):
         return False
@@ -116,7 +116,7 @@ class _Tickets:
         self.tickets: list[Ticket | None] = []
 
     def before(self, name: str, number: int) -> int:
-        """How many come before this place; without a place, all."""
+        """Return how many come before this place; without a place, all."""
         return self._at.get((name, number), len(self._places))
 
     def load(self, count: int) -> None:
@@ -324,7 +324,7 @@ class _Graph:
         return line
 
     def _has_or_will(self, ticket: Ticket) -> bool:
-        """Whether this place is served by what its session has or gets otherwise, and not in its turn."""
+        """Return whether this place is served by what its session has or gets otherwise, and not in its turn."""
         lock = self._draft.lock(ticket.ns, ticket.name)
         if own_hold(self._draft, lock, ticket.session, ticket.mode) is not None:
             return True
@@ -364,7 +364,7 @@ def _sessions(owners: list[tuple[str | None, str]]) -> list[tuple[Node, Words]]:
 
 
 def _alike(ticket: Ticket, wanted: _Wanted) -> bool:
-    """Whether both want a slot of the same job."""
+    """Return whether both want a slot of the same job."""
     return (ticket.name, ticket.mode, ticket.slots) == (wanted.name, EXCLUSIVE, wanted.slots)
 
 

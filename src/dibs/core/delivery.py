@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 
 
 def pause_ms(tries: int, fraction: float) -> int:
-    """How long a delivery rests after so many tries: twice as long each time, and a random part of the last half."""
+    """Return how long a delivery rests after so many tries: twice as long each time, and a random part of the last
+    half."""
     longest_ms = min(WEBHOOK_PAUSE_MS_MIN * 2 ** min(tries - 1, 30), WEBHOOK_PAUSE_MS_MAX)
     return int(longest_ms * (1 + fraction) / 2)
 
@@ -65,14 +66,13 @@ class TargetBackoff:
     def __init__(self, asked_until_ms: int) -> None:
         self.row = 0  # failures since the last success
         self.has_succeeded = False
-        self.asked_until_ms = (
-            asked_until_ms  # not tried before, because it asked for it: a success does not end it
-        )
+        # Not tried before, because it asked for it: a success does not end it.
+        self.asked_until_ms = asked_until_ms
         self._until_ms = 0  # not tried before
 
     @property
     def is_trusted(self) -> bool:
-        """Whether it answers, as far as is known."""
+        """Return whether it answers, as far as is known."""
         return self.has_succeeded and not self.is_down
 
     @property
@@ -202,7 +202,7 @@ class DeliveryPlan:
 
     @property
     def jobs_waiting(self) -> int:
-        """How many jobs have something to be sent, as far as was read."""
+        """Return how many jobs have something to be sent, as far as was read."""
         return len(self._lanes) + len(self._again)
 
     def _open_letters(self) -> None:
@@ -219,7 +219,7 @@ class DeliveryPlan:
     # Reading.
 
     def wants_events(self) -> bool:
-        """Whether the events after `at` may be read."""
+        """Return whether the events after `at` may be read."""
         return not self._ahead and len(self._lanes) < WEBHOOK_LANES_MAX
 
     def has_work(self) -> bool:
@@ -301,7 +301,7 @@ class DeliveryPlan:
     # Sending.
 
     def ready(self, now_ms: int, most: int) -> list[tuple[LaneState, Event]]:
-        """What is to be sent now, `most` at most. Each counts as under way until `done` or `failed`."""
+        """Return what is to be sent now, `most` at most. Each counts as under way until `done` or `failed`."""
         room = (WEBHOOK_IN_FLIGHT_MAX if self.target.is_trusted else 1) - self._in_flight
         if room <= 0 or most <= 0 or self.target.until_ms > now_ms:
             return []
@@ -399,7 +399,7 @@ class DeliveryPlan:
     # Saving.
 
     def save(self, token: int) -> SaveDelivery:
-        """How far it is, to be stored; `noted` when it was."""
+        """Return how far it is, to be stored; `noted` when it was."""
         self.is_dirty = False
         lanes = tuple([lane.saved() for lane in self._lanes.values()])
         self._progress = self._progress.replace(

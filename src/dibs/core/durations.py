@@ -65,7 +65,7 @@ def parse_duration(text: str, what: str = "duration") -> int:
 
 
 def is_duration(text: str) -> bool:
-    """Whether `parse_duration` understands it."""
+    """Return whether `parse_duration` understands it."""
     try:
         parse_duration(text)
     except InvalidInput:

@@ -38,7 +38,7 @@ def state_of(lock: LockRecord, now_ms: int) -> str:
 
 
 def fits(lock_slots: int, live: tuple[Holder, ...], mode: str, slots: int) -> bool:
-    """Whether one more owner is allowed beside the live owners of the same job."""
+    """Return whether one more owner is allowed beside the live owners of the same job."""
     if not live:
         return True
     if mode == SHARED:
@@ -79,7 +79,7 @@ def blockers(
 
 
 def are_kin(draft: Draft, one: str | None, other: str | None) -> bool:
-    """Whether one of two sessions is the parent of the other."""
+    """Return whether one of two sessions is the parent of the other."""
     if one is None or other is None or one == other:
         return False
     child, parent = draft.session(one), draft.session(other)
@@ -111,8 +111,8 @@ def own_hold(draft: Draft, lock: LockRecord, session: str | None, mode: str) -> 
 
 
 def covered(draft: Draft, lock: LockRecord, mode: str, session: str | None) -> bool:
-    """Whether a claim of the session above this name covers it, or one of its parent or child at or above it. Others
-    that wait for this name wait for that claim in any case, so a claim below it takes nothing from anybody."""
+    """Return whether a claim of the session above this name covers it, or one of its parent or child at or above it.
+    Others that wait for this name wait for that claim in any case, so a claim below it takes nothing from anybody."""
     if session is None:
         return False
     kin = [holder for holder in live_holders(draft, lock) if are_kin(draft, session, holder.session)]

@@ -77,7 +77,7 @@ def ticket_deadline_ms(draft: Draft, ticket: Ticket) -> int:
 
 
 def ticket_over(draft: Draft, ticket: Ticket) -> bool:
-    """Whether a waiter stopped asking, or its session has ended. It must not be given the job."""
+    """Return whether a waiter stopped asking, or its session has ended. It must not be given the job."""
     if ticket.session is not None and session_over(draft, draft.session(ticket.session)):
         return True
     return draft.vouched_ms >= ticket_deadline_ms(draft, ticket)
@@ -99,7 +99,7 @@ def own_deadline_ms(draft: Draft, holder: Holder) -> int:
 
 
 def may_go_on(draft: Draft, holder: Holder) -> bool:
-    """Whether a heartbeat may still renew this hold, as far as is written: its session has not ended."""
+    """Return whether a heartbeat may still renew this hold, as far as is written: its session has not ended."""
     if holder.session is None or not holder.ephemeral:
         return True
     session = draft.session(holder.session)

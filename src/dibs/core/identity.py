@@ -75,5 +75,5 @@ _RANK = {role: rank for rank, role in enumerate(ROLES)}
 
 
 def may(role: str, verb: str) -> bool:
-    """Whether a role is enough to ask `verb`."""
+    """Return whether a role is enough to ask `verb`."""
     return _RANK[role] >= _RANK[LEAST_ROLE[verb]]

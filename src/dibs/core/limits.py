@@ -121,9 +121,8 @@ COMMIT_BATCH_MAX = 512
 CHECKPOINT_PAGES = 4_000  # of a server: how long its log may grow before it is moved into the file
 KEEP_BATCH_MAX = 256
 COMMIT_QUEUE_MAX = 20_000
-QUEUE_MS_MAX = (
-    3_000  # claims are refused while one waits for longer to be decided: callers do not wait much longer
-)
+# Claims are refused while one waits for longer to be decided: callers do not wait much longer.
+QUEUE_MS_MAX = 3_000
 CONFLICT_RETRIES_MAX = 200
 CONFLICT_PAUSE_MS_MAX = 10
 LEAVE_AT_ONCE_MAX = 500  # places that are served or dropped in one decision; a sweep goes on with the rest

@@ -43,8 +43,8 @@ def _credited(holder: Holder, outages: tuple[Outage, ...]) -> Holder:
 
 
 def merged(own: Stored | None, brought: Stored) -> Stored:
-    """What a store keeps of a record that it may have itself: its own. The registers name what both have, and their
-    number of changes rises, so that running servers look."""
+    """Return what a store keeps of a record that it may have itself: its own. The registers name what both have, and
+    their number of changes rises, so that running servers look."""
     if own is None:
         return brought
     if isinstance(own, WebhookRegister) and isinstance(brought, WebhookRegister):

@@ -81,7 +81,7 @@ def _check_unprintable(name: str) -> None:
 
 
 def in_tree(name: str) -> bool:
-    """Whether a name is in its namespace's tree, where claims overlap (`overlaps`, below; exclusion.py)."""
+    """Return whether a name is in its namespace's tree, where claims overlap (`overlaps`, below; exclusion.py)."""
     return name[:5] in ("path:", "repo:")  # every rule asks; compiled, this is much quicker than `startswith`
 
 
@@ -101,14 +101,14 @@ def _tree_name(name: str) -> str:
 
 
 def overlaps(one: str, other: str) -> bool:
-    """Whether two tree names of one namespace overlap."""
+    """Return whether two tree names of one namespace overlap."""
     if one.startswith("repo:") or other.startswith("repo:"):
         return True
     return one == other or _beneath(one, other) or _beneath(other, one)
 
 
 def covers(outer: str, inner: str) -> bool:
-    """Whether one tree name covers all of another."""
+    """Return whether one tree name covers all of another."""
     return outer.startswith("repo:") or _beneath(inner, outer)
 
 

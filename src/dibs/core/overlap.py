@@ -114,7 +114,7 @@ class TreePlaces:
         return self._places[min(numbers)] if numbers else None
 
     def count(self, name: str, mode: str, before: int) -> int:
-        """How many places exclude a claim on `name`, of those before this number; 0: of all."""
+        """Return how many places exclude a claim on `name`, of those before this number; 0: of all."""
         groups = self._excluding(name, mode)
         return sum([bisect_left(group, before) if before else len(group) for group in groups])
 

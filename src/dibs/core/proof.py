@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def allowed(draft: Draft, lock: LockRecord, ask: AcquireTerms | Ticket) -> bool:
-    """Whether all lists that concern this job allow the caller. An admin is always allowed."""
+    """Return whether all lists that concern this job allow the caller. An admin is always allowed."""
     if ask.admin:
         return True
     if lock.acl and not set(lock.acl).intersection(ask.badges):

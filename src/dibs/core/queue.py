@@ -174,7 +174,7 @@ def _load(draft: Draft, ns: str, places: list[tuple[str, int]]) -> None:
 
 
 def _is_first(draft: Draft, ns: str, place: TreePlace) -> bool:
-    """Whether this place is still in the line, and waits for no earlier one."""
+    """Return whether this place is still in the line, and waits for no earlier one."""
     line = draft.tree_places(ns)
     first = line.first(place.name, place.mode)
     return line.has(place.number) and (first is None or first.number >= place.number)
@@ -258,7 +258,7 @@ def drop_forbidden(draft: Draft, ns: str, name: str) -> None:
 
 
 def _ready(draft: Draft, ticket: Ticket) -> bool:
-    """Whether all jobs of the ticket are free or held by its owner, and it is first in every line."""
+    """Return whether all jobs of the ticket are free or held by its owner, and it is first in every line."""
     for part in parts_of(ticket):
         lock = draft.lock(ticket.ns, part.name)
         if own_hold(draft, lock, ticket.session, ticket.mode) is not None:
@@ -271,14 +271,14 @@ def _ready(draft: Draft, ticket: Ticket) -> bool:
 
 
 def ahead(draft: Draft, lock: LockRecord, number: int, mode: str) -> int:
-    """How many come before this place (number 0: a newcomer)."""
+    """Return how many come before this place (number 0: a newcomer)."""
     if not in_tree(lock.name):
         return lock.line.index(number) if number in lock.line else len(lock.line)
     return draft.tree_places(lock.ns).count(lock.name, mode, number)
 
 
 def _is_ahead(draft: Draft, lock: LockRecord, number: int, mode: str) -> bool:
-    """Whether anybody comes before this place."""
+    """Return whether anybody comes before this place."""
     if not in_tree(lock.name):
         return lock.line[:1] != (number,)
     first = draft.tree_places(lock.ns).first(lock.name, mode)

@@ -62,7 +62,7 @@ def usage_of(draft: Draft, payer: str) -> Usage:
 
 
 def over_held(draft: Draft, ask: AcquireTerms, name: str, jobs: int = 1) -> QuotaExceeded | None:
-    """Whether so many more jobs are too many. Places in line count as jobs, because they become jobs."""
+    """Return whether so many more jobs are too many. Places in line count as jobs, because they become jobs."""
     if ask.payer is not None and ask.held_max:
         usage = usage_of(draft, ask.payer)
         if usage.held + usage.waiting + jobs > ask.held_max:
@@ -73,7 +73,7 @@ def over_held(draft: Draft, ask: AcquireTerms, name: str, jobs: int = 1) -> Quot
 def over_waiting(
     draft: Draft, ask: AcquireTerms, name: str, places: int = 1
 ) -> QuotaExceeded | TooMany | None:
-    """Whether so many more places in line are too many."""
+    """Return whether so many more places in line are too many."""
     most = ask.waiting_max
     if ask.payer is not None and most and usage_of(draft, ask.payer).waiting + places > most:
         return TooMany(now_ms=draft.now_ms, name=name, what="places in line", most=most)

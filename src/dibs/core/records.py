@@ -107,9 +107,8 @@ class LockRecord(Record):
     max_attempts: int = 0  # 0: no limit
     parked: bool = False  # too many failures: nobody may claim until an operator frees it
     done: Done | None = None
-    delay_until_ms: int = (
-        0  # nobody is granted the job before: a delay after a loss, or a failure's retry time
-    )
+    # Nobody is granted the job before: a delay after a loss, or a failure's retry time.
+    delay_until_ms: int = 0
     acl: tuple[str, ...] = ()
 
     def due_ms(self) -> int | None:
@@ -130,7 +129,8 @@ class LockRecord(Record):
         return max(idle_since_ms + kept_ms, done_until_ms, self.delay_until_ms)
 
     def is_live(self) -> bool:
-        """Whether the record says that the job is held, waited for or parked. A hold may have expired unnoticed."""
+        """Return whether the record says that the job is held, waited for or parked. A hold may have expired
+        unnoticed."""
         return bool(self.holders or self.line or self.parked)
 
 
@@ -220,9 +220,8 @@ class SessionRecord(Record):
     holds: tuple[str, ...] = ()  # keys of locks; may include a lost one, never misses a held one
     waits: tuple[Wait, ...] = ()
     want: Want | None = None
-    process: str | None = (
-        None  # boot, pid and start time of the worker, where a neighbour on the machine can look
-    )
+    # Boot, pid and start time of the worker, where a neighbour on the machine can look.
+    process: str | None = None
     metadata: str | None = None
     ended_ms: int = 0  # when it ended; remembered for a while so that a late call can be told so
     how: str | None = None

@@ -114,7 +114,7 @@ class Trackers:
 
 
 def needs(name: str) -> str | None:
-    """What must be known to read a name: NOTHING, SETTINGS or TRACKER. None: the name cannot be a reference."""
+    """Return what must be known to read a name: NOTHING, SETTINGS or TRACKER. None: the name cannot be a reference."""
     if not name.isascii():
         return None
     if "://" in name:
@@ -161,7 +161,7 @@ def job_name(name: str, trackers: Trackers | None = None, tracker: Tracker | Non
 
 
 def has_secret(name: str) -> bool:
-    """Whether a name is an address with a password or a token before its host. Everybody sees names."""
+    """Return whether a name is an address with a password or a token before its host. Everybody sees names."""
     scheme, mark, rest = name.partition("://")
     if not mark:
         return False
@@ -329,7 +329,7 @@ def _is_host(text: str) -> bool:
 
 
 def _are_plain(parts: Sequence[str]) -> bool:
-    """Whether no part of an address leads elsewhere, also once a browser has decoded it."""
+    """Return whether no part of an address leads elsewhere, also once a browser has decoded it."""
     return not any(part in (".", "..") or "%2e" in part.lower() for part in parts)
 
 

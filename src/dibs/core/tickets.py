@@ -148,7 +148,7 @@ def _note_wait(draft: Draft, tickets: list[Ticket]) -> None:
 
 
 def may_wait(ask: Acquire | AcquireAll) -> bool:
-    """Whether the caller wants a place in line. Who has a ticket wants to keep it, or to get another for it."""
+    """Return whether the caller wants a place in line. Who has a ticket wants to keep it, or to get another for it."""
     return ask.wait or ask.ticket_id is not None
 
 
@@ -190,7 +190,7 @@ def next_seat(place: Ticket | Holder, ask: AcquireTerms) -> str | None:
 
 
 def has_seat(place: Ticket | Holder, seat: str | None) -> bool:
-    """Whether a command of the ask `seat` may act. None: it is not on behalf of an ask, and acts in any case."""
+    """Return whether a command of the ask `seat` may act. None: it is not on behalf of an ask, and acts in any case."""
     return seat is None or seat_of(place) == seat
 
 

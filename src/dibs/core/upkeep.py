@@ -113,7 +113,7 @@ def count(draft: Draft, command: CountUsage) -> Outcome:
 
 
 def _is_counted_here(draft: Draft, payer: str, ns: str | None, principal: str, charged: str | None) -> bool:
-    """Whether what `principal` has in `ns`, with this charge, must be charged to `payer`."""
+    """Return whether what `principal` has in `ns`, with this charge, must be charged to `payer`."""
     own_ns, _, name = payer.partition("/")
     if principal != name or (own_ns and own_ns != ns):
         return False
@@ -156,8 +156,8 @@ _SWEPT = (LOCK_PREFIX, SESSION_PREFIX, CREDENTIAL_PREFIX, TREE_PREFIX, "ticket/"
 
 
 def is_swept(key: str) -> bool:
-    """Whether `sweep` knows this kind of record. A server of a newer version beside this one may keep other kinds, and
-    sweeps them itself."""
+    """Return whether `sweep` knows this kind of record. A server of a newer version beside this one may keep other
+    kinds, and sweeps them itself."""
     return key.startswith(_SWEPT)
 
 

@@ -47,7 +47,7 @@ class Webhook(_Kept):
     replay_after: int = -1  # the event after which the last one begins; -1: of dead letters only
 
     def takes(self, event: Event) -> bool:
-        """Whether this event is to be sent."""
+        """Return whether this event is to be sent."""
         if event.ns != self.ns or not event.job or (self.own and event.principal != self.principal):
             return False
         word = LOCK_CHANGES.get(event.kind)

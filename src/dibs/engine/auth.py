@@ -143,8 +143,8 @@ class TokenGuard:
         return [*self._callers.values(), *self.fixed.values()]
 
     def is_of_another(self, digest: str, namespace: str | None) -> bool:
-        """Whether the token with this hash is let in without being in the store, and not for `namespace`. A record in
-        the store would count in place of it."""
+        """Return whether the token with this hash is let in without being in the store, and not for `namespace`. A
+        record in the store would count in place of it."""
         key = bytes.fromhex(digest)
         caller = self._callers.get(key) or self.fixed.get(key)
         return caller is not None and caller.namespace != namespace
@@ -161,7 +161,7 @@ class TokenGuard:
         return {(caller.principal, caller.namespace) for caller in (*valid, *self.fixed.values())}
 
     def is_own_token(self, authorization: bytes) -> bool:
-        """Whether this is the user's own token, which the user's commands read from the file."""
+        """Return whether this is the user's own token, which the user's commands read from the file."""
         return self.has_own_token and hashlib.sha256(authorization[len(_BEARER) :]).digest() in self._callers
 
     def proof(self, key_id: str, challenge: str) -> str | None:

@@ -130,7 +130,7 @@ class Batcher:
             self._gather()
 
     def is_gone(self, command: Command) -> bool:
-        """Whether the caller of a command that is being decided has gone. For `run`, where it runs."""
+        """Return whether the caller of a command that is being decided has gone. For `run`, where it runs."""
         is_gone = self._callers.get(id(command))
         return is_gone is not None and is_gone()
 

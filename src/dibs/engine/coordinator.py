@@ -137,7 +137,7 @@ class _Batch:
         return None
 
     def overtaken(self) -> list[int]:
-        """Which of the commands, in the order they were decided, read a record that others have changed."""
+        """Return which of the commands, in the order they were decided, read a record that others have changed."""
         changed = self._changed()
         return [at for at, seen in enumerate(self._seen) if not changed.isdisjoint(seen)]
 
@@ -271,7 +271,7 @@ class Coordinator:
         return sorted(left)
 
     def _may_recall(self, commands: Sequence[Command]) -> bool:
-        """Whether to begin with what the store remembers. Looks write nothing, so they would be read anyway."""
+        """Return whether to begin with what the store remembers. Looks write nothing, so they would be read anyway."""
         if self._asks > 0:
             self._asks -= 1
             return False

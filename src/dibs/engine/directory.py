@@ -63,7 +63,7 @@ class CredentialDirectory:
         self._thread = threading.Thread(target=self._follow, name="dibs-tokens", daemon=True)
 
     def __len__(self) -> int:
-        """How many tokens are valid now."""
+        """Return how many tokens are valid now."""
         now_ms = self._steady() + self._ahead_ms
         return len([over_ms for _, over_ms in list(self._known.values()) if now_ms < over_ms])
 

@@ -115,8 +115,8 @@ def after_gap(store: Store, beat: Beat, ended_ms: int) -> Beat:
 
 
 def is_idle(store: Store, since_ms: int = ALL_TIME_MS) -> bool:
-    """Whether nobody who was there before that time holds anything, waits, or has a session. Servers write no pulse
-    while nobody does, so a missing pulse means nothing then."""
+    """Return whether nobody who was there before that time holds anything, waits, or has a session. Servers write no
+    pulse while nobody does, so a missing pulse means nothing then."""
     for prefix in (LOCK_PREFIX, SESSION_PREFIX):
         after, limit = "", 1
         while page := store.scan(prefix, after, limit, live=True):
@@ -152,7 +152,7 @@ class SweepShare:
         self._servers = [self._server]
 
     def left(self) -> int:
-        """How many keys are left to others for the moment."""
+        """Return how many keys are left to others for the moment."""
         return len(self._left_ms)
 
     def of(self, keys: list[str]) -> list[str]:
@@ -263,7 +263,7 @@ class Liveness:
             self._grace_until_ms = max(self._grace_until_ms, until_ms + again_ms)
 
     def has_gap(self) -> bool:
-        """Whether there was a gap that no beat has accounted for yet."""
+        """Return whether there was a gap that no beat has accounted for yet."""
         return self._doubt_ms != _NEVER_MS
 
     def beat_due_in_ms(self) -> int:
@@ -419,7 +419,7 @@ class Decider:
 
     @property
     def is_quick(self) -> bool:
-        """Whether `run_at_once` would take no longer than an event loop may."""
+        """Return whether `run_at_once` would take no longer than an event loop may."""
         return self._at_once is not None and self.pace.is_quick
 
     def run_at_once(self, commands: Sequence[Command]) -> list[Result]:

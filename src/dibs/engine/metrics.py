@@ -259,7 +259,7 @@ class Metrics:
         return dict(self._outcomes_of((Release,)))
 
     def is_write_blocked(self) -> bool:
-        """Whether the last commit failed a short while ago, or the one under way takes too long."""
+        """Return whether the last commit failed a short while ago, or the one under way takes too long."""
         now_us = stopwatch_us()
         failed_us = self.write_failed_us
         since_us = min(list(self._writing_since_us.values()), default=now_us)

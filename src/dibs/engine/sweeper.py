@@ -169,8 +169,8 @@ class Sweeper:
             self._decider.beat_if_due()
 
     def _slice(self) -> int:
-        """How many due keys one round looks at. Few, because commands wait for the round, and all leases may end at
-        once. At least twice as many as jobs were claimed since the last round, so that claims do not outrun it."""
+        """Return how many due keys one round looks at. Few, because commands wait for the round, and all leases may end
+        at once. At least twice as many as jobs were claimed since the last round, so that claims do not outrun it."""
         claimed = self._tally.kinds[ACQUIRED]
         since, self._claimed = claimed - self._claimed, claimed
         return min(max(SWEEP_BATCH_MIN, 2 * since), SWEEP_BATCH_MAX)

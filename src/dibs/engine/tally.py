@@ -58,16 +58,16 @@ class Tally:
 
     @property
     def waiting(self) -> int:
-        """How many places in lines are taken, at all servers."""
+        """Return how many places in lines are taken, at all servers."""
         return len(self._places)
 
     def live_of(self, principal: str, namespace: str | None = None) -> int:
-        """How many jobs are held with this principal's credentials, in one namespace or in all. Two credentials of one
-        name for two namespaces are two principals."""
+        """Return how many jobs are held with this principal's credentials, in one namespace or in all. Two credentials
+        of one name for two namespaces are two principals."""
         return self._by_principal.get((principal, namespace), 0)
 
     def live_in(self, namespace: str) -> int:
-        """How many claims there are in a namespace."""
+        """Return how many claims there are in a namespace."""
         counts = self._by_principal.copy()  # another thread may change it
         return sum(count for (_, where), count in counts.items() if where == namespace)
 

@@ -172,7 +172,7 @@ class Waiters:
 
     @property
     def is_closed(self) -> bool:
-        """Whether this server keeps nobody waiting any more. Callers are then told their place at once."""
+        """Return whether this server keeps nobody waiting any more. Callers are then told their place at once."""
         return self._closed
 
     def close(self) -> None:

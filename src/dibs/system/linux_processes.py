@@ -121,7 +121,7 @@ def _stat(path: str) -> list[bytes]:
 
 
 def _hides_processes() -> bool:
-    """Whether /proc is mounted so that it does not list other users' processes."""
+    """Return whether /proc is mounted so that it does not list other users' processes."""
     try:
         with open("/proc/self/mountinfo", "rb") as file:
             found = [line.split() for line in file if b" /proc " in line]

@@ -63,7 +63,7 @@ class MacosLibrary:
         return buffer.raw if written == size else None
 
     def arguments(self, pid: int) -> bytes | None:
-        """How many words, the program, the words, the environment."""
+        """Return how many words, the program, the words, the environment."""
         from ctypes import byref, c_int, c_size_t, create_string_buffer
 
         name = (c_int * 3)(_CTL_KERN, _KERN_PROCARGS2, pid)

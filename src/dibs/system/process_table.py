@@ -48,11 +48,11 @@ class ProcessTable:
         return ""
 
     def has_our_numbers(self) -> bool:
-        """Whether the numbers in this table are those that this process uses."""
+        """Return whether the numbers in this table are those that this process uses."""
         return False
 
     def shows_all(self) -> bool:
-        """Whether the list is complete, and the environment of every process of this user can be read."""
+        """Return whether the list is complete, and the environment of every process of this user can be read."""
         return False
 
     def pids(self) -> list[int]:
@@ -66,7 +66,7 @@ class ProcessTable:
         return self.entry(pid) is not None
 
     def is_dead(self, pid: int) -> bool:
-        """Whether the process has ended and only its entry is left. False when that cannot be seen."""
+        """Return whether the process has ended and only its entry is left. False when that cannot be seen."""
         return False
 
     def children(self, pid: int) -> list[int]:

@@ -46,9 +46,9 @@ def marked(token: str) -> list[int]:
 
 
 def none_is_left(token: str, since: int) -> bool:
-    """Whether surely no process carries the token. `since`: when the first process that could carry it began, in ticks
-    since boot. A process may start another one and end before it is examined. The next list then has the other one, so
-    lists are made until one has no new process."""
+    """Return whether surely no process carries the token. `since`: when the first process that could carry it began, in
+    ticks since boot. A process may start another one and end before it is examined. The next list then has the other
+    one, so lists are made until one has no new process."""
     if not table().shows_all():
         return False
     seen: set[int] = set()
@@ -79,8 +79,8 @@ def _may_carry(pid: int, token: bytes, since: int) -> bool:
 
 
 def _is_whole(environment: bytes) -> bool:
-    """Whether the environment is still complete. Some programs write their title over it; a process that is just being
-    started has none yet."""
+    """Return whether the environment is still complete. Some programs write their title over it; a process that is just
+    being started has none yet."""
     return environment.endswith(b"\0") and all(b"=" in each for each in environment[:-1].split(b"\0"))
 
 
@@ -92,9 +92,8 @@ def _is_in(token: bytes, environment: bytes) -> bool:
 
 
 _GENERATIONS_MAX = 64
-_GUARDED = (
-    "guarded"  # no boot has this name, so versions that do not know such marks count the session as alive
-)
+# No boot has this name, so versions that do not know such marks count the session as alive.
+_GUARDED = "guarded"
 
 
 def process_mark(pid: int) -> str | None:
@@ -116,7 +115,8 @@ def guarded_mark(token: str, pids: Sequence[int]) -> str | None:
 
 
 def is_gone(mark: str | None) -> bool:
-    """Whether the process of the mark has certainly ended: it belonged to this boot and namespace, and is gone."""
+    """Return whether the process of the mark has certainly ended: it belonged to this boot and namespace, and is
+    gone."""
     if mark is None:
         return False
     if mark.startswith(f"{_GUARDED}:"):
@@ -160,8 +160,8 @@ def _is_process_gone(number_and_start: str) -> bool:
 
 
 def _number_is_free(pid: int) -> bool:
-    """Whether surely no living process has this number. Uses a process handle, which covers all threads and needs no
-    permission, or else signals and the table of processes."""
+    """Return whether surely no living process has this number. Uses a process handle, which covers all threads and
+    needs no permission, or else signals and the table of processes."""
     handle = process_handle(pid)
     if handle is None:
         return not _takes_signals(pid) or table().is_dead(pid)

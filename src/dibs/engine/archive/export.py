@@ -132,7 +132,7 @@ def export(store: Store, write: Write, *, freeze: bool = False) -> Exported:
 
 
 def _frozen(store: Store, *, freeze: bool) -> bool:
-    """Whether the store is frozen now; freezes it if asked."""
+    """Return whether the store is frozen now; freezes it if asked."""
     meta = store.read((META_KEY,)).records[META_KEY].record
     mark = meta.frozen if isinstance(meta, Meta) else None
     if mark is None and freeze:

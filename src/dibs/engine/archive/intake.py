@@ -330,8 +330,8 @@ class _Intake:
         )
 
     def _kept(self, key: str, own: Stored | None, brought: Stored | None) -> Stored | None:
-        """What is to be under `key`. Tokens and usage that the store has stay; registers are merged; what belongs to
-        the file alone replaces what an import that was killed left."""
+        """Return what is to be under `key`. Tokens and usage that the store has stay; registers are merged; what
+        belongs to the file alone replaces what an import that was killed left."""
         is_files = _kind(key) in (OWN_KINDS if self._adds else (*OWN_KINDS, *PLACED_KINDS))
         return brought if is_files or brought is None else merged(own, brought)
 

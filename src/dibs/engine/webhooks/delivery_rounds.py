@@ -88,7 +88,7 @@ class WebhookLedger:
         return steady_now_ms + self._ahead_ms
 
     def take_duty(self, steady: Callable[[], int]) -> tuple[bool, Duty | None, int]:
-        """Whether there are webhooks; the duty; if another server has it, for how long."""
+        """Return whether there are webhooks; the duty; if another server has it, for how long."""
         self._steady = steady
         if not registered(self._store).entries:
             return False, None, 0
@@ -141,7 +141,7 @@ class WebhookLedger:
         return found
 
     def _is_over(self, owner: Owner, in_file: set[Owner] | None) -> bool:
-        """Whether an owner has no valid token any more. A user of the store itself has none, and needs none."""
+        """Return whether an owner has no valid token any more. A user of the store itself has none, and needs none."""
         if in_file is None:
             return owner in self._over
         return owner not in in_file and owner not in self._valid and owner[0] != LOCAL.principal
@@ -175,7 +175,7 @@ class WebhookLedger:
         ]
 
     def save(self, commands: Sequence[SaveDelivery]) -> list[bool]:
-        """Whether each was written. Not if another server has the duty, or the webhook was removed."""
+        """Return whether each was written. Not if another server has the duty, or the webhook was removed."""
         saved = []
         for command in commands:  # one commit each: together they may be larger than a store takes
             outcome = self._coordinator.one(command)
@@ -246,7 +246,7 @@ class DeliveryRounds:
 
     @property
     def jobs_waiting(self) -> int:
-        """How many jobs have something to be sent by this server."""
+        """Return how many jobs have something to be sent by this server."""
         return sum([plan.jobs_waiting for plan in list(self._plans.values())])
 
     async def round(self) -> int:
@@ -406,7 +406,7 @@ class DeliveryRounds:
             await self._in_store(self._ledger.renew, self._duty)
 
     async def _rest(self) -> int:
-        """How long nothing is to be done. Gives up the duty if that has lasted for long."""
+        """Return how long nothing is to be done. Gives up the duty if that has lasted for long."""
         now_ms = self._steady()
         if self._tasks or self.has_news or any(plan.has_work() for plan in self._plans.values()):
             self._busy_ms = now_ms

@@ -96,12 +96,12 @@ class WebhookDispatcher:
 
     @property
     def has_duty(self) -> bool:
-        """Whether this server is the one that delivers. For any thread."""
+        """Return whether this server is the one that delivers. For any thread."""
         return self._rounds.has_duty
 
     @property
     def jobs_waiting(self) -> int:
-        """How many jobs have something to be sent by this server. For any thread."""
+        """Return how many jobs have something to be sent by this server. For any thread."""
         return self._rounds.jobs_waiting
 
     async def check(self, url: str) -> None:

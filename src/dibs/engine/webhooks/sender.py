@@ -295,7 +295,8 @@ def _request(target: Target, headers: Mapping[str, str], body: bytes) -> bytes:
 
 
 def _rest_ms(headers: dict[str, str]) -> int:
-    """How long a target wants to be sent nothing, by its `Retry-After`: seconds, or a date. 0: that says nothing."""
+    """Return how long a target wants to be sent nothing, by its `Retry-After`: seconds, or a date. 0: that says
+    nothing."""
     text = headers.get("retry-after", "")
     if text.isascii() and text.isdecimal():
         return int(text) * 1000 if len(text) <= _SECONDS_DIGITS_MAX else 0

@@ -116,7 +116,7 @@ def check_addresses(addresses: Iterable[str], policy: TargetPolicy) -> list[str]
 
 
 def is_refused(address: str) -> bool:
-    """Whether an address is not one of the public internet."""
+    """Return whether an address is not one of the public internet."""
     try:
         found = ip_address(address)
     except ValueError:  # with a zone, for instance: link-local

@@ -62,7 +62,7 @@ class BootNote(Record):
     term: str
 
     def agrees_with(self, reading: StopwatchReading) -> bool:
-        """Whether the machine's clock and the stopwatch ran alike since the note was made."""
+        """Return whether the machine's clock and the stopwatch ran alike since the note was made."""
         made = StopwatchReading(
             before_ms=self.before_ms,
             after_ms=self.after_ms,
@@ -74,8 +74,8 @@ class BootNote(Record):
 
 
 def difference_ms(old: StopwatchReading, new: StopwatchReading) -> int | None:
-    """How much more our clock advanced than the stopwatch between two readings; negative: less. 0 within the tolerance.
-    None: the two cannot be compared."""
+    """Return how much more our clock advanced than the stopwatch between two readings; negative: less. 0 within the
+    tolerance. None: the two cannot be compared."""
     if (old.lease, old.term) != (new.lease, new.term):
         return None
     ours_min, ours_max = new.before_ms - old.after_ms, new.after_ms - old.before_ms
@@ -105,7 +105,7 @@ class EtcdClock:
         return self._offset_ms is not None
 
     def is_trusted(self) -> bool:
-        """Whether it has run well for long enough since its last fault."""
+        """Return whether it has run well for long enough since its last fault."""
         return self.steady_ms() >= self._distrusted_until_ms
 
     def begin(

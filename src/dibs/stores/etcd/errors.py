@@ -47,8 +47,8 @@ class Refusal(Exception):
 
     @property
     def is_before_write(self) -> bool:
-        """Whether it is certain that nothing was written. etcd looks at its quota before it proposes a write, and once
-        more when it executes it; the second time it writes, and answers that there is no room."""
+        """Return whether it is certain that nothing was written. etcd looks at its quota before it proposes a write,
+        and once more when it executes it; the second time it writes, and answers that there is no room."""
         return "no leader" in self.message or (self.code in _BEFORE_WRITE and not self.is_full)
 
     @property
@@ -61,7 +61,7 @@ class Refusal(Exception):
 
     @property
     def is_passing(self) -> bool:
-        """Whether another member, or the same one a moment later, may answer differently."""
+        """Return whether another member, or the same one a moment later, may answer differently."""
         if self.is_full:
             return False
         return not self.is_before_write or any(each in self.message for each in _PASSING)

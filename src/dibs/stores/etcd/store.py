@@ -110,9 +110,8 @@ class DueIndex:
 
 
 PLACES_MAX = 50_000
-OTHER_OPS = (
-    3  # further operations of a commit: the time, a look at the newest event, and what the quota must see
-)
+# Further operations of a commit: the time, a look at the newest event, and what the quota must see.
+OTHER_OPS = 3
 TURNS_MAX = 5  # how often a commit is tried again because a chapter of the log ended, or after a wide commit
 # One part of a wide commit: small enough to be written in much less than WIDE_MS. Events are written twice, with names.
 WIDE_OPS = 1_000

@@ -119,7 +119,8 @@ def size_of(op: Document) -> int:
 
 
 def fits(ops: list[Document]) -> bool:
-    """Whether one request can carry all of these. Found out before sending: otherwise it would be sent in vain."""
+    """Return whether one request can carry all of these. Found out before sending: otherwise it would be sent in
+    vain."""
     return sum([size_of(op) for op in ops]) <= ETCD_REQUEST_BYTES_MAX
 
 

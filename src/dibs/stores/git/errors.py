@@ -74,7 +74,7 @@ def is_passing(result: GitResult) -> bool:
 
 
 def may_have_arrived(result: GitResult) -> bool:
-    """Whether the server may have accepted the push although its answer was lost."""
+    """Return whether the server may have accepted the push although its answer was lost."""
     if result.timed_out:
         return True
     if not result.code or b"\n!\t" in b"\n" + result.out:  # it answered, ref by ref

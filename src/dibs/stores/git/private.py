@@ -72,7 +72,7 @@ class RepositoryGuard:
         self._fd = -1
 
     def __enter__(self) -> bool:
-        """Whether the guard was taken; always true if it may wait."""
+        """Return whether the guard was taken; always true if it may wait."""
         try:
             os.makedirs(os.path.dirname(self._path), exist_ok=True)
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)

@@ -134,7 +134,7 @@ class Probe:
             self._note("tokens", True, notice)
 
     def _clocks(self) -> None:
-        """Whether this machine may use the clock to decide which claims are over."""
+        """Return whether this machine may use the clock to decide which claims are over."""
         tips = self._seen
         ahead_ms = tips.time.ahead_ms()
         if ahead_ms is None:

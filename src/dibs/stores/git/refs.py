@@ -82,7 +82,7 @@ class Refs(ABC):
 
     @abstractmethod
     def look(self, tails: Sequence[str]) -> dict[str, str]:
-        """What refs point at. A tail that ends in `/` means all refs below it, an empty one all refs."""
+        """Return what refs point at. A tail that ends in `/` means all refs below it, an empty one all refs."""
 
     @abstractmethod
     def swap(self, swaps: Sequence[Swap], branch_update: BranchUpdate | None = None) -> bool:
@@ -268,7 +268,7 @@ class RemoteRefs(Refs):
         raise trouble.refused(self.location, result)
 
     def _is_mine(self, swap: Swap, tip: str) -> bool:
-        """Whether our push arrived: the ref has our commit, or a commit that follows it."""
+        """Return whether our push arrived: the ref has our commit, or a commit that follows it."""
         if tip == swap.new:
             return True
         if not tip or not swap.new:
@@ -299,7 +299,7 @@ _PUSH = (
 
 
 def _all_accepted(result: GitResult, swaps: Sequence[Swap], prefix: str) -> bool:
-    """Whether the server accepted every change. "Up to date" does not count, except for a ref that was only
+    """Return whether the server accepted every change. "Up to date" does not count, except for a ref that was only
     compared."""
     if result.code or result.timed_out:
         return False

@@ -164,9 +164,8 @@ class GitStore(Store, Maintenance):
         ):  # only few runs check the size of the cache, because it grows slowly
             private.shrink(location)
         self._riding: tuple[BranchUpdate, Callable[[Mapping[str, Stored | None]], bool]] | None = None
-        self._told: dict[str, int] | None = (
-            None  # the newest event of each ref at the last `events` call for all jobs
-        )
+        # The newest event of each ref at the last `events` call for all jobs.
+        self._told: dict[str, int] | None = None
 
     def read(self, keys: Iterable[str]) -> Snapshot:
         wanted = list(keys)

@@ -70,7 +70,8 @@ class Reading:
         return self._said_ms + self._grain_ms + steady_ms - self._began_ms
 
     def ahead_ms(self, wall_ms: int, steady_ms: int) -> int:
-        """How far a wall clock is at least ahead of the remote's; negative: behind. 0: no difference can be seen."""
+        """Return how far a wall clock is at least ahead of the remote's; negative: behind. 0: no difference can be
+        seen."""
         if wall_ms > self.most_ms(steady_ms):
             return wall_ms - self.most_ms(steady_ms)
         return min(0, wall_ms - self.least_ms(steady_ms))
@@ -183,14 +184,14 @@ class StoreTime:
         return made
 
     def ahead_ms(self) -> int | None:
-        """How far this machine's wall clock is ahead of the remote's; None: the remote tells no time."""
+        """Return how far this machine's wall clock is ahead of the remote's; None: the remote tells no time."""
         reading = self._remote()
         if reading is None:
             return None
         return reading.ahead_ms(self._clocks.wall_ms(), self._clocks.steady_ms())
 
     def is_off(self) -> bool:
-        """Whether this machine's clock and the remote's are further apart than the margin."""
+        """Return whether this machine's clock and the remote's are further apart than the margin."""
         return abs(self.ahead_ms() or 0) > self._margin_ms
 
     def _trusted(self) -> Reading | None:
@@ -225,7 +226,7 @@ class StoreTime:
         return seen[1] if seen is not None and seen[0] == nonce else None
 
     def age_ms(self, entry: Entry) -> int:
-        """How long ago it was at least put."""
+        """Return how long ago it was at least put."""
         stamp, steady_ms = entry.stamp, self._clocks.steady_ms()
         if self._is_own(entry):
             return max(0, steady_ms - int(stamp["steady_ms"]))
@@ -234,8 +235,8 @@ class StoreTime:
         return max(seen_ms, self._told_ms(stamp) - self._margin_ms, 0)
 
     def _told_ms(self, stamp: dict[str, Any]) -> int:
-        """How long ago a record of another machine was put, by the remote's clock that both have read. 0: there is
-        none."""
+        """Return how long ago a record of another machine was put, by the remote's clock that both have read. 0: there
+        is none."""
         if stamp["clock"] == self._clock_id:
             return 0  # this machine's clock was stepped, and with it the clock of its own file system
         reading = self._trusted()
@@ -251,13 +252,13 @@ class StoreTime:
         return max(self.age_ms(entry), self._clocks.wall_ms() - int(entry.stamp["wall_ms"]) - self._margin_ms)
 
     def shift_ms(self, entry: Entry) -> int:
-        """What to add to the record's times to get this machine's time."""
+        """Return what to add to the record's times to get this machine's time."""
         now_ms = self._offset_ms + self._clocks.steady_ms()
         return now_ms - self.age_ms(entry) - int(entry.stamp["now_ms"])
 
     def _is_own(self, entry: Entry) -> bool:
-        """Whether it was put in this boot. Machines started from one snapshot may share a boot id; then their clocks
-        differ."""
+        """Return whether it was put in this boot. Machines started from one snapshot may share a boot id; then their
+        clocks differ."""
         stamp = entry.stamp
         if stamp["clock"] != self._clock_id:
             return False

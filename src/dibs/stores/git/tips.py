@@ -68,7 +68,7 @@ class HighWater:
         return list(self._seen)
 
     def passes(self, tail: str, before: int, after: int) -> bool:
-        """Whether a job's number may go from `before` to `after`. If not, `raised` is what it must be above."""
+        """Return whether a job's number may go from `before` to `after`. If not, `raised` is what it must be above."""
         seen = self._seen.get(tail, 0)
         if before < after <= seen:
             self.raised = max(self.raised, seen)
@@ -184,7 +184,7 @@ class Tips:
         return entries  # a server that died during a push leaves such a state for good
 
     def entry(self, key: str) -> Entry | None:
-        """What was last seen of a key. Raises StoreCorrupt if it cannot be read."""
+        """Return what was last seen of a key. Raises StoreCorrupt if it cannot be read."""
         tail = tail_of(key)
         if tail in self.broken:
             raise StoreCorrupt(
@@ -201,7 +201,7 @@ class Tips:
         return Versioned(version=entry.version, record=shifted(entry.stored, self.time.shift_ms(entry)))
 
     def is_as(self, expect: Mapping[str, int]) -> bool:
-        """Whether the last seen entries have the expected versions."""
+        """Return whether the last seen entries have the expected versions."""
         found = {tail_of(key): self.entry(key) for key in expect}
         for key, version in expect.items():
             entry = found[tail_of(key)]
@@ -210,16 +210,16 @@ class Tips:
         return True
 
     def is_whole(self, tails: Sequence[str]) -> bool:
-        """Whether all of these were seen before, and no step was seen only in a part of them: they may have been read
-        one after the other. `meta` is not locked, so this keeps it consistent with deleted jobs."""
+        """Return whether all of these were seen before, and no step was seen only in a part of them: they may have been
+        read one after the other. `meta` is not locked, so this keeps it consistent with deleted jobs."""
         if not all(tail in self.known for tail in tails):
             return False
         seen = {tail: tip for tail in tails if (tip := self.known[tail]) is not None}
         return not self._is_torn(seen, tails, new_ms=NEVER_MS)
 
     def _is_torn(self, entries: Mapping[str, Entry], asked: Sequence[str], new_ms: int = NEW_MS) -> bool:
-        """Whether one of these was changed in a step that another one does not show. A ref that does not exist counts
-        only while the step is new: later, it may have been deleted."""
+        """Return whether one of these was changed in a step that another one does not show. A ref that does not exist
+        counts only while the step is new: later, it may have been deleted."""
         for entry in entries.values():
             for tail, version in entry.together.items():
                 other = entries.get(tail)
@@ -231,7 +231,7 @@ class Tips:
         return False
 
     def is_above(self, puts: Mapping[str, Stored | None]) -> bool:
-        """Whether all new fencing numbers are above those that this clone has seen of their jobs."""
+        """Return whether all new fencing numbers are above those that this clone has seen of their jobs."""
         for key, record in puts.items():
             if isinstance(record, LockRecord):
                 tip = self.known.get(tail_of(key))

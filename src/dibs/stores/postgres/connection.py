@@ -119,7 +119,7 @@ class PostgresConnection:
 
     @property
     def is_pooled(self) -> bool:
-        """Whether there is a pooler in between: then the backend is not the one that accepted the connection."""
+        """Return whether there is a pooler in between: then the backend is not the one that accepted the connection."""
         (row,) = self.query(b"SELECT pg_backend_pid()", (), steady_ms() + 5_000)
         return int(row[0] or 0) != self._pg.backend_pid
 

@@ -35,12 +35,12 @@ _FULL = ("53100", "53200", "53400")
 
 
 def is_final(lost: LinkLost) -> bool:
-    """Whether connecting again would fail in the same way. libpq gives no code for errors before the login."""
+    """Return whether connecting again would fail in the same way. libpq gives no code for errors before the login."""
     return _says_any(str(lost), _REFUSED_FOR_GOOD)
 
 
 def _says_any(says: str, words: tuple[str, ...]) -> bool:
-    """Whether libpq or the server says one of these. Names, which are quoted, may hold any word."""
+    """Return whether libpq or the server says one of these. Names, which are quoted, may hold any word."""
     plain = re.sub(r'"[^"]*"', "", says)
     return any(each in plain for each in words)
 

@@ -23,13 +23,12 @@ if TYPE_CHECKING:
 
     Look = tuple[int, bytes, str]  # which host it is, what tells one server from another, and its timeline
 
-OTHERS_MS = (
-    500  # how much longer than for the first answer to wait for the others: a standby may be away for days
-)
+# How much longer than for the first answer to wait for the others: a standby may be away for days.
+OTHERS_MS = 500
 
 
 def primary(location: PostgresLocation) -> int:
-    """Which of the hosts accepts writes; 0 if none does. Raises StoreUnavailable if two do."""
+    """Return which of the hosts accepts writes; 0 if none does. Raises StoreUnavailable if two do."""
     if not location.has_several:
         return 0
     until_ms = steady_ms() + location.timeout_ms

@@ -106,7 +106,7 @@ def _decoded(value: str) -> str:
 
 
 def _settings(url: str, shown: str) -> dict[str, str]:
-    """What libpq reads in its part of the URL. libpq's own error for an invalid URL may show a password."""
+    """Return what libpq reads in its part of the URL. libpq's own error for an invalid URL may show a password."""
     try:
         found = pq.Conninfo.parse(arrays.text(url))
     except (OperationalError, InvalidInput):

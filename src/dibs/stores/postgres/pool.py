@@ -84,7 +84,7 @@ def holder(link: PostgresConnection, schema: str, deadline_ms: int) -> tuple[str
 
 
 def held_back(link: PostgresConnection, deadline_ms: int) -> str | None:
-    """What slows every commit down, if anything does."""
+    """Return what slows every commit down, if anything does."""
     for who, since in link.query(_OLDEST.encode(), (), deadline_ms):
         if int(since or 0) >= HELD_BACK_MAX:
             return (

@@ -157,7 +157,7 @@ class PostgresStore(Store, Maintenance):
 
     @property
     def made(self) -> bool:
-        """Whether this store object made the schema."""
+        """Return whether this store object made the schema."""
         return self._versions[0] == 0
 
     def migrated(self) -> tuple[int, int]:
@@ -207,7 +207,7 @@ class PostgresStore(Store, Maintenance):
         return rows, about
 
     def _admit(self, link: PostgresConnection, until_ms: int) -> None:
-        """Whether a new connection leads to the store that this process knows."""
+        """Return whether a new connection leads to the store that this process knows."""
         try:
             self._asked(link, self._queries.read, (b"{}", b"{}"), until_ms)
         except QueryRefused:

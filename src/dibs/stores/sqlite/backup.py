@@ -125,7 +125,7 @@ def _copy(path: str, draft: str) -> None:
 
 
 def is_empty(path: str) -> bool:
-    """Whether there is no table in this file."""
+    """Return whether there is no table in this file."""
     with translated(path, WAIT_MS):
         db = connect(path)
         try:

@@ -64,7 +64,7 @@ class RecordCache:
         self._text = 0
 
     def is_true(self, db: sqlite3.Connection) -> bool:
-        """Whether the cache held, up to this moment. If not it is empty now, and begun anew."""
+        """Return whether the cache held, up to this moment. If not it is empty now, and begun anew."""
         (data_version,) = db.execute("PRAGMA data_version").fetchone()
         if data_version == self.begun_at:
             return True
@@ -138,8 +138,8 @@ class RecordCache:
         return True
 
     def guess(self, wanted: list[str]) -> dict[str, Versioned] | None:
-        """What is known of `wanted`, and the rest as absent. None: better ask. If nothing is known, others have just
-        emptied the cache by a commit."""
+        """Return what is known of `wanted`, and the rest as absent. None: better ask. If nothing is known, others have
+        just emptied the cache by a commit."""
         if self._guess_pause > 0:
             self._guess_pause -= 1
             return None

@@ -35,7 +35,7 @@ class LeaseClock:
         self._last_ms = 0
 
     def name(self) -> str:
-        """Which steady clock this is: what its anchor is kept under."""
+        """Return which steady clock this is: what its anchor is kept under."""
         return self._boot_id()
 
     def follow(self, anchor: tuple[int, int] | None, last_ms: int) -> bool:

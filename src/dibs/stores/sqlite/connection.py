@@ -45,7 +45,7 @@ class Impatience:
 
     @property
     def is_mine(self) -> bool:
-        """Whether the calling thread is the impatient one."""
+        """Return whether the calling thread is the impatient one."""
         return self._thread != 0 and self._thread == get_ident()
 
 
@@ -124,7 +124,7 @@ class SqliteConnection:
 
     @property
     def made(self) -> bool:
-        """Whether this connection made the file."""
+        """Return whether this connection made the file."""
         return self._opener.made
 
     @property
@@ -144,7 +144,7 @@ class SqliteConnection:
         return ShortTurn(self._lock) if self.impatience.is_mine else self._lock
 
     def _is_mine(self) -> bool:
-        """Whether this thread holds the lock. threading.Condition calls it, too."""
+        """Return whether this thread holds the lock. threading.Condition calls it, too."""
         mine: bool = self._lock._is_owned()  # type: ignore[attr-defined]
         return mine
 
@@ -204,8 +204,8 @@ class SqliteConnection:
             raise StoreReplaced(error.details, unknown=True) from None
 
     def _is_over(self) -> bool:
-        """Whether a successful commit shows that the trouble is over. A much smaller commit than the failed one does
-        not: a full quota may still have a few bytes."""
+        """Return whether a successful commit shows that the trouble is over. A much smaller commit than the failed one
+        does not: a full quota may still have a few bytes."""
         if isinstance(self.trouble, StoreCorrupt):
             return False
         if self.writing_bytes >= self._failed_bytes // 2 or steady_ms() - self._failed_ms > TROUBLE_MS:

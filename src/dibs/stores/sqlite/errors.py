@@ -116,13 +116,13 @@ def translated(path: str, busy_ms: int) -> Iterator[None]:
 
 
 def is_lasting(error: BaseException) -> bool:
-    """Whether the next write will probably fail, too: no space, a failing disk, a file that is not writable."""
+    """Return whether the next write will probably fail, too: no space, a failing disk, a file that is not writable."""
     lasting = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY)
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in lasting
 
 
 def _unwritable(path: str) -> str:
-    """Which of the three files it is."""
+    """Return which of the three files it is."""
     for suffix in ("", "-wal", "-shm"):
         if os.path.exists(path + suffix) and not os.access(path + suffix, os.W_OK):
             return path + suffix

@@ -55,9 +55,8 @@ class Identity:
         self.revision = 0  # the highest that was seen
         self._files: list[tuple[str, tuple[int, int]]] = []
         self._folder = os.path.dirname(path) or "."
-        self._unchanged: tuple[int, int, int] | None = (
-            None  # the folder at the last whole check, once it had settled
-        )
+        # The folder at the last whole check, once it had settled.
+        self._unchanged: tuple[int, int, int] | None = None
 
     def opened(self, main: tuple[int, int] | None, *, alone: bool) -> None:
         """A connection was opened to `main` and has read from it. `alone`: it keeps no files beside it."""
@@ -109,7 +108,7 @@ class Identity:
 
 
 def _settles_in_ms(changed_ns: int) -> int:
-    """How old the change must be. A time of whole milliseconds may be that of a coarse clock."""
+    """Return how old the change must be. A time of whole milliseconds may be that of a coarse clock."""
     return SETTLED_MS if changed_ns % 1_000_000 else COARSE_SETTLED_MS
 
 
@@ -175,9 +174,8 @@ class FileOpener:
     ) -> None:
         self.path = path
         self.made = False  # whether this opener made the file
-        self.version_before = (
-            VERSION  # the version of the format that this opener found; 0: the file was empty
-        )
+        # The version of the format that this opener found; 0: the file was empty.
+        self.version_before = VERSION
         self.frozen = False  # opened as if it could not change: so it is opened afresh each time
         self._was_missing = False  # whether there was no file when the last opening began
         self._busy_ms = busy_ms

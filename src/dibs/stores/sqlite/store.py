@@ -124,9 +124,8 @@ POLL_MS_MAX = 100
 HEARD_POLL_MS_MAX = 500  # for who is woken; this is for wakes that cannot reach it
 
 _ANCHOR = "SELECT wall_ms, steady_ms FROM anchors WHERE clock = ?"
-_FORGET_ANCHORS = (
-    "DELETE FROM anchors WHERE rowid <= (SELECT max(rowid) FROM anchors) - 16"  # of boots long past
-)
+# Of boots long past.
+_FORGET_ANCHORS = "DELETE FROM anchors WHERE rowid <= (SELECT max(rowid) FROM anchors) - 16"
 
 
 class SqliteStore(Store, Maintenance):
@@ -181,7 +180,7 @@ class SqliteStore(Store, Maintenance):
 
     @property
     def made(self) -> bool:
-        """Whether this very store made its file: there was none at the path."""
+        """Return whether this very store made its file: there was none at the path."""
         return self._link.made
 
     def _opened(self, db: sqlite3.Connection, state: State) -> None:
@@ -363,7 +362,7 @@ class SqliteStore(Store, Maintenance):
         number_from(self._link, seq, self._forget)
 
     def probe(self) -> list[dict[str, Any]]:
-        """Whether the file is whole, and can be written."""
+        """Return whether the file is whole, and can be written."""
         from dibs.stores.sqlite.errors import check
 
         with self._link.turn, self._link as db:
