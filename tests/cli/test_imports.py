@@ -31,9 +31,11 @@ entry()
 # What Python itself has, that both ways need. Names of 3.11 to 3.13; none of them is slow.
 SHARED = {"__future__", "_json", "gc", "pwd", "time"}
 EMBEDDED = SHARED | {
+    "_bisect",
     "_functools",
     "_sqlite3",
     "_thread",
+    "bisect",
     "itertools",
 }  # no functools: see base/cheap.py
 SERVER = SHARED | {"_socket", "array", "math"}

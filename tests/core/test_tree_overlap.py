@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from dibs.core.names import check_name, overlaps
-from dibs.core.overlap import Overlap
+from dibs.core.names import check_name
+from dibs.core.overlap import Overlap, overlaps
 from dibs.core.records import TreeClaim
 
 PARTS = ("a", "b", "ab", "a.b", "é")

@@ -166,23 +166,6 @@ def test_a_place_for_several_jobs_is_not_taken_for_one_and_does_not_double_it(
 
 
 @pytest.mark.promise("idem:acquire")
-def test_places_of_a_version_without_marks_are_found_and_marked_once(world: World) -> None:
-    crowd(world, 100, request_key=None)
-    keyed, _ = world.reads(wait("keyed", request_key="k"))
-    world.without_marks()
-    again, keys = world.reads(wait("keyed", request_key="k", fresh_lease_id="second"))
-    assert again.ticket == keyed.ticket
-    assert len(keys) > 100
-    again, keys = world.reads(wait("keyed", request_key="k", fresh_lease_id="third"))
-    assert again.ticket == keyed.ticket
-    assert len(keys) <= 7
-    world.without_marks()
-    newcomer, _ = world.reads(wait("newcomer"))
-    assert newcomer.position == 102
-    assert len(world.lock().marks) == 8 * 102
-
-
-@pytest.mark.promise("idem:acquire")
 def test_marks_that_are_alike_prove_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("binascii.crc32", lambda text: 7)
     asks = [wait("q", request_key="k2", principal="q"), wait("p1", request_key="k1"), wait("p2")]

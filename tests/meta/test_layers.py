@@ -40,6 +40,7 @@ CORE_VALUES = {
     "limits",
     "names",
     "outcomes",
+    "overlap",
     "record",
     "records",
     "references",

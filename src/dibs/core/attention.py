@@ -14,7 +14,8 @@ from __future__ import annotations
 from dibs.core.grants import swap
 from dibs.core.keys import lock_key, split_lock_key
 from dibs.core.limits import WANT_MS, WANTED_MAX
-from dibs.core.names import in_tree, overlaps
+from dibs.core.names import in_tree
+from dibs.core.overlap import overlaps
 from dibs.core.proof import may_use
 from dibs.core.records import SHARED, Want
 

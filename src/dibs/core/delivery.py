@@ -66,9 +66,9 @@ class TargetBackoff:
     def __init__(self, asked_until_ms: int) -> None:
         self.row = 0  # failures since the last success
         self.has_succeeded = False
-        # Not tried before, because it asked for it: a success does not end it.
+        # The target asked to be sent nothing before this time. A success does not end that.
         self.asked_until_ms = asked_until_ms
-        self._until_ms = 0  # not tried before
+        self._until_ms = 0  # nothing is sent before this time, because of failures
 
     @property
     def is_trusted(self) -> bool:

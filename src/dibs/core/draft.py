@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dibs.base.record import Record
 from dibs.core.keys import META_KEY, lock_key, pulse_key, session_key, ticket_key, tree_key
+from dibs.core.overlap import Overlap, TreePlaces
 from dibs.core.records import LockRecord, Meta, Pulse, SessionRecord, Ticket, Tree
 
 TYPE_CHECKING = False
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
     from dibs.core.events import Event
     from dibs.core.outcomes import Granted, GrantedAll, Outcome
-    from dibs.core.overlap import Overlap, TreePlaces
     from dibs.core.records import Stored
 
 
@@ -179,8 +179,6 @@ class Draft:
         claims = self.tree(ns).claims
         known = self._overlaps.get(ns)
         if known is None or known.claims is not claims:
-            from dibs.core.overlap import Overlap  # most claims are in no tree
-
             known = self._overlaps[ns] = Overlap(claims)
         return known
 
@@ -189,8 +187,6 @@ class Draft:
         line = self.tree(ns).line
         known = self._lines.get(ns)
         if known is None or known.line is not line:
-            from dibs.core.overlap import TreePlaces
-
             known = self._lines[ns] = TreePlaces(line)
         return known
 

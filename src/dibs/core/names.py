@@ -81,7 +81,7 @@ def _check_unprintable(name: str) -> None:
 
 
 def in_tree(name: str) -> bool:
-    """Return whether a name is in its namespace's tree, where claims overlap (`overlaps`, below; exclusion.py)."""
+    """Return whether a name is in its namespace's tree, where claims overlap (overlap.py)."""
     return name[:5] in ("path:", "repo:")  # every rule asks; compiled, this is much quicker than `startswith`
 
 
@@ -98,31 +98,6 @@ def _tree_name(name: str) -> str:
     if not parts and not rest.startswith("/"):
         raise InvalidName("path: needs a path after it; to claim everything, claim repo:NAME.")
     return kind + ("/" if rest.startswith("/") else "") + "/".join(parts)
-
-
-def overlaps(one: str, other: str) -> bool:
-    """Return whether two tree names of one namespace overlap."""
-    if one.startswith("repo:") or other.startswith("repo:"):
-        return True
-    return one == other or _beneath(one, other) or _beneath(other, one)
-
-
-def covers(outer: str, inner: str) -> bool:
-    """Return whether one tree name covers all of another."""
-    return outer.startswith("repo:") or _beneath(inner, outer)
-
-
-def _beneath(inner: str, outer: str) -> bool:
-    return inner.startswith(outer if outer.endswith("/") else outer + "/")
-
-
-def above(name: str) -> list[str]:
-    """The path names that cover a path, nearest first: what to look for among many claims."""
-    found = []
-    while (cut := name.rfind("/")) > len("path:"):
-        name = name[:cut]
-        found.append(name)
-    return [*found, "path:/"] if name.startswith("path:/") and name != "path:/" else found
 
 
 def check_namespace(namespace: object) -> str:

@@ -14,8 +14,9 @@ from dibs.core.events import ACCESS_SET, Event
 from dibs.core.exclusion import live_holders
 from dibs.core.expiry import session_over
 from dibs.core.keys import lock_key
-from dibs.core.names import in_tree, overlaps
+from dibs.core.names import in_tree
 from dibs.core.outcomes import NotCurrent, SessionOver, SessionUnknown
+from dibs.core.overlap import overlaps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -25,8 +25,9 @@ from dibs.core.expiry import settle, ticket_over
 from dibs.core.grants import grant
 from dibs.core.keys import lock_key, ticket_key
 from dibs.core.limits import LEAVE_AT_ONCE_MAX
-from dibs.core.names import covers, in_tree
+from dibs.core.names import in_tree
 from dibs.core.outcomes import Granted, GrantedAll, Left, PlacesKept
+from dibs.core.overlap import covers
 from dibs.core.proof import allowed, put_list
 from dibs.core.records import EXCLUSIVE, SHARED, Part, Ticket
 from dibs.core.tickets import (

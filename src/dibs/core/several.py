@@ -9,7 +9,7 @@ from dibs.core.exclusion import blockers, own_hold
 from dibs.core.expiry import end_hold
 from dibs.core.grants import grant
 from dibs.core.keys import lock_key
-from dibs.core.names import in_tree, overlaps
+from dibs.core.names import in_tree
 from dibs.core.outcomes import (
     Blocker,
     Deadlock,
@@ -21,6 +21,7 @@ from dibs.core.outcomes import (
     Queued,
     Refused,
 )
+from dibs.core.overlap import overlaps
 from dibs.core.queue import advance, advance_all, ahead, place_of, refresh, serve_own
 from dibs.core.quota import over_held, over_waiting
 from dibs.core.records import LOST, RELEASED, SHARED

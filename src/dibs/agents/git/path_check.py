@@ -7,7 +7,7 @@ above a path instead of comparing each path with each claim.
 
 from __future__ import annotations
 
-from dibs.core.names import above
+from dibs.core.overlap import above
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

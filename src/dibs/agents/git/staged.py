@@ -12,7 +12,8 @@ from dibs.cli.framework.flags import session_id
 from dibs.cli.framework.shell_actor import RememberedLeases, actor_of
 from dibs.cli.text.words import plain, shell_line
 from dibs.core.limits import ALL_NAMES_MAX
-from dibs.core.names import above, check_name
+from dibs.core.names import check_name
+from dibs.core.overlap import above
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from dibs.client.door import OVER_CODES
 from dibs.client.plan import RenewalPlan, slack_ms, stop_ms_default, ttl_ms_min
 from dibs.core.durations import format_duration
 from dibs.core.limits import SESSION_OWN_TTL_MS_MAX, SESSION_TTL_MS_DEFAULT
-from dibs.core.names import DEFAULT_NAMESPACE, in_tree, overlaps
+from dibs.core.names import DEFAULT_NAMESPACE, in_tree
+from dibs.core.overlap import overlaps
 from dibs.wire.documents import Reply
 
 TYPE_CHECKING = False
