@@ -13,7 +13,7 @@ from dibs.stores.codec import FORMS
 from dibs.stores.git.location import ADDRESSES
 from dibs.stores.postgres.location import PostgresLocation
 from dibs.stores.registry import capabilities, open_store
-from dibs.stores.sqlite.location import sqlite_path
+from dibs.stores.sqlite import sqlite_path
 from tests.docs.pages import REFERENCE, ROOT, code_words, read, rows, section
 
 SAID_BY = (ROOT / "src", ROOT / "scripts", ROOT / "tests" / "conftest.py")

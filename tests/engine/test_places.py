@@ -52,11 +52,6 @@ class World:
         self.store.keys.clear()
         return self.coordinator.one(command), set(self.store.keys)
 
-    def without_marks(self) -> None:
-        """As a version that knows no marks leaves it."""
-        here = self.store.read([KEY]).records[KEY].version
-        self.store.commit({KEY: here}, {KEY: self.lock().replace(marks="")}, ())
-
 
 @pytest.fixture
 def world() -> World:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.core.limits import PUBLIC_CLIENTS_MAX, PUBLIC_REQUESTS_MS
-from dibs.engine.rate import RateLimited
+from dibs.engine.auth import RateLimited
 from dibs.server import event_stream
 from dibs.server.routes.public_rooms import PublicRooms
 from dibs.server.settings import PublicElections, ServerSettings

@@ -9,7 +9,7 @@ import pytest
 from dibs.compat.octostore.environment import OctoStoreContract
 from dibs.core.identity import Caller, Limits
 from dibs.core.limits import ADMIN_GUESSES_MAX, REGISTRATIONS_MAX
-from dibs.engine.rate import RateLimited, RequestRates
+from dibs.engine.auth import RateLimited, RequestRates
 from dibs.server.http.admission import Admission, counted_as
 from dibs.server.http.proxies import TrustedProxies
 from dibs.server.settings import ServerSettings

@@ -14,8 +14,7 @@ from dibs.base.errors import InvalidInput, StoreUnavailable
 from dibs.stores import registry
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Opening
-from dibs.stores.sqlite import SqliteStore
-from dibs.stores.sqlite.location import sqlite_path
+from dibs.stores.sqlite import SqliteStore, sqlite_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import pytest
 
 from dibs.stores.sqlite import SqliteStore
 from dibs.stores.sqlite.counters import BLOCK
-from dibs.stores.sqlite.history import marks_of
+from dibs.stores.sqlite.queries import marks_of
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import event, key_of, lock, put
 

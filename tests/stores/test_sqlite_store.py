@@ -16,7 +16,7 @@ from dibs.core.outcomes import Granted
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Conflict
-from dibs.stores.sqlite import SqliteStore, cache, history
+from dibs.stores.sqlite import SqliteStore, cache, queries
 from dibs.stores.sqlite import store as store_module
 from dibs.stores.sqlite.opener import FileOpener
 from dibs.testing.contract_base import drop, event, key_of, lock, put
@@ -225,7 +225,7 @@ def test_what_is_asked_often_goes_by_an_index(
 
 
 def test_many_events_are_pruned_a_few_at_a_time(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "PRUNE_ROWS", 10)
+    monkeypatch.setattr(queries, "PRUNE_ROWS", 10)
     store.commit({}, {}, [event("x", at_ms=number) for number in range(95)])
     asked = statements(store)
     assert store.prune(keep=20, before_ms=33) == 75
@@ -238,14 +238,14 @@ def test_many_events_are_pruned_a_few_at_a_time(store: SqliteStore, monkeypatch:
 def test_an_event_that_comes_while_old_ones_are_pruned_stays(
     connect: Callable[[], SqliteStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, other, delete = connect(), connect(), history._delete
+    store, other, delete = connect(), connect(), queries._delete
     store.commit({}, {}, [event("old", at_ms=1) for _ in range(20)])
 
     def later(*args: Any) -> int:
         other.commit({}, {}, [event("young", at_ms=100)])
         return delete(*args)
 
-    monkeypatch.setattr(history, "_delete", later)
+    monkeypatch.setattr(queries, "_delete", later)
     assert store.prune(keep=1_000, before_ms=50) == 20
     assert [each.job for each in store.events(0, 100)] == ["young"]
     assert store.prune(keep=0, before_ms=50) == 1

@@ -247,3 +247,24 @@ class ReplyReader:
 
     def _too_large(self) -> ReplyTooLarge:
         return ReplyTooLarge(f"The reply is larger than {self._body_max} bytes.")
+
+
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def http_date_ms(text: str) -> int | None:
+    """Return the milliseconds since 1970 of `Sun, 06 Nov 1994 08:49:37 GMT`, the only form that servers may send. None:
+    the text is another one."""
+    from calendar import timegm  # rare, and slow to import
+
+    try:
+        _, day, month, year, clock, zone = text.split()
+        numbers = (year, day, *clock.split(":"))
+        if not all(each.isascii() and each.isdecimal() for each in numbers):
+            return None
+        month_number = _MONTHS.index(month) + 1
+        hour, minute, second = map(int, numbers[2:])
+        moment = timegm((int(year), month_number, int(day), hour, minute, second, 0, 0, 0))
+    except (ValueError, OverflowError):
+        return None
+    return moment * 1000 if zone == "GMT" else None

@@ -25,7 +25,7 @@ from dibs.engine.archive.export import export
 from dibs.engine.archive.intake import floor_after, intake
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.port import Opening, maintenance_of
-from dibs.stores.sqlite import SqliteStore
+from dibs.stores.sqlite import SqliteStore, sqlite_path
 from dibs.stores.sqlite.backup import (
     WAIT_MS,
     Counters,
@@ -40,7 +40,6 @@ from dibs.stores.sqlite.backup import (
     take_over_owner,
 )
 from dibs.stores.sqlite.errors import translated
-from dibs.stores.sqlite.location import sqlite_path
 from dibs.wire.documents import Reply, reply_for_error, reply_to
 from dibs.wire.requests import command_for, shape
 

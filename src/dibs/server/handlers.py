@@ -24,11 +24,10 @@ from dibs.core.limits import (
     READERS_MAX,
 )
 from dibs.core.names import DEFAULT_NAMESPACE, check_name
-from dibs.engine.auth import digest_of
+from dibs.engine.auth import RequestRates, digest_of
 from dibs.engine.coordinator import CallerGone
 from dibs.engine.metrics import WAIT, outcome_word
 from dibs.engine.queries import claimed, open_sessions
-from dibs.engine.rate import RequestRates
 from dibs.server.event_stream import StreamRegistry
 from dibs.server.http.admission import LongPoll
 from dibs.server.http.cookie import REFUSED

@@ -26,7 +26,7 @@ from dibs.engine.auth import MachineGuard, TokenGuard, ensure_token_file
 from dibs.engine.liveness import pulses_of
 from dibs.server.settings import SYSTEM_SOCKET, SYSTEM_STORE
 from dibs.stores.registry import default_url
-from dibs.stores.sqlite.location import sqlite_path
+from dibs.stores.sqlite import sqlite_path
 from dibs.system import ways
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ GROUP = "dibs.stores"
 # The function that opens the URLs of each scheme, written as in an entry point.
 SHIPPED = {
     "memory": "dibs.stores.memory:open_url",
-    "sqlite": "dibs.stores.sqlite.location:open_url",
+    "sqlite": "dibs.stores.sqlite:open_url",
     "git": "dibs.stores.git:open_url",
     "postgresql": "dibs.stores.postgres:open_url",
     "postgres": "dibs.stores.postgres:open_url",

@@ -131,8 +131,6 @@ def _is_guarded_gone(mark: str) -> bool:
     guards = rest.split(",")
     if not (_is_here(boot, namespace) and token.isalnum() and all(map(_is_process_gone, guards))):
         return False
-    from dibs.system.session_mark import none_is_left
-
     return none_is_left(token, _earliest(guards))
 
 

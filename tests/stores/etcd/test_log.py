@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.stores.etcd import EtcdStore, log, prune
+from dibs.stores.etcd import EtcdStore, log, upkeep
 from dibs.stores.etcd import store as due_index
 from dibs.stores.etcd.gateway import unb64
 from dibs.stores.etcd.log import COMMIT_EVENTS_MAX, end_of, revision_of
@@ -87,7 +87,7 @@ def test_pruning_keeps_the_end_of_a_commit_with_as_many_events_as_a_commit_may_h
 def test_pruning_that_ends_in_the_middle_leaves_no_key_that_nobody_deletes(
     connect: Callable[[], EtcdStore], monkeypatch: pytest.MonkeyPatch, deletes: int
 ) -> None:
-    monkeypatch.setattr(prune, "DELETES_AT_ONCE", 1)
+    monkeypatch.setattr(upkeep, "DELETES_AT_ONCE", 1)
     store, other = connect(), connect()
     for number in range(3):
         store.commit({}, {}, [event(f"a{number}"), event(f"b{number}"), event(f"c{number}")])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, DibsError, InvalidInput, NotAllowed
 from dibs.base.ids import new_request_id
-from dibs.engine.rate import RateLimited
+from dibs.engine.auth import RateLimited
 from dibs.server.http.response import UNSUPPORTED, HttpError, HttpResponse, answer_for_error, encode
 from dibs.wire.codes import CODES
 

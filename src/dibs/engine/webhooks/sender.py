@@ -16,8 +16,7 @@ from dibs._version import __version__
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.errors import BadReply
 from dibs.base.generators import run_generator_async
-from dibs.base.http1 import ConnectionLost, ReplyReader, ReplyTooLarge, request_bytes
-from dibs.base.http_date import http_date_ms
+from dibs.base.http1 import ConnectionLost, ReplyReader, ReplyTooLarge, http_date_ms, request_bytes
 from dibs.base.record import Record
 from dibs.core.durations import format_duration
 from dibs.core.limits import (

@@ -22,7 +22,7 @@ from dibs.core.limits import (
     PUBLIC_CLIENTS_MAX,
     PUBLIC_REQUESTS_MS,
 )
-from dibs.engine.rate import RateLimited
+from dibs.engine.auth import RateLimited
 from dibs.server.http.response import ClientGone, HttpError
 from dibs.system import socket_peer
 

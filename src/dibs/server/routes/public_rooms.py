@@ -9,7 +9,7 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import AuthenticationRequired, DibsError
 from dibs.core.identity import AGENT, Caller, Limits
 from dibs.core.limits import OVERLOAD_RETRY_MS, PUBLIC_FULL_RETRY_MS
-from dibs.engine.rate import RateLimited
+from dibs.engine.auth import RateLimited
 from dibs.server.http.admission import ClientWindows
 
 if TYPE_CHECKING:

@@ -1,20 +1,15 @@
 """The etcd store: records in an etcd cluster, for several servers, and for programs that ask it directly.
 
-    store.py         the port's methods
-    capabilities.py  what it can and cannot do
-    layout.py        which key holds what
+    store.py         the port's methods, and the index of due records
     transaction.py   transactions within the server's limits
     wide.py          commits that are larger than a transaction
-    log.py           events, in chapters
-    prune.py         dropping the beginning of the log
-    due_index.py     the index of due records
+    log.py           which key holds what; events, in chapters
+    upkeep.py        dropping the beginning of the log; what `dibs doctor` finds out
     clock.py         the store's time, and the guard
     store_time.py    the clock's keys in etcd
     stream.py        one stream that wakes waiters
-    gateway.py       calls: members in turn, tokens, retries
-    connection.py    one HTTP connection
+    gateway.py       connections; calls: members in turn, tokens, retries
     errors.py        what etcd's errors mean, in words
-    probe.py         what `dibs doctor` finds out
     location.py      what a URL means
 
 It speaks to etcd's JSON gateway with the standard library. docs/reference/stores.md says why.

@@ -10,7 +10,7 @@ CHAPTER_COMMITS commits. For a commit to the old chapter the compare then fails,
 the commits, which shows when a chapter is full.
 
 `chapter` also holds the **base**, which is added to every number that leaves the store. It is 0 until an import raises
-it above the numbers of another store. Here and in `prune.py` numbers are without it.
+it above the numbers of another store. Here and in `upkeep.py` numbers are without it.
 """
 
 from __future__ import annotations

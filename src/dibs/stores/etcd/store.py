@@ -15,7 +15,6 @@ from dibs.stores.codec import decode, encode
 from dibs.stores.etcd.errors import Refusal, translated
 from dibs.stores.etcd.gateway import EtcdGateway, unb64
 from dibs.stores.etcd.log import COMMIT_EVENTS_MAX, EventLog, Layout, end_of, read_events, revision_of, seq_of
-from dibs.stores.etcd.prune import Pruner
 from dibs.stores.etcd.store_time import EtcdTime
 from dibs.stores.etcd.stream import EtcdStream
 from dibs.stores.etcd.transaction import (
@@ -32,6 +31,7 @@ from dibs.stores.etcd.transaction import (
     size_of,
     too_large,
 )
+from dibs.stores.etcd.upkeep import Pruner
 from dibs.stores.etcd.wide import WideCommits
 from dibs.stores.forks import forget_after_fork
 from dibs.stores.port import ABSENT, Capabilities, Conflict, Due, Maintenance, Snapshot, Store, Versioned
@@ -436,7 +436,7 @@ class EtcdStore(Store, Maintenance):
         return {"boots": self._time.forget_old_boots()}
 
     def probe(self) -> list[dict[str, Any]]:
-        from dibs.stores.etcd.probe import probe
+        from dibs.stores.etcd.upkeep import probe
 
         return probe(self.location, self)
 

@@ -296,8 +296,6 @@ class GitStore(Store, Maintenance):
         return sum(len(content) for _, content in found.values())
 
     def tidy(self) -> dict[str, Any]:
-        from dibs.stores.git.store import tidy
-
         with self.tips.lock:
             return tidy(self.tips)
 

@@ -105,7 +105,7 @@ def of_trace(path: str, began_ms: int, ended_ms: int) -> Reading | None:
     said = [line.rpartition(": ")[2] for line in lines if "recv header: date:" in line.lower()]
     if not said:
         return None
-    from dibs.base.http_date import http_date_ms
+    from dibs.base.http1 import http_date_ms
 
     said_ms = http_date_ms(said[-1])
     return None if said_ms is None else Reading(said_ms, began_ms, ended_ms, HTTP_GRAIN_MS)

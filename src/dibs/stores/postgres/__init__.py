@@ -1,17 +1,13 @@
 """Records in PostgreSQL 13 or newer: one store for any number of servers and machines.
 
     location.py    what a URL means: hosts, schema, options
-    store.py       the port's methods
-    statements.py  the SQL functions and queries
-    schema.py      numbered migrations
-    clock.py       the store's time, compared with this process's steady clock
+    store.py       the port's methods; the store's time, compared with this process's steady clock
+    schema.py      the SQL functions and queries; numbered migrations
     hosts.py       which of several hosts is the primary
     pool.py        connections and retries
     connection.py  one connection; every wait on it is bounded
     notify.py      LISTEN: a waiter is woken by the commit that concerns it
-    activity.py    who keeps the database waiting
     upkeep.py      size, probe and vacuum, for operators
-    arrays.py      arrays in PostgreSQL's text form
     errors.py      what an error of PostgreSQL means, in words
 
 psycopg is imported only when a store is opened.

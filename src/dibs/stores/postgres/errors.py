@@ -1,4 +1,4 @@
-"""What an error of PostgreSQL means, and what to do about it. Only pool.py calls this."""
+"""Tells what an error of PostgreSQL means, and what to do about it. Only pool.py calls this."""
 
 from __future__ import annotations
 

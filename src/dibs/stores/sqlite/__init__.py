@@ -1,19 +1,14 @@
 """The default store: one SQLite file, shared by every process of a machine.
 
-    location.py    which file a URL names
-    store.py       the port's methods, and the argument why its cache is right
-    rows.py        what one commit writes
-    connection.py  the connection: opener, threads, forks; the door at which driver errors are translated
-    identity.py    whether the files are still those that were opened
+    store.py       the port's methods, and what one commit writes
+    cache.py       records kept decoded, and the argument why that is right
+    connection.py  the connection: threads, forks; the door at which driver errors are translated
+    opener.py      opening the file, and the check that the files are still those that were opened
     clock.py       the lease clock, one anchor for each boot
-    moment.py      the file as it is at one moment, beside those who write
-    backup.py      copies: made while others use the file, and put in place when nobody does
-    live.py        which records of an older file are held, waited for or open, as SQL
-    checkpoint.py  moving the log into the file, in a thread of a server
-    wakeup.py      one wake for the one waiter whom a commit concerns
-    counters.py    how far the file has come
-    history.py     reading and pruning events
-    blocks.py      which jobs a block of events is about
+    counters.py    what the file says of itself, and how far it has come
+    queries.py     reading many records, what is due, and events; pruning
+    backup.py      the file as it is at one moment; copies, made while others use the file, and put in place
+    checkpoint.py  moving the log into the file, in a thread of a server; a wake for one waiter
     schema.py      numbered migrations, making a file
     errors.py      what an SQLite error means, in words
 
@@ -22,6 +17,39 @@ Most of the last ones are imported when there is need: an ordinary claim has non
 
 from __future__ import annotations
 
+import os
+
+from dibs.base.files import store_path
+from dibs.core.limits import CHECKPOINT_PAGES
+from dibs.stores.codec import names_no_store
 from dibs.stores.sqlite.store import SqliteStore
 
-__all__ = ["SqliteStore"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.stores.port import Opening
+
+__all__ = ["SqliteStore", "open_url", "sqlite_path"]
+
+
+def sqlite_path(url: str) -> str:
+    """Return the file that an `sqlite:` URL names. A path is taken as it stands: nothing in it is decoded."""
+    rest = url.removeprefix("sqlite:")
+    if rest.startswith("//"):
+        rest = rest[2:]
+        if not rest.startswith("/"):
+            raise names_no_store(url)
+        rest = "/" + rest.lstrip("/")
+        if rest.startswith("/~"):
+            rest = rest[1:]
+    path = os.path.expanduser(rest)
+    if not path or path.endswith("/") or "\0" in path or path == ":memory:" or path.startswith("~"):
+        raise names_no_store(url)
+    return os.path.abspath(path)
+
+
+def open_url(url: str, opening: Opening) -> SqliteStore:
+    """Open the file that a URL names. It is made if it is not there; its folder only for the user's own store, because
+    a folder that is missing is most often misspelt."""
+    path = sqlite_path(url)
+    pages = CHECKPOINT_PAGES if opening.serves else None
+    return SqliteStore(path, checkpoint_pages=pages, make_folders=path == os.path.abspath(store_path()))

@@ -22,19 +22,17 @@ from dibs.stores.codec import decode, decode_event
 from dibs.stores.port import StoreMoment
 from dibs.stores.sqlite.counters import APPLICATION_ID, READ, SETTLE
 from dibs.stores.sqlite.errors import check, translated
-from dibs.stores.sqlite.history import selected
-from dibs.stores.sqlite.queries import decoded, page
+from dibs.stores.sqlite.queries import decoded, page, selected
 
 TYPE_CHECKING = False
-
-# The file at one moment: a read transaction on a connection of its own. With the write-ahead log it blocks nobody,
-# and nobody blocks it.
-
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from dibs.core.events import Event
     from dibs.stores.port import Versioned
+
+# The file at one moment: a read transaction on a connection of its own. With the write-ahead log it blocks nobody,
+# and nobody blocks it.
 
 
 def uri(path: str, how: str) -> str:
@@ -73,9 +71,6 @@ class SqliteMoment(StoreMoment):
     def close(self) -> None:
         self._db.close()
 
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 WAIT_MS = 3_000  # single commands come and go
 PAUSE_S = 0.02

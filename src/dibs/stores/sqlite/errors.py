@@ -89,8 +89,6 @@ def translate(
 
 
 def _busy(path: str, busy_ms: int) -> DibsError:
-    from dibs.stores.sqlite.errors import write_lock_holder
-
     long = f"for more than {busy_ms / 1000:g} seconds"
     found = write_lock_holder(path)
     if found is None:

@@ -125,8 +125,6 @@ def replaced(path: str, main: str, *, gone: bool) -> StoreReplaced:
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs.stores.sqlite.opener import Identity
-
 # Everything that opening needs to know, in one statement. It fails on a file without our tables, which is how a new
 # file is noticed.
 _LOOK = """SELECT (SELECT user_version FROM pragma_user_version),

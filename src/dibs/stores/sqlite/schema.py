@@ -30,7 +30,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX records_live ON records (key) WHERE live",
         "CREATE TABLE events (seq INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, ns TEXT NOT NULL, job TEXT NOT NULL,"
         " kind TEXT NOT NULL, body TEXT NOT NULL, revision INTEGER)",
-        # `history.py` finds the events of a job.
+        # `queries.py` finds the events of a job.
         "CREATE TABLE event_blocks (block INTEGER PRIMARY KEY, jobs BLOB NOT NULL)",
         # One row. `counters.py` says what is there, and what only the last event has. `store_id` tells this file from
         # another one at the same path.

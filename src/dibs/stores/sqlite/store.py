@@ -20,6 +20,18 @@ from dibs.stores.sqlite.connection import SqliteConnection
 from dibs.stores.sqlite.counters import BLOCK, VERSION
 
 TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from _thread import LockType
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any
+
+    from dibs.core.events import Event
+    from dibs.core.records import Stored
+    from dibs.stores.port import Versioned
+    from dibs.stores.sqlite.backup import SqliteMoment
+    from dibs.stores.sqlite.checkpoint import Checkpointer
+    from dibs.stores.sqlite.connection import Impatience
+    from dibs.stores.sqlite.opener import State
 
 # What one commit writes, as rows.
 #
@@ -27,13 +39,6 @@ TYPE_CHECKING = False
 # puts off the time, does not write the index of that column: it would be two pages more, and most leases are renewed
 # many times. When the time in the column comes, `queries.due` corrects it.
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    from dibs.core.events import Event
-    from dibs.core.records import Stored
-    from dibs.stores.port import Versioned
 
 _ADD = "INSERT INTO records (key, version, due_ms, live, body) VALUES (?, ?, ?, ?, ?)"
 # None of these writes an index that it need not write.
@@ -101,22 +106,10 @@ def log(
         ],
     )
     if (before + len(events)) // BLOCK != before // BLOCK:
-        from dibs.stores.sqlite.history import note_full
+        from dibs.stores.sqlite.queries import note_full
 
         note_full(db, before, before + len(events))
 
-
-if TYPE_CHECKING:
-    from _thread import LockType
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Any
-
-    from dibs.core.events import Event
-    from dibs.core.records import Stored
-    from dibs.stores.sqlite.backup import SqliteMoment
-    from dibs.stores.sqlite.checkpoint import Checkpointer
-    from dibs.stores.sqlite.connection import Impatience
-    from dibs.stores.sqlite.opener import State
 
 BUSY_MS = 5_000  # less than a client waits for its answer, so that it hears why
 POLL_MS_MIN = 20
@@ -301,7 +294,7 @@ class SqliteStore(Store, Maintenance):
     def events(
         self, after: int, limit: int, job: tuple[str, str] | None = None, *, newest: bool = False
     ) -> list[Event]:
-        from dibs.stores.sqlite.history import events
+        from dibs.stores.sqlite.queries import events
 
         return events(self._link, after, limit, job, newest=newest)
 
@@ -352,12 +345,12 @@ class SqliteStore(Store, Maintenance):
                 pause_ms = min(most_ms, 2 * pause_ms)
 
     def prune(self, *, keep: int, before_ms: int) -> int:
-        from dibs.stores.sqlite.history import prune
+        from dibs.stores.sqlite.queries import prune
 
         return prune(self._link, keep=keep, before_ms=before_ms)
 
     def number_from(self, seq: int) -> None:
-        from dibs.stores.sqlite.history import number_from
+        from dibs.stores.sqlite.queries import number_from
 
         number_from(self._link, seq, self._forget)
 
