@@ -338,7 +338,7 @@ class RateLimited(DibsError):
 
 
 class RequestRates:
-    """For one event loop."""
+    """Counts the requests of each principal with a limit, and refuses those above it. For one event loop."""
 
     def __init__(self, steady: Callable[[], int] = steady_ms, metrics: Metrics | None = None) -> None:
         self._steady = steady

@@ -54,7 +54,7 @@ def look_up(host: str, port: int) -> list[str]:
 
 
 class Resolver:
-    """For one event loop."""
+    """Looks up addresses, one lookup per host at a time. For one event loop."""
 
     def __init__(self, lookup: Lookup = look_up) -> None:
         self._lookup = lookup

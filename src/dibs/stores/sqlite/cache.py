@@ -16,8 +16,9 @@ has committed since. So:
 4. `recall` answers from the cache without asking for the value, and fetches what is missing without asking (1. still
    holds: it is fetched after the cache was begun). Its records may be old. A commit by them is compared as in 3.
 5. `recall` may also presume that a record which is not in the cache is absent: every record was absent once. Most
-   claims are for new jobs, and save a read by it. A commit that writes such a record inserts it, and fails if it is
-   there; all others are fetched and compared. After a wrong guess none is made for a while.
+   claims are for new jobs, and save a read by it: 44,000 of 600,000 instructions of a claim that is committed alone. A
+   commit that writes such a record inserts it, and fails if it is there; all others are fetched and compared. After a
+   wrong guess none is made for a while.
 6. A block that fails in any way, an interrupt between COMMIT and the line after it included, empties the cache.
 """
 
