@@ -4,33 +4,24 @@ Pure. Time is `view.now_ms`, fresh ids come with the command, records through th
 decision, so every rule can be tested in microseconds, and replayed. The other files:
 
     claims.py     who owns a job: acquire, and how a job stands
-    leases.py     keeping a job and letting it go: renew, release
-    grants.py     the one way in which an owner is made
-    proof.py      what proves "that was me"
-    notes.py      how much the owners of one job may note together
+    leases.py     keeping a job and letting it go: renew, release, transfer, break; freeing a parked job, access lists
+    grants.py     the one way in which an owner is made, and how much the owners of one job may note together
+    proof.py      what proves "that was me"; who may claim: access lists, through the tree
     exclusion.py  who stands in whose way: modes, slots, trees
-    overlap.py    which claims of a tree overlap a name
+    overlap.py    which names of a tree overlap: the rule, and the claims and places found by it
     expiry.py     when a hold is over: deadlines, outage credit, the one way in which a hold ends
     queue.py      who is served when, and the one way in which a waiter is given the job
     tickets.py    places in a line
-    deadlock.py   would waiting ever end
-    circles.py    places that a loss of their session closed a circle with
-    wants.py      a refused ask that counts as waiting
+    attention.py  a refused ask that counts as waiting, and what an owner is told of those who wait
+    deadlock.py   would waiting ever end; places that a loss of their session closed a circle with
     several.py    the first free of several; all or none
-    access.py     who may claim: access lists, through the tree
-    transfer.py   transfer, break, freeing a parked job, setting an access list
     sessions.py   one run of one worker, and what ends with it
     subscriptions.py  making and removing webhooks, and which server delivers
-    delivery.py   what a webhook is sent, and in which order
-    lanes.py      a job of a webhook with something to send
-    backoff.py    when a delivery is tried again, and when a target
+    delivery.py   what a webhook is sent, in which order, and when it is tried again
     issuance.py   making, replacing and revoking tokens
     quota.py      how much a principal has, for those that have a limit
-    recount.py    counting that anew
-    freeze.py     a store that is being moved: nothing in it changes
-    upkeep.py     what time brings: sweeping, forgetting
+    upkeep.py     what time brings: sweeping, forgetting; counting anew; a store that is being moved
     outages.py    when no server could serve: pulses, and how a gap is noted
-    replay.py     events folded back into ownership
 """
 
 from __future__ import annotations

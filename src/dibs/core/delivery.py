@@ -6,7 +6,7 @@ way at most, so no event overtakes an earlier one of its job; lanes do not wait 
 rests, and its lane with it, for longer each time; after WEBHOOK_TRIES_MAX tries it becomes a dead letter and the lane
 goes on. If there are WEBHOOK_LANES_MAX lanes, no more events are read: they wait in the history.
 
-`backoff.py` says how long a delivery or a target rests, and whether a target is trusted: one that is not has one
+`TargetBackoff` says how long a delivery or a target rests, and whether a target is trusted: one that is not has one
 delivery at a time under way. When a target answers again, all lanes go on at once.
 
 Time and random fractions are arguments. Nothing here reads or sends.

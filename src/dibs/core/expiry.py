@@ -287,7 +287,7 @@ def _forget_in_session(draft: Draft, lock: LockRecord, holder: Holder) -> None:
 
 
 def note_loss(draft: Draft, session_id: str, ns: str, name: str, waits: tuple[Wait, ...]) -> None:
-    """A session lost a hold or a place. If it has another place for the same job, `circles.py` looks at that."""
+    """Note that a session lost a hold or a place. If it has another place for the job, `deadlock.py` looks at it."""
     for wait in waits:
         if (wait.ns, wait.name) == (ns, name):
             draft.losses.append((session_id, ns, name))

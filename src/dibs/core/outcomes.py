@@ -3,7 +3,7 @@
 Each outcome is a row of the one table in `wire/codes.py`: HTTP status, exit code, exception and sentence.
 
 Here are those that a claim can have. A process that claims makes each class that it imports, so the others are apart:
-`lease_outcomes.py` (held jobs, sessions, operators' commands) and `upkeep_outcomes.py` (the store itself).
+`lease_outcomes.py` (held jobs, sessions, operators' commands, the store itself).
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def _is_in(token: bytes, environment: bytes) -> bool:
 
 
 _GENERATIONS_MAX = 64
-# No boot has this name, so versions that do not know such marks count the session as alive.
+# Begins the mark of a command with guards. No boot has this name.
 _GUARDED = "guarded"
 
 
@@ -106,7 +106,7 @@ def process_mark(pid: int) -> str | None:
 
 def guarded_mark(token: str, pids: Sequence[int]) -> str | None:
     """The mark of a command: of the processes that guard it, and of everything that has `token` in its environment
-    (see descendants.py). It is gone when all of these have ended."""
+    (`VARIABLE`). It is gone when all of these have ended."""
     marks = [process_mark(pid) for pid in pids]
     if None in marks or not token.isalnum():
         return None

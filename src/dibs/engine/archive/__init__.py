@@ -1,7 +1,6 @@
 """A whole store as text, to be moved to another one: `dibs export` and `dibs import`.
 
-    lines.py    the format: JSON lines between a header and a trailer, and a reader that checks them
-    checks.py   whether a record of such a file is one that dibs could have written
+    lines.py    the format: JSON lines between a header and a trailer, and a reader that checks them, record by record
     export.py   from a store to lines, all as of one moment
     intake.py   from lines into a store, completely or not at all
 

@@ -1,4 +1,4 @@
-"""The port's methods over etcd. `layout.py` says what is kept where, `log.py` has the events, `clock.py` the time.
+"""The port's methods over etcd. `log.py` says what is kept where and has the events, `clock.py` the time.
 
 A commit is one transaction: it compares the mod revision of every record that was looked at, writes the records, their
 entries in the two indexes (due, live) and the events, and raises the store's time. It must know the old index entries:

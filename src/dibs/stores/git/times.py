@@ -8,7 +8,7 @@ clone share. A record carries its writer's clocks. When it is read, its times ar
     put elsewhere                        the longest of: since this machine first saw it, and
                                          the remote's time now - the remote's time then - the margin
 
-Two wall clocks are never compared with each other. Both sides read the remote's clock (remoteclock.py): the writer
+Two wall clocks are never compared with each other. Both sides read the remote's clock (`Reading`): the writer
 notes what it was, at most, and the reader asks what it is, at least. A machine whose own clock is further from the
 remote's than the margin does neither: one of the two clocks is wrong, and nobody knows which. In this case, and if a
 remote tells no time, only the time that this machine has watched a record counts, unless an operator has stated

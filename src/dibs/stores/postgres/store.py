@@ -4,7 +4,7 @@ Records that were read or written are cached with their version. A read sends th
 sends only the text of records that changed. So every answer comes from the database, and the cache only saves sending
 and decoding.
 
-**The database may be another one than before.** With every answer comes the revision of the store (statements.py). The
+**The database may be another one than before.** With every answer comes the revision of the store (schema.py). The
 highest one is remembered, and a database that is behind it is not used: it is an old primary that came back, or a copy.
 If the timeline is a new one, the standby that was promoted may lack the last commits. Then nothing is written before
 this store has arrived: the floor of the fencing tokens is raised above all that can have been handed out, which changes
