@@ -12,27 +12,18 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import MagicMock
 
-from dibs.core.limits import ACL_ENTRY_BYTES_MAX
+from dibs.core.limits import ACL_ENTRY_BYTES_MAX, ALL_NAMES_MAX
 from dibs.server.app import served_table
 from dibs.server.settings import ServerSettings
-from dibs.wire.fields import BYTES, CHARACTERS, REQUESTS
-from dibs.wire.meanings import (
-    ACL_LENGTHS,
-    CHOICES,
-    CLAIM_FIELDS,
-    LIST_LENGTHS,
-    NOT_EMPTY,
-    REQUEST_MEANINGS,
-    SEEN_BY,
-)
+from dibs.wire.answer_fields import ANSWERS
 from dibs.wire.operations import allowed
-from dibs.wire.reply_fields import ANSWERS
-from dibs.wire.schemas import bounds_of
+from dibs.wire.request_fields import CLAIM, REQUESTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from dibs.wire.operations import Operation
+    from dibs.wire.request_fields import Field
 
     # Of each field its form (type, bounds, default) and its meaning.
     Document = dict[str, tuple[str, str]]
@@ -157,19 +148,18 @@ def _routes(title: str, known: set[str]) -> list[list[str]]:
 
 
 def _requests(title: str) -> list[list[str]]:
-    documents = [(EVERY_CLAIM, {field: _request_field("acquire", field) for field in CLAIM_FIELDS})]
-    for verb, fields in REQUEST_MEANINGS.items():
-        own = [field for field in fields if verb not in CLAIMS or field not in CLAIM_FIELDS]
-        documents.append((TITLES[verb], {field: _request_field(verb, field) for field in own}))
+    documents = [(EVERY_CLAIM, {name: _request_field(name, field) for name, field in CLAIM.items()})]
+    for verb, fields in REQUESTS.items():
+        own = {name: field for name, field in fields.items() if verb not in CLAIMS or name not in CLAIM}
+        documents.append((TITLES[verb], {name: _request_field(name, field) for name, field in own.items()}))
     return _told(documents)[title]
 
 
-def _request_field(verb: str, field: str) -> tuple[str, str]:
-    kind = REQUESTS[verb][field]
-    needed = {"!": "required", "?": "required, may be null"}.get(kind[-1], "")
-    default, meaning = REQUEST_MEANINGS[verb][field]
-    form = ", ".join(each for each in (KINDS[kind.rstrip("!?")], needed, _bounds(verb, field)) if each)
-    return "; ".join(each for each in (form, default) if each), meaning
+def _request_field(name: str, field: Field) -> tuple[str, str]:
+    needed = {"!": "required", "?": "required, may be null"}.get(field.kind[-1], "")
+    parts = (KINDS[field.kind.rstrip("!?")], needed, _bounds(name, field))
+    form = ", ".join(each for each in parts if each)
+    return "; ".join(each for each in (form, field.default) if each), field.meaning
 
 
 def _replies(title: str) -> list[list[str]]:
@@ -228,30 +218,33 @@ def _anchor(title: str) -> str:
     return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 
-def _bounds(verb: str, field: str) -> str:
-    numbers = bounds_of(verb, field)
-    if numbers is not None:
-        return "0" if numbers == (0, 0) else f"{numbers[0]:,} to {numbers[1]:,}"
-    if field in CHOICES:
-        first, *others = (f"`{choice}`" for choice in CHOICES[field])
+def _bounds(name: str, field: Field) -> str:
+    if field.numbers is not None:
+        return "0" if field.numbers == (0, 0) else f"{field.numbers[0]:,} to {field.numbers[1]:,}"
+    if field.choices:
+        first, *others = (f"`{choice}`" for choice in field.choices)
         return f"{first} by default, {' or '.join(others)}"
-    if field == "names":
-        apart = ", no two that overlap in a tree" if verb == "acquire-all" else ""
-        least, most = LIST_LENGTHS[verb]
+    least, most = field.lengths
+    if name == "names":
+        apart = ", no two that overlap in a tree" if most == ALL_NAMES_MAX else ""
         return f"{least} to {most:,} names, each once{apart}"
-    if field == "acl":
-        least, most = ACL_LENGTHS[verb]
+    if name == "acl":
         many = f"{least} to {most}" if least else f"up to {most}"
         return f'`{{"acquire": [...]}}`, {many} entries of {ACL_ENTRY_BYTES_MAX} bytes'
-    least_text = "1 to " if (verb, field) in NOT_EMPTY else ""
-    if field in CHARACTERS:
-        return f"{least_text}{CHARACTERS[field]:,} characters"
-    return f"{BYTES[field]:,} bytes" if field in BYTES else ""
+    if field.chars:
+        return f"{'1 to ' if field.not_empty else ''}{field.chars:,} characters"
+    return f"{field.bytes:,} bytes" if field.bytes else ""
 
 
 def _seen() -> Iterator[tuple[str, str]]:
-    for who in dict.fromkeys(SEEN_BY.values()):
-        yield ", ".join(f"`{field}`" for field, each in SEEN_BY.items() if each == who), who
+    """Fields by who sees them."""
+    seen: dict[str, dict[str, None]] = {}
+    for fields in REQUESTS.values():
+        for name, field in fields.items():
+            if field.seen_by:
+                seen.setdefault(field.seen_by, {})[name] = None
+    for who, names in seen.items():
+        yield ", ".join(f"`{name}`" for name in names), who
 
 
 def _rows(rows: Iterable[tuple[str, ...]]) -> str:

@@ -12,6 +12,7 @@ import pytest
 
 from dibs.base.ids import new_id
 from dibs.client.embedded import EmbeddedDoor
+from dibs.client.replies import CLAIM_REPLIES, is_of_kind
 from dibs.core import events
 from dibs.core.commands import Inspect
 from dibs.core.identity import LOCAL
@@ -22,11 +23,10 @@ from dibs.sdk import answers
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from dibs.wire import elections
+from dibs.wire.answer_fields import ANSWERS, PARTS
 from dibs.wire.codes import CODES
-from dibs.wire.fields import BYTES, CHARACTERS, CLAIM_REPLIES, NUMBERS, REQUESTS, is_of_kind
 from dibs.wire.inspect import activity_document, waiters_document
-from dibs.wire.meanings import EVERYBODY, REQUEST_MEANINGS, SEEN_BY
-from dibs.wire.reply_fields import ANSWERS, LEFT_OUT, NULL, PARTS, kind_of
+from dibs.wire.request_fields import EVERYBODY, REQUESTS
 from dibs.wire.schemas import answer_schema, request_field_schema, request_schema
 from dibs.wire.values import ticket_text
 from scripts.pages.http import TITLES, with_lists
@@ -46,6 +46,13 @@ BY_CHANCE = {"error.request_id", "error.retry_after_ms", "queued.conflict", "que
 }
 
 
+NULL, LEFT_OUT = "?", "-"  # marks after a kind
+
+
+def kind_of(answer: str, field: str) -> str:
+    return ANSWERS[answer][field][0].rstrip(NULL + LEFT_OUT).replace("texts", "list")
+
+
 def test_the_routes_and_fields_are_those_that_are_declared() -> None:
     page = REFERENCE / "http.md"
     if REWRITE:
@@ -61,7 +68,7 @@ def test_a_heading_that_is_a_route_is_one_that_is_served() -> None:
 
 @pytest.mark.parametrize("verb", REQUESTS)
 def test_every_field_of_a_request_has_a_meaning_and_a_schema(verb: str) -> None:
-    assert REQUEST_MEANINGS[verb].keys() == REQUESTS[verb].keys()
+    assert all(field.meaning for field in REQUESTS[verb].values())
     schema = request_schema(verb)
     assert schema["properties"].keys() == REQUESTS[verb].keys()
     assert all(each["type"] and each["description"] for each in schema["properties"].values())
@@ -89,21 +96,16 @@ def test_the_schema_of_an_answer_has_its_fields(answer: str) -> None:
     schema = answer_schema(answer)
     assert schema["properties"].keys() == ANSWERS[answer].keys()
     assert set(schema["required"]) == {
-        field for field, (marks, _) in ANSWERS[answer].items() if LEFT_OUT not in marks
+        field for field, (kind, _) in ANSWERS[answer].items() if LEFT_OUT not in kind
     }
     parts = [each["$ref"].rsplit("/")[-1] for each in schema["properties"].values() if "$ref" in each]
     assert set(parts) <= ANSWERS.keys()
 
 
-def test_every_bound_is_of_a_field_that_requests_have() -> None:
-    known = {field for fields in REQUESTS.values() for field in fields}
-    assert (NUMBERS.keys() | CHARACTERS.keys() | BYTES.keys() | SEEN_BY.keys()) - known == set()
-
-
 def test_a_client_insists_on_no_field_that_an_answer_may_leave_out() -> None:
     several = {"acquired": {"name", "fencing_token", "expires_at"}, "held": {"name", "owner", "remaining_ms"}}
     for status, wanted in CLAIM_REPLIES.items():
-        always = {field for field, (marks, _) in ANSWERS[status].items() if LEFT_OUT not in marks}
+        always = {field for field, (kind, _) in ANSWERS[status].items() if LEFT_OUT not in kind}
         # Of one job, what a claim on several says otherwise; and null, where nobody is in the way.
         nobody = {"owner", "remaining_ms"} if status == "queued" else set()
         assert set(wanted) - always <= several.get(status, set()) | nobody
@@ -123,8 +125,8 @@ def test_every_kind_of_event_is_on_the_page() -> None:
 def wrong_in(answer: str, body: dict[str, Any]) -> Iterator[str]:
     """What in a document is not as its answer is declared."""
     declared = ANSWERS[answer]
-    for field, (marks, _) in declared.items():
-        if field not in body and LEFT_OUT not in marks:
+    for field, (kind, _) in declared.items():
+        if field not in body and LEFT_OUT not in kind:
             yield f"{answer} lacks {field}"
     for field, value in body.items():
         if field not in declared:
@@ -352,7 +354,8 @@ def test_what_is_for_everybody_is_shown_and_what_proves_is_not() -> None:
     door.call("release", "b", {"lease_id": done["lease_id"], "done": True, "result": "seen-result"})
     shown += [door.call("inspect", name, {}) for name in "ab"]
     text = json.dumps([reply.body for reply in shown])
-    for field, who in SEEN_BY.items():
+    seen_by = {name: field.seen_by for fields in REQUESTS.values() for name, field in fields.items()}
+    for field, who in seen_by.items():
         if field in (
             "owner",
             "metadata",
@@ -387,7 +390,6 @@ def test_a_class_of_the_sdk_has_fields_of_its_answer_with_their_types(answer: st
         if kind is answers.Lease and field.name not in ANSWERS[answer]:  # what only a renewal says
             assert field.name in ANSWERS["renew"]
             continue
-        marks, _ = ANSWERS[answer][field.name]
         assert kind_of(answer, field.name) == kinds[str(field.type).removesuffix(" | None")], field.name
-        if NULL in marks:
+        if NULL in ANSWERS[answer][field.name][0]:
             assert str(field.type).endswith(" | None"), field.name

@@ -19,7 +19,7 @@ from schemathesis.engine import events, from_schema
 from dibs.base.errors import InvalidName
 from dibs.core.limits import NAME_BYTES_MAX, WAIT_MS_MAX
 from dibs.core.names import ELECTION_PREFIX, check_name
-from dibs.wire.meanings import NAME_FORMAT
+from dibs.wire.request_fields import NAME_FORMAT
 from tests.server.harness import TOKENS, running
 
 if TYPE_CHECKING:

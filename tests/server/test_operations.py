@@ -9,15 +9,16 @@ from unittest.mock import MagicMock
 import pytest
 
 from dibs.agents.http_endpoint import MCP, McpEndpoint
+from dibs.client.replies import REPLIES
 from dibs.compat.action_llama.routes import Gateway
 from dibs.core.identity import LEAST_ROLE
 from dibs.server import app
 from dibs.server.http.fast_lane import FastLaneProtocol
 from dibs.server.settings import ServerSettings
+from dibs.wire.answer_fields import ANSWERS
 from dibs.wire.codes import CODES
-from dibs.wire.fields import REPLIES, REQUESTS
+from dibs.wire.fields import REQUESTS
 from dibs.wire.operations import NULL, Operation, codes_of
-from dibs.wire.reply_fields import ANSWERS
 
 API = cast("Any", MagicMock(settings=ServerSettings()))
 GATEWAY = Gateway(API, 60_000)

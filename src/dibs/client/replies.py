@@ -10,18 +10,7 @@ from dibs.base.errors import BadReply, DibsError, ServerUnreachable
 from dibs.base.jsontext import decode
 from dibs.client.transport import NOT_NOW
 from dibs.wire.documents import Reply
-from dibs.wire.fields import (
-    CLAIM_REPLIES,
-    LIST,
-    NUMBER,
-    PREVIOUS_FIELDS,
-    REPLIES,
-    REPLY_KINDS,
-    ROW_FIELDS,
-    SEVERAL_REPLIES,
-    TEXT,
-    is_of_kind,
-)
+from dibs.wire.fields import REPLY_KINDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,6 +25,90 @@ UNKNOWN_TYPE = 415
 _CLAIMS = ("acquire", "acquire-any", "acquire-all")
 _OWN_FIELDS = {"inspect": "owner", "list": "next"}  # a document without it is of another program's server
 _FOREIGN = "dibs.compat.octostore.replies"  # completes such a document
+
+# The least that a reply has, by verb; for a claim, by its status. Other JSON did not come from dibs.
+_TOKEN = ("id", "name", "role", "valid")
+_WEBHOOK = ("id", "url", "lock_pattern", "active")
+REPLIES = {
+    "renew": ("lease_id", "remaining_ms"),
+    "release": (),
+    "leave": ("left",),
+    "transfer": ("lease_id", "fencing_token", "owner", "remaining_ms"),
+    "free": ("freed",),
+    "inspect": ("name", "status", "fencing_token"),
+    "break": ("name", "broken"),
+    "acl": ("acl",),
+    "list": ("locks", "next"),
+    "history": ("name", "events"),
+    "events": ("events", "next_after"),
+    "session-open": ("session_id", "owner", "remaining_ms", "ttl_seconds"),
+    "session-keep": ("session_id", "remaining_ms"),
+    "session-show": ("session_id", "owner", "remaining_ms", "active"),
+    "session-end": (),
+    "sessions": ("sessions",),
+    "whoami": ("principal", "role"),
+    "run-open": ("secret", "holder", "namespace"),
+    "runs": ("runs",),
+    "run-end": ("holder", "ended", "released"),
+    "tokens": ("tokens",),
+    "token-create": _TOKEN,
+    "token-rotate": (*_TOKEN, "token", "replaces"),
+    "token-revoke": ("revoked",),
+    "token-limit": ("tokens",),
+    "webhooks": ("webhooks",),
+    "webhook-create": _WEBHOOK,
+    "webhook-show": _WEBHOOK,
+    "webhook-remove": (),
+    "webhook-deliveries": ("deliveries",),
+    "webhook-replay": _WEBHOOK,
+    "webhook-test": ("took_ms",),
+}
+CLAIM_REPLIES = {
+    "acquired": (
+        "name",
+        "lease_id",
+        "fencing_token",
+        "owner",
+        "expires_at",
+        "remaining_ms",
+        "renew_after_ms",
+    ),
+    "held": ("name", "owner", "remaining_ms"),
+    "queued": ("name", "ticket", "position", "owner", "remaining_ms", "retry_after_ms"),
+    "done": ("name", "owner", "done_ms_ago", "retry_after_ms"),
+    "delayed": ("name", "retry_after_ms"),
+    "parked": ("name", "failures"),
+}
+# What each entry has in a list of several.
+ROW_FIELDS = {
+    "leases": ("name", "lease_id", "fencing_token", "expires_at", "remaining_ms"),
+    "locks": REPLIES["inspect"],
+    "events": ("seq", "at", "event"),
+    "sessions": ("session_id",),
+    "tokens": _TOKEN,
+    "revoked": _TOKEN,
+    "webhooks": _WEBHOOK,
+}
+# A claim of several has these in another form.
+SEVERAL_REPLIES = {
+    ("acquire-any", "held"): ("refused",),
+    ("acquire-all", "held"): ("refused",),
+    ("acquire-all", "acquired"): ("leases", "owner", "remaining_ms", "renew_after_ms"),
+}
+PREVIOUS_FIELDS = ("owner", "how", "at", "fencing_token")
+_TYPES: dict[str, type] = {"text": str, "flag": bool, "list": list, "object": dict}
+# Those of answers that are declared with their routes beside the others. What is not listed is text.
+_KINDS = {
+    **REPLY_KINDS,
+    **dict.fromkeys(("webhooks", "deliveries", "runs", "released"), "list"),
+    **dict.fromkeys(("took_ms", "ended"), "number"),
+}
+
+
+def is_of_kind(kind: str, value: object) -> bool:
+    if kind == "number":
+        return type(value) is int and value >= 0  # True is not a number here
+    return isinstance(value, _TYPES[kind])
 
 
 def checked_reply(verb: str, raw: RawReply, address: ServerAddress) -> Reply:
@@ -72,7 +145,7 @@ def _has(body: Document, wanted: tuple[str, ...]) -> bool:
         if field not in body:
             return False
         value = body[field]
-        if (value is not None or sure) and not is_of_kind(REPLY_KINDS.get(field, TEXT), value):
+        if (value is not None or sure) and not is_of_kind(_KINDS.get(field, "text"), value):
             return False
         if field in ROW_FIELDS and not all(
             isinstance(row, dict) and _has(row, ROW_FIELDS[field]) for row in value or ()
@@ -83,7 +156,9 @@ def _has(body: Document, wanted: tuple[str, ...]) -> bool:
         return False
     if not sure:
         return True
-    return (attempt is None or is_of_kind(NUMBER, attempt)) and (skipped is None or is_of_kind(LIST, skipped))
+    return (attempt is None or is_of_kind("number", attempt)) and (
+        skipped is None or is_of_kind("list", skipped)
+    )
 
 
 def _is_previous(value: object) -> bool:

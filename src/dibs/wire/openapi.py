@@ -6,10 +6,10 @@ import json
 import re
 
 from dibs.core.identity import LEAST_ROLE
+from dibs.wire.answer_fields import ANSWERS
 from dibs.wire.codes import CODES
 from dibs.wire.fields import REQUESTS
 from dibs.wire.operations import JSON_TYPE, NULL, STREAM_TYPE, allowed, codes_of
-from dibs.wire.reply_fields import ANSWERS
 from dibs.wire.schemas import answer_schema, request_schema
 
 TYPE_CHECKING = False

@@ -2,8 +2,8 @@
 
 The router, the list of routes on the page and the OpenAPI document are made from these declarations. They stand beside
 the handlers, in `server/*_routes.py`. Fields are not declared again here. The id of an operation is its verb: its
-request fields are in `fields.py`, its rights in `core/identity.LEAST_ROLE`. Answers are named as in
-`reply_fields.ANSWERS`. Pure.
+request fields are in `request_fields.py`, its rights in `core/identity.LEAST_ROLE`. Answers are named as in
+`answer_fields.ANSWERS`. Pure.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dibs.core.identity import ADMIN, LEAST_ROLE, ROLES
 from dibs.core.limits import REQUEST_KEY_CHARS_MAX
 from dibs.wire.codes import CODES
 from dibs.wire.fields import REQUESTS
-from dibs.wire.meanings import NAMESPACE_PATTERN
+from dibs.wire.request_fields import NAMESPACE_PATTERN
 from dibs.wire.schemas import ID_PATTERN, NAME_SCHEMA
 
 if TYPE_CHECKING:

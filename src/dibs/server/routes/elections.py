@@ -28,9 +28,9 @@ from dibs.wire.elections import (
     room_document,
 )
 from dibs.wire.event_frames import frame
-from dibs.wire.meanings import NAME_FORMAT
 from dibs.wire.operations import KEY, NAMESPACE, STREAM_TYPE, Operation, in_path
 from dibs.wire.permissions import require
+from dibs.wire.request_fields import NAME_FORMAT
 from dibs.wire.requests import shape
 
 if TYPE_CHECKING:

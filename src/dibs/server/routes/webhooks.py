@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 from dibs.engine.webhooks.admin import WebhookAdmin
 from dibs.server.http.request import check_head, parse_json, parse_query
 from dibs.server.http.response import NO_CONTENT, HttpResponse, answer_document
-from dibs.wire.fields import FLAG, LIST, NUMBER, TEXT
 from dibs.wire.operations import NAMESPACE, Operation, in_path
 from dibs.wire.permissions import require
 from dibs.wire.requests import shape
-from dibs.wire.schemas import TEXTS, document_schema
+from dibs.wire.schemas import document_schema
 
 if TYPE_CHECKING:
     from dibs.core.identity import Caller
@@ -25,40 +24,40 @@ _ONE = "/webhooks/{id}"
 _UNKNOWN = ("not_found",)
 # The fields of answers: kind and meaning.
 _WEBHOOK = {
-    "id": (TEXT, "its id"),
-    "user_id": (TEXT, "the name of its owner's token"),
-    "url": (TEXT, "where deliveries go"),
-    "secret": (f"{TEXT}?", "`****` if it has one; it is never shown"),
-    "events": (TEXTS, "what is sent, as given"),
-    "lock_pattern": (TEXT, "of which jobs, as given"),
-    "namespace": (TEXT, "the namespace of these jobs"),
-    "created_at": (TEXT, "since when"),
-    "active": (FLAG, "whether it delivers"),
-    "stopped": (f"{TEXT}?", "why it does not"),
+    "id": ("text", "its id"),
+    "user_id": ("text", "the name of its owner's token"),
+    "url": ("text", "where deliveries go"),
+    "secret": ("text?", "`****` if it has one; it is never shown"),
+    "events": ("texts", "what is sent, as given"),
+    "lock_pattern": ("text", "of which jobs, as given"),
+    "namespace": ("text", "the namespace of these jobs"),
+    "created_at": ("text", "since when"),
+    "active": ("flag", "whether it delivers"),
+    "stopped": ("text?", "why it does not"),
 }
 _STANDING = {
-    "delivered": (NUMBER, "how many deliveries succeeded"),
-    "failed": (NUMBER, "how many tries failed"),
-    "waiting": (NUMBER, "how many jobs have something to be sent"),
-    "dead": (NUMBER, "how many dead letters are on record"),
-    "dropped": (NUMBER, "how many dead letters are not on record any more, because there were too many"),
-    "gaps": (NUMBER, "how often history was pruned before it was sent"),
-    "after": (NUMBER, "the number of the last event that was looked at"),
-    "behind": (NUMBER, "how many numbers follow it in the store"),
+    "delivered": ("number", "how many deliveries succeeded"),
+    "failed": ("number", "how many tries failed"),
+    "waiting": ("number", "how many jobs have something to be sent"),
+    "dead": ("number", "how many dead letters are on record"),
+    "dropped": ("number", "how many dead letters are not on record any more, because there were too many"),
+    "gaps": ("number", "how often history was pruned before it was sent"),
+    "after": ("number", "the number of the last event that was looked at"),
+    "behind": ("number", "how many numbers follow it in the store"),
 }
 _DELIVERIES = {
     "deliveries": (
-        LIST,
+        "list",
         "the newest tries first: `id` (of the event), `at`, `name`, `event`, `try`, `status`, `error`, `took_ms`",
     ),
-    "waiting": (LIST, "jobs whose next event rests: `name`, `after`, `tries`, `next_try_at`, `error`"),
-    "dead": (LIST, "dead letters: `id` (of the event), `name`, `event`, `at`, `tries`, `error`, `again`"),
+    "waiting": ("list", "jobs whose next event rests: `name`, `after`, `tries`, `next_try_at`, `error`"),
+    "dead": ("list", "dead letters: `id` (of the event), `name`, `event`, `at`, `tries`, `error`, `again`"),
 }
 _TESTED = {
-    "delivered": (FLAG, "whether the target answered with 2xx"),
-    "status": (f"{NUMBER}?", "the status of its answer"),
-    "error": (f"{TEXT}?", "why it counts as failed"),
-    "took_ms": (NUMBER, "how long it took"),
+    "delivered": ("flag", "whether the target answered with 2xx"),
+    "status": ("number?", "the status of its answer"),
+    "error": ("text?", "why it counts as failed"),
+    "took_ms": ("number", "how long it took"),
 }
 WEBHOOKS = Operation(
     "GET",

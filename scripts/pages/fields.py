@@ -1,0 +1,75 @@
+"""The small tables of `src/dibs/wire/fields.py`, made from the declared fields. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dibs.wire.answer_fields import ANSWERS
+from dibs.wire.request_fields import CLAIM, REQUESTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_HEAD = '''"""Kinds and bounds of fields, for checks at run time. Plain tables: every command reads them.
+
+Written from `request_fields.py` and `answer_fields.py`. Change those, and write this again with
+`DIBS_REWRITE=1 python -m pytest tests/wire/test_fields.py`.
+"""
+
+from __future__ import annotations
+
+'''
+
+
+def fields_source() -> str:
+    """The text of the module."""
+    declared = [(name, field) for fields in REQUESTS.values() for name, field in fields.items()]
+    numbers: dict[str, object] = {}
+    for name, field in declared:
+        if field.numbers is not None:
+            numbers.setdefault(name, field.numbers)  # a verb with other bounds checks them itself
+    kinds = {verb: {name: field.kind for name, field in each.items()} for verb, each in REQUESTS.items()}
+    tables = {
+        "# Requests, by verb: the kind of each field. With a ! it is required, with a ? required and maybe null.\n"
+        "REQUESTS: dict[str, dict[str, str]]": kinds,
+        "# The bounds of numbers, both included.\nNUMBERS: dict[str, tuple[int, int]]": numbers,
+        "# How many characters a text may have, or how many bytes.\nCHARACTERS: dict[str, int]": {
+            name: field.chars for name, field in declared if field.chars
+        },
+        "BYTES: dict[str, int]": {name: field.bytes for name, field in declared if field.bytes},
+        "# Fields of a claim that go into its command unchanged, under their own names.\n"
+        "PLAIN_TERMS: tuple[str, ...]": tuple(name for name, field in CLAIM.items() if field.is_plain),
+        "# The kinds of fields of answers. What is not listed is text.\n"
+        "REPLY_KINDS: dict[str, str]": _reply_kinds(),
+    }
+    return _HEAD + "".join(f"{name} = {_literal(value)}\n" for name, value in tables.items())
+
+
+def _reply_kinds() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for answer, fields in ANSWERS.items():
+        for name, (marked, _) in fields.items():
+            kind = marked.rstrip("?-").replace("texts", "list")
+            if answer != "error":  # clients read those of an error as they come
+                assert found.setdefault(name, kind) == kind, f"{name} has two kinds"
+    return {name: kind for name, kind in found.items() if kind != "text"}
+
+
+def _literal(value: object, indent: str = "") -> str:
+    """As the formatter writes it."""
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, dict):
+        return _block("{", _entries(value, indent), "}", indent) if value else "{}"
+    if isinstance(value, tuple):
+        return f"({', '.join(_literal(each) for each in value)})"
+    return f"{value:_}" if isinstance(value, int) else repr(value)
+
+
+def _entries(values: Mapping[str, object], indent: str) -> Iterator[str]:
+    for key, value in values.items():
+        yield f'{indent}    "{key}": {_literal(value, indent + "    ")},'
+
+
+def _block(head: str, lines: Iterator[str], tail: str, indent: str) -> str:
+    return "\n".join([head, *lines, indent + tail])

@@ -1,0 +1,19 @@
+"""The tables that programs read when they start are those that the declarations make."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from dibs.wire import fields
+from scripts.pages.fields import fields_source
+
+FILE = Path(fields.__file__).with_suffix(".py")
+# Read when the tests are collected: while they run, no DIBS_ variable of whoever runs them is set.
+REWRITE = os.environ.get("DIBS_REWRITE") == "1"
+
+
+def test_the_tables_are_those_that_are_declared() -> None:
+    if REWRITE:
+        FILE.write_text(fields_source(), encoding="utf-8")
+    assert FILE.read_text(encoding="utf-8") == fields_source()
