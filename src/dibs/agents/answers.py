@@ -1,4 +1,4 @@
-"""Answers of the tools. The JSON schemas for clients are made from these classes."""
+"""Arguments and answers of the tools. The JSON schemas for clients are made from these classes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from dibs.core.limits import ALL_NAMES_MAX, DONE_MS_DEFAULT, NAMES_MAX
-from dibs.wire.fields import BYTES, CHARACTERS, NUMBERS
-
-# Arguments of the tools. The JSON schemas for clients are made from these classes.
+from dibs.wire.fields import CHARACTERS, NUMBERS
+from dibs.wire.request_fields import tool_text
 
 TTL_SECONDS_LOOSE = 15 * 60  # for HTTP: how long a model may think without a call
 WAIT_SECONDS_MAX = 300  # clients give up on a tool call after some minutes
@@ -17,23 +16,10 @@ DONE_SECONDS = DONE_MS_DEFAULT // 1000
 LIST_MAX = 1_000
 
 Job = Annotated[str, Field(description="Stable name of the work, such as issue-1842 or path:src/auth.rs.")]
-Owner = Annotated[
-    str | None,
-    Field(description="Your name, as shown to others. Leave out for the default."),
-]
-Metadata = Annotated[
-    str | None,
-    Field(description=f"A short public note, at most {CHARACTERS['metadata']} characters. Never a secret."),
-]
-Checkpoint = Annotated[
-    str | None,
-    Field(
-        description=f"How far you got, for the next owner; at most {BYTES['checkpoint']} bytes. Never a secret."
-    ),
-]
-LeaseId = Annotated[
-    str, Field(description="The lease_id from your claim, which proves that the job is yours.")
-]
+Owner = Annotated[str | None, Field(description=tool_text("acquire", "owner"))]
+Metadata = Annotated[str | None, Field(description=tool_text("acquire", "metadata"))]
+Checkpoint = Annotated[str | None, Field(description=tool_text("release", "checkpoint"))]
+LeaseId = Annotated[str, Field(description=tool_text("release", "lease_id"))]
 OwnLeaseId = Annotated[
     str | None,
     Field(description="Leave out for a claim of this connection. A lease_id from elsewhere is also valid."),
@@ -47,18 +33,10 @@ Wait = Annotated[
     ),
 ]
 Ttl = Annotated[
-    int,
-    Field(
-        ge=1,
-        le=NUMBERS["ttl_seconds"][1],
-        description="How long the job stays yours without a call that gives its lease_id.",
-    ),
+    int, Field(ge=1, le=NUMBERS["ttl_seconds"][1], description=tool_text("acquire", "ttl_seconds"))
 ]
-RequestKey = Annotated[
-    str | None,
-    Field(description="A unique value for each claim: repeating the call with it gives the same lease."),
-]
-Again = Annotated[bool, Field(description="Claim it even if it is marked as done.")]
+RequestKey = Annotated[str | None, Field(description=tool_text("acquire", "request_key"))]
+Again = Annotated[bool, Field(description=tool_text("acquire", "again"))]
 
 
 class ToolArguments(BaseModel):
@@ -128,31 +106,21 @@ class HeartbeatJob(ToolArguments):
 class ReleaseJob(ToolArguments):
     job: Job
     lease_id: OwnLeaseId = None
-    done: Annotated[bool, Field(description="The work is finished: later claims are told so.")] = False
+    done: Annotated[bool, Field(description=tool_text("release", "done"))] = False
     done_seconds: Annotated[
-        int,
-        Field(
-            ge=1, le=NUMBERS["done_seconds"][1], description="With done=true: how long it is marked as done."
-        ),
+        int, Field(ge=1, le=NUMBERS["done_seconds"][1], description=tool_text("release", "done_seconds"))
     ] = DONE_SECONDS
-    result: Annotated[
-        str | None,
-        Field(
-            description="With done=true: the result, such as a link to the pull request. "
-            f"{BYTES['result']} bytes."
-        ),
-    ] = None
-    failed: Annotated[bool, Field(description="The work failed. Counts as an attempt.")] = False
+    result: Annotated[str | None, Field(description=tool_text("release", "result"))] = None
+    failed: Annotated[bool, Field(description=tool_text("release", "failed"))] = False
     reason: Annotated[
-        str | None,
-        Field(max_length=CHARACTERS["reason"], description="With failed=true: why. Public."),
+        str | None, Field(max_length=CHARACTERS["reason"], description=tool_text("release", "reason"))
     ] = None
     retry_after_seconds: Annotated[
         int | None,
         Field(
             ge=0,
             le=NUMBERS["retry_after_seconds"][1],
-            description="With failed=true: nobody gets it for this long.",
+            description=tool_text("release", "retry_after_seconds"),
         ),
     ] = None
     checkpoint: Checkpoint = None
@@ -161,11 +129,8 @@ class ReleaseJob(ToolArguments):
 class HandOverJob(ToolArguments):
     job: Job
     lease_id: OwnLeaseId = None
-    to_owner: Annotated[str | None, Field(description="Name of the new owner, as shown to others.")] = None
-    to_session: Annotated[
-        str | None,
-        Field(description="Id of the new owner's dibs session, if it has one. It then needs no lease_id."),
-    ] = None
+    to_owner: Annotated[str | None, Field(description=tool_text("transfer", "to_owner"))] = None
+    to_session: Annotated[str | None, Field(description=tool_text("transfer", "to_session"))] = None
     checkpoint: Checkpoint = None
     ttl_seconds: Ttl = TTL_SECONDS_LOOSE
 

@@ -1,4 +1,4 @@
-"""The meanings of the SDK's parameters, written once. `explained` adds them to a function's help."""
+"""The meanings of the SDK's parameters. `explained` adds them to a function's help."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs.base.errors import InvalidInput, InvalidName
+from dibs.wire.request_fields import parameter_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,34 +14,20 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., Any]")
 
 MEANINGS = {
+    # What is also a field of a request. Where a claim and another request have the same, it is said of the claim.
+    **parameter_texts("transfer"),
+    **parameter_texts("acquire"),
+    **parameter_texts("release"),
+    # What only the SDK has.
     "name": "the job: any printable text, up to 512 bytes",
     "names": "several jobs",
     "job_id": "the job: any printable text, up to 512 bytes",
-    "lease_id": "the proof of ownership that claiming the job gave",
-    "ttl": 'how long the claim outlives silence: seconds, text such as "2m", or a timedelta',
-    "wait": "how long to wait in line: not at all by default, math.inf without end",
-    "metadata": "a short text that everybody sees",
     "on_lost": "called once with the LeaseLost, as soon as the claim is lost",
-    "owner": "who we are, as shown to others; it proves nothing",
-    "shared": "shared: coexists with other shared claims, excludes exclusive ones",
-    "slots": "up to so many owners at once; all must give the same number",
-    "again": "claim it even though it counts as done",
-    "lock_delay": "if the claim is lost, not released, the job rests this long; a minute at most",
-    "max_attempts": "after so many failures and losses in a row, park the job until somebody frees it",
     "fail_on_error": "a block that raises counts as failed, which counts as an attempt; False: it releases the job",
-    "retry_after": "nobody gets the job for so long; a week at most",
-    "request_key": "asking again with the same key gives the same lease",
-    "done": "how long the job counts as done; True is a day",
-    "result": "a short text for later claims, while the job counts as done",
-    "checkpoint": "how far the work got, for the next owner",
-    "to_owner": "who gets the job, as shown to others",
-    "to_session": "the session that gets the job",
-    "fresh_lease_id": "a random UUID by which a repeat is known; the same again after no answer",
     "prefix": "only jobs whose names begin with this",
     "limit": "how many at most",
     "poll": "how often to ask",
     "since": "only events after that `seq`",
-    "reason": "the reason that the old owner gets",
     "url": "of a server or a store; without it DIBS_URL, else your own store on this machine",
     "token": "the server's token; without it DIBS_TOKEN or DIBS_TOKEN_FILE",
     "namespace": "jobs of another namespace are other jobs; without it DIBS_NAMESPACE",
@@ -57,12 +44,11 @@ _FENCED = {
     "name": "which job of a claim on several; without a claim, the job",
     "token": "without a claim: the fencing token",
 }
-_FAILED = {"reason": "why it failed; everybody who may look sees it"}
 # Parameters that mean something else in a few functions.
 _OTHERWISE = {
     "acquire": {"timeout": "how long to wait in line, in seconds; -1 is for ever"},
     **dict.fromkeys(("admit", "transaction"), _FENCED),
-    **dict.fromkeys(("fail", "fail_job"), _FAILED),
+    "break_claim": parameter_texts("break"),
     "exclusive": {"name": "the job, or a function of the arguments that gives it"},
 }
 

@@ -119,7 +119,7 @@ _REQUEST_KEY = _field(
     chars=limits.REQUEST_KEY_CHARS_MAX,
     not_empty=True,
     seen_by=NOBODY,
-    flag="{} (default: a new key every time)",
+    flag="repeating a claim with the same key gives the same lease (default: a new key every time)",
 )
 _LEASE = _field(
     "id",

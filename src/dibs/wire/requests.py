@@ -30,6 +30,7 @@ from dibs.core.commands import (
 from dibs.core.identity import ADMIN, NO_LIMITS
 from dibs.core.names import DEFAULT_NAMESPACE, check_name, check_namespace
 from dibs.core.records import EXCLUSIVE
+from dibs.wire.fields import PLAIN_TERMS
 from dibs.wire.permissions import require
 from dibs.wire.shapes import is_id, shape
 from dibs.wire.values import (
@@ -39,7 +40,7 @@ from dibs.wire.values import (
     failure_of,
     fresh_id_of,
     mode_and_slots,
-    number_of,
+    plain_of,
     request_key_of,
     text_of,
     ticket_of,
@@ -183,8 +184,9 @@ def _ask(ns: str, document: Document, caller: Caller) -> Document:
     # In a session a lease needs no TTL of its own; otherwise it always has one.
     asked["ttl_ms"] = ttl_ms_of(document, 0 if session is not None and ephemeral else limits.TTL_MS_DEFAULT)
     asked["fresh_lease_id"] = new_id()
-    if "metadata" in document:
-        asked["metadata"] = text_of(document, "metadata")
+    for field in PLAIN_TERMS:
+        if field in document:
+            asked[field] = plain_of(document, field)
     if "request_key" in document:
         asked["request_key"] = request_key_of(document)
     if session is not None:
@@ -193,10 +195,6 @@ def _ask(ns: str, document: Document, caller: Caller) -> Document:
         asked["ephemeral"] = False
     if "lock_delay_seconds" in document:
         asked["delay_ms"] = delay_ms_of(document)
-    if "max_attempts" in document:
-        asked["max_attempts"] = number_of(document, "max_attempts", 0)
-    if "again" in document:
-        asked["again"] = document["again"]
     return _add_caller(asked, caller)
 
 

@@ -119,6 +119,13 @@ def failure_of(document: Document) -> Document:
     return {"failed": failed, "reason": reason, "retry_ms": retry_ms}
 
 
+def plain_of(document: Document, field: str) -> Any:
+    """A value that was sent, within the bounds that its field is declared with."""
+    if field in NUMBERS:
+        return number_of(document, field, 0)
+    return text_of(document, field) if field in CHARACTERS or field in BYTES else document[field]
+
+
 def number_of(document: Document, field: str, default: int) -> int:
     """A number within the bounds of its field."""
     value: int = document.get(field, default)

@@ -7,13 +7,8 @@ from dibs.cli.framework.flag_values import count, seconds, ttl_seconds
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.spec import Option
 from dibs.core.durations import format_duration
-from dibs.core.limits import (
-    ATTEMPTS_MAX,
-    DONE_MS_DEFAULT,
-    DONE_MS_MAX,
-    LOCK_DELAY_MS_MAX,
-    SLOTS_MAX,
-)
+from dibs.core.limits import DONE_MS_DEFAULT, DONE_MS_MAX
+from dibs.wire.fields import NUMBERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,32 +18,10 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
-TTL = Option(
-    "--ttl",
-    "how long the claim lasts without a heartbeat: 90, 30s, 15m, 2h (default 60s; with --actor 15m; in a session, "
-    "as long as the session)",
-    value="TIME",
-)
-OWNER = Option(
-    "--owner",
-    "the name that others see, if neither --actor's nor user@host will do; it proves nothing",
-    value="NAME",
-    env="DIBS_OWNER",
-    filled=True,
-)
-LEASE = Option(
-    "--lease",
-    "for a claim without --actor and --session: the lease id that it printed",
-    value="ID",
-    env="DIBS_LEASE",
-)
-SESSION = Option(
-    "--session",
-    "for a worker with a session of its own: its id, which `dibs session run` sets for the commands in it",
-    value="ID",
-    env="DIBS_SESSION",
-    completes="session",
-)
+TTL = Option("--ttl", field="acquire.ttl_seconds", value="TIME")
+OWNER = Option("--owner", field="acquire.owner", value="NAME", env="DIBS_OWNER", filled=True)
+LEASE = Option("--lease", field="renew.lease_id", value="ID", env="DIBS_LEASE")
+SESSION = Option("--session", field="acquire.session_id", value="ID", env="DIBS_SESSION", completes="session")
 ACTOR = Option(
     "--actor",
     "for work by hand or from a script: your own name, the same in claim, heartbeat and release; it is all the "
@@ -56,32 +29,18 @@ ACTOR = Option(
     value="NAME",
     env="DIBS_ACTOR",
 )
-METADATA = Option("--metadata", "a short text shown to everybody, such as repo=acme/app", value="TEXT")
-CHECKPOINT = Option(
-    "--checkpoint", "how far the work has come, for the next owner; - reads it from stdin", value="TEXT"
-)
-SHARED = Option("--shared", "shared: coexists with other shared claims, excludes exclusive ones", short="-s")
+METADATA = Option("--metadata", field="acquire.metadata", value="TEXT")
+CHECKPOINT = Option("--checkpoint", field="renew.checkpoint", value="TEXT")
+SHARED = Option("--shared", field="acquire.mode", short="-s")
 EXCLUSIVE = Option("--exclusive", "one owner at a time (the default)", short="-x")
-SLOTS = Option("--slots", "up to N owners at once; all claims of the job must use the same N", value="N")
-MAX_ATTEMPTS = Option(
-    "--max-attempts",
-    "after this many failures or losses in a row, park the job until somebody frees it",
-    value="N",
-)
-LOCK_DELAY = Option(
-    "--lock-delay",
-    "if the claim is lost instead of released, nobody gets the job for this long (at most 60s)",
-    value="TIME",
-)
-REQUEST_KEY = Option(
-    "--request-key",
-    "repeating a claim with the same key gives the same lease (default: a new key every time)",
-    value="KEY",
-)
-AGAIN = Option("--again", "claim the job even if it is marked as done")
-WAIT = Option("--wait", "wait in line for up to this long", value="TIME", short="-w")
+SLOTS = Option("--slots", field="acquire.slots", value="N")
+MAX_ATTEMPTS = Option("--max-attempts", field="acquire.max_attempts", value="N")
+LOCK_DELAY = Option("--lock-delay", field="acquire.lock_delay_seconds", value="TIME")
+REQUEST_KEY = Option("--request-key", field="acquire.request_key", value="KEY")
+AGAIN = Option("--again", field="acquire.again")
+WAIT = Option("--wait", field="acquire.wait_seconds", value="TIME", short="-w")
 NO_WAIT = Option("--no-wait", "do not wait (the default)", short="-n")
-TICKET = Option("--ticket", "continue from the place in line that --keep-place printed", value="TICKET")
+TICKET = Option("--ticket", field="acquire.ticket", value="TICKET")
 KEEP_PLACE = Option("--keep-place", "when --wait is over, keep the place in line and print its ticket")
 KEEP = Option(
     "--keep", "start a background process that sends heartbeats, and releases when the calling process ends"
@@ -102,17 +61,10 @@ CLAIM_TERMS = (
 CLAIM_KEEP = (KEEP, KEEP_FOR)
 PROOF = (ACTOR, LEASE, SESSION)  # what says that a claim is the caller's
 DONE_DEFAULT = format_duration(DONE_MS_DEFAULT)
-DONE = Option(
-    "--done",
-    f"mark the job as done for this long (default {DONE_DEFAULT})",
-    value="TIME",
-    bare=DONE_DEFAULT,
-)
-FAILED = Option("--failed", "the work failed; this counts as an attempt")
-REASON = Option("--reason", "why the work failed; shown to everybody who may see the job", value="TEXT")
-RETRY_AFTER = Option(
-    "--retry-after", "after a failure, nobody gets the job for this long (at most 7d)", value="TIME"
-)
+DONE = Option("--done", field="release.done_seconds", value="TIME", bare=DONE_DEFAULT)
+FAILED = Option("--failed", field="release.failed")
+REASON = Option("--reason", field="release.reason", value="TEXT")
+RETRY_AFTER = Option("--retry-after", field="release.retry_after_seconds", value="TIME")
 
 # Exit codes of a claim besides 0 and 1.
 CLAIM_EXITS = (
@@ -161,19 +113,25 @@ def _actor_session(call: Call, ttl_seconds: int | None) -> str | None:
 
 def terms(call: Call) -> Document:
     """The fields of a claim other than owner, TTL and session."""
-    values = call.values
     refuse_contradictions(call)
-    key = values.get("request_key")
-    document: Document = {"request_key": new_id() if key is None else key}
-    put(document, "metadata", values.get("metadata"))
-    put(document, "lock_delay_seconds", seconds(call, "lock_delay", LOCK_DELAY_MS_MAX))
-    put(document, "slots", count(call, "slots", SLOTS_MAX))
-    put(document, "max_attempts", count(call, "max_attempts", ATTEMPTS_MAX))
-    if values.get("shared"):
-        document["mode"] = "shared"
-    if values.get("again"):
-        document["again"] = True
+    document: Document = {"request_key": new_id()}
+    for option in (METADATA, *CLAIM_TERMS):
+        if option.field and option is not SESSION:
+            field = option.field.removeprefix("acquire.")
+            put(document, field, _given(call, option, field))
     return document
+
+
+def _given(call: Call, option: Option, field: str) -> object:
+    """What a flag gives to its field; None if it was not given."""
+    if option.value == "TIME":
+        return seconds(call, option.key, NUMBERS[field][1] * 1000)
+    if option.value == "N":
+        return count(call, option.key, NUMBERS[field][1])
+    given = call.values.get(option.key)
+    if option.value is None:
+        return None if not given else "shared" if option is SHARED else True
+    return given
 
 
 def refuse_contradictions(call: Call) -> None:

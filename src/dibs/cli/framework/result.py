@@ -26,24 +26,16 @@ _HINTS = {
 }
 
 
-# Fields of a request, and the flags that give them. A sentence about a request names fields; here it names flags.
+# A sentence about a request names fields; here it names flags. Those of `flags.py` say themselves which fields they
+# give; these are the others.
 _FLAGS = {
     "the field ": "",
     "The field ": "",
-    "lock_delay_seconds": "--lock-delay",
-    "retry_after_seconds": "--retry-after",
-    "wait_seconds": "--wait",
-    "done_seconds": "--done",
     "expires_seconds is": "--expires in seconds is",
-    "ttl_seconds": "--ttl",
     "ttl_ms or --ttl": "--ttl",
     "ttl_ms": "--ttl",
-    "request_key": "--request-key",
-    "max_attempts": "--max-attempts",
     "to_session": "--to-session",
     "to_owner": "--to",
-    "session_id": "--session",
-    "lease_id": "--lease",
     "lock_pattern is": "--jobs is",
     "after is higher": "--after is higher",
     "events is a list of": "--events is",
@@ -115,7 +107,11 @@ def is_failure(reply: Reply) -> bool:
 
 def in_flags(sentence: str) -> str:
     """A sentence about a request, with flags in place of fields."""
-    for field, flag in _FLAGS.items():
+    from dibs.cli.framework import flags
+
+    shared = (*flags.CLAIM_OWNER, *flags.CLAIM_WAIT, *flags.CLAIM_TERMS)
+    given = [each for each in (*shared, flags.LEASE, flags.DONE, flags.RETRY_AFTER) if "_" in each.field]
+    for field, flag in {**{each.field.partition(".")[2]: each.flag for each in given}, **_FLAGS}.items():
         sentence = sentence.replace(field, flag)
     return sentence
 

@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
-TTL = Option(
-    "--ttl",
-    "how long the session lives without a renewal, 1s to 1d (default 60s)",
-    value="TIME",
-)
+TTL = Option("--ttl", field="session-open.ttl_ms", value="TIME")
 
 
 def open_request(call: Call) -> Document:

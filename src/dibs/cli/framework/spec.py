@@ -15,22 +15,24 @@ if TYPE_CHECKING:
 
 
 class Option:
-    """A flag. `value` names its value in help; None means a switch. `env` is the variable that gives its default.
+    """A flag. `value` names its value in help; None means a switch. `field` is the request and the field that it gives
+    (`acquire.slots`): its help is what that field is declared to mean. `env` is the variable that gives its default.
     `key` is the key of its value: the flag's own word, unless an argument has the same. `filled`: an empty value is
     refused, because it comes from a shell variable that was not set. `bare` is the value of a flag without one: then
     the next word is the value only if it is a duration. `required` names a group of flags, one of which must be given;
     a group may have only one flag."""
 
     __slots__ = (
-        *("bare", "choices", "completes", "env", "filled", "flag", "help"),
+        *("_help", "bare", "choices", "completes", "env", "field", "filled", "flag"),
         *("key", "required", "short", "value"),
     )
 
     def __init__(
         self,
         flag: str,
-        help_: str,
+        help_: str = "",
         *,
+        field: str = "",
         value: str | None = None,
         short: str | None = None,
         env: str | None = None,
@@ -42,7 +44,8 @@ class Option:
         required: str | None = None,
     ) -> None:
         self.flag = flag
-        self.help = help_
+        self._help = help_
+        self.field = field
         self.value = value
         self.short = short
         self.env = env
@@ -52,6 +55,14 @@ class Option:
         self.filled = filled
         self.bare = bare
         self.required = required
+
+    @property
+    def help(self) -> str:
+        if self._help:
+            return self._help
+        from dibs.wire.request_fields import flag_text  # only who asks for help reads it
+
+        return flag_text(*self.field.split("."))
 
     @property
     def shown(self) -> str:
