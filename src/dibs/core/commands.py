@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dibs.base.record import Record
-from dibs.core.records import EXCLUSIVE
+from dibs.core.records import Terms
 
 TYPE_CHECKING = False
 
@@ -17,27 +17,12 @@ class ClaimPolicy(Record):
     one_counter: bool = False
 
 
-class AcquireTerms(Record):
-    """The fields that all claims have: who claims, and how."""
+class AcquireTerms(Terms):
+    """The fields that all claims have."""
 
-    ns: str
-    principal: str
-    owner: str
-    ttl_ms: int  # 0: as long as the session lives
     fresh_lease_id: (
         str  # the lease's id if this is granted; names this ask, also after a commit whose reply was lost
     )
-    metadata: str | None = None
-    request_key: str | None = None
-    session: str | None = None
-    ephemeral: bool = True
-    delay_ms: int = 0
-    mode: str = EXCLUSIVE
-    slots: int = 1
-    max_attempts: int = 0
-    again: bool = False  # claim even though the job is marked done
-    badges: tuple[str, ...] = ()  # the access entries this caller satisfies
-    admin: bool = False
     over_quota: bool = False
     payer: str | None = None  # whose usage record this counts in; None: the caller has no limit
     held_max: int = 0  # 0: no limit

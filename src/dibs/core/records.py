@@ -12,6 +12,8 @@ from dibs.core.keys import META_KEY
 from dibs.core.limits import FAILING_RECORD_MS, IDLE_RECORD_MS, SESSION_TOMBSTONE_MS
 
 TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 EXCLUSIVE = "exclusive"
 SHARED = "shared"
@@ -141,33 +143,42 @@ class Part(Record):
     number: int
 
 
-class Ticket(Record):
-    """A place in a job's line, with everything needed to grant the job to its owner."""
+class Terms(Record):
+    """Who claims, and on which terms. A place in line keeps them until the job is granted."""
 
     ns: str
+    principal: str
+    owner: str
+    ttl_ms: int  # 0: as long as the session lives
+    metadata: str | None = None
+    request_key: str | None = None
+    session: str | None = None
+    ephemeral: bool = True
+    delay_ms: int = 0
+    mode: str = EXCLUSIVE
+    slots: int = 1
+    max_attempts: int = 0
+    again: bool = False  # claim even though the job is marked done
+    badges: tuple[
+        str, ...
+    ] = ()  # the access entries that the caller satisfies, checked whenever it is served
+    admin: bool = False
+
+
+def terms_of(ask: Terms) -> dict[str, Any]:
+    return {field: getattr(ask, field) for field in Terms._fields}
+
+
+class Ticket(Terms):
+    """A place in a job's line, with everything needed to grant the job to its owner."""
+
     name: str
     number: int
     lease_id: str  # proof of the place; the lease's id after the grant
-    owner: str
-    principal: str
-    ttl_ms: int
     since_ms: int
     renewed_ms: int  # when its owner last asked
     expires_ms: int  # when it loses its place if its owner does not ask again
-    mode: str = EXCLUSIVE
-    slots: int = 1
-    session: str | None = None
-    ephemeral: bool = True
-    metadata: str | None = None
-    request_key: str | None = None
-    delay_ms: int = 0
-    again: bool = False
-    max_attempts: int = 0
     acl: tuple[str, ...] | None = None
-    badges: tuple[
-        str, ...
-    ] = ()  # the access entries of its owner, checked against the list when it is served
-    admin: bool = False
     whole: tuple[Part, ...] = ()  # all the jobs it wants at once; empty for one alone
     charge: str | None = None  # where it is counted, for a principal that has a limit
 

@@ -14,7 +14,7 @@ from dibs.core.keys import ticket_key
 from dibs.core.limits import TICKET_MS
 from dibs.core.names import in_tree
 from dibs.core.quota import charge, give_back
-from dibs.core.records import Part, Ticket, TreePlace, Wait
+from dibs.core.records import Part, Ticket, TreePlace, Wait, terms_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -111,28 +111,14 @@ def parts_of(ticket: Ticket) -> tuple[Part, ...]:
 
 def _new_ticket(draft: Draft, ask: AcquireTerms, part: Part, whole: tuple[Part, ...]) -> Ticket:
     return Ticket(
-        ns=ask.ns,
+        **terms_of(ask),
         name=part.name,
         number=part.number,
         lease_id=ask.fresh_lease_id,
-        owner=ask.owner,
-        principal=ask.principal,
-        ttl_ms=ask.ttl_ms,
         since_ms=draft.now_ms,
         renewed_ms=draft.now_ms,
         expires_ms=draft.now_ms + TICKET_MS,
-        mode=ask.mode,
-        slots=ask.slots,
-        session=ask.session,
-        ephemeral=ask.ephemeral,
-        metadata=ask.metadata,
-        request_key=ask.request_key,
-        delay_ms=ask.delay_ms,
-        again=ask.again,
-        max_attempts=ask.max_attempts,
         acl=getattr(ask, "acl", None),
-        badges=ask.badges,
-        admin=ask.admin,
         whole=whole,
         charge=charge(draft, ask.payer, "waiting") if ask.payer is not None else None,
     )
