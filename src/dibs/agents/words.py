@@ -97,16 +97,20 @@ def claimed(lease: Lease, *, kept: bool, again: bool = False) -> ClaimAnswer:
         message=" ".join(said),
         claimed=True,
         status="claimed",
-        job=lease.name,
-        lease_id=lease.lease_id,
-        fencing_token=lease.fencing_token,
-        owner=lease.owner,
-        attempt=lease.attempt,
         # A claim that the connection renews has no deadline for the agent.
         expires_in_seconds=None if kept else seconds(lease.remaining_ms),
-        previous=before(previous),
-        namespace=lease.namespace,
+        **_shown(lease, ClaimAnswer),
     )
+
+
+def _shown(lease: Lease, answer: type[ClaimAnswer | ClaimedJob]) -> Document:
+    """The fields of a lease that an answer has under the same name."""
+    same = answer.model_fields.keys() & set(lease.__slots__)
+    return {
+        **{field: getattr(lease, field) for field in same},
+        "job": lease.name,
+        "previous": before(lease.previous),
+    }
 
 
 def all_claimed(leases: Sequence[Lease], *, kept: bool) -> ClaimAnswer:
@@ -118,15 +122,7 @@ def all_claimed(leases: Sequence[Lease], *, kept: bool) -> ClaimAnswer:
     if not kept:
         left = format_duration(min([lease.remaining_ms for lease in leases]))
         stays = f"They stay yours for {left}; call heartbeat_job for each before that is over."
-    claims = [
-        ClaimedJob(
-            job=lease.name,
-            fencing_token=lease.fencing_token,
-            attempt=lease.attempt,
-            previous=before(lease.previous),
-        )
-        for lease in leases
-    ]
+    claims = [ClaimedJob(**_shown(lease, ClaimedJob)) for lease in leases]
     return ClaimAnswer(
         message=f"All are yours: {names}{more}. {stays} Release each when you are finished with it.",
         claimed=True,

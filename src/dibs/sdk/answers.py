@@ -106,24 +106,12 @@ def previous_of(document: Document) -> Previous | None:
     found = document.get("previous")
     if not found:
         return None
-    return Previous(**{key: found.get(key) for key in Previous.__slots__ if key in found})
+    return Previous(**{field: found[field] for field in Previous.__slots__ if field in found})
 
 
 def lease_of(document: Document, name: str | None = None) -> Lease:
-    return Lease(
-        name=document.get("name") or name or "",
-        lease_id=document["lease_id"],
-        fencing_token=document["fencing_token"],
-        owner=document.get("owner", ""),
-        expires_at=document["expires_at"],
-        remaining_ms=document["remaining_ms"],
-        attempt=document.get("attempt", 1),
-        metadata=document.get("metadata"),
-        previous=previous_of(document),
-        namespace=document.get("namespace"),
-        waiting=document.get("waiting", 0),
-        new_waiters=document.get("new_waiters", 0),
-    )
+    said = {field: document[field] for field in Lease.__slots__ if field in document}
+    return Lease(**{"name": name or "", "owner": "", **said, "previous": previous_of(document)})
 
 
 def status_from(document: Document) -> JobStatus:

@@ -13,6 +13,23 @@ if TYPE_CHECKING:
     # `texts` is a list of texts. A "?" after the kind: it may be null. A "-": it may be left out.
     Answer = dict[str, tuple[str, str]]
 
+# A lease, as its owner sees it.
+_LEASE: Answer = {
+    "name": ("text", "the job"),
+    "lease_id": ("text", "the proof. Keep it to yourself"),
+    "fencing_token": ("number", "a number that rises with every lease on this job"),
+    "owner": ("text", "as given"),
+    "expires_at": ("text", "when the lease ends without a heartbeat"),
+    "remaining_ms": ("number", "the same, from now"),
+    "renew_after_ms": ("number", "half of it: heartbeat by then"),
+    "metadata": ("text?", "as given, or null; also null if that of the other owners leaves no room"),
+    "attempt": (
+        "number",
+        "1, and 1 more for each owner that failed at the job or lost it since the last clean release",
+    ),
+}
+_OF_ALL = ("lease_id", "owner", "remaining_ms", "renew_after_ms")  # a claim-all has these for all its jobs
+# A hold, as everybody may see it.
 _HOLD: Answer = {
     "holder_id": ("text?-", "a one-way name for credential and owner, shaped like a UUID"),
     "owner": ("text?-", "who"),
@@ -64,18 +81,11 @@ _TOKEN: Answer = {
 ANSWERS: dict[str, Answer] = {
     "acquired": {
         "status": ("text", "`acquired`"),
+        **{
+            name: (kind if name in _OF_ALL else f"{kind}-", meaning)
+            for name, (kind, meaning) in _LEASE.items()
+        },
         "name": ("text-", "the job; a claim-all names it in `leases`"),
-        "lease_id": ("text", "the proof. Keep it to yourself"),
-        "fencing_token": ("number-", "a number that rises with every lease on this job"),
-        "owner": ("text", "as given"),
-        "expires_at": ("text-", "when the lease ends without a heartbeat"),
-        "remaining_ms": ("number", "the same, from now"),
-        "renew_after_ms": ("number", "half of it: heartbeat by then"),
-        "metadata": ("text?-", "as given, or null; also null if that of the other owners leaves no room"),
-        "attempt": (
-            "number-",
-            "1, and 1 more for each owner that failed at the job or lost it since the last clean release",
-        ),
         "held_before": (
             "flag-",
             "true: an earlier request got the lease, and this request does not repeat it",
@@ -170,13 +180,7 @@ ANSWERS: dict[str, Answer] = {
         "left": ("flag", "whether the caller was in the line. Leaving twice is fine"),
     },
     "renew": {
-        "name": ("text", "the job"),
-        "lease_id": ("text", "the same"),
-        "fencing_token": ("number", "the same"),
-        "expires_at": ("text", "when the lease ends now"),
-        "remaining_ms": ("number", "the same, from now"),
-        "renew_after_ms": ("number", "half of it"),
-        "metadata": ("text?", "what there is now"),
+        **_LEASE,
         "checkpoint": ("text?", "what there is now"),
         "waiting": ("number", "how many wait for the job"),
         "new_waiters": ("number", "how many of them no answer to a heartbeat told of before"),
@@ -191,14 +195,9 @@ ANSWERS: dict[str, Answer] = {
     },
     "transferred": {
         "status": ("text", "`transferred`"),
-        "name": ("text", "the job"),
+        **_LEASE,
         "lease_id": ("text", "the new owner's"),
-        "fencing_token": ("number", "the new one, higher"),
-        "owner": ("text", "the new owner"),
-        "expires_at": ("text", "when the lease ends"),
-        "remaining_ms": ("number", "the same, from now"),
         "checkpoint": ("text?", "what there is"),
-        "attempt": ("number", "the same as before"),
     },
     "break": {
         "name": ("text", "the job"),

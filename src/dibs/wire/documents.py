@@ -11,7 +11,7 @@ from dibs.base.errors import FATE_UNKNOWN
 from dibs.base.record import Record
 from dibs.core.limits import OVERLOAD_RETRY_MS, TICKET_KEEP_MS
 from dibs.wire.codes import OUTCOMES, CodeRow, row_of_error
-from dibs.wire.parts import first_document, in_the_way, previous_document, timestamp
+from dibs.wire.parts import first_document, in_the_way, lease_document, previous_document, timestamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,20 +97,8 @@ def _error(title: str, code: str, details: str) -> Document:
 
 
 def _acquired(outcome: outcomes.Granted) -> Document:
-    lease = outcome.lease
-    remaining_ms = lease.expires_ms - outcome.now_ms
-    document: Document = {
-        "status": "acquired",
-        "name": outcome.name,
-        "lease_id": lease.lease_id,
-        "fencing_token": lease.token,
-        "owner": lease.owner,
-        "expires_at": timestamp(lease.expires_ms),
-        "remaining_ms": remaining_ms,
-        "renew_after_ms": remaining_ms // 2,
-        "metadata": lease.metadata,
-        "attempt": lease.attempt,
-    }
+    lease = lease_document(outcome.name, outcome.lease, outcome.now_ms)
+    document: Document = {"status": "acquired", **lease}
     if outcome.held_before:
         document["held_before"] = True
     if outcome.previous is not None:

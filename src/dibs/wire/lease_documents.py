@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dibs.core import lease_outcomes, outcomes
 from dibs.wire.inspect import acl_document, status_document
-from dibs.wire.parts import previous_document, timestamp
+from dibs.wire.parts import lease_document, previous_document, timestamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,14 +26,8 @@ def transferred(outcome: lease_outcomes.Transferred) -> Document:
     lease = outcome.lease
     return {
         "status": "transferred",
-        "name": outcome.name,
-        "lease_id": lease.lease_id,
-        "fencing_token": lease.token,
-        "owner": lease.owner,
-        "expires_at": timestamp(lease.expires_ms),
-        "remaining_ms": lease.expires_ms - outcome.now_ms,
+        **lease_document(outcome.name, lease, outcome.now_ms),
         "checkpoint": lease.checkpoint,
-        "attempt": lease.attempt,
     }
 
 
@@ -81,20 +75,11 @@ def kept_document(outcome: lease_outcomes.SessionState) -> Document:
 
 
 def renewed(outcome: lease_outcomes.Renewed) -> Document:
-    lease = outcome.lease
-    remaining_ms = lease.expires_ms - outcome.now_ms
-    return {
-        "name": outcome.name,
-        "lease_id": lease.lease_id,
-        "fencing_token": lease.token,
-        "expires_at": timestamp(lease.expires_ms),
-        "remaining_ms": remaining_ms,
-        "renew_after_ms": remaining_ms // 2,
-        "metadata": lease.metadata,
-        "checkpoint": lease.checkpoint,
-        "waiting": outcome.waiting,
-        "new_waiters": outcome.new,
-    }
+    document = lease_document(outcome.name, outcome.lease, outcome.now_ms)
+    document["checkpoint"] = outcome.lease.checkpoint
+    document["waiting"] = outcome.waiting
+    document["new_waiters"] = outcome.new
+    return document
 
 
 def released(outcome: lease_outcomes.Released) -> None:

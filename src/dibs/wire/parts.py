@@ -49,6 +49,22 @@ def challenge_text(nonce: str, address: Any) -> str:
     return f"{nonce}@{str(host).removeprefix('::ffff:')}:{port}"
 
 
+def lease_document(name: str, lease: Holder, now_ms: int) -> Document:
+    """A lease as its owner sees it, in every answer that gives, renews or hands over one."""
+    remaining_ms = lease.expires_ms - now_ms
+    return {
+        "name": name,
+        "lease_id": lease.lease_id,
+        "fencing_token": lease.token,
+        "owner": lease.owner,
+        "expires_at": timestamp(lease.expires_ms),
+        "remaining_ms": remaining_ms,
+        "renew_after_ms": remaining_ms // 2,
+        "metadata": lease.metadata,
+        "attempt": lease.attempt,
+    }
+
+
 def holder_document(holder: Holder, now_ms: int) -> Document:
     """A hold as everybody may see it: no lease id, no session, no request key. A hold of a session lives by the
     session's heartbeats."""
