@@ -27,7 +27,6 @@ MODULES = (
     "wire/codes.py",
     "wire/documents.py",
     "wire/fields.py",
-    "wire/inspect.py",
     "wire/lease_documents.py",
     "wire/parts.py",
     "wire/permissions.py",

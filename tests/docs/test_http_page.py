@@ -25,9 +25,9 @@ from dibs.testing.clock import ManualClock
 from dibs.wire import elections
 from dibs.wire.answer_fields import ANSWERS, PARTS
 from dibs.wire.codes import CODES
-from dibs.wire.inspect import activity_document, waiters_document
+from dibs.wire.lease_documents import activity_document, waiters_document
+from dibs.wire.operations import answer_schema, request_field_schema, request_schema
 from dibs.wire.request_fields import EVERYBODY, REQUESTS
-from dibs.wire.schemas import answer_schema, request_field_schema, request_schema
 from dibs.wire.values import ticket_text
 from scripts.pages.http import TITLES, with_lists
 from tests.docs.pages import REFERENCE, read, section

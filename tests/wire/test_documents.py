@@ -14,7 +14,7 @@ from dibs.core.records import Done, Ending, FreezeMark, Holder, LockRecord, Sess
 from dibs.wire import parts
 from dibs.wire.codes import OUTCOMES
 from dibs.wire.documents import reply_for, reply_to
-from dibs.wire.inspect import event_document, history_document, list_document
+from dibs.wire.lease_documents import event_document, history_document, list_document
 from dibs.wire.parts import timestamp
 from dibs.wire.values import parse_ticket, secret_of
 

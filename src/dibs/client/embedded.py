@@ -275,7 +275,7 @@ class EmbeddedDoor:
     def claimed(self, prefix: str, after: str, limit: int, states: tuple[str, ...] = ("held",)) -> Reply:
         def answer() -> Reply:
             from dibs.engine.queries import claimed
-            from dibs.wire.inspect import list_document
+            from dibs.wire.lease_documents import list_document
 
             page = claimed(self.store(), self.namespace((prefix,)), prefix, after, limit, states)
             return _ok(list_document(page.locks, page.now_ms, prefix, page.next_after, whole=not after))
@@ -285,7 +285,7 @@ class EmbeddedDoor:
     def history(self, name: str, limit: int) -> Reply:
         def answer() -> Reply:
             from dibs.core.names import check_name
-            from dibs.wire.inspect import history_document
+            from dibs.wire.lease_documents import history_document
 
             job = (self.namespace((name,)), check_name(name))
             events = self.store().events(0, limit, job, newest=True)

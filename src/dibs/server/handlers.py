@@ -61,8 +61,7 @@ from dibs.server.monitor.minutes import MinuteSeries, Refusals
 from dibs.server.monitor.request_note import note
 from dibs.server.routes.public_rooms import PublicRooms
 from dibs.server.settings import ServerSettings
-from dibs.wire.inspect import history_document, list_document, short_session
-from dibs.wire.lease_documents import session_document
+from dibs.wire.lease_documents import history_document, list_document, session_document, short_session
 from dibs.wire.parts import challenge_text
 from dibs.wire.permissions import require
 from dibs.wire.requests import command_for, namespace_for, shape, wait_ms

@@ -187,7 +187,7 @@ def _parked(outcome: outcomes.Parked) -> Document:
 
 
 def _done(outcome: outcomes.AlreadyDone) -> Document:
-    from dibs.wire.inspect import done_document  # rare
+    from dibs.wire.lease_documents import done_document  # rare
 
     done = outcome.done
     return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dibs.base.jsontext import encode
 from dibs.core.events import LOCK_CHANGES
-from dibs.wire.inspect import event_document
+from dibs.wire.lease_documents import event_document
 from dibs.wire.parts import timestamp
 
 TYPE_CHECKING = False

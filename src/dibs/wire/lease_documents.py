@@ -1,17 +1,167 @@
-"""Reply documents about held jobs, releases, reads and operators' commands. Those for claims are in `documents.py`."""
+"""Reply documents but those for claims, which are in `documents.py`: about held jobs, releases, sessions and operators'
+commands, and for reading one job, a page of jobs, a job's history, the lines, the last hour. What is for reading never
+holds a lease id."""
 
 from __future__ import annotations
 
 from dibs.core import lease_outcomes, outcomes
-from dibs.wire.inspect import acl_document, status_document
-from dibs.wire.parts import lease_document, previous_document, timestamp
+from dibs.core.exclusion import state_of
+from dibs.core.names import in_tree
+from dibs.core.tickets import names_of
+from dibs.wire.parts import holder_document, lease_document, previous_document, timestamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from dibs.core.events import Event
+    from dibs.core.records import Done, LockRecord
+    from dibs.engine.queries import Hour, TicketPage, TicketState
+
     Document = dict[str, Any]
+
+SESSION_SHOWN = 8  # how much of a session's id everybody may see: it names the session and does not prove it
+
+
+def short_session(session_id: str) -> str:
+    return session_id[:SESSION_SHOWN] + "…"
+
+
+def waiters_document(page: TicketPage) -> Document:
+    return {
+        "waiters": [waiter_document(state, page.now_ms) for state in page.tickets],
+        "now": timestamp(page.now_ms),
+        "next": page.next_after,
+    }
+
+
+def waiter_document(state: TicketState, now_ms: int) -> Document:
+    """A place in line: no ticket, which is its proof."""
+    ticket = state.ticket
+    document: Document = {
+        "name": ticket.name,
+        "owner": ticket.owner,
+        "position": state.position,
+        "since": timestamp(ticket.since_ms),
+        "waiting_ms": max(0, now_ms - ticket.since_ms),
+        "mode": ticket.mode,
+        "metadata": ticket.metadata,
+        "holders": [
+            {
+                "name": blocker.name,
+                "owner": blocker.holder.owner,
+                "fencing_token": blocker.holder.token,
+                "session": _session(blocker.holder.session),
+            }
+            for blocker in state.blockers
+        ],
+        "session": _session(ticket.session),
+    }
+    if ticket.whole:
+        document["names"] = list(names_of(ticket))
+    return document
+
+
+def _session(session_id: str | None) -> str | None:
+    return None if session_id is None else short_session(session_id)
+
+
+def activity_document(hour: Hour, held: int) -> Document:
+    return {
+        "now": timestamp(hour.now_ms),
+        "since": timestamp(hour.first_ms),
+        "minutes": hour.counts,
+        "held": held,
+        "whole": hour.is_whole,
+    }
+
+
+def status_document(lock: LockRecord, now_ms: int, *, with_acl: bool = False) -> Document:
+    """The state of one job. `lock` must be settled at `now_ms`."""
+    document: Document = {
+        "name": lock.name,
+        "status": state_of(lock, now_ms),
+        "holder_id": None,
+        "owner": None,
+        "fencing_token": lock.token,
+        "expires_at": None,
+        "metadata": None,
+    }
+    if lock.holders:
+        holder = min(lock.holders, key=lambda each: each.expires_ms)
+        document.update(holder_document(holder, now_ms))
+        document["slots"] = lock.slots
+        if len(lock.holders) > 1:
+            document["holders"] = [holder_document(each, now_ms) for each in lock.holders]
+    if document["status"] == "done" and lock.done is not None:
+        document["done"] = done_document(lock.done)
+    if document["status"] == "delayed":
+        document["available_at"] = timestamp(lock.delay_until_ms)
+        document["retry_after_ms"] = lock.delay_until_ms - now_ms
+    if lock.endings:
+        document["previous"] = previous_document(lock.endings[0])
+    if with_acl and lock.acl:
+        document["acl"] = acl_document(lock.acl)
+    return document
+
+
+def done_document(done: Done) -> Document:
+    """Who finished a job, when, and until when it counts as done."""
+    return {
+        "owner": done.owner,
+        "at": timestamp(done.at_ms),
+        "until": timestamp(done.until_ms),
+        "result": done.result,
+        "fencing_token": done.token,
+    }
+
+
+def acl_document(entries: tuple[str, ...]) -> Document:
+    return {"acquire": ["token:[redacted]" if entry.startswith("token:") else entry for entry in entries]}
+
+
+def list_document(
+    locks: list[LockRecord], now_ms: int, prefix: str, after: str | None, *, whole: bool = True
+) -> Document:
+    """A page of jobs. `next` is what to send as `after` for the following page, null on the last. `total` is null if
+    there are more jobs (`next` is set, or not `whole`), because counting them costs as much as listing them."""
+    return {
+        "locks": [_listed(lock, now_ms) for lock in locks],
+        "total": len(locks) if whole and after is None else None,
+        "prefix": prefix,
+        "next": after,
+    }
+
+
+def _listed(lock: LockRecord, now_ms: int) -> Document:
+    """In a tree all claims have one line, and who waits for which costs a read of its own."""
+    document = status_document(lock, now_ms)
+    if not in_tree(lock.name):
+        document["waiting"] = len(lock.line)
+    return document
+
+
+def event_document(event: Event) -> Document:
+    """One event of history, without empty fields."""
+    document: Document = {"seq": event.seq, "at": timestamp(event.at_ms), "event": event.kind}
+    if event.owner:
+        document.update(owner=event.owner, fencing_token=event.token, attempt=event.attempt)
+    for field in ("metadata", "checkpoint", "result", "by", "reason"):
+        value = getattr(event, field)
+        if value is not None:
+            document[field] = value
+    if event.ttl_ms is not None:
+        document["ttl_seconds"] = event.ttl_ms // 1000
+    if event.retry_ms is not None:
+        document["retry_after_seconds"] = event.retry_ms // 1000
+    if event.done_until_ms is not None:
+        document["done_until"] = timestamp(event.done_until_ms)
+    return document
+
+
+def history_document(name: str, events: list[Event]) -> Document:
+    return {"name": name, "events": [event_document(event) for event in events]}
 
 
 def freed(outcome: lease_outcomes.Freed) -> Document:

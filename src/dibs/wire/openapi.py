@@ -9,8 +9,15 @@ from dibs.core.identity import LEAST_ROLE
 from dibs.wire.answer_fields import ANSWERS
 from dibs.wire.codes import CODES
 from dibs.wire.fields import REQUESTS
-from dibs.wire.operations import JSON_TYPE, NULL, STREAM_TYPE, allowed, codes_of
-from dibs.wire.schemas import answer_schema, request_schema
+from dibs.wire.operations import (
+    JSON_TYPE,
+    NULL,
+    STREAM_TYPE,
+    allowed,
+    answer_schema,
+    codes_of,
+    request_schema,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

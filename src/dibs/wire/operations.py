@@ -1,7 +1,7 @@
-"""The operations of the HTTP API: one declaration for each method at each path.
+"""The operations of the HTTP API, one declaration for each method at each path, and JSON schemas of their documents.
 
 The router, the list of routes on the page and the OpenAPI document are made from these declarations. They stand beside
-the handlers, in `server/*_routes.py`. Fields are not declared again here. The id of an operation is its verb: its
+the handlers, in `server/routes/`. Fields are not declared again here. The id of an operation is its verb: its
 request fields are in `request_fields.py`, its rights in `core/identity.LEAST_ROLE`. Answers are named as in
 `answer_fields.ANSWERS`. Pure.
 """
@@ -11,15 +11,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from dibs.core.identity import ADMIN, LEAST_ROLE, ROLES
-from dibs.core.limits import REQUEST_KEY_CHARS_MAX
+from dibs.core.limits import ACL_ENTRY_BYTES_MAX, NAME_BYTES_MAX, REQUEST_KEY_CHARS_MAX
+from dibs.wire.answer_fields import ANSWERS, PARTS
 from dibs.wire.codes import CODES
-from dibs.wire.fields import REQUESTS
-from dibs.wire.request_fields import NAMESPACE_PATTERN
-from dibs.wire.schemas import ID_PATTERN, NAME_SCHEMA
+from dibs.wire.request_fields import ACL_PATTERN, NAME_FORMAT, NAMESPACE_PATTERN, REQUESTS
+from dibs.wire.shapes import PROVEN, U32_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
+
+    from dibs.wire import answer_fields
+    from dibs.wire.request_fields import Field
 
     Schema = dict[str, Any]
     # A name in `ANSWERS`, one of several such names, or a schema. None: no body.
@@ -30,6 +33,8 @@ JSON_TYPE = "application/json"
 STREAM_TYPE = "text/event-stream"
 SOME_ID = "7d444840-9dc0-11d1-b245-5ffdce74fad2"  # in examples
 _TEXT: Schema = {"type": "string"}
+ID_PATTERN = "^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$"
+NAME_SCHEMA: Schema = {"type": "string", "format": NAME_FORMAT, "minLength": 1, "maxLength": NAME_BYTES_MAX}
 
 
 class Parameter(NamedTuple):
@@ -158,3 +163,114 @@ def allowed(operation: Operation) -> str:
     least = LEAST_ROLE.get(operation.id, ROLES[0])
     at_least = ROLES[ROLES.index(least) :]
     return ", ".join(at_least) if least == ADMIN or len(at_least) == 2 else ""
+
+
+# The declared fields as JSON schemas. Unknown request fields are ignored, so no schema forbids any.
+
+_TYPES: dict[str, Schema] = {
+    "whole": {"type": "integer", "minimum": 0},
+    "number": {"type": "integer", "minimum": 0, "maximum": 2**63 - 1},
+    "seconds": {"type": "number", "minimum": 0},
+    "text": {"type": "string"},
+    "flag": {"type": "boolean"},
+    "object": {"type": "object"},
+    "list": {"type": "array", "items": {"type": "string"}},
+    "id": {"type": "string", "format": "uuid", "pattern": ID_PATTERN},
+}
+
+
+def request_schema(verb: str) -> Schema:
+    """The body of a request."""
+    fields = REQUESTS[verb]
+    required = [name for name, field in fields.items() if field.is_required]
+    found: Schema = {
+        "type": "object",
+        "properties": {name: request_field_schema(verb, name) for name in fields},
+    }
+    if required:
+        found["required"] = required
+    if verb in PROVEN:
+        found["anyOf"] = [
+            {"required": [proof], "properties": {proof: {"type": "string"}}}
+            for proof in ("lease_id", "session_id")
+        ]
+    return found
+
+
+def request_field_schema(verb: str, name: str) -> Schema:
+    """`null` is the same as leaving a field out, so a field that may be left out may be null."""
+    field = REQUESTS[verb][name]
+    schema = {**_TYPES[field.kind.rstrip("!?")], **_bounds(name, field)}
+    if field.kind.endswith("?") or not field.is_required:
+        schema["type"] = [schema["type"], "null"]
+        if "enum" in schema:
+            schema["enum"] = [*schema["enum"], None]
+    said = [
+        field.meaning,
+        f"Default: {field.default}" if field.default else "",
+        f"At most {field.bytes} bytes of UTF-8" if field.bytes else "",
+        f"Seen by {field.seen_by}" if field.seen_by else "",
+    ]
+    return {**schema, "description": ". ".join(part for part in said if part) + "."}
+
+
+def _bounds(name: str, field: Field) -> Schema:
+    least, most = field.lengths
+    if field.is_clamped:
+        return {"maximum": U32_MAX}
+    if field.pattern:
+        return {"pattern": field.pattern}
+    if field.numbers is not None:
+        return {"minimum": field.numbers[0], "maximum": field.numbers[1]}
+    if field.choices:
+        return {"enum": list(field.choices), "default": field.choices[0]}
+    if name == "names":
+        return {"items": NAME_SCHEMA, "minItems": least, "maxItems": most, "uniqueItems": True}
+    if name == "acl":
+        entry = {"type": "string", "pattern": ACL_PATTERN, "maxLength": ACL_ENTRY_BYTES_MAX}
+        entries = {"type": "array", "items": entry, "minItems": least, "maxItems": most}
+        return {"properties": {"acquire": entries}, "required": ["acquire"]}
+    # A text of so many bytes has at most as many characters; the description says which of both is checked.
+    most_chars = field.chars or field.bytes
+    if not most_chars:
+        return {}
+    return {"maxLength": most_chars} | ({"minLength": 1} if field.not_empty else {})
+
+
+def answer_schema(answer: str) -> Schema:
+    """The body of an answer, by its name in `ANSWERS`."""
+    schema = document_schema(ANSWERS[answer])
+    for name, (kind, meaning) in ANSWERS[answer].items():
+        if name in PARTS:
+            part = {"$ref": f"#/components/schemas/{PARTS[name]}"}
+            schema["properties"][name] = _answer_field(kind, meaning, part)
+    if ANSWERS[answer].get("status") == ("text", f"`{answer}`"):  # tells the answers of a claim apart
+        schema["properties"]["status"]["const"] = answer
+    return schema
+
+
+def document_schema(fields: answer_fields.Answer) -> Schema:
+    """The body of an answer that only HTTP has, declared as in `ANSWERS`."""
+    return {
+        "type": "object",
+        "properties": {
+            name: _answer_field(kind, meaning, {"type": "object"}) for name, (kind, meaning) in fields.items()
+        },
+        "required": [name for name, (kind, _) in fields.items() if not kind.endswith("-")],
+    }
+
+
+def _answer_field(kind: str, meaning: str, part: Schema) -> Schema:
+    """`part` is what a list or an object holds."""
+    schemas: dict[str, Schema] = {
+        "text": {"type": "string"},
+        "number": {"type": "integer", "minimum": 0},
+        "flag": {"type": "boolean"},
+        "list": {"type": "array", "items": part},
+        "object": part,
+        "texts": {"type": "array", "items": {"type": "string"}},
+    }
+    schema = schemas[kind.rstrip("?-")]
+    if "?" in kind:
+        schema = {"anyOf": [schema, {"type": "null"}]}
+    return {**schema, "description": f"{meaning}."}

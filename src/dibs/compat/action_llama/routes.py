@@ -37,10 +37,9 @@ from dibs.engine.queries import claimed, open_sessions
 from dibs.server.http.request import check_head, decode_name, parse_json, parse_query
 from dibs.server.http.response import ClientGone, HttpResponse, answer_document, answer_for_error, encode
 from dibs.wire.documents import reply_for_error, reply_to
-from dibs.wire.operations import NAMESPACE, Operation, in_path, in_query
+from dibs.wire.operations import NAMESPACE, Operation, document_schema, in_path, in_query
 from dibs.wire.permissions import require
 from dibs.wire.requests import command_for, shape
-from dibs.wire.schemas import document_schema
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -16,8 +16,7 @@ from dibs.server.http.request import check_head, parse_json
 from dibs.server.http.response import HttpError, answer_document
 from dibs.server.routes.public_rooms import PUBLIC_NAMESPACE
 from dibs.wire.credentials import digest_of
-from dibs.wire.operations import Operation
-from dibs.wire.schemas import document_schema
+from dibs.wire.operations import Operation, document_schema
 
 if TYPE_CHECKING:
     from typing import Any

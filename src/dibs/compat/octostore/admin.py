@@ -14,10 +14,9 @@ from dibs.server.http.admission import ClientWindows
 from dibs.server.http.request import parse_query
 from dibs.server.http.response import answer_document
 from dibs.server.routes.health import HEALTH
-from dibs.wire.operations import NAMESPACE, Operation, in_query
+from dibs.wire.operations import NAMESPACE, Operation, document_schema, in_query
 from dibs.wire.parts import timestamp
 from dibs.wire.permissions import require
-from dibs.wire.schemas import document_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -51,7 +51,7 @@ from dibs.core.records import EXPIRED, Meta
 from dibs.engine.queries import claimed
 from dibs.server.http.request import parse_query
 from dibs.server.http.response import HttpResponse, answer_document, answer_for
-from dibs.wire.inspect import acl_document
+from dibs.wire.lease_documents import acl_document
 from dibs.wire.parts import timestamp
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from dibs.server.http.response import (
 )
 from dibs.wire.credentials import whoami_document
 from dibs.wire.documents import reply_to
-from dibs.wire.inspect import SESSION_SHOWN, activity_document, short_session, waiters_document
+from dibs.wire.lease_documents import SESSION_SHOWN, activity_document, short_session, waiters_document
 from dibs.wire.operations import NAMESPACE, Operation, in_header, in_path, in_query, number_in_query
 from dibs.wire.permissions import require
 from dibs.wire.requests import shape

@@ -31,6 +31,7 @@ from dibs.wire.event_frames import events_document, frame, lock_change, lock_sna
 from dibs.wire.operations import (
     JOB,
     JSON_TYPE,
+    NAME_SCHEMA,
     NAMES,
     NAMESPACE,
     STREAM_TYPE,
@@ -40,7 +41,6 @@ from dibs.wire.operations import (
     number_in_query,
 )
 from dibs.wire.permissions import require
-from dibs.wire.schemas import NAME_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,9 +12,8 @@ from dibs.server.http.response import HttpResponse, answer_document
 from dibs.server.monitor.exposition import OPEN_TYPE, PLAIN_TYPE, exposition, format_for, process_numbers
 from dibs.server.monitor.health import SharedProbe, known_trouble
 from dibs.server.monitor.metric_table import METRICS, Scrape, StoreLook
-from dibs.wire.operations import JSON_TYPE, SOME_ID, Operation, in_query
+from dibs.wire.operations import ID_PATTERN, JSON_TYPE, SOME_ID, Operation, document_schema, in_query
 from dibs.wire.permissions import require
-from dibs.wire.schemas import ID_PATTERN, document_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable

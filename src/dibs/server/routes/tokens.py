@@ -11,11 +11,10 @@ from dibs.engine.rights_log import rights_page
 from dibs.server.http.request import SEQ_MAX, check_head, decode_name, parse_json, parse_query, whole_number
 from dibs.server.http.response import HttpResponse, answer_document
 from dibs.wire.credentials import check_digest
-from dibs.wire.operations import Link, Operation, in_path, in_query, number_in_query
+from dibs.wire.operations import Link, Operation, document_schema, in_path, in_query, number_in_query
 from dibs.wire.permissions import require
 from dibs.wire.request_fields import PRINCIPAL_PATTERN
 from dibs.wire.requests import shape
-from dibs.wire.schemas import document_schema
 
 if TYPE_CHECKING:
     from typing import Any
