@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from textwrap import wrap
 
 from dibs.wire.answer_fields import ANSWERS
 from dibs.wire.request_fields import CLAIM, REQUESTS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 _HEAD = '''"""Kinds and bounds of fields, for checks at run time. Plain tables: every command reads them.
 
@@ -18,6 +15,7 @@ Written from `request_fields.py` and `answer_fields.py`. Change those, and write
 
 from __future__ import annotations
 
+# fmt: off
 '''
 
 
@@ -56,20 +54,20 @@ def _reply_kinds() -> dict[str, str]:
 
 
 def _literal(value: object, indent: str = "") -> str:
-    """As the formatter writes it."""
+    """Several entries in a line: nobody edits them."""
     if isinstance(value, str):
         return f'"{value}"'
-    if isinstance(value, dict):
-        return _block("{", _entries(value, indent), "}", indent) if value else "{}"
     if isinstance(value, tuple):
         return f"({', '.join(_literal(each) for each in value)})"
-    return f"{value:_}" if isinstance(value, int) else repr(value)
-
-
-def _entries(values: Mapping[str, object], indent: str) -> Iterator[str]:
-    for key, value in values.items():
-        yield f'{indent}    "{key}": {_literal(value, indent + "    ")},'
-
-
-def _block(head: str, lines: Iterator[str], tail: str, indent: str) -> str:
-    return "\n".join([head, *lines, indent + tail])
+    if not isinstance(value, dict):
+        return f"{value:_}"
+    entries = [f'"{key}": {_literal(inner, indent + "    ")},' for key, inner in value.items()]
+    if any(isinstance(inner, dict) for inner in value.values()):
+        lines = entries
+    else:
+        # A space inside an entry is no place for a line to end.
+        together = " ".join(each.replace(" ", "\0") for each in entries)
+        lines = [line.replace("\0", " ") for line in wrap(together, 108, break_on_hyphens=False)]
+    if len(lines) > 1 or lines is entries:
+        return "\n".join(["{", *[f"{indent}    {line}" for line in lines], f"{indent}}}"])
+    return f"{{{''.join(lines).rstrip(',')}}}"

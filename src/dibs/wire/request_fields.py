@@ -94,15 +94,13 @@ _OWNER = _field(
     chars=limits.OWNER_CHARS_MAX,
     seen_by=EVERYBODY,
     flag="{} (default user@host)",
-    tool="Your name, as shown to others. Leave out for the default.",
 )
 _METADATA = _field(
     "text",
-    "a short text shown to everybody",
+    "a short text shown to everybody, such as repo=acme/app",
     chars=limits.METADATA_CHARS_MAX,
     is_plain=True,
     seen_by=EVERYBODY,
-    flag="{}, such as repo=acme/app",
     tool=f"A short public note, at most {limits.METADATA_CHARS_MAX} characters. Never a secret.",
 )
 _CHECKPOINT = _field(
@@ -121,12 +119,7 @@ _REQUEST_KEY = _field(
     seen_by=NOBODY,
     flag="repeating a claim with the same key gives the same lease (default: a new key every time)",
 )
-_LEASE = _field(
-    "id",
-    "the lease id from the claim, which proves that the job is yours",
-    seen_by=CALLER,
-    flag="the lease id that the claim printed",
-)
+_LEASE = _field("id", "the lease id that the claim gave: it proves that the job is yours", seen_by=CALLER)
 _SESSION = _field(
     "id",
     "the session that the claim belongs to",
@@ -142,10 +135,9 @@ _TICKET = _field(
 )
 _WAIT = _field(
     "seconds",
-    "wait in line for up to this long; the request stays open meanwhile",
+    "wait in line for up to this long",
     "0",
     numbers=_seconds(0, limits.WAIT_MS_MAX),
-    flag="wait in line for up to this long",
     parameter="how long to wait in line: not at all by default, math.inf without end",
 )
 _REASON = _field("text", "", chars=limits.REASON_CHARS_MAX, seen_by=EVERYBODY)
@@ -183,11 +175,9 @@ CLAIM = {
     ),
     "lock_delay_seconds": _field(
         "whole",
-        "if the claim is lost, not released, nobody gets the job for this long",
+        "if the claim is lost, not released, nobody gets the job for this long, a minute at most",
         "0",
         numbers=_seconds(0, limits.LOCK_DELAY_MS_MAX),
-        flag="{} (at most 60s)",
-        parameter="{}; a minute at most",
     ),
     "mode": _field(
         "text",
@@ -247,14 +237,11 @@ REQUESTS: dict[str, dict[str, Field]] = {
     "release": {
         **_PROOF,
         "done": _field(
-            "flag",
-            "the job is marked as done, for a day unless `done_seconds` says how long",
-            "false",
-            tool="The work is finished: later claims are told so.",
+            "flag", "the work is finished: later claims are told so for a day, or `done_seconds`", "false"
         ),
         "done_seconds": _field(
             "whole",
-            "how long the job is marked as done",
+            "how long the job is marked as done; claims meanwhile are refused as done",
             "0, with `done` 86,400",
             numbers=_seconds(0, limits.DONE_MS_MAX),
             flag="mark the job as done for this long (default 1d); claims meanwhile are refused as done",
@@ -263,36 +250,19 @@ REQUESTS: dict[str, dict[str, Field]] = {
         ),
         "result": _field(
             "text",
-            "a short text for later claims, while the job is marked as done; needs `done` or `done_seconds`",
+            "a short text for later claims while the job is marked as done, such as a link to the pull request",
             bytes=limits.RESULT_BYTES_MAX,
             seen_by=EVERYBODY,
-            parameter="a short text for later claims, while the job is marked as done",
-            tool="With done=true: the result, such as a link to the pull request. "
-            f"{limits.RESULT_BYTES_MAX} bytes.",
+            tool=f"With done=true: {{}}. {limits.RESULT_BYTES_MAX} bytes.",
         ),
         "checkpoint": _CHECKPOINT,
-        "failed": _field(
-            "flag",
-            "the work failed; this counts as an attempt. Not with `done_seconds`",
-            "false",
-            flag="the work failed; this counts as an attempt",
-            tool="The work failed. Counts as an attempt.",
-        ),
-        "reason": _but(
-            _REASON,
-            "why the work failed; needs `failed`",
-            flag="why the work failed; shown to everybody who may see the job",
-            parameter="why the work failed; everybody who may look sees it",
-            tool="With failed=true: why. Public.",
-        ),
+        "failed": _field("flag", "the work failed; this counts as an attempt", "false"),
+        "reason": _but(_REASON, "with a failure: why; everybody who may see the job sees it"),
         "retry_after_seconds": _field(
             "whole",
-            "after a failure, nobody gets the job for this long; needs `failed`",
+            "with a failure: nobody gets the job for this long, a week at most",
             "0",
             numbers=_seconds(0, limits.RETRY_MS_MAX),
-            flag="after a failure, nobody gets the job for this long (at most 7d)",
-            parameter="nobody gets the job for this long; a week at most",
-            tool="With failed=true: nobody gets it for this long.",
         ),
         "uncounted": _field(
             "flag",
@@ -308,22 +278,17 @@ REQUESTS: dict[str, dict[str, Field]] = {
             "who gets the job, as shown to others. Without `to_session` it stays under the same token",
             chars=limits.OWNER_CHARS_MAX,
             seen_by=EVERYBODY,
-            parameter="who gets the job, as shown to others",
-            tool="Name of the new owner, as shown to others.",
         ),
         "to_session": _field(
             "id",
-            "the open session that gets the job, of this namespace; may be of another token",
+            "the open session that gets the job, of this namespace; may be of another token. It needs no lease id",
             seen_by=NOBODY,
-            parameter="the session that gets the job",
-            tool="Id of the new owner's dibs session, if it has one. It then needs no lease_id.",
         ),
         "fresh_lease_id": _but(
             _FRESH_ID,
             "a random UUID that you made for this, from which the server makes the new owner's lease id. After a lost "
             "reply, send the same: you get the same answer",
             "one that the server makes",
-            parameter="a random UUID by which a repeat is known; the same again after no answer",
         ),
         "ttl_seconds": _but(_TTL, "a new TTL", "the one it has"),
         "ttl_ms": _TTL_MS,
@@ -335,7 +300,6 @@ REQUESTS: dict[str, dict[str, Field]] = {
             "the old owner is told, history keeps it",
             NEEDED,
             not_empty=True,
-            parameter="the reason that the old owner gets",
         )
     },
     "free": {},
@@ -508,4 +472,5 @@ def parameter_texts(verb: str) -> dict[str, str]:
 def tool_text(verb: str, name: str) -> str:
     """The description of an argument of an MCP tool."""
     field = REQUESTS[verb][name]
-    return field.tool.format(field.meaning[0].upper() + field.meaning[1:])
+    text = field.tool.format(field.meaning)
+    return text[0].upper() + text[1:]
