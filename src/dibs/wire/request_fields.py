@@ -241,12 +241,12 @@ REQUESTS: dict[str, dict[str, Field]] = {
         ),
         "done_seconds": _field(
             "whole",
-            "how long the job is marked as done; claims meanwhile are refused as done",
+            "how long the job is marked as done",
             "0, with `done` 86,400",
             numbers=_seconds(0, limits.DONE_MS_MAX),
-            flag="mark the job as done for this long (default 1d); claims meanwhile are refused as done",
+            flag="mark the job as done for this long (default 1d)",
             parameter="{}; True is a day",
-            tool="With done=true: how long it is marked as done.",
+            tool="With done=true: {}.",
         ),
         "result": _field(
             "text",
