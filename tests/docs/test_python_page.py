@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 
 import pytest
 
 import dibs
+from dibs.sdk.parameters import MEANINGS
 from tests.docs.pages import REFERENCE, read, rows, section
 from tests.docs.signatures import members, shown
 
-PAGE = read(REFERENCE / "python.md")
+FILE = REFERENCE / "python.md"
+PAGE = read(FILE)
+# Read when the tests are collected: while they run, no DIBS_ variable of whoever runs them is set.
+REWRITE = os.environ.get("DIBS_REWRITE") == "1"
 CLASSES = {name: each for name in dibs.__all__ if inspect.isclass(each := getattr(dibs, name))}
 ERRORS = {name: each for name, each in CLASSES.items() if issubclass(each, Exception)}
 TABLES = {name: each for name, each in CLASSES.items() if name not in ERRORS and not name.startswith("Async")}
@@ -63,10 +68,21 @@ def test_the_face_for_event_loops_has_the_same_names_and_is_named_beside_the_oth
     assert {each.split("(")[0] for each in ours ^ theirs} <= {DIFFERENT.get(twin)}
 
 
-def test_every_parameter_of_a_claim_is_explained() -> None:
+def test_every_parameter_of_a_claim_is_explained_as_help_does() -> None:
     ways = (dibs.Client.claim, dibs.Client.claim_any, dibs.Client.claim_all)
-    taken = {each for way in ways for each in inspect.signature(way).parameters} - {"self"}
-    assert sorted(listed("Parameters of a claim")) == sorted(taken)
+    taken = dict.fromkeys(
+        each for way in ways for each in inspect.signature(way).parameters if each != "self"
+    )
+    table = "".join(f"| `{each}` | {MEANINGS[each]} |\n" for each in taken)
+    head, title, rest = read(FILE).partition(
+        "## Parameters of a claim\n\n| name | meaning |\n| --- | --- |\n"
+    )
+    rows = re.match(r"(?:\|.*\n)*", rest)
+    assert rows is not None
+    if REWRITE:
+        FILE.write_text(head + title + table + rest[rows.end() :], encoding="utf-8")
+    else:
+        assert rows[0] == table
 
 
 def test_every_exception_is_listed_below_the_right_parent_with_what_it_carries() -> None:

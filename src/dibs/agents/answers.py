@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dibs.core.limits import ALL_NAMES_MAX, DONE_MS_DEFAULT, NAMES_MAX
-from dibs.wire.fields import CHARACTERS, NUMBERS
-from dibs.wire.request_fields import tool_text
+from dibs.core.limits import ALL_NAMES_MAX, DONE_MS_DEFAULT, NAMES_MAX, REASON_CHARS_MAX
+from dibs.wire.request_fields import REQUESTS, tool_text
 
 TTL_SECONDS_LOOSE = 15 * 60  # for HTTP: how long a model may think without a call
 WAIT_SECONDS_MAX = 300  # clients give up on a tool call after some minutes
 DONE_SECONDS = DONE_MS_DEFAULT // 1000
 LIST_MAX = 1_000
 
+
+def _given(verb: str, name: str, **more: int) -> Any:
+    """An argument that is a field of a request, described and bounded as that is."""
+    numbers = REQUESTS[verb][name].numbers
+    bounds = {} if numbers is None else {"ge": numbers[0], "le": numbers[1]}
+    made: Any = Field
+    return made(description=tool_text(verb, name), **{**bounds, **more})
+
+
 Job = Annotated[str, Field(description="Stable name of the work, such as issue-1842 or path:src/auth.rs.")]
-Owner = Annotated[str | None, Field(description=tool_text("acquire", "owner"))]
-Metadata = Annotated[str | None, Field(description=tool_text("acquire", "metadata"))]
-Checkpoint = Annotated[str | None, Field(description=tool_text("release", "checkpoint"))]
-LeaseId = Annotated[str, Field(description=tool_text("release", "lease_id"))]
+Owner = Annotated[str | None, _given("acquire", "owner")]
+Metadata = Annotated[str | None, _given("acquire", "metadata")]
+Checkpoint = Annotated[str | None, _given("release", "checkpoint")]
+LeaseId = Annotated[str, _given("release", "lease_id")]
 OwnLeaseId = Annotated[
     str | None,
     Field(description="Leave out for a claim of this connection. A lease_id from elsewhere is also valid."),
@@ -32,11 +40,9 @@ Wait = Annotated[
         description=f"If somebody has it, wait in line this long; at most {WAIT_SECONDS_MAX}.",
     ),
 ]
-Ttl = Annotated[
-    int, Field(ge=1, le=NUMBERS["ttl_seconds"][1], description=tool_text("acquire", "ttl_seconds"))
-]
-RequestKey = Annotated[str | None, Field(description=tool_text("acquire", "request_key"))]
-Again = Annotated[bool, Field(description=tool_text("acquire", "again"))]
+Ttl = Annotated[int, _given("acquire", "ttl_seconds")]
+RequestKey = Annotated[str | None, _given("acquire", "request_key")]
+Again = Annotated[bool, _given("acquire", "again")]
 
 
 class ToolArguments(BaseModel):
@@ -55,8 +61,7 @@ class ClaimJob(ToolArguments):
 
 class ClaimAnyJob(ToolArguments):
     jobs: Annotated[
-        list[str],
-        Field(min_length=1, max_length=NAMES_MAX, description="Names, in order of preference."),
+        list[str], Field(min_length=1, max_length=NAMES_MAX, description="Names, in order of preference.")
     ]
     owner: Owner = None
     metadata: Metadata = None
@@ -106,31 +111,20 @@ class HeartbeatJob(ToolArguments):
 class ReleaseJob(ToolArguments):
     job: Job
     lease_id: OwnLeaseId = None
-    done: Annotated[bool, Field(description=tool_text("release", "done"))] = False
-    done_seconds: Annotated[
-        int, Field(ge=1, le=NUMBERS["done_seconds"][1], description=tool_text("release", "done_seconds"))
-    ] = DONE_SECONDS
-    result: Annotated[str | None, Field(description=tool_text("release", "result"))] = None
-    failed: Annotated[bool, Field(description=tool_text("release", "failed"))] = False
-    reason: Annotated[
-        str | None, Field(max_length=CHARACTERS["reason"], description=tool_text("release", "reason"))
-    ] = None
-    retry_after_seconds: Annotated[
-        int | None,
-        Field(
-            ge=0,
-            le=NUMBERS["retry_after_seconds"][1],
-            description=tool_text("release", "retry_after_seconds"),
-        ),
-    ] = None
+    done: Annotated[bool, _given("release", "done")] = False
+    done_seconds: Annotated[int, _given("release", "done_seconds", ge=1)] = DONE_SECONDS
+    result: Annotated[str | None, _given("release", "result")] = None
+    failed: Annotated[bool, _given("release", "failed")] = False
+    reason: Annotated[str | None, _given("release", "reason", max_length=REASON_CHARS_MAX)] = None
+    retry_after_seconds: Annotated[int | None, _given("release", "retry_after_seconds")] = None
     checkpoint: Checkpoint = None
 
 
 class HandOverJob(ToolArguments):
     job: Job
     lease_id: OwnLeaseId = None
-    to_owner: Annotated[str | None, Field(description=tool_text("transfer", "to_owner"))] = None
-    to_session: Annotated[str | None, Field(description=tool_text("transfer", "to_session"))] = None
+    to_owner: Annotated[str | None, _given("transfer", "to_owner")] = None
+    to_session: Annotated[str | None, _given("transfer", "to_session")] = None
     checkpoint: Checkpoint = None
     ttl_seconds: Ttl = TTL_SECONDS_LOOSE
 
@@ -153,8 +147,7 @@ class LooseHandOverJob(HandOverJob):
 
 class LooseGetJobOwner(GetJobOwner):
     lease_id: Annotated[
-        str | None,
-        Field(description="If the job is yours: giving the lease_id renews your lease."),
+        str | None, Field(description="If the job is yours: giving the lease_id renews your lease.")
     ] = None
 
 

@@ -22,7 +22,7 @@ MEANINGS = {
     "name": "the job: any printable text, up to 512 bytes",
     "names": "several jobs",
     "job_id": "the job: any printable text, up to 512 bytes",
-    "on_lost": "called once with the LeaseLost, as soon as the claim is lost",
+    "on_lost": "called once with the LeaseLost, in the thread that notices it first",
     "fail_on_error": "a block that raises counts as failed, which counts as an attempt; False: it releases the job",
     "prefix": "only jobs whose names begin with this",
     "limit": "how many at most",

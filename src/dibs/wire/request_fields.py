@@ -79,7 +79,7 @@ _TTL = _field(
     "60, or inside a session as long as that lives",
     numbers=_seconds(limits.TTL_MS_MIN, limits.TTL_MS_MAX),
     flag="{}: 90, 30s, 15m, 2h (default 60s; in a session, as long as the session)",
-    parameter='{}: seconds, text such as "2m", or a timedelta',
+    parameter='{}: seconds, text such as "2m" or a timedelta; 60 by default, from a second to a day',
     tool="How long the job stays yours without a call that gives its lease_id.",
 )
 _TTL_MS = _field(
@@ -294,14 +294,7 @@ REQUESTS: dict[str, dict[str, Field]] = {
         "ttl_ms": _TTL_MS,
         "checkpoint": _but(_CHECKPOINT, "for the new owner", "the one it has"),
     },
-    "break": {
-        "reason": _but(
-            _REASON,
-            "the old owner is told, history keeps it",
-            NEEDED,
-            not_empty=True,
-        )
-    },
+    "break": {"reason": _but(_REASON, "the old owner is told, history keeps it", NEEDED, not_empty=True)},
     "free": {},
     "acl": {
         "acl": _but(

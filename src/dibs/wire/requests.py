@@ -40,6 +40,7 @@ from dibs.wire.values import (
     failure_of,
     fresh_id_of,
     mode_and_slots,
+    parse_ticket,
     plain_of,
     request_key_of,
     text_of,
@@ -57,76 +58,6 @@ if TYPE_CHECKING:
     from dibs.core.identity import Caller
 
     Document = dict[str, Any]
-
-# Turns a request document about a session into a command. Requests about jobs are in `requests.py`.
-
-
-def open_session(ns: str, document: Document, caller: Caller) -> OpenSession:
-    return OpenSession(
-        fresh_id=fresh_id_of(document, "fresh_session_id", caller),
-        principal=caller.principal,
-        owner=text_of(document, "owner") or caller.principal,
-        ttl_ms=_session_ttl_ms(document),
-        process=text_of(document, "process"),
-        metadata=text_of(document, "metadata"),
-        ns=ns,
-        payer=caller.payer,
-        sessions_max=caller.limits.sessions,
-        parent=_parent(document),
-        bound=caller.namespace,
-    )
-
-
-def _parent(document: Document) -> str | None:
-    given: str | None = document.get("parent_id")
-    return None if given is None else given.lower()
-
-
-def _session_ttl_ms(document: Document) -> int:
-    """`ttl_ms` as given; raises if it is out of bounds. `ttl_seconds` is clamped, as in OctoStore's contract."""
-    if "ttl_ms" not in document:
-        asked_ms: int = document.get("ttl_seconds", limits.SESSION_TTL_MS_DEFAULT // 1000) * 1000
-        return min(max(asked_ms, limits.SESSION_TTL_MS_MIN), limits.SESSION_TTL_MS_MAX)
-    ttl_ms: int = document["ttl_ms"]
-    if "ttl_seconds" in document:
-        raise InvalidInput("ttl_ms or ttl_seconds, not both.")
-    least_ms, most_ms = limits.SESSION_OWN_TTL_MS_MIN, limits.SESSION_OWN_TTL_MS_MAX
-    if not least_ms <= ttl_ms <= most_ms:
-        raise InvalidTtl(f"ttl_ms is from {least_ms} to {most_ms}; {ttl_ms} was asked for.")
-    return ttl_ms
-
-
-def _keep_session(session_id: str, document: Document, caller: Caller) -> KeepSession:
-    ttl_ms = _session_ttl_ms(document) if "ttl_ms" in document else None
-    return KeepSession(
-        session=_session_id(session_id),
-        principal=caller.principal,
-        ttl_ms=ttl_ms,
-        bound=caller.namespace,
-        payer=caller.payer,
-        active=document.get("active", False),
-    )
-
-
-def _end_session(session_id: str, _: Document, caller: Caller) -> EndSession:
-    return EndSession(session=_session_id(session_id), principal=caller.principal, bound=caller.namespace)
-
-
-def _show_session(session_id: str, _: Document, caller: Caller) -> InspectSession:
-    return InspectSession(session=_session_id(session_id), principal=caller.principal, bound=caller.namespace)
-
-
-SESSION_BUILDERS: dict[str, Callable[[str, Document, Caller], Command]] = {
-    "session-keep": _keep_session,
-    "session-end": _end_session,
-    "session-show": _show_session,
-}
-
-
-def _session_id(text: str) -> str:
-    if not is_id(text):
-        raise InvalidInput("A session id is the UUID that opening the session gave.")
-    return text.lower()
 
 
 __all__ = ["command_for", "namespace_for", "shape", "token_badge", "wait_ms"]
@@ -150,11 +81,9 @@ def command_for(verb: str, ns: str, name: str, document: Document, caller: Calle
         name = check_name(name)
     require(caller, verb)
     if verb.startswith("session-"):
-        from dibs.wire.requests import SESSION_BUILDERS, open_session
-
         if verb == "session-open":
             return open_session(ns, document, caller)
-        return SESSION_BUILDERS[verb](name, document, caller)
+        return _SESSION_BUILDERS[verb](name, document, caller)
     if verb in ("acquire-any", "acquire-all"):
         return _acquire_many(verb, ns, document, caller)
     return _BUILDERS[verb](ns, name, document, caller)
@@ -285,8 +214,6 @@ def _acquire_many(verb: str, ns: str, document: Document, caller: Caller) -> Acq
 
 
 def _leave(ns: str, name: str, document: Document, caller: Caller) -> Leave:
-    from dibs.wire.values import parse_ticket  # only who waits has one
-
     number, ticket_id, _ = parse_ticket(ns, name, document["ticket"])
     return Leave(ns=ns, name=name, principal=caller.principal, ticket=number, ticket_id=ticket_id)
 
@@ -394,3 +321,71 @@ def _prover(caller: Caller) -> str | None:
     """The principal that the lease must belong to. For an admin the lease id is enough: so a lease that was claimed
     directly on the store can be renewed through a server, and the other way round."""
     return None if caller.role == ADMIN else caller.principal
+
+
+def open_session(ns: str, document: Document, caller: Caller) -> OpenSession:
+    return OpenSession(
+        fresh_id=fresh_id_of(document, "fresh_session_id", caller),
+        principal=caller.principal,
+        owner=text_of(document, "owner") or caller.principal,
+        ttl_ms=_session_ttl_ms(document),
+        process=text_of(document, "process"),
+        metadata=text_of(document, "metadata"),
+        ns=ns,
+        payer=caller.payer,
+        sessions_max=caller.limits.sessions,
+        parent=_parent(document),
+        bound=caller.namespace,
+    )
+
+
+def _parent(document: Document) -> str | None:
+    given: str | None = document.get("parent_id")
+    return None if given is None else given.lower()
+
+
+def _session_ttl_ms(document: Document) -> int:
+    """`ttl_ms` as given; raises if it is out of bounds. `ttl_seconds` is clamped, as in OctoStore's contract."""
+    if "ttl_ms" not in document:
+        asked_ms: int = document.get("ttl_seconds", limits.SESSION_TTL_MS_DEFAULT // 1000) * 1000
+        return min(max(asked_ms, limits.SESSION_TTL_MS_MIN), limits.SESSION_TTL_MS_MAX)
+    ttl_ms: int = document["ttl_ms"]
+    if "ttl_seconds" in document:
+        raise InvalidInput("ttl_ms or ttl_seconds, not both.")
+    least_ms, most_ms = limits.SESSION_OWN_TTL_MS_MIN, limits.SESSION_OWN_TTL_MS_MAX
+    if not least_ms <= ttl_ms <= most_ms:
+        raise InvalidTtl(f"ttl_ms is from {least_ms} to {most_ms}; {ttl_ms} was asked for.")
+    return ttl_ms
+
+
+def _keep_session(session_id: str, document: Document, caller: Caller) -> KeepSession:
+    ttl_ms = _session_ttl_ms(document) if "ttl_ms" in document else None
+    return KeepSession(
+        session=_session_id(session_id),
+        principal=caller.principal,
+        ttl_ms=ttl_ms,
+        bound=caller.namespace,
+        payer=caller.payer,
+        active=document.get("active", False),
+    )
+
+
+def _end_session(session_id: str, _: Document, caller: Caller) -> EndSession:
+    return EndSession(session=_session_id(session_id), principal=caller.principal, bound=caller.namespace)
+
+
+def _show_session(session_id: str, _: Document, caller: Caller) -> InspectSession:
+    return InspectSession(session=_session_id(session_id), principal=caller.principal, bound=caller.namespace)
+
+
+_SESSION_BUILDERS: dict[str, Callable[[str, Document, Caller], Command]] = {
+    "session-keep": _keep_session,
+    "session-end": _end_session,
+    "session-show": _show_session,
+}
+
+
+def _session_id(text: str) -> str:
+    if not is_id(text):
+        raise InvalidInput("A session id is the UUID that opening the session gave.")
+    return text.lower()

@@ -66,8 +66,6 @@ def ticket_of(ns: str, name: str, document: Document) -> tuple[int, str | None, 
     text = document.get("ticket")
     if text is None:
         return 0, None, None
-    from dibs.wire.values import parse_ticket  # few claims come with one
-
     return parse_ticket(ns, name, text)
 
 
