@@ -97,8 +97,7 @@ def _error(title: str, code: str, details: str) -> Document:
 
 
 def _acquired(outcome: outcomes.Granted) -> Document:
-    lease = lease_document(outcome.name, outcome.lease, outcome.now_ms)
-    document: Document = {"status": "acquired", **lease}
+    document = lease_document("acquired", outcome.name, outcome.lease, outcome.now_ms)
     if outcome.held_before:
         document["held_before"] = True
     if outcome.previous is not None:

@@ -173,12 +173,9 @@ def left(outcome: outcomes.Left) -> Document:
 
 
 def transferred(outcome: lease_outcomes.Transferred) -> Document:
-    lease = outcome.lease
-    return {
-        "status": "transferred",
-        **lease_document(outcome.name, lease, outcome.now_ms),
-        "checkpoint": lease.checkpoint,
-    }
+    document = lease_document("transferred", outcome.name, outcome.lease, outcome.now_ms)
+    document["checkpoint"] = outcome.lease.checkpoint
+    return document
 
 
 def session_document(outcome: lease_outcomes.SessionState) -> Document:
@@ -225,7 +222,8 @@ def kept_document(outcome: lease_outcomes.SessionState) -> Document:
 
 
 def renewed(outcome: lease_outcomes.Renewed) -> Document:
-    document = lease_document(outcome.name, outcome.lease, outcome.now_ms)
+    document = lease_document("", outcome.name, outcome.lease, outcome.now_ms)
+    del document["status"]  # a renewal has only one answer
     document["checkpoint"] = outcome.lease.checkpoint
     document["waiting"] = outcome.waiting
     document["new_waiters"] = outcome.new

@@ -49,10 +49,11 @@ def challenge_text(nonce: str, address: Any) -> str:
     return f"{nonce}@{str(host).removeprefix('::ffff:')}:{port}"
 
 
-def lease_document(name: str, lease: Holder, now_ms: int) -> Document:
+def lease_document(status: str, name: str, lease: Holder, now_ms: int) -> Document:
     """A lease as its owner sees it, in every answer that gives, renews or hands over one."""
     remaining_ms = lease.expires_ms - now_ms
     return {
+        "status": status,
         "name": name,
         "lease_id": lease.lease_id,
         "fencing_token": lease.token,

@@ -77,16 +77,17 @@ def command_for(verb: str, ns: str, name: str, document: Document, caller: Calle
     """The command for a shaped document. Raises InvalidInput with a code that says which part is wrong.
 
     `name` is a job's, or for the verbs of sessions the session's id; the verbs for several jobs take none."""
-    if verb in _BUILDERS:
+    build = _BUILDERS.get(verb)
+    if build is not None:
         name = check_name(name)
+        require(caller, verb)
+        return build(ns, name, document, caller)
     require(caller, verb)
     if verb.startswith("session-"):
         if verb == "session-open":
             return open_session(ns, document, caller)
         return _SESSION_BUILDERS[verb](name, document, caller)
-    if verb in ("acquire-any", "acquire-all"):
-        return _acquire_many(verb, ns, document, caller)
-    return _BUILDERS[verb](ns, name, document, caller)
+    return _acquire_many(verb, ns, document, caller)
 
 
 def wait_ms(document: Document) -> int:
@@ -159,7 +160,7 @@ def _acquire(ns: str, name: str, document: Document, caller: Caller) -> Acquire:
             owner=text_of(document, "owner") or caller.principal,
             ttl_ms=ttl_ms_of(document, limits.TTL_MS_DEFAULT),
             fresh_lease_id=new_id(),
-            metadata=text_of(document, "metadata"),
+            metadata=text_of(document, "metadata") if "metadata" in document else None,
             request_key=request_key_of(document) if "request_key" in document else None,
             badges=caller.badges,
             admin=caller.role == ADMIN,
@@ -226,8 +227,8 @@ def _renew(ns: str, name: str, document: Document, caller: Caller) -> Renew:
         lease_id=document.get("lease_id"),
         session=document.get("session_id"),
         ttl_ms=ttl_ms_of(document, None),
-        metadata=text_of(document, "metadata"),
-        checkpoint=text_of(document, "checkpoint"),
+        metadata=text_of(document, "metadata") if "metadata" in document else None,
+        checkpoint=text_of(document, "checkpoint") if "checkpoint" in document else None,
         audited=caller.audited,
         payer=caller.payer,
     )
