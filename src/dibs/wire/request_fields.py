@@ -78,7 +78,7 @@ _TTL = _field(
     "how long the claim lasts without a heartbeat",
     "60, or inside a session as long as that lives",
     numbers=_seconds(limits.TTL_MS_MIN, limits.TTL_MS_MAX),
-    flag="{}: 90, 30s, 15m, 2h (default 60s; in a session, as long as the session)",
+    flag="{}: 90, 30s, 15m, 2h (default 60s; with --actor 15m; in a session, as long as the session)",
     parameter='{}: seconds, text such as "2m" or a timedelta; 60 by default, from a second to a day',
     tool="How long the job stays yours without a call that gives its lease_id.",
 )
@@ -93,7 +93,7 @@ _OWNER = _field(
     "the token's name",
     chars=limits.OWNER_CHARS_MAX,
     seen_by=EVERYBODY,
-    flag="{} (default user@host)",
+    flag="the name that others see, if neither --actor's nor user@host will do; it proves nothing",
 )
 _METADATA = _field(
     "text",
@@ -119,12 +119,17 @@ _REQUEST_KEY = _field(
     seen_by=NOBODY,
     flag="repeating a claim with the same key gives the same lease (default: a new key every time)",
 )
-_LEASE = _field("id", "the lease id that the claim gave: it proves that the job is yours", seen_by=CALLER)
+_LEASE = _field(
+    "id",
+    "the lease id that the claim gave: it proves that the job is yours",
+    seen_by=CALLER,
+    flag="for a claim without --actor and --session: the lease id that it printed",
+)
 _SESSION = _field(
     "id",
     "the session that the claim belongs to",
     seen_by=f"{CALLER}. Lists of sessions show the ids of others cut short",
-    flag="{}; in a session, the job's name is enough proof",
+    flag="for a worker with a session of its own: its id, which `dibs session run` sets for the commands in it",
 )
 _PROOF = {"lease_id": _LEASE, "session_id": _but(_SESSION, "or this: the session of the claim")}
 _TICKET = _field(
