@@ -26,8 +26,8 @@ _HINTS = {
 }
 
 
-# A sentence about a request names fields; here it names flags. Those of `flags.py` say themselves which fields they
-# give; these are the others.
+# A sentence about a request names fields; here it names flags. Most flags are called as their fields, without the unit;
+# these are not.
 _FLAGS = {
     "the field ": "",
     "The field ": "",
@@ -107,11 +107,14 @@ def is_failure(reply: Reply) -> bool:
 
 def in_flags(sentence: str) -> str:
     """A sentence about a request, with flags in place of fields."""
-    from dibs.cli.framework import flags
+    from dibs.wire.fields import REQUESTS
 
-    shared = (*flags.CLAIM_OWNER, *flags.CLAIM_WAIT, *flags.CLAIM_TERMS)
-    given = [each for each in (*shared, flags.LEASE, flags.DONE, flags.RETRY_AFTER) if "_" in each.field]
-    for field, flag in {**{each.field.partition(".")[2]: each.flag for each in given}, **_FLAGS}.items():
+    sent = {**REQUESTS["acquire"], **REQUESTS["release"]}
+    fields = [field for field in sent if "_" in field and field not in _FLAGS]
+    named = {
+        field: f"--{field.removesuffix('_seconds').removesuffix('_id').replace('_', '-')}" for field in fields
+    }
+    for field, flag in {**named, **_FLAGS}.items():
         sentence = sentence.replace(field, flag)
     return sentence
 
