@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dibs.agents.answers import ClaimedJob, JobOwner, LostClaim, PreviousOwner, ToolAnswer
+from dibs.agents.answers import HTTP, JOB_OWNER, OF_EVERY, PARTS
 from dibs.agents.tools import TOOLS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pydantic import BaseModel
-
+    from dibs.agents.answers import Field
     from dibs.agents.tools import Tool
 
-    Schema = dict[str, Any]
     # The tool or part that has the field, its name, its type and its meaning.
     Described = tuple[str, str, str, str]
-
-PARTS: tuple[type[BaseModel], ...] = (JobOwner, ClaimedJob, PreviousOwner, LostClaim)
 
 
 def tools_section() -> str:
     """Everything from the heading `Tools` to the end of the page. A field with one meaning is told once."""
     arguments = [each for tool in TOOLS for each in _arguments(tool)]
     answers = [each for tool in TOOLS for each in _fields(f"`{tool.name}`", tool.gives)]
-    inner = [each for part in PARTS for each in _fields(f"a {spoken(part.__name__)}", part)]
-    parts = [f"- **{spoken(part.__name__)}**: {_names(_properties(part))}" for part in PARTS]
+    inner = [each for part, fields in PARTS.items() for each in _fields(f"a {part}", fields)]
+    parts = [f"- **{part}**: {_names(field.name for field in fields)}" for part, fields in PARTS.items()]
     told: dict[str, str] = {}
     return "\n".join(
         [_described(tool, told) for tool in TOOLS]
         + ["## Arguments\n", *_table(arguments), ""]
-        + [f"## Answers\n\nEvery answer has {_names(ToolAnswer.model_fields, ' and ')}. Parts of answers:\n"]
+        + [
+            f"## Answers\n\nEvery answer has {_names((field.name for field in OF_EVERY), ' and ')}. Parts of answers:\n"
+        ]
         + [*parts, "", *_table([*answers, *inner]), ""]
     )
 
@@ -53,39 +50,34 @@ def _described(tool: Tool, told: dict[str, str]) -> str:
 
 
 def _given(tool: Tool) -> str:
-    own = [name for name in _properties(tool.gives) if name not in ToolAnswer.model_fields]
-    of_owner = _properties(JobOwner)
-    if set(of_owner) <= set(own):
-        return f"what a job owner has, and {_names(name for name in own if name not in of_owner)}"
-    return _names(own)
+    own = [field for field in tool.gives if field not in OF_EVERY]
+    if set(JOB_OWNER) <= set(own):
+        return f"what a job owner has, and {_names(field.name for field in own if field not in JOB_OWNER)}"
+    return _names(field.name for field in own)
 
 
 def _taken(tool: Tool) -> Iterator[str]:
     """Each argument, with where it is required or known, and its default."""
-    kept, loose = tool.takes.model_json_schema(), tool.takes_loose.model_json_schema()
-    for name, schema in loose["properties"].items():
-        needs = [
-            where for where, of in (("dibs mcp", kept), ("/mcp", loose)) if name in of.get("required", ())
-        ]
+    kept = {field.name: field for field in tool.taken(kept=True)}
+    for field in tool.taken(kept=False):
         notes = []
-        if needs:
-            notes.append("required" if len(needs) == 2 else f"required over `{needs[0]}`")
-        elif name not in kept["properties"]:
+        if field.always:
+            notes.append("required over `/mcp`" if field.over == HTTP else "required")
+        elif field.name not in kept:
             notes.append("only over `/mcp`")
-        if schema.get("default") not in (None, False, "", 0):
-            notes.append(f"default {schema['default']}")
-        yield f"`{name}`" + (f" ({', '.join(notes)})" if notes else "")
+        if field.default not in (None, False, "", 0):
+            notes.append(f"default {field.default}")
+        yield f"`{field.name}`" + (f" ({', '.join(notes)})" if notes else "")
 
 
 def _arguments(tool: Tool) -> Iterator[Described]:
-    kept = tool.takes.model_json_schema()["properties"]
-    for name, schema in tool.takes_loose.model_json_schema()["properties"].items():
-        yield f"`{tool.name}`", name, _type(schema), _meaning(kept.get(name, schema))
+    kept = {field.name: field for field in tool.taken(kept=True)}
+    yield from _fields(f"`{tool.name}`", [kept.get(each.name, each) for each in tool.taken(kept=False)])
 
 
-def _fields(owner: str, model: type[BaseModel]) -> Iterator[Described]:
-    for name, schema in _properties(model).items():
-        yield owner, name, _type(schema), _meaning(schema)
+def _fields(owner: str, fields: Iterable[Field]) -> Iterator[Described]:
+    for field in fields:
+        yield owner, field.name, field.kind, field.meaning
 
 
 def _table(fields: Iterable[Described]) -> Iterator[str]:
@@ -110,32 +102,3 @@ def _begun_small(sentence: str) -> str:
 def _names(names: Iterable[str], last: str = ", ") -> str:
     *before, end = [f"`{name}`" for name in names]
     return f"{', '.join(before)}{last}{end}" if before else end
-
-
-def _properties(model: type[BaseModel]) -> dict[str, Schema]:
-    found: dict[str, Schema] = model.model_json_schema(mode="serialization")["properties"]
-    return found
-
-
-def _meaning(schema: Schema) -> str:
-    found = [each["description"] for each in (schema, *schema.get("anyOf", ())) if "description" in each]
-    return str(found[0])
-
-
-_TYPES = ("string", "integer", "boolean")
-
-
-def _type(schema: Schema) -> str:
-    for each in schema.get("anyOf", [schema]):
-        if "$ref" in each:
-            return spoken(str(each["$ref"]).rsplit("/", 1)[1])
-        if each.get("type") == "array":
-            return f"list of {_type(each['items'])}"
-        if each.get("type") in _TYPES:
-            return str(each["type"])
-    raise AssertionError(f"no word for {schema}")
-
-
-def spoken(class_name: str) -> str:
-    """`lost claim` for LostClaim."""
-    return re.sub(r"(?<!^)(?=[A-Z])", " ", class_name).lower()

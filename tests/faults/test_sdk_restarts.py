@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs import AsyncClient, Client
-from dibs.agents.stdio import SessionBackend
+from dibs.agents.backend import ConnectionSession, ToolBackend
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, JobHeld, Unavailable
 from dibs.sdk.async_doors import open_door
@@ -218,7 +218,7 @@ def test_an_mcp_connection_gives_back_what_its_call_could_not_give_up(server: Se
 
     async def go() -> None:
         door = open_door(settings_of(server.url, server.token, "agent", None))
-        backend = SessionBackend(door, "agent")
+        backend = ToolBackend(door, "agent", ConnectionSession(door))
         with Client(server.url, server.token, "owner") as owner:
             lease = owner.acquire("job", ttl=60)
             await backend.claim("acquire", ["another"])  # the session is open

@@ -1,313 +1,213 @@
-"""Arguments and answers of the tools. The JSON schemas for clients are made from these classes."""
+"""What the tools take and answer: each field once, with its type, its bounds and its meaning. The JSON schemas for
+clients, the check of a call and the reference page are made from these."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Any, NamedTuple
 
 from dibs.core.limits import ALL_NAMES_MAX, DONE_MS_DEFAULT, NAMES_MAX, REASON_CHARS_MAX
 from dibs.wire.request_fields import REQUESTS, tool_text
 
 TTL_SECONDS_LOOSE = 15 * 60  # for HTTP: how long a model may think without a call
 WAIT_SECONDS_MAX = 300  # clients give up on a tool call after some minutes
-DONE_SECONDS = DONE_MS_DEFAULT // 1000
 LIST_MAX = 1_000
+TEXT, NUMBER, TRUTH = "string", "integer", "boolean"
+NAMES = "list of string"
+# Over stdio the connection keeps its claims. Over HTTP a lease id proves them.
+STDIO, HTTP = "stdio", "http"
 
 
-def _given(verb: str, name: str, **more: int) -> Any:
+class Field(NamedTuple):
+    """A field of a tool's arguments or of its answer. `kind` is a type of JSON, or a part of answers."""
+
+    name: str
+    meaning: str
+    kind: str = TEXT
+    default: Any = None
+    # Of a number, or of the length of a text or a list.
+    least: int | None = None
+    most: int | None = None
+    # It is in every call, or in every answer.
+    always: bool = False
+    # The only transport that has it.
+    over: str | None = None
+
+
+# Arguments
+
+
+def _given(verb: str, name: str, kind: str = TEXT, default: Any = None, **more: Any) -> Field:
     """An argument that is a field of a request, described and bounded as that is."""
-    numbers = REQUESTS[verb][name].numbers
-    bounds = {} if numbers is None else {"ge": numbers[0], "le": numbers[1]}
-    made: Any = Field
-    return made(description=tool_text(verb, name), **{**bounds, **more})
+    least, most = REQUESTS[verb][name].numbers or (None, None)
+    return Field(name, tool_text(verb, name), kind, default, **{"least": least, "most": most, **more})
 
 
-Job = Annotated[str, Field(description="Stable name of the work, such as issue-1842 or path:src/auth.rs.")]
-Owner = Annotated[str | None, _given("acquire", "owner")]
-Metadata = Annotated[str | None, _given("acquire", "metadata")]
-Checkpoint = Annotated[str | None, _given("release", "checkpoint")]
-LeaseId = Annotated[str, _given("release", "lease_id")]
-OwnLeaseId = Annotated[
-    str | None,
-    Field(description="Leave out for a claim of this connection. A lease_id from elsewhere is also valid."),
-]
-Wait = Annotated[
-    int,
+def _wait(meaning: str, default: int = 0) -> Field:
+    return Field("wait_seconds", meaning, NUMBER, default, 0, WAIT_SECONDS_MAX)
+
+
+JOB = Field("job", "Stable name of the work, such as issue-1842 or path:src/auth.rs.", always=True)
+METADATA = _given("acquire", "metadata")
+CHECKPOINT = _given("release", "checkpoint")
+LEASE_ID = (
     Field(
-        ge=0,
-        le=WAIT_SECONDS_MAX,
-        description=f"If somebody has it, wait in line this long; at most {WAIT_SECONDS_MAX}.",
+        "lease_id",
+        "Leave out for a claim of this connection. A lease_id from elsewhere is also valid.",
+        over=STDIO,
     ),
-]
-Ttl = Annotated[int, _given("acquire", "ttl_seconds")]
-RequestKey = Annotated[str | None, _given("acquire", "request_key")]
-Again = Annotated[bool, _given("acquire", "again")]
+    _given("release", "lease_id", always=True, over=HTTP),
+)
+IN_LINE = _wait(f"If somebody has it, wait in line this long; at most {WAIT_SECONDS_MAX}.")
 
 
-class ToolArguments(BaseModel):
-    """Arguments of a tool. Unknown fields are refused, so that a misspelt one is noticed."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
-class ClaimJob(ToolArguments):
-    job: Job
-    owner: Owner = None
-    metadata: Metadata = None
-    wait_seconds: Wait = 0
-    again: Again = False
-
-
-class ClaimAnyJob(ToolArguments):
-    jobs: Annotated[
-        list[str], Field(min_length=1, max_length=NAMES_MAX, description="Names, in order of preference.")
-    ]
-    owner: Owner = None
-    metadata: Metadata = None
-    wait_seconds: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=WAIT_SECONDS_MAX,
-            description="If all are held, try again for this long, without a place.",
-        ),
-    ] = 0
-    again: Again = False
-
-
-class ClaimAllJobs(ToolArguments):
-    jobs: Annotated[
-        list[str], Field(min_length=1, max_length=ALL_NAMES_MAX, description="Names of the jobs.")
-    ]
-    owner: Owner = None
-    metadata: Metadata = None
-    wait_seconds: Wait = 0
-    again: Again = False
-
-
-class LooseClaimJob(ClaimJob):
-    ttl_seconds: Ttl = TTL_SECONDS_LOOSE
-    request_key: RequestKey = None
-
-
-class LooseClaimAnyJob(ClaimAnyJob):
-    ttl_seconds: Ttl = TTL_SECONDS_LOOSE
-    request_key: RequestKey = None
-
-
-class LooseClaimAllJobs(ClaimAllJobs):
-    ttl_seconds: Ttl = TTL_SECONDS_LOOSE
-    request_key: RequestKey = None
-
-
-class HeartbeatJob(ToolArguments):
-    job: Job
-    lease_id: OwnLeaseId = None
-    checkpoint: Checkpoint = None
-    metadata: Metadata = None
-
-
-class ReleaseJob(ToolArguments):
-    job: Job
-    lease_id: OwnLeaseId = None
-    done: Annotated[bool, _given("release", "done")] = False
-    done_seconds: Annotated[int, _given("release", "done_seconds", ge=1)] = DONE_SECONDS
-    result: Annotated[str | None, _given("release", "result")] = None
-    failed: Annotated[bool, _given("release", "failed")] = False
-    reason: Annotated[str | None, _given("release", "reason", max_length=REASON_CHARS_MAX)] = None
-    retry_after_seconds: Annotated[int | None, _given("release", "retry_after_seconds")] = None
-    checkpoint: Checkpoint = None
-
-
-class HandOverJob(ToolArguments):
-    job: Job
-    lease_id: OwnLeaseId = None
-    to_owner: Annotated[str | None, _given("transfer", "to_owner")] = None
-    to_session: Annotated[str | None, _given("transfer", "to_session")] = None
-    checkpoint: Checkpoint = None
-    ttl_seconds: Ttl = TTL_SECONDS_LOOSE
-
-
-class GetJobOwner(ToolArguments):
-    job: Job
-
-
-class LooseHeartbeatJob(HeartbeatJob):
-    lease_id: LeaseId
-
-
-class LooseReleaseJob(ReleaseJob):
-    lease_id: LeaseId
-
-
-class LooseHandOverJob(HandOverJob):
-    lease_id: LeaseId
-
-
-class LooseGetJobOwner(GetJobOwner):
-    lease_id: Annotated[
-        str | None, Field(description="If the job is yours: giving the lease_id renews your lease.")
-    ] = None
-
-
-class ListClaimedJobs(ToolArguments):
-    prefix: Annotated[str, Field(description="Only names that begin with this.")] = ""
-    limit: Annotated[int, Field(ge=1, le=LIST_MAX, description=f"How many to list, at most {LIST_MAX}.")] = (
-        100
+def _claim(wanted: Field, wait: Field = IN_LINE) -> tuple[Field, ...]:
+    """What all claims take."""
+    return (
+        wanted,
+        _given("acquire", "owner"),
+        METADATA,
+        wait,
+        _given("acquire", "again", TRUTH, False),
+        _given("acquire", "ttl_seconds", NUMBER, TTL_SECONDS_LOOSE, over=HTTP),
+        _given("acquire", "request_key", over=HTTP),
     )
 
 
-class WaitForJob(ToolArguments):
-    job: Job
-    wait_seconds: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=WAIT_SECONDS_MAX,
-            description=f"Return after this long in any case; at most {WAIT_SECONDS_MAX}.",
-        ),
-    ] = 30
+CLAIM_JOB = _claim(JOB)
+CLAIM_ANY_JOB = _claim(
+    Field("jobs", "Names, in order of preference.", NAMES, None, 1, NAMES_MAX, always=True),
+    _wait("If all are held, try again for this long, without a place."),
+)
+CLAIM_ALL_JOBS = _claim(Field("jobs", "Names of the jobs.", NAMES, None, 1, ALL_NAMES_MAX, always=True))
+HEARTBEAT_JOB = (JOB, *LEASE_ID, CHECKPOINT, METADATA)
+RELEASE_JOB = (
+    JOB,
+    *LEASE_ID,
+    _given("release", "done", TRUTH, False),
+    _given("release", "done_seconds", NUMBER, DONE_MS_DEFAULT // 1000, least=1),
+    _given("release", "result"),
+    _given("release", "failed", TRUTH, False),
+    _given("release", "reason", most=REASON_CHARS_MAX),
+    _given("release", "retry_after_seconds", NUMBER),
+    CHECKPOINT,
+)
+HAND_OVER_JOB = (
+    JOB,
+    *LEASE_ID,
+    _given("transfer", "to_owner"),
+    _given("transfer", "to_session"),
+    CHECKPOINT,
+    _given("acquire", "ttl_seconds", NUMBER, TTL_SECONDS_LOOSE),
+)
+GET_JOB_OWNER = (
+    JOB,
+    Field("lease_id", "If the job is yours: giving the lease_id renews your lease.", over=HTTP),
+)
+LIST_CLAIMED_JOBS = (
+    Field("prefix", "Only names that begin with this.", default=""),
+    Field("limit", f"How many to list, at most {LIST_MAX}.", NUMBER, 100, 1, LIST_MAX),
+)
+WAIT_FOR_JOB = (JOB, _wait(f"Return after this long in any case; at most {WAIT_SECONDS_MAX}.", 30))
 
+# Answers
 
-Name = Annotated[str, Field(description="The job.")]
-OwnerName = Annotated[str, Field(description="The owner, or the last one.")]
-Namespace = Annotated[
-    str | None, Field(description="The namespace of the git repository, for path: and repo: names.")
-]
-Expires = Annotated[int | None, Field(description="How long it stays yours without a renewal.")]
-
-
-class LostClaim(BaseModel):
-    """A claim of this connection that it lost."""
-
-    job: Name
-    why: Annotated[str, Field(description="How it was lost.")]
-
-
-class PreviousOwner(BaseModel):
-    """The previous owner, how its hold ended, and its checkpoint."""
-
-    owner: OwnerName
-    how: Annotated[
-        str, Field(description="How its hold ended: released, failed, expired, broken or transferred.")
-    ]
-    at: Annotated[str, Field(description="When it ended.")]
-    checkpoint: Annotated[str | None, Field(description="Its last checkpoint.")] = None
-    reason: Annotated[str | None, Field(description="Why it failed or was broken.")] = None
-
-
-class ToolAnswer(BaseModel):
-    """Fields of every answer."""
-
-    message: Annotated[str, Field(description="What happened, and what to do next.")]
-    lost: Annotated[
-        list[LostClaim],
-        Field(description="Jobs of yours that were lost since the last call. Stop any work on them at once."),
-    ] = []
-
-
-class JobOwner(BaseModel):
-    """An owner of a job."""
-
-    job: Name
-    status: Annotated[
-        str, Field(description="held, done, free, delayed or parked; deadlock for a refused claim.")
-    ]
-    owner: OwnerName | None = None
-    since: Annotated[str | None, Field(description="When its owner got it.")] = None
-    held_seconds: Annotated[int | None, Field(description="For how long its owner has had it.")] = None
-    silent_seconds: Annotated[int | None, Field(description="How long ago its owner was last heard of.")] = (
-        None
-    )
-    free_in_seconds: Annotated[
-        int | None, Field(description="When it expires without another heartbeat.")
-    ] = None
-    retry_after_seconds: Annotated[int | None, Field(description="When to try again.")] = None
-    metadata: Annotated[str | None, Field(description="The owner's metadata.")] = None
-    checkpoint: Annotated[str | None, Field(description="The owner's checkpoint.")] = None
-    result: Annotated[str | None, Field(description="If it is done: the result.")] = None
-    namespace: Namespace = None
-
-
-class ClaimedJob(BaseModel):
-    """One of several jobs that are yours."""
-
-    job: Name
-    fencing_token: Annotated[int, Field(description="Rises with every owner.")]
-    attempt: Annotated[int, Field(description="As of a single claim.")]
-    previous: Annotated[PreviousOwner | None, Field(description="Who had it before you.")] = None
-
-
-class ClaimAnswer(ToolAnswer):
-    claimed: Annotated[bool, Field(description="True: the job is yours, begin. False: do not begin.")]
-    status: Annotated[
-        str,
-        Field(
-            description="claimed; or why not: held (somebody has it now), done (it was finished: skip it), delayed, "
-            "parked or deadlock. Of several: held if one of them is."
-        ),
-    ]
-    job: Name | None = None
-    lease_id: Annotated[str | None, Field(description="The proof that the job is yours. Keep it secret.")] = (
-        None
-    )
-    fencing_token: Annotated[
-        int | None,
-        Field(description="Rises with every owner. Send it with writes; the receiver refuses smaller ones."),
-    ] = None
-    owner: OwnerName | None = None
-    attempt: Annotated[
-        int | None,
-        Field(description="1 for the first owner since the last success, 2 for the next, and so on."),
-    ] = None
-    expires_in_seconds: Expires = None
-    previous: Annotated[PreviousOwner | None, Field(description="Who had it before you.")] = None
-    namespace: Namespace = None
-    claims: Annotated[list[ClaimedJob], Field(description="Of claim_all_jobs: one entry for each.")] = []
-    refused: Annotated[
-        list[JobOwner], Field(description="One entry for each job that you cannot have, with the reason.")
-    ] = []
-
-
-class HeartbeatAnswer(ToolAnswer):
-    yours: Annotated[bool, Field(description="False: stop the work, somebody else may have it.")]
-    job: Name
-    expires_in_seconds: Expires = None
-    checkpoint: Annotated[str | None, Field(description="The checkpoint that was stored.")] = None
-
-
-class ReleaseAnswer(ToolAnswer):
-    released: Annotated[
-        bool, Field(description="False: the job was not yours any more; the message says why.")
-    ]
-    job: Name
-
-
-class HandOverAnswer(ToolAnswer):
-    handed_over: Annotated[bool, Field(description="False: the job was not yours; the message says why.")]
-    job: Name
-    owner: OwnerName | None = None
-    lease_id: Annotated[
-        str | None, Field(description="The new owner's lease. Give it to the new owner and to nobody else.")
-    ] = None
-    fencing_token: Annotated[int | None, Field(description="The new owner's.")] = None
-    expires_in_seconds: Annotated[
-        int | None, Field(description="How long the new owner has until its first heartbeat or release.")
-    ] = None
-
-
-class JobAnswer(ToolAnswer, JobOwner):
-    yours: Annotated[
-        bool, Field(description="Whether the job is yours: by your lease_id, or by this connection.")
-    ] = False
-    fencing_token: Annotated[int, Field(description="The latest fencing token.")] = 0
-    waiting: Annotated[int, Field(description="How many wait in line.")] = 0
-    previous: Annotated[PreviousOwner | None, Field(description="The last owner before the present one.")] = (
-        None
-    )
-
-
-class JobsAnswer(ToolAnswer):
-    jobs: Annotated[list[JobOwner], Field(description="One entry for each.")]
-    more: Annotated[bool, Field(description="Whether there are more jobs than the limit.")] = False
+OF_EVERY = (
+    Field("message", "What happened, and what to do next.", always=True),
+    Field(
+        "lost",
+        "Jobs of yours that were lost since the last call. Stop any work on them at once.",
+        "list of lost claim",
+    ),
+)
+_JOB = Field("job", "The job.", always=True)
+_OWNER = Field("owner", "The owner, or the last one.")
+_TOKEN = "fencing_token"
+_PREVIOUS = Field("previous", "Who had it before you.", "previous owner")
+_NAMESPACE = Field("namespace", "The namespace of the git repository, for path: and repo: names.")
+_EXPIRES = Field("expires_in_seconds", "How long it stays yours without a renewal.", NUMBER)
+JOB_OWNER = (
+    _JOB,
+    Field("status", "held, done, free, delayed or parked; deadlock for a refused claim.", always=True),
+    _OWNER,
+    Field("since", "When its owner got it."),
+    Field("held_seconds", "For how long its owner has had it.", NUMBER),
+    Field("silent_seconds", "How long ago its owner was last heard of.", NUMBER),
+    Field("free_in_seconds", "When it expires without another heartbeat.", NUMBER),
+    Field("retry_after_seconds", "When to try again.", NUMBER),
+    Field("metadata", "The owner's metadata."),
+    Field("checkpoint", "The owner's checkpoint."),
+    Field("result", "If it is done: the result."),
+    _NAMESPACE,
+)
+# Parts of answers, by the word for each.
+PARTS = {
+    "job owner": JOB_OWNER,
+    "claimed job": (
+        _JOB,
+        Field(_TOKEN, "Rises with every owner.", NUMBER),
+        Field("attempt", "As of a single claim.", NUMBER),
+        _PREVIOUS,
+    ),
+    "previous owner": (
+        _OWNER,
+        Field("how", "How its hold ended: released, failed, expired, broken or transferred."),
+        Field("at", "When it ended."),
+        Field("checkpoint", "Its last checkpoint."),
+        Field("reason", "Why it failed or was broken."),
+    ),
+    "lost claim": (_JOB, Field("why", "How it was lost.")),
+}
+CLAIM_ANSWER = (
+    *OF_EVERY,
+    Field("claimed", "True: the job is yours, begin. False: do not begin.", TRUTH, always=True),
+    Field(
+        "status",
+        "claimed; or why not: held (somebody has it now), done (it was finished: skip it), delayed, "
+        "parked or deadlock. Of several: held if one of them is.",
+        always=True,
+    ),
+    Field("job", "The job."),
+    Field("lease_id", "The proof that the job is yours. Keep it secret."),
+    Field(_TOKEN, "Rises with every owner. Send it with writes; the receiver refuses smaller ones.", NUMBER),
+    _OWNER,
+    Field("attempt", "1 for the first owner since the last success, 2 for the next, and so on.", NUMBER),
+    _EXPIRES,
+    _PREVIOUS,
+    _NAMESPACE,
+    Field("claims", "Of claim_all_jobs: one entry for each.", "list of claimed job"),
+    Field("refused", "One entry for each job that you cannot have, with the reason.", "list of job owner"),
+)
+HEARTBEAT_ANSWER = (
+    *OF_EVERY,
+    Field("yours", "False: stop the work, somebody else may have it.", TRUTH, always=True),
+    _JOB,
+    _EXPIRES,
+    Field("checkpoint", "The checkpoint that was stored."),
+)
+RELEASE_ANSWER = (
+    *OF_EVERY,
+    Field("released", "False: the job was not yours any more; the message says why.", TRUTH, always=True),
+    _JOB,
+)
+HAND_OVER_ANSWER = (
+    *OF_EVERY,
+    Field("handed_over", "False: the job was not yours; the message says why.", TRUTH, always=True),
+    _JOB,
+    _OWNER,
+    Field("lease_id", "The new owner's lease. Give it to the new owner and to nobody else."),
+    Field(_TOKEN, "The new owner's.", NUMBER),
+    Field("expires_in_seconds", "How long the new owner has until its first heartbeat or release.", NUMBER),
+)
+JOB_ANSWER = (
+    *JOB_OWNER,
+    *OF_EVERY,
+    Field("yours", "Whether the job is yours: by your lease_id, or by this connection.", TRUTH),
+    Field(_TOKEN, "The latest fencing token.", NUMBER),
+    Field("waiting", "How many wait in line.", NUMBER),
+    Field("previous", "The last owner before the present one.", "previous owner"),
+)
+JOBS_ANSWER = (
+    *OF_EVERY,
+    Field("jobs", "One entry for each.", "list of job owner", always=True),
+    Field("more", "Whether there are more jobs than the limit.", TRUTH),
+)

@@ -1,45 +1,175 @@
-"""What the tools ask of dibs. Each call is proven by a lease id, and nothing is remembered between calls, as stateless
-HTTP requires. `session_backend.SessionBackend` remembers claims."""
+"""What the tools ask of dibs, for one caller.
+
+Over `/mcp` nothing is remembered between calls, as stateless HTTP requires: each call is proven by a lease id.
+
+Over stdio the claims are kept in one dibs session that lives as long as the connection. An agent that thinks for twenty
+minutes keeps its jobs, because the session is renewed here. When the connection ends, the session is ended and its jobs
+are released. If this process is killed, the session expires by its TTL, or as soon as another dibs process on the same
+machine sees that this process is dead. A lost claim is reported with the next answer, and never claimed again
+automatically. A lease id of a claim that was made elsewhere acts on that claim alone, as over `/mcp`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
+import re
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dibs.base.errors import InvalidInput, LeaseLost
+from dibs.agents.words import YOU
+from dibs.base.checkout import current_folder
+from dibs.base.clock import steady_ms
+from dibs.base.errors import DibsError, InvalidInput, JobHeld, LeaseLost, RequestRefused, Unavailable
+from dibs.base.ids import new_id
+from dibs.client.door import OVER_CODES
 from dibs.client.naming import Naming
+from dibs.client.queueing import Ask
 from dibs.client.settings import name_in_use
+from dibs.core.names import check_name
 from dibs.core.references import is_plain
 from dibs.sdk import operations
+from dibs.sdk.answers import body_of
 from dibs.sdk.async_claim import taken
-from dibs.sdk.async_doors import drive
+from dibs.sdk.async_doors import LEAVING, drive
 from dibs.sdk.async_guard import shielded
+from dibs.sdk.async_session import AsyncSession
+from dibs.sdk.claim_state import finish_hold, release_at_exit
 from dibs.sdk.client import TIMEOUT_SECONDS
 from dibs.sdk.operations import ClaimRequest
+from dibs.sdk.session_hold import SessionLeaseHold
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from dibs.client.queueing import Flow
     from dibs.sdk.answers import JobEvent, JobStatus, Lease
     from dibs.sdk.async_doors import AsyncDoor
+    from dibs.sdk.hold import LeaseHold
+    from dibs.wire.documents import Reply
 
 T = TypeVar("T")
+log = logging.getLogger("dibs")
 TIMEOUT_MS = round(TIMEOUT_SECONDS * 1000)
+CLOSE_SECONDS_MAX = 4.0  # clients give a server five seconds to stop
+_ODD = re.compile(r"[^\w.@+-]+")
+ONE, ANY, ALL = "acquire", "acquire-any", "acquire-all"
+
+
+class ConnectionSession:
+    """The dibs session of one connection: opened with the first claim, opened again after it was lost, and ended with
+    the connection. `joins` gives the session of the agent, where its harness names it: the agent's commands and hooks
+    use it, too, so it is not ended."""
+
+    def __init__(self, door: AsyncDoor, joins: Callable[[], str] | None = None) -> None:
+        self.joins = joins
+        self._door = door
+        self._closing = asyncio.Event()
+        self._ready: asyncio.Future[AsyncSession] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def opened(self) -> AsyncSession | None:
+        """The session, if it is open."""
+        ready = self._ready
+        if ready is None or not ready.done() or ready.cancelled() or ready.exception() is not None:
+            return None
+        return ready.result()
+
+    async def open(self, owner: str | None) -> AsyncSession:
+        for _ in range(2):
+            if self._ready is None:
+                self._ready = asyncio.get_running_loop().create_future()
+                # The caller that waits for it may be gone.
+                self._ready.add_done_callback(lambda done: done.cancelled() or done.exception())
+                self._task = asyncio.create_task(self._live(self._ready, owner), name="dibs mcp session")
+            session = await asyncio.shield(self._ready)
+            try:
+                session.check()
+                return session
+            except LeaseLost:
+                await self._over()
+        raise Unavailable("The session of this connection was lost, and a new one was lost, too.")
+
+    async def _live(self, ready: asyncio.Future[AsyncSession], owner: str | None) -> None:
+        try:
+            async with AsyncSession(self._door, TIMEOUT_MS, owner, None, "mcp", None, self.joins) as session:
+                ready.set_result(session)
+                await self._closing.wait()
+        except LeaseLost as lost:
+            log.warning("the session was lost: %s", lost.why)
+        except Exception as error:
+            if ready.done():
+                raise
+            ready.set_exception(error)
+        finally:
+            self._ready = None
+
+    async def drop(self) -> None:
+        """Leave a session that somebody ended: the next `open` opens another one."""
+        if self._task is not None:
+            self._task.cancel()
+            await self._over()
+
+    async def close(self) -> None:
+        self._closing.set()
+        await self._over()
+
+    async def _over(self) -> None:
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=CLOSE_SECONDS_MAX)
 
 
 class ToolBackend:
-    """For one caller. Raises what the SDK raises: NotClaimed and its subclasses, LeaseLost, DibsError."""
+    """For one caller. With a `session`, claims are kept there until `close`. Without one, a lease id proves each call.
+    Raises what the SDK raises: NotClaimed and its subclasses, LeaseLost, DibsError."""
 
-    keeps = False  # whether this backend renews its claims
-
-    def __init__(self, door: AsyncDoor, owner: str | None = None, names: Naming | None = None) -> None:
+    def __init__(
+        self, door: AsyncDoor, owner: str | None = None, session: ConnectionSession | None = None
+    ) -> None:
         self.door = door
         self.owner = owner
-        self._names = names or Naming({}, None)  # without a folder no clone is known
-        self._wanted: dict[
-            str, int
-        ] = {}  # jobs of the caller for which somebody began to wait, and how many wait
+        self._session = session
+        # Only over stdio is the caller's folder known, and with it the repository and its tracker.
+        self._names = Naming({}, None) if session is None else Naming(os.environ, current_folder())
+        self._kept: dict[str, LeaseHold] = {}
+        # Kept claims that the agent had before, by a command, a hook or another connection. They go on after this one.
+        self._elsewhere: set[str] = set()
+        # Names that a call in progress may claim.
+        self._asked_for: set[str] = set()
+        # Claims that were lost since the last answer.
+        self._lost: list[LeaseLost] = []
+        # Jobs of the caller for which somebody began to wait, and how many wait.
+        self._wanted: dict[str, int] = {}
+
+    @property
+    def keeps(self) -> bool:
+        """Whether claims are renewed here."""
+        return self._session is not None
+
+    def introduce(self, client: str) -> None:
+        """Name the default owner: the client, with pid and host to tell two apart; or whose session it joins."""
+        if self.owner is None and self._session is not None and self._session.joins is None:
+            name = _ODD.sub("-", client)[:64].strip("-")
+            self.owner = f"{name or 'mcp'}-{os.getpid()}@{os.uname().nodename}"
+
+    async def close(self) -> None:
+        """End the session, and with it all claims. This takes a bounded time: what cannot be ended in time expires."""
+        if self._session is None:
+            return
+        if self._session.joins is not None:  # it goes on, so each claim is released
+            own = [hold for name, hold in self._kept.items() if name not in self._elsewhere]
+            ends = [asyncio.create_task(self._leave(hold)) for hold in own if hold.let_go()]
+            if ends:
+                await asyncio.wait(ends, timeout=CLOSE_SECONDS_MAX)
+        await self._session.close()
+
+    async def _leave(self, hold: LeaseHold) -> None:
+        await drive(self.door, release_at_exit(hold), TIMEOUT_MS, LEAVING)
+
+    # Names
 
     async def one_name(self, job: str) -> str:
         """The job's one name, or the name as it is written if it is in use so."""
@@ -54,108 +184,280 @@ class ToolBackend:
     async def run(self, flow: Flow[T]) -> T:
         return await drive(self.door, flow, TIMEOUT_MS)
 
+    # Claiming
+
     async def claim(self, verb: str, jobs: Sequence[str], **asked: Any) -> tuple[Lease, bool]:
-        """Returns the lease, and whether it was ours before."""
-        asked["owner"] = asked.get("owner") or self.owner
-        wish = ClaimRequest(verb, jobs, slice_seconds=self.door.slice_seconds, **asked)
-        return (await taken(self.door, wish, TIMEOUT_MS, None)).leases[0], False
+        """Claim one job, or any of several. Returns the lease, and whether it was ours before."""
+        if self._session is None:
+            return (await self._taken(verb, jobs, asked)).leases[0], False
+        names = [check_name(job) for job in jobs]
+        kept = self._kept.get(names[0]) if verb == ONE else None
+        if kept is not None:
+            renewed = await self._still_ours(kept)
+            if renewed is not None:
+                return _with_time(kept.leases[0], renewed), True
+        free = [name for name in names if name not in self._kept and name not in self._asked_for]
+        if not free:
+            raise _already_claiming(verb, names)
+        return (await self._claimed(self._session, verb, free, asked))[0], False
 
     async def claim_all(self, jobs: Sequence[str], **asked: Any) -> Sequence[Lease]:
         """Claim all of the jobs or none."""
-        asked["owner"] = asked.get("owner") or self.owner
-        wish = ClaimRequest("acquire-all", jobs, slice_seconds=self.door.slice_seconds, **asked)
-        return (await taken(self.door, wish, TIMEOUT_MS, None)).leases
+        if self._session is None:
+            return (await self._taken(ALL, jobs, asked)).leases
+        names = list(dict.fromkeys([check_name(job) for job in jobs]))
+        if any(name in self._asked_for for name in names):
+            raise InvalidInput(
+                "Another call of yours is claiming one of these jobs now: wait for its answer."
+            )
+        return await self._claimed(self._session, ALL, names, asked)
+
+    async def _claimed(
+        self, session: ConnectionSession, verb: str, names: Sequence[str], asked: dict[str, Any]
+    ) -> Sequence[Lease]:
+        """Claim in the session of this connection, and in another one if somebody ended it."""
+        self._asked_for.update(names)
+        try:
+            try:
+                return await self._keep(await session.open(self.owner), verb, names, asked)
+            except RequestRefused as error:
+                if error.code not in OVER_CODES:
+                    raise
+            await self._look()  # notes the claims that were lost with it
+            await session.drop()
+            return await self._keep(await session.open(self.owner), verb, names, asked)
+        finally:
+            self._asked_for.difference_update(names)
+
+    async def _keep(
+        self, session: AsyncSession, verb: str, names: Sequence[str], asked: dict[str, Any]
+    ) -> Sequence[Lease]:
+        before = set() if verb == ANY else await self._held_elsewhere(session)
+        hold = await self._taken(verb, names, asked, session)
+        holds: list[LeaseHold] = [hold]
+        if verb == ALL:  # claimed together, they are released one by one
+            had = session._hold.had(hold.leases)
+            fresh = [lease for lease in hold.leases if lease.name not in had]
+            holds = [SessionLeaseHold([lease], steady_ms(), session._hold) for lease in fresh]
+        for each in holds:
+            self._kept[each.name] = each
+            each.listen(partial(self._learned, each))
+        self._elsewhere.update(before.intersection([each.name for each in holds]))
+        return hold.leases
+
+    async def _taken(
+        self, verb: str, names: Sequence[str], asked: dict[str, Any], session: AsyncSession | None = None
+    ) -> LeaseHold:
+        terms = {**asked, "owner": asked.get("owner") or self.owner}
+        if session is not None:
+            terms["owner"] = terms["owner"] or session._owner
+            terms |= {"session_id": session.session_id, "tracker": self._names}
+        request = ClaimRequest(verb, names, slice_seconds=self.door.slice_seconds, **terms)
+        within = None if session is None or verb == ALL else session._hold
+        return await taken(self.door, request, TIMEOUT_MS, within)
+
+    async def _held_elsewhere(self, session: AsyncSession) -> set[str]:
+        """The names that a command, a hook or another connection of the same agent may have claimed in its session."""
+        if session._joins is None:
+            return set()
+        return {name for name, _ in await self.run(_holds_of(session.session_id))}
+
+    # The claims of this connection
+
+    async def _meant(self, job: str, lease_id: str | None) -> LeaseHold | None:
+        """The kept claim that a call is about. What a command or a hook of the same agent has claimed in its session is
+        kept here from now on."""
+        session, name = self._session, check_name(job)
+        is_known = name in self._kept or name in self._asked_for
+        if session is not None and session.joins is not None and not lease_id and not is_known:
+            opened = await session.open(self.owner)
+            if name in await self._held_elsewhere(opened):
+                await self._keep(opened, ONE, [name], {})
+        return self._own(job, lease_id)
+
+    def _own(self, job: str, lease_id: str | None) -> LeaseHold | None:
+        """The kept claim on the job, unless the call gives another lease id."""
+        kept = self._kept.get(check_name(job))
+        return None if kept is None or (lease_id and lease_id.lower() != kept.leases[0].lease_id) else kept
+
+    def has(self, job: str, lease_id: str | None = None) -> bool:
+        """Whether this connection keeps a claim on the job, or the claim with this lease id."""
+        return self._own(job, lease_id) is not None
+
+    def proof(self, job: str, lease_id: str | None) -> str:
+        """The lease id that proves the claim on a job."""
+        if lease_id:
+            return lease_id
+        kept = self._own(job, None)
+        if kept is not None:
+            return kept.leases[0].lease_id
+        if self.keeps:
+            raise LeaseLost(job, 0, "this connection has not claimed it, or has lost or released it since.")
+        raise InvalidInput(f"lease_id is missing: give the one that you got when you claimed {job}.")
+
+    def _learned(self, kept: LeaseHold, lost: LeaseLost) -> None:
+        """Note a loss, to be reported once. A call that is ending the claim reports it itself."""
+        if self._forget(kept) and not kept.ending:
+            self._lost.append(lost)
+
+    def _forget(self, kept: LeaseHold) -> bool:
+        """Keep a claim no more. False if that happened before."""
+        if self._kept.get(kept.name) is not kept:
+            return False
+        del self._kept[kept.name]
+        self._elsewhere.discard(kept.name)
+        kept.let_go()
+        return True
+
+    async def _still_ours(self, kept: LeaseHold) -> Lease | None:
+        """Renew a claim. None if it is lost; the loss is reported with the next answer."""
+        lease = kept.leases[0]
+        try:
+            return self._heard(await self.run(operations.renew(lease.name, lease.lease_id)))
+        except LeaseLost as lost:
+            self._learned(kept, LeaseLost(lease.name, lease.fencing_token, lost.why))
+            return None
+
+    # Working on a job, and ending the work
 
     async def heartbeat(
         self, job: str, lease_id: str | None, checkpoint: str | None = None, metadata: str | None = None
     ) -> Lease:
+        kept = await self._meant(job, lease_id)
         proof = self.proof(job, lease_id)
-        return self._heard(
-            await self.run(operations.renew(job, proof, checkpoint=checkpoint, metadata=metadata))
-        )
+        try:
+            flow = operations.renew(job, proof, checkpoint=checkpoint, metadata=metadata)
+            return self._heard(await self.run(flow))
+        except LeaseLost:
+            if kept is not None:
+                self._forget(kept)
+            raise
 
     def _heard(self, lease: Lease) -> Lease:
         if lease.new_waiters:
             self._wanted[lease.name] = lease.waiting
         return lease
 
-    async def release(
-        self,
-        job: str,
-        lease_id: str | None,
-        *,
-        done: float | None,
-        result: str | None,
-        checkpoint: str | None,
-    ) -> None:
-        proof = self.proof(job, lease_id)
-        await shielded(
-            lambda: self.run(operations.release(job, proof, done=done, result=result, checkpoint=checkpoint))
-        )
+    async def release(self, job: str, lease_id: str | None, **how: Any) -> None:
+        """`how`: done, result and checkpoint, as `operations.release` takes them."""
+        await self._end(job, lease_id, lambda name, proof: operations.release(name, proof, **how))
 
-    async def fail(
-        self,
-        job: str,
-        lease_id: str | None,
-        reason: str | None,
-        *,
-        retry_after: float | None,
-        checkpoint: str | None,
-    ) -> None:
-        proof = self.proof(job, lease_id)
-        flow = operations.fail
-        await shielded(
-            lambda: self.run(flow(job, proof, reason, retry_after=retry_after, checkpoint=checkpoint))
-        )
+    async def fail(self, job: str, lease_id: str | None, reason: str | None, **how: Any) -> None:
+        """`how`: retry_after and checkpoint, as `operations.fail` takes them."""
+        await self._end(job, lease_id, lambda name, proof: operations.fail(name, proof, reason, **how))
 
-    async def hand_over(
-        self,
-        job: str,
-        lease_id: str | None,
-        *,
-        to_owner: str | None,
-        to_session: str | None,
-        ttl: int,
-        checkpoint: str | None,
-    ) -> Lease:
-        proof = self.proof(job, lease_id)
-        return await shielded(
-            lambda: self.run(
-                operations.transfer(
-                    job,
-                    proof,
-                    to_owner=to_owner,
-                    to_session=to_session,
-                    ttl=None if to_session else ttl,  # in a session it lasts as long as the session
-                    checkpoint=checkpoint,
-                )
-            )
+    async def hand_over(self, job: str, lease_id: str | None, *, ttl: int, **to: Any) -> Lease:
+        """`to`: to_owner, to_session and checkpoint, as `operations.transfer` takes them."""
+        fresh = new_id()  # the same for each try: a repeat is known by it
+        # In a session it lasts as long as the session, ours or the new owner's.
+        is_kept = await self._meant(job, lease_id) is not None
+        lasts = None if is_kept or to["to_session"] else ttl
+        given = await self._end(
+            job,
+            lease_id,
+            lambda name, proof: operations.transfer(name, proof, ttl=lasts, fresh_lease_id=fresh, **to),
         )
+        if not is_kept or to["to_session"]:
+            return given
+        return _with_time(given, await self.run(operations.renew(given.name, given.lease_id, ttl=ttl)))
+
+    async def _end(self, job: str, lease_id: str | None, flow: Callable[[str, str], Flow[T]]) -> T:
+        """End a claim. A kept one stays if there was no answer, so that the agent can try again."""
+        kept = await self._meant(job, lease_id)
+        if kept is None:
+            proof = self.proof(job, lease_id)
+            return await shielded(lambda: self.run(flow(job, proof)))
+
+        def end() -> Flow[list[T]]:
+            return finish_hold(kept, lambda lease: flow(lease.name, lease.lease_id))
+
+        try:
+            (result,) = await shielded(lambda: drive(self.door, end(), TIMEOUT_MS, LEAVING))
+        except LeaseLost:
+            self._forget(kept)
+            raise
+        self._forget(kept)
+        return result
+
+    # Looking
 
     async def status(self, job: str) -> JobStatus:
+        await self._settle()
         return await self.run(operations.inspect(job))
 
     async def listing(self, prefix: str) -> list[JobStatus]:
+        await self._settle()
         return await self.run(operations.list_jobs(prefix))
 
     async def history(self, job: str, limit: int) -> list[JobEvent]:
         return await self.run(operations.history(job, limit))
 
-    def proof(self, job: str, lease_id: str | None) -> str:
-        """The lease id that proves the claim on a job."""
-        if not lease_id:
-            raise InvalidInput(f"lease_id is missing: give the one that you got when you claimed {job}.")
-        return lease_id
+    @property
+    def _opened(self) -> AsyncSession | None:
+        return None if self._session is None else self._session.opened
 
-    def has(self, job: str, lease_id: str | None = None) -> bool:
-        """Whether this connection keeps a claim on the job, or the claim with this lease id."""
-        return False
+    async def _settle(self) -> None:
+        """Give back claims that a call could not give up because there was no answer. The session's heartbeat does
+        this, too; but the agent must not be told that a job is not its own while its session still holds it."""
+        if self._opened is not None:
+            try:
+                await self._opened._settle()
+            except DibsError:  # no answer
+                pass
 
     async def wanted(self) -> dict[str, int]:
-        """Jobs of the caller for which somebody began to wait since the last call, and how many wait for each."""
+        """Jobs of the caller for which somebody began to wait since the last call, and how many wait for each. The
+        caller called a tool, which is a sign of life."""
+        if self._opened is not None:
+            try:
+                self._wanted |= await self.run(_kept_active(self._opened.session_id))
+            except DibsError:  # no answer: it is said another time
+                pass
         found, self._wanted = self._wanted, {}
         return found
 
     async def losses(self) -> list[LeaseLost]:
         """The claims lost since the last call."""
-        return []
+        await self._look()
+        found, self._lost = self._lost, []
+        return found
+
+    async def _look(self) -> None:
+        """Check that all kept claims are still ours. The session's heartbeat would find a loss only later."""
+        kept = [each for each in self._kept.values() if not each.ending]
+        if not kept or self._opened is None:
+            return
+        try:
+            held = await self.run(_holds_of(self._opened.session_id))
+            for each in kept:
+                is_held = (each.name, each.fencing_token) in held
+                if not is_held and not each.ending and self._kept.get(each.name) is each:
+                    await self._still_ours(each)  # it is not; this finds out why
+        except DibsError:  # no answer: a loss is noticed by the heartbeat
+            return
+
+
+def _holds_of(session_id: str) -> Flow[set[tuple[str, int]]]:
+    """What a session holds, by name and fencing token; nothing if it has ended."""
+    reply: Reply = yield Ask("session-show", session_id, {})
+    if reply.status in (404, 410):
+        return set()
+    return {(each["name"], each["fencing_token"]) for each in body_of(reply).get("holds", ())}
+
+
+def _kept_active(session_id: str) -> Flow[dict[str, int]]:
+    """Renew a session because its agent is at work. Returns the jobs for which somebody began to wait."""
+    reply: Reply = yield Ask("session-keep", session_id, {"active": True})
+    body = (reply.body or {}) if reply.status < 300 else {}
+    return {each["name"]: each["waiting"] for each in body.get("wanted", ())}
+
+
+def _with_time(given: Lease, renewed: Lease) -> Lease:
+    return replace(given, remaining_ms=renewed.remaining_ms, expires_at=renewed.expires_at)
+
+
+def _already_claiming(verb: str, names: Sequence[str]) -> DibsError:
+    if verb == ONE:
+        return InvalidInput(f"Another call of yours is claiming {names[0]} now: wait for its answer.")
+    held = [{"name": name, "status": "held", "owner": YOU} for name in names]
+    return JobHeld("You already have, or are claiming, each of these jobs.", {"refused": held})

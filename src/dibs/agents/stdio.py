@@ -1,5 +1,9 @@
 """`dibs mcp`: the MCP server over standard input and output, for the one client that started it.
 
+A line is a message of JSON-RPC 2.0. Each request has a task of its own, so that a claim that waits in line holds up
+nothing, and `notifications/cancelled` ends it. Since revision 2026-07-28 each request carries the version; before that
+a connection began with `initialize`. Each request is answered in its own way, so a client may try both.
+
 The client is gone when standard input ends, or when nobody reads standard output any more. Then the session is ended,
 which releases all claims. The same happens on SIGTERM, SIGINT and SIGHUP. After SIGKILL, the next dibs process on this
 machine sees from the session's process mark that it is dead; for other machines its TTL ends it.
@@ -8,197 +12,271 @@ machine sees from the session's process mark that it is dead; for other machines
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
-import re
+import queue
 import select
 import signal
 import sys
 import threading
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import anyio
-from mcp.server.stdio import stdio_server
-
-from dibs.agents.keeper import ClaimKeeper, with_time
-from dibs.agents.mcp import build_server
+from dibs._version import __version__
+from dibs.agents.backend import CLOSE_SECONDS_MAX, ConnectionSession, ToolBackend
+from dibs.agents.mcp import INSTRUCTIONS, INVALID_PARAMS, Methods, ProtocolError, complete, invalid_params
 from dibs.agents.tools import TOOLS
 from dibs.base.annexes import needed
-from dibs.base.errors import DibsError, LeaseLost
 from dibs.base.loglines import LogLines
-from dibs.core.names import check_name
-from dibs.sdk import operations
 from dibs.sdk.async_doors import open_door
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Awaitable, Callable
 
-    from mcp.server import Server
-
-    from dibs.agents.keeper import KeptClaim
-    from dibs.agents.mcp import Context
     from dibs.agents.tools import Tool
     from dibs.client.settings import Settings
-    from dibs.sdk.answers import JobStatus, Lease
-    from dibs.sdk.async_doors import AsyncDoor
 
+    Document = dict[str, Any]
 
-# The backend of a connection that keeps its claims: how an agent ends a claim, hands it over, or looks at it.
-#
-# A call without a lease id, or with that of a kept claim, ends the kept claim's block. Any other lease id belongs to a
-# claim made elsewhere, and is handled as over `/mcp`.
-
-
-class SessionBackend(ClaimKeeper):
-    """For one connection. The arguments are those of `ToolBackend`."""
-
-    async def _meant(self, job: str, lease_id: str | None) -> KeptClaim | None:
-        """The kept claim that a call is about."""
-        await self._adopt(job, lease_id)
-        return self._own(job, lease_id)
-
-    async def _adopt(self, job: str, lease_id: str | None) -> None:
-        """Keep here what a command or a hook of the same agent has claimed in its session, if the call is about it."""
-        name = check_name(job)
-        if self._joins is None or lease_id or name in self._kept or name in self._asked_for:
-            return
-        session = await self._session.open()
-        if name in await self._held_elsewhere(session):
-            await self._take(session.claim(name), elsewhere=True)
-
-    async def heartbeat(self, job: str, lease_id: str | None, *notes: str | None) -> Lease:
-        kept = await self._meant(job, lease_id)
-        try:
-            return await super().heartbeat(job, lease_id, *notes)
-        except LeaseLost:
-            if kept is not None:
-                self._let_go(kept)
-            raise
-
-    async def release(self, job: str, lease_id: str | None, **how: Any) -> None:
-        kept = await self._meant(job, lease_id)
-        if kept is None:
-            await super().release(job, lease_id, **how)
-        elif how["done"] is None:
-            await self._ended(kept, kept.claim.release(checkpoint=how["checkpoint"]))
-        else:
-            await self._ended(kept, kept.claim.done(**how))
-
-    async def fail(self, job: str, lease_id: str | None, reason: str | None, **how: Any) -> None:
-        kept = await self._meant(job, lease_id)
-        if kept is None:
-            await super().fail(job, lease_id, reason, **how)
-        else:
-            await self._ended(kept, kept.claim.fail(reason, **how))
-
-    async def hand_over(self, job: str, lease_id: str | None, *, ttl: int, **to: Any) -> Lease:
-        kept = await self._meant(job, lease_id)
-        if kept is None:
-            return await super().hand_over(job, lease_id, ttl=ttl, **to)
-        given = await self._ended(kept, kept.claim.transfer(**to))
-        if to["to_session"]:
-            return given
-        # The claim lasted as long as our session. Give the new owner a TTL of its own.
-        renewed = await self.run(operations.renew(given.name, given.lease_id, ttl=ttl))
-        return with_time(given, renewed)
-
-    async def status(self, job: str) -> JobStatus:
-        await self._settle()
-        return await super().status(job)
-
-    async def listing(self, prefix: str) -> list[JobStatus]:
-        await self._settle()
-        return await super().listing(prefix)
-
-    async def _settle(self) -> None:
-        """Give back claims that a call could not give up because there was no answer. The session's heartbeat does
-        this, too; but the agent must not be told that a job is not its own while its session still holds it."""
-        session = self._session.opened
-        if session is not None:
-            try:
-                await session._settle()
-            except DibsError:  # no answer
-                pass
-
-
+log = logging.getLogger("dibs")
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_ODD = re.compile(r"[^\w.@+-]+")
+LINE_BYTES_MAX = 16 * 1024 * 1024
+UNREAD_BYTES_MAX = 64 * 1024 * 1024  # of a client that does not read its answers
+HANDSHAKE = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+BATCHES = "2025-03-26"  # the one revision that has batches
+MODERN = "2026-07-28"
+_META = "io.modelcontextprotocol/"
+_VERSION, _CLIENT, _ABLE = _META + "protocolVersion", _META + "clientInfo", _META + "clientCapabilities"
+PARSE_ERROR, INVALID_REQUEST, INTERNAL_ERROR, UNSUPPORTED = -32700, -32600, -32603, -32022
+_INFO = {"name": "dibs", "title": "dibs", "version": __version__}
+_ABOUT = {
+    "capabilities": {
+        "tools": {"listChanged": False},
+        "resources": {"subscribe": False, "listChanged": False},
+    },
+    "instructions": INSTRUCTIONS,
+}
+_NO_ENVELOPE = (
+    f"params._meta must be an object carrying the required '{_VERSION}' and '{_ABLE}' envelope keys"
+)
 
 
-def stdio_mcp(
-    door: AsyncDoor,
-    owner: str | None,
-    around: Callable[[SessionBackend], AbstractContextManager[None]] = nullcontext,  # type: ignore[assignment]
-    tools: tuple[Tool, ...] = TOOLS,
-    joins: Callable[[], str] | None = None,
-) -> Server[Any]:
-    """A server for one connection. Its claims are released when the connection ends. `around` is a context manager
-    that is open during the connection. `joins` gives the agent's session, where its harness names it."""
+class Connection:
+    """The protocol with one client. `send` takes lines for it."""
 
-    @asynccontextmanager
-    async def lifespan(_: Server[Any]) -> AsyncIterator[SessionBackend]:
-        backend = SessionBackend(door, owner, joins)
-        with around(backend):
-            try:
-                yield backend
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await backend.close()
-
-    def backend_for(context: Context) -> SessionBackend:
-        backend: SessionBackend = context.lifespan_context
-        if backend.owner is None and joins is None:
-            backend.owner = _owner_of(context)
-        return backend
-
-    return build_server(backend_for, kept=True, lifespan=lifespan, tools=tools)
-
-
-def _owner_of(context: Context) -> str:
-    """The default owner: the client's name, with pid and host to tell two clients apart."""
-    params = context.session.client_params
-    name = _ODD.sub("-", params.client_info.name)[:64].strip("-") if params is not None else ""
-    return f"{name or 'mcp'}-{os.getpid()}@{os.uname().nodename}"
-
-
-class _Ends(AbstractContextManager[None]):
-    """Ends the process on a signal, or when nobody reads its output. A thread of the SDK blocks in a read of standard
-    input that cannot be interrupted, so the server cannot return normally: this releases all claims and exits."""
-
-    def __init__(self, backend: SessionBackend, output: int) -> None:
+    def __init__(self, methods: Methods, backend: ToolBackend, send: Callable[[bytes], object]) -> None:
+        self._methods = methods
         self._backend = backend
-        self._output = output
-        self._leaving: asyncio.Task[None] | None = None
+        self._send = send
+        self._version: str | None = None  # of the handshake
+        self._work: set[asyncio.Task[None]] = set()
+        self._calls: dict[int | str, asyncio.Task[Any]] = {}
 
-    def __enter__(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in SIGNALS:
-            loop.add_signal_handler(number, self._leave, 128 + number)
-        threading.Thread(target=self._watch_output, args=(loop,), daemon=True).start()
+    def receive(self, line: bytes) -> None:
+        if not line.strip():
+            return
+        try:
+            message = json.loads(line.decode())
+        except (ValueError, RecursionError):
+            return self._reply(_error(None, ProtocolError(PARSE_ERROR, "Parse error")))
+        if isinstance(message, list) and message and self._version == BATCHES:
+            work = asyncio.create_task(self._replied(self._batch(message)))
+        else:
+            work = asyncio.create_task(self._replied(self._message(message)))
+        self._work.add(work)
+        work.add_done_callback(self._work.discard)
 
-    def _watch_output(self, loop: asyncio.AbstractEventLoop) -> None:
+    async def close(self) -> None:
+        """End all calls, and release all claims. This takes a bounded time."""
+        for work in self._work:
+            work.cancel()
+        closing = asyncio.create_task(self._backend.close())
+        await asyncio.wait([*self._work, closing], timeout=CLOSE_SECONDS_MAX)
+
+    async def _replied(self, work: Awaitable[Document | list[Document] | None]) -> None:
+        answer = await work
+        if answer:
+            self._reply(answer)
+
+    def _reply(self, answer: Document | list[Document]) -> None:
+        self._send(json.dumps(answer, separators=(",", ":")).encode() + b"\n")
+
+    async def _batch(self, messages: list[Any]) -> list[Document]:
+        answers = await asyncio.gather(*[self._message(each) for each in messages], return_exceptions=True)
+        return [each for each in answers if isinstance(each, dict)]
+
+    async def _message(self, message: Any) -> Document | None:
+        """The answer to a message. None for one that gets none."""
+        if not isinstance(message, dict):
+            return _error(None, _invalid_request())
+        key, method, params = message.get("id"), message.get("method"), message.get("params")
+        params = {} if params is None else params
+        has_key = isinstance(key, int | str) and not isinstance(key, bool)
+        if message.get("jsonrpc") == "2.0" and has_key and ("result" in message or "error" in message):
+            return None  # an answer, though nothing was asked
+        if message.get("jsonrpc") != "2.0" or not isinstance(method, str) or not isinstance(params, dict):
+            return _error(key if has_key else None, _invalid_request())
+        if "id" not in message:
+            if method == "notifications/cancelled":
+                self._cancel(params.get("requestId"))
+            return None
+        if not isinstance(key, int | str) or not has_key:
+            return _error(None, _invalid_request())
+        return await self._request(key, method, params)
+
+    def _cancel(self, key: Any) -> None:
+        call = self._calls.get(key) if isinstance(key, int | str) else None
+        if call is not None:
+            call.cancel()
+
+    async def _request(self, key: int | str, method: str, params: Document) -> Document:
+        task = asyncio.current_task()
+        assert task is not None  # a coroutine of ours runs in one
+        self._calls[key] = task
+        try:
+            return {"jsonrpc": "2.0", "id": key, "result": await self._result(method, params)}
+        except ProtocolError as error:
+            return _error(key, error)
+        except Exception:
+            log.exception("%s failed in a way it should not", method[:64])
+            return _error(key, ProtocolError(INTERNAL_ERROR, "Internal server error"))
+        finally:
+            if self._calls.get(key) is task:
+                del self._calls[key]
+
+    async def _result(self, method: str, params: Document) -> Document:
+        meta = params.get("_meta", {})
+        if not isinstance(meta, dict):
+            raise invalid_params() if self._version else ProtocolError(INVALID_PARAMS, _NO_ENVELOPE)
+        if method == "initialize":
+            return self._initialized(params)
+        if _VERSION in meta:
+            return await self._modern(method, params, meta)
+        if method == "ping":
+            return {}
+        self._methods.check(method)
+        if self._version is None:
+            raise ProtocolError(INVALID_PARAMS, _NO_ENVELOPE)
+        return await self._methods.answer(self._backend, method, params)
+
+    def _initialized(self, params: Document) -> Document:
+        asked, client = params.get("protocolVersion"), params.get("clientInfo")
+        if not isinstance(asked, str) or not isinstance(params.get("capabilities"), dict):
+            raise invalid_params()
+        self._meet(client)
+        self._version = asked if asked in HANDSHAKE else HANDSHAKE[-1]
+        return {"protocolVersion": self._version, "serverInfo": _INFO, **_ABOUT}
+
+    async def _modern(self, method: str, params: Document, meta: Document) -> Document:
+        """The result for a request that carries its version."""
+        if _ABLE not in meta:
+            told = f"params._meta is missing the required envelope key(s): {_ABLE}"
+            raise ProtocolError(INVALID_PARAMS, told)
+        asked = meta[_VERSION]
+        if not isinstance(asked, str):
+            raise ProtocolError(INVALID_PARAMS, "the protocol-version envelope value must be a string")
+        if asked != MODERN:
+            known = {"supported": [MODERN], "requested": asked}
+            raise ProtocolError(UNSUPPORTED, "Unsupported protocol version", known)
+        if not isinstance(meta[_ABLE], dict):
+            raise invalid_params()
+        if meta.get(_CLIENT) is not None:
+            self._meet(meta[_CLIENT])
+        if method == "server/discover":
+            result: Document = {"supportedVersions": [MODERN], **_ABOUT}
+        else:
+            result = await self._methods.answer(self._backend, method, params)
+        return {**complete(method, result), "_meta": {_META + "serverInfo": _INFO}}
+
+    def _meet(self, client: Any) -> None:
+        """The client says who it is."""
+        if not isinstance(client, dict) or not isinstance(client.get("version"), str):
+            raise invalid_params()
+        if not isinstance(client.get("name"), str):
+            raise invalid_params()
+        self._backend.introduce(client["name"])
+
+
+def _error(key: int | str | None, error: ProtocolError) -> Document:
+    return {"jsonrpc": "2.0", "id": key, "error": error.document}
+
+
+def _invalid_request() -> ProtocolError:
+    return ProtocolError(INVALID_REQUEST, "Invalid Request")
+
+
+class _Wire:
+    """Standard input and output, in threads, because both may block. While it is open, other parts of this process and
+    programs that it starts read nothing there, and what they print goes to standard error."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, leave: Callable[[int], object]) -> None:
+        self._loop = loop
+        self._leave = leave
+        self._input, self._output = os.dup(0), os.dup(1)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, 0)
+        try:
+            os.dup2(2, 1)
+        except OSError:  # standard error is closed
+            os.dup2(nothing, 1)
+        os.close(nothing)
+        self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._unread = 0
+        self._writer = threading.Thread(target=self._write, daemon=True)
+
+    def open(self, receive: Callable[[bytes], object]) -> None:
+        self._writer.start()
+        threading.Thread(target=self._watch_output, daemon=True).start()
+        threading.Thread(target=self._read, args=(receive,), daemon=True).start()
+
+    def send(self, line: bytes) -> None:
+        self._unread += len(line)
+        if self._unread > UNREAD_BYTES_MAX:
+            self._leave(128 + signal.SIGPIPE)
+        else:
+            self._lines.put(line)
+
+    def close(self) -> None:
+        """What was sent is written, if it is read within a second."""
+        self._lines.put(None)
+        self._writer.join(1)
+        os.dup2(self._input, 0)
+        os.dup2(self._output, 1)
+
+    def _tell(self, call: Callable[..., object], *given: object) -> None:
+        with suppress(RuntimeError):  # the loop is closed: the process is ending anyway
+            self._loop.call_soon_threadsafe(call, *given)
+
+    def _read(self, receive: Callable[[bytes], object]) -> None:
+        with open(self._input, "rb", closefd=False) as lines:
+            while line := lines.readline(LINE_BYTES_MAX):
+                self._tell(receive, line)
+                while len(line) == LINE_BYTES_MAX and not line.endswith(
+                    b"\n"
+                ):  # too long: the rest is not read
+                    line = lines.readline(LINE_BYTES_MAX)
+        self._tell(self._leave, 0)
+
+    def _write(self) -> None:
+        while (line := self._lines.get()) is not None:
+            left = memoryview(line)
+            while left:
+                try:
+                    left = left[os.write(self._output, left) :]
+                except OSError:  # nobody reads: whoever watches the output says so
+                    return
+            self._tell(self._written, len(line))
+
+    def _written(self, count: int) -> None:
+        self._unread -= count
+
+    def _watch_output(self) -> None:
         """Wait until nobody can read standard output. For a file this never happens."""
         watch = select.poll()
         watch.register(self._output, 0)  # only the end is reported
         watch.poll()
-        with suppress(RuntimeError):  # the loop is closed: the process is ending anyway
-            loop.call_soon_threadsafe(self._leave, 128 + signal.SIGPIPE)
-
-    def __exit__(self, *_: object) -> None:
-        loop = asyncio.get_running_loop()
-        for number in SIGNALS:
-            loop.remove_signal_handler(number)
-
-    def _leave(self, code: int) -> None:
-        if self._leaving is None:
-            self._leaving = asyncio.get_running_loop().create_task(self._left(code))
-
-    async def _left(self, code: int) -> None:
-        try:
-            await self._backend.close()
-        finally:
-            os._exit(code)
+        self._tell(self._leave, 128 + signal.SIGPIPE)
 
 
 def run(settings: Settings, *, action_llama: bool = False, joins: Callable[[], str] | None = None) -> None:
@@ -215,12 +293,25 @@ def run(settings: Settings, *, action_llama: bool = False, joins: Callable[[], s
 
 
 async def _serve(settings: Settings, tools: tuple[Tool, ...], joins: Callable[[], str] | None) -> None:
-    output = os.dup(1)  # the SDK replaces it
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[int] = loop.create_future()
+
+    def leave(code: int) -> None:
+        if not ended.done():
+            ended.set_result(code)
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, leave, 128 + number)
+    wire = _Wire(loop, leave)
     door = open_door(settings)
+    backend = ToolBackend(door, settings.pick("owner", "DIBS_OWNER"), ConnectionSession(door, joins))
+    connection = Connection(Methods(tools, kept=True), backend, wire.send)
+    wire.open(connection.receive)
+    code = await ended
     try:
-        owner = settings.pick("owner", "DIBS_OWNER")
-        server = stdio_mcp(door, owner, lambda backend: _Ends(backend, output), tools, joins)
-        async with stdio_server() as (reading, writing):
-            await server.run(reading, writing, server.create_initialization_options())
+        await connection.close()
     finally:
+        if code:
+            os._exit(code)  # a thread that reads or writes may block for ever
+        wire.close()
         door.close()

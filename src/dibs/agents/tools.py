@@ -1,27 +1,29 @@
-"""The tools: names and descriptions. What they do is in `calls.py`.
+"""The tools: what each does, its name and its description.
 
 Over stdio the server renews claims while the connection lives, and the lease id may be left out. Over HTTP nothing
 watches the client: each call with the lease id renews the claim. Both have the same tool names and answers; the
-differences are in the `loose` texts and arguments.
+differences are in the `loose` texts and in the fields that one transport has.
 """
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from dibs.agents import answers, words
-from dibs.agents import answers as arguments
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput, LeaseLost, NotClaimed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from dibs.agents.answers import Field
     from dibs.agents.backend import ToolBackend
 
-    Do = Callable[[ToolBackend, Any], Awaitable[answers.ToolAnswer]]
+    Document = dict[str, Any]
+    Do = Callable[[ToolBackend, Any], Awaitable[Document]]
 
 # What each tool does: asks the backend, and says the answer in words.
 
@@ -29,28 +31,28 @@ PAUSE_MS_MIN = 100
 PAUSE_MS_MAX = 2_000
 
 
-async def claim_job(backend: ToolBackend, asked: arguments.ClaimJob) -> answers.ClaimAnswer:
+async def claim_job(backend: ToolBackend, asked: Any) -> Document:
     wait = asked.wait_seconds or None
     return await _claim(backend, "acquire", [asked.job], asked, wait=wait)
 
 
-async def claim_any_job(backend: ToolBackend, asked: arguments.ClaimAnyJob) -> answers.ClaimAnswer:
+async def claim_any_job(backend: ToolBackend, asked: Any) -> Document:
     """Waits by asking again: a place in the line of each job would hold up everybody behind it."""
     until_ms = steady_ms() + asked.wait_seconds * 1000
     pause_ms = PAUSE_MS_MIN
     while True:
         answer = await _claim(backend, "acquire-any", asked.jobs, asked)
         left_ms = until_ms - steady_ms()
-        if answer.claimed or answer.status not in ("held", "delayed") or left_ms <= 0:
+        if answer["claimed"] or answer["status"] not in ("held", "delayed") or left_ms <= 0:
             return answer
         await asyncio.sleep(min(pause_ms, left_ms) / 1000)
         pause_ms = min(PAUSE_MS_MAX, pause_ms * 2)
 
 
-async def claim_all_jobs(backend: ToolBackend, asked: arguments.ClaimAllJobs) -> answers.ClaimAnswer:
+async def claim_all_jobs(backend: ToolBackend, asked: Any) -> Document:
     jobs = list(dict.fromkeys(asked.jobs))
     try:
-        leases = await backend.claim_all(jobs, wait=asked.wait_seconds or None, **_terms(asked))
+        leases = await backend.claim_all(jobs, wait=asked.wait_seconds or None, **_terms(backend, asked))
     except NotClaimed as error:
         return words.not_claimed(error, None)
     return words.all_claimed(leases, kept=backend.keeps)
@@ -60,35 +62,35 @@ async def _claim(
     backend: ToolBackend,
     verb: str,
     jobs: list[str],
-    asked: arguments.ClaimJob | arguments.ClaimAnyJob,
+    asked: Any,
     **more: Any,
-) -> answers.ClaimAnswer:
+) -> Document:
     try:
-        lease, again = await backend.claim(verb, jobs, **_terms(asked), **more)
+        lease, again = await backend.claim(verb, jobs, **_terms(backend, asked), **more)
     except NotClaimed as error:
         return words.not_claimed(error, jobs[0] if verb == "acquire" else None)
     return words.claimed(lease, kept=backend.keeps, again=again)
 
 
-def _terms(asked: arguments.ClaimJob | arguments.ClaimAnyJob | arguments.ClaimAllJobs) -> dict[str, Any]:
+def _terms(backend: ToolBackend, asked: Any) -> dict[str, Any]:
     """What all claims have."""
     terms: dict[str, Any] = {"owner": asked.owner, "metadata": asked.metadata, "again": asked.again}
-    if isinstance(asked, arguments.LooseClaimJob | arguments.LooseClaimAnyJob | arguments.LooseClaimAllJobs):
+    if not backend.keeps:
         terms["ttl"] = asked.ttl_seconds
         if asked.request_key is not None:
             terms["request_key"] = asked.request_key
     return terms
 
 
-async def heartbeat_job(backend: ToolBackend, asked: arguments.HeartbeatJob) -> answers.HeartbeatAnswer:
+async def heartbeat_job(backend: ToolBackend, asked: Any) -> Document:
     try:
         lease = await backend.heartbeat(asked.job, asked.lease_id, asked.checkpoint, asked.metadata)
     except LeaseLost as lost:
-        return words.heartbeat_lost(lost, asked.job)
+        return words.lost(lost, asked.job, "yours")
     return words.renewed(lease, asked.checkpoint, kept=backend.has(asked.job, asked.lease_id))
 
 
-async def release_job(backend: ToolBackend, asked: arguments.ReleaseJob) -> answers.ReleaseAnswer:
+async def release_job(backend: ToolBackend, asked: Any) -> Document:
     if asked.result is not None and not asked.done:
         raise InvalidInput("result needs done=true: it is shown to later claims.")
     if asked.failed and asked.done:
@@ -98,13 +100,13 @@ async def release_job(backend: ToolBackend, asked: arguments.ReleaseJob) -> answ
     try:
         await _let_go(backend, asked)
     except LeaseLost as lost:
-        return words.release_lost(lost, asked.job)
+        return words.lost(lost, asked.job, "released")
     return words.released(
         asked.job, done=asked.done, failed=asked.failed, retry_after=asked.retry_after_seconds
     )
 
 
-async def _let_go(backend: ToolBackend, asked: arguments.ReleaseJob) -> None:
+async def _let_go(backend: ToolBackend, asked: Any) -> None:
     if asked.failed:
         retry_after = asked.retry_after_seconds
         await backend.fail(
@@ -117,7 +119,7 @@ async def _let_go(backend: ToolBackend, asked: arguments.ReleaseJob) -> None:
     )
 
 
-async def hand_over_job(backend: ToolBackend, asked: arguments.HandOverJob) -> answers.HandOverAnswer:
+async def hand_over_job(backend: ToolBackend, asked: Any) -> Document:
     if not asked.to_owner and not asked.to_session:
         raise InvalidInput("Give to_owner (a name) or to_session (the id of a session).")
     try:
@@ -130,15 +132,15 @@ async def hand_over_job(backend: ToolBackend, asked: arguments.HandOverJob) -> a
             checkpoint=asked.checkpoint,
         )
     except LeaseLost as lost:
-        return words.hand_over_lost(lost, asked.job)
+        return words.lost(lost, asked.job, "handed_over")
     except NotClaimed as refused:
         return words.hand_over_refused(refused, asked.job)
     return words.handed_over(lease)
 
 
-async def get_job_owner(backend: ToolBackend, asked: arguments.GetJobOwner) -> answers.JobAnswer:
+async def get_job_owner(backend: ToolBackend, asked: Any) -> Document:
     yours = backend.has(asked.job)
-    if isinstance(asked, arguments.LooseGetJobOwner) and asked.lease_id:
+    if asked.lease_id:
         try:
             await backend.heartbeat(asked.job, asked.lease_id)
             yours = True
@@ -147,11 +149,11 @@ async def get_job_owner(backend: ToolBackend, asked: arguments.GetJobOwner) -> a
     return words.status_answer(await backend.status(asked.job), yours=yours)
 
 
-async def list_claimed_jobs(backend: ToolBackend, asked: arguments.ListClaimedJobs) -> answers.JobsAnswer:
+async def list_claimed_jobs(backend: ToolBackend, asked: Any) -> Document:
     return words.listed(await backend.listing(asked.prefix), asked.prefix, asked.limit)
 
 
-async def wait_for_job(backend: ToolBackend, asked: arguments.WaitForJob) -> answers.JobAnswer:
+async def wait_for_job(backend: ToolBackend, asked: Any) -> Document:
     """Polls, as `dibs wait` does: it takes no place in line and claims nothing."""
     until_ms = steady_ms() + asked.wait_seconds * 1000
     pause_ms = PAUSE_MS_MIN
@@ -178,9 +180,8 @@ class Tool:
     name: str
     title: str
     about: str
-    takes: type[arguments.ToolArguments]
-    takes_loose: type[arguments.ToolArguments]
-    gives: type[answers.ToolAnswer]
+    takes: tuple[Field, ...]
+    gives: tuple[Field, ...]
     do: Do
     reads: bool = False
     renews_loose: bool = False  # it only reads, but over HTTP a call with the lease id renews the lease
@@ -192,8 +193,14 @@ class Tool:
     def description(self, *, kept: bool) -> str:
         return " ".join(part for part in (self.about, self.about_kept if kept else self.about_loose) if part)
 
-    def arguments_class(self, *, kept: bool) -> type[arguments.ToolArguments]:
-        return self.takes if kept else self.takes_loose
+    def taken(self, *, kept: bool) -> list[Field]:
+        """The arguments over a transport."""
+        here = answers.STDIO if kept else answers.HTTP
+        return [field for field in self.takes if field.over in (None, here)]
+
+    def asked(self, given: Document) -> SimpleNamespace:
+        """All arguments of a call, those that were left out with their defaults."""
+        return SimpleNamespace(**{field.name: field.default for field in self.takes} | given)
 
 
 TOOLS = (
@@ -205,9 +212,8 @@ TOOLS = (
         "call again with wait_seconds to wait in line, first come first served. status=done: it was finished, and "
         "the answer has the result: skip it. If you take over from an owner that was lost, previous has its last "
         "checkpoint.",
-        arguments.ClaimJob,
-        arguments.LooseClaimJob,
-        answers.ClaimAnswer,
+        answers.CLAIM_JOB,
+        answers.CLAIM_ANSWER,
         claim_job,
         about_kept=f"{_KEPT} Claiming a job that you have is answered with the same claim.",
         about_loose=f"{_LOOSE} A repeated call is a second claim, and is refused, unless it has the same request_key.",
@@ -219,9 +225,8 @@ TOOLS = (
         "that other agents share. The answer says which job is yours. If none is free, the answer is "
         "claimed=false with one entry in refused for each job. status=held: others have those that are not done; "
         "wait_seconds tries again, or stop and say so. status=done: all are done.",
-        arguments.ClaimAnyJob,
-        arguments.LooseClaimAnyJob,
-        answers.ClaimAnswer,
+        answers.CLAIM_ANY_JOB,
+        answers.CLAIM_ANSWER,
         claim_any_job,
         idempotent=False,
         about_kept=f"{_KEPT} Jobs that you have are skipped.",
@@ -232,9 +237,8 @@ TOOLS = (
         "Claim several jobs together",
         "Claim all of several jobs or none, in one atomic step, such as the files of one change. With "
         "wait_seconds it waits in line for all of them and holds none meanwhile, so it cannot deadlock. Release each.",
-        arguments.ClaimAllJobs,
-        arguments.LooseClaimAllJobs,
-        answers.ClaimAnswer,
+        answers.CLAIM_ALL_JOBS,
+        answers.CLAIM_ANSWER,
         claim_all_jobs,
         idempotent=False,
         about_kept=_KEPT,
@@ -245,9 +249,8 @@ TOOLS = (
         "Record your progress",
         "Store a checkpoint for the next owner, and check that the job is still yours. If yours=false, stop "
         "the work at once: somebody else may have begun it.",
-        arguments.HeartbeatJob,
-        arguments.LooseHeartbeatJob,
-        answers.HeartbeatAnswer,
+        answers.HEARTBEAT_JOB,
+        answers.HEARTBEAT_ANSWER,
         heartbeat_job,
         about_kept="You need it only to store progress: the claim is renewed without it.",
         about_loose="It renews the lease: call it well before expires_in_seconds is over.",
@@ -260,9 +263,8 @@ TOOLS = (
         " with the reason: the next agent sees it, and nobody gets the job for retry_after_seconds. With "
         "neither, the next agent can have it at once. released=false means that the job was not yours any "
         "more.",
-        arguments.ReleaseJob,
-        arguments.LooseReleaseJob,
-        answers.ReleaseAnswer,
+        answers.RELEASE_JOB,
+        answers.RELEASE_ANSWER,
         release_job,
         destructive=True,
     ),
@@ -272,9 +274,8 @@ TOOLS = (
         "The state of a job: its owner, since when, for how long, the checkpoint; or that it is free, or "
         "done, with the result. This claims nothing: somebody else may claim it before you act. To work on "
         "it, claim it.",
-        arguments.GetJobOwner,
-        arguments.LooseGetJobOwner,
-        answers.JobAnswer,
+        answers.GET_JOB_OWNER,
+        answers.JOB_ANSWER,
         get_job_owner,
         reads=True,
         renews_loose=True,
@@ -285,9 +286,8 @@ TOOLS = (
         "List claimed jobs",
         "All jobs that are held now, with owner, time and checkpoint. Jobs that are free or done are not "
         "listed.",
-        arguments.ListClaimedJobs,
-        arguments.ListClaimedJobs,
-        answers.JobsAnswer,
+        answers.LIST_CLAIMED_JOBS,
+        answers.JOBS_ANSWER,
         list_claimed_jobs,
         reads=True,
     ),
@@ -297,9 +297,8 @@ TOOLS = (
         "Wait until nobody has a job, for instance because your work needs its result. Claims nothing and "
         "takes no place in line: to get the job itself, use claim_job with wait_seconds. After wait_seconds "
         "it returns status held if somebody still has the job; call it again to continue.",
-        arguments.WaitForJob,
-        arguments.WaitForJob,
-        answers.JobAnswer,
+        answers.WAIT_FOR_JOB,
+        answers.JOB_ANSWER,
         wait_for_job,
         reads=True,
     ),
@@ -309,9 +308,8 @@ TOOLS = (
         "Give a job you hold to another agent, in one atomic step. The answer has a new lease_id: pass it to "
         "that agent as proof of its claim. Stop working on the job. If anybody may take it, use release_job "
         "instead. handed_over=false: the job was not yours.",
-        arguments.HandOverJob,
-        arguments.LooseHandOverJob,
-        answers.HandOverAnswer,
+        answers.HAND_OVER_JOB,
+        answers.HAND_OVER_ANSWER,
         hand_over_job,
         destructive=True,
         idempotent=False,

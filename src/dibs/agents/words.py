@@ -6,17 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dibs.agents.answers import (
-    ClaimAnswer,
-    ClaimedJob,
-    HandOverAnswer,
-    HeartbeatAnswer,
-    JobAnswer,
-    JobOwner,
-    JobsAnswer,
-    PreviousOwner,
-    ReleaseAnswer,
-)
+from dibs.agents.answers import CLAIM_ANSWER, PARTS
 from dibs.base.errors import InvalidInput, LeaseLost, NotAllowed, NotClaimed, Unavailable
 from dibs.base.terminal import quoted
 from dibs.core.durations import format_duration
@@ -25,6 +15,7 @@ from dibs.wire import sentences
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dibs.agents.answers import Field
     from dibs.base.errors import DibsError
     from dibs.sdk.answers import JobStatus, Lease, Previous
 
@@ -66,19 +57,19 @@ def _as_data(document: Document) -> Document:
     return made
 
 
-def before(previous: Previous | None) -> PreviousOwner | None:
+def before(previous: Previous | None) -> Document | None:
     if previous is None:
         return None
-    return PreviousOwner(
-        owner=previous.owner,
-        how=previous.how,
-        at=previous.at,
-        checkpoint=previous.checkpoint,
-        reason=previous.reason,
-    )
+    return {
+        "owner": previous.owner,
+        "how": previous.how,
+        "at": previous.at,
+        "checkpoint": previous.checkpoint,
+        "reason": previous.reason,
+    }
 
 
-def claimed(lease: Lease, *, kept: bool, again: bool = False) -> ClaimAnswer:
+def claimed(lease: Lease, *, kept: bool, again: bool = False) -> Document:
     """The answer to a successful claim. `kept`: this connection renews it; otherwise the agent's calls do."""
     left = format_duration(lease.remaining_ms)
     said = [f"{lease.name} is yours{' already' if again else ''}."]
@@ -93,19 +84,19 @@ def claimed(lease: Lease, *, kept: bool, again: bool = False) -> ClaimAnswer:
     else:
         said.append(f"It stays yours for {left}; call heartbeat_job with this lease_id before that is over.")
     said.append("Release it at the end, with done=true if the work is finished, failed=true if it failed.")
-    return ClaimAnswer(
-        message=" ".join(said),
-        claimed=True,
-        status="claimed",
+    return {
+        "message": " ".join(said),
+        "claimed": True,
+        "status": "claimed",
         # A claim that the connection renews has no deadline for the agent.
-        expires_in_seconds=None if kept else seconds(lease.remaining_ms),
-        **_shown(lease, ClaimAnswer),
-    )
+        "expires_in_seconds": None if kept else seconds(lease.remaining_ms),
+        **_shown(lease, CLAIM_ANSWER),
+    }
 
 
-def _shown(lease: Lease, answer: type[ClaimAnswer | ClaimedJob]) -> Document:
+def _shown(lease: Lease, fields: Sequence[Field]) -> Document:
     """The fields of a lease that an answer has under the same name."""
-    same = answer.model_fields.keys() & set(lease.__slots__)
+    same = {field.name for field in fields} & set(lease.__slots__)
     return {
         **{field: getattr(lease, field) for field in same},
         "job": lease.name,
@@ -113,7 +104,7 @@ def _shown(lease: Lease, answer: type[ClaimAnswer | ClaimedJob]) -> Document:
     }
 
 
-def all_claimed(leases: Sequence[Lease], *, kept: bool) -> ClaimAnswer:
+def all_claimed(leases: Sequence[Lease], *, kept: bool) -> Document:
     """The answer to a claim of several jobs that got them all."""
     first = claimed(leases[0], kept=kept)
     names = ", ".join([lease.name for lease in leases[: sentences.NAMES_SHOWN]])
@@ -122,26 +113,26 @@ def all_claimed(leases: Sequence[Lease], *, kept: bool) -> ClaimAnswer:
     if not kept:
         left = format_duration(min([lease.remaining_ms for lease in leases]))
         stays = f"They stay yours for {left}; call heartbeat_job for each before that is over."
-    claims = [ClaimedJob(**_shown(lease, ClaimedJob)) for lease in leases]
-    return ClaimAnswer(
-        message=f"All are yours: {names}{more}. {stays} Release each when you are finished with it.",
-        claimed=True,
-        status="claimed",
-        lease_id=first.lease_id,
-        owner=first.owner,
-        expires_in_seconds=first.expires_in_seconds,
-        namespace=first.namespace,
-        claims=claims,
-    )
+    claims = [_shown(lease, PARTS["claimed job"]) for lease in leases]
+    return {
+        "message": f"All are yours: {names}{more}. {stays} Release each when you are finished with it.",
+        "claimed": True,
+        "status": "claimed",
+        "lease_id": first["lease_id"],
+        "owner": first["owner"],
+        "expires_in_seconds": first["expires_in_seconds"],
+        "namespace": first["namespace"],
+        "claims": claims,
+    }
 
 
-def why_not(refused: Sequence[JobOwner]) -> str:
+def why_not(refused: Sequence[Document]) -> str:
     """The status of a refusal for several jobs: that of the one which may change soonest."""
-    kinds = {each.status for each in refused}
+    kinds = {each["status"] for each in refused}
     return next((kind for kind in ("held", "delayed", "deadlock", "parked", "done") if kind in kinds), "held")
 
 
-def not_claimed(error: NotClaimed, job: str | None) -> ClaimAnswer:
+def not_claimed(error: NotClaimed, job: str | None) -> Document:
     answer = error.answer
     refused = [holder_of(each) for each in answer.get("refused", ())] or [
         holder_of({"name": job, "status": error.code, **answer})
@@ -152,31 +143,36 @@ def not_claimed(error: NotClaimed, job: str | None) -> ClaimAnswer:
         told = quoted(error.details, _NOTE_CHARS_MAX)
         if answer.get("status") in sentences.STATES:
             told = sentences.in_full(_as_data(answer))
-        message = f"{told}{_since(refused[0])} {_NEXT.get(refused[0].status, SKIP_OR_WAIT)}"
+        message = f"{told}{_since(refused[0])} {_NEXT.get(refused[0]['status'], SKIP_OR_WAIT)}"
     where = answer.get("namespace")
     status = why_not(refused)
-    return ClaimAnswer(
-        message=message, claimed=False, status=status, job=job, refused=refused, namespace=where
-    )
+    return {
+        "message": message,
+        "claimed": False,
+        "status": status,
+        "job": job,
+        "refused": refused,
+        "namespace": where,
+    }
 
 
 def _named(owner: str | None) -> str | None:
     return owner if owner is None or owner == YOU else quoted(owner)
 
 
-def _since(holder: JobOwner) -> str:
-    return f" Held since {holder.since}." if holder.since else ""
+def _since(holder: Document) -> str:
+    return f" Held since {holder['since']}." if holder["since"] else ""
 
 
-def _none_of(refused: list[JobOwner], error: NotClaimed) -> str:
+def _none_of(refused: list[Document], error: NotClaimed) -> str:
     """Why each of several jobs was refused. Held and done are distinguished, because only held may change soon."""
-    kinds = {each.status for each in refused}
-    if kinds == {"held"} and all(each.owner == YOU for each in refused):
+    kinds = {each["status"] for each in refused}
+    if kinds == {"held"} and all(each["owner"] == YOU for each in refused):
         return f"{error.details} Work on one of them, or release it."
     if kinds == {"done"}:
         return f"All of these jobs are done. {_NEXT['done']}"
     names = sentences.several(
-        [{"name": each.job, "status": each.status, "owner": _named(each.owner)} for each in refused]
+        [{"name": each["job"], "status": each["status"], "owner": _named(each["owner"])} for each in refused]
     )
     if "held" not in kinds:
         return f"None of these jobs is available: {names}. Nobody works on them now. Take other work."
@@ -186,92 +182,81 @@ def _none_of(refused: list[JobOwner], error: NotClaimed) -> str:
     )
 
 
-def holder_of(document: Document) -> JobOwner:
+def holder_of(document: Document) -> Document:
     """One entry of a refusal, a list or a status."""
     status = str(document.get("status", "held"))
     done = document.get("done") or {}
-    return JobOwner(
-        job=str(document.get("name") or ""),
-        status="held" if status == "queued" else status,
-        owner=document.get("owner") or done.get("owner"),
-        since=document.get("since"),
-        held_seconds=seconds(document.get("held_ms")),
-        silent_seconds=seconds(document.get("silent_ms")),
-        free_in_seconds=seconds(document.get("remaining_ms")),
+    return {
+        "job": str(document.get("name") or ""),
+        "status": "held" if status == "queued" else status,
+        "owner": document.get("owner") or done.get("owner"),
+        "since": document.get("since"),
+        "held_seconds": seconds(document.get("held_ms")),
+        "silent_seconds": seconds(document.get("silent_ms")),
+        "free_in_seconds": seconds(document.get("remaining_ms")),
         # For a job that is done, a time to try again would mislead.
-        retry_after_seconds=None if status == "done" else seconds(document.get("retry_after_ms")),
-        metadata=document.get("metadata"),
-        checkpoint=document.get("checkpoint"),
-        result=document.get("result") or done.get("result"),
-        namespace=document.get("namespace"),
-    )
+        "retry_after_seconds": None if status == "done" else seconds(document.get("retry_after_ms")),
+        "metadata": document.get("metadata"),
+        "checkpoint": document.get("checkpoint"),
+        "result": document.get("result") or done.get("result"),
+        "namespace": document.get("namespace"),
+    }
 
 
-def renewed(lease: Lease, checkpoint: str | None, *, kept: bool) -> HeartbeatAnswer:
+def renewed(lease: Lease, checkpoint: str | None, *, kept: bool) -> Document:
     noted = " The checkpoint is stored for the next owner." if checkpoint is not None else ""
     left = "" if kept else f", for {format_duration(lease.remaining_ms)} more"
-    return HeartbeatAnswer(
-        message=f"{lease.name} is still yours{left}.{noted}",
-        yours=True,
-        job=lease.name,
-        expires_in_seconds=None if kept else seconds(lease.remaining_ms),
-        checkpoint=checkpoint,
-    )
+    return {
+        "message": f"{lease.name} is still yours{left}.{noted}",
+        "yours": True,
+        "job": lease.name,
+        "expires_in_seconds": None if kept else seconds(lease.remaining_ms),
+        "checkpoint": checkpoint,
+    }
 
 
-def lost(error: LeaseLost, job: str) -> str:
-    why = quoted(error.why, _NOTE_CHARS_MAX)
-    return f"{job} is not yours: {why} Stop any work on it, undo nothing, and claim it again if you need it."
+def lost(error: LeaseLost, job: str, what: str) -> Document:
+    """The answer about a claim that is no more. `what` is the field that says so."""
+    told = f"{job} is not yours: {quoted(error.why, _NOTE_CHARS_MAX)} Stop any work on it, undo nothing, and"
+    return {"message": f"{told} claim it again if you need it.", what: False, "job": job}
 
 
-def heartbeat_lost(error: LeaseLost, job: str) -> HeartbeatAnswer:
-    return HeartbeatAnswer(message=lost(error, job), yours=False, job=job)
-
-
-def released(job: str, *, done: bool, failed: bool = False, retry_after: int | None = None) -> ReleaseAnswer:
+def released(job: str, *, done: bool, failed: bool = False, retry_after: int | None = None) -> Document:
     how = "released as failed" if failed else "released"
     more = "Others may claim it now."
     if done:
         more = "It is marked as done."
     elif retry_after:
         more = f"Nobody gets it for {format_duration(retry_after * 1000)}: take another job meanwhile."
-    return ReleaseAnswer(message=f"{job} is {how}. {more}", released=True, job=job)
+    return {"message": f"{job} is {how}. {more}", "released": True, "job": job}
 
 
-def release_lost(error: LeaseLost, job: str) -> ReleaseAnswer:
-    return ReleaseAnswer(message=lost(error, job), released=False, job=job)
-
-
-def handed_over(lease: Lease) -> HandOverAnswer:
-    return HandOverAnswer(
-        message=(
+def handed_over(lease: Lease) -> Document:
+    return {
+        "message": (
             f"{lease.name} belongs to {lease.owner} now: stop working on it. Give {lease.owner} this lease_id. "
             f"It must call heartbeat_job with it within {format_duration(lease.remaining_ms)}, and again before each "
             "deadline, until it calls release_job."
         ),
-        handed_over=True,
-        job=lease.name,
-        owner=lease.owner,
-        lease_id=lease.lease_id,
-        fencing_token=lease.fencing_token,
-        expires_in_seconds=seconds(lease.remaining_ms),
-    )
+        "handed_over": True,
+        "job": lease.name,
+        "owner": lease.owner,
+        "lease_id": lease.lease_id,
+        "fencing_token": lease.fencing_token,
+        "expires_in_seconds": seconds(lease.remaining_ms),
+    }
 
 
-def hand_over_lost(error: LeaseLost, job: str) -> HandOverAnswer:
-    return HandOverAnswer(message=lost(error, job), handed_over=False, job=job)
-
-
-def hand_over_refused(error: NotClaimed, job: str) -> HandOverAnswer:
+def hand_over_refused(error: NotClaimed, job: str) -> Document:
     told = quoted(error.details, _NOTE_CHARS_MAX)
-    return HandOverAnswer(message=f"{told} It is still yours.", handed_over=False, job=job)
+    return {"message": f"{told} It is still yours.", "handed_over": False, "job": job}
 
 
-def status_answer(status: JobStatus, *, yours: bool = False) -> JobAnswer:
+def status_answer(status: JobStatus, *, yours: bool = False) -> Document:
     shown = holder_of(status.document)
-    return JobAnswer(
+    return dict(
         message=_stands(status, shown, yours=yours),
-        **shown.model_dump(),
+        **shown,
         yours=yours,
         fencing_token=status.fencing_token,
         waiting=status.document.get("waiting", 0),
@@ -279,7 +264,7 @@ def status_answer(status: JobStatus, *, yours: bool = False) -> JobAnswer:
     )
 
 
-def _stands(status: JobStatus, shown: JobOwner, *, yours: bool) -> str:
+def _stands(status: JobStatus, shown: Document, *, yours: bool) -> str:
     if yours:
         return f"{status.name} is yours."
     step = SKIP_OR_WAIT if is_taken(status) else _NEXT.get(status.status, "Claim it before you begin.")
@@ -291,16 +276,16 @@ def is_taken(status: JobStatus) -> bool:
     return status.held or bool(status.document.get("overlapping"))
 
 
-def listed(found: list[JobStatus], prefix: str, limit: int) -> JobsAnswer:
+def listed(found: list[JobStatus], prefix: str, limit: int) -> Document:
     jobs = [holder_of(each.document) for each in found[:limit]]
     which = f" whose name begins with {prefix}" if prefix else ""
     count = f"{len(found)} job{'s are' if len(found) != 1 else ' is'} claimed{which}."
     more = len(found) > limit
-    return JobsAnswer(
-        message=f"{count} The first {limit} are shown; ask with a longer prefix." if more else count,
-        jobs=jobs,
-        more=more,
-    )
+    return {
+        "message": f"{count} The first {limit} are shown; ask with a longer prefix." if more else count,
+        "jobs": jobs,
+        "more": more,
+    }
 
 
 def trouble(error: DibsError) -> str:

@@ -1,13 +1,19 @@
-"""An agent's client and the MCP server it talks to, joined in this process: the SDK's own client, a store in memory."""
+"""An agent's client and the MCP server it talks to, joined in this process: the SDK's own client, a store in memory.
+The SDK's client checks each answer against the protocol."""
 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import anyio
+import mcp_types
 from mcp import Client
+from mcp.shared.message import SessionMessage
 
-from dibs.agents.stdio import stdio_mcp
+from dibs.agents.backend import ConnectionSession, ToolBackend
+from dibs.agents.mcp import Methods
+from dibs.agents.stdio import Connection
 from dibs.agents.tools import TOOLS, Tool
 from dibs.client.embedded import EmbeddedDoor
 from dibs.client.settings import Settings
@@ -17,12 +23,43 @@ from dibs.stores.registry import open_store
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from dibs.sdk.async_doors import AsyncDoor
     from dibs.stores.port import Store as Port
     from dibs.wire.documents import Reply
 
 Door = TypeVar("Door", bound=ThreadedDoor)
 # The two kinds of protocol revision that the SDK speaks.
 LEGACY, MODERN = "legacy", "auto"
+
+
+def backend_of(door: AsyncDoor, owner: str | None) -> ToolBackend:
+    """One that keeps its claims, as over stdio."""
+    return ToolBackend(door, owner, ConnectionSession(door))
+
+
+@asynccontextmanager
+async def served(door: AsyncDoor, owner: str | None, tools: tuple[Tool, ...] = TOOLS) -> AsyncIterator[Any]:
+    """A connection as the SDK's client uses it: what it reads, and where it writes."""
+    to_client, reading = anyio.create_memory_object_stream[SessionMessage](100)
+    writing, from_client = anyio.create_memory_object_stream[SessionMessage](100)
+
+    def send(line: bytes) -> None:
+        to_client.send_nowait(SessionMessage(mcp_types.jsonrpc_message_adapter.validate_json(line)))
+
+    connection = Connection(Methods(tools, kept=True), backend_of(door, owner), send)
+
+    async def pass_on() -> None:
+        async for sent in from_client:
+            connection.receive(sent.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
+
+    async with to_client, reading, writing, from_client, anyio.create_task_group() as tasks:
+        tasks.start_soon(pass_on)
+        try:
+            yield reading, writing
+        finally:
+            with anyio.CancelScope(shield=True):
+                await connection.close()
+            tasks.cancel_scope.cancel()
 
 
 class Agent:
@@ -81,9 +118,7 @@ class Store:
         """One connection, for as long as the block runs."""
         door = self.door(ThreadedDoor)
         try:
-            async with Client(
-                stdio_mcp(door, owner, tools=tools), mode=mode, raise_exceptions=True
-            ) as client:
+            async with Client(served(door, owner, tools), mode=mode, raise_exceptions=True) as client:
                 yield Agent(client)
         finally:
             door.close()

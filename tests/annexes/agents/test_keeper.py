@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.agents import keeper
-from dibs.agents.stdio import SessionBackend
+from dibs.agents import backend as backends
 from dibs.base.errors import DibsError, LeaseLost
 from dibs.sdk.async_doors import ThreadedDoor
 from dibs.wire.documents import Reply, reply_for_error
+from tests.annexes.agents.connection import backend_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from dibs.agents.backend import ToolBackend
     from dibs.client.queueing import Ask
     from tests.annexes.agents.connection import Store
 
@@ -23,9 +24,9 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def backend(store: Store) -> AsyncIterator[SessionBackend]:
+async def backend(store: Store) -> AsyncIterator[ToolBackend]:
     door = store.door(ThreadedDoor)
-    made = SessionBackend(door, "agent-7")
+    made = backend_of(door, "agent-7")
     yield made
     await made.close()
     door.close()
@@ -68,7 +69,7 @@ async def test_a_claim_without_a_call_is_kept_by_the_heart_of_the_session(store:
             return reply
 
     door = store.door(Listening)
-    backend = SessionBackend(door, "agent-7")
+    backend = backend_of(door, "agent-7")
     lease, _ = await backend.claim("acquire", ["a"])
     async with asyncio.timeout(10):
         while not kept:
@@ -155,9 +156,7 @@ async def test_a_connection_that_ends_in_mid_claim_leaves_nothing_behind(store: 
         assert [each["owner"] for each in store.sessions()] == ["agent-7"]
 
 
-async def test_a_claim_granted_to_somebody_who_is_gone_is_let_go(
-    store: Store, backend: SessionBackend
-) -> None:
+async def test_a_claim_granted_to_somebody_who_is_gone_is_let_go(store: Store, backend: ToolBackend) -> None:
     asking = asyncio.create_task(backend.claim("acquire", ["a"]))
     await asyncio.sleep(0)  # it has begun
     asking.cancel()
@@ -168,7 +167,7 @@ async def test_a_claim_granted_to_somebody_who_is_gone_is_let_go(
     assert store.sessions() == []
 
 
-async def test_two_calls_for_one_job_at_once_are_one_claim(store: Store, backend: SessionBackend) -> None:
+async def test_two_calls_for_one_job_at_once_are_one_claim(store: Store, backend: ToolBackend) -> None:
     first = asyncio.create_task(backend.claim("acquire", ["a"]))
     await asyncio.sleep(0)
     with pytest.raises(DibsError, match="Another call of yours is claiming a now"):
@@ -189,7 +188,7 @@ async def test_a_release_that_got_no_answer_keeps_the_claim_for_another_try(stor
             return await super().ask(step, timeout_ms, lane)
 
     door = store.door(Deaf)
-    backend = SessionBackend(door, "agent-7")
+    backend = backend_of(door, "agent-7")
     await backend.claim("acquire", ["a"])
     door.deaf = True
     with pytest.raises(DibsError, match="busy"):
@@ -213,10 +212,10 @@ async def test_closing_is_bounded_when_the_store_does_not_answer(
             await self.answers.wait()
             return await super().ask(step, timeout_ms, lane)
 
-    monkeypatch.setattr(keeper, "CLOSE_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(backends, "CLOSE_SECONDS_MAX", 0.05)
     door = store.door(Stuck)
     door.answers.set()
-    backend = SessionBackend(door, "agent-7")
+    backend = backend_of(door, "agent-7")
     await backend.claim("acquire", ["a"])
     door.answers.clear()
     async with asyncio.timeout(5):
@@ -229,6 +228,6 @@ async def test_closing_is_bounded_when_the_store_does_not_answer(
     door.close()
 
 
-async def test_what_this_connection_has_not_claimed_is_not_proven_by_it(backend: SessionBackend) -> None:
+async def test_what_this_connection_has_not_claimed_is_not_proven_by_it(backend: ToolBackend) -> None:
     with pytest.raises(LeaseLost, match="has not claimed it"):
         await backend.heartbeat("a", None)

@@ -213,7 +213,7 @@ def test_a_client_of_the_oldest_revision_reads_the_answer_as_text_and_survives_i
         client.process.stdin.flush()
         answer: Any = {}
         client.send({"jsonrpc": "2.0", "id": "last", "method": "ping"})
-        while answer.get("id") != "last":  # what it says about the others is the SDK's affair
+        while answer.get("id") != "last":
             answer = json.loads(client.line())
         assert "result" in answer
 
@@ -229,11 +229,29 @@ def test_mcp_is_not_imported_by_commands_that_do_not_need_it(env: dict[str, str]
     assert done.stdout == b"[]\n", done
 
 
-def test_without_the_extra_it_says_what_to_install(env: dict[str, str]) -> None:
-    script = "import sys; sys.modules['mcp'] = None; sys.modules['mcp.server.stdio'] = None\n"
+def test_it_needs_no_library(env: dict[str, str]) -> None:
+    script = "import sys; sys.path[:] = [each for each in sys.path if 'site-packages' not in each]\n"
     script += "from dibs.cli.main import entry; sys.argv = ['dibs', 'mcp']; sys.exit(entry())"
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=env, capture_output=True, timeout=WAIT_S_MAX, check=False
-    )
-    assert done.returncode == 64
-    assert b"pip install '.[mcp]'" in done.stderr
+    with Connection(env, [sys.executable, "-c", script]).begin() as client:
+        assert client.call("claim_job", job="issue-42")["claimed"] is True
+        assert client.close_stdin() == 0
+
+
+def test_a_client_that_never_reads_lets_go_of_everything(env: dict[str, str]) -> None:
+    script = "import sys; from dibs.agents import stdio; stdio.UNREAD_BYTES_MAX = 200_000\n"
+    script += "from dibs.cli.main import entry; sys.argv = ['dibs', 'mcp']; sys.exit(entry())"
+    with Connection(env, [sys.executable, "-c", script]).begin() as client:
+        client.call("claim_job", job="issue-42")
+        for number in range(100):
+            client.send({"jsonrpc": "2.0", "id": f"unread {number}", "method": "tools/list"})
+        assert client.process.wait(WAIT_S_MAX) == 128 + signal.SIGPIPE
+        assert not is_held(env, "issue-42")
+
+
+def test_a_line_that_is_too_long_is_refused_and_the_next_is_read(env: dict[str, str]) -> None:
+    script = "import sys; from dibs.agents import stdio; stdio.LINE_BYTES_MAX = 10_000\n"
+    script += "from dibs.cli.main import entry; sys.argv = ['dibs', 'mcp']; sys.exit(entry())"
+    with Connection(env, [sys.executable, "-c", script]).begin() as client:
+        client.send({"jsonrpc": "2.0", "id": "long", "method": "ping", "params": {"x": "y" * 50_000}})
+        assert json.loads(client.line())["error"]["code"] == -32700
+        assert client.ask("ping", {}) == {}

@@ -70,13 +70,13 @@ def _told() -> list[str]:
     done = {"name": "job", "status": "done", "owner": EVIL, "fencing_token": 1}
     file = {"file": EVIL, "owner": EVIL, "level": "deny"}
     return [
-        words.claimed(lease, kept=True).message,
-        *[words.status_answer(status_from(each)).message for each in (HELD, free, parked, done)],
-        words.not_claimed(JobHeld("x", HELD), "job").message,
-        words.not_claimed(JobHeld("x", overlap), "job").message,
-        words.not_claimed(JobHeld("x", {"refused": [HELD, done]}), None).message,
-        words.not_claimed(JobHeld(EVIL, {}), "job").message,
-        words.lost(LeaseLost("job", 1, EVIL), "job"),
+        words.claimed(lease, kept=True)["message"],
+        *[words.status_answer(status_from(each))["message"] for each in (HELD, free, parked, done)],
+        words.not_claimed(JobHeld("x", HELD), "job")["message"],
+        words.not_claimed(JobHeld("x", overlap), "job")["message"],
+        words.not_claimed(JobHeld("x", {"refused": [HELD, done]}), None)["message"],
+        words.not_claimed(JobHeld(EVIL, {}), "job")["message"],
+        words.lost(LeaseLost("job", 1, EVIL), "job", "yours")["message"],
         agent_guard._refusal_text([file]),
         agent_guard._warning_text([file]),
         agent_guard._touched_text([file]),

@@ -10,13 +10,12 @@ import anyio
 import pytest
 from mcp import Client, MCPError
 
-from dibs.agents.stdio import stdio_mcp
 from dibs.agents.tools import TOOLS
 from dibs.client.settings import Settings
 from dibs.compat.action_llama import tools as action_llama
 from dibs.core.limits import CHECKPOINT_BYTES_MAX
 from dibs.sdk.async_doors import open_door
-from tests.annexes.agents.connection import MODERN, Agent
+from tests.annexes.agents.connection import MODERN, Agent, served
 
 if TYPE_CHECKING:
     from tests.annexes.agents.connection import Store
@@ -146,11 +145,9 @@ SCHEMA_BYTES_MAX = 12_000  # about 3,000 tokens at four bytes each; every conver
 async def test_the_descriptions_of_all_tools_stay_small(kept: bool) -> None:
     from dibs.agents.mcp import described
 
-    without = {"annotations"}  # for the client, not for the model
-    shown = [
-        described(tool, kept=kept).model_dump(mode="json", exclude_none=True, exclude=without)
-        for tool in TOOLS
-    ]
+    shown = [described(tool, kept=kept) for tool in TOOLS]
+    for each in shown:
+        del each["annotations"]  # for the client, not for the model
     size = len(json.dumps(shown, separators=(",", ":")).encode())
     assert 6_000 < size <= SCHEMA_BYTES_MAX, size
 
@@ -501,7 +498,7 @@ async def test_a_lease_id_proves_a_claim_on_any_connection_and_a_wrong_one_prove
 
 async def test_a_store_that_cannot_be_reached_is_a_tool_error_that_says_not_to_begin() -> None:
     door = open_door(Settings({"url": "http://127.0.0.1:9"}, {}))  # discard: nothing listens there
-    async with Client(stdio_mcp(door, "agent-7")) as client:
+    async with Client(served(door, "agent-7")) as client:
         agent = Agent(client)
         said = await agent.error("claim_job", job="issue-42")
         assert "do not begin new work, and try again" in said

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dibs.base.errors import MissingExtra
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import yes
 from dibs.cli.framework.spec import Command, Option
@@ -24,13 +23,9 @@ _DONE = {
 def mcp(call: Call) -> Answer:
     import gc
 
+    from dibs.agents.stdio import run
+
     gc.enable()  # it is off for short commands
-    try:
-        from dibs.agents.stdio import run
-    except ImportError as error:
-        raise MissingExtra(
-            f"dibs mcp needs {error.name}. In a clone of dibs, run: pip install '.[mcp]'"
-        ) from None
     if call.stdin is None or call.stdout is None:
         raise UsageError("dibs mcp needs standard input and output, and one of them is closed.", "mcp")
     if call.stdin.isatty() and call.stderr is not None:
@@ -89,8 +84,7 @@ COMMANDS = {
         mcp,
         about=(
             "The MCP client starts it. The agent's claims are renewed while the client runs, and released "
-            "when it ends. It needs the mcp extra: pip install '.[mcp]' in a clone. A dibs server answers MCP "
-            "clients itself, at /mcp."
+            "when it ends. A dibs server answers MCP clients itself, at /mcp."
         ),
         options=(
             Option(
@@ -105,7 +99,7 @@ COMMANDS = {
             ("in Claude Code", "claude mcp add dibs -- dibs mcp"),
             ("on a server", "DIBS_URL=https://dibs.example dibs mcp --owner agent-7"),
         ),
-        exits=((0, "the client has ended"), (64, "the mcp extra is not installed")),
+        exits=((0, "the client has ended"),),
     ),
     "skill show": Command(
         "skill show",

@@ -6,11 +6,9 @@ neither tool takes a proof. A lock lasts as long as the connection, so `ttl_seco
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
-
-from dibs.agents.answers import ToolAnswer, ToolArguments
+from dibs.agents.answers import NUMBER, OF_EVERY, TRUTH, Field
 from dibs.agents.tools import Tool
 from dibs.base.errors import LeaseLost, NotClaimed, WouldDeadlock
 from dibs.core.limits import TTL_MS_MAX
@@ -18,46 +16,37 @@ from dibs.core.limits import TTL_MS_MAX
 if TYPE_CHECKING:
     from dibs.agents.backend import ToolBackend
 
-ResourceKey = Annotated[str, Field(description="URI of the resource, such as github://acme/app/issues/42.")]
+    Document = dict[str, Any]
+
+KEY = Field("resource_key", "URI of the resource, such as github://acme/app/issues/42.", always=True)
+TTL = Field("ttl_seconds", "Not needed: the lock is kept for you.", NUMBER, least=1, most=TTL_MS_MAX // 1000)
+LOCK_ANSWER = (
+    *OF_EVERY,
+    Field("ok", "False: do not go on with this resource.", TRUTH, always=True),
+    Field("holder", "Who has it, if somebody else does."),
+)
 
 
-class AcquireLock(ToolArguments):
-    resource_key: ResourceKey
-    ttl_seconds: Annotated[
-        int | None,
-        Field(ge=1, le=TTL_MS_MAX // 1000, description="Not needed: the lock is kept for you."),
-    ] = None
-
-
-class ReleaseLock(ToolArguments):
-    resource_key: ResourceKey
-
-
-class LockAnswer(ToolAnswer):
-    ok: Annotated[bool, Field(description="False: do not go on with this resource.")]
-    holder: Annotated[str | None, Field(description="Who has it, if somebody else does.")] = None
-
-
-async def acquire_lock(backend: ToolBackend, asked: AcquireLock) -> LockAnswer:
+async def acquire_lock(backend: ToolBackend, asked: Any) -> Document:
     key = asked.resource_key
     try:
         await backend.claim("acquire", [key], owner=None)
     except WouldDeadlock as error:
         circle = " → ".join(error.cycle)
-        return LockAnswer(ok=False, message=f"Lock not acquired: Deadlock detected: {circle}")
+        return {"ok": False, "message": f"Lock not acquired: Deadlock detected: {circle}"}
     except NotClaimed as error:
         holder = error.owner
         why = f"Lock held by {holder}" if holder and error.code == "held" else error.details
-        return LockAnswer(ok=False, holder=holder, message=f"Lock not acquired: {why}")
-    return LockAnswer(ok=True, message=f"Lock acquired on {key}")
+        return {"ok": False, "holder": holder, "message": f"Lock not acquired: {why}"}
+    return {"ok": True, "message": f"Lock acquired on {key}"}
 
 
-async def release_lock(backend: ToolBackend, asked: ReleaseLock) -> LockAnswer:
+async def release_lock(backend: ToolBackend, asked: Any) -> Document:
     try:
         await backend.release(asked.resource_key, None, done=None, result=None, checkpoint=None)
     except LeaseLost as lost:
-        return LockAnswer(ok=False, message=f"Could not release lock: {lost.why}")
-    return LockAnswer(ok=True, message=f"Lock released on {asked.resource_key}")
+        return {"ok": False, "message": f"Could not release lock: {lost.why}"}
+    return {"ok": True, "message": f"Lock released on {asked.resource_key}"}
 
 
 TOOLS = (
@@ -66,18 +55,16 @@ TOOLS = (
         "Acquire a lock",
         "Lock a shared resource (issue, pull request, deployment) before you work on it. If this fails for any "
         "reason, skip that resource: do not wait and do not go on without the lock.",
-        AcquireLock,
-        AcquireLock,
-        LockAnswer,
+        (KEY, TTL),
+        LOCK_ANSWER,
         acquire_lock,
     ),
     Tool(
         "release_lock",
         "Release a lock",
         "Release a lock that you acquired, when you are through with the resource.",
-        ReleaseLock,
-        ReleaseLock,
-        LockAnswer,
+        (KEY,),
+        LOCK_ANSWER,
         release_lock,
         destructive=True,
     ),
