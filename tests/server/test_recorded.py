@@ -148,8 +148,8 @@ def test_requests_are_answered_as_they_were(tmp_path: Path, kind: str) -> None:
     settings = KINDS[kind]
     gateway_ttl_ms = 60_000 if kind == "gateway" else None
     with running(tmp_path, settings=settings, gateway_ttl_ms=gateway_ttl_ms) as server:
-        if settings.contract is not None:
-            server.guard.fixed = settings.contract.callers
+        if settings.contract is OCTOSTORE:
+            server.guard.fixed = OCTOSTORE.callers
         told = [_talk(server, conversation) for conversation in _CONVERSATIONS[kind]]
     if REWRITE:
         _CONVERSATIONS[kind] = told

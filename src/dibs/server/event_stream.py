@@ -31,13 +31,15 @@ from dibs.wire.event_frames import DROPPED, GAP, frame, gap_document, position_f
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from dibs.core.events import Event
     from dibs.engine.event_log import EventFilter
     from dibs.engine.feed import EventFeed
-    from dibs.server.http.protocol import HttpConnection
     from dibs.server.http.request import HttpRequest
     from dibs.server.http.response import Header
+
+    HttpConnection = Any  # dibs.server.http.protocol.HttpConnection, which knows these
 
 
 # The streams of events that are open here: how many there may be, their signs of life, and their end.

@@ -79,10 +79,10 @@ if TYPE_CHECKING:
     from dibs.engine.auth import TokenGuard
     from dibs.engine.waiters import Waiter
     from dibs.server.engine import Engine
-    from dibs.server.http.protocol import HttpConnection
     from dibs.server.http.request import HttpRequest
     from dibs.wire.operations import Operation
 
+    HttpConnection = Any  # dibs.server.http.protocol.HttpConnection, which knows these
     Wait = Callable[[Acquire | AcquireAll, int, Callable[[Outcome | BaseException], bool]], Waiter]
     Headers = Mapping[bytes, bytes]
     Found = TypeVar("Found")
@@ -145,7 +145,7 @@ class Api:
         settings: ServerSettings | None = None,
     ) -> None:
         self.engine = engine
-        self.post = engine.batcher.post
+        self.post: Callable[..., None] = engine.batcher.post
         self.wait = engine.waiters.ask
         self.undelivered = engine.waiters.on_undelivered
         self._guard = guard

@@ -13,7 +13,7 @@ from dibs.server.http.browser import Cors
 from dibs.server.http.listen import BACKLOG
 from dibs.server.http.protocol import HttpConnection, ServerState
 from dibs.server.http.tls import TlsListener
-from dibs.server.monitor.server_log import RequestLog
+from dibs.server.monitor.server_log import RequestLog, log_access
 
 if TYPE_CHECKING:
     import socket
@@ -135,7 +135,7 @@ def make_server(
         knows_peers=knows_peers,
         proxies=proxies,
         cors=Cors(origins) if origins else None,
-        access_log=access_log,
+        log_access=log_access if access_log else None,
         observers=observers,
     )
     return HttpServer(state, annexes, on_ready, tls)

@@ -27,7 +27,6 @@ from dibs.server.http.response import MISDIRECTED, HttpError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from dibs.server.http.request import HttpRequest
     from dibs.server.http.response import Header
 
     Headers = Mapping[bytes, bytes]
@@ -177,13 +176,13 @@ class Cors:
     def __init__(self, origins: tuple[str, ...]) -> None:
         self._allowed = {origin.encode() for origin in origins}
 
-    def headers(self, call: HttpRequest) -> list[Header]:
+    def headers(self, method: bytes, headers: Headers) -> list[Header]:
         """The headers that every answer has more."""
         told: list[Header] = [_VARY]
-        origin = call.headers.get(b"origin", b"")
+        origin = headers.get(b"origin", b"")
         if origin in self._allowed:
             told.append((b"access-control-allow-origin", origin))
-        if call.raw_method != b"OPTIONS":
+        if method != b"OPTIONS":
             told.append((b"access-control-expose-headers", EXPOSED))
         return told
 

@@ -53,9 +53,10 @@ if TYPE_CHECKING:
     from dibs.server.http.admission import Admission, Waiting
     from dibs.server.http.browser import Cors
     from dibs.server.http.proxies import TrustedProxies
+    from dibs.server.http.request import Answer
     from dibs.server.http.response import Header
     from dibs.server.monitor.request_note import RequestObserver
-    from dibs.server.routes.table import Answer, Router
+    from dibs.server.routes.table import Router
 
 LINGER_S = 1.0
 REQUEST_S = REQUEST_MS_MAX / 1000
@@ -82,7 +83,7 @@ class ServerState:
         knows_peers: bool = False,
         proxies: TrustedProxies | None = None,
         cors: Cors | None = None,
-        access_log: bool = False,
+        log_access: Callable[[HttpRequest], None] | None = None,
         observers: Sequence[RequestObserver] = (),
     ) -> None:
         self.api = api
@@ -92,7 +93,7 @@ class ServerState:
         self.knows_peers = knows_peers
         self.proxies = proxies or None
         self.cors = cors
-        self.access_log = access_log
+        self.log_access = log_access
         self.observers = observers
         self.heads = KnownHeads()
         self.connections: set[HttpConnection] = set()

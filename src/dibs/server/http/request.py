@@ -31,20 +31,20 @@ from dibs.server.http.browser import with_credential
 from dibs.server.http.proxies import forwarded_scheme
 from dibs.server.http.response import JSON, NO_CONTENT, ClientGone, HttpError, answer_for
 from dibs.server.monitor.request_note import current
-from dibs.server.monitor.server_log import log_access
 from dibs.wire.shapes import OWN_TYPE
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from typing import Any
 
     from dibs.core.commands import Command
     from dibs.core.outcomes import Outcome
-    from dibs.server.http.protocol import HttpConnection
     from dibs.server.http.response import Header, HttpResponse
-    from dibs.server.routes.table import Answer
 
+    HttpConnection = Any  # dibs.server.http.protocol.HttpConnection, which knows these
+    # What a handler returns: an answer, a coroutine that makes one, or None if the request is answered by a callback.
+    Answer = HttpResponse | Awaitable[Any] | None
     Headers = Mapping[bytes, bytes]
     Known = Callable[[Headers], object]  # raises for an unknown caller
     Done = Callable[[bytes | BaseException], Answer]
@@ -398,7 +398,7 @@ class HttpRequest:
         state = self.connection.state
         lines = [b"%b: %b\r\n" % header for header in headers]
         if state.cors is not None:
-            lines += [b"%b: %b\r\n" % header for header in state.cors.headers(self)]
+            lines += [b"%b: %b\r\n" % header for header in state.cors.headers(self.raw_method, self.headers)]
         if not self.keep_alive:
             lines.append(b"connection: close\r\n")
         if self._is_chunked:
@@ -463,8 +463,8 @@ class HttpRequest:
         state.metrics.requests[self.verb].add(status, self.took_s)
         if status >= 400 and status in (401, 403):
             state.api.answered(status, self.verb, self.peer, self.head.digest, self.headers.get(PEER))
-        if state.access_log and status:
-            log_access(self)
+        if state.log_access is not None and status:
+            state.log_access(self)
 
 
 # What headers and query of a request mean for several routes: names, parts of names, states, the request key. Pure.

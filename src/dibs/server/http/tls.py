@@ -15,7 +15,7 @@ import calendar
 import logging
 import ssl
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dibs.base.clock import wall_ms
 from dibs.base.errors import InvalidInput
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dibs.server.http.admission import Admission
-    from dibs.server.http.protocol import HttpConnection
+
+    HttpConnection = Any  # dibs.server.http.protocol.HttpConnection, which knows these
 
 
 # When a certificate is valid. Python's `ssl` tells this only of the other side's, so the few bytes of DER are read.

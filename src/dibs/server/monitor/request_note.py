@@ -7,9 +7,9 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Protocol
+    from typing import Any, Protocol
 
-    from dibs.server.http.request import HttpRequest
+    HttpRequest = Any  # dibs.server.http.request.HttpRequest, which knows these
 
     class RequestObserver(Protocol):
         """Is told of each request: when its turn begins, and when it is answered."""

@@ -12,16 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from dibs.server.http.response import UNSUPPORTED, HttpError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
-    from dibs.server.event_stream import EventStream
     from dibs.server.http.request import HttpRequest
     from dibs.server.http.response import HttpResponse
     from dibs.wire.operations import Operation
 
-    # What a handler returns: an answer, a coroutine that makes one, or None if the request is answered by a callback.
-    Answer = HttpResponse | Awaitable[HttpResponse | EventStream | None] | None
     # `Any`, because who wraps a handler knows which of these it returns.
     Handler = Callable[[HttpRequest], Any]
     Table = list[tuple[Operation, Handler]]
