@@ -295,7 +295,7 @@ class EventStream:
         waited for in `_flush`, so it is looked for here, also in the buffer of the system."""
         if self._connection is None:
             return False
-        now_s = self._connection.loop.time()
+        now_s: float = self._connection.loop.time()
         unsent = unsent_bytes(self._connection.transport)
         taken = self._written_bytes - unsent
         if not unsent or self._taken_bytes is None or taken > self._taken_bytes:

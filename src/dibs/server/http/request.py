@@ -286,7 +286,8 @@ class HttpRequest:
         """The client: an address, or a user of this machine; behind a trusted proxy, as that says."""
         connection = self.connection
         if connection.proxy and connection.state.proxies is not None:
-            return connection.state.proxies.client(connection.proxy, self.head.sent)
+            told: str = connection.state.proxies.client(connection.proxy, self.head.sent)
+            return told
         return client_of(connection.transport)
 
     @property
