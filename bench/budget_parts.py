@@ -23,17 +23,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import uvloop
-from uvicorn.server import ServerState
 
 from dibs.engine.auth import TokenGuard
 from dibs.engine.coordinator import Coordinator
 from dibs.server.engine import Engine
 from dibs.server.handlers import Api
+from dibs.server.http.protocol import HttpConnection
 from dibs.server.http_server import make_server
 from dibs.server.run import GC_THRESHOLDS
 from dibs.stores import codec
@@ -163,19 +162,14 @@ class Lane:
         engine.store_id = "0" * 32
         api = Api(engine, TokenGuard(str(tokens)), locks_per_principal=10**9)
         api.post = self._post
-        config = make_server(api).config
-        config.load()
-        protocol: Any = config.http_protocol_class
-        state = ServerState()
-        state.default_headers = list(config.encoded_headers)
+        state = make_server(api).server_state
         self.posted: list[tuple[Any, Callable[[Any], None]]] = []
         self.wires = [Wire() for _ in range(count)]
-        make = partial(protocol, config=config, server_state=state, app_state={}, _loop=loop)
-        self.connections: list[Any] = [make() for _ in range(count)]
+        self.connections: list[Any] = [HttpConnection(state, loop) for _ in range(count)]
         for connection, wire in zip(self.connections, self.wires, strict=True):
             connection.connection_made(wire)
 
-    def _post(self, command: Any, callback: Callable[[Any], None]) -> None:
+    def _post(self, command: Any, callback: Callable[[Any], None], is_gone: Any = None) -> None:
         self.posted.append((command, callback))
 
 

@@ -124,7 +124,7 @@ def _noted_batcher(original: type) -> type:
                 named["run_at_once"] = partial(_run_noted, at_once)
             super().__init__(partial(_run_noted, run), *args, **named)
 
-        def post(self, command: Any, callback: Callable[[Any], None]) -> None:
+        def post(self, command: Any, callback: Callable[[Any], None], is_gone: Any = None) -> None:
             now, used = wall(), cpu()
             if trace.read_ns:
                 trace.add("parse", now - trace.read_ns, used - trace.read_cpu)
@@ -138,7 +138,7 @@ def _noted_batcher(original: type) -> type:
                 trace.answered_ns = wall()
                 trace.add("answer", trace.answered_ns - began, cpu() - used)
 
-            super().post(command, answered)
+            super().post(command, answered, is_gone)
 
     return NotedBatcher
 
@@ -169,8 +169,7 @@ def install() -> None:
 
     def noted_server(*args: Any, **named: Any) -> Any:
         server = make_server(*args, **named)
-        made = server.config.http
-        server.config.http = partial(_noted_protocol(made.func), *made.args, **made.keywords)
+        server.connect = partial(_noted_protocol(server.connect.func), *server.connect.args)
         return server
 
     http.make_server = noted_server

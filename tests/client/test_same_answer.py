@@ -40,7 +40,7 @@ VARY |= {"at", "done_at", "done_ms_ago", "until", "done_until", "available_at", 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Door]:
-    pytest.importorskip("uvicorn", reason="the server extra is not installed")
+    pytest.importorskip("httptools", reason="the server extra is not installed")
     env = {"XDG_STATE_HOME": str(tmp_path / "server"), "HOME": str(tmp_path)}
     env |= {key: os.environ[key] for key in ("PYTHONPATH",) if key in os.environ}
     words = [sys.executable, "-m", "dibs", "serve", "--bind", "127.0.0.1:0"]

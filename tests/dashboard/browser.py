@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from playwright.sync_api import sync_playwright
 
-from dibs.server.http.cookie import NAME
+from dibs.server.http.browser import NAME
 from tests.server.harness import TOKENS
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Servers that tests share: one for each way through HTTP."""
+"""Servers that tests share: one that decides on its event loop, and one that decides on a thread."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def fast(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with the fast lane that decides on its event loop, as `dibs serve` runs it."""
+    """A server that decides on its event loop, as `dibs serve` does with a quick store."""
     with running(tmp_path_factory.mktemp("fast")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that takes the long way with every request, and decides on its thread."""
-    with running(tmp_path_factory.mktemp("slow"), lane=False, at_once=False) as server:
+    """A server that decides on its thread."""
+    with running(tmp_path_factory.mktemp("slow"), at_once=False) as server:
         yield server
 
 
 @pytest.fixture(scope="session", params=["fast", "slow"])
 def server(request: pytest.FixtureRequest) -> Server:
-    """Both, one after the other: what holds must hold on either way."""
+    """Both, one after the other: what holds must hold at either."""
     found: Server = request.getfixturevalue(request.param)
     return found
 

@@ -68,6 +68,20 @@ operator:tok-operator-a:operator:team-a
 """
 JSON = {"Content-Type": "application/json"}
 UNKNOWN_LEASE = "00000000-0000-4000-8000-000000000000"
+AUTH = b"Authorization: Bearer tok-agent\r\n"
+AS_JSON = b"Content-Type: application/json\r\n"
+
+
+def request(method: str, path: str, body: bytes | None = None, head: bytes = AUTH + AS_JSON) -> bytes:
+    """One request as it is sent."""
+    length = b"" if body is None else b"Content-Length: %d\r\n" % len(body)
+    return b"%b %b HTTP/1.1\r\nHost: x\r\n%b%b\r\n%b" % (
+        method.encode(),
+        path.encode(),
+        head,
+        length,
+        body or b"",
+    )
 
 
 class WaitedForStore(MemoryStore):
@@ -218,7 +232,6 @@ def running(
     *,
     store: Store | None = None,
     clock: ManualClock | None = None,
-    lane: bool = True,
     locks_per_principal: int = LOCKS_PER_PRINCIPAL_MAX,
     real_time: bool = False,
     gateway_ttl_ms: int | None = None,
@@ -261,7 +274,6 @@ def running(
         server = make_server(
             api,
             mcp=mcp,
-            lane=lane,
             on_ready=up.set,
             annexes=[] if gateway_ttl_ms is None else [Gateway(api, gateway_ttl_ms, gateway_upstream)],
             admission=admission,
@@ -272,7 +284,7 @@ def running(
             observers=observers,
         )
         ready.append((engine, server, asyncio.get_running_loop()))
-        await server.serve(sockets=[listening])
+        await server.serve(listening)
         await mcp.close()
         api.close()
         await asyncio.to_thread(engine.stop)

@@ -14,8 +14,7 @@ import pytest
 from dibs.core.limits import HEADERS_MAX, PARSE_BYTES_MAX
 from dibs.server.http import protocol
 from dibs.server.http.admission import Admission
-from tests.server.harness import masked, read_all, read_response, running, wait_until
-from tests.server.test_lane import AUTH, JSON, request
+from tests.server.harness import AS_JSON, AUTH, masked, read_all, read_response, request, running, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def acquire(name: str, head: bytes = b"", body: bytes = b"{}") -> bytes:
-    return request("POST", f"/locks/{name}/acquire", body, AUTH + JSON + head)
+    return request("POST", f"/locks/{name}/acquire", body, AUTH + AS_JSON + head)
 
 
 def test_pipelined_requests_are_answered_in_order(server: Server, name: str) -> None:
@@ -59,7 +58,7 @@ def test_a_request_may_come_byte_by_byte(server: Server, name: str) -> None:
 def test_a_chunked_body_is_read(server: Server, name: str) -> None:
     with server.raw() as connection:
         head = request(
-            "POST", f"/locks/{name}/acquire", None, AUTH + JSON + b"Transfer-Encoding: chunked\r\n"
+            "POST", f"/locks/{name}/acquire", None, AUTH + AS_JSON + b"Transfer-Encoding: chunked\r\n"
         )
         connection.sendall(head + b'7\r\n{"owner\r\n5\r\n":"x"\r\n1\r\n}\r\n0\r\n\r\n')
         status, _, body, _ = read_response(connection)
@@ -145,7 +144,9 @@ def test_a_head_that_is_refused_costs_no_request_before_it_its_answer(
 def test_a_broken_chunk_gets_400(server: Server, name: str) -> None:
     with server.raw() as connection:
         connection.sendall(
-            request("POST", f"/locks/{name}/acquire", None, AUTH + JSON + b"Transfer-Encoding: chunked\r\n")
+            request(
+                "POST", f"/locks/{name}/acquire", None, AUTH + AS_JSON + b"Transfer-Encoding: chunked\r\n"
+            )
             + b"zz\r\n"
         )
         assert read_response(connection)[0] == 400
@@ -155,7 +156,7 @@ def test_a_broken_chunk_gets_400(server: Server, name: str) -> None:
 
 def test_a_broken_body_behind_a_good_request_is_told_after_its_answer(server: Server, name: str) -> None:
     broken = (
-        request("POST", f"/locks/{name}/acquire", None, AUTH + JSON + b"Transfer-Encoding: chunked\r\n")
+        request("POST", f"/locks/{name}/acquire", None, AUTH + AS_JSON + b"Transfer-Encoding: chunked\r\n")
         + b"zz\r\n"
     )
     with server.raw() as connection:
@@ -249,20 +250,19 @@ def test_a_client_that_does_not_read_is_not_read_from_either(server: Server, nam
 
 
 @pytest.mark.promise("bounded-connection")
-@pytest.mark.parametrize("lane", [True, False])
 def test_what_one_connection_keeps_in_memory_does_not_grow_with_what_it_sends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lane: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     most = [0, 0]
-    begin = protocol.BoundedProtocol._parse
+    begin = protocol.HttpConnection._parse
 
-    def watched(self: protocol.BoundedProtocol) -> None:
+    def watched(self: protocol.HttpConnection) -> None:
         begin(self)
-        most[:] = max(most[0], len(self.pipeline)), max(most[1], len(self._unread))
+        most[:] = max(most[0], len(self._queue)), max(most[1], len(self._unread))
 
-    monkeypatch.setattr(protocol.BoundedProtocol, "_parse", watched)
+    monkeypatch.setattr(protocol.HttpConnection, "_parse", watched)
     one = request("GET", "/status", head=b"")
-    with running(tmp_path, lane=lane) as server, server.raw() as connection:
+    with running(tmp_path) as server, server.raw() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.settimeout(0.5)
         with pytest.raises(TimeoutError):
@@ -272,14 +272,13 @@ def test_what_one_connection_keeps_in_memory_does_not_grow_with_what_it_sends(
         assert server.ask("GET", "/healthz").status == 200
 
 
-@pytest.mark.parametrize("lane", [True, False])
 @pytest.mark.parametrize("count", [1, 20_000], ids=["its last answer", "a heap of them"])
 def test_a_client_that_asks_and_never_reads_is_cut_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lane: bool, count: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     monkeypatch.setattr(protocol, "REQUEST_S", 0.1)
-    monkeypatch.setattr(protocol.BoundedProtocol, "keep_alive_s", 0.2)
-    with running(tmp_path, lane=lane) as server, server.raw() as connection:
+    monkeypatch.setattr(protocol.HttpConnection, "keep_alive_s", 0.2)
+    with running(tmp_path) as server, server.raw() as connection:
         for number in range(300):
             server.acquire(f"job-{number}", {"metadata": "m" * 1000})
         server._connection.close()
@@ -288,6 +287,20 @@ def test_a_client_that_asks_and_never_reads_is_cut_off(
         with contextlib.suppress(TimeoutError, ConnectionError):
             connection.sendall(request("GET", "/locks") * count)
         wait_until(lambda: server.connections() == 0, "still connected")
+
+
+def test_bodies_that_were_sent_ahead_are_all_read(server: Server, name: str) -> None:
+    """Also the one that is cut where the server stops parsing, because a request before it waits for its turn."""
+    padded = b'{"owner":"%b"}' % (b"w" * 100)
+    sent = [request("POST", f"/locks/{name}-{number}/acquire", padded) for number in range(300)]
+    with server.raw() as connection:
+        connection.sendall(b"".join(sent))
+        rest, names = b"", []
+        for _ in sent:
+            status, _, body, rest = read_response(connection, rest)
+            assert status == 200
+            names.append(json.loads(body)["name"])
+    assert names == [f"{name}-{number}" for number in range(300)]
 
 
 def test_the_answers_to_what_was_sent_ahead_come_in_order_however_much_it_was(
@@ -306,12 +319,11 @@ def test_the_answers_to_what_was_sent_ahead_come_in_order_however_much_it_was(
 
 
 @pytest.mark.promise("bounded-connection")
-@pytest.mark.parametrize("lane", [True, False])
 def test_connections_beyond_the_bounds_are_told_so_and_logged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, lane: bool
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
-        running(tmp_path, lane=lane, admission=Admission(most=5, most_per_client=3)) as server,
+        running(tmp_path, admission=Admission(most=5, most_per_client=3)) as server,
         contextlib.ExitStack() as stack,
     ):
         kept = [stack.enter_context(server.raw()) for _ in range(3)]
@@ -413,26 +425,24 @@ def test_one_slow_client_does_not_hold_up_the_others(server: Server, name: str) 
         assert json.loads(read_response(slow_one)[2])["status"] == "acquired"
 
 
-@pytest.mark.parametrize("lane", [True, False])
 @pytest.mark.parametrize(
     "sent", [b"", b"POST /locks/x/acq", acquire("x")[:-1]], ids=["nothing", "half a head", "half a body"]
 )
 def test_a_client_that_keeps_us_waiting_is_let_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lane: bool, sent: bytes
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
     monkeypatch.setattr(protocol, "REQUEST_S", 0.05)
-    monkeypatch.setattr(protocol.BoundedProtocol, "keep_alive_s", 0.1)
-    with running(tmp_path, lane=lane) as server, server.raw() as connection:
+    monkeypatch.setattr(protocol.HttpConnection, "keep_alive_s", 0.1)
+    with running(tmp_path) as server, server.raw() as connection:
         connection.sendall(sent)
         assert read_all(connection) == b""
 
 
-@pytest.mark.parametrize("lane", [True, False])
 def test_an_idle_connection_is_closed_and_a_busy_one_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lane: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol.BoundedProtocol, "keep_alive_s", 0.2)
-    with running(tmp_path, lane=lane) as server, server.raw() as connection:
+    monkeypatch.setattr(protocol.HttpConnection, "keep_alive_s", 0.2)
+    with running(tmp_path) as server, server.raw() as connection:
         began = time.monotonic()
         while time.monotonic() - began < 0.5:
             connection.sendall(request("GET", "/locks/x"))
@@ -440,9 +450,8 @@ def test_an_idle_connection_is_closed_and_a_busy_one_is_not(
         assert read_all(connection) == b""
 
 
-@pytest.mark.parametrize("lane", [True, False])
-def test_a_stopping_server_answers_what_it_has_taken(tmp_path: Path, lane: bool) -> None:
-    with running(tmp_path, lane=lane) as server, server.raw() as connection:
+def test_a_stopping_server_answers_what_it_has_taken(tmp_path: Path) -> None:
+    with running(tmp_path) as server, server.raw() as connection:
         connection.sendall(acquire("x")[:-1])
         wait_until(lambda: server.connections() == 1, "not connected")
         server.begin_stop()

@@ -224,9 +224,8 @@ def test_ready_says_why_not_without_a_token_and_to_head_as_well(tmp_path: Path) 
 
 
 @pytest.mark.promise("servers:one-store")
-@pytest.mark.parametrize("lane", [True, False])
-def test_a_request_for_another_store_is_refused_and_does_nothing(tmp_path: Path, lane: bool) -> None:
-    with running(tmp_path, lane=lane) as server:
+def test_a_request_for_another_store_is_refused_and_does_nothing(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
         store_id = server.ask("GET", "/locks/job").headers["x-dibs-store"]
         assert store_id == server.engine.store_id
         refused = server.acquire("job", headers={"X-Dibs-Store": "another"})

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from uvicorn.server import ServerState
 
 from dibs.base.errors import InvalidInput
 from dibs.engine.auth import TokenGuard
 from dibs.server.engine import Engine
 from dibs.server.handlers import Api
-from dibs.server.http.fast_lane import FastLaneProtocol
-from dibs.server.http.head import KEPT_BYTES_MAX, KEPT_MAX, KnownHeads, RequestHead, block_of
+from dibs.server.http.protocol import KEPT_BYTES_MAX, KEPT_MAX, HttpConnection, KnownHeads, block_of
+from dibs.server.http.request import RequestHead
 from dibs.server.http_server import make_server
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
@@ -61,19 +59,14 @@ class Wire:
     def resume_reading(self) -> None: ...
 
 
-class Seen(FastLaneProtocol):
-    """Writes down what takes the general way, and refuses it."""
+class Seen(HttpConnection):
+    """Counts what is parsed."""
 
-    seen: list[tuple[Any, ...]]
     parsed = 0
 
     def on_headers_complete(self) -> None:
         self.parsed += 1
         super().on_headers_complete()
-
-    def _use_asgi(self) -> None:
-        self.seen.append(("general", self.parser.get_method(), self.url, self.headers))
-        raise RuntimeError("this test serves the lane only")
 
 
 class World:
@@ -90,10 +83,7 @@ class World:
         if tokens is None:
             api.command = self._command
         api.post = lambda command, answer, is_gone=None: answer(InvalidInput("seen"))
-        config = make_server(self.api).config
-        config.load()
-        state = ServerState()
-        self._make = partial(Seen, config=config, server_state=state, app_state={}, api=self.api)
+        self.state = make_server(self.api).server_state
 
     def _command(
         self, verb: str, name: bytes, query: bytes, head: RequestHead, body: bytes
@@ -110,8 +100,7 @@ class World:
         return list(self.seen), masked(connection.transport.written), connection.transport.closing
 
     def connect(self, *, known: bool = True) -> Any:
-        connection: Any = self._make(_loop=self.loop)
-        connection.seen = self.seen
+        connection: Any = Seen(self.state, self.loop)
         if not known:
             connection._known = {}
         connection.connection_made(Wire())
@@ -126,7 +115,7 @@ def world() -> Iterator[World]:
     made = World()
     for request in (CLAIM, LOOK):
         made.feed(request)
-    assert len(made.api.heads.known) == 2
+    assert len(made.state.heads.known) == 2
     yield made
     made.loop.close()
 
@@ -283,16 +272,16 @@ def test_headers_of_strangers_are_not_kept(tmp_path: Path) -> None:
     tokens.write_text("b:other:agent\n")
     world = World(tokens)
     world.feed(CLAIM)
-    assert world.api.heads.known == {}
+    assert world.state.heads.known == {}
     world.loop.close()
 
 
 def test_what_is_kept_is_bounded() -> None:
     heads = KnownHeads()
-    head = RequestHead({b"authorization": b"Bearer x"})
+    head = RequestHead([(b"authorization", b"Bearer x")])
     heads.learn(None, 0, head)
     heads.learn(b"x" * (KEPT_BYTES_MAX + 1), 0, head)
-    heads.learn(b"key", 0, RequestHead({b"idempotency-key": b"k"}))
+    heads.learn(b"key", 0, RequestHead([(b"idempotency-key", b"k")]))
     assert heads.known == {}
     for number in range(3 * KEPT_MAX):
         heads.learn(b"%d" % number, 0, head)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module", params=[True, False], ids=["fast", "slow"])
 def served(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("limits"), lane=request.param) as server:
+    with running(tmp_path_factory.mktemp("limits"), at_once=request.param) as server:
         yield server
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.core.limits import LOGIN_FAILURES_MAX, PUBLIC_REQUESTS_MS, TOKEN_CHARS_MAX
-from dibs.server.http.cookie import REFUSED, set_cookie, with_credential
+from dibs.server.http.browser import REFUSED, set_cookie, with_credential
 from tests.docs.test_http_page import wrong_in
 from tests.server.harness import TOKENS, read_response, running
 

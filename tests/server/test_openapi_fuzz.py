@@ -185,11 +185,8 @@ def test_a_document_that_is_wrong_is_noticed(served: Server, part: str, said: ob
 @pytest.mark.slow
 @pytest.mark.promise("openapi")
 @pytest.mark.parametrize(("phase", "count"), [("coverage", 1), ("fuzzing", 40), ("stateful", 100)])
-@pytest.mark.parametrize("lane", [True, False])
-def test_the_server_does_what_its_document_says_in_full(
-    tmp_path: Any, phase: str, count: int, lane: bool
-) -> None:
-    with running(tmp_path, gateway_ttl_ms=60_000, lane=lane) as server:
+def test_the_server_does_what_its_document_says_in_full(tmp_path: Any, phase: str, count: int) -> None:
+    with running(tmp_path, gateway_ttl_ms=60_000) as server:
         sent, found = findings(schema_of(server, phase, count))
     assert sent > 500
     assert not found, "\n\n".join([f"{len(found)} findings in {sent} requests", *found[:20]])

@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.promise("lease:outage-credit")
-@pytest.mark.parametrize("lane", [True, False])
-def test_a_server_that_was_paused_does_not_give_a_live_lease_away(tmp_path: Path, lane: bool) -> None:
-    with running(tmp_path, lane=lane) as server:
+def test_a_server_that_was_paused_does_not_give_a_live_lease_away(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
         lease = server.lease("job", ttl_seconds=10)
         server.clock.advance(60_000)  # as SIGSTOP or a closed lid would
         assert server.acquire("job", who="other").json["status"] == "held"

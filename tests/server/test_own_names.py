@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.compat.octostore.environment import ORIGINS, OctoStoreContract
-from dibs.server.http.own_names import OwnNames
+from dibs.server.http.browser import OwnNames
 from dibs.server.http.proxies import TrustedProxies
 from dibs.server.settings import ServerSettings
 from tests.server.harness import running
@@ -26,7 +26,7 @@ FOREIGN = {"Origin": "https://evil.example"}
 def local(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Server]:
     """As `dibs serve --local-registration` makes it."""
     settings = ServerSettings(local_registration=True)
-    with running(tmp_path_factory.mktemp("local"), settings=settings, lane=request.param) as server:
+    with running(tmp_path_factory.mktemp("local"), settings=settings, at_once=request.param) as server:
         server.api.checks_names = True
         yield server
 

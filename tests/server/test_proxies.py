@@ -137,7 +137,7 @@ def test_a_proxy_has_no_bound_of_its_own_and_others_keep_theirs(served: Server) 
 
 
 def test_the_log_has_the_client_behind_the_proxy(served: Server, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "uvicorn.access")
+    caplog.set_level(logging.INFO, "dibs.access")
     ask(served, "127.0.0.2", FAR, "/healthz")
     ask(served, "127.0.0.3", FAR, "/healthz")
     first, second = [record.getMessage() for record in caplog.records if "/healthz" in record.getMessage()]

@@ -311,7 +311,7 @@ def test_a_log_level_that_is_not_one_is_refused() -> None:
 
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.setitem(sys.modules, "httptools", None)
     with pytest.raises(MissingExtra, match=r"pip install '\.\[server\]'"):
         serve(ServerSettings())
 

@@ -88,7 +88,7 @@ class Life:
 
 @pytest.fixture
 def life(tmp_path: Path) -> Iterator[Life]:
-    access = logging.getLogger("uvicorn.access")
+    access = logging.getLogger("dibs.access")
     access.addFilter(hide_secrets)  # as `set_up_logging` does
     try:
         with running(tmp_path, access_log=True) as server:
@@ -103,7 +103,7 @@ def test_no_secret_is_in_a_log_a_metric_a_list_or_a_refusal(
     life: Life, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    for name in ("dibs", "uvicorn.access", "uvicorn.error", "asyncio"):
+    for name in ("dibs", "dibs.access", "asyncio"):
         caplog.set_level(logging.DEBUG, name)
     life.live()
     assert "/locks/a/acquire" in caplog.text  # the access log is on

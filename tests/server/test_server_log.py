@@ -219,6 +219,6 @@ def test_a_malformed_or_double_trace_is_ignored(server: Server, lines: _Lines) -
     assert "trace_id" not in lines.last(2)
 
 
-def test_without_a_log_of_requests_the_fast_lane_stays(tmp_path: Path) -> None:
+def test_without_a_log_of_requests_nobody_notes_their_callers(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         assert not server.api.notes_callers

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.errors import InvalidInput
-from dibs.server.http import protocol, tls_listener
+from dibs.server.http import protocol, tls
 from dibs.server.http.admission import Admission
 from dibs.server.http.tls import ServerTls, TlsFiles, validity_of
 from dibs.wire.parts import timestamp
@@ -106,7 +106,7 @@ def test_a_reader_that_never_reads_is_cut_off_over_tls_too(
     files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(protocol, "REQUEST_S", 0.3)
-    monkeypatch.setattr(protocol.BoundedProtocol, "keep_alive_s", 0.3)
+    monkeypatch.setattr(protocol.HttpConnection, "keep_alive_s", 0.3)
     contexts = files.tls().context, files.authority.trusted()
     with running(tmp_path, tls=contexts) as server, server.raw_from("127.0.0.1") as plain:
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -155,7 +155,7 @@ def test_a_refused_request_is_told_why(secured: Server) -> None:
 def test_connections_count_before_their_handshake(
     secured: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(tls_listener, "HANDSHAKE_MS_MAX", 400)
+    monkeypatch.setattr(tls, "HANDSHAKE_MS_MAX", 400)
     silent = [secured.raw_from("127.0.0.2") for _ in range(31)]
     try:
         assert silent[-1].recv(1) == b""  # one too many: cut off at once

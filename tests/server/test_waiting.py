@@ -1,4 +1,4 @@
-"""Waiting in line over HTTP: real sockets, both ways through HTTP, a store in memory."""
+"""Waiting in line over HTTP: real sockets, a store in memory."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.engine.waiters import Waiter, Waiters
-from dibs.server.http.fast_lane import FastLaneProtocol
 from dibs.testing.faulty import FaultyStore
-from tests.server.harness import WAIT_S, Poll, read_response, running, wait_until
-from tests.server.test_lane import AUTH, JSON, request
+from tests.server.harness import AS_JSON, AUTH, WAIT_S, Poll, read_response, request, running, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +25,7 @@ WAIT = {"wait_seconds": 60}
 @pytest.fixture(params=[True, False], ids=["fast", "slow"])
 def alone(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
     """A server for this test only."""
-    with running(tmp_path, lane=request.param) as server:
+    with running(tmp_path, at_once=request.param) as server:
         yield server
 
 
@@ -117,25 +115,6 @@ def test_a_waiter_that_shuts_its_side_or_resets_leaves_too(server: Server, name:
     reset.hang_up()
     wait_until(lambda: server.ask("GET", f"/locks/{name}").json["waiting"] == 0, "they are still in line")
     half.hang_up()
-
-
-def test_a_waiter_on_the_long_way_ends_its_task_when_its_client_goes(
-    fast: Server, name: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """`Connection: close` makes a request unusual enough for the long way."""
-    lease = fast.lease(name)
-    before = fast.waiting()
-    polls = [
-        Poll(fast, f"/locks/{name}/acquire", WAIT, head="Connection: close\r\n"),
-        Poll(fast, f"/locks/{name}/acquire", WAIT, head="Connection: close\r\n"),
-    ]
-    wait_until(lambda: fast.waiting() == before + 2, "they do not wait")
-    polls[0].hang_up()
-    wait_until(lambda: fast.ask("GET", f"/locks/{name}").json["waiting"] == 1, "it is still in line")
-    wait_until(lambda: len(fast._inner.server_state.tasks) == 1, "its task goes on")
-    release(fast, name, lease)
-    assert polls[1].answer()["status"] == "acquired"
-    assert "rror" not in caplog.text
 
 
 def test_a_request_behind_one_that_waits_ends_the_wait(server: Server, name: str) -> None:
@@ -266,8 +245,7 @@ def test_a_server_whose_store_hangs_still_tells_its_waiters_their_tickets(tmp_pa
         free.set()
 
 
-def test_waiting_needs_no_task_in_the_lane(fast: Server, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FastLaneProtocol, "_use_asgi", lambda self: pytest.fail("it left the lane"))
+def test_waiting_needs_no_task(fast: Server, name: str) -> None:
     lease = fast.lease(name)
     polls = wait_for_job(fast, name, 3)
     assert len(fast._inner.server_state.tasks) == 0
@@ -294,7 +272,7 @@ def test_both_ways_tell_a_waiter_the_same(fast: Server, slow: Server, name: str)
 
 def test_the_way_in_is_the_same_as_for_every_claim(server: Server, name: str) -> None:
     with server.raw() as connection:
-        connection.sendall(request("POST", f"/locks/{name}/acquire", b'{"wait_seconds":1}', JSON))
+        connection.sendall(request("POST", f"/locks/{name}/acquire", b'{"wait_seconds":1}', AS_JSON))
         assert read_response(connection)[0] == 401
-        connection.sendall(request("POST", f"/locks/{name}/acquire", b'{"wait_seconds":1', AUTH + JSON))
+        connection.sendall(request("POST", f"/locks/{name}/acquire", b'{"wait_seconds":1', AUTH + AS_JSON))
         assert read_response(connection)[0] == 400

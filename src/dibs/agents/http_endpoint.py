@@ -20,6 +20,7 @@ from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, Unava
 from dibs.core.limits import BODY_BYTES_MAX, SHUTDOWN_MS_MAX
 from dibs.sdk.async_doors import AsyncDoor
 from dibs.server.handlers import CHARGED
+from dibs.server.http.asgi import scope_of, serve
 from dibs.server.http.response import JSON, ClientGone, HttpError, HttpResponse, answer_for_error, encode
 from dibs.wire.documents import Reply
 from dibs.wire.operations import Operation
@@ -28,11 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-    from starlette.types import Receive, Scope, Send
 
     from dibs.client.queueing import Ask
     from dibs.sdk.answers import Lease
     from dibs.server.handlers import Api
+    from dibs.server.http.asgi import Scope
+    from dibs.server.http.request import HttpRequest, RequestHead
 
     Headers = dict[bytes, bytes]
 
@@ -112,7 +114,7 @@ class HttpBackend(ToolBackend):
 
 
 class McpEndpoint:
-    """An ASGI app. Raises its refusals before it has sent anything."""
+    """The handler of /mcp: the SDK's ASGI application, behind the checks of every request."""
 
     operation = MCP
 
@@ -122,25 +124,26 @@ class McpEndpoint:
         self._ready: asyncio.Future[StreamableHTTPSessionManager] | None = None
         self._task: asyncio.Task[None] | None = None
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._check(scope["headers"])
+    async def handle(self, call: HttpRequest) -> None:
+        self._check(call.head)
+        scope = scope_of(call)
         scope[_FREE] = True
         if self._ready is None:
             self._ready = asyncio.get_running_loop().create_future()
             self._task = asyncio.create_task(self._live(self._ready), name="dibs mcp")
         manager = await asyncio.shield(self._ready)
-        await manager.handle_request(scope, receive, send)
+        await serve(manager.handle_request, scope, call)
 
     async def close(self) -> None:
         self._stop.set()
         if self._task is not None:
             await asyncio.wait([self._task], timeout=SHUTDOWN_MS_MAX / 2000)
 
-    def _check(self, headers: list[tuple[bytes, bytes]]) -> None:
+    def _check(self, head: RequestHead) -> None:
         """Both Host and Origin must name this machine, at every server, as the protocol wants it."""
-        self._api.names.check(headers, strict=True)
+        self._api.names.check(head.sent, strict=True)
         try:
-            self._api.caller_for(MCP.id, dict(reversed(headers)))
+            self._api.caller_for(MCP.id, dict(reversed(head.sent)))
         except (AuthenticationRequired, AuthenticationFailed) as error:
             raise HttpError(error.details, 401, code=error.code, headers=_CHALLENGE) from None
 

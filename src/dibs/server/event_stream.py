@@ -33,12 +33,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from starlette.types import Receive, Send
-
     from dibs.core.events import Event
     from dibs.engine.event_log import EventFilter
     from dibs.engine.feed import EventFeed
+    from dibs.server.http.request import HttpRequest
     from dibs.server.http.response import Header
+
+    HttpConnection = Any  # dibs.server.http.protocol.HttpConnection, which knows these
 
 
 # The streams of events that are open here: how many there may be, their signs of life, and their end.
@@ -155,7 +156,7 @@ class EventStream:
         self._news = asyncio.Event()
         self._is_ending = False
         self._is_gone = False
-        self._connection: Any = None
+        self._connection: HttpConnection | None = None
         self._put(at, retry_frame(STREAM_RETRY_MS) + (first or position_frame(at, "events")))
 
     # For the feed.
@@ -172,7 +173,7 @@ class EventStream:
         self._put(oldest - 1, frame(gap_document(after, oldest), oldest - 1, GAP))
         self.at = oldest - 1
 
-    # For the connection: see `polls.Waiting`.
+    # For the connection: see `admission.Waiting`.
 
     def cancel(self) -> None:
         """The client is gone."""
@@ -195,37 +196,41 @@ class EventStream:
 
     def finish(self) -> None:
         """The server is about to end."""
-        if self._connection is not None and self._connection.flow.write_paused:
+        if self._connection is not None and self._connection.is_write_paused:
             self._drop()
         self.hurry()
 
-    async def run(self, connection: Any, send: Send, receive: Receive) -> None:
+    async def run(self, call: HttpRequest) -> None:
         """Serve the stream to its end."""
-        self._connection = connection
+        connection = self._connection = call.connection
         connection.waiting = self
+        if call.method == "HEAD":
+            self.hurry()
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
-            await self._serve(send)
+            call.start(200, HEADERS)
+            await self._serve(call)
             if self._is_gone:
                 with contextlib.suppress(asyncio.CancelledError):  # the server ends, and does not wait for it
-                    while (await receive())["type"] != "http.disconnect":
-                        pass  # cut off: what was written before may still be on its way
+                    await connection.lost()  # cut off: what was written before may still be on its way
         finally:
             connection.waiting = None
             self._feed.leave(self)
             self.on_end()
+            connection.finish(call)
 
-    async def _serve(self, send: Send) -> None:
+    async def _serve(self, call: HttpRequest) -> None:
         while not (self._is_gone or self._is_ending):
-            await self._flush(send)
+            await self._flush(call)
             if self in self._feed:
                 await self._news.wait()
                 self._news.clear()
             elif not self._is_gone:
                 await self._catch_up()
-        await self._flush(send)
+        await self._flush(call)
         if not self._is_gone:
-            await send({"type": "http.response.body", "body": retry_frame(STREAM_RETRY_MS)})
+            await call.connection.drain()
+            call.write(retry_frame(STREAM_RETRY_MS))
+            call.finish()
 
     async def _catch_up(self) -> None:
         """One page from the store; after the last one, join the feed."""
@@ -247,12 +252,12 @@ class EventStream:
         if page.is_last:
             self._feed.join(self)
 
-    async def _flush(self, send: Send) -> None:
+    async def _flush(self, call: HttpRequest) -> None:
         """Write what is queued, as fast as the reader takes it."""
         while self._queue and not self._is_gone:
             try:
                 async with asyncio.timeout(STALL_S):
-                    await self._connection.flow.drain()
+                    await call.connection.drain()
             except TimeoutError:
                 self._drop()
                 return
@@ -264,7 +269,7 @@ class EventStream:
             self._queued_bytes -= size
             self._written_bytes += size
             if parts and not self._is_gone:
-                await send({"type": "http.response.body", "body": b"".join(parts), "more_body": True})
+                call.write(b"".join(parts))
 
     def _fall_behind(self) -> None:
         """Too much is queued. It is read again from the store once the reader has taken what was written."""
@@ -275,10 +280,11 @@ class EventStream:
 
     def _drop(self) -> None:
         """Tell the reader behind what it has not read yet, and close. The connection cuts off a client that still does
-        not read (`BoundedProtocol`)."""
+        not read (`HttpConnection`)."""
         shown = frame({"event": DROPPED, "after": self._written_at}, self._written_at, DROPPED)
         self._queue.clear()
         self.is_dropped = True
+        assert self._connection is not None
         transport = self._connection.transport
         transport.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(shown), shown))
         transport.close()
@@ -302,9 +308,9 @@ class EventStream:
         self._news.set()
 
 
-def unsent_bytes(transport: Any) -> int:
+def unsent_bytes(transport: asyncio.Transport) -> int:
     """How much of what was written the other side has not acknowledged: in our buffer, and in the system's."""
-    unsent: int = transport.get_write_buffer_size()
+    unsent = transport.get_write_buffer_size()
     end = transport.get_extra_info("socket")
     if end is None or not _QUEUED:
         return unsent

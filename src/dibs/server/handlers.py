@@ -1,4 +1,4 @@
-"""What each address does. Starlette's routes and the fast lane both call this.
+"""What each address does. The routes call this.
 
 The order of the checks is the contract's: the body's type, size, syntax and fields first, then who asks, then what the
 values mean. `Api.command` does all of that for every verb; `response.answer_for` makes the answer from the outcome.
@@ -29,12 +29,14 @@ from dibs.engine.coordinator import CallerGone
 from dibs.engine.metrics import WAIT, outcome_word
 from dibs.engine.queries import claimed, open_sessions
 from dibs.server.event_stream import StreamRegistry
-from dibs.server.http.admission import LongPoll
-from dibs.server.http.cookie import REFUSED
-from dibs.server.http.head import KEY_HEADER, NAMESPACE_HEADER, STORE_HEADER, KnownHeads, RequestHead
-from dibs.server.http.own_names import OwnNames
+from dibs.server.http.browser import REFUSED, OwnNames
 from dibs.server.http.request import (
+    KEY_HEADER,
+    NAMESPACE_HEADER,
+    PEER,
     SEQ_MAX,
+    STORE_HEADER,
+    RequestHead,
     add_key,
     check_head,
     decode_name,
@@ -73,11 +75,15 @@ if TYPE_CHECKING:
 
     from dibs.core.commands import Command
     from dibs.core.identity import Caller
+    from dibs.core.outcomes import Outcome
     from dibs.engine.auth import TokenGuard
+    from dibs.engine.waiters import Waiter
     from dibs.server.engine import Engine
-    from dibs.server.http.admission import WaitingConnection
+    from dibs.server.http.request import HttpRequest
     from dibs.wire.operations import Operation
 
+    HttpConnection = Any  # dibs.server.http.protocol.HttpConnection, which knows these
+    Wait = Callable[[Acquire | AcquireAll, int, Callable[[Outcome | BaseException], bool]], Waiter]
     Headers = Mapping[bytes, bytes]
     Found = TypeVar("Found")
 
@@ -92,10 +98,41 @@ _BODY_OPTIONAL = ("session-keep", "free")
 FOR_THE_CALLER = frozenset((*_BEGINS, "inspect", "session-show"))
 
 
-def may_be_elsewhere(verb: str, head: RequestHead) -> bool:
-    """Whether this claim is from a client that asks another server when this one is slow, and closes the connection
-    then. A server that stood still must not claim for it what it has, or was refused, elsewhere."""
-    return head.may_move and verb in _CLAIMS
+class LongPoll:
+    """A caller that waits for its outcome in a task."""
+
+    def __init__(self, connection: HttpConnection) -> None:
+        self._connection = connection
+        self._waiter: Waiter | None = None
+        self._future: asyncio.Future[Outcome] = connection.loop.create_future()
+
+    async def outcome(self, wait: Wait, command: Acquire | AcquireAll, wait_ms: int) -> Outcome:
+        """The final outcome for the caller; raises its error, or ClientGone."""
+        self._waiter = wait(command, wait_ms, self._settle)
+        self._connection.waiting = self
+        try:
+            return await self._future
+        finally:
+            self._connection.waiting = None
+
+    def cancel(self) -> None:
+        if self._waiter is not None:
+            self._waiter.cancel()
+        if not self._future.done():
+            self._future.set_exception(ClientGone())
+
+    def hurry(self) -> None:
+        if self._waiter is not None:
+            self._waiter.hurry()
+
+    def _settle(self, result: Outcome | BaseException) -> bool:
+        if self._future.done():  # its task was ended
+            return False
+        if isinstance(result, BaseException):
+            self._future.set_exception(result)
+        else:
+            self._future.set_result(result)
+        return True
 
 
 class Api:
@@ -108,7 +145,7 @@ class Api:
         settings: ServerSettings | None = None,
     ) -> None:
         self.engine = engine
-        self.post = engine.batcher.post
+        self.post: Callable[..., None] = engine.batcher.post
         self.wait = engine.waiters.ask
         self.undelivered = engine.waiters.on_undelivered
         self._guard = guard
@@ -119,7 +156,6 @@ class Api:
         self._rates = RequestRates(metrics=engine.metrics)
         self._refusals = Refusals(engine.metrics)
         self.is_draining = False  # about to end: refuses new claims and sessions
-        self.heads = KnownHeads()
         self.streams = StreamRegistry()
         self.operations: list[Operation] = []  # all that this server has, for its description
         self.notes_callers = False  # whether the log wants to know them
@@ -185,6 +221,26 @@ class Api:
         command = command_for(verb, ns, name, document, caller)
         return command, wait_ms(document) if "wait_seconds" in document else 0
 
+    def ask(self, call: HttpRequest, verb: str, body: bytes | BaseException) -> None:
+        """Have the command of a request decided. It is answered as soon as there is an outcome."""
+        if isinstance(body, BaseException):
+            raise body
+        head = call.head
+        command, wait_ms = self.command(verb, call.raw_name, call.query, head, body)
+        if call.connection.whole:
+            call.connection.keep_head(call, body)
+        # From a client that asks another server when this one is slow, and closes the connection then. A server that
+        # stood still must not claim for it what it has, or was refused, elsewhere.
+        call.moves = head.may_move and verb in _CLAIMS
+        if wait_ms and isinstance(command, Acquire | AcquireAll):
+            call.verb = WAIT
+            has_hung_up = call.is_away if call.moves else None
+            # `Waiters` handles a caller that hangs up while it waits.
+            call.connection.waiting = self.wait(command, wait_ms, call.deliver, has_hung_up=has_hung_up)
+        else:
+            call.command = command
+            self.post(command, call.deliver, call.is_away if verb in FOR_THE_CALLER else None)
+
     async def answer(
         self,
         verb: str,
@@ -192,26 +248,22 @@ class Api:
         query: bytes,
         headers: Headers,
         body: bytes,
-        connection: WaitingConnection,
+        connection: HttpConnection,
     ) -> HttpResponse:
-        head = RequestHead(headers)
+        """The answer to one command of several that a request may have (a tool of MCP)."""
+        head = RequestHead(list(headers.items()))
         command, waits_ms = self.command(verb, raw_name, query, head, body)
-        moves = may_be_elsewhere(verb, head)
-
-        def is_gone() -> bool:
-            return connection.is_gone or (moves and connection.has_hung_up)
-
         if waits_ms and isinstance(command, Acquire | AcquireAll):
-            note(verb=WAIT)
-            result = await LongPoll(self.wait, connection).outcome(command, waits_ms, moves=moves)
+            if connection.call is not None:
+                connection.call.verb = WAIT
+            result = await LongPoll(connection).outcome(self.wait, command, waits_ms)
         else:
+            is_gone = (lambda: connection.is_gone) if verb in FOR_THE_CALLER else None
             try:
-                result = await self.engine.batcher.submit(
-                    command, is_gone if verb in FOR_THE_CALLER else None
-                )
+                result = await self.engine.batcher.submit(command, is_gone)
             except CallerGone:
                 raise ClientGone from None
-            if is_gone():
+            if connection.is_gone:
                 self.undelivered(command, result)
         note(outcome=outcome_word(type(result)))
         return answer_for(result, verb)
@@ -318,7 +370,7 @@ class Api:
 
     def _known(self, digest: bytes | None, headers: Headers) -> Caller:
         try:
-            caller = self._guard.known(digest, headers.get(b":peer"))
+            caller = self._guard.known(digest, headers.get(PEER))
         except AuthenticationRequired:
             if REFUSED in headers:
                 raise AuthenticationRequired(headers[REFUSED].decode()) from None

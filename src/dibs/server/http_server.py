@@ -1,83 +1,98 @@
-"""uvicorn with our protocol, our routes and our shutdown."""
+"""The HTTP server: its sockets, its clock, its end. `http/protocol.py` has its connections."""
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import functools
-from typing import TYPE_CHECKING, Any
-
-import uvicorn
+import logging
+from typing import TYPE_CHECKING
 
 from dibs.core.limits import SHUTDOWN_MS_MAX
-from dibs.server.app import build_app
-from dibs.server.http.cors import with_cors
-from dibs.server.http.fast_lane import FastLaneProtocol
-from dibs.server.http.protocol import BoundedProtocol
-from dibs.server.http.tls_listener import TlsListener
-from dibs.server.monitor.server_log import RequestLog
+from dibs.server.app import build_router
+from dibs.server.http.browser import Cors
+from dibs.server.http.listen import BACKLOG
+from dibs.server.http.protocol import HttpConnection, ServerState
+from dibs.server.http.tls import TlsListener
+from dibs.server.monitor.server_log import RequestLog, log_access
 
 if TYPE_CHECKING:
     import socket
     import ssl
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
+    from typing import Any
 
     from dibs.server.annexes import AnnexRoutes
     from dibs.server.handlers import Api
     from dibs.server.http.admission import Admission
     from dibs.server.http.proxies import TrustedProxies
+    from dibs.server.http.response import Header
     from dibs.server.monitor.request_note import RequestObserver
 
+log = logging.getLogger("dibs")
 
-NO_SNIFF = ("X-Content-Type-Options", "nosniff")
-HSTS = ("Strict-Transport-Security", "max-age=31536000")  # browsers heed it for names, not for bare addresses
+NO_SNIFF: Header = (b"x-content-type-options", b"nosniff")
+HSTS: Header = (
+    b"strict-transport-security",
+    b"max-age=31536000",
+)  # browsers heed it for names, not for addresses
+TICK_S = 0.1
+TICKS_IN_A_SECOND = 10
 
 
-class HttpServer(uvicorn.Server):
-    """Leaves signals to its caller (`lifecycle.py`)."""
+class HttpServer:
+    """Leaves signals to its caller (`startup.Lifecycle`)."""
 
     def __init__(
         self,
-        config: uvicorn.Config,
-        api: Api,
+        state: ServerState,
         annexes: Sequence[AnnexRoutes],
         on_ready: Callable[[], None],
         tls: ssl.SSLContext | None = None,
-        admission: Admission | None = None,
     ) -> None:
-        super().__init__(config)
+        self.server_state = state
+        self.api = state.api
+        self.should_exit = False
+        self.force_exit = False  # without waiting for the answers under way
+        self.connect = functools.partial(HttpConnection, state)
         self._tls = tls
-        self._admission = admission
-        self.api = api
         self._annexes = annexes
         self._on_ready = on_ready
+        self._listeners: list[asyncio.Server | TlsListener] = []
 
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        # uvicorn would raise the signal again at its end, and the exit code would not be 0.
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        if self._tls is None or sockets is None:
-            await super().startup(sockets)
+    async def serve(self, listening: socket.socket) -> None:
+        """Serve until `should_exit`, then finish the requests under way."""
+        state = self.server_state
+        loop = asyncio.get_running_loop()
+        if self._tls is None:
+            self._listeners = [await loop.create_server(self.connect, sock=listening, backlog=BACKLOG)]
         else:
-            await super().startup([])
-            for each in sockets:
-                listener: Any = TlsListener(each, self._tls, self._connect, self._admission)
-                self.servers.append(listener)
-        self.api.minutes.start(lambda: self.server_state.total_requests)
+            self._listeners = [TlsListener(listening, self._tls, self.connect, state.admission)]
+        self.api.minutes.start(lambda: state.total_requests)
         self._on_ready()
+        ticks = 0
+        while not self.should_exit:
+            await asyncio.sleep(TICK_S)
+            ticks += 1
+            if not ticks % TICKS_IN_A_SECOND:
+                state.set_date()
+        await self._shut_down(listening)
 
-    def _connect(self) -> BoundedProtocol:
-        """A protocol, made as uvicorn makes them."""
-        made: Any = self.config.http_protocol_class
-        connection: BoundedProtocol = made(
-            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-        )
-        return connection
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+    async def _shut_down(self, listening: socket.socket) -> None:
         self.dismiss_waiters()
-        await super().shutdown(sockets)
+        for listener in self._listeners:
+            listener.close()
+        listening.close()
+        self.close_idle_connections()
+        tasks = self.server_state.tasks
+        try:
+            async with asyncio.timeout(SHUTDOWN_MS_MAX / 2000):
+                while (self.server_state.connections or tasks) and not self.force_exit:
+                    await asyncio.sleep(TICK_S)
+        except TimeoutError:
+            count = len(self.server_state.connections)
+            log.error("connections were cut off, because their requests took too long to end: %d", count)
+            for task in list(tasks):
+                task.cancel()
 
     def dismiss_waiters(self) -> None:
         """Give each waiter its ticket, and end each stream, so that they can continue here or at another server."""
@@ -99,7 +114,6 @@ def make_server(
     access_log: bool = False,
     json_log: bool = False,
     observers: Sequence[RequestObserver] = (),
-    lane: bool = True,
     on_ready: Callable[[], None] = lambda: None,
     annexes: Sequence[AnnexRoutes] = (),
     admission: Admission | None = None,
@@ -109,32 +123,19 @@ def make_server(
 ) -> HttpServer:
     """An HTTP server for `api`, for `mcp` at /mcp, and for the routes of `annexes`. `admission` bounds its
     connections."""
-    # The answers of another program are made by routes of their own, which the fast lane does not know.
-    lane = lane and api.settings.contract is None
     if access_log and json_log:
         access_log, observers = False, [*observers, RequestLog()]
-    if observers:  # they are told by the general way
-        lane, api.notes_callers = False, True
-    made = functools.partial(FastLaneProtocol, api=api) if lane else BoundedProtocol
-    connect = functools.partial(
-        made,
+    api.notes_callers = bool(observers)
+    origins = api.settings.cors_origins
+    state = ServerState(
+        api,
+        build_router(api, annexes, mcp),
+        headers=[(b"x-dibs-store", api.engine.store_id.encode()), NO_SNIFF, *([] if tls is None else [HSTS])],
         admission=admission,
         knows_peers=knows_peers,
-        proxies=proxies or None,
-        closes=lambda: api.is_draining,
-        metrics=api.engine.metrics,
+        proxies=proxies,
+        cors=Cors(origins) if origins else None,
+        log_access=log_access if access_log else None,
+        observers=observers,
     )
-    config = uvicorn.Config(
-        with_cors(build_app(api, annexes, mcp, observers), api.settings.cors_origins),
-        # uvicorn calls this once for each connection, in place of a class.
-        http=connect,  # type: ignore[arg-type]
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=access_log,
-        server_header=False,
-        headers=[("X-Dibs-Store", api.engine.store_id), NO_SNIFF, *([] if tls is None else [HSTS])],
-        proxy_headers=False,
-        timeout_graceful_shutdown=SHUTDOWN_MS_MAX // 2000,
-    )
-    return HttpServer(config, api, annexes, on_ready, tls, admission)
+    return HttpServer(state, annexes, on_ready, tls)

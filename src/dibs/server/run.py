@@ -1,4 +1,4 @@
-"""`dibs serve`: open the store and the tokens, listen, and end cleanly. `lifecycle.py` has the end. Standard error gets
+"""`dibs serve`: open the store and the tokens, listen, and end cleanly. `startup.py` has the end. Standard error gets
 one line for each important event; no line ever holds a token or a lease id.
 """
 
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from dibs.base.errors import InvalidInput
 from dibs.base.redact import without_secrets
 from dibs.core.limits import SHUTDOWN_MS_MAX
+from dibs.server.http.browser import OwnNames
 from dibs.server.http.listen import open_socket, parse_bind, url_of
-from dibs.server.http.own_names import OwnNames
 from dibs.server.http.proxies import TrustedProxies
 from dibs.server.monitor.server_log import change_level, flush_log, set_up_logging
 from dibs.server.settings import ServerSettings
@@ -204,7 +204,7 @@ async def _serve(
         )
         lifecycle = Lifecycle(server, loop, settings.drain_ms)
         with lifecycle.on_signals(lambda: _reload(guard, tls), change_level):
-            await server.serve(sockets=[listening])
+            await server.serve(listening)
     finally:
         if mcp is not None:
             await mcp.close()

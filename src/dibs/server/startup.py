@@ -160,8 +160,6 @@ def check_extras() -> None:
     try:
         import httptools  # noqa: F401 - only whether it is there
         import msgspec  # noqa: F401
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
     except ImportError as error:
         raise MissingExtra(
             f"dibs serve needs {error.name}. In a clone of dibs, run: pip install '.[server]'"

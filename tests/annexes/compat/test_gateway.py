@@ -445,7 +445,7 @@ def test_without_the_flag_there_is_no_gateway(fast: Server) -> None:
     ],
 )
 def test_the_access_log_does_not_hold_a_secret(sent: str, logged: str) -> None:
-    record = logging.LogRecord("uvicorn.access", 20, "", 0, "%s %s", ("GET", sent), None)
+    record = logging.LogRecord("dibs.access", 20, "", 0, "%s %s", ("GET", sent), None)
     assert hide_secrets(record)
     assert record.getMessage() == f"GET {logged}"
 

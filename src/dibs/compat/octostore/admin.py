@@ -19,7 +19,7 @@ from dibs.wire.parts import timestamp
 from dibs.wire.permissions import require
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from typing import Any
 
     from dibs.core.identity import Caller
@@ -84,7 +84,7 @@ def routes(api: Api) -> Table:
     return [(STATUS, pages.status), (TIMESERIES, pages.timeseries)]
 
 
-def key_of(headers: dict[bytes, bytes]) -> bytes | None:
+def key_of(headers: Mapping[bytes, bytes]) -> bytes | None:
     """What came as an admin's key."""
     for name in KEY_HEADERS:
         if name in headers:

@@ -90,13 +90,14 @@ class UserDirectory:
     def admit_admin(self, call: HttpRequest) -> None:
         """Raises unless an admin asks: with the admin key, or with a token of an admin. The key becomes a token that
         the server's guard knows, and nobody else."""
-        bearer = call.headers.get(b"authorization", b"").strip()
+        headers = dict(call.headers)
+        bearer = headers.get(b"authorization", b"").strip()
         if bearer.startswith(BEARER_ADMIN):
-            call.headers[KEY_HEADERS[0]] = bearer.removeprefix(BEARER_ADMIN)
+            headers[KEY_HEADERS[0]] = bearer.removeprefix(BEARER_ADMIN)
+            call.headers = headers
         if self.has_admin_key(call):
-            call.headers[b"authorization"] = b"Bearer " + _ADMITTED.encode()
-        for name in KEY_HEADERS:
-            call.headers.pop(name, None)
+            headers[b"authorization"] = b"Bearer " + _ADMITTED.encode()
+        call.headers = {name: value for name, value in headers.items() if name not in KEY_HEADERS}
         if self._api.caller_of(call.headers).role != ADMIN:
             raise forbidden("Admin access required")
 

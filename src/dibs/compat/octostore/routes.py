@@ -143,7 +143,10 @@ class OctoStoreRoutes:
 
         async def handle(call: HttpRequest) -> HttpResponse | EventStream:
             self._callers.admit_admin(call)
-            return await handler(call)  # which finds an admin's token in the request
+            answer: HttpResponse | EventStream = await handler(
+                call
+            )  # which finds an admin's token in the request
+            return answer
 
         return handle
 
@@ -156,7 +159,8 @@ def _change_frame(event: Event) -> bytes | None:
 def _in_its_words(handler: Handler) -> Handler:
     async def handle(call: HttpRequest) -> HttpResponse | EventStream:
         try:
-            return await handler(call)
+            answer: HttpResponse | EventStream = await handler(call)
+            return answer
         except ClientGone:
             raise
         except UnknownOutcome as unknown:

@@ -1,22 +1,33 @@
-"""uvicorn's HTTP connection with bounds on how long and how much a client may keep the server waiting.
+"""One connection of a client: the only way of a request through HTTP.
 
-This bounds what uvicorn does not: a head without end, a request that never finishes, a silent connection, a client that
-asks and does not read the answers. Requests are parsed a few at a time, and nothing is read while one of them waits for
-its turn, so the memory for a connection does not grow with what the client sends.
+httptools parses. When a head is complete, its request is routed and its handler called. A handler answers at once, or
+later from a callback (all that the engine decides: no task, no coroutine), or is a coroutine. Requests of a client are
+answered in their order; one that has to wait for its turn is queued, and nothing more is read meanwhile.
 
-uvicorn's plain-text errors become JSON, sent so that the client can read them: the answer, then the end of our side,
-then a short time in which further input is discarded (closing at once would reset the connection, and the answer might
-be lost).
+A request whose headers are known (`KnownHeads`) does not go through the parser, if it is all that came in one read. Its
+headers are, byte for byte, some that the parser has accepted; the request line and the length are checked here;
+anything else goes to the parser as if it had not been looked at.
+
+How long and how much a client may keep the server waiting is bounded: a head without end, a request that never
+finishes, a silent connection, a client that asks and does not read the answers. Requests are parsed a few at a time, so
+the memory for a connection does not grow with what the client sends.
+
+What is no request is refused in JSON, so that the client can read it: the answer, then the end of our side, then a
+short time in which further input is discarded (closing at once would reset the connection, and the answer might be
+lost).
 """
 
 from __future__ import annotations
 
+import asyncio
+import http
+import re
 import select
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from email.utils import formatdate
+from typing import TYPE_CHECKING
 
 import httptools
-from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from dibs.core.limits import (
     HEAD_BYTES_MAX,
@@ -26,76 +37,156 @@ from dibs.core.limits import (
     REQUEST_MS_MAX,
     SLOW_READER_BYTES_MIN,
 )
-from dibs.engine.metrics import OTHER, Metrics
-from dibs.server.http.admission import Admission, client_of, peer_uid
-from dibs.server.http.proxies import forwarded_scheme
-from dibs.server.http.response import UNSUPPORTED, HttpError, HttpResponse, answer_for_error
+from dibs.engine.metrics import OTHER
+from dibs.server.event_stream import EventStream
+from dibs.server.http.admission import client_of, peer_uid
+from dibs.server.http.request import KEY_HEADER, PEER, HttpRequest, RequestHead
+from dibs.server.http.response import UNSUPPORTED, ClientGone, HttpError, HttpResponse, answer_for_error
 from dibs.server.http.tls import lacks_certificate
+from dibs.server.monitor.request_note import current
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections import deque
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Sequence
+    from typing import Any
 
-    from dibs.server.http.admission import Waiting
+    from dibs.server.handlers import Api
+    from dibs.server.http.admission import Admission, Waiting
+    from dibs.server.http.browser import Cors
     from dibs.server.http.proxies import TrustedProxies
+    from dibs.server.http.request import Answer
+    from dibs.server.http.response import Header
+    from dibs.server.monitor.request_note import RequestObserver
+    from dibs.server.routes.table import Router
 
 LINGER_S = 1.0
-PEER = b":peer"  # no header of a request can be called so
 REQUEST_S = REQUEST_MS_MAX / 1000
+KEPT_MAX = 512  # a few for each kind of client: the length of the body is one of the headers
+KEPT_BYTES_MAX = 1024
 _HUNG_UP = getattr(select, "POLLRDHUP", 0)  # Linux only
+_LINE_END, _END = b"\r\n", b"\r\n\r\n"
+# An address in ASCII that can be printed, without a query and a fragment.
+_REQUEST_LINE = re.compile(rb"([A-Z]+) (/[!\"$->@-~]*) HTTP/1\.1")
+# Numbers, because CPython looks for a text of one byte by first raising and catching an exception.
+_QUERY, _FRAGMENT, _SLASH = b"?#/"
 
 
-class _Flow(FlowControl):
-    """uvicorn resumes reading with every answer, and whenever a body is asked for. This one does so only if no request
-    waits for its turn."""
-
-    def __init__(self, transport: asyncio.Transport, pipeline: deque[Any]) -> None:
-        super().__init__(transport)
-        self._pipeline = pipeline
-
-    def resume_reading(self) -> None:
-        if not self._pipeline:
-            super().resume_reading()
-
-
-class BoundedProtocol(HttpToolsProtocol):
-    keep_alive_s = KEEP_ALIVE_MS / 1000
-    cycle: Any  # the request that is being answered, if any; its class depends on the way it takes
+class ServerState:
+    """What all connections of a server share."""
 
     def __init__(
         self,
-        *args: Any,
+        api: Api,
+        router: Router,
+        *,
+        headers: Sequence[Header] = (),
         admission: Admission | None = None,
         knows_peers: bool = False,
         proxies: TrustedProxies | None = None,
-        closes: Callable[[], bool] = lambda: False,
-        metrics: Metrics | None = None,
-        **named: Any,
+        cors: Cors | None = None,
+        log_access: Callable[[HttpRequest], None] | None = None,
+        observers: Sequence[RequestObserver] = (),
     ) -> None:
-        super().__init__(*args, **named)
-        self._metrics = metrics or Metrics()
-        self._closes = closes  # whether every answer is the last on its connection
-        self._knows_peers = knows_peers
-        self._admission = admission
-        self._proxies = proxies
-        self._proxy = ""  # the trusted proxy at the other end, if it is one
+        self.api = api
+        self.metrics = api.engine.metrics
+        self.router = router
+        self.admission = admission
+        self.knows_peers = knows_peers
+        self.proxies = proxies or None
+        self.cors = cors
+        self.log_access = log_access
+        self.observers = observers
+        self.heads = KnownHeads()
+        self.connections: set[HttpConnection] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.total_requests = 0  # that were answered
+        self._headers = headers
+        self.starts: dict[int, bytes] = {}
+        self.set_date()
+
+    def set_date(self) -> None:
+        """To be called once a second."""
+        date = (b"date", formatdate(usegmt=True).encode())
+        self._own = b"".join([b"%b: %b\r\n" % header for header in (date, *self._headers)])
+        self.starts.clear()
+
+    def start(self, status: int) -> bytes:
+        """How answers with this status begin: the status line, and the headers of every answer."""
+        start = self.starts.get(status)
+        if start is None:
+            phrase = http.HTTPStatus(status).phrase if status in _STATUSES else ""
+            start = self.starts[status] = b"HTTP/1.1 %d %b\r\n%b" % (status, phrase.encode(), self._own)
+        return start
+
+
+_STATUSES = frozenset(http.HTTPStatus)
+
+
+class KnownHeads:
+    """Headers of requests, as they came, from the end of the request line to the empty line; with the length of the
+    body. For one server. Only those of callers that were accepted are kept, so strangers cannot fill the memory. They
+    hold credentials, and are never shown or logged."""
+
+    def __init__(self) -> None:
+        self.known: dict[bytes, tuple[int, RequestHead]] = {}
+
+    def learn(self, block: bytes | None, length: int, head: RequestHead) -> None:
+        if block is None or len(block) > KEPT_BYTES_MAX or KEY_HEADER in head.headers:
+            return  # a key is new with every claim
+        if len(self.known) >= KEPT_MAX:
+            self.known.clear()  # whoever is still there is learnt again
+        self.known[block] = (length, head)
+
+
+def block_of(data: bytes, method: bytes, url: bytes, body: bytes) -> bytes | None:
+    """The headers in `data`, if it is the request with this method, address and body and nothing else: no line before
+    it, no line end that only a parser accepts, no second request."""
+    line = b"%b %b HTTP/1.1" % (method, url)
+    end = data.find(_END, len(line))
+    if not data.startswith(line + _LINE_END) or data[end + len(_END) :] != body or end < 0:
+        return None
+    block = data[len(line) : end]
+    return block if block.count(b"\n") == block.count(_LINE_END) else None
+
+
+class HttpConnection(asyncio.Protocol):
+    keep_alive_s = KEEP_ALIVE_MS / 1000
+    transport: asyncio.Transport
+
+    def __init__(self, state: ServerState, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self.state = state
+        self.loop = loop or asyncio.get_running_loop()
+        self.parser = _new_parser(self)
+        self.call: HttpRequest | None = None  # the request that is being answered
+        self.waiting: Waiting | None = None  # the caller that waits in line for its answer, if one does
+        self.is_write_paused = False
+        self.scheme = "http"
+        self.proxy = ""  # the trusted proxy at the other end, if it is one
+        self.peer = b""  # the user at the other end of a Unix socket, if that identifies the caller
+        self._known = state.heads.known
+        self._queue: deque[HttpRequest] = deque()  # those that wait for their turn
+        self._incoming: HttpRequest | None = None  # the one whose body comes now
         self._client = ""  # as the admission counts it; empty if it was turned away
-        self._unread = b""  # read and not yet parsed; there is some only while the pipeline holds a request
-        self._parsing = False
-        self._unsent_bytes = 0  # unread bytes of answers at the last look
-        self._unsent_since_s = 0.0
-        self.access_log = self.config.access_log  # not whether somebody added a handler to its logger
+        self._unread = b""  # read and not yet parsed; there is some only while a request is queued
+        self.whole = b""  # the read that is being parsed, if it began when nothing else was under way
+        self._url = b""
+        self._headers: list[Header] = []
+        self._is_parsing = False
+        self._is_advancing = False
+        self._is_read_paused = False
+        self._is_last = False  # the client wants no answer after that of the last request that came
         self._receiving = False  # a request has begun and is incomplete
         self._in_head = False  # and its headers are incomplete
         self._head_bytes = 0  # parsed since the request began, whole parts only, without its body
-        self._part_bytes = 0  # of what is being parsed
         self._since_s = 0.0  # when the client's turn began: to send a request, or the rest of one
+        self._unsent_bytes = 0  # unread bytes of answers at the last look
+        self._unsent_since_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._refusal: HttpError | None = None
         self._deaf = False
-        self.peer = b""  # the user at the other end of a Unix socket, if that identifies the caller
-        self.waiting: Waiting | None = None  # the caller that waits in line for its answer, if one does
+        self._drained = asyncio.Event()
+        self._lost = asyncio.Event()
+
+    # The connection: its beginning, its end, and its patience.
 
     def is_admitted_as(self, client: str) -> None:
         """The connection was counted when it was accepted. If `is_connected`, it is uncounted when it is lost."""
@@ -107,19 +198,22 @@ class BoundedProtocol(HttpToolsProtocol):
         return self._timer is not None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self.flow = _Flow(transport, self.pipeline)
-        self._metrics.connections += 1
-        self._metrics.connections_open += 1
+        state = self.state
+        self.transport = transport
+        state.connections.add(self)
+        state.metrics.connections += 1
+        state.metrics.connections_open += 1
+        if transport.get_extra_info("sslcontext") is not None:
+            self.scheme = "https"
         self._since_s = self.loop.time()
         self._timer = self.loop.call_later(min(REQUEST_S, self.keep_alive_s), self._look)
-        if self._knows_peers:
+        if state.knows_peers:
             uid = peer_uid(transport.get_extra_info("socket"))
             self.peer = b"" if uid is None else b"%d" % uid
-        if self._admission is not None and not self._client:
-            self._be_admitted(self._admission, client_of(transport))
-        if self._proxies is not None and self._proxies.trusts(client_of(transport)):
-            self._proxy = client_of(transport)
+        if state.admission is not None and not self._client:
+            self._be_admitted(state.admission, client_of(transport))
+        if state.proxies is not None and state.proxies.trusts(client_of(transport)):
+            self.proxy = client_of(transport)
         if lacks_certificate(transport):
             self._refuse(HttpError("This server wants a client certificate.", 403, code="forbidden"))
 
@@ -128,7 +222,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if refusal is None:
             self._client = client
             return
-        self._metrics.turned_away += 1
+        self.state.metrics.turned_away += 1
         if admission.may_be_told():
             admission.leaving += 1
             self.loop.call_later(LINGER_S, self._turned_away, admission)
@@ -141,21 +235,37 @@ class BoundedProtocol(HttpToolsProtocol):
         admission.leaving -= 1
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._metrics.connections_open -= 1
-        if self._client and self._admission is not None:
-            self._admission.leave(self._client)
+        state = self.state
+        state.connections.discard(self)
+        state.metrics.connections_open -= 1
+        if self._client and state.admission is not None:
+            state.admission.leave(self._client)
         if self._timer is not None:
             self._timer.cancel()
         self._unread = b""
-        self.pipeline.clear()
-        super().connection_lost(exc)
+        self._queue.clear()
+        self._lost.set()
+        self._drained.set()
+        if self.call is not None:
+            self.call.drop()
         if self.waiting is not None:
             self.waiting.cancel()
+
+    async def lost(self) -> None:
+        """Wait until the connection is lost."""
+        await self._lost.wait()
+
+    def shutdown(self) -> None:
+        """Close the connection if it is idle. If not, the answer under way is its last one."""
+        if self.call is None:
+            self.transport.close()
+        else:
+            self.call.keep_alive = False
 
     @property
     def is_gone(self) -> bool:
         """Whether the client is gone."""
-        return bool(self.transport.is_closing())
+        return self.transport.is_closing()
 
     @property
     def has_hung_up(self) -> bool:
@@ -173,6 +283,22 @@ class BoundedProtocol(HttpToolsProtocol):
         except (OSError, ValueError):
             return True
 
+    def eof_received(self) -> bool | None:
+        """A client that closed its sending side may still read an answer that comes without a task, because that comes
+        soon. A client that waits in line and did so looks like one that hung up, and must not be given a job that it
+        will not use. TLS has no half-closed connections."""
+        call = self.call
+        if (
+            self.scheme == "https"
+            or call is None
+            or call.has_task
+            or self.waiting is not None
+            or self._receiving
+        ):
+            return None
+        call.keep_alive = False
+        return True
+
     def _look(self) -> None:
         """One timer per connection, set again only when it fires: setting it for each request would cost more than
         parsing the request."""
@@ -181,9 +307,9 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()  # closing would wait until it has read what is left
             return
         patience_s = REQUEST_S if self._receiving else self.keep_alive_s
-        if self.transport.is_closing() or self.flow.write_paused:
+        if self.transport.is_closing() or self.is_write_paused:
             left_s = REQUEST_S  # it is the client's turn to read
-        elif self.flow.read_paused or (self._busy() and not self._receiving):
+        elif self._is_read_paused or (self.call is not None and not self._receiving):
             left_s = patience_s  # it is our turn
         else:
             left_s = self._since_s + patience_s - now_s
@@ -200,39 +326,88 @@ class BoundedProtocol(HttpToolsProtocol):
             return False
         return now_s - self._unsent_since_s >= REQUEST_S
 
-    def resume_writing(self) -> None:
-        self._unsent_bytes = 0
-        super().resume_writing()
+    def pause_writing(self) -> None:
+        self.is_write_paused = True
+        self._drained.clear()
 
-    def _busy(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
+    def resume_writing(self) -> None:
+        self.is_write_paused = False
+        self._unsent_bytes = 0
+        self._drained.set()
+        self._advance()
+
+    async def drain(self) -> None:
+        """Wait until the client has read enough, or is gone."""
+        if self.is_write_paused:
+            await self._drained.wait()
+
+    def set_reading(self) -> None:
+        """Read, unless a request waits for its turn or its body for a reader."""
+        pause = bool(self._queue or self._unread) or (self.call is not None and self.call.is_full)
+        if pause is not self._is_read_paused and not self.transport.is_closing():
+            self._is_read_paused = pause
+            if pause:
+                self.transport.pause_reading()
+            else:
+                self.transport.resume_reading()
+
+    # Requests in.
 
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
-        self._unread += data
-        self._parse()
+        if self._receiving or self._unread or self.call is not None or self.is_write_paused:
+            self._unread += data
+            self._parse()
+        elif not self._take(data):
+            self.whole = self._unread = data
+            self._parse()
+            self.whole = b""
+
+    def _take(self, data: bytes) -> bool:
+        """Begin the request in `data`, if that is exactly one with known headers, for an address that exists."""
+        line_end = data.find(_LINE_END)
+        end = data.find(_END, line_end)
+        known = self._known.get(data[line_end:end])
+        if known is None or end < 0:
+            return False
+        length, head = known
+        if len(data) != end + len(_END) + length or end > PARSE_BYTES_MAX or self.peer or self._is_last:
+            return False
+        line = _REQUEST_LINE.fullmatch(data, 0, line_end)
+        if line is None:
+            return False
+        method, path = line.groups()
+        call = HttpRequest(self, method, path, b"", head, data[end + len(_END) :])
+        if call.route is None:
+            return False
+        self._begin(call)
+        return True
+
+    def keep_head(self, call: HttpRequest, body: bytes) -> None:
+        """The caller of this request is known: keep its headers, if they are ordinary and came in one piece."""
+        if call.head.is_plain and call.keep_alive and not self.peer:
+            block = block_of(self.whole, call.raw_method, self._url, body)
+            self.state.heads.learn(block, len(body), call.head)
 
     def _parse(self) -> None:
         """Parse requests from the input, until one has to wait for its turn."""
-        if self._parsing:  # the answer came at once; the outer call continues parsing
+        if self._is_parsing:  # the answer came at once; the outer call continues parsing
             return
-        self._parsing = True
+        self._is_parsing = True
         try:
-            while self._unread and not self.pipeline and not self._deaf:
+            while self._unread and not self._queue and not self._deaf:
                 part, self._unread = self._unread[:PARSE_BYTES_MAX], self._unread[PARSE_BYTES_MAX:]
                 self._parse_part(part)
         finally:
-            self._parsing = False
+            self._is_parsing = False
         if self._deaf:
             self._unread = b""
-        elif self._unread:
-            self.flow.pause_reading()
+        self.set_reading()
 
     def _parse_part(self, data: bytes) -> None:
-        self._part_bytes = len(data)
         if self._receiving:
-            self._head_bytes += self._part_bytes
+            self._head_bytes += len(data)
         else:
             self._since_s = self.loop.time()
         try:
@@ -252,116 +427,216 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._receiving = self._in_head = True
         self._head_bytes = 0
-        super().on_message_begin()
-        self.scope["dibs.connection"] = self  # type: ignore[typeddict-unknown-key]  # for our own application only
+        self._url = b""
+        self._headers = []
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A field behind the body is no header: whoever filters headers on the way would not see it."""
-        if self._in_head:
-            super().on_header(name, value)
-
-    def on_body(self, body: bytes) -> None:
-        self._head_bytes -= len(body)
-        super().on_body(body)
+        if (
+            self._in_head
+        ):  # a field behind the body is no header: whoever filters headers on the way would not see it
+            self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        self._end_waiting()
-        self._check_head()
-        self._in_head = False  # not before: a refused request has no place among the requests to be answered
-        if self.peer:
-            self.headers.append((PEER, self.peer))
-        if self._proxies is not None and self._proxy:
-            client = self._proxies.client(self._proxy, self.headers)
-            self.scope["client"] = (client, 0)
-            self.scope["dibs.client"] = client  # type: ignore[typeddict-unknown-key]  # for our own application only
-            self.scope["scheme"] = forwarded_scheme(self.headers, self.scheme or "http")
-        if not self.parser.should_upgrade():
-            super().on_headers_complete()
-            if self._closes() and self.cycle is not None and not self.pipeline:
-                self.cycle.keep_alive = False
-
-    def _plain_head(self) -> bytes:
-        """The head of the last request, without the headers that ask for an upgrade."""
-        lines = [b"%b %b HTTP/1.1" % (self.parser.get_method(), self.url)]
-        for name, value in self.headers:
-            if name == b"connection":
-                value = b"close" if b"close" in value.lower() else b"keep-alive"
-            if name not in (b"upgrade", b"http2-settings", PEER):
-                lines.append(b"%b: %b" % (name, value))
-        return b"\r\n".join([*lines, b"", b""])
-
-    def _end_waiting(self) -> None:
-        """More input came after a request that waits. Reading stops until that request is answered, and meanwhile we
-        would not see the client hang up. So it is answered now."""
         if self.waiting is not None:
+            # Reading stops until the request that waits is answered, and meanwhile we would not see the client hang up.
+            # So it is answered now.
             self.waiting.hurry()
-
-    def _check_head(self) -> None:
-        size = sum([len(name) + len(value) for name, value in self.headers]) + len(self.url)
-        if size > HEAD_BYTES_MAX or len(self.headers) > HEADERS_MAX:
-            self._refusal = _head_too_large()
-        elif self.parser.get_method() == b"CONNECT":
-            # What the client sends after it is not HTTP, so the connection cannot be used any more.
-            self._refusal = HttpError(UNSUPPORTED, 405)
-        else:
-            self._refusal = self._check_host()
+        parser, sent = self.parser, self._headers
+        version = parser.get_http_version()
+        self._refusal = self._head_refusal(version)
         if self._refusal is not None:
             raise self._refusal  # ends the parsing; `_parse_part` handles it
+        path, query = _target(self._url)
+        self._in_head = False  # not before: a refused request has no place among the requests to be answered
+        if self._is_last or parser.should_upgrade():
+            return
+        if self.peer:
+            sent.append((PEER, self.peer))
+        call = HttpRequest(self, parser.get_method(), path, query, RequestHead(sent), None)
+        call.version = version
+        call.keep_alive = version != "1.0" and parser.should_keep_alive()
+        self._is_last = not call.keep_alive
+        self._incoming = call
+        if self.call is None and not self.is_write_paused:
+            self._begin(call)
+        else:
+            self._queue.append(call)
 
-    def _check_host(self) -> HttpError | None:
-        hosts = sum([name == b"host" for name, _ in self.headers])
-        if hosts > 1 or (not hosts and self.parser.get_http_version() == "1.1"):
+    def _head_refusal(self, version: str) -> HttpError | None:
+        sent = self._headers
+        size = sum([len(name) + len(value) for name, value in sent]) + len(self._url)
+        if size > HEAD_BYTES_MAX or len(sent) > HEADERS_MAX:
+            return _head_too_large()
+        if self.parser.get_method() == b"CONNECT":
+            # What the client sends after it is not HTTP, so the connection cannot be used any more.
+            return HttpError(UNSUPPORTED, 405)
+        hosts = sum([name == b"host" for name, _ in sent])
+        if hosts > 1 or (not hosts and version == "1.1"):
             return HttpError("A request has one Host header.", 400)
         return None
 
+    def _plain_head(self) -> bytes:
+        """The head of the last request, without the headers that ask for an upgrade."""
+        lines = [b"%b %b HTTP/1.1" % (self.parser.get_method(), self._url)]
+        for name, value in self._headers:
+            if name == b"connection":
+                value = b"close" if b"close" in value.lower() else b"keep-alive"
+            if name not in (b"upgrade", b"http2-settings"):
+                lines.append(b"%b: %b" % (name, value))
+        return b"\r\n".join([*lines, b"", b""])
+
+    def on_body(self, body: bytes) -> None:
+        self._head_bytes -= len(body)
+        if self._incoming is not None:
+            self._incoming.receive(body)
+
     def on_message_complete(self) -> None:
         self._receiving = False
-        if not self.parser.should_upgrade():
-            super().on_message_complete()
+        call, self._incoming = self._incoming, None
+        if call is not None:
+            call.receive_end()
 
-    def on_response_complete(self) -> None:
-        self.server_state.total_requests += 1
-        self._unsent_bytes = 0  # answers to a slow reader do not get this far
-        if self.transport.is_closing():
+    # Answers out.
+
+    def _begin(self, call: HttpRequest) -> None:
+        """It is this request's turn."""
+        self.call = call
+        if self.state.api.is_draining:
+            call.keep_alive = False
+        if self.state.observers:
+            for observer in self.state.observers:
+                observer.begin(call)
+        api, head = self.state.api, call.head
+        is_usual = not api.checks_names or (head.is_plain and api.names.knows(head.host))
+        if call.route is None or self.state.cors is not None or not is_usual:
+            self.step(call, self._answer_browser, call)
+        else:
+            call.verb, handler = call.route
+            self.step(call, handler, call)
+
+    def _answer_browser(self, call: HttpRequest) -> Answer:
+        """Call the handler, if there is one, and if a browser may ask this server so."""
+        state = self.state
+        if state.cors is not None and call.raw_method == b"OPTIONS":
+            call.start(200, state.cors.preflight())
+            call.finish()
+            return None
+        state.api.check_names(call.head.sent)
+        if call.route is None:
+            return state.router.refusal(call.path)
+        call.verb, handler = call.route
+        answer: Answer = handler(call)
+        return answer
+
+    def step(self, call: HttpRequest, work: Callable[..., Answer], *args: Any) -> None:
+        """Do some of the work for a request. If that has an answer now, or fails, the request is answered; if it is a
+        coroutine, it goes on in a task."""
+        noted = current.set(call) if self.state.observers else None
+        try:
+            answer = work(*args)
+            if answer is not None and not isinstance(answer, HttpResponse):
+                call.has_task = True
+                task = self.loop.create_task(self._run(call, answer))
+                self.state.tasks.add(task)
+                task.add_done_callback(self.state.tasks.discard)
+                return
+        except ClientGone:
+            self.finish(call)
             return
-        if self.pipeline:
-            cycle, app = self.pipeline.pop()
-            task = self.loop.create_task(cycle.run_asgi(app))
-            task.add_done_callback(self.tasks.discard)
-            self.tasks.add(task)
-        elif self._deaf and self._refusal is not None:
-            self._write_refusal(self._refusal)
+        except Exception as error:
+            answer = answer_for_error(error)
+        finally:
+            if noted is not None:
+                current.reset(noted)
+        if answer is not None:
+            call.respond(answer)
+
+    async def _run(self, call: HttpRequest, work: Awaitable[HttpResponse | EventStream | None]) -> None:
+        try:
+            answer = await work
+            if isinstance(answer, EventStream):
+                await answer.run(call)
+            elif answer is not None:
+                call.respond(answer)
+        except ClientGone:
+            self.finish(call)
+        except asyncio.CancelledError:
+            self.transport.close()
+            raise
+        except Exception as error:
+            answer = answer_for_error(error)
+            if call.status:  # the answer has begun
+                self.transport.close()
+            else:
+                call.respond(answer)
+
+    def finish(self, call: HttpRequest) -> None:
+        """The request is answered, or nobody waits for its answer."""
+        if call is not self.call:
+            return
+        self.call = None
+        self.state.total_requests += 1
+        self._unsent_bytes = 0  # answers to a slow reader do not get this far
+        call.is_over = True
+        if not call.status:
+            call.begins(0)
+        if self.state.observers:
+            for observer in reversed(self.state.observers):
+                observer.end(call)
+        if not call.keep_alive:
+            self.transport.close()
+        elif self._queue or self._unread or self._deaf or self._is_read_paused:
+            self._advance()
         else:
             self._since_s = self.loop.time()
-        if self._unread:
+
+    def _advance(self) -> None:
+        """Begin the next request, if one waits."""
+        if self._is_advancing or self.transport.is_closing():
+            return
+        self._is_advancing = True
+        while self._queue and self.call is None and not self.is_write_paused:
+            self._begin(self._queue.popleft())
+        self._is_advancing = False
+        if self.call is None and not self._queue:
+            if self._deaf and self._refusal is not None:
+                self._write_refusal(self._refusal)
+            else:
+                self._since_s = self.loop.time()
+        if self._unread:  # perhaps the rest of the request that has just begun
             self._parse()
-        if self.flow.read_paused:
-            self.flow.resume_reading()
+        self.set_reading()
 
     def _refuse(self, refusal: HttpError) -> None:
         """Answer an unreadable request, after the answers that are still under way, and read no more."""
         self._deaf = True
         self._refusal = refusal
-        self._end_waiting()
+        if self.waiting is not None:
+            self.waiting.hurry()
         if self._receiving and not self._in_head:
             # Its body is invalid, so it has a place among the requests and will never be complete. The refusal takes
             # its place, unless it was answered before its body had come.
-            if self.pipeline:
-                self.pipeline.popleft()
-            elif self._busy():
+            if self._queue:
+                self._queue.pop()
+            elif self.call is not None:
                 self._write_refusal(refusal)
             else:
                 self._hang_up()
-        elif not self._busy():
+        elif self.call is None and not self._queue:
             self._write_refusal(refusal)
 
     def _write_refusal(self, refusal: HttpError) -> None:
+        self._refusal = None
         answer = answer_for_error(refusal)
-        self._metrics.requests[OTHER].add(answer.status, 0.0)
-        self.transport.write(self.head_of(answer, close=True) + answer.body)
-        if self._busy():
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
+        self.state.metrics.requests[OTHER].add(answer.status, 0.0)
+        lines = [b"%b: %b\r\n" % header for header in answer.headers()]
+        lines += [b"connection: close\r\n\r\n", answer.body]
+        self.transport.write(self.state.start(answer.status) + b"".join(lines))
+        if self.call is not None:
+            self.call.drop()
         self._hang_up()
 
     def _hang_up(self) -> None:
@@ -370,22 +645,20 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.write_eof()
         self.loop.call_later(LINGER_S, self.transport.close)
 
-    def head_of(self, answer: HttpResponse, *, close: bool = False) -> bytes:
-        """Status line and headers as uvicorn would write them."""
-        lines = [STATUS_LINE[answer.status]]
-        for name, value in (*self.server_state.default_headers, *answer.headers()):
-            lines += (name, b": ", value, b"\r\n")
-        if close:
-            lines.append(b"connection: close\r\n")
-        lines.append(b"\r\n")
-        return b"".join(lines)
 
-
-def _new_parser(protocol: BoundedProtocol) -> httptools.HttpRequestParser:
-    """As uvicorn makes them."""
-    parser = httptools.HttpRequestParser(protocol)
+def _new_parser(connection: HttpConnection) -> httptools.HttpRequestParser:
+    parser = httptools.HttpRequestParser(connection)
+    # What follows a request with `Connection: close` is not read. It must not spoil the answer to that request.
     parser.set_dangerous_leniencies(lenient_data_after_close=True)
     return parser
+
+
+def _target(url: bytes) -> tuple[bytes, bytes]:
+    """Path and query of the address. Raises what the parser raises if it is none."""
+    if url[0] == _SLASH and _QUERY not in url and _FRAGMENT not in url and url[1:2] != b"/":
+        return url, b""
+    parsed = httptools.parse_url(url)
+    return parsed.path or b"", parsed.query or b""
 
 
 def _head_too_large() -> HttpError:

@@ -1,4 +1,4 @@
-"""HTTP responses: a status, a body, an id for the request. Both ways through the server give the same bytes.
+"""HTTP responses: a status, a body, an id for the request.
 
 Errors have exactly the keys error, code, details and request_id; where asking later helps, also retry_after_ms and the
 Retry-After header. An unexpected exception is answered as an internal error, and logged with the request's id.

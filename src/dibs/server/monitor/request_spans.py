@@ -1,5 +1,5 @@
 """Spans of OpenTelemetry for the requests of a server, with the caller's span as parent. Only with `--traces`, which
-needs the extra `otel`; requests then take the general way."""
+needs the extra `otel`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from dibs.base.errors import MissingExtra
 if TYPE_CHECKING:
     from typing import Any
 
-    from starlette.types import Scope
-
-    from dibs.server.monitor.request_note import RequestNote
+    from dibs.server.http.request import HttpRequest
 
 
 CLOSE_SECONDS_MAX = 2.0
@@ -32,32 +30,32 @@ class RequestSpans:
         self._tracer = provider.get_tracer("dibs", __version__)
         self._propagator = TraceContextTextMapPropagator()
 
-    def begin(self, scope: Scope, request: RequestNote) -> None:
+    def begin(self, call: HttpRequest) -> None:
         from dibs.server.monitor.server_log import trace_in
 
-        request.trace = trace_in(scope)
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        parent = self._propagator.extract(headers if request.trace is not None else {})
-        request.span = self._tracer.start_span(
+        call.trace = trace_in(call)
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in call.head.sent}
+        parent = self._propagator.extract(headers if call.trace is not None else {})
+        call.span = self._tracer.start_span(
             "dibs",
             context=parent,
             kind=self._trace.SpanKind.SERVER,
-            attributes={"http.request.method": scope["method"]},
+            attributes={"http.request.method": call.method},
         )
 
-    def end(self, scope: Scope, request: RequestNote) -> None:
-        span = request.span
-        span.update_name(f"{scope['method']} {request.verb}")
+    def end(self, call: HttpRequest) -> None:
+        span = call.span
+        span.update_name(f"{call.method} {call.verb}")
         span.set_attributes(
             {
-                "http.response.status_code": request.status,
-                "dibs.verb": request.verb,
-                "dibs.outcome": request.outcome,
-                "dibs.principal": request.principal,
-                "dibs.request_id": request.request_id,
+                "http.response.status_code": call.status,
+                "dibs.verb": call.verb,
+                "dibs.outcome": call.outcome,
+                "dibs.principal": call.principal,
+                "dibs.request_id": call.request_id.decode(),
             }
         )
-        if request.status >= 500:
+        if call.status >= 500:
             span.set_status(self._trace.StatusCode.ERROR)
         span.end()
 

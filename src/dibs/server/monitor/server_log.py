@@ -26,9 +26,7 @@ from dibs.wire.parts import timestamp
 if TYPE_CHECKING:
     from typing import Any, TextIO
 
-    from starlette.types import Scope
-
-    from dibs.server.monitor.request_note import RequestNote
+    from dibs.server.http.request import HttpRequest
     from dibs.server.settings import ServerSettings
 
 
@@ -181,9 +179,8 @@ def set_up_logging(settings: ServerSettings) -> None:
     handler.setFormatter(JsonLines() if settings.log_format == "json" else LogLines(_LINE))
     logging.basicConfig(handlers=[handler])
     _set_level(level)
-    access = logging.getLogger("uvicorn.access")
-    access.setLevel(logging.INFO if settings.access_log else logging.CRITICAL)
-    access.addFilter(hide_secrets)
+    _access.setLevel(logging.INFO)
+    _access.addFilter(hide_secrets)
 
 
 def change_level(steps: int) -> None:
@@ -197,7 +194,6 @@ def change_level(steps: int) -> None:
 
 def _set_level(level: int) -> None:
     log.setLevel(level)
-    logging.getLogger("uvicorn.error").setLevel(max(level, logging.WARNING))
 
 
 def flush_log() -> None:
@@ -208,33 +204,51 @@ def flush_log() -> None:
 class RequestLog:
     """A line about each request, after its answer. It has no token and no lease id: those are proofs."""
 
-    def begin(self, scope: Scope, request: RequestNote) -> None:
-        request.trace = trace_in(scope)
+    def begin(self, call: HttpRequest) -> None:
+        call.trace = trace_in(call)
 
-    def end(self, scope: Scope, request: RequestNote) -> None:
-        client, query = scope.get("client"), scope["query_string"]
-        path: bytes = (scope.get("raw_path") or scope["path"].encode()) + (b"?" + query if query else b"")
+    def end(self, call: HttpRequest) -> None:
         document: dict[str, Any] = {
-            "request_id": request.request_id,
-            "principal": request.principal,
-            "client": client[0] if client else "",
-            "method": scope["method"],
-            "path": without_secrets_in_path(path.decode("latin-1")),
-            "verb": request.verb,
-            "status": request.status,
-            "outcome": request.outcome,
-            "duration_ms": round(request.took_s * 1000, 3),
+            "request_id": call.request_id.decode(),
+            "principal": call.principal,
+            "client": _address_of(call)[0],
+            "method": call.method,
+            "path": without_secrets_in_path(_path_of(call)),
+            "verb": call.verb,
+            "status": call.status,
+            "outcome": call.outcome,
+            "duration_ms": round(call.took_s * 1000, 3),
         }
-        if request.trace is not None:
-            document["trace_id"], document["parent_id"] = request.trace[:2]
+        if call.trace is not None:
+            document["trace_id"], document["parent_id"] = call.trace[:2]
         _requests.info("request", extra={"request": document})
 
 
-def trace_in(scope: Scope) -> tuple[str, str, bool] | None:
+def log_access(call: HttpRequest) -> None:
+    """A line in the access log for people."""
+    host, port = _address_of(call)
+    client = f"{host}:{port}" if host else ""
+    _access.info('%s - "%s %s HTTP/%s" %d', client, call.method, _path_of(call), call.version, call.status)
+
+
+def _address_of(call: HttpRequest) -> tuple[str, int]:
+    """The client's address; empty on a Unix socket. A trusted proxy says nothing of its port."""
+    if call.connection.proxy:
+        return call.peer, 0
+    peer = call.connection.transport.get_extra_info("peername")
+    return (str(peer[0]), int(peer[1])) if isinstance(peer, tuple) else ("", 0)
+
+
+def _path_of(call: HttpRequest) -> str:
+    return (call.path + (b"?" + call.query if call.query else b"")).decode("latin-1")
+
+
+def trace_in(call: HttpRequest) -> tuple[str, str, bool] | None:
     """The trace that a request belongs to. If it names two, none."""
-    found = [value for name, value in scope["headers"] if name == HEADER.encode()]
+    found = [value for name, value in call.head.sent if name == HEADER.encode()]
     return trace_of(found[0].decode("latin-1")) if len(found) == 1 else None
 
 
+_access = logging.getLogger("dibs.access")
 _requests = logging.getLogger("dibs.request")
 _requests.setLevel(logging.INFO)  # whoever asks for these lines gets them, whatever the level of the others

@@ -10,7 +10,7 @@ from dibs.core.limits import (
     NAME_BYTES_MAX,
 )
 from dibs.core.records import ENDINGS, STATES
-from dibs.server.http.request import SEQ_MAX, HttpRequest
+from dibs.server.http.request import SEQ_MAX, check_head
 from dibs.wire.operations import (
     JOB,
     KEY,
@@ -27,11 +27,8 @@ from dibs.wire.operations import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from dibs.server.handlers import Api
-    from dibs.server.http.request import Known
-    from dibs.server.http.response import HttpResponse
+    from dibs.server.http.request import HttpRequest
     from dibs.server.routes.table import Handler, Table
 
 JOBS = "Jobs"
@@ -236,35 +233,34 @@ HISTORY = Operation(
 
 
 def job_routes(api: Api) -> Table:
-    def job(operation: Operation) -> tuple[Operation, Handler]:
-        return operation, asks(api, operation, HttpRequest.body)
-
     return [
-        job(ACQUIRE),
-        job(ACQUIRE_ANY),
-        job(ACQUIRE_ALL),
-        job(LEAVE),
-        job(RENEW),
-        job(RELEASE),
-        job(TRANSFER),
-        job(BREAK),
-        (FREE, asks(api, FREE, HttpRequest.rest)),
-        job(ACL),
-        (INSPECT, asks(api, INSPECT, no_body)),
+        asks(api, ACQUIRE),
+        asks(api, ACQUIRE_ANY),
+        asks(api, ACQUIRE_ALL),
+        asks(api, LEAVE),
+        asks(api, RENEW),
+        asks(api, RELEASE),
+        asks(api, TRANSFER),
+        asks(api, BREAK),
+        asks(api, FREE),
+        asks(api, ACL),
+        asks(api, INSPECT),
         (LIST, lambda call: api.list(call.query, call.headers)),
         (HISTORY, lambda call: api.history(call.raw_name, call.query, call.headers)),
     ]
 
 
-def asks(api: Api, operation: Operation, read: Callable[[HttpRequest, Known], Awaitable[bytes]]) -> Handler:
-    """A handler that reads the body and asks the verb of `operation`."""
+def asks(api: Api, operation: Operation) -> tuple[Operation, Handler]:
+    """The operation with a handler that has its command decided. The outcome is answered without a task."""
+    verb = operation.id
+    if operation.method in ("GET", "DELETE"):
+        return operation, lambda call: api.ask(call, verb, b"")
 
-    async def handle(call: HttpRequest) -> HttpResponse:
-        body = await read(call, api.caller_of)
-        return await api.answer(operation.id, call.raw_name, call.query, call.headers, body, call.connection)
+    def handle(call: HttpRequest) -> None:
+        if not (call.head.is_acceptable or operation.body_optional):
+            check_head(call.headers)  # before the body has come
+        body = call.read(api.caller_of, lambda body: api.ask(call, verb, body))
+        if body is not None:
+            api.ask(call, verb, body)
 
-    return handle
-
-
-async def no_body(call: HttpRequest, known: Known) -> bytes:
-    return b""
+    return operation, handle

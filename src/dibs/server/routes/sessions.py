@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dibs.server.http.request import HttpRequest
-from dibs.server.routes.jobs import asks, no_body
+from dibs.server.routes.jobs import asks
 from dibs.wire.operations import NAMESPACE, SESSION, STORE, Link, Operation
 
 if TYPE_CHECKING:
@@ -78,9 +77,9 @@ END = Operation(
 
 def session_routes(api: Api) -> Table:
     return [
-        (OPEN, asks(api, OPEN, HttpRequest.body)),
+        asks(api, OPEN),
         (LIST, lambda call: api.sessions(call.headers)),
-        (KEEP, asks(api, KEEP, HttpRequest.rest)),
-        (SHOW, asks(api, SHOW, no_body)),
-        (END, asks(api, END, no_body)),
+        asks(api, KEEP),
+        asks(api, SHOW),
+        asks(api, END),
     ]

@@ -1,83 +1,73 @@
-"""Routes from declared operations. A part of the API is a table of operations with their handlers.
+"""The table of operations and their handlers, and the router that finds the one for a request.
 
-Routes match the path as it was sent, still percent-encoded: a `%2F` is part of a name, a `/` is not.
+Paths are matched as they were sent, still percent-encoded: a `%2F` is part of a name, a `/` is not. A path has one
+{part} at most, which is one segment. It may be empty, so that the error for an empty name can say what is wrong.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from starlette.convertors import Convertor, register_url_convertor
-from starlette.routing import Route
-
-from dibs.server.event_stream import EventStream
-from dibs.server.http.request import HttpRequest
-from dibs.server.http.response import ClientGone, HttpResponse, answer_for_error
-from dibs.server.monitor.request_note import note
+from dibs.server.http.response import UNSUPPORTED, HttpError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Callable, Iterable
+    from typing import Any
 
-    from starlette.types import Receive, Scope, Send
-
+    from dibs.server.http.request import HttpRequest
+    from dibs.server.http.response import HttpResponse
     from dibs.wire.operations import Operation
 
-    Handler = Callable[[HttpRequest], Awaitable[HttpResponse | EventStream]]
+    # `Any`, because who wraps a handler knows which of these it returns.
+    Handler = Callable[[HttpRequest], Any]
     Table = list[tuple[Operation, Handler]]
 
 
-class _Segment(Convertor[str]):
-    """One segment. It may be empty, so that the error for an empty name can say what is wrong."""
-
-    regex = "[^/]*"
-
-    def convert(self, value: str) -> str:
-        return value
-
-    def to_string(self, value: str) -> str:
-        return value
+_NOWHERE: tuple[None, bytes] = (None, b"")
+_PART = b"\0"  # stands for the {part} of a path; the parser lets no path have one
 
 
-register_url_convertor("segment", _Segment())
-_PART = re.compile(r"\{(\w+)\}")
+class Route(NamedTuple):
+    verb: str
+    handler: Handler
 
 
-def routes_of(table: Iterable[tuple[Operation, Handler]]) -> list[Route]:
-    return [
-        Route(
-            _PART.sub(r"{\1:segment}", operation.path),
-            Endpoint(handler, operation.id),
-            methods=[operation.method],
-        )
-        for operation, handler in table
-    ]
+class Router:
+    """`refuse` makes the answer for a path without a route: 404, or 405 with the methods that it has."""
 
+    def __init__(
+        self, table: Iterable[tuple[Operation, Handler]], refuse: Callable[[HttpError], HttpResponse]
+    ) -> None:
+        self._refuse = refuse
+        self._routes: dict[bytes, dict[bytes, Route]] = {}  # by method and path
+        for operation, handler in table:
+            path = re.sub(rb"\{\w+\}", _PART, operation.path.encode())
+            for method in (b"GET", b"HEAD") if operation.method == "GET" else (operation.method.encode(),):
+                # Of two that match, the first is taken.
+                self._routes.setdefault(method, {}).setdefault(path, Route(operation.id, handler))
 
-class Endpoint:
-    """An ASGI app around one handler. It sends nothing before the whole answer is ready, unless that is a stream."""
+    def find(self, method: bytes, path: bytes) -> tuple[Route | None, bytes]:
+        """The route, and the {part} of the path: the last segment, or the one before."""
+        routes = self._routes.get(method)
+        if routes is None:
+            return _NOWHERE
+        route = routes.get(path)
+        if route is not None:
+            return route, b""
+        last = path.rfind(b"/") + 1
+        route = routes.get(path[:last] + _PART)
+        if route is not None:
+            return route, path[last:]
+        inner = path.rfind(b"/", 0, last - 1) + 1
+        route = routes.get(path[:inner] + _PART + path[last - 1 :])
+        return _NOWHERE if route is None else (route, path[inner : last - 1])
 
-    def __init__(self, handler: Handler, verb: str) -> None:
-        self._handler = handler
-        self._verb = verb
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        note(verb=self._verb)
-        call = HttpRequest(scope, receive)
-        try:
-            answer = await self._handler(call)
-        except ClientGone:
-            return
-        except Exception as error:
-            answer = answer_for_error(error)
-        if isinstance(answer, EventStream):
-            if scope["method"] == "HEAD":
-                answer.hurry()
-            await answer.run(call.connection, send, receive)
-        else:
-            await send_answer(answer, send)
-
-
-async def send_answer(answer: HttpResponse, send: Send) -> None:
-    await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers()})
-    await send({"type": "http.response.body", "body": answer.body})
+    def refusal(self, path: bytes) -> HttpResponse:
+        """The answer to a request that has no route."""
+        methods = sorted(method for method in self._routes if self.find(method, path)[0] is not None)
+        if not methods:
+            details = "There is nothing at this address. A / inside a name is sent as %2F."
+            return self._refuse(HttpError(details, 404, code="not_found"))
+        own = [method for method in methods if path in self._routes[method]]
+        return self._refuse(HttpError(UNSUPPORTED, 405, headers=((b"allow", b", ".join(own or methods)),)))
