@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs.base.errors import InvalidInput, LeaseLost
 from dibs.client.naming import Naming
-from dibs.client.settings import name_in_use
+from dibs.client.queueing import name_in_use
 from dibs.core.references import is_plain
 from dibs.sdk import operations
 from dibs.sdk.async_claim import taken
 from dibs.sdk.async_doors import drive
 from dibs.sdk.async_guard import shielded
-from dibs.sdk.client import TIMEOUT_SECONDS
+from dibs.sdk.claims import TIMEOUT_SECONDS
 from dibs.sdk.operations import ClaimRequest
 
 if TYPE_CHECKING:

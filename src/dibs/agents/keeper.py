@@ -21,9 +21,8 @@ from dibs.agents.backend import TIMEOUT_MS, ToolBackend
 from dibs.agents.words import YOU
 from dibs.base.checkout import current_folder
 from dibs.base.errors import DibsError, InvalidInput, JobHeld, LeaseLost, RequestRefused, Unavailable
-from dibs.client.door import OVER_CODES
+from dibs.client.door import OVER_CODES, Ask
 from dibs.client.naming import Naming
-from dibs.client.queueing import Ask
 from dibs.core.names import check_name
 from dibs.sdk import operations
 from dibs.sdk.answers import body_of

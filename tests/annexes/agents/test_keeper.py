@@ -16,7 +16,7 @@ from dibs.wire.documents import Reply, reply_for_error
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from dibs.client.queueing import Ask
+    from dibs.client.door import Ask
     from tests.annexes.agents.connection import Store
 
 pytestmark = pytest.mark.anyio
