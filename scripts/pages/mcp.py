@@ -10,7 +10,7 @@ from dibs.agents.tools import TOOLS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from dibs.agents.answers import Field
+    from dibs.agents.answers import ToolField
     from dibs.agents.tools import Tool
 
     # The tool or part that has the field, its name, its type and its meaning.
@@ -75,7 +75,7 @@ def _arguments(tool: Tool) -> Iterator[Described]:
     yield from _fields(f"`{tool.name}`", [kept.get(each.name, each) for each in tool.taken(kept=False)])
 
 
-def _fields(owner: str, fields: Iterable[Field]) -> Iterator[Described]:
+def _fields(owner: str, fields: Iterable[ToolField]) -> Iterator[Described]:
     for field in fields:
         yield owner, field.name, field.kind, field.meaning
 

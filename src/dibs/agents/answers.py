@@ -17,7 +17,7 @@ NAMES = "list of string"
 STDIO, HTTP = "stdio", "http"
 
 
-class Field(NamedTuple):
+class ToolField(NamedTuple):
     """A field of a tool's arguments or of its answer. `kind` is a type of JSON, or a part of answers."""
 
     name: str
@@ -36,21 +36,21 @@ class Field(NamedTuple):
 # Arguments
 
 
-def _given(verb: str, name: str, kind: str = TEXT, default: Any = None, **more: Any) -> Field:
+def _given(verb: str, name: str, kind: str = TEXT, default: Any = None, **more: Any) -> ToolField:
     """An argument that is a field of a request, described and bounded as that is."""
     least, most = REQUESTS[verb][name].numbers or (None, None)
-    return Field(name, tool_text(verb, name), kind, default, **{"least": least, "most": most, **more})
+    return ToolField(name, tool_text(verb, name), kind, default, **{"least": least, "most": most, **more})
 
 
-def _wait(meaning: str, default: int = 0) -> Field:
-    return Field("wait_seconds", meaning, NUMBER, default, 0, WAIT_SECONDS_MAX)
+def _wait(meaning: str, default: int = 0) -> ToolField:
+    return ToolField("wait_seconds", meaning, NUMBER, default, 0, WAIT_SECONDS_MAX)
 
 
-JOB = Field("job", "Stable name of the work, such as issue-1842 or path:src/auth.rs.", always=True)
+JOB = ToolField("job", "Stable name of the work, such as issue-1842 or path:src/auth.rs.", always=True)
 METADATA = _given("acquire", "metadata")
 CHECKPOINT = _given("release", "checkpoint")
 LEASE_ID = (
-    Field(
+    ToolField(
         "lease_id",
         "Leave out for a claim of this connection. A lease_id from elsewhere is also valid.",
         over=STDIO,
@@ -60,7 +60,7 @@ LEASE_ID = (
 IN_LINE = _wait(f"If somebody has it, wait in line this long; at most {WAIT_SECONDS_MAX}.")
 
 
-def _claim(wanted: Field, wait: Field = IN_LINE) -> tuple[Field, ...]:
+def _claim(wanted: ToolField, wait: ToolField = IN_LINE) -> tuple[ToolField, ...]:
     """What all claims take."""
     return (
         wanted,
@@ -75,10 +75,10 @@ def _claim(wanted: Field, wait: Field = IN_LINE) -> tuple[Field, ...]:
 
 CLAIM_JOB = _claim(JOB)
 CLAIM_ANY_JOB = _claim(
-    Field("jobs", "Names, in order of preference.", NAMES, None, 1, NAMES_MAX, always=True),
+    ToolField("jobs", "Names, in order of preference.", NAMES, None, 1, NAMES_MAX, always=True),
     _wait("If all are held, try again for this long, without a place."),
 )
-CLAIM_ALL_JOBS = _claim(Field("jobs", "Names of the jobs.", NAMES, None, 1, ALL_NAMES_MAX, always=True))
+CLAIM_ALL_JOBS = _claim(ToolField("jobs", "Names of the jobs.", NAMES, None, 1, ALL_NAMES_MAX, always=True))
 HEARTBEAT_JOB = (JOB, *LEASE_ID, CHECKPOINT, METADATA)
 RELEASE_JOB = (
     JOB,
@@ -101,42 +101,42 @@ HAND_OVER_JOB = (
 )
 GET_JOB_OWNER = (
     JOB,
-    Field("lease_id", "If the job is yours: giving the lease_id renews your lease.", over=HTTP),
+    ToolField("lease_id", "If the job is yours: giving the lease_id renews your lease.", over=HTTP),
 )
 LIST_CLAIMED_JOBS = (
-    Field("prefix", "Only names that begin with this.", default=""),
-    Field("limit", f"How many to list, at most {LIST_MAX}.", NUMBER, 100, 1, LIST_MAX),
+    ToolField("prefix", "Only names that begin with this.", default=""),
+    ToolField("limit", f"How many to list, at most {LIST_MAX}.", NUMBER, 100, 1, LIST_MAX),
 )
 WAIT_FOR_JOB = (JOB, _wait(f"Return after this long in any case; at most {WAIT_SECONDS_MAX}.", 30))
 
 # Answers
 
 OF_EVERY = (
-    Field("message", "What happened, and what to do next.", always=True),
-    Field(
+    ToolField("message", "What happened, and what to do next.", always=True),
+    ToolField(
         "lost",
         "Jobs of yours that were lost since the last call. Stop any work on them at once.",
         "list of lost claim",
     ),
 )
-_JOB = Field("job", "The job.", always=True)
-_OWNER = Field("owner", "The owner, or the last one.")
+_JOB = ToolField("job", "The job.", always=True)
+_OWNER = ToolField("owner", "The owner, or the last one.")
 _TOKEN = "fencing_token"
-_PREVIOUS = Field("previous", "Who had it before you.", "previous owner")
-_NAMESPACE = Field("namespace", "The namespace of the git repository, for path: and repo: names.")
-_EXPIRES = Field("expires_in_seconds", "How long it stays yours without a renewal.", NUMBER)
+_PREVIOUS = ToolField("previous", "Who had it before you.", "previous owner")
+_NAMESPACE = ToolField("namespace", "The namespace of the git repository, for path: and repo: names.")
+_EXPIRES = ToolField("expires_in_seconds", "How long it stays yours without a renewal.", NUMBER)
 JOB_OWNER = (
     _JOB,
-    Field("status", "held, done, free, delayed or parked; deadlock for a refused claim.", always=True),
+    ToolField("status", "held, done, free, delayed or parked; deadlock for a refused claim.", always=True),
     _OWNER,
-    Field("since", "When its owner got it."),
-    Field("held_seconds", "For how long its owner has had it.", NUMBER),
-    Field("silent_seconds", "How long ago its owner was last heard of.", NUMBER),
-    Field("free_in_seconds", "When it expires without another heartbeat.", NUMBER),
-    Field("retry_after_seconds", "When to try again.", NUMBER),
-    Field("metadata", "The owner's metadata."),
-    Field("checkpoint", "The owner's checkpoint."),
-    Field("result", "If it is done: the result."),
+    ToolField("since", "When its owner got it."),
+    ToolField("held_seconds", "For how long its owner has had it.", NUMBER),
+    ToolField("silent_seconds", "How long ago its owner was last heard of.", NUMBER),
+    ToolField("free_in_seconds", "When it expires without another heartbeat.", NUMBER),
+    ToolField("retry_after_seconds", "When to try again.", NUMBER),
+    ToolField("metadata", "The owner's metadata."),
+    ToolField("checkpoint", "The owner's checkpoint."),
+    ToolField("result", "If it is done: the result."),
     _NAMESPACE,
 )
 # Parts of answers, by the word for each.
@@ -144,70 +144,76 @@ PARTS = {
     "job owner": JOB_OWNER,
     "claimed job": (
         _JOB,
-        Field(_TOKEN, "Rises with every owner.", NUMBER),
-        Field("attempt", "As of a single claim.", NUMBER),
+        ToolField(_TOKEN, "Rises with every owner.", NUMBER),
+        ToolField("attempt", "As of a single claim.", NUMBER),
         _PREVIOUS,
     ),
     "previous owner": (
         _OWNER,
-        Field("how", "How its hold ended: released, failed, expired, broken or transferred."),
-        Field("at", "When it ended."),
-        Field("checkpoint", "Its last checkpoint."),
-        Field("reason", "Why it failed or was broken."),
+        ToolField("how", "How its hold ended: released, failed, expired, broken or transferred."),
+        ToolField("at", "When it ended."),
+        ToolField("checkpoint", "Its last checkpoint."),
+        ToolField("reason", "Why it failed or was broken."),
     ),
-    "lost claim": (_JOB, Field("why", "How it was lost.")),
+    "lost claim": (_JOB, ToolField("why", "How it was lost.")),
 }
 CLAIM_ANSWER = (
     *OF_EVERY,
-    Field("claimed", "True: the job is yours, begin. False: do not begin.", TRUTH, always=True),
-    Field(
+    ToolField("claimed", "True: the job is yours, begin. False: do not begin.", TRUTH, always=True),
+    ToolField(
         "status",
         "claimed; or why not: held (somebody has it now), done (it was finished: skip it), delayed, "
         "parked or deadlock. Of several: held if one of them is.",
         always=True,
     ),
-    Field("job", "The job."),
-    Field("lease_id", "The proof that the job is yours. Keep it secret."),
-    Field(_TOKEN, "Rises with every owner. Send it with writes; the receiver refuses smaller ones.", NUMBER),
+    ToolField("job", "The job."),
+    ToolField("lease_id", "The proof that the job is yours. Keep it secret."),
+    ToolField(
+        _TOKEN, "Rises with every owner. Send it with writes; the receiver refuses smaller ones.", NUMBER
+    ),
     _OWNER,
-    Field("attempt", "1 for the first owner since the last success, 2 for the next, and so on.", NUMBER),
+    ToolField("attempt", "1 for the first owner since the last success, 2 for the next, and so on.", NUMBER),
     _EXPIRES,
     _PREVIOUS,
     _NAMESPACE,
-    Field("claims", "Of claim_all_jobs: one entry for each.", "list of claimed job"),
-    Field("refused", "One entry for each job that you cannot have, with the reason.", "list of job owner"),
+    ToolField("claims", "Of claim_all_jobs: one entry for each.", "list of claimed job"),
+    ToolField(
+        "refused", "One entry for each job that you cannot have, with the reason.", "list of job owner"
+    ),
 )
 HEARTBEAT_ANSWER = (
     *OF_EVERY,
-    Field("yours", "False: stop the work, somebody else may have it.", TRUTH, always=True),
+    ToolField("yours", "False: stop the work, somebody else may have it.", TRUTH, always=True),
     _JOB,
     _EXPIRES,
-    Field("checkpoint", "The checkpoint that was stored."),
+    ToolField("checkpoint", "The checkpoint that was stored."),
 )
 RELEASE_ANSWER = (
     *OF_EVERY,
-    Field("released", "False: the job was not yours any more; the message says why.", TRUTH, always=True),
+    ToolField("released", "False: the job was not yours any more; the message says why.", TRUTH, always=True),
     _JOB,
 )
 HAND_OVER_ANSWER = (
     *OF_EVERY,
-    Field("handed_over", "False: the job was not yours; the message says why.", TRUTH, always=True),
+    ToolField("handed_over", "False: the job was not yours; the message says why.", TRUTH, always=True),
     _JOB,
     _OWNER,
-    Field("lease_id", "The new owner's lease. Give it to the new owner and to nobody else."),
-    Field(_TOKEN, "The new owner's.", NUMBER),
-    Field("expires_in_seconds", "How long the new owner has until its first heartbeat or release.", NUMBER),
+    ToolField("lease_id", "The new owner's lease. Give it to the new owner and to nobody else."),
+    ToolField(_TOKEN, "The new owner's.", NUMBER),
+    ToolField(
+        "expires_in_seconds", "How long the new owner has until its first heartbeat or release.", NUMBER
+    ),
 )
 JOB_ANSWER = (
     *JOB_OWNER,
     *OF_EVERY,
-    Field("yours", "Whether the job is yours: by your lease_id, or by this connection.", TRUTH),
-    Field(_TOKEN, "The latest fencing token.", NUMBER),
-    Field("waiting", "How many wait in line.", NUMBER),
-    Field("previous", "The last owner before the present one.", "previous owner"),
+    ToolField("yours", "Whether the job is yours: by your lease_id, or by this connection.", TRUTH),
+    ToolField(_TOKEN, "The latest fencing token.", NUMBER),
+    ToolField("waiting", "How many wait in line.", NUMBER),
+    ToolField("previous", "The last owner before the present one.", "previous owner"),
 )
 JOBS_ANSWER = (
     *OF_EVERY,
-    Field("jobs", "One entry for each.", "list of job owner", always=True),
-    Field("more", "Whether there are more jobs than the limit.", TRUTH),
+    ToolField("jobs", "One entry for each.", "list of job owner", always=True),
+    ToolField("more", "Whether there are more jobs than the limit.", TRUTH),
 )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mcp.server import Server
     from mcp.server.context import ServerRequestContext
 
-    from dibs.agents.answers import Field
+    from dibs.agents.answers import ToolField
     from dibs.agents.backend import ToolBackend
 
     Document = dict[str, Any]
@@ -84,7 +84,7 @@ _LIST = "list of "
 _BOUNDS = {TEXT: ("minLength", "maxLength"), NUMBER: ("minimum", "maximum"), NAMES: ("minItems", "maxItems")}
 
 
-def input_schema(fields: Iterable[Field]) -> Schema:
+def input_schema(fields: Iterable[ToolField]) -> Schema:
     found = list(fields)
     schema: Schema = {
         "type": "object",
@@ -95,7 +95,7 @@ def input_schema(fields: Iterable[Field]) -> Schema:
     return {**schema, "required": required} if required else schema
 
 
-def output_schema(fields: Iterable[Field]) -> Schema:
+def output_schema(fields: Iterable[ToolField]) -> Schema:
     """The fields that every answer has. Additional fields are allowed."""
     found = {field.name: {"type": _type(field.kind)} for field in fields if field.always}
     return {"type": "object", "properties": found, "required": list(found)}
@@ -105,7 +105,7 @@ def _type(kind: str) -> str:
     return "array" if kind.startswith(_LIST) else kind
 
 
-def _argument(field: Field) -> Schema:
+def _argument(field: ToolField) -> Schema:
     schema: Schema = {"description": field.meaning, "type": _type(field.kind)}
     if field.kind == NAMES:
         schema["items"] = {"type": TEXT}
@@ -124,7 +124,7 @@ _TRUTH_WORDS |= dict.fromkeys(("0", "false", "f", "no", "n", "off"), False)
 _WHOLE = re.compile(r"\s*([+-]?\d{1,100})(?:\.0*)?\s*")
 
 
-def arguments_for(fields: Sequence[Field], given: Document) -> tuple[Document, list[str]]:
+def arguments_for(fields: Sequence[ToolField], given: Document) -> tuple[Document, list[str]]:
     """The arguments of a call, and what is wrong with them. That names the fields without their values, which may be
     large or secret."""
     wrong: list[str] = []
@@ -134,14 +134,14 @@ def arguments_for(fields: Sequence[Field], given: Document) -> tuple[Document, l
         if field.name in given and (value is not None or field.always or field.default is not None):
             values[field.name] = _read(field, field.name, value, wrong)
         elif field.always:
-            wrong.append(f"{field.name}: Field required")
+            wrong.append(f"{field.name}: ToolField required")
     known = {field.name for field in fields}
     return values, wrong + [
         f"{name[:64]}: Extra inputs are not permitted" for name in given if name not in known
     ]
 
 
-def _read(field: Field, where: str, value: Any, wrong: list[str]) -> Any:
+def _read(field: ToolField, where: str, value: Any, wrong: list[str]) -> Any:
     try:
         if field.kind == NAMES:
             each = field._replace(kind=TEXT, least=None, most=None)
@@ -151,7 +151,7 @@ def _read(field: Field, where: str, value: Any, wrong: list[str]) -> Any:
         wrong.append(f"{where}: {error}")
 
 
-def _text(field: Field, value: Any) -> str:
+def _text(field: ToolField, value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("Input should be a valid string")
     if field.most is not None and len(value) > field.most:
@@ -159,7 +159,7 @@ def _text(field: Field, value: Any) -> str:
     return value
 
 
-def _number(field: Field, value: Any) -> int:
+def _number(field: ToolField, value: Any) -> int:
     if isinstance(value, str):
         match = _WHOLE.fullmatch(value)
         if match is None:
@@ -176,7 +176,7 @@ def _number(field: Field, value: Any) -> int:
     return int(value)
 
 
-def _truth(_: Field, value: Any) -> bool:
+def _truth(_: ToolField, value: Any) -> bool:
     if not isinstance(value, str | int | float):
         raise ValueError("Input should be a valid boolean")
     word = str(int(value)) if value in (0, 1) else str(value).lower()
@@ -185,7 +185,7 @@ def _truth(_: Field, value: Any) -> bool:
     return _TRUTH_WORDS[word]
 
 
-def _list(field: Field, value: Any) -> list[Any]:
+def _list(field: ToolField, value: Any) -> list[Any]:
     if not isinstance(value, list):
         raise ValueError("Input should be a valid list")
     if not value:

@@ -19,7 +19,7 @@ from dibs.base.errors import InvalidInput, LeaseLost, NotClaimed
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from dibs.agents.answers import Field
+    from dibs.agents.answers import ToolField
     from dibs.agents.backend import ToolBackend
 
     Document = dict[str, Any]
@@ -180,8 +180,8 @@ class Tool:
     name: str
     title: str
     about: str
-    takes: tuple[Field, ...]
-    gives: tuple[Field, ...]
+    takes: tuple[ToolField, ...]
+    gives: tuple[ToolField, ...]
     do: Do
     reads: bool = False
     renews_loose: bool = False  # it only reads, but over HTTP a call with the lease id renews the lease
@@ -193,7 +193,7 @@ class Tool:
     def description(self, *, kept: bool) -> str:
         return " ".join(part for part in (self.about, self.about_kept if kept else self.about_loose) if part)
 
-    def taken(self, *, kept: bool) -> list[Field]:
+    def taken(self, *, kept: bool) -> list[ToolField]:
         """The arguments over a transport."""
         here = answers.STDIO if kept else answers.HTTP
         return [field for field in self.takes if field.over in (None, here)]

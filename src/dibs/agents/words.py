@@ -15,7 +15,7 @@ from dibs.wire import sentences
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dibs.agents.answers import Field
+    from dibs.agents.answers import ToolField
     from dibs.base.errors import DibsError
     from dibs.sdk.answers import JobStatus, Lease, Previous
 
@@ -94,7 +94,7 @@ def claimed(lease: Lease, *, kept: bool, again: bool = False) -> Document:
     }
 
 
-def _shown(lease: Lease, fields: Sequence[Field]) -> Document:
+def _shown(lease: Lease, fields: Sequence[ToolField]) -> Document:
     """The fields of a lease that an answer has under the same name."""
     same = {field.name for field in fields} & set(lease.__slots__)
     return {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dibs.agents.answers import NUMBER, OF_EVERY, TRUTH, Field
+from dibs.agents.answers import NUMBER, OF_EVERY, TRUTH, ToolField
 from dibs.agents.tools import Tool
 from dibs.base.errors import LeaseLost, NotClaimed, WouldDeadlock
 from dibs.core.limits import TTL_MS_MAX
@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
-KEY = Field("resource_key", "URI of the resource, such as github://acme/app/issues/42.", always=True)
-TTL = Field("ttl_seconds", "Not needed: the lock is kept for you.", NUMBER, least=1, most=TTL_MS_MAX // 1000)
+KEY = ToolField("resource_key", "URI of the resource, such as github://acme/app/issues/42.", always=True)
+TTL = ToolField(
+    "ttl_seconds", "Not needed: the lock is kept for you.", NUMBER, least=1, most=TTL_MS_MAX // 1000
+)
 LOCK_ANSWER = (
     *OF_EVERY,
-    Field("ok", "False: do not go on with this resource.", TRUTH, always=True),
-    Field("holder", "Who has it, if somebody else does."),
+    ToolField("ok", "False: do not go on with this resource.", TRUTH, always=True),
+    ToolField("holder", "Who has it, if somebody else does."),
 )
 
 
