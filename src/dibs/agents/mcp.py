@@ -134,7 +134,7 @@ def arguments_for(fields: Sequence[ToolField], given: Document) -> tuple[Documen
         if field.name in given and (value is not None or field.always or field.default is not None):
             values[field.name] = _read(field, field.name, value, wrong)
         elif field.always:
-            wrong.append(f"{field.name}: ToolField required")
+            wrong.append(f"{field.name}: Field required")
     known = {field.name for field in fields}
     return values, wrong + [
         f"{name[:64]}: Extra inputs are not permitted" for name in given if name not in known
