@@ -145,7 +145,7 @@ class ToolBackend:
 
     @property
     def keeps(self) -> bool:
-        """Whether claims are renewed here."""
+        """Tell whether claims are renewed here."""
         return self._session is not None
 
     def introduce(self, client: str) -> None:
@@ -280,7 +280,7 @@ class ToolBackend:
         return None if kept is None or (lease_id and lease_id.lower() != kept.leases[0].lease_id) else kept
 
     def has(self, job: str, lease_id: str | None = None) -> bool:
-        """Whether this connection keeps a claim on the job, or the claim with this lease id."""
+        """Tell whether this connection keeps a claim on the job, or the claim with this lease id."""
         return self._own(job, lease_id) is not None
 
     def proof(self, job: str, lease_id: str | None) -> str:
@@ -437,7 +437,7 @@ class ToolBackend:
 
 
 def _holds_of(session_id: str) -> Flow[set[tuple[str, int]]]:
-    """What a session holds, by name and fencing token; nothing if it has ended."""
+    """Return what a session holds, by name and fencing token; nothing if it has ended."""
     reply: Reply = yield Ask("session-show", session_id, {})
     if reply.status in (404, 410):
         return set()

@@ -67,7 +67,7 @@ class ApiDoor(AsyncDoor):
 
     @property
     def is_gone(self) -> bool:
-        """Whether the client is gone."""
+        """Tell whether the client is gone."""
         return bool(self._connection.transport.is_closing())
 
     async def ask(self, step: Ask, timeout_ms: int, lane: str) -> Reply:

@@ -41,7 +41,7 @@ def install(folders: list[str], *, force: bool = False) -> list[tuple[str, str]]
 
 
 def _looked(path: str, force: bool) -> str:
-    """What to do at a path."""
+    """Return what to do at a path."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             found = file.read()

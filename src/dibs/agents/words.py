@@ -165,7 +165,8 @@ def _since(holder: Document) -> str:
 
 
 def _none_of(refused: list[Document], error: NotClaimed) -> str:
-    """Why each of several jobs was refused. Held and done are distinguished, because only held may change soon."""
+    """Return why each of several jobs was refused. Held and done are distinguished, because only held may change
+    soon."""
     kinds = {each["status"] for each in refused}
     if kinds == {"held"} and all(each["owner"] == YOU for each in refused):
         return f"{error.details} Work on one of them, or release it."
@@ -272,7 +273,7 @@ def _stands(status: JobStatus, shown: Document, *, yours: bool) -> str:
 
 
 def is_taken(status: JobStatus) -> bool:
-    """Whether somebody has the job, or a path that overlaps it."""
+    """Tell whether somebody has the job, or a path that overlaps it."""
     return status.held or bool(status.document.get("overlapping"))
 
 

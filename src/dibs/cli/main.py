@@ -27,7 +27,7 @@ COMPLETE = "__complete"  # what the scripts of `dibs completion` call; in no lis
 
 
 def entry() -> int:
-    """What the `dibs` script calls."""
+    """Return what the `dibs` script calls."""
     gc.disable()  # the process lives for 30 ms, so collecting garbage does not pay; `serve` turns it on again
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character must not lose the answer.

@@ -141,8 +141,8 @@ def _end_dead_session(coordinator: Coordinator, outcome: Outcome) -> bool:
 
 
 def _patience_ms(queued: Queued, poll_ms: int) -> int:
-    """How long to wait for a wake-up at most: until the blocking hold may have ended, and well before the place is
-    lost. Places ahead look first."""
+    """Return how long to wait for a wake-up at most: until the blocking hold may have ended, and well before the place
+    is lost. Places ahead look first."""
     ends_ms = [blocker.holder.expires_ms - queued.now_ms for blocker in queued.blockers]
     if queued.delay_until_ms > queued.now_ms:
         ends_ms.append(queued.delay_until_ms - queued.now_ms)

@@ -38,7 +38,7 @@ PASSING = ("upstream_unavailable", "draining", "rate_limited", "capacity_exceede
 
 
 def why_away(details: str) -> str:
-    """Why no server answers, for somebody who only looks: without the advice for workers."""
+    """Return why no server answers, for somebody who only looks: without the advice for workers."""
     return details.replace(NOT_NOW, "").strip()
 
 

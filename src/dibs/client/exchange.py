@@ -96,7 +96,8 @@ def _read(asked: Ask, raw: RawReply, address: ServerAddress) -> Reply | ServerUn
 
 
 def _is_elsewhere(reply: Reply) -> bool:
-    """Whether a server says that another one may do better: it cannot now, or has too much to do and did nothing."""
+    """Tell whether a server says that another one may do better: it cannot now, or has too much to do and did
+    nothing."""
     body = reply.body or {}
     can_later = reply.status == UNAVAILABLE or "retry_after_ms" in body
     return can_later and body.get("code") in _ELSEWHERE

@@ -73,7 +73,7 @@ class HttpDoor:
             connection.close()
 
     def health(self) -> Document:
-        """What GET /health says, of the first server. Raises what went wrong."""
+        """Return what GET /health says, of the first server. Raises what went wrong."""
         address = self.servers.addresses[0]
         request = self._builder.request(Ask("health"), address)
         try:

@@ -85,7 +85,7 @@ class Namespaces:
         return self._found  # type: ignore[return-value]  # text or None, once it was asked for
 
     def is_known(self, names: Iterable[object]) -> bool:
-        """Whether the answer is known without asking git."""
+        """Tell whether the answer is known without asking git."""
         return self._found is not _NOT_ASKED or not self._in_tree(names)
 
     def told(self, reply: Reply, names: tuple[object, ...]) -> Reply:
@@ -112,7 +112,7 @@ class Namespaces:
 
 
 def covers_tree(prefix: str) -> bool:
-    """Whether both tree names and other names may begin with a prefix."""
+    """Tell whether both tree names and other names may begin with a prefix."""
     return any(tree.startswith(prefix) and tree != prefix for tree in TREES)
 
 

@@ -22,7 +22,7 @@ class RenewalPlan:
 
     @property
     def call_ms(self) -> int:
-        """How long one renewal may take, so that there is time for another."""
+        """Return how long one renewal may take, so that there is time for another."""
         return self.ttl_ms // 6
 
     def kept(self, sent_ms: int, *, ttl_ms: int | None = None, jitter: float = 0.0) -> None:
@@ -39,7 +39,7 @@ class RenewalPlan:
 
     @property
     def look_ms(self) -> int:
-        """When there is something to do: the next renewal, or the deadline."""
+        """Return when there is something to do: the next renewal, or the deadline."""
         return min(self.next_ms, self.lost_ms)
 
     def left_ms(self, now_ms: int) -> int:

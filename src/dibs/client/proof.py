@@ -42,7 +42,7 @@ class Challenge:
 
 
 def is_ours(uid: int) -> bool:
-    """Whether a process of this user id may get the user's token: the user's own, or root's."""
+    """Tell whether a process of this user id may get the user's token: the user's own, or root's."""
     return uid in (os.geteuid(), 0)
 
 

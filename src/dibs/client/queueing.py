@@ -209,17 +209,17 @@ class PendingClaim:
             pause_ms = min(2 * pause_ms, POLL_MS_MAX)
 
     def _bears_with(self, reply: Reply, silence_ms: int) -> bool:
-        """Whether to keep waiting without a place. A server that is gone for a moment keeps our place for TICKET_MS.
-        The request key finds the place if the answer with it was lost. A place that is lost is no reason to give up
-        while there is time: the next request gets another. Nor is a server that has too much to do."""
+        """Tell whether to keep waiting without a place. A server that is gone for a moment keeps our place for
+        TICKET_MS. The request key finds the place if the answer with it was lost. A place that is lost is no reason to
+        give up while there is time: the next request gets another. Nor is a server that has too much to do."""
         if _is_overloaded(reply) or (self._ticket is not None and status_of(reply) == "held"):
             return True
         known = self._unsure or self._ticket is not None
         return known and _is_unheard(reply) and silence_ms < TICKET_MS
 
     def _came_and_went(self, reply: Reply) -> bool:
-        """Whether our turn came and the lease expired before we saw it, because this process was paused. No work was
-        begun with it, so we claim again with a new key, at the end of the line."""
+        """Tell whether our turn came and the lease expired before we saw it, because this process was paused. No work
+        was begun with it, so we claim again with a new key, at the end of the line."""
         if not self._own_key:
             return False
         from dibs.wire.refusals import KEY_SPENT  # only a reply to a waiter begins with it
@@ -333,7 +333,7 @@ def status_of(reply: Reply) -> str | None:
 
 
 def _may_come(reply: Reply) -> bool:
-    """Whether this refusal may change with time. A job that is done or parked is not waited for."""
+    """Tell whether this refusal may change with time. A job that is done or parked is not waited for."""
     body: Document = reply.body or {}
     if status_of(reply) != "held":
         return False

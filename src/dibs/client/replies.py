@@ -138,8 +138,8 @@ def checked_reply(verb: str, raw: RawReply, address: ServerAddress) -> Reply:
 
 
 def _has(body: Document, wanted: tuple[str, ...]) -> bool:
-    """Whether all of `wanted` are present, with the right types. A lease must have all its fields; other documents may
-    have fewer."""
+    """Tell whether all of `wanted` are present, with the right types. A lease must have all its fields; other documents
+    may have fewer."""
     sure = "lease_id" in wanted or "session_id" in wanted
     for field in wanted:
         if field not in body:

@@ -86,7 +86,7 @@ def is_repeatable(asked: Ask) -> bool:
 
 
 def waits_ms(asked: Ask) -> int:
-    """How long the other side may wait in line before it answers."""
+    """Return how long the other side may wait in line before it answers."""
     waits = asked.document.get("wait_seconds")
     return round(waits * 1000) if isinstance(waits, int | float) else 0
 

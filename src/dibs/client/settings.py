@@ -86,7 +86,7 @@ class Settings:
         return user_config(self.env)
 
     def source(self, key: str, variable: str) -> str:
-        """Where a setting comes from, in words."""
+        """Return where a setting comes from, in words."""
         if self._values.get(key) is not None:
             return f"--{key.replace('_', '-')}"
         if self.env.get(variable):
@@ -137,7 +137,7 @@ class Settings:
         return timeout_ms
 
     def token_source(self, address: ServerAddress) -> str | None:
-        """Where the token for a server comes from: `DIBS_TOKEN`, or a file's path. None: there is none."""
+        """Return where the token for a server comes from: `DIBS_TOKEN`, or a file's path. None: there is none."""
         if self.env.get("DIBS_TOKEN"):
             return "DIBS_TOKEN"
         if self.is_system(address):
@@ -149,7 +149,7 @@ class Settings:
         return own if address.is_local and os.path.exists(own) else None
 
     def is_system(self, address: ServerAddress) -> bool:
-        """Whether it is the machine's service, which knows its users without a token."""
+        """Tell whether it is the machine's service, which knows its users without a token."""
         if address.scheme != "unix":
             return False
         from dibs.client.machine import socket_path

@@ -285,7 +285,7 @@ def push_with_claim(
     key = lock_key(command.ns, command.name)
 
     def holds(puts: Mapping[str, Stored | None]) -> bool:
-        """Whether the caller still has the job after this write. A write that notes a loss carries no branch."""
+        """Tell whether the caller still has the job after this write. A write that notes a loss carries no branch."""
         lock = puts.get(key)
         return isinstance(lock, LockRecord) and any(
             holder.lease_id == command.lease_id
@@ -348,7 +348,7 @@ def facts(store: Store) -> Document:
 
 
 def frozen(store: Store) -> str | None:
-    """Why nothing can be claimed in a store that is frozen, and what to do. None: it is not."""
+    """Return why nothing can be claimed in a store that is frozen, and what to do. None: it is not."""
     meta = store.read((META_KEY,)).records[META_KEY].record
     mark = meta.frozen if isinstance(meta, Meta) else None
     if mark is None:
@@ -364,7 +364,7 @@ def probe(store: Store) -> list[Document]:
 
 
 def holds_anything(store: Store) -> bool:
-    """Whether any job of any namespace is held right now."""
+    """Tell whether any job of any namespace is held right now."""
     after = ""
     while page := store.scan(LOCK_PREFIX, after, 1_000, live=True):
         now_ms = store.read(()).now_ms

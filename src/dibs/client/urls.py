@@ -29,7 +29,7 @@ class ServerAddress:
 
     @property
     def is_local(self) -> bool:
-        """Whether only processes of this machine can be on the other end."""
+        """Tell whether only processes of this machine can be on the other end."""
         return self.scheme == "unix" or self.host in ("localhost", "::1") or _is_ipv4_loopback(self.host)
 
     @property
@@ -53,7 +53,7 @@ def _shown(url: str) -> str:
 
 
 def is_server(url: str) -> bool:
-    """Whether `url` names a server. The registry of stores handles all other URLs."""
+    """Tell whether `url` names a server. The registry of stores handles all other URLs."""
     if not url:
         raise InvalidInput(f"The URL is empty. {_EXAMPLES}")
     if "://" not in url and url[-1].isdecimal() and ":" in url and "/" not in url:

@@ -72,7 +72,7 @@ class OneOwnerTask(OneOwner, Task):
         return filled(f"celery {self.name}({shown})", values)
 
     def _refused(self, refusal: NotClaimed | Unavailable) -> Exception:
-        """What to raise. A job that is done is not done again; a parked one fails, so that somebody sees it."""
+        """Return what to raise. A job that is done is not done again; a parked one fails, so that somebody sees it."""
         if self.request.called_directly:
             return refusal
         forgotten: Exception = Ignore(refusal.details)

@@ -128,7 +128,7 @@ class OneOwner:
 
     @property
     def previous_checkpoint(self) -> str | None:
-        """Where the previous owner of the job stopped."""
+        """Return where the previous owner of the job stopped."""
         previous = self.claim.previous
         return None if previous is None else previous.checkpoint
 

@@ -135,7 +135,7 @@ def _cycle(draft: Draft, command: Acquire) -> tuple[str, ...]:
 
 
 def check_session(draft: Draft, ask: AcquireTerms) -> SessionUnknown | SessionOver | None:
-    """Why a session may not claim: it is not the caller's, or it has ended. None if it may."""
+    """Return why a session may not claim: it is not the caller's, or it has ended. None if it may."""
     if ask.session is None:
         return None
     session = own_session(draft, ask.session, ask.principal, ask.bound)

@@ -38,7 +38,7 @@ class Credential(Record):
         return bool(self.ended_ms) or 0 < self.expires_ms <= now_ms
 
     def due_ms(self) -> int | None:
-        """When it is forgotten."""
+        """Return when it is forgotten."""
         end_ms = self.ended_ms or self.expires_ms
         return end_ms + CREDENTIAL_TOMBSTONE_MS if end_ms else None
 

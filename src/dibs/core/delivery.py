@@ -318,7 +318,7 @@ class DeliveryPlan:
         return [(lane, lane.head(now_ms)) for lane in chosen]
 
     def next_ms(self) -> int | None:
-        """When the next lane has rested long enough."""
+        """Return when the next lane has rested long enough."""
         lanes = [*self._lanes.values(), *self._again.values()]
         due_ms = min([lane.until_ms for lane in lanes if not lane.is_busy], default=None)
         return None if due_ms is None else max(due_ms, self.target.until_ms)

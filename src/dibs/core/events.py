@@ -85,5 +85,5 @@ class Event(Record):
     until_ms: int | None = None  # when the hold ends without a heartbeat, if `ttl_ms` does not say it
 
     def hold_ends_ms(self) -> int | None:
-        """When the hold ends without a heartbeat. None: it has ended."""
+        """Return when the hold ends without a heartbeat. None: it has ended."""
         return self.at_ms + self.ttl_ms if self.ttl_ms else self.until_ms

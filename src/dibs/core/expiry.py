@@ -72,7 +72,7 @@ def session_over(draft: Draft, session: SessionRecord | None) -> bool:
 
 
 def ticket_deadline_ms(draft: Draft, ticket: Ticket) -> int:
-    """When a waiter that does not ask again loses its place."""
+    """Return when a waiter that does not ask again loses its place."""
     return credited_ms(ticket.expires_ms, ticket.renewed_ms, TICKET_MS, draft.meta().outages)
 
 
@@ -84,7 +84,7 @@ def ticket_over(draft: Draft, ticket: Ticket) -> bool:
 
 
 def deadline_ms(draft: Draft, holder: Holder) -> int:
-    """When `holder` may be replaced."""
+    """Return when `holder` may be replaced."""
     deadline = own_deadline_ms(draft, holder) if holder.ttl_ms else None
     if holder.session is not None and holder.ephemeral:
         session = draft.session(holder.session)

@@ -60,7 +60,7 @@ class Caller(Record):
 
     @property
     def payer(self) -> str | None:
-        """Whose usage record counts what this caller has. None: it has no limit on what it has."""
+        """Return whose usage record counts what this caller has. None: it has no limit on what it has."""
         limits = self.limits
         if not (limits.held or limits.waiting or limits.sessions):
             return None

@@ -86,16 +86,16 @@ def _heirs_lease(
 
 
 def _heirs_payer(mine: Holder, heir: SessionRecord | None) -> str | None:
-    """Who is charged from now on. What is handed over counts for who gets it, and is never refused for that: the owner
-    decides who goes on."""
+    """Return who is charged from now on. What is handed over counts for who gets it, and is never refused for that: the
+    owner decides who goes on."""
     if heir is None or heir.principal == mine.principal:
         return payer_of(mine.charge)
     return payer_of(heir.charge)
 
 
 def _stops_transfer(draft: Draft, lock: LockRecord, lease: Holder) -> Held | Deadlock | None:
-    """Why a transfer must be refused: the giver keeps a claim that overlaps the job, the giver's parent or child has
-    the job, too, or the new owner waits for somebody who waits for this job."""
+    """Return why a transfer must be refused: the giver keeps a claim that overlaps the job, the giver's parent or child
+    has the job, too, or the new owner waits for somebody who waits for this job."""
     rest = lock.replace(holders=tuple([each for each in lock.holders if each is not lease]))
     in_way = blockers(draft, rest, lease.mode, lock.slots, lease.session)
     if in_way:

@@ -228,7 +228,7 @@ def _step(draft: Draft, ns: str, name: str, number: int, lines: dict[str, None])
 
 
 def _pointless(draft: Draft, ticket: Ticket) -> str | None:
-    """Why a ticket must not be served: its owner is gone or not allowed, or the job is done."""
+    """Return why a ticket must not be served: its owner is gone or not allowed, or the job is done."""
     if ticket_over(draft, ticket):
         return "stopped asking"
     for part in parts_of(ticket):

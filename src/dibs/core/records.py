@@ -184,7 +184,7 @@ class Ticket(Terms):
 
     @property
     def payer(self) -> str | None:
-        """Whose count it is in, and the hold that it becomes."""
+        """Return whose count it is in, and the hold that it becomes."""
         return None if self.charge is None else self.charge.partition("/")[2]
 
     seat: str | None = None  # the ask that may give it up (`tickets.next_seat`); None: the one that made it

@@ -47,14 +47,14 @@ _NO_FILE = "It is no file of a git work tree around, so it stays as it is."
 
 
 def is_plain(name: object) -> bool:
-    """Whether a name surely stays as it is. Looks at characters only."""
+    """Tell whether a name surely stays as it is. Looks at characters only."""
     if not isinstance(name, str) or not name:
         return True
     return not ("/" in name or "#" in name or name[0] == "!" or name[0].isupper() or name.startswith("path:"))
 
 
 def is_tracked(names: object) -> bool:
-    """Whether one of the names may be an issue that a tracker knows. Looks at characters only."""
+    """Tell whether one of the names may be an issue that a tracker knows. Looks at characters only."""
     several = names if isinstance(names, list | tuple) else (names,)
     return any(isinstance(name, str) and name.startswith(TRACKED) for name in several)
 

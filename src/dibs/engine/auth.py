@@ -114,7 +114,7 @@ class TokenGuard:
         return caller
 
     def ends_ms(self, authorization: bytes | None) -> int | None:
-        """When the token of this header ends by itself, if it does."""
+        """Return when the token of this header ends by itself, if it does."""
         key = digest_of(authorization)
         if key is None:
             return None
@@ -127,7 +127,7 @@ class TokenGuard:
         return 0 if ends_ms is None else max(ends_ms - self._wall(), 1)
 
     def next_end_ms(self) -> int | None:
-        """When the next of the valid tokens ends, on the wall clock. None if none does. For any thread."""
+        """Return when the next of the valid tokens ends, on the wall clock. None if none does. For any thread."""
         now_ms = self._wall()
         ends = [over_ms for over_ms in list(self._ends_ms.values()) if now_ms < over_ms]
         left_ms = self.directory.next_end_in_ms() if self.directory is not None else None

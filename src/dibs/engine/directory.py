@@ -90,7 +90,7 @@ class CredentialDirectory:
         return caller
 
     def ends_ms(self, key: bytes) -> int | None:
-        """When the token with this hash ends by itself, if it does."""
+        """Return when the token with this hash ends by itself, if it does."""
         _, over_ms = self._known.get(key, (None, _NEVER_MS))
         return None if over_ms == _NEVER_MS else over_ms
 

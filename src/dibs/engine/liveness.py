@@ -299,7 +299,8 @@ class Liveness:
         return vouched_ms
 
     def gap(self, store_now_ms: int) -> tuple[int, int]:
-        """When the gap began and ended, on the store's clock. A store that failed is away until it commits a beat."""
+        """Return when the gap began and ended, on the store's clock. A store that failed is away until it commits a
+        beat."""
         with self._lock:
             now_ms = self.steady()
             since_ms = now_ms if self._cut_off else self._since_ms

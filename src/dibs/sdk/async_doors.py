@@ -278,7 +278,7 @@ class ThreadedDoor(AsyncDoor):
         return _StoreNews(self, asked.document["after"])
 
     async def news(self, after: int) -> bool:
-        """Whether there is an event after a position, by now or soon."""
+        """Tell whether there is an event after a position, by now or soon."""
         if self._closed:
             return True  # the next question is told so
         wait_ms = EMBEDDED_SLICE_SECONDS * 1000

@@ -108,7 +108,7 @@ class ClaimState:
 
     @property
     def waiting(self) -> int:
-        """How many waited for the job at the last heartbeat. Of several jobs, for the one that most wait for."""
+        """Return how many waited for the job at the last heartbeat. Of several jobs, for the one that most wait for."""
         return self._hold.waiting
 
     def remaining(self) -> float:
@@ -202,8 +202,8 @@ def release_at_exit(
 
 
 def _end_after(error: BaseException | None, *, fail_on_error: bool) -> Ending[None]:
-    """How to release at the end of a block. A block that raised has failed, and only the type of its error is stored
-    as the reason, because the text may contain a secret and reasons are public. KeyboardInterrupt, SystemExit,
+    """Return how to release at the end of a block. A block that raised has failed, and only the type of its error is
+    stored as the reason, because the text may contain a secret and reasons are public. KeyboardInterrupt, SystemExit,
     GeneratorExit and cancellation are no failure, and neither are errors of dibs about other claims."""
     if error is None or (isinstance(error, Exception) and not fail_on_error):
         return lambda lease: operations.release(lease.name, lease.lease_id)

@@ -266,10 +266,10 @@ class ClientFace(Claims[C], Generic[C, S, L, E]):
         since: Duration | None = None,
         patience: Duration | None = None,
     ) -> E:
-        """What happens to jobs, as it happens, each event once and in order: of all jobs, of those whose name begins
-        with `prefix`, or of one. It begins after the event number `after`, or with the events of the last `since`
-        seconds, or now. After a failure it continues at whichever server answers. It tries for ever, or for `patience`
-        seconds."""
+        """Return what happens to jobs, as it happens, each event once and in order: of all jobs, of those whose name
+        begins with `prefix`, or of one. It begins after the event number `after`, or with the events of the last
+        `since` seconds, or now. After a failure it continues at whichever server answers. It tries for ever, or for
+        `patience` seconds."""
         return self._new_events(prefix, name, after, since, patience)
 
     def _to_acquire(

@@ -79,7 +79,7 @@ class EventReading:
             raise refusal_of(reply)
 
     def _is_forked(self) -> bool:
-        """Whether this is a child of the process that read so far. Its connections are the parent's."""
+        """Tell whether this is a child of the process that read so far. Its connections are the parent's."""
         is_so = os.getpid() != self._pid
         self._pid = os.getpid()
         return is_so

@@ -47,7 +47,7 @@ class Waker:
             pass
 
     def wait(self, seconds: float) -> bool:
-        """Whether it was rung."""
+        """Tell whether it was rung."""
         return self._silent.acquire(timeout=max(0.0, seconds))
 
 

@@ -39,7 +39,8 @@ MARGIN_MS_MAX = 2_000
 
 
 def margin_ms(ttl_ms: int) -> int:
-    """How much earlier than in the store a hold counts as lost here: clock rates differ, and stopping takes time."""
+    """Return how much earlier than in the store a hold counts as lost here: clock rates differ, and stopping takes
+    time."""
     return max(MARGIN_MS_MIN, min(MARGIN_MS_MAX, ttl_ms // 20))
 
 
@@ -64,7 +65,7 @@ class Hold:
 
     @property
     def is_over(self) -> bool:
-        """Whether it was lost or released."""
+        """Tell whether it was lost or released."""
         return self._ended is not None or self._let_go
 
     def left_ms(self) -> int:
@@ -117,14 +118,14 @@ class Hold:
 
     @property
     def was_lost(self) -> bool:
-        """Whether it ended without being released. In a forked child it is true only for what the parent lost."""
+        """Tell whether it ended without being released. In a forked child it is true only for what the parent lost."""
         if self.is_ours:
             self._look_at_clock()
         return self._ended is not None
 
     @property
     def is_ours(self) -> bool:
-        """Whether this process claimed it, and not its parent before a fork."""
+        """Tell whether this process claimed it, and not its parent before a fork."""
         return os.getpid() == self._pid
 
     def let_go(self) -> bool:
@@ -162,14 +163,14 @@ class Hold:
         return self.plan.left_ms(steady_ms())
 
     def call_ms(self) -> int:
-        """How long one renewal may take: not past the deadline, and with time for another."""
+        """Return how long one renewal may take: not past the deadline, and with time for another."""
         return max(1, min(self.plan.call_ms, self.left_ms()))
 
     def _error(self, why: str) -> LeaseLost:
         return LeaseLost(self.name, self.fencing_token, why)
 
     def _heard(self, reply: Reply) -> bool:
-        """Whether the reply was a success. If not, notes the loss or the failure."""
+        """Tell whether the reply was a success. If not, notes the loss or the failure."""
         if reply.status < 300:
             return True
         body: Document = reply.body or {}
@@ -256,8 +257,8 @@ class SessionHold(Hold):
             self._asked.difference_update(names)
 
     def had(self, leases: Sequence[Lease]) -> list[str]:
-        """Which of these jobs a block of this session already has. A job that was taken away meanwhile does not count:
-        its block is told, and the new lease is another one."""
+        """Return which of these jobs a block of this session already has. A job that was taken away meanwhile does not
+        count: its block is told, and the new lease is another one."""
         with self._lock:
             self._claims = [claim for claim in self._claims if not claim.is_over]
             held = {lease.name: (lease.lease_id, claim) for claim in self._claims for lease in claim.leases}

@@ -29,7 +29,7 @@ class LeaderState(ClaimState):
 
     @property
     def is_leader(self) -> bool:
-        """Whether we certainly lead now. Cheap: it reads this machine's clock, not the network."""
+        """Tell whether we certainly lead now. Cheap: it reads this machine's clock, not the network."""
         return self.remaining() > 0
 
 

@@ -175,7 +175,8 @@ class _Named(Generic[K, C]):
 
     @property
     def claim(self) -> C:
-        """What this thread or task holds between acquire and release: its fencing token, its deadline, `lost`."""
+        """Return what this thread or task holds between acquire and release: its fencing token, its deadline,
+        `lost`."""
         claim = self._acquired.mine()
         if claim is None:
             raise RuntimeError("the lock is not held here: this thread or task has not acquired it")
@@ -230,7 +231,7 @@ class Lock(_Named["Client", "Claim"]):
         claim.__exit__(None, None, None)
 
     def locked(self) -> bool:
-        """Whether anybody has it, here or elsewhere."""
+        """Tell whether anybody has it, here or elsewhere."""
         return self._clients().owner(self.name).held
 
     def __enter__(self) -> bool:
@@ -280,7 +281,7 @@ class AsyncLock(_Named["AsyncClient", "AsyncClaim"]):
         return self._clients()._finish(claim.__aexit__(None, None, None))
 
     def locked(self) -> bool:
-        """Whether it is held through this object. `await client.owner(name)` says who has it elsewhere."""
+        """Tell whether it is held through this object. `await client.owner(name)` says who has it elsewhere."""
         return len(self._acquired) > 0
 
     async def __aenter__(self) -> None:

@@ -120,7 +120,7 @@ class Engine:
         return has_finished
 
     def _is_watched(self) -> bool:
-        """Whether somebody here waits for what other processes do."""
+        """Tell whether somebody here waits for what other processes do."""
         return bool(self.waiters) or bool(self.feed)
 
     def _first_waits(self) -> None:

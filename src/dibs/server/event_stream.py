@@ -291,7 +291,7 @@ class EventStream:
         self.cancel()
 
     def _is_stalled(self) -> bool:
-        """Whether something was written, and the client's side has taken none of it for STALL_S. A little is never
+        """Tell whether something was written, and the client's side has taken none of it for STALL_S. A little is never
         waited for in `_flush`, so it is looked for here, also in the buffer of the system."""
         if self._connection is None:
             return False
@@ -309,7 +309,7 @@ class EventStream:
 
 
 def unsent_bytes(transport: asyncio.Transport) -> int:
-    """How much of what was written the other side has not acknowledged: in our buffer, and in the system's."""
+    """Return how much of what was written the other side has not acknowledged: in our buffer, and in the system's."""
     unsent = transport.get_write_buffer_size()
     end = transport.get_extra_info("socket")
     if end is None or not _QUEUED:

@@ -320,7 +320,7 @@ class Api:
         return await self._probe.health()
 
     async def ready(self) -> HttpResponse:
-        """Whether new claims are taken here, for load balancers."""
+        """Tell whether new claims are taken here, for load balancers."""
         self.check_open()
         health = await self.health()
         return answer_document({"status": "ready"}) if health.status == 200 else health
@@ -423,7 +423,7 @@ class Api:
         return is_allowed
 
     def ends_ms(self, authorization: bytes | None) -> int | None:
-        """When the token of this Authorization header ends by itself, if it does."""
+        """Return when the token of this Authorization header ends by itself, if it does."""
         return self._guard.ends_ms(authorization)
 
     def caller_for(self, verb: str, headers: Headers) -> Caller:
@@ -439,7 +439,7 @@ class Api:
             self._guard.directory.look()
 
     def next_token_end_ms(self) -> int | None:
-        """When the next token ends, on the wall clock."""
+        """Return when the next token ends, on the wall clock."""
         return self._guard.next_end_ms()
 
     def namespace_of(self, caller: Caller, asked: Mapping[str, str], headers: Headers) -> str:

@@ -109,9 +109,9 @@ class Lifecycle:
                 self.stop()
 
     async def _has_others(self) -> bool:
-        """Whether there is another server on the store. A server that ended a moment ago also has a recent pulse, so
-        this waits for one more pulse of it. Servers send no pulse while nobody holds anything; then there is nobody to
-        drain for."""
+        """Tell whether there is another server on the store. A server that ended a moment ago also has a recent pulse,
+        so this waits for one more pulse of it. Servers send no pulse while nobody holds anything; then there is nobody
+        to drain for."""
         with contextlib.suppress(TimeoutError, DibsError):  # without its store it serves nobody
             async with asyncio.timeout(HEALTH_MS_MAX / 1000):
                 first = await self._others()
@@ -256,7 +256,7 @@ def open_directory(
 
 
 def _is_missing(store_url: str) -> bool:
-    """Whether it is a file that opening would make."""
+    """Tell whether it is a file that opening would make."""
     if not store_url.startswith("sqlite:"):
         return False
     path = sqlite_path(store_url)

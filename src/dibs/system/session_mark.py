@@ -136,7 +136,7 @@ def _is_guarded_gone(mark: str) -> bool:
 
 
 def _earliest(guards: list[str]) -> int:
-    """When the first of the guards began, as the system counts it; 0 if that is not known."""
+    """Return when the first of the guards began, as the system counts it; 0 if that is not known."""
     starts = [guard.partition(":")[2] for guard in guards]
     return min([int(start) if start.isdecimal() else 0 for start in starts])
 
@@ -200,6 +200,6 @@ def lineage(pid: int) -> list[str]:
 
 
 def _started(pid: int) -> str:
-    """When a process started, as the system tells it. Empty if that cannot be read."""
+    """Return when a process started, as the system tells it. Empty if that cannot be read."""
     found = table().entry(pid) if table().has_our_numbers() else None
     return "" if found is None else found.started

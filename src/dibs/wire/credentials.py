@@ -53,7 +53,7 @@ class TokenLine(Record):
 
 
 def is_entry(line: str) -> bool:
-    """Whether a line is neither blank nor a comment."""
+    """Tell whether a line is neither blank nor a comment."""
     return bool(line.strip()) and not line.strip().startswith("#")
 
 
@@ -159,7 +159,7 @@ def create_command(document: Document, caller: Caller, digest: str) -> CreateTok
 
 
 def life_ms_of(document: Document) -> int | None:
-    """How long a token shall be valid. None: not given."""
+    """Return how long a token shall be valid. None: not given."""
     return _number(document, "expires_seconds") * 1000 if "expires_seconds" in document else None
 
 

@@ -114,7 +114,7 @@ _SKIPPED_FIELDS = (
 
 
 def _skipped(outcome: Outcome) -> Document:
-    """Why a name was skipped, in few fields, because there may be a thousand."""
+    """Return why a name was skipped, in few fields, because there may be a thousand."""
     return {field: value for field, value in _entry(outcome).items() if field in _SKIPPED_FIELDS}
 
 

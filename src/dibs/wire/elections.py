@@ -86,7 +86,7 @@ def _ttl_seconds(document: Document, public: bool) -> int:
 
 
 def token_of(room: str, lease_id: str) -> str:
-    """What a leader proves its term with: the election, hashed, and the lease id, as 43 characters."""
+    """Return what a leader proves its term with: the election, hashed, and the lease id, as 43 characters."""
     raw = _mark(room) + bytes.fromhex(lease_id.replace("-", ""))
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
@@ -164,7 +164,7 @@ def _leader(candidate: str, metadata: str | None, term: int, expires_ms: int | N
 
 
 def state_document(room: str, state: outcomes.Status) -> Document:
-    """Who leads. There is no `leader` when nobody does."""
+    """Return who leads. There is no `leader` when nobody does."""
     holders = state.lock.holders
     if not holders:
         return {"election_id": room, "status": VACANT, "retry_after_ms": 0}

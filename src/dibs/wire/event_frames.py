@@ -49,7 +49,7 @@ def position_frame(seq: int, note: str) -> bytes:
 
 
 def retry_frame(after_ms: int) -> bytes:
-    """How long a reader waits before it comes back."""
+    """Return how long a reader waits before it comes back."""
     return f"retry: {after_ms}\n\n".encode()
 
 

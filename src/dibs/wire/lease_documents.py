@@ -107,7 +107,7 @@ def status_document(lock: LockRecord, now_ms: int, *, with_acl: bool = False) ->
 
 
 def done_document(done: Done) -> Document:
-    """Who finished a job, when, and until when it counts as done."""
+    """Return who finished a job, when, and until when it counts as done."""
     return {
         "owner": done.owner,
         "at": timestamp(done.at_ms),

@@ -155,7 +155,7 @@ def codes_of(operation: Operation) -> dict[int, tuple[str, ...]]:
 
 
 def allowed(operation: Operation) -> str:
-    """Who may ask it, in words. "" for every token."""
+    """Return who may ask it, in words. "" for every token."""
     if operation.who:
         return operation.who
     if operation.is_open:

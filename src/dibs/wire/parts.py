@@ -92,7 +92,7 @@ def holder_document(holder: Holder, now_ms: int) -> Document:
 
 
 def in_the_way(name: str, blockers: tuple[Blocker, ...], now_ms: int) -> Document:
-    """What blocks a claim: in full the hold that ends first, because that is the one to wait for."""
+    """Return what blocks a claim: in full the hold that ends first, because that is the one to wait for."""
     if not blockers:
         return {"holder_id": None, "owner": None, "expires_at": None, "remaining_ms": None, "metadata": None}
     first = min(blockers, key=lambda blocker: blocker.holder.expires_ms)

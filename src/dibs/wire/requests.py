@@ -91,7 +91,7 @@ def command_for(verb: str, ns: str, name: str, document: Document, caller: Calle
 
 
 def wait_ms(document: Document) -> int:
-    """How long the caller is ready to wait for an answer. Fractions of a second are kept, to the millisecond."""
+    """Return how long the caller is ready to wait for an answer. Fractions of a second are kept, to the millisecond."""
     waited: int = round(document.get("wait_seconds", 0) * 1000)
     if waited > limits.WAIT_MS_MAX:
         raise InvalidInput(

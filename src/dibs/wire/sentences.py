@@ -21,7 +21,7 @@ SILENT_MS = 60_000  # an owner that was not heard of for this long is called sil
 
 
 def sentence(document: Document) -> str:
-    """Why a job was not granted, or its state. For an error, its own sentence."""
+    """Return why a job was not granted, or its state. For an error, its own sentence."""
     tell = _OF_STATUS.get(document.get("status", ""))
     if tell is not None:
         return tell(document)
@@ -40,8 +40,8 @@ def in_full(document: Document) -> str:
 
 
 def held(document: Document, *, silence: bool = True) -> str:
-    """Who blocks the claim: an owner, the owner of something that overlaps, or only others in line. A long silence of
-    the owner is part of it."""
+    """Return who blocks the claim: an owner, the owner of something that overlaps, or only others in line. A long
+    silence of the owner is part of it."""
     told = _holding(document)
     is_silent = silence and document.get("silent_ms", 0) >= SILENT_MS
     return f"{told} {_in_a_sentence(document)}" if is_silent else told
@@ -139,7 +139,7 @@ def _in_short(entry: Document) -> str:
 
 
 def ended(previous: Document, now_ms: int | None) -> str:
-    """How an earlier hold ended, when and why, without a full stop. Without `now_ms` it has the time of day."""
+    """Return how an earlier hold ended, when and why, without a full stop. Without `now_ms` it has the time of day."""
     at, owner, by = previous["at"], previous["owner"], previous.get("by") or "somebody"
     when = f"on {at[:19]}Z" if now_ms is None else ago(now_ms - instant_ms(at))
     why = f": {previous['reason']}" if previous.get("reason") else ""

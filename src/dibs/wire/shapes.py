@@ -44,7 +44,7 @@ def shape(verb: str, document: object) -> Document:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether text can be sent: half a surrogate pair cannot."""
+    """Tell whether text can be sent: half a surrogate pair cannot."""
     if text.isascii():
         return True
     try:
@@ -55,7 +55,7 @@ def is_unicode(text: str) -> bool:
 
 
 def is_id(text: str) -> bool:
-    """Whether text is shaped like the ids that dibs gives out (a UUID)."""
+    """Tell whether text is shaped like the ids that dibs gives out (a UUID)."""
     return (
         len(text) == 36
         and text[8] == text[13] == text[18] == text[23] == "-"

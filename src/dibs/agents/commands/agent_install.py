@@ -73,7 +73,7 @@ def _changed(call: Call, change: Change, done: str, nothing: str) -> Answer:
 
 
 def _hints(call: Call, clients: set[str]) -> list[str]:
-    """What the files cannot do. They hold no folder of this machine, because a project's files are shared."""
+    """Return what the files cannot do. They hold no folder of this machine, because a project's files are shared."""
     import shutil
 
     user = bool(call.values.get("user"))
@@ -99,7 +99,7 @@ def status(call: Call) -> Answer:
 
 
 def _with(client: str, path: str, text: str | None, kinds: list[str]) -> str:
-    """What the file should say."""
+    """Return what the file should say."""
     if path.endswith(".toml"):
         return _as_toml(path, text, server_entry.with_server_toml)
     document = _document(path, text)
@@ -109,7 +109,7 @@ def _with(client: str, path: str, text: str | None, kinds: list[str]) -> str:
 
 
 def _without(client: str, path: str, text: str | None, kinds: list[str]) -> str | None:
-    """What the file should say after that; None if it would say nothing."""
+    """Return what the file should say after that; None if it would say nothing."""
     if text is None:
         return None
     if path.endswith(".toml"):
@@ -153,7 +153,7 @@ def _clients(call: Call, scope: int) -> list[str]:
 
 
 def _read(path: str) -> str | None:
-    """What the file says; None if there is none."""
+    """Return what the file says; None if there is none."""
     try:
         with open(path, encoding="utf-8", newline="") as file:
             return file.read()

@@ -190,8 +190,8 @@ def run(call: Call) -> Answer:
 
 
 def _program(call: Call, hooks: str, common: str) -> str:
-    """How a hook runs dibs: by its full path, because a hook may run without this PATH. Hooks in the work tree may be
-    tracked by git, so they get no path of this machine."""
+    """Return how a hook runs dibs: by its full path, because a hook may run without this PATH. Hooks in the work tree
+    may be tracked by git, so they get no path of this machine."""
     import os
     import shutil
     import sys

@@ -209,7 +209,7 @@ def _is_changed(file: str, changed: set[str]) -> bool:
 
 
 def _who(refused: Document) -> str:
-    """Who has a file, since when, and when it was last heard of."""
+    """Return who has a file, since when, and when it was last heard of."""
     if not refused.get("owner"):
         return "somebody who waited for it"
     told = [f"for {span(refused['held_ms'])}"] if "held_ms" in refused else []

@@ -69,7 +69,7 @@ class Checkout:
         return self._same(file.split("/")[0]) != ".git" and self.settings.applies_to(file)
 
     def key(self, file: str) -> str:
-        """What a file is claimed as in this checkout: the same for all spellings of it."""
+        """Return what a file is claimed as in this checkout: the same for all spellings of it."""
         return nameable(self._same(file))
 
     def _same(self, path: str) -> str:
@@ -120,7 +120,7 @@ class Checkout:
         return name.removeprefix("path:").removeprefix(f"@{self.id}/")
 
     def _level(self, refused: Document) -> str:
-        """How much a refusal counts, by where its owner is. A claim that no hook made is meant for everybody."""
+        """Return how much a refusal counts, by where its owner is. A claim that no hook made is meant for everybody."""
         words = dict(word.partition("=")[::2] for word in str(refused.get("metadata") or "").split())
         if refused["name"].startswith(f"path:@{self.id}/") or words.get("checkout", self.id) == self.id:
             return self.settings.guard

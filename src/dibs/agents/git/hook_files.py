@@ -181,12 +181,12 @@ def read_hook(path: str) -> bytes:
 
 
 def is_ours(text: bytes) -> bool:
-    """Whether dibs made a hook."""
+    """Tell whether dibs made a hook."""
     return _MARK.encode() in text[:200]
 
 
 def _asks_its_name(text: bytes) -> bool:
-    """Whether a hook looks at its own file name."""
+    """Tell whether a hook looks at its own file name."""
     return b"basename" in text and any(
         word in text for word in (b"$0", b"BASH_SOURCE", b"argv[0]", b"__file__")
     )

@@ -163,7 +163,7 @@ def without_hooks(document: Document) -> Document:
 
 
 def is_empty(document: Document) -> bool:
-    """Whether a file says nothing that anybody would miss."""
+    """Tell whether a file says nothing that anybody would miss."""
     return all(key == "version" or value in ({}, []) for key, value in document.items())
 
 

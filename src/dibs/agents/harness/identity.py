@@ -61,7 +61,7 @@ def _short(identity: str) -> str:
 
 
 def is_session_id(text: object) -> bool:
-    """Whether a harness could mean this as an id: a short printable word."""
+    """Tell whether a harness could mean this as an id: a short printable word."""
     return isinstance(text, str) and 0 < len(text) <= _ID_CHARS_MAX and text.isprintable() and " " not in text
 
 

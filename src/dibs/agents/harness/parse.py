@@ -113,7 +113,7 @@ _BOM = "\ufeff"
 
 
 def harness_of(document: Document) -> str:
-    """Which harness wrote this, by the fields that only it has."""
+    """Return which harness wrote this, by the fields that only it has."""
     if "agent_action_name" in document:
         return WINDSURF
     if "conversation_id" in document or "cursor_version" in document:

@@ -124,7 +124,7 @@ def _of_simple(words: list[_Word], found: dict[str, None]) -> None:
 
 
 def _is_before_name(word: _Word) -> bool:
-    """Whether the name of the program comes after this word."""
+    """Tell whether the name of the program comes after this word."""
     return word in _PREFIXES or (word.sure and "=" in word and word[0] != "=")
 
 

@@ -44,12 +44,13 @@ class AgentSettings:
         self.require = _flag(table.get("require", False), where)
 
     def applies_to(self, path: str) -> bool:
-        """Whether a path, from the top of the work tree, is guarded."""
+        """Tell whether a path, from the top of the work tree, is guarded."""
         return not self.paths or any(path == each or path.startswith(f"{each}/") for each in self.paths)
 
 
 def agent_settings(top: str, git_config: Mapping[str, str]) -> AgentSettings:
-    """What applies in the work tree at `top`. Raises InvalidInput, naming the place, for what cannot be meant."""
+    """Return what applies in the work tree at `top`. Raises InvalidInput, naming the place, for what cannot be
+    meant."""
     path = os.path.join(top, TEAM_FILE)
     table = (read_toml(path) or {}).get("agent", {})
     if not isinstance(table, dict):

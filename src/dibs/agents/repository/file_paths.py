@@ -97,7 +97,7 @@ def recorded_paths(top: str, paths: list[str]) -> list[str]:
 
 
 def folds_case(top: str) -> bool:
-    """Whether the file system takes `.GIT` for `.git`."""
+    """Tell whether the file system takes `.GIT` for `.git`."""
     return os.path.lexists(os.path.join(top, ".GIT")) and os.path.lexists(os.path.join(top, ".git"))
 
 

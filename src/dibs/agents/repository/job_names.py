@@ -91,7 +91,8 @@ class JobNames:
         return Trackers(**{key: told[key] for key in KEYS[1:] if key in told})
 
     def _tracker(self, trackers: Trackers) -> tuple[str, Tracker | None]:
-        """Where the clone comes from, as `host/path`, and the tracker there. Empty: no clone, or one from nowhere."""
+        """Return where the clone comes from, as `host/path`, and the tracker there. Empty: no clone, or one from
+        nowhere."""
         from dibs.agents.repository.work_tree import normalised
 
         address = str(self._settings().get("repository", ""))

@@ -56,8 +56,8 @@ class Policy:
 
 
 def policy_of(repository: Repository, config: Mapping[str, str] | None = None) -> Policy:
-    """What applies in this work tree. Raises InvalidInput, which names the place, for an invalid value. `config` is
-    what `git config` says, if the caller has asked already."""
+    """Return what applies in this work tree. Raises InvalidInput, which names the place, for an invalid value. `config`
+    is what `git config` says, if the caller has asked already."""
     team = os.path.join(repository.top, TEAM_FILE)
     clone = os.path.join(repository.common, "dibs", "config.toml")
     grite = os.path.join(repository.common, "grite", "config.toml")

@@ -60,12 +60,12 @@ class TrackerSettings:
 
     @property
     def announces(self) -> bool:
-        """Whether a claim is to be seen on the issue."""
+        """Tell whether a claim is to be seen on the issue."""
         return self.check != OFF and bool(self.comment or self.label)
 
 
 def tracker_settings(env: Mapping[str, str], top: str) -> TrackerSettings | None:
-    """What applies in the work tree at `top`; None without the table. Raises InvalidInput, naming the place."""
+    """Return what applies in the work tree at `top`; None without the table. Raises InvalidInput, naming the place."""
     path = os.path.join(top, TEAM_FILE)
     table = (read_toml(path) or {}).get(TABLE)
     if table is None:

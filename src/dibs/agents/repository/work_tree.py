@@ -179,7 +179,7 @@ class Repository:
         return "" if done.code else os.fsdecode(done.out).removesuffix("\n")
 
     def hooks(self) -> str:
-        """Where git looks for hooks. A relative core.hooksPath counts from the top, where hooks run."""
+        """Return where git looks for hooks. A relative core.hooksPath counts from the top, where hooks run."""
         done = self._run(("config", "-z", "--type=path", "--get", "core.hooksPath"))
         named = _parts(done.out)
         return os.path.join(self.top, named[0]) if named else os.path.join(self.common, "hooks")

@@ -159,7 +159,7 @@ class GhProgram:
         self._until_ms = steady_ms() + timeout_ms
 
     def graphql(self, host: str, query: str, variables: Document | None = None) -> Document:
-        """What a query gives: `data`, and `errors` where only a part of it was answered."""
+        """Return what a query gives: `data`, and `errors` where only a part of it was answered."""
         asked = {"query": query, "variables": variables or {}}
         done = self._run(["graphql"], host, asked)
         document = self._document(done)
@@ -345,7 +345,7 @@ def place_of(name: str) -> tuple[str, str, str, str] | None:
 
 
 def judged(name: str, node: object) -> IssueState:
-    """How an issue or a pull request stands. Pure."""
+    """Return how an issue or a pull request stands. Pure."""
     if not isinstance(node, dict):
         return IssueState(name, UNKNOWN)
     state, url, title = node.get("state"), _text(node.get("url")), _text(node.get("title"))

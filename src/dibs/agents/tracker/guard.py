@@ -66,7 +66,7 @@ class TrackerGuard:
         return [host for host in (self._env.get("GH_HOST", "").lower(), cloned) if host]
 
     def _origin(self) -> str:
-        """Where this was cloned from, as `host/owner/name`; empty if from nowhere."""
+        """Return where this was cloned from, as `host/owner/name`; empty if from nowhere."""
         from dibs.agents.repository.work_tree import Repository, normalised
 
         top = self._names.top()
@@ -74,7 +74,7 @@ class TrackerGuard:
         return normalised(origin, top or "/").lower() if origin else ""
 
     def may_write(self, name: str) -> bool:
-        """Whether a claim may be shown on an issue: one of the repository that was cloned, or of one that the user
+        """Tell whether a claim may be shown on an issue: one of the repository that was cloned, or of one that the user
         allowed. What a tracked file or a job's name says is not enough: gh writes with the user's account."""
         from dibs.agents.tracker.github import place_of
 

@@ -59,14 +59,15 @@ class TrackedClaim:
         self.warning: str | None = None
 
     def is_asked_for(self) -> Flow[bool]:
-        """Whether the settings want the tracker to be asked. Raises InvalidInput for settings that cannot be meant."""
+        """Tell whether the settings want the tracker to be asked. Raises InvalidInput for settings that cannot be
+        meant."""
         return (yield Work(self._guard.settings)) is not None
 
     def names_left(self) -> list[str]:
         return [name for name in self._names if name not in self._refusals]
 
     def refusals(self) -> list[Document]:
-        """What the tracker calls taken or done."""
+        """Return what the tracker calls taken or done."""
         return list(self._refusals.values())
 
     def look_first(self) -> Flow[Reply | None]:

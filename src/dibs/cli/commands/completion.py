@@ -88,7 +88,7 @@ class TypedWords:
 
     @property
     def argument(self) -> Argument | None:
-        """What a word without a flag would be."""
+        """Return what a word without a flag would be."""
         if self.command is None or not self.command.arguments:
             return None
         arguments = self.command.arguments
@@ -236,7 +236,7 @@ def _live(typed: TypedWords, kind: str, current: str, env: Mapping[str, str], as
 
 
 def _is_store_there(typed: TypedWords, env: Mapping[str, str]) -> bool:
-    """Whether the store exists. Opening a missing SQLite store would create it."""
+    """Tell whether the store exists. Opening a missing SQLite store would create it."""
     from dibs.client.embedded import default_store_url
     from dibs.client.settings import Settings
 

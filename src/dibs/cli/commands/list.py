@@ -66,7 +66,7 @@ def listed(call: Call) -> Document | Answer:
 
 
 def states_of(call: Call) -> tuple[str, ...]:
-    """Which states to list. Parked jobs are listed by default, because they need somebody's attention."""
+    """Return which states to list. Parked jobs are listed by default, because they need somebody's attention."""
     if call.values.get("all"):
         return STATES
     chosen = tuple(state for state in (PARKED, DONE) if call.values.get(state))

@@ -51,7 +51,7 @@ def serve(call: Call) -> Answer:
 
 
 def _logs(call: Call) -> dict[str, Any]:
-    """What the server tells about itself."""
+    """Return what the server tells about itself."""
     chosen: dict[str, Any] = {
         "access_log": _is_on(call, "access_log", "DIBS_ACCESS_LOG"),
         "traces": _is_on(call, "traces", "DIBS_TRACES"),
@@ -71,7 +71,7 @@ def _logs(call: Call) -> dict[str, Any]:
 
 
 def _places(call: Call) -> dict[str, Any]:
-    """Where the server listens, and where its store and its tokens are."""
+    """Return where the server listens, and where its store and its tokens are."""
     chosen = {
         "bind": _bind(call),
         "store": _store(call),
@@ -155,7 +155,7 @@ def _times(call: Call) -> dict[str, Any]:
 
 
 def _gateway(call: Call) -> dict[str, Any]:
-    """What only clients of Action Llama's gateway need."""
+    """Return what only clients of Action Llama's gateway need."""
     chosen: dict[str, Any] = {}
     upstream = call.settings.pick("gateway_upstream", "DIBS_GATEWAY_UPSTREAM")
     if upstream is not None:
@@ -214,7 +214,7 @@ def _is_on(call: Call, key: str, variable: str) -> bool:
 
 
 def _webhooks(call: Call) -> dict[str, Any]:
-    """Where webhooks may lead, besides where OctoStore's variable lets them."""
+    """Return where webhooks may lead, besides where OctoStore's variable lets them."""
     keys = ("webhook_allow_private", "webhook_allow_http")
     return {key: True for key in keys if _is_on(call, key, f"DIBS_{key.upper()}")}
 

@@ -179,7 +179,7 @@ def import_(call: Call) -> Answer:
 
 
 def _is_about_file(call: Call) -> bool:
-    """Whether the command is about a tokens file: by --tokens, or by DIBS_TOKENS_FILE without --url."""
+    """Tell whether the command is about a tokens file: by --tokens, or by DIBS_TOKENS_FILE without --url."""
     if call.values.get("tokens") is not None:
         return True
     return call.values.get("url") is None and call.settings.pick("tokens", "DIBS_TOKENS_FILE") is not None

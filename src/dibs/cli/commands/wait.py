@@ -56,7 +56,7 @@ def wait(call: Call) -> Answer:
 
 
 def is_taken(document: Document) -> bool:
-    """Whether somebody has the job, or a path that overlaps it."""
+    """Tell whether somebody has the job, or a path that overlaps it."""
     return document["status"] == "held" or bool(document.get("overlapping"))
 
 

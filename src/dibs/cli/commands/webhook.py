@@ -131,7 +131,7 @@ def add(call: Call) -> Answer:
 
 
 def _secret(call: Call) -> tuple[bool, str]:
-    """Whether the secret was made here, and the secret. It is never an argument: everybody can read those."""
+    """Tell whether the secret was made here, and the secret. It is never an argument: everybody can read those."""
     path = call.values.get("secret_file")
     if call.values.get("unsigned"):
         if path is not None:

@@ -223,7 +223,7 @@ class Play:
             self._say(line.replace("\N{NO-BREAK SPACE}", " ").rstrip())
 
     def document(self) -> Document:
-        """How it ended: the workers' story beside the ledger."""
+        """Return how it ended: the workers' story beside the ledger."""
         effects: dict[str, list[str]] = {name: [] for name in self.rows}
         if os.path.exists(f"{self._folder}/ledger"):
             with open(f"{self._folder}/ledger", encoding="utf-8") as ledger:

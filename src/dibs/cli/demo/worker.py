@@ -38,7 +38,7 @@ def checkpoint_of(steps: int) -> str:
 
 
 def steps_in(checkpoint: str | None) -> int:
-    """How many steps the previous owner had done."""
+    """Return how many steps the previous owner had done."""
     return int(checkpoint.partition("/")[0]) if checkpoint else 0
 
 
@@ -66,7 +66,7 @@ class Worker:
                 self._nobody.wait(POLL_SECONDS)
 
     def _tried(self, job: Document, held: dict[str, dibs.JobHeld]) -> bool:
-        """Whether this worker worked on the job. Adds a job that somebody else has to `held`."""
+        """Tell whether this worker worked on the job. Adds a job that somebody else has to `held`."""
         name = job["name"]
         try:
             with self._client.claim(name, ttl=TTL_SECONDS) as claim:

@@ -108,8 +108,8 @@ class ActorSession:
 
     @property
     def ttl_ms(self) -> int:
-        """How long the session lives without a command. The end of a process shows only on its own machine: there the
-        session may live for long."""
+        """Return how long the session lives without a command. The end of a process shows only on its own machine:
+        there the session may live for long."""
         url = self._call.settings.url
         is_here = url is None or url.startswith("sqlite:")
         return AGENT_TTL_MS if is_here and self._mark() != "-" else ACTOR_TTL_MS
@@ -180,7 +180,7 @@ class ActorSession:
         return session
 
     def _is_resumed(self, mark: str) -> bool:
-        """Whether the agent has another process now, and the one that the session watches is gone."""
+        """Tell whether the agent has another process now, and the one that the session watches is gone."""
         if mark == "-" or self._agent is None or self._agent.subagent or self._mark() in ("-", mark):
             return False
         from dibs.system.session_mark import is_gone

@@ -96,7 +96,7 @@ def claim_document(call: Call) -> Document:
 
 
 def is_actor(call: Call) -> bool:
-    """Whether an actor identifies the caller, and no session does: by name, or as the coding agent around."""
+    """Tell whether an actor identifies the caller, and no session does: by name, or as the coding agent around."""
     if call.values.get("actor") is not None:
         return True
     if session_id(call) is not None:
@@ -125,7 +125,7 @@ def terms(call: Call) -> Document:
 
 
 def _given(call: Call, option: Option, field: str) -> object:
-    """What a flag gives to its field; None if it was not given."""
+    """Return what a flag gives to its field; None if it was not given."""
     if option.value == "TIME":
         return seconds(call, option.key, NUMBERS[field][1] * 1000)
     if option.value == "N":

@@ -29,7 +29,7 @@ class UsageError(InvalidInput):
 
 
 def wants(argv: Sequence[str], *flags: str) -> bool:
-    """Whether one of `flags` comes before any `--`."""
+    """Tell whether one of `flags` comes before any `--`."""
     words = argv[: argv.index("--")] if "--" in argv else argv
     return any(flag in words for flag in flags)
 

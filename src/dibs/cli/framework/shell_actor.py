@@ -226,7 +226,7 @@ def _checked(call: Call, name: str) -> str:
 
 
 def took_it(taker: Mapping[str, list[str]], actor: Actor) -> bool:
-    """Whether the actor took this remembered lease, or inherited it from a subshell that has ended."""
+    """Tell whether the actor took this remembered lease, or inherited it from a subshell that has ended."""
     marks = taker["marks"]
     if not actor.marks or actor.marks[0] not in marks:
         return False
@@ -236,12 +236,12 @@ def took_it(taker: Mapping[str, list[str]], actor: Actor) -> bool:
 
 
 def may_keep(taker: Mapping[str, list[str]], actor: Actor) -> bool:
-    """Whether the actor may renew this remembered lease: the one that took it, and subshells forked from it."""
+    """Tell whether the actor may renew this remembered lease: the one that took it, and subshells forked from it."""
     return took_it(taker, actor) or (bool(taker["marks"]) and taker["marks"][0] in actor.marks)
 
 
 def may_end(taker: Mapping[str, Any], actor: Actor) -> bool:
-    """Whether the actor may renew and release this remembered lease by name: the one that took it; and after that
+    """Tell whether the actor may renew and release this remembered lease by name: the one that took it; and after that
     shell has ended, all descendants of the shell's parent."""
     if took_it(taker, actor):
         return True

@@ -195,7 +195,7 @@ _MOVES |= {"k": _MOVES[UP], "j": _MOVES[DOWN], "g": _MOVES[HOME], "G": _MOVES[EN
 
 
 def _text(lock: Document) -> str:
-    """What the filter looks at."""
+    """Return what the filter looks at."""
     last = lock.get("done") or lock.get("previous") or {}
     found = (
         lock["name"],
@@ -229,7 +229,7 @@ class Refresher:
         self._thread.start()
 
     def stop(self) -> bool:
-        """Whether it has ended. If a server keeps it waiting, nobody waits for it."""
+        """Tell whether it has ended. If a server keeps it waiting, nobody waits for it."""
         self._is_over.set()
         self._thread.join(END_S)
         return not self._thread.is_alive()
@@ -298,7 +298,7 @@ REFRESH_MS = 2_000
 
 
 def is_live(call: Call) -> bool:
-    """Whether standard output is a terminal that can be redrawn."""
+    """Tell whether standard output is a terminal that can be redrawn."""
     stream = call.stdout
     if stream is None or call.values.get("json") or call.values.get("quiet"):
         return False

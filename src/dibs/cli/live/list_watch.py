@@ -74,7 +74,7 @@ def _changes(before: dict[Any, Document], now: dict[Any, Document]) -> list[Docu
 
 
 def _seen(lock: Document) -> list[Any]:
-    """What counts as a change. Heartbeats alone do not."""
+    """Return what counts as a change. Heartbeats alone do not."""
     return [
         [each["owner"] for each in lock["holders"]]
         if field == "holders" and "holders" in lock

@@ -215,8 +215,8 @@ class Child:
             self._sleep(self._patience_ms() if nap_ms is None else min(NAP_MS, nap_ms))
 
     def _patience_ms(self) -> int:
-        """How long the guards still have to stop everything. After that, both must be paused: the guardian is killed,
-        and its processes become our children."""
+        """Return how long the guards still have to stop everything. After that, both must be paused: the guardian is
+        killed, and its processes become our children."""
         if self._late_ms is None:
             return NAP_MS
         left_ms = self._late_ms - steady_ms()
@@ -237,7 +237,7 @@ class Child:
 
     @property
     def was_interrupted(self) -> bool:
-        """Whether somebody stopped the command: by a signal to us, or by one from its terminal."""
+        """Tell whether somebody stopped the command: by a signal to us, or by one from its terminal."""
         from_terminal = self._terminal is not None and self.code in [128 + number for number in INTERRUPTS]
         return from_terminal or not self._passed_on.isdisjoint(INTERRUPTS)
 

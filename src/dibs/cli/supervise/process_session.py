@@ -168,12 +168,12 @@ class ProcessSession:
 
     @property
     def is_over(self) -> bool:
-        """Whether the store has said that it is not ours any more."""
+        """Tell whether the store has said that it is not ours any more."""
         return self._is_over
 
     @property
     def is_lost(self) -> bool:
-        """Whether it has ended, or must be treated as ended because its deadline has passed."""
+        """Tell whether it has ended, or must be treated as ended because its deadline has passed."""
         return self._is_over or steady_ms() >= self.plan.lost_ms
 
     def renew_if_due(self) -> int | None:

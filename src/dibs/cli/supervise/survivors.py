@@ -108,7 +108,7 @@ class Survivors:
             killed(-self._group)
 
     def _is_our_group(self) -> bool:
-        """Whether its number has not come again. While the group has members, no new process gets it."""
+        """Tell whether its number has not come again. While the group has members, no new process gets it."""
         return bool(self._group) and process_mark(self._group) in (None, self._leader)
 
     def _found(self, roots: Iterable[int]) -> set[int]:

@@ -34,7 +34,7 @@ class UnconfirmedClaims:
         self._claims.append((pending, open_door))
 
     def __bool__(self) -> bool:
-        """Whether there are claims that the caller does not know of."""
+        """Tell whether there are claims that the caller does not know of."""
         return bool(self._claims)
 
     def give_back(self) -> None:

@@ -58,7 +58,7 @@ class BoardSummary:
 
 
 def counted(locks: list[Document]) -> tuple[int, int, int]:
-    """How many are held, wait, and are parked."""
+    """Return how many are held, wait, and are parked."""
     held = sum(1 for lock in locks if lock["status"] == "held")
     waiting = sum(number for lock in locks if isinstance(number := lock.get("waiting"), int))
     return held, waiting, sum(1 for lock in locks if lock["status"] == "parked")

@@ -62,7 +62,7 @@ def acquired(
 
 
 def lasting(document: Document, *, by_session: bool, by_actor: bool) -> str:
-    """How long a new claim lasts. An actor's lasts as its session does, which each of its commands renews."""
+    """Return how long a new claim lasts. An actor's lasts as its session does, which each of its commands renews."""
     if not by_session:
         return f"for {span(document['remaining_ms'])}"
     return (
@@ -87,14 +87,14 @@ _NAMESAKE_NEXT = (
 
 
 def is_namesake(document: Document, asked_as: str | None) -> bool:
-    """Whether the only owner has the same name as the caller."""
+    """Tell whether the only owner has the same name as the caller."""
     if "conflict" in document or "tracker" in document:
         return False
     return asked_as is not None and document["owner"] == asked_as
 
 
 def sentence(document: Document) -> str:
-    """Why the job is not available, safe to print."""
+    """Return why the job is not available, safe to print."""
     return plain(sentences.sentence(document))
 
 

@@ -53,7 +53,7 @@ def rows_of(locks: list[Document], heads: Row, now_ms: int) -> list[Row]:
 
 
 def cells_of(lock: Document, now_ms: int) -> dict[str, str]:
-    """What each column says of a job."""
+    """Return what each column says of a job."""
     owner, left, since, note = _told(lock, now_ms)
     is_held = lock["status"] == "held"
     return {
@@ -76,7 +76,8 @@ def _brief(ms: int) -> str:
 
 
 def left_part(lock: Document) -> float | None:
-    """Which part of its time a claim has left: 1 right after a heartbeat, 0 at its end. None if nobody has the job."""
+    """Return which part of its time a claim has left: 1 right after a heartbeat, 0 at its end. None if nobody has the
+    job."""
     if lock["status"] != "held" or lock.get("remaining_ms") is None:
         return None
     left_ms = max(0, lock["remaining_ms"])
@@ -114,7 +115,7 @@ def _told(lock: Document, now_ms: int) -> Row:
 
 
 def how_held(document: Document) -> str:
-    """How a job is held: by one owner, shared, or by some of its slots."""
+    """Return how a job is held: by one owner, shared, or by some of its slots."""
     count = len(document.get("holders", ())) or 1
     if document.get("slots", 1) > 1:
         return f"{count} of {document['slots']} slots"

@@ -112,7 +112,8 @@ class Upstream:
 
 
 def _is_step(raw_name: bytes) -> bool:
-    """Whether a name could lead out of its place in the path: it goes on as it came, and who decodes it may see one."""
+    """Tell whether a name could lead out of its place in the path: it goes on as it came, and who decodes it may see
+    one."""
     name = unquote_to_bytes(raw_name)
     return name in (b".", b"..") or b"/" in name or b"\\" in name
 

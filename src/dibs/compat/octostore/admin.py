@@ -85,7 +85,7 @@ def routes(api: Api) -> Table:
 
 
 def key_of(headers: Mapping[bytes, bytes]) -> bytes | None:
-    """What came as an admin's key."""
+    """Return what came as an admin's key."""
     for name in KEY_HEADERS:
         if name in headers:
             return headers[name].strip()

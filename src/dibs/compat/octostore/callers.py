@@ -47,7 +47,8 @@ class User(NamedTuple):
         return id_of(self.principal)
 
     def has(self, session: SessionRecord) -> bool:
-        """Whether a session is this user's. Not by the `bound` of dibs' rules: all locks are in one namespace here."""
+        """Tell whether a session is this user's. Not by the `bound` of dibs' rules: all locks are in one namespace
+        here."""
         return may_use(session, self.principal, self.scope)
 
 
@@ -56,7 +57,7 @@ def id_of(principal: str) -> str:
 
 
 def internal_id(holder: Holder) -> str:
-    """Who holds a lock: an ephemeral one its session, every other one the user."""
+    """Return who holds a lock: an ephemeral one its session, every other one the user."""
     return holder.session if holder.session is not None and holder.ephemeral else id_of(holder.principal)
 
 
@@ -75,8 +76,8 @@ class UserDirectory:
         return User(caller.principal, caller.namespace, badges=badges)
 
     def has_admin_key(self, call: HttpRequest) -> bool:
-        """Whether the request has the server's admin key. A client that sent too many wrong ones is refused, so that a
-        short key cannot be guessed."""
+        """Tell whether the request has the server's admin key. A client that sent too many wrong ones is refused, so
+        that a short key cannot be guessed."""
         given = next((call.headers[name] for name in KEY_HEADERS if name in call.headers), None)
         if self._admin_key is None or given is None:
             return False

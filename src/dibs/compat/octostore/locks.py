@@ -71,7 +71,7 @@ LOCKS_MAX = 100  # of one user
 
 
 def own_end_ms(holder: Holder) -> int:
-    """When a lease ends by its own TTL. The end of its session is not shown."""
+    """Return when a lease ends by its own TTL. The end of its session is not shown."""
     return holder.renewed_ms + holder.ttl_ms if holder.ttl_ms else holder.expires_ms
 
 
@@ -293,7 +293,7 @@ class Locks:
         raise await self._not_current(outcome, user)
 
     async def _not_current(self, outcome: Outcome, user: User) -> Exception:
-        """Why a lease cannot be used. A lock of somebody else's session is as unknown as the session."""
+        """Return why a lease cannot be used. A lock of somebody else's session is as unknown as the session."""
         if not isinstance(outcome, NotCurrent):
             raise refusal_of(outcome)
         if not outcome.holders:
@@ -381,12 +381,13 @@ class Locks:
 
 
 def _holder_of(command: Acquire, user: User) -> str | None:
-    """Who holds the lock if the claim is granted."""
+    """Return who holds the lock if the claim is granted."""
     return command.session if command.ephemeral else user.id
 
 
 def _is_overtaken(outcome: Outcome, holder: str | None) -> bool:
-    """Whether the lock changed between the look and the claim: its lease is over, or the same owner has it by now."""
+    """Tell whether the lock changed between the look and the claim: its lease is over, or the same owner has it by
+    now."""
     if isinstance(outcome, Held):
         return any(internal_id(each.holder) == holder for each in outcome.blockers)
     return isinstance(outcome, NotCurrent)

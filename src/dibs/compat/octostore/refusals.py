@@ -74,7 +74,7 @@ def lease_gone() -> OctoStoreRefusal:
 
 
 def unsupported(status: int) -> OctoStoreRefusal:
-    """What its framework refuses: the body, the type, the method, the address."""
+    """Return what its framework refuses: the body, the type, the method, the address."""
     if status == 404:
         return OctoStoreRefusal("not_found", NOT_FOUND)
     return OctoStoreRefusal("invalid_input", UNSUPPORTED, status=status)

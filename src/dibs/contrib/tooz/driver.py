@@ -71,7 +71,7 @@ class DibsLock(locking.Lock):
 
     @property
     def acquired(self) -> bool:
-        """Whether it is certainly held here, by this machine's clock."""
+        """Tell whether it is certainly held here, by this machine's clock."""
         return any(self._kept.has(lease) for lease in list(self._held))
 
 

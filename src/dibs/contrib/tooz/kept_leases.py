@@ -70,7 +70,7 @@ class KeptLeases:
             return self._leases.pop(lease.lease_id, None) is not None
 
     def has(self, lease: Lease | None) -> bool:
-        """Whether it is certainly still ours, by this machine's clock."""
+        """Tell whether it is certainly still ours, by this machine's clock."""
         with self._guard:
             return lease is not None and steady_ms() < self._certain_until_ms.get(lease.lease_id, 0)
 

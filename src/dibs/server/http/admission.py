@@ -154,7 +154,7 @@ class Admission:
             del self._by_client[client]
 
     def may_be_told(self) -> bool:
-        """Whether one more refused connection may be told why. Beyond this bound connections are just cut off."""
+        """Tell whether one more refused connection may be told why. Beyond this bound connections are just cut off."""
         return self.leaving < CONNECTIONS_TURNED_AWAY_MAX
 
     def _note(self, client: str, of_client: int, refusal: TooManyConnections) -> None:

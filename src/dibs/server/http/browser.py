@@ -60,7 +60,7 @@ class OwnNames:
         self._known: dict[bytes, bool] = {}
 
     def knows(self, host: bytes) -> bool:
-        """Whether this value of Host names this machine."""
+        """Tell whether this value of Host names this machine."""
         known = self._known.get(host)
         if known is None:
             if len(self._known) >= _KEPT_MAX:
@@ -148,8 +148,8 @@ def has_mark(headers: Headers) -> bool:
 
 
 def is_from_own_page(method: str, scheme: str, headers: Headers) -> bool:
-    """Whether the browser says that a page of this server, or the user, made the request. A browser that says nothing
-    (a GET over plain HTTP has neither header) must send X-Dibs-Request."""
+    """Tell whether the browser says that a page of this server, or the user, made the request. A browser that says
+    nothing (a GET over plain HTTP has neither header) must send X-Dibs-Request."""
     site = headers.get(b"sec-fetch-site")
     if site == b"none":  # the user opened a page
         return method in _READING and headers.get(b"sec-fetch-mode") == b"navigate"
@@ -161,8 +161,8 @@ def is_from_own_page(method: str, scheme: str, headers: Headers) -> bool:
 
 
 def _fits(origin: bytes | None, scheme: str, headers: Headers) -> bool:
-    """Whether Origin is this server. A server behind a proxy that it does not know sees http where the browser sees
-    https, so https is accepted in any case."""
+    """Tell whether Origin is this server. A server behind a proxy that it does not know sees http where the browser
+    sees https, so https is accepted in any case."""
     if origin is None:
         return True
     host = headers.get(b"host", b"").lower()

@@ -110,7 +110,7 @@ class ServerState:
         self.starts.clear()
 
     def start(self, status: int) -> bytes:
-        """How answers with this status begin: the status line, and the headers of every answer."""
+        """Return how answers with this status begin: the status line, and the headers of every answer."""
         start = self.starts.get(status)
         if start is None:
             phrase = http.HTTPStatus(status).phrase if status in _STATUSES else ""
@@ -194,7 +194,7 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def is_connected(self) -> bool:
-        """Whether there was a connection; under TLS, whether the handshake succeeded."""
+        """Tell whether there was a connection; under TLS, whether the handshake succeeded."""
         return self._timer is not None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -264,13 +264,13 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def is_gone(self) -> bool:
-        """Whether the client is gone."""
+        """Tell whether the client is gone."""
         return self.transport.is_closing()
 
     @property
     def has_hung_up(self) -> bool:
-        """Whether the client has closed its side, even if that was not read yet. It may still listen: only a client
-        that is known to close both sides at once is gone then."""
+        """Tell whether the client has closed its side, even if that was not read yet. It may still listen: only a
+        client that is known to close both sides at once is gone then."""
         if self.transport.is_closing():
             return True
         found = self.transport.get_extra_info("socket")
@@ -319,7 +319,7 @@ class HttpConnection(asyncio.Protocol):
         self._timer = self.loop.call_later(max(min(left_s, REQUEST_S), 0.001), self._look)
 
     def _is_slow_reader(self, now_s: float) -> bool:
-        """Whether answers have waited for the client for REQUEST_MS_MAX, and it read almost nothing."""
+        """Tell whether answers have waited for the client for REQUEST_MS_MAX, and it read almost nothing."""
         unsent = self.transport.get_write_buffer_size()
         if not unsent or self._unsent_bytes - unsent >= SLOW_READER_BYTES_MIN or not self._unsent_bytes:
             self._unsent_bytes, self._unsent_since_s = unsent, now_s

@@ -31,7 +31,7 @@ class TrustedProxies:
         return self._unix or bool(self._networks)
 
     def trusts(self, client: str) -> bool:
-        """Whether a client, as `admission.client_of` calls it, is one of the proxies."""
+        """Tell whether a client, as `admission.client_of` calls it, is one of the proxies."""
         address = _address(client)
         if address is None:
             return self._unix

@@ -77,7 +77,7 @@ def check_head(headers: Mapping[bytes, bytes]) -> None:
 
 
 def is_acceptable(headers: Mapping[bytes, bytes]) -> bool:
-    """Whether `check_head` accepts them."""
+    """Tell whether `check_head` accepts them."""
     try:
         check_head(headers)
     except HttpError:
@@ -299,7 +299,7 @@ class HttpRequest:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more of the body is taken before somebody reads it."""
+        """Tell whether no more of the body is taken before somebody reads it."""
         return len(self._body) > STRANGERS_BODY_BYTES_MAX and self._done is None and not self.is_over
 
     def receive(self, part: bytes) -> None:
@@ -448,7 +448,7 @@ class HttpRequest:
         return True
 
     def is_away(self) -> bool:
-        """Whether nobody waits for the answer any more."""
+        """Tell whether nobody waits for the answer any more."""
         return self.connection.transport.is_closing() or (self.moves and self.connection.has_hung_up)
 
     def drop(self) -> None:
@@ -498,7 +498,7 @@ def name_part(asked: Mapping[str, str], field: str) -> str:
 
 
 def states_asked(asked: Mapping[str, str]) -> tuple[str, ...]:
-    """Which jobs a list shows: held ones, unless `status` says otherwise."""
+    """Return which jobs a list shows: held ones, unless `status` says otherwise."""
     text = asked.get("status", HELD)
     states = STATES if text == "all" else tuple(text.split(","))
     if not set(states) <= set(STATES):
@@ -507,7 +507,7 @@ def states_asked(asked: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def endings_asked(asked: Mapping[str, str]) -> tuple[str, ...]:
-    """Which jobs a list shows: those whose last hold ended so. All, unless `ended` says otherwise."""
+    """Return which jobs a list shows: those whose last hold ended so. All, unless `ended` says otherwise."""
     if "ended" not in asked:
         return ()
     endings = tuple(asked["ended"].split(","))

@@ -80,7 +80,7 @@ def _validity(der: bytes) -> tuple[str, str]:
 
 
 def _element(data: bytes, at: int) -> tuple[int, int]:
-    """Where the content of the element at `at` begins and ends."""
+    """Return where the content of the element at `at` begins and ends."""
     length = data[at + 1]
     begins = at + 2
     if length & 0x80:
@@ -154,7 +154,7 @@ class ServerTls:
         return True
 
     def ends_ms(self) -> int:
-        """When the certificate in use ends, on the wall clock."""
+        """Return when the certificate in use ends, on the wall clock."""
         return ms_of(self._ends)
 
     def _switch(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
@@ -188,7 +188,7 @@ class ServerTls:
 
 
 def lacks_certificate(transport: asyncio.BaseTransport) -> bool:
-    """Whether the client should have shown a certificate and did not."""
+    """Tell whether the client should have shown a certificate and did not."""
     context: ssl.SSLContext | None = transport.get_extra_info("sslcontext")
     return (
         context is not None

@@ -40,7 +40,7 @@ class SharedProbe(Generic[Found]):
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def ask(self, within_ms: int) -> Found:
-        """What a look finds. Callers that ask meanwhile share it. Raises TimeoutError if it takes too long."""
+        """Return what a look finds. Callers that ask meanwhile share it. Raises TimeoutError if it takes too long."""
         if self._under_way is None:
             self._under_way = asyncio.get_running_loop().run_in_executor(self._thread, self._look)
             self._under_way.add_done_callback(self._done)

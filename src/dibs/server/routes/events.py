@@ -186,7 +186,7 @@ def _is_stream(asked: Mapping[str, str], headers: Mapping[bytes, bytes]) -> bool
 
 
 def _position(asked: Mapping[str, str], headers: Mapping[bytes, bytes]) -> int | None:
-    """Where to begin. A browser that comes back repeats its first address, so its header is the newer word."""
+    """Return where to begin. A browser that comes back repeats its first address, so its header is the newer word."""
     after = whole_number(asked, "after", 0, 0, SEQ_MAX) if "after" in asked else None
     last = headers.get(b"last-event-id")
     if last:

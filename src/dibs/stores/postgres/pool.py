@@ -75,7 +75,7 @@ _OLDEST = (
 
 
 def holder(link: PostgresConnection, schema: str, deadline_ms: int) -> tuple[str, bool]:
-    """Who has locked the store, or ""; and whether it is a commit that waits for the standby."""
+    """Return who has locked the store, or ""; and whether it is a commit that waits for the standby."""
     sql = _HOLDER.replace("{s}", quoted(schema).replace("'", "''"))
     rows = link.query(sql.encode(), (), deadline_ms)
     if not rows:

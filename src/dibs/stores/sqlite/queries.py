@@ -124,7 +124,7 @@ def _correct(db: sqlite3.Connection, early: list[tuple[int | None, str, int]]) -
 
 
 def _first_ahead(db: sqlite3.Connection, now: int, early: list[tuple[int | None, str, int]]) -> int | None:
-    """When the first record is due, if early entries cannot be corrected."""
+    """Return when the first record is due, if early entries cannot be corrected."""
     times = [due_ms for due_ms, _, _ in early] + [due_ms for (due_ms,) in db.execute(_AHEAD, (now,))]
     return min((due_ms for due_ms in times if due_ms is not None), default=None)
 
