@@ -38,17 +38,20 @@ if TYPE_CHECKING:
     from dibs.sdk.async_session import AsyncSession
     from dibs.sdk.claim import Claim
     from dibs.sdk.client import Client
-    from dibs.sdk.default import claim, claim_all, claim_any, connect
-    from dibs.sdk.events import AsyncEvents, Events
-    from dibs.sdk.fence import AsyncFence, Fence
-    from dibs.sdk.jobs import (
+    from dibs.sdk.default import (
+        claim,
+        claim_all,
+        claim_any,
         claim_job,
+        connect,
         fail_job,
         get_job_owner,
         heartbeat_job,
         list_claimed_jobs,
         release_job,
     )
+    from dibs.sdk.events import AsyncEvents, Events
+    from dibs.sdk.fence import AsyncFence, Fence
     from dibs.sdk.leader import AsyncLeader, Leader
     from dibs.sdk.locks import AsyncLock, Lock, exclusive
     from dibs.sdk.session import Session
@@ -115,10 +118,12 @@ _PLACES = {
     "dibs.sdk.async_session": "AsyncSession",
     "dibs.sdk.claim": "Claim",
     "dibs.sdk.client": "Client",
-    "dibs.sdk.default": "claim claim_all claim_any connect",
+    "dibs.sdk.default": (
+        "claim claim_all claim_any connect"
+        " claim_job fail_job get_job_owner heartbeat_job list_claimed_jobs release_job"
+    ),
     "dibs.sdk.events": "AsyncEvents Events",
     "dibs.sdk.fence": "AsyncFence Fence",
-    "dibs.sdk.jobs": "claim_job fail_job get_job_owner heartbeat_job list_claimed_jobs release_job",
     "dibs.sdk.leader": "AsyncLeader Leader",
     "dibs.sdk.locks": "AsyncLock Lock exclusive",
     "dibs.sdk.session": "Session",

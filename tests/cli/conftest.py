@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.cli.main import run
+from dibs.client.door import OneNamespace
 from dibs.client.embedded import EmbeddedDoor
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -82,7 +84,7 @@ class Terminal:
         return Ran(exit_code, out.getvalue(), err.getvalue())
 
     def _open(self, settings: Settings) -> EmbeddedDoor:
-        return EmbeddedDoor(lambda: self.store, settings.namespace)
+        return EmbeddedDoor(lambda: Coordinator(self.store), OneNamespace(settings.namespace))
 
     def claim(self, job: str, *flags: str) -> str:
         """Claim a job and give its lease id."""

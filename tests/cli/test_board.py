@@ -13,7 +13,9 @@ from dibs.cli.main import run
 from dibs.cli.text import board
 from dibs.cli.text.colour import Paint
 from dibs.cli.text.words import columns_of, padded, short
+from dibs.client.door import Ask
 from dibs.client.embedded import EmbeddedDoor
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from tests.cli.conftest import Screen, Terminal
@@ -134,12 +136,12 @@ def test_keys_sort_filter_and_scroll() -> None:
 
 def test_rates_are_counted_from_events() -> None:
     store = MemoryStore(ManualClock())
-    door = EmbeddedDoor(lambda: store)
+    door = EmbeddedDoor(lambda: Coordinator(store))
     rate = EventRate("")
     rate.update(door, 0)
     assert rate.rates(0) is None
     for number in range(10):
-        assert door.call("acquire", f"job-{number}", {"owner": "bob"}).status == 200
+        assert door.ask(Ask("acquire", f"job-{number}", {"owner": "bob"})).status == 200
     rate.update(door, 5_000)
     assert rate.rates(5_000) == (2.0, 0.0)
     rate.update(door, 100_000)

@@ -19,6 +19,7 @@ from dibs.cli.commands import demo
 from dibs.cli.demo.play import Play, backlog_of, report
 from dibs.cli.framework.context import Call
 from dibs.cli.text.colour import Paint
+from dibs.client.door import Ask
 from tests.cli.conftest import Ran, Terminal
 from tests.programs import DIBS, ServerProcess, clean_env
 
@@ -98,9 +99,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
             piped.kill()
             asked.kill()
         door = server.door()
-        claimed = (door.claimed("", "", 10).body or {})["locks"]
+        claimed = (door.ask(Ask("list", "", {"limit": 10})).body or {})["locks"]
         name = Ran(0, shown[2].out, "").everything["jobs"][0]["name"]
-        status = (door.call("inspect", name, {}).body or {})["status"]
+        status = (door.ask(Ask("inspect", name)).body or {})["status"]
         door.close()
     return Runs(*shown, os.listdir(folder), claimed, status)
 

@@ -75,10 +75,7 @@ def test_list_is_a_table_and_quiet_only_names(terminal: Terminal) -> None:
     assert terminal("list", "--prefix", "none").out == "No job is claimed whose name begins with none.\n"
 
 
-def test_list_follows_the_pages_by_itself_unless_a_page_is_asked_for(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(listing, "LIST_PAGE_DEFAULT", 2)
+def test_list_tells_everything_unless_a_page_is_asked_for(terminal: Terminal) -> None:
     for number in range(5):
         terminal.claim(f"job-{number}")
     everything = terminal("list", "--json").data

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.client.embedded import EmbeddedDoor
+from dibs.client.event_reader import asked_events
+from dibs.engine.coordinator import Coordinator
 from tests.programs import DIBS, WAIT_S_MAX, ServerProcess, dibs, wait_until
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ def test_watch_tells_of_pruned_history(terminal: Terminal) -> None:
     terminal.store.prune(keep=2, before_ms=0)
     told = terminal("watch", "--since", "1h", "--for", "0s").out
     assert told.count("\n") == 2  # what is asked for by time is what is left
-    page: Any = EmbeddedDoor(lambda: terminal.store).events("", None, 1, 10).body
+    page: Any = EmbeddedDoor(lambda: Coordinator(terminal.store)).ask(asked_events("", None, 1, 10)).body
     assert page["gap"]["oldest"] == 4
 
 

@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.base.errors import FATE_UNKNOWN
+from dibs.base.generators import run_generator
+from dibs.client.door import Ask
 from dibs.client.embedded import EmbeddedDoor, claim, give_up
 from dibs.client.http import HttpDoor
+from dibs.client.queueing import all_pages
 from dibs.client.servers import Servers
 from dibs.client.urls import server_address
 from dibs.core.commands import Acquire
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
+from dibs.wire.documents import Reply
 from tests.client.scripted import ScriptedServer, reply_of
 
 if TYPE_CHECKING:
@@ -58,34 +62,34 @@ def door_to(server: ScriptedServer, timeout_ms: int = 10_000) -> HttpDoor:
 def test_each_verb_has_its_address(verb: str, name: str, line: str, status: int, body: Any) -> None:
     answer = reply_of(status, b"" if body is None else body)
     with ScriptedServer([answer]) as server:
-        reply = door_to(server).call(verb, name, {"names": ["a", "b"]} if "acquire-" in verb else {})
+        reply = door_to(server).ask(Ask(verb, name, {"names": ["a", "b"]} if "acquire-" in verb else {}))
     assert (reply.status, reply.body) == (status, body)
     assert server.requests[0].decode().splitlines()[0] == f"{line} HTTP/1.1"
 
 
 def test_the_sessions_are_asked_for() -> None:
     with ScriptedServer([reply_of(200, {"sessions": [SESSION]})]) as server:
-        assert door_to(server).sessions().body == {"sessions": [SESSION]}
+        assert door_to(server).ask(Ask("sessions")).body == {"sessions": [SESSION]}
     assert server.requests[0].startswith(b"GET /sessions HTTP/1.1")
 
 
 def test_a_deadlock_comes_with_its_circle() -> None:
     body = {"error": "x", "code": "deadlock", "details": "Never.", "cycle": ["a", "x", "b", "y"]}
     with ScriptedServer([reply_of(409, body)]) as server:
-        assert door_to(server).call("acquire", "x", {"wait_seconds": 1}).body == body
+        assert door_to(server).ask(Ask("acquire", "x", {"wait_seconds": 1})).body == body
 
 
 @pytest.mark.parametrize("session", ["", "nonsense", "../locks", ID + "/x"])
 def test_what_is_no_session_id_is_not_sent(session: str) -> None:
     with ScriptedServer([reply_of(200, SESSION)]) as server:
         for verb in ("session-keep", "session-show", "session-end"):
-            assert door_to(server).call(verb, session, {}).status == 400
+            assert door_to(server).ask(Ask(verb, session)).status == 400
     assert server.requests == []
 
 
 def test_names_that_are_not_text_are_not_sent() -> None:
     with ScriptedServer([reply_of(200, QUEUED)]) as server:
-        reply = door_to(server).call("acquire-all", "", {"names": ["a", "\udcff"]})
+        reply = door_to(server).ask(Ask("acquire-all", "", {"names": ["a", "\udcff"]}))
     assert (reply.status, server.requests) == (400, [])
     assert (reply.body or {})["code"] == "invalid_lock_name"
 
@@ -105,7 +109,7 @@ def test_names_that_are_not_text_are_not_sent() -> None:
 )
 def test_an_answer_that_lacks_what_it_must_have_is_not_from_dibs(verb: str, body: dict[str, Any]) -> None:
     with ScriptedServer([reply_of(200, body)]) as server:
-        reply = door_to(server).call(verb, "" if "-" in verb else "a", {"names": ["a"]})
+        reply = door_to(server).ask(Ask(verb, "" if "-" in verb else "a", {"names": ["a"]}))
     assert "not from dibs" in (reply.body or {})["details"]
 
 
@@ -115,10 +119,10 @@ def test_a_claim_that_waits_may_take_that_long_and_the_timeout_more() -> None:
         connection.sendall(reply_of(200, QUEUED))
 
     with ScriptedServer([answer_late, answer_late]) as server:
-        patient = door_to(server, timeout_ms=200).call(
-            "acquire", "a", {"wait_seconds": 5, "request_key": "k"}
+        patient = door_to(server, timeout_ms=200).ask(
+            Ask("acquire", "a", {"wait_seconds": 5, "request_key": "k"})
         )
-        hasty = door_to(server, timeout_ms=200).call("acquire", "a", {"request_key": "k"})
+        hasty = door_to(server, timeout_ms=200).ask(Ask("acquire", "a", {"request_key": "k"}))
     assert patient.body == QUEUED
     assert "did not answer within 0.2 s" in (hasty.body or {})["details"]
 
@@ -139,7 +143,7 @@ def test_a_claim_that_waits_may_take_that_long_and_the_timeout_more() -> None:
 def test_what_may_be_repeated_is(verb: str, key: str | None, asked: int) -> None:
     with ScriptedServer([None] * 5) as server:
         document = {} if key is None else {key: ID}
-        reply = door_to(server).call(verb, ID if verb.startswith("session-") else "a", document)
+        reply = door_to(server).ask(Ask(verb, ID if verb.startswith("session-") else "a", document))
     assert len(server.requests) == asked
     assert FATE_UNKNOWN in (reply.body or {})["details"]
 
@@ -155,7 +159,7 @@ def test_an_interrupt_hangs_up_so_that_the_server_gives_the_place_up() -> None:
 
     with ScriptedServer([interrupt]) as server:
         with pytest.raises(KeyboardInterrupt):
-            door_to(server).call("acquire", "a", {"wait_seconds": 20, "request_key": "k"})
+            door_to(server).ask(Ask("acquire", "a", {"wait_seconds": 20, "request_key": "k"}))
         assert hung_up.wait(20)
 
 
@@ -175,16 +179,16 @@ def waiting_claim(lease_id: str, owner: str) -> Acquire:
 @pytest.mark.parametrize("got_it", [False, True])
 def test_giving_up_a_place_in_a_store_gives_up_the_job_that_it_became(got_it: bool) -> None:
     store = MemoryStore(lambda: 1_000_000)
-    door = EmbeddedDoor(lambda: store)
+    door = EmbeddedDoor(lambda: Coordinator(store))
     coordinator = Coordinator(store)
-    lease = (door.call("acquire", "a", {"owner": "first"}).body or {})["lease_id"]
+    lease = (door.ask(Ask("acquire", "a", {"owner": "first"})).body or {})["lease_id"]
     command = waiting_claim("ticket", "bob")
     queued: Any = claim(coordinator, command, 1)
     if got_it:
-        door.call("release", "a", {"lease_id": lease})
-        assert (door.call("inspect", "a", {}).body or {})["owner"] == "bob"
+        door.ask(Ask("release", "a", {"lease_id": lease}))
+        assert (door.ask(Ask("inspect", "a")).body or {})["owner"] == "bob"
     give_up(coordinator, command, queued)
-    found = door.call("inspect", "a", {}).body or {}
+    found = door.ask(Ask("inspect", "a")).body or {}
     assert (found["owner"], found["waiting"]) == (None if got_it else "first", 0)
 
 
@@ -196,7 +200,8 @@ def test_giving_up_lets_go_of_what_was_just_got_and_of_nothing_older() -> None:
 
     def owner_after(command: Any, outcome: Any) -> str | None:
         give_up(coordinator, command, outcome)
-        owner: str | None = (EmbeddedDoor(lambda: store).call("inspect", "a", {}).body or {})["owner"]
+        body = EmbeddedDoor(lambda: coordinator).ask(Ask("inspect", "a")).body or {}
+        owner: str | None = body["owner"]
         return owner
 
     first = claim(coordinator, mine, 1)
@@ -209,12 +214,61 @@ def test_giving_up_lets_go_of_what_was_just_got_and_of_nothing_older() -> None:
     assert owner_after(newer, first) == "bob", "another ask was told of it"
 
 
+def test_a_claim_in_a_session_that_names_no_owner_is_the_sessions_owners() -> None:
+    store = MemoryStore(lambda: 1_000_000)
+    door = EmbeddedDoor(lambda: Coordinator(store))
+    first, second = (
+        {"session_id": (door.ask(Ask("session-open", "", {"owner": owner})).body or {})["session_id"]}
+        for owner in ("first", "second")
+    )
+    assert (door.ask(Ask("acquire", "a", first)).body or {})["owner"] == "first"
+    queued = door.ask(Ask("acquire-all", "", {**second, "names": ["a", "b"], "wait_seconds": 0.001}))
+    assert (queued.body or {})["status"] == "queued"
+    events = (door.ask(Ask("history", "a", {"limit": 10})).body or {})["events"]
+    assert [(event["event"], event["owner"]) for event in events] == [
+        ("acquired", "first"),
+        ("queued", "second"),
+    ]
+    named = door.ask(Ask("acquire", "named", {**second, "owner": "somebody else"}))
+    assert (named.body or {})["owner"] == "somebody else"
+
+
+@pytest.mark.parametrize(
+    ("most", "keep", "found", "goes_on"),
+    [
+        (None, None, [0, 1, 2, 3, 4], None),
+        (None, (1, 4), [1, 4], None),
+        (2, None, [0, 1], "job-1"),
+        (2, (0, 3, 4), [0, 3], "job-3"),
+        (5, None, [0, 1, 2, 3, 4], None),
+    ],
+)
+def test_a_list_follows_its_pages(
+    most: int | None, keep: tuple[int, ...] | None, found: list[int], goes_on: str | None
+) -> None:
+    jobs = [{"name": f"job-{number}", "number": number} for number in range(5)]
+
+    def answer(asked: Any) -> Reply:
+        left = [job for job in jobs if str(job["name"]) > asked.document["after"]]
+        return Reply(status=200, body={"locks": left[:2], "next": left[1]["name"] if left[2:] else None})
+
+    flow = all_pages("job-", most=most, keep=None if keep is None else lambda job: job["number"] in keep)
+    body = run_generator(flow, answer).body or {}
+    assert [job["number"] for job in body["locks"]] == found
+    assert body["next"] == goes_on
+
+
+def test_a_list_of_which_a_page_fails_has_failed() -> None:
+    replies = iter([Reply(status=200, body={"locks": [], "next": "x"}), Reply(status=503, body={})])
+    assert run_generator(all_pages(""), lambda _: next(replies)).status == 503
+
+
 def test_news_are_heard_of_at_once_and_waited_for_not_for_ever() -> None:
     store = MemoryStore(lambda: 1_000_000)
-    door = EmbeddedDoor(lambda: store)
+    door = EmbeddedDoor(lambda: Coordinator(store))
     door.news(0)
     door.news(1)  # nothing happened: the time passes
-    door.call("acquire", "a", {})
+    door.ask(Ask("acquire", "a"))
     door.news(60_000)
     with ScriptedServer([]) as server:
         door_to(server).news(1)

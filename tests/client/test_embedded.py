@@ -8,16 +8,16 @@ import pytest
 
 from dibs.base.errors import StoreUnavailable
 from dibs.client.connect import connect
+from dibs.client.door import Ask, OneNamespace
 from dibs.client.embedded import EmbeddedDoor
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dibs.stores.port import Store
 
-
-def never() -> Store:
+def never() -> Coordinator:
     raise AssertionError("opened")
 
 
@@ -34,17 +34,21 @@ def never() -> Store:
 def test_what_cannot_be_is_answered_without_opening_the_store(
     verb: str, name: str, document: dict[str, object], code: str
 ) -> None:
-    reply = EmbeddedDoor(never).call(verb, name, document)
+    reply = EmbeddedDoor(never).ask(Ask(verb, name, document))
     assert reply.body is not None
     assert reply.body["code"] == code
 
 
 def test_a_store_that_cannot_be_opened_is_a_reply() -> None:
-    def fail() -> Store:
+    def fail() -> Coordinator:
         raise StoreUnavailable("The disk is gone.")
 
     door = EmbeddedDoor(fail)
-    for reply in (door.call("inspect", "a", {}), door.claimed("", "", 1), door.history("a", 1)):
+    for reply in (
+        door.ask(Ask("inspect", "a")),
+        door.ask(Ask("list", "", {"limit": 1})),
+        door.ask(Ask("history", "a", {"limit": 1})),
+    ):
         assert reply.status == 503
         assert reply.body is not None
         assert reply.body["details"] == "The disk is gone."
@@ -53,24 +57,29 @@ def test_a_store_that_cannot_be_opened_is_a_reply() -> None:
 
 def test_a_fault_of_ours_is_not_dressed_up_as_an_answer() -> None:
     with pytest.raises(AssertionError):
-        EmbeddedDoor(never).call("inspect", "a", {})
+        EmbeddedDoor(never).ask(Ask("inspect", "a"))
 
 
 def test_the_namespace_is_checked_and_keeps_names_apart() -> None:
     store = MemoryStore(lambda: 1_000_000)
-    assert EmbeddedDoor(lambda: store, "one").call("acquire", "a", {}).status == 200
-    other = EmbeddedDoor(lambda: store, "two").call("inspect", "a", {}).body
+    assert (
+        EmbeddedDoor(lambda: Coordinator(store), OneNamespace("one")).ask(Ask("acquire", "a")).status == 200
+    )
+    other = EmbeddedDoor(lambda: Coordinator(store), OneNamespace("two")).ask(Ask("inspect", "a")).body
     assert other is not None
     assert other["status"] == "free"
-    assert EmbeddedDoor(lambda: store, "not one").call("inspect", "a", {}).status == 400
+    assert (
+        EmbeddedDoor(lambda: Coordinator(store), OneNamespace("not one")).ask(Ask("inspect", "a")).status
+        == 400
+    )
 
 
 def test_a_file_is_opened_by_its_url_and_two_doors_share_it(tmp_path: Path) -> None:
     url = f"sqlite://{tmp_path / 'dibs.db'}"
     first = connect(url, namespace=None, token=None, timeout_ms=1000)
     second = connect(url, namespace=None, token=None, timeout_ms=1000)
-    granted = first.call("acquire", "a", {"owner": "x"}).body
-    held = second.call("acquire", "a", {"owner": "y"}).body
+    granted = first.ask(Ask("acquire", "a", {"owner": "x"})).body
+    held = second.ask(Ask("acquire", "a", {"owner": "y"})).body
     assert granted is not None
     assert held is not None
     assert (granted["status"], held["status"], held["owner"]) == ("acquired", "held", "x")
@@ -80,7 +89,7 @@ def test_a_file_is_opened_by_its_url_and_two_doors_share_it(tmp_path: Path) -> N
 
 
 def test_an_unknown_store_is_told_with_what_a_server_looks_like() -> None:
-    reply = connect("nonsense", namespace=None, token=None, timeout_ms=1000).call("inspect", "a", {})
+    reply = connect("nonsense", namespace=None, token=None, timeout_ms=1000).ask(Ask("inspect", "a"))
     assert reply.status == 400
     assert reply.body is not None
     assert "http://HOST:PORT" in reply.body["details"]

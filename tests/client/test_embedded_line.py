@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.base.ids import new_id
+from dibs.client.door import Ask
 from dibs.client.embedded import claim
-from dibs.client.queueing import Ask, PendingClaim
+from dibs.client.queueing import PendingClaim
 from dibs.core.commands import Acquire, Release
 from dibs.core.keys import ticket_key
 from dibs.core.outcomes import Granted, Queued

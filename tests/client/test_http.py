@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.base.errors import FATE_UNKNOWN
+from dibs.client.door import Ask, OneNamespace
 from dibs.client.http import HttpDoor
 from dibs.client.servers import Servers
 from dibs.client.urls import server_address
@@ -51,7 +52,9 @@ def details(reply: Reply) -> str:
 
 def test_a_request_says_who_asks_for_what_where() -> None:
     with ScriptedServer([reply_of(200, GRANTED)]) as server:
-        reply = door_to(server, token="secret", namespace="acme").call("acquire", "a/b é", {"owner": "é"})
+        reply = door_to(server, token="secret", naming=OneNamespace("acme")).ask(
+            Ask("acquire", "a/b é", {"owner": "é"})
+        )
     assert reply.body == GRANTED
     head = server.requests[0].partition(b"\r\n\r\n")[0].decode().split("\r\n")
     assert head[0] == "POST /locks/a%2Fb%20%C3%A9/acquire HTTP/1.1"
@@ -64,10 +67,16 @@ def test_a_request_says_who_asks_for_what_where() -> None:
 @pytest.mark.parametrize(
     ("ask", "line"),
     [
-        (lambda door: door.call("inspect", "a", {}), "GET /locks/a HTTP/1.1"),
-        (lambda door: door.call("acl", "a", {"acl": {}}), "PUT /locks/a/acl HTTP/1.1"),
-        (lambda door: door.claimed("a&b", "c", 5), "GET /locks?prefix=a%26b&limit=5&after=c HTTP/1.1"),
-        (lambda door: door.history("..", 7), "GET /locks/%2E%2E/history?limit=7 HTTP/1.1"),
+        (lambda door: door.ask(Ask("inspect", "a")), "GET /locks/a HTTP/1.1"),
+        (lambda door: door.ask(Ask("acl", "a", {"acl": {}})), "PUT /locks/a/acl HTTP/1.1"),
+        (
+            lambda door: door.ask(Ask("list", "a&b", {"limit": 5, "after": "c"})),
+            "GET /locks?prefix=a%26b&limit=5&after=c HTTP/1.1",
+        ),
+        (
+            lambda door: door.ask(Ask("history", "..", {"limit": 7})),
+            "GET /locks/%2E%2E/history?limit=7 HTTP/1.1",
+        ),
     ],
 )
 def test_each_question_has_its_address(ask: Any, line: str) -> None:
@@ -79,28 +88,28 @@ def test_each_question_has_its_address(ask: Any, line: str) -> None:
 
 def test_a_release_is_answered_with_null() -> None:
     with ScriptedServer([reply_of(200, None)]) as server:
-        reply = door_to(server).call("release", "a", {"lease_id": "x"})
+        reply = door_to(server).ask(Ask("release", "a", {"lease_id": "x"}))
     assert (reply.status, reply.body) == (200, None)
 
 
 def test_a_refusal_is_a_reply_with_the_servers_own_words() -> None:
     body = {"error": "Authentication failed", "code": "authentication_failed", "details": "No such token."}
     with ScriptedServer([reply_of(401, body)]) as server:
-        reply = door_to(server).call("acquire", "a", KEY)
+        reply = door_to(server).ask(Ask("acquire", "a", KEY))
     assert (reply.status, reply.body) == (401, body)
 
 
 def test_retry_after_is_handed_on_in_milliseconds() -> None:
     body = {"error": "x", "code": "upstream_unavailable", "details": "busy"}
     with ScriptedServer([reply_of(503, body, "Retry-After: 7")]) as server:
-        reply = door_to(server).call("acquire", "a", KEY)
+        reply = door_to(server).ask(Ask("acquire", "a", KEY))
     assert reply.body == body | {"retry_after_ms": 7000}
 
 
 def test_a_connection_that_breaks_after_the_request_is_asked_again_with_the_same_key() -> None:
     cut = reply_of(200, GRANTED)[:-3]
     with ScriptedServer([None, cut, reply_of(200, GRANTED)]) as server:
-        reply = door_to(server).call("acquire", "a", KEY)
+        reply = door_to(server).ask(Ask("acquire", "a", KEY))
     assert reply.body == GRANTED
     assert len(server.requests) == 3
     assert len(set(server.requests)) == 1
@@ -108,7 +117,7 @@ def test_a_connection_that_breaks_after_the_request_is_asked_again_with_the_same
 
 def test_it_is_not_asked_for_ever() -> None:
     with ScriptedServer([None] * 5) as server:
-        reply = door_to(server).call("renew", "a", {"lease_id": "x"})
+        reply = door_to(server).ask(Ask("renew", "a", {"lease_id": "x"}))
     assert len(server.requests) == 3
     assert reply.status == 503
     assert FATE_UNKNOWN in details(reply)
@@ -117,14 +126,14 @@ def test_it_is_not_asked_for_ever() -> None:
 @pytest.mark.parametrize(("verb", "document"), [("break", {"reason": "r"}), ("acquire", {})])
 def test_what_may_not_happen_twice_is_asked_once(verb: str, document: dict[str, str]) -> None:
     with ScriptedServer([None, None]) as server:
-        reply = door_to(server).call(verb, "a", document)
+        reply = door_to(server).ask(Ask(verb, "a", document))
     assert len(server.requests) == 1
     assert FATE_UNKNOWN in details(reply)
 
 
 def test_a_server_that_dies_between_two_tries_is_unreachable() -> None:
     with ScriptedServer([None]) as server:
-        reply = door_to(server).call("release", "a", {"lease_id": "x"})
+        reply = door_to(server).ask(Ask("release", "a", {"lease_id": "x"}))
     assert reply.status == 503
     assert reply.body is not None
     assert reply.body["code"] == "upstream_unavailable"
@@ -135,7 +144,7 @@ def test_a_server_that_never_answers_is_given_up_in_time() -> None:
         connection.recv(1)  # until the client leaves
 
     with ScriptedServer([hold]) as server:
-        reply = door_to(server, timeout_ms=100).call("acquire", "a", KEY)
+        reply = door_to(server, timeout_ms=100).ask(Ask("acquire", "a", KEY))
     assert reply.status == 503
     assert "within 0.1 s" in details(reply)
     assert FATE_UNKNOWN in details(reply)
@@ -154,7 +163,7 @@ def test_a_server_that_drips_is_given_up_in_time_too() -> None:
                 continue
 
     with ScriptedServer([drip]) as server:
-        reply = door_to(server, timeout_ms=150).call("inspect", "a", {})
+        reply = door_to(server, timeout_ms=150).ask(Ask("inspect", "a"))
     assert "did not answer" in details(reply)
     assert FATE_UNKNOWN not in details(reply)
 
@@ -183,7 +192,7 @@ def test_a_server_that_drips_is_given_up_in_time_too() -> None:
 )
 def test_an_answer_that_is_not_from_dibs_is_told_and_not_repeated(answer: bytes) -> None:
     with ScriptedServer([answer, answer]) as server:
-        reply = door_to(server).call("acquire", "a", KEY)
+        reply = door_to(server).ask(Ask("acquire", "a", KEY))
     assert reply.status == 503
     assert len(server.requests) == 1
     assert FATE_UNKNOWN not in details(reply)
@@ -193,25 +202,25 @@ def test_chunks_are_understood() -> None:
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     answer = head + b'9\r\n{"name":"\r\nF\r\nx","events":[]}\r\n0\r\n\r\n'
     with ScriptedServer([answer]) as server:
-        assert door_to(server).history("x", 1).body == {"name": "x", "events": []}
+        assert door_to(server).ask(Ask("history", "x", {"limit": 1})).body == {"name": "x", "events": []}
 
 
 def test_a_redirect_is_told_and_not_followed() -> None:
     with ScriptedServer([reply_of(301, b"", "Location: https://elsewhere/")]) as server:
-        reply = door_to(server).call("inspect", "a", {})
+        reply = door_to(server).ask(Ask("inspect", "a"))
     assert "https://elsewhere/" in details(reply)
 
 
 def test_a_gateway_without_a_server_behind_it_is_unreachable() -> None:
     with ScriptedServer([reply_of(502, b"<html>Bad Gateway</html>")]) as server:
-        assert "502" in details(door_to(server).call("inspect", "a", {}))
+        assert "502" in details(door_to(server).ask(Ask("inspect", "a")))
 
 
 def test_a_large_list_is_read_whole() -> None:
     held = {"status": "held", "fencing_token": 1, "checkpoint": "c" * 4000}
     locks = [{"name": f"job-{number}", **held} for number in range(1000)]
     with ScriptedServer([reply_of(200, {"locks": locks, "next": None})]) as server:
-        body = door_to(server).claimed("", "", 1000).body
+        body = door_to(server).ask(Ask("list", "", {"limit": 1000})).body
     assert body is not None
     assert body["locks"] == locks
 
@@ -233,7 +242,7 @@ def test_an_answer_that_comes_before_the_request_was_sent_whole_counts() -> None
         thread = threading.Thread(target=refuse, daemon=True)
         thread.start()
         place = server_address(f"http://127.0.0.1:{listening.getsockname()[1]}")
-        reply = HttpDoor(Servers((place,))).call("acquire", "a", {"metadata": "m" * 5_000_000})
+        reply = HttpDoor(Servers((place,))).ask(Ask("acquire", "a", {"metadata": "m" * 5_000_000}))
         thread.join(20)
     assert (reply.status, reply.body) == (413, body)
 
@@ -242,7 +251,7 @@ def test_refused_is_told_at_once_with_what_to_do() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
-    reply = HttpDoor(Servers((server_address(url),))).call("acquire", "a", KEY)
+    reply = HttpDoor(Servers((server_address(url),))).ask(Ask("acquire", "a", KEY))
     assert reply.status == 503
     assert "connection refused" in details(reply)
     assert details(reply).endswith("Do not begin the work; try again later.")
@@ -250,16 +259,16 @@ def test_refused_is_told_at_once_with_what_to_do() -> None:
 
 
 def test_a_host_that_does_not_exist_is_told() -> None:
-    reply = HttpDoor(Servers((server_address("http://no-such-host.invalid"),))).call("inspect", "a", {})
+    reply = HttpDoor(Servers((server_address("http://no-such-host.invalid"),))).ask(Ask("inspect", "a"))
     assert "no host no-such-host.invalid" in details(reply)
 
 
 def test_a_unix_socket_serves_as_well(tmp_path: Path) -> None:
     path = str(tmp_path / "s")
     with ScriptedServer([reply_of(200, FREE)], socket.AF_UNIX, path) as server:
-        assert door_to(server).call("inspect", "a", {}).status == 200
+        assert door_to(server).ask(Ask("inspect", "a")).status == 200
     assert server.requests[0].startswith(b"GET /locks/a HTTP/1.1\r\nHost: localhost\r\n")
-    missing = HttpDoor(Servers((server_address("unix:///nowhere/at/all"),))).call("inspect", "a", {})
+    missing = HttpDoor(Servers((server_address("unix:///nowhere/at/all"),))).ask(Ask("inspect", "a"))
     assert "no such file" in details(missing)
 
 
@@ -269,13 +278,13 @@ def test_ipv6_serves_as_well() -> None:
     except OSError:
         pytest.skip("no IPv6 on this machine")
     with server:
-        assert door_to(server).call("inspect", "a", {}).status == 200
+        assert door_to(server).ask(Ask("inspect", "a")).status == 200
 
 
 @pytest.mark.parametrize(
     ("more", "document"),
     [
-        ({"namespace": "a\r\nX-Evil: 1"}, KEY),
+        ({"naming": OneNamespace("a\r\nX-Evil: 1")}, KEY),
         ({"token": "a\r\nX-Evil: 1"}, KEY),
         ({}, {"owner": "\udcff"}),
     ],
@@ -284,9 +293,9 @@ def test_what_cannot_be_sent_is_refused_before_anything_is(
     more: dict[str, Any], document: dict[str, str]
 ) -> None:
     with ScriptedServer([reply_of(200, GRANTED)]) as server:
-        reply = door_to(server, **more).call("acquire", "a", document)
-        bad_name = door_to(server).call("acquire", "\udcff", KEY)
-        bad_prefix = door_to(server).claimed("\udcff", "", 1)
+        reply = door_to(server, **more).ask(Ask("acquire", "a", document))
+        bad_name = door_to(server).ask(Ask("acquire", "\udcff", KEY))
+        bad_prefix = door_to(server).ask(Ask("list", "\udcff", {"limit": 1}))
     assert server.requests == []
     assert {reply.status, bad_name.status, bad_prefix.status} <= {400, 422}
 
@@ -307,14 +316,14 @@ def test_a_certificate_is_checked(
     ) as server:
         port = server.url.rpartition(":")[2]
         place = server_address(f"https://localhost:{port}")
-        refused = HttpDoor(Servers((place,))).call("inspect", "a", {})
+        refused = HttpDoor(Servers((place,))).ask(Ask("inspect", "a"))
         assert "not trusted" in details(refused)
         monkeypatch.setenv("SSL_CERT_FILE", str(cert))
-        wrong_name = HttpDoor(Servers((server_address(f"https://127.0.0.1:{port}"),))).call(
-            "inspect", "a", {}
+        wrong_name = HttpDoor(Servers((server_address(f"https://127.0.0.1:{port}"),))).ask(
+            Ask("inspect", "a")
         )
         assert "not trusted" in details(wrong_name)
-        assert HttpDoor(Servers((place,))).call("inspect", "a", {}).status == 200
+        assert HttpDoor(Servers((place,))).ask(Ask("inspect", "a")).status == 200
 
 
 def test_https_to_a_server_that_speaks_http_says_so() -> None:
@@ -324,5 +333,5 @@ def test_https_to_a_server_that_speaks_http_says_so() -> None:
 
     with ScriptedServer([None], wrap=complain) as server:
         place = server_address(server.url.replace("http:", "https:"))
-        reply = HttpDoor(Servers((place,)), timeout_ms=2000).call("inspect", "a", {})
+        reply = HttpDoor(Servers((place,)), timeout_ms=2000).ask(Ask("inspect", "a"))
     assert "Is it http:// and not https://?" in details(reply)

@@ -13,6 +13,7 @@ import pytest
 import dibs
 from dibs.base.http1 import ConnectionLost
 from dibs.client.connect import connect_as
+from dibs.client.door import Ask
 from dibs.client.settings import Settings
 from dibs.client.transport import Deadline, ServerConnection
 from dibs.client.urls import server_address
@@ -38,7 +39,7 @@ def settings_of(folder: Path, url: str) -> Settings:
 
 
 def ask(settings: Settings) -> str:
-    reply = connect_as(settings).call("acquire", "x", {"request_key": "k"})
+    reply = connect_as(settings).ask(Ask("acquire", "x", {"request_key": "k"}))
     return str((reply.body or {}).get("details") or (reply.body or {})["status"])
 
 

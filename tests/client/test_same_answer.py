@@ -12,6 +12,7 @@ import pytest
 
 from dibs.base.files import token_path
 from dibs.client.connect import connect
+from dibs.client.door import Ask
 from dibs.client.settings import read_token
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def program(door: Door) -> list[Reply]:
     replies: list[Reply] = []
 
     def call(verb: str, name: str, **document: Any) -> dict[str, Any]:
-        replies.append(door.call(verb, name, document))
+        replies.append(door.ask(Ask(verb, name, document)))
         return replies[-1].body or {}
 
     job = "github://acme/app/issues/42 é%2F"
@@ -129,12 +130,12 @@ def program(door: Door) -> list[Reply]:
         {"acl": {"acquire": "x"}},
     ):
         call("acquire", "bad", **document)
-    replies.append(door.claimed("", "", 3))
-    replies.append(door.claimed("a", "", 10))
-    replies.append(door.claimed("", "a/b", 10))
-    replies.append(door.history(job, 100))
-    replies.append(door.history(job, 2))
-    replies.append(door.history("unheard of", 5))
+    replies.append(door.ask(Ask("list", "", {"limit": 3})))
+    replies.append(door.ask(Ask("list", "a", {"limit": 10})))
+    replies.append(door.ask(Ask("list", "", {"limit": 10, "after": "a/b"})))
+    replies.append(door.ask(Ask("history", job, {"limit": 100})))
+    replies.append(door.ask(Ask("history", job, {"limit": 2})))
+    replies.append(door.ask(Ask("history", "unheard of", {"limit": 5})))
     return replies
 
 
@@ -143,7 +144,7 @@ def coordination(door: Door) -> list[Reply]:
     replies: list[Reply] = []
 
     def call(verb: str, name: str, **document: Any) -> dict[str, Any]:
-        replies.append(door.call(verb, name, document))
+        replies.append(door.ask(Ask(verb, name, document)))
         return replies[-1].body or {}
 
     def session(owner: str) -> str:
@@ -214,8 +215,8 @@ def coordination(door: Door) -> list[Reply]:
     call("acquire", "x", session_id=two)
     call("inspect", "a")
     for name in ("a", "b", "p", "path:src"):
-        replies.append(door.history(name, 100))
-    replies.append(door.claimed("", "", 100))
+        replies.append(door.ask(Ask("history", name, {"limit": 100})))
+    replies.append(door.ask(Ask("list", "", {"limit": 100})))
     return replies
 
 
@@ -223,7 +224,7 @@ def test_a_server_and_a_store_coordinate_alike(server: Door, embedded: Door) -> 
     through_server, through_store = coordination(server), coordination(embedded)
     for number, (theirs, ours) in enumerate(zip(through_server, through_store, strict=True)):
         assert (number, theirs.status, known(theirs.body)) == (number, ours.status, known(ours.body))
-    sessions = [(door.sessions().body or {})["sessions"] for door in (server, embedded)]
+    sessions = [(door.ask(Ask("sessions")).body or {})["sessions"] for door in (server, embedded)]
     for found in sessions:
         assert {"one"} <= {each["owner"] for each in found} <= {"one", "short"}
 

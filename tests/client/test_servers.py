@@ -11,9 +11,10 @@ from dibs.base.errors import FATE_UNKNOWN, DibsError, InvalidInput
 from dibs.base.generators import run_generator
 from dibs.base.http1 import ConnectionLost, RawReply
 from dibs.client import exchange
+from dibs.client.door import ANYWHERE, Ask
 from dibs.client.exchange import Attempt, ask_servers
-from dibs.client.queueing import Ask, PendingClaim
-from dibs.client.requests import RequestBuilder, question
+from dibs.client.queueing import PendingClaim
+from dibs.client.requests import RequestBuilder
 from dibs.client.servers import AWAY_MS, PATIENCE_MS, SLICE_MS, STAYS_MS, STORE_MS, Servers
 from dibs.client.transport import NOT_NOW, NotConnected, TimedOut
 from dibs.client.urls import server_addresses
@@ -89,8 +90,8 @@ class Network:
         document: dict[str, Any] = CLAIM,
         timeout_ms: int = 10_000,
     ) -> Reply:
-        builder = RequestBuilder(several, namespace=None, keep=False)
-        asked = question(verb, "job", document)
+        builder = RequestBuilder(several, naming=ANYWHERE, keep=False)
+        asked = Ask(verb, "job", document)
         try:
             return run_generator(ask_servers(several, builder, asked, timeout_ms), self)
         except DibsError as error:

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from dibs.base.ids import new_id
+from dibs.client.door import Ask
 from dibs.client.embedded import EmbeddedDoor
 from dibs.core.keys import META_KEY, lock_key, session_key
 from dibs.core.limits import TICKET_MS, WANTED_MAX
 from dibs.core.records import LockRecord, SessionRecord
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from dibs.wire.values import ticket_text
@@ -25,10 +27,10 @@ class Office:
     def __init__(self) -> None:
         self.clock = ManualClock(START_MS)
         self.store = MemoryStore(self.clock)
-        self.door = EmbeddedDoor(lambda: self.store)
+        self.door = EmbeddedDoor(lambda: Coordinator(self.store))
 
     def ask(self, verb: str, name: str, **document: object) -> Document:
-        return dict(self.door.call(verb, name, document).body or {})
+        return dict(self.door.ask(Ask(verb, name, document)).body or {})
 
     def session(self, **more: object) -> str:
         return str(self.ask("session-open", "", owner="holder", ttl_ms=600_000, **more)["session_id"])
@@ -101,7 +103,9 @@ def test_a_stepped_clock_never_shows_a_sign_of_life_in_the_future(office: Office
     keys = [lock_key("default", "job"), META_KEY]
     found = office.store.read(keys).records
     back.commit({}, {key: each.record for key, each in found.items() if each.record is not None}, ())
-    refused = EmbeddedDoor(lambda: back).call("acquire", "job", {"owner": "other"}).body or {}
+    refused = (
+        EmbeddedDoor(lambda: Coordinator(back)).ask(Ask("acquire", "job", {"owner": "other"})).body or {}
+    )
     assert (refused["status"], refused["silent_ms"]) == ("held", 0)
 
 

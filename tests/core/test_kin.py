@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dibs.base.ids import new_id
+from dibs.client.door import Ask
 from dibs.client.embedded import EmbeddedDoor
 from dibs.core.commands import Sweep
 from dibs.core.identity import Caller
@@ -22,23 +23,23 @@ class Family:
 
     def __init__(self) -> None:
         store = MemoryStore(ManualClock(1_763_000_000_000))
-        self.door = EmbeddedDoor(lambda: store)
+        self.door = EmbeddedDoor(lambda: Coordinator(store))
         self.parent = self.open()
         self.child = self.open(parent_id=self.parent)
         self.sibling = self.open(parent_id=self.parent)
         self.stranger = self.open()
 
     def open(self, **more: str) -> str:
-        reply = self.door.call("session-open", "", {"owner": "somebody", "ttl_ms": 60_000, **more})
+        reply = self.door.ask(Ask("session-open", "", {"owner": "somebody", "ttl_ms": 60_000, **more}))
         assert reply.status == 201, reply
         return str((reply.body or {})["session_id"])
 
     def claim(self, session: str, job: str, **more: Any) -> str:
-        reply = self.door.call("acquire", job, {"session_id": session, **more})
+        reply = self.door.ask(Ask("acquire", job, {"session_id": session, **more}))
         return str((reply.body or {})["status"])
 
     def release(self, session: str, job: str) -> int:
-        return self.door.call("release", job, {"session_id": session}).status
+        return self.door.ask(Ask("release", job, {"session_id": session})).status
 
 
 @pytest.fixture
@@ -83,17 +84,17 @@ def test_somebody_who_waits_for_the_parent_does_not_keep_the_child_out(family: F
 
 
 def test_only_a_live_session_of_ones_own_can_be_a_parent(family: Family) -> None:
-    family.door.call("session-end", family.parent, {})
-    reply = family.door.call("session-open", "", {"owner": "x", "parent_id": family.parent})
+    family.door.ask(Ask("session-end", family.parent))
+    reply = family.door.ask(Ask("session-open", "", {"owner": "x", "parent_id": family.parent}))
     assert reply.status == 410, reply
     unknown = "00000000-0000-4000-8000-000000000000"
-    assert family.door.call("session-open", "", {"owner": "x", "parent_id": unknown}).status == 404
+    assert family.door.ask(Ask("session-open", "", {"owner": "x", "parent_id": unknown})).status == 404
 
 
 def test_the_end_of_a_child_leaves_its_parents_claim(family: Family) -> None:
     family.claim(family.parent, "path:src/a")
     family.claim(family.child, "path:src/a")
-    family.door.call("session-end", family.child, {})
+    family.door.ask(Ask("session-end", family.child))
     assert family.claim(family.stranger, "path:src/a") == "held"
     assert family.claim(family.sibling, "path:src/a") == "acquired"
 
@@ -104,10 +105,10 @@ def test_a_child_cannot_hand_to_a_stranger_what_its_parent_has_too(family: Famil
     assert family.claim(family.parent, job) == "acquired"
     assert family.claim(family.child, job) == "acquired"
     asked = {"session_id": family.child, "to_session": family.stranger}
-    assert (family.door.call("transfer", job, asked).body or {})["status"] == "held"
+    assert (family.door.ask(Ask("transfer", job, asked)).body or {})["status"] == "held"
     assert family.claim(family.stranger, job) == "held"
     family.release(family.parent, job)
-    assert (family.door.call("transfer", job, asked).body or {})["status"] != "held"
+    assert (family.door.ask(Ask("transfer", job, asked)).body or {})["status"] != "held"
 
 
 @pytest.mark.promise("excl:kin", "deadlock")
@@ -123,18 +124,20 @@ def test_waiting_behind_the_parent_is_no_deadlock_of_the_child(family: Family) -
 def test_who_knows_the_id_of_a_parent_that_is_long_over_does_not_become_the_parent() -> None:
     clock = ManualClock(1_763_000_000_000)
     store = MemoryStore(clock)
-    owner, thief = (EmbeddedDoor(lambda: store, caller=Caller(principal=who)) for who in ("bob", "ana"))
+    owner, thief = (
+        EmbeddedDoor(lambda: Coordinator(store), caller=Caller(principal=who)) for who in ("bob", "ana")
+    )
 
     def opened(door: EmbeddedDoor, **more: str) -> str:
-        reply = door.call("session-open", "", {"ttl_ms": SESSION_OWN_TTL_MS_MAX, **more})
+        reply = door.ask(Ask("session-open", "", {"ttl_ms": SESSION_OWN_TTL_MS_MAX, **more}))
         return str((reply.body or {})["session_id"])
 
     parent = opened(owner, fresh_session_id=new_id())
     child = opened(owner, parent_id=parent)
-    assert owner.call("acquire", "issue-7", {"session_id": child}).status == 200
-    owner.call("session-end", parent, {})
+    assert owner.ask(Ask("acquire", "issue-7", {"session_id": child})).status == 200
+    owner.ask(Ask("session-end", parent))
     clock.advance(SESSION_TOMBSTONE_MS + 1)
     Coordinator(store).one(Sweep(key=session_key(parent)))
     stolen = opened(thief, fresh_session_id=parent)
-    reply = thief.call("acquire", "issue-7", {"session_id": stolen})
+    reply = thief.ask(Ask("acquire", "issue-7", {"session_id": stolen}))
     assert (reply.body or {})["status"] == "held"

@@ -17,13 +17,13 @@ from dibs.system.process_table import ABOUT
 from dibs.system.processes import table
 from dibs.system.session_mark import (
     VARIABLE,
+    guarded_env,
     guarded_mark,
     is_gone,
     lineage,
     marked,
     none_is_left,
     process_mark,
-    with_token,
 )
 from tests.programs import wait_until
 
@@ -255,7 +255,7 @@ def own_start() -> int:
 
 
 def started(token: str, script: str, **more: object) -> subprocess.Popen[bytes]:
-    env = {**os.environ, VARIABLE: with_token(os.environ.get(VARIABLE), token)}
+    env = {**os.environ, **guarded_env(os.environ, token)}
     return subprocess.Popen(["sh", "-c", script], env=env, stdin=subprocess.PIPE, **more)  # type: ignore[call-overload,no-any-return]
 
 

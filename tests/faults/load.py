@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.base.clock import steady_ms
 from dibs.client.connect import connect
+from dibs.client.door import Ask
 from dibs.testing.history import ObservedHold
 from tests.programs import WAIT_S_MAX, pause
 
@@ -122,7 +123,7 @@ class Client(threading.Thread):
         give_up_ms = steady_ms() + int(2 * WAIT_S_MAX * 1000)
         while True:
             door = connect(self._where(), namespace=None, token=self._token, timeout_ms=TIMEOUT_MS)
-            reply = door.call(verb, intent.job, document)
+            reply = door.ask(Ask(verb, intent.job, document))
             if reply.status == 200 or (reply.body or {}).get("code") in SURE:
                 self.acknowledged += 1
                 return reply

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.client.connect import connect
+from dibs.client.door import Ask
 from tests.docs.pages import blocks
 from tests.programs import ROOT, WAIT_S_MAX, ServerProcess, wait_until
 
@@ -53,7 +54,7 @@ class Balancer:
         """One request, on a connection of its own."""
         door = connect(self._url, namespace=None, token=self._token, timeout_ms=timeout_ms)
         try:
-            return door.call(verb, job, document)
+            return door.ask(Ask(verb, job, document))
         finally:
             door.close()
 

@@ -15,6 +15,7 @@ import pytest
 
 from dibs.base.clock import steady_ms
 from dibs.client.connect import connect
+from dibs.client.door import Ask
 from dibs.testing.history import broken_promises
 from tests.faults.standing import events_of
 from tests.programs import (
@@ -42,7 +43,7 @@ OWNER_TTL_S = 5  # enough for a heartbeat on a busy machine
 
 
 def asked(door: Door, verb: str, job: str, **document: Any) -> dict[str, Any]:
-    reply = door.call(verb, job, document)
+    reply = door.ask(Ask(verb, job, document))
     assert reply.status == 200, reply
     return reply.body or {}
 
@@ -59,7 +60,7 @@ class Rival(threading.Thread):
     def run(self) -> None:
         give_up_ms = steady_ms() + int(2 * WAIT_S_MAX * 1000)
         while not self.told and steady_ms() < give_up_ms:
-            reply = self._door().call("acquire", self._job, {"owner": "rival", "ttl_seconds": 60})
+            reply = self._door().ask(Ask("acquire", self._job, {"owner": "rival", "ttl_seconds": 60}))
             if reply.status == 200:
                 self.told = reply.body or {}
             else:
@@ -143,7 +144,7 @@ def test_the_shortest_lease_survives_a_pause_that_is_longer_than_itself(tmp_path
         server.resume()
         told = asked(door, "acquire", "job", owner="rival", ttl_seconds=60)
         assert (told["status"], told["owner"]) == ("held", "owner"), told
-        assert door.call("renew", "job", {"lease_id": lease["lease_id"]}).status == 200
+        assert door.ask(Ask("renew", "job", {"lease_id": lease["lease_id"]})).status == 200
 
 
 @pytest.fixture(params=["one SQLite file", "one server"])

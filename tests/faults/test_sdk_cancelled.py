@@ -91,7 +91,7 @@ async def works(client: AsyncClient, other: AsyncClient) -> None:
 
 async def finishes(client: AsyncClient, other: AsyncClient) -> None:
     async with client.claim("job-to-finish", again=True) as claim:
-        await claim.done("all of it", keep=1)
+        await claim.done("all of it", done=1)
 
 
 async def claims_all(client: AsyncClient, other: AsyncClient) -> None:

@@ -16,7 +16,7 @@ from dibs.agents.backend import ConnectionSession, ToolBackend
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, JobHeld, Unavailable
 from dibs.sdk.async_doors import open_door
-from dibs.sdk.client import settings_of
+from dibs.sdk.claims import settings_of
 from tests.faults.standing import check_nothing_left, left_behind
 from tests.programs import WAIT_S_MAX, ServerProcess, pause, wait_until
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.client.door import Ask
 from dibs.testing.history import broken_promises, overlaps
 from dibs.testing.replay import replay
 from tests.faults.load import Client
@@ -104,7 +105,7 @@ def ownership(events: list[Event]) -> dict[str, tuple[str, int, str | None]]:
 
 def what_is_claimed(door: Door) -> dict[str, tuple[str, int, str | None]]:
     """The owners of all jobs, by asking."""
-    body: dict[str, Any] = door.claimed("", "", 1000).body or {}
+    body: dict[str, Any] = door.ask(Ask("list", "", {"limit": 1000})).body or {}
     return {
         lock["name"]: (lock["owner"], lock["fencing_token"], lock["checkpoint"]) for lock in body["locks"]
     }

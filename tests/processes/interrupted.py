@@ -26,7 +26,7 @@ def around(kind: type, name: str, before: str, after: str, verbs: tuple[str, ...
     real = getattr(kind, name)
 
     def call(self: Any, *args: Any) -> Any:
-        matters = verbs is None or args[0] in verbs
+        matters = verbs is None or args[0].verb in verbs
         if matters:
             strike(before)
         result = real(self, *args)
@@ -39,7 +39,7 @@ def around(kind: type, name: str, before: str, after: str, verbs: tuple[str, ...
 
 CLAIMS = ("acquire", "acquire-any", "acquire-all")
 for door in (EmbeddedDoor, HttpDoor):
-    around(door, "call", "asked", "answered", CLAIMS)
+    around(door, "ask", "asked", "answered", CLAIMS)
 if moment == "committed":
     from dibs.stores.git.store import GitStore
     from dibs.stores.sqlite.store import SqliteStore

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+from dibs.client.door import Ask
 from dibs.client.embedded import EmbeddedDoor
 from dibs.system import ways
 from dibs.system.processes import table
@@ -43,7 +44,7 @@ class Machine:
         return finished(self.start(*words, stderr=subprocess.STDOUT))
 
     def look(self, job: str) -> dict[str, Any]:
-        return self.door.call("inspect", job, {}).body or {}
+        return self.door.ask(Ask("inspect", job)).body or {}
 
     def until(self, so: Callable[[], bool]) -> None:
         """Wait until a condition holds. Looks again at each change of the store."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.base.clock import steady_ms
 from dibs.client.connect import connect
+from dibs.client.door import Ask
 from tests.programs import pass_by
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def main(number: int, gate: int, answers: int) -> None:
         url = order["url"]
         if url not in doors:
             doors[url] = connect(url, namespace=None, token=order["token"], timeout_ms=TIMEOUT_MS)
-            doors[url].call("inspect", order["name"], {})  # open it before the race, not in it
+            doors[url].ask(Ask("inspect", order["name"]))  # open it before the race, not in it
         os.read(gate, 1)
         pass_by(steady_ms() + order["late_ms"])
         reply = obey(doors[url], order)
@@ -45,7 +46,7 @@ def main(number: int, gate: int, answers: int) -> None:
 def obey(door: Door, order: dict[str, Any]) -> Reply:
     give_up_ms = steady_ms() + TIMEOUT_MS
     while True:
-        reply = door.call(order["verb"], order["name"], order["document"])
+        reply = door.ask(Ask(order["verb"], order["name"], order["document"]))
         body = reply.body or {}
         waits = body.get("status") == "held" and body["owner"] == order["while_owner"]
         if not waits or steady_ms() > give_up_ms:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.client.door import Ask
 from dibs.stores.registry import open_store
 from dibs.testing.history import all_events, broken_promises
 from tests.processes.racing import Place, Racers, only_winner
@@ -103,7 +104,10 @@ def test_the_server_notes_when_a_claim_made_without_it_runs_out(both: Both, serv
     door = server.door()
 
     def kinds() -> list[str]:
-        return [event["event"] for event in (door.history("short", 10).body or {})["events"]]
+        return [
+            event["event"]
+            for event in (door.ask(Ask("history", "short", {"limit": 10})).body or {})["events"]
+        ]
 
     wait_until(lambda: kinds() == ["acquired", "expired"], "the server notes the end")
     successor = both.embedded("claim", "short", "--owner", "next").data
@@ -134,7 +138,7 @@ def test_of_racers_with_and_without_a_server_one_wins_every_round(
             # Whoever won lets go the way it came.
             lease = {"lease_id": winner.body["lease_id"]}
             if winner.racer % 2:
-                assert door.call("release", f"job-{number % 4}", lease).status == 200
+                assert door.ask(Ask("release", f"job-{number % 4}", lease)).status == 200
             else:
                 freed = dibs(
                     clean_env(tmp_path),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.base.ids import new_token
+from dibs.client.door import Ask
 from tests import etcd
 from tests.programs import ServerProcess, clean_env, dibs, wait_until
 
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.e2e
 
 
 def asked(door: Door, verb: str, **document: object) -> tuple[int, dict[str, Any]]:
-    reply = door.call(verb, "job", document)
+    reply = door.ask(Ask(verb, "job", document))
     return reply.status, reply.body or {}
 
 

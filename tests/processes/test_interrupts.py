@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.client.door import Ask
 from tests.processes.machine import Machine, finished
 from tests.programs import ServerProcess, pause
 
@@ -133,7 +134,7 @@ def test_at_a_server_an_interrupted_claim_leaves_nothing_behind(
     for moment, number in (("asked", signal.SIGINT), ("answered", signal.SIGTERM)):
         assert strike(machine, moment, number, CLAIMS[claim])[0] == 128 + number
         for job in ("job", KEY):
-            assert (door.call("inspect", job, {}).body or {})["status"] == "free"
+            assert (door.ask(Ask("inspect", job)).body or {})["status"] == "free"
     door.close()
 
 
@@ -176,5 +177,5 @@ def test_at_a_server_too(machine: Machine, server: ServerProcess) -> None:
     machine.env |= {"DIBS_URL": server.url, "DIBS_TOKEN": server.token}
     door, chance = server.door(), random.Random(8)
     for _ in range(250):
-        told_or_free(machine, chance, ("claim", "job", "-q"), lambda job: door.call("inspect", job, {}).body)
+        told_or_free(machine, chance, ("claim", "job", "-q"), lambda job: door.ask(Ask("inspect", job)).body)
     door.close()

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.client.embedded import process_mark
+from dibs.client.door import Ask
+from dibs.system.session_mark import process_mark
 from tests.processes.machine import Machine, finished
 from tests.programs import pause, wait_until
 
@@ -77,7 +78,7 @@ def test_the_claim_outlives_its_ttl_and_goes_with_the_process(
     agent.wait()
     machine.until(lambda: machine.look(job)["status"] == "free")
     wait_until(lambda: not keepers(job), "the keeper has gone")
-    assert machine.door.history(job, 9).body["events"][-1]["event"] == "released"  # type: ignore[index]
+    assert machine.door.ask(Ask("history", job, {"limit": 9})).body["events"][-1]["event"] == "released"  # type: ignore[index]
 
 
 def _open_store_files(pid: int) -> list[str]:
@@ -128,7 +129,7 @@ def test_inside_a_session_that_is_kept_as_well_and_not_ended(
     assert machine.run(*words)[0] == 0
 
     def session_expiry() -> object:
-        return (machine.door.call("session-show", session, {}).body or {}).get("expires_at")
+        return (machine.door.ask(Ask("session-show", session)).body or {}).get("expires_at")
 
     first = session_expiry()
     wait_until(lambda: (now := session_expiry()) != first and now, "the session is kept")
@@ -197,12 +198,12 @@ import sys
 from dibs.cli import main
 from dibs.cli.supervise import keeper as keeping
 from dibs.client.embedded import EmbeddedDoor
-real = EmbeddedDoor.call
-def call(self, verb, name, document):
-    if verb == "renew":
+real = EmbeddedDoor.ask
+def ask(self, asked):
+    if asked.verb == "renew":
         {fault}
-    return real(self, verb, name, document)
-EmbeddedDoor.call = call
+    return real(self, asked)
+EmbeddedDoor.ask = ask
 sys.exit(main.entry())
 """
 

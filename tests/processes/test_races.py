@@ -8,6 +8,7 @@ import pytest
 
 from dibs.base.ids import new_token
 from dibs.client.connect import connect
+from dibs.client.door import Ask
 from dibs.stores.registry import open_store
 from dibs.testing.history import all_events, broken_promises
 from tests.processes.racing import Place, Racers, only_winner
@@ -96,7 +97,7 @@ def test_of_forty_processes_that_race_for_a_free_name_one_wins_every_round(
         assert winner.owner == f"racer-{winner.racer}"
         tokens.append(winner.token)
         winners.add(winner.racer)
-        assert door.call("release", "one-name", {"lease_id": winner.body["lease_id"]}).status == 200
+        assert door.ask(Ask("release", "one-name", {"lease_id": winner.body["lease_id"]})).status == 200
     door.close()
     assert tokens == sorted(set(tokens))
     assert len(winners) > 1, "a race that always the same one wins is no race"
@@ -115,7 +116,10 @@ def test_of_forty_processes_that_race_for_an_expired_name_one_wins_every_round(
     names = [f"left-{number:03}" for number in range(ROUNDS)]
     left = leave_behind(ground, names, tmp_path / "victim.log")
     door = ground.door()
-    wait_until(lambda: (door.claimed("left-", "", ROUNDS).body or {})["total"] == 0, "all of them are over")
+    wait_until(
+        lambda: (door.ask(Ask("list", "left-", {"limit": ROUNDS})).body or {})["total"] == 0,
+        "all of them are over",
+    )
     door.close()
     for name, token in zip(names, left, strict=True):
         winner = only_winner(racers.race(ground.place, name, ttl_seconds=600))

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.clock import steady_ms
-from dibs.client.embedded import process_mark
+from dibs.client.door import Ask
+from dibs.system.session_mark import process_mark
 from tests.processes.machine import SETSID, Machine, finished, first_line
 
 if TYPE_CHECKING:
@@ -98,9 +99,9 @@ def test_in_line_the_session_stays_alive_and_the_turn_comes(machine: Machine) ->
     lease = machine.run("claim", "job", "-q", "--ttl", "1m")[1].strip()
     child = machine.start("run", "job", "-w", "1m", "--ttl", "10s", "--", "echo", "ran")
     machine.until(lambda: machine.look("job").get("waiting") == 1)
-    (session,) = machine.door.sessions().body["sessions"]  # type: ignore[index]
+    (session,) = machine.door.ask(Ask("sessions")).body["sessions"]  # type: ignore[index]
     first = session["expires_at"]
-    machine.until(lambda: machine.door.sessions().body["sessions"][0]["expires_at"] != first)  # type: ignore[index]
+    machine.until(lambda: machine.door.ask(Ask("sessions")).body["sessions"][0]["expires_at"] != first)  # type: ignore[index]
     assert machine.run("release", "job", "--lease", lease)[0] == 0
     assert finished(child) == (0, "ran\n")
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.clock import steady_ms
-from dibs.client.embedded import process_mark
+from dibs.client.door import Ask
 from dibs.system.processes import table
+from dibs.system.session_mark import process_mark
 from tests.processes.machine import SETSID, Machine, finished, first_line, guards_of
 from tests.programs import ServerProcess, wait_until, wait_until_stopped
 
@@ -122,7 +123,7 @@ def test_a_job_that_was_taken_by_force_stops_the_command(machine: Machine) -> No
 
 def waiting_for(machine: Machine) -> list[str]:
     """The sessions that wait for the job."""
-    found = (machine.door.sessions().body or {})["sessions"]
+    found = (machine.door.ask(Ask("sessions")).body or {})["sessions"]
     return [each["session_id"] for each in found if "job" in each["waits"]]
 
 
@@ -130,22 +131,22 @@ def waiting_for(machine: Machine) -> list[str]:
 def test_one_whose_session_ends_while_it_waits_opens_another_and_waits_on(
     machine: Machine, command: str
 ) -> None:
-    lease = machine.door.call("acquire", "job", {"ttl_seconds": 600}).body or {}
+    lease = machine.door.ask(Ask("acquire", "job", {"ttl_seconds": 600})).body or {}
     words = ("--", "echo", "ran") if command == "run" else ("--for", "1s")
     child = machine.start(command, "job", "--wait", "25s", *words)
     machine.until(lambda: len(waiting_for(machine)) == 1)
     (first,) = waiting_for(machine)
-    machine.door.call("session-end", first, {})
+    machine.door.ask(Ask("session-end", first))
     machine.until(lambda: len(waiting_for(machine)) == 1)
     assert waiting_for(machine) != [first]
-    machine.door.call("release", "job", {"lease_id": lease["lease_id"]})
+    machine.door.ask(Ask("release", "job", {"lease_id": lease["lease_id"]}))
     code, out = finished(child)
     assert code == 0
     assert ("ran" if command == "run" else "acquired") in out.lower()
 
 
 def test_one_that_was_paused_past_its_session_while_it_waited_waits_on(machine: Machine) -> None:
-    lease = machine.door.call("acquire", "job", {"ttl_seconds": 600}).body or {}
+    lease = machine.door.ask(Ask("acquire", "job", {"ttl_seconds": 600})).body or {}
     child = machine.start("run", "job", "--ttl", "2s", "--wait", "25s", "--", "echo", "ran")
     machine.until(lambda: len(waiting_for(machine)) == 1)
     child.send_signal(signal.SIGSTOP)
@@ -153,16 +154,16 @@ def test_one_that_was_paused_past_its_session_while_it_waited_waits_on(machine: 
     machine.until(lambda: waiting_for(machine) == [])
     child.send_signal(signal.SIGCONT)
     machine.until(lambda: len(waiting_for(machine)) == 1)
-    machine.door.call("release", "job", {"lease_id": lease["lease_id"]})
+    machine.door.ask(Ask("release", "job", {"lease_id": lease["lease_id"]}))
     assert finished(child) == (0, "ran\n")
 
 
 def test_one_whose_session_ends_again_and_again_still_stops_waiting_in_time(machine: Machine) -> None:
-    machine.door.call("acquire", "job", {"ttl_seconds": 600})
+    machine.door.ask(Ask("acquire", "job", {"ttl_seconds": 600}))
     child = machine.start("run", "job", "--wait", "2s", "--", "echo", "ran")
     while child.poll() is None:
         for session in waiting_for(machine):
-            machine.door.call("session-end", session, {})
+            machine.door.ask(Ask("session-end", session))
         machine.door.news(50)
     assert finished(child) == (1, "")
 
@@ -185,7 +186,7 @@ def run_at(machine: Machine, server: ServerProcess, *words: str) -> subprocess.P
 
 def renewals(server: ServerProcess) -> Callable[[], str]:
     door = server.door()
-    return lambda: (door.sessions().body or {})["sessions"][0]["expires_at"]
+    return lambda: (door.ask(Ask("sessions")).body or {})["sessions"][0]["expires_at"]
 
 
 def test_a_server_that_comes_back_in_time_costs_nothing(machine: Machine, server: ServerProcess) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.client.embedded import process_mark
+from dibs.system.session_mark import process_mark
 from tests.client.scripted import ScriptedServer, reply_of
 from tests.processes.machine import Machine, finished, first_line
 

@@ -13,6 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from dibs.client.connect import connect
+from dibs.client.door import Ask
 from tests.programs import WAIT_S_MAX, ServerProcess
 
 if TYPE_CHECKING:
@@ -89,11 +90,11 @@ def test_a_collector_is_sent_the_callers_trace_and_no_secrets(
     secret = {"metadata": "hidden-metadata", "checkpoint": "hidden-checkpoint", "request_key": "hidden-key"}
     with server:
         door = server.door()
-        lease = (door.call("acquire", "hidden-job", {"owner": "a1", **secret}).body or {})["lease_id"]
-        assert door.call("acquire", "hidden-job", {"owner": "a2"}).body["status"] == "held"  # type: ignore[index]
+        lease = (door.ask(Ask("acquire", "hidden-job", {"owner": "a1", **secret})).body or {})["lease_id"]
+        assert door.ask(Ask("acquire", "hidden-job", {"owner": "a2"})).body["status"] == "held"  # type: ignore[index]
         door.close()
         stranger = connect(server.url, namespace=None, token="hidden-token", timeout_ms=10_000)
-        assert stranger.call("acquire", "hidden-job", {}).status == 401
+        assert stranger.ask(Ask("acquire", "hidden-job")).status == 401
         stranger.close()
         assert server.stop() == 0  # which sends what was not sent yet
         token = server.token

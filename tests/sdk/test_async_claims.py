@@ -16,7 +16,7 @@ from tests.sdk.conftest import over
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs.client.queueing import Ask
+    from dibs.client.door import Ask
     from dibs.sdk.async_client import AsyncClient
     from dibs.wire.documents import Reply
 
@@ -39,7 +39,7 @@ def test_a_block_has_the_job_and_lets_it_go(connect_async: Connect) -> None:
             async with client.claim("job") as claim:
                 assert claim.previous is not None
                 assert claim.previous.checkpoint == "half"
-                await claim.done("r", keep=60)
+                await claim.done("r", done=60)
             with pytest.raises(dibs.JobDone):
                 async with client.claim("job"):
                     pytest.fail("done twice")
@@ -225,22 +225,6 @@ def test_a_session_holds_several_jobs_and_its_loss_cancels_the_block(
                     pytest.fail("went on working")
 
     asyncio.run(main())
-
-
-@over()
-def test_the_events_of_a_job_can_be_watched(connect_async: Connect) -> None:
-    async def main() -> list[str]:
-        async with connect_async() as client:
-            async with client.claim("job"):
-                pass
-            found: list[str] = []
-            async for event in client.watch("job", poll=0.01, since=0):
-                found.append(event.event)
-                if len(found) == 2:
-                    return found
-        raise AssertionError
-
-    assert asyncio.run(main()) == ["acquired", "released"]
 
 
 @over()

@@ -61,7 +61,7 @@ def test_whoever_takes_over_sees_where_the_last_one_stopped(client: Client) -> N
 @over()
 def test_done_is_told_to_the_next_one_with_the_result(client: Client) -> None:
     with client.claim("job") as claim:
-        claim.done("PR 77", keep=60)
+        claim.done("PR 77", done=60)
         with pytest.raises(dibs.LeaseLost, match="released"):
             claim.check()
     with pytest.raises(dibs.JobDone) as refused, client.claim("job", owner="bob"):
@@ -259,14 +259,6 @@ def test_a_lost_session_loses_all_that_was_claimed_in_it(
 
 
 @over()
-def test_the_line_of_events_can_be_watched(client: Client) -> None:
-    watching = client.watch("job", poll=0.01, since=0)
-    with client.claim("job"):
-        pass
-    assert [next(watching).event for _ in range(2)] == ["acquired", "released"]
-
-
-@over()
 def test_history_and_list_are_typed(client: Client) -> None:
     with client.claim("dir/a") as claim:
         assert [status.name for status in client.list("dir/")] == ["dir/a"]
@@ -352,7 +344,6 @@ def test_a_name_that_is_not_text_is_refused_in_the_same_words_by_all_that_take_o
         lambda: client.owner(name=name),
         lambda: client.history(name),
         lambda: client.release(name, "id"),
-        lambda: next(client.watch(name)),
     ]
     for take in takers:
         with pytest.raises(InvalidName, match="A job name is text; this is "):

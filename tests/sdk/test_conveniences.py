@@ -85,7 +85,7 @@ def test_done_is_a_day_unless_it_is_said_for_how_long(client: Client) -> None:
 
     assert DONE_MS_DEFAULT - 60_000 < until_ms() <= DONE_MS_DEFAULT
     assert 3_500_000 < until_ms(done="1h") <= 3_600_000
-    assert 3_500_000 < until_ms(keep=3600) <= 3_600_000
+    assert 3_500_000 < until_ms(done=3600) <= 3_600_000
     assert operations.done_fields(0.2) == {"done_seconds": 1}
 
 

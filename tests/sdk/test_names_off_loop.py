@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -48,9 +48,8 @@ def test_no_call_of_the_async_client_looks_a_name_up_in_the_loop(threads: list[i
             await client.release("acme/app#42", lease.lease_id)
             async with client.session() as session, session.claim("acme/app#42") as claim:
                 assert claim.name == ISSUE
-            watching: Any = client.watch("acme/app#42", since=0)
-            assert (await anext(watching)).event
-            await watching.aclose()
+            async with client.events(name="acme/app#42", after=0) as events:
+                assert (await anext(events)).event
         return threading.get_ident()
 
     loop_thread = asyncio.run(work())

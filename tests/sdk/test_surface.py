@@ -193,7 +193,7 @@ def test_a_lock_that_was_lost_says_so_at_the_end(client: Client) -> None:
 @over("memory")
 def test_a_lock_does_not_mind_that_its_name_counts_as_done(client: Client) -> None:
     with client.claim("name") as claim:
-        claim.done(keep=60)
+        claim.done(done=60)
     with dibs.Lock("name", client=client):
         pass
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.client.door import Ask
 from dibs.core.limits import HEAD_BYTES_MAX
 from dibs.server.http import protocol
 from tests.programs import ServerProcess
@@ -244,15 +245,15 @@ def test_connections_that_only_connect_cost_little_and_hold_up_nobody(tmp_path: 
     try:
         with ServerProcess(tmp_path) as server:
             door = server.door()
-            assert door.call("acquire", "before", {}).status == 200
+            assert door.ask(Ask("acquire", "before")).status == 200
             before = memory_bytes(server.process.pid)
             connections += idle(server, count)
-            assert door.call("acquire", "after", {}).status == 200
+            assert door.ask(Ask("acquire", "after")).status == 200
             used = memory_bytes(server.process.pid) - before
             assert used < count * IDLE_BYTES_MAX, used // count
             while connections:
                 connections.pop().close()
-            assert door.call("inspect", "after", {}).status == 200
+            assert door.ask(Ask("inspect", "after")).status == 200
             door.close()
             assert server.stop() == 0
     finally:

@@ -13,7 +13,9 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from dibs.agents.http_endpoint import ApiDoor, McpEndpoint
+from dibs.client.door import Ask
 from dibs.client.embedded import EmbeddedDoor
+from dibs.engine.coordinator import Coordinator
 from tests.annexes.agents.connection import LEGACY, MODERN, Agent
 from tests.server.harness import TOKENS, running, wait_until
 
@@ -213,8 +215,8 @@ async def test_who_waits_when_the_server_stops_is_told_so_and_leaves_the_line(tm
             await until(lambda: status(server, "job")["waiting"] == 1)
             server.begin_stop()
             assert "The server is stopping" in await waiting
-        door = EmbeddedDoor(lambda: server.store)
-        assert (door.call("inspect", "job", {}).body or {})["waiting"] == 0
+        door = EmbeddedDoor(lambda: Coordinator(server.store))
+        assert (door.ask(Ask("inspect", "job")).body or {})["waiting"] == 0
 
 
 def hang_on(server: Server, name: str, mode: str) -> Any:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.ids import new_id
-from dibs.client.requests import question
+from dibs.client.door import Ask
+from dibs.client.requests import is_repeatable
 
 if TYPE_CHECKING:
     from tests.server.harness import Server
@@ -23,7 +24,7 @@ def test_a_transfer_that_is_repeated_tells_the_heirs_lease_again(server: Server,
     assert (first.status, again.status) == (200, 200)
     assert again.json["lease_id"] == first.json["lease_id"]
     assert again.json["fencing_token"] == first.json["fencing_token"]
-    assert question("transfer", "job", asked).repeatable
+    assert is_repeatable(Ask("transfer", "job", asked))
 
 
 @pytest.mark.fault("F-111")
@@ -71,8 +72,8 @@ def test_a_session_that_is_opened_again_with_its_id_is_the_same(server: Server) 
     again = server.ask("POST", "/sessions", asked)
     assert first.json["session_id"] == again.json["session_id"]
     assert (first.status, again.status) == (201, 201)
-    assert question("session-open", "", asked).repeatable
-    assert not question("session-open", "", {"owner": "w"}).repeatable
+    assert is_repeatable(Ask("session-open", "", asked))
+    assert not is_repeatable(Ask("session-open", "", {"owner": "w"}))
     assert server.ask("DELETE", f"/sessions/{first.json['session_id']}").status == 204
     assert server.ask("POST", "/sessions", asked).status == 410
 

@@ -24,10 +24,9 @@ from dibs.base.checkout import current_folder
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, InvalidInput, JobHeld, LeaseLost, RequestRefused, Unavailable
 from dibs.base.ids import new_id
-from dibs.client.door import OVER_CODES
+from dibs.client.door import OVER_CODES, Ask
 from dibs.client.naming import Naming
-from dibs.client.queueing import Ask
-from dibs.client.settings import name_in_use
+from dibs.client.queueing import name_in_use
 from dibs.core.names import check_name
 from dibs.core.references import is_plain
 from dibs.sdk import operations
@@ -37,9 +36,9 @@ from dibs.sdk.async_doors import LEAVING, drive
 from dibs.sdk.async_guard import shielded
 from dibs.sdk.async_session import AsyncSession
 from dibs.sdk.claim_state import finish_hold, release_at_exit
-from dibs.sdk.client import TIMEOUT_SECONDS
+from dibs.sdk.claims import TIMEOUT_SECONDS
+from dibs.sdk.hold import SessionLeaseHold
 from dibs.sdk.operations import ClaimRequest
-from dibs.sdk.session_hold import SessionLeaseHold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

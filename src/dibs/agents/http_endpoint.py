@@ -13,28 +13,28 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-import msgspec
-
 from dibs.agents.backend import ToolBackend
 from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, Unavailable
 from dibs.core.limits import BODY_BYTES_MAX, SHUTDOWN_MS_MAX
 from dibs.sdk.async_doors import AsyncDoor
 from dibs.server.handlers import CHARGED
 from dibs.server.http.asgi import scope_of, serve
-from dibs.server.http.response import JSON, ClientGone, HttpError, HttpResponse, answer_for_error, encode
-from dibs.wire.documents import Reply
+from dibs.server.http.request import RequestHead
+from dibs.server.http.response import ClientGone, HttpError, reply_for
+from dibs.wire.documents import Reply, reply_to
 from dibs.wire.operations import Operation
+from dibs.wire.requests import shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-    from dibs.client.queueing import Ask
+    from dibs.client.door import Ask
     from dibs.sdk.answers import Lease
     from dibs.server.handlers import Api
     from dibs.server.http.asgi import Scope
-    from dibs.server.http.request import HttpRequest, RequestHead
+    from dibs.server.http.request import HttpRequest
 
     Headers = dict[bytes, bytes]
 
@@ -52,7 +52,6 @@ MCP = Operation(
 _FREE = "dibs.free"  # in the scope: one operation of this request is not charged, because the request was
 _PASSED_ON = (b"authorization", b"x-dibs-namespace", b":peer")
 _CHALLENGE = ((b"www-authenticate", b"Bearer"),)
-_decode = msgspec.json.Decoder().decode
 
 
 class ApiDoor(AsyncDoor):
@@ -63,9 +62,7 @@ class ApiDoor(AsyncDoor):
     def __init__(self, api: Api, headers: Headers, scope: Scope) -> None:
         self._api = api
         self._scope = scope
-        self._headers = {name: headers[name] for name in _PASSED_ON if name in headers} | {
-            b"content-type": JSON
-        }
+        self._headers = {name: headers[name] for name in _PASSED_ON if name in headers}
         self._connection: Any = scope["dibs.connection"]
 
     @property
@@ -77,24 +74,28 @@ class ApiDoor(AsyncDoor):
         if step.document.get("wait_seconds") and self._api.engine.waiters.is_closed:
             raise Unavailable("The server is stopping.")
         try:
-            answer = await self._answer(step)
+            return await self._answer(step)
         except ClientGone:
             raise Unavailable("The client left.") from None
         except Exception as error:
-            answer = answer_for_error(error)
-        return Reply(status=answer.status, body=_decode(answer.body) if answer.body else None)
+            return reply_for(error)
 
-    async def _answer(self, step: Ask) -> HttpResponse:
+    async def _answer(self, step: Ask) -> Reply:
         headers = self._headers
         if self._scope.pop(_FREE, False):
             headers = {**headers, CHARGED: b""}
-        if step.verb == "list":
-            query = urlencode({"prefix": step.name, **step.document}).encode()
-            return await self._api.list(query, headers)
-        name = quote(step.name, safe="").encode()
-        if step.verb == "history":
-            return await self._api.history(name, urlencode(step.document).encode(), headers)
-        return await self._api.answer(step.verb, name, b"", headers, encode(step.document), self._connection)
+        verb, name = step.verb, quote(step.name, safe="").encode()
+        read = None
+        if verb == "list":
+            read = self._api.list_reader(urlencode({"prefix": step.name, **step.document}).encode(), headers)
+        elif verb == "history":
+            read = self._api.history_reader(name, urlencode(step.document).encode(), headers)
+        if read is not None:
+            return Reply(status=200, body=await self._api.in_reader(read))
+        head = RequestHead(list(headers.items()))
+        command, waits_ms = self._api.command_of(verb, name, b"", head, shape(verb, step.document))
+        outcome = await self._api.outcome(verb, command, waits_ms, self._connection)
+        return reply_for(outcome) if isinstance(outcome, BaseException) else reply_to(verb, outcome)
 
     def close(self) -> None:
         """There is nothing to close."""

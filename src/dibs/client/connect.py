@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dibs.client.door import OneNamespace
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.client.door import Door
@@ -29,7 +31,7 @@ def connect(url: str | None, *, namespace: str | None, token: str | None, timeou
     from dibs.client.http import HttpDoor
     from dibs.client.servers import Servers
 
-    return HttpDoor(Servers(found), namespace=namespace, timeout_ms=timeout_ms)
+    return HttpDoor(Servers(found), naming=OneNamespace(namespace), timeout_ms=timeout_ms)
 
 
 def connect_as(settings: Settings) -> Door:
@@ -39,7 +41,7 @@ def connect_as(settings: Settings) -> Door:
         return _embedded(settings.url, settings.namespace)
     from dibs.client.http import HttpDoor
 
-    return HttpDoor(servers, namespace=settings.namespace, timeout_ms=settings.timeout_ms)
+    return HttpDoor(servers, naming=OneNamespace(settings.namespace), timeout_ms=settings.timeout_ms)
 
 
 def servers_of(settings: Settings) -> Servers | None:

@@ -1,4 +1,4 @@
-"""The interface of both clients: a door, with the same replies from a store and from a server.
+"""The interface of every client: a door, with the same replies from a store and from a server.
 
 A reply is the status and document that a server sends; refusals and errors are replies, too. A door raises no
 exception for a request. If there is no server or no store, the reply is the same as the server's "store unavailable".
@@ -15,49 +15,51 @@ if TYPE_CHECKING:
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]
+    Jobs = tuple[object, ...]
     Streamed = tuple[int, Document | None]  # a position, and the event that brought the reader there
 else:
     Protocol = object
 
-VERBS = (
-    *("acquire", "acquire-any", "acquire-all", "leave", "renew", "release", "transfer"),
-    *("break", "free", "inspect", "acl", "session-open", "session-keep", "session-end", "session-show"),
-)
+SEVERAL = ("acquire-any", "acquire-all")
+# How verbs begin that are about no job.
+NO_JOBS = ("session", "run", "token", "webhook", "rights", "whoami", "health")
 # Codes of replies about a lease or a session that has ended.
 OVER_CODES = ("lease_not_current", "not_found", "session_expired")
+
+
+class Ask:
+    """A request to a door: a verb, what it is about, and the fields that the HTTP reference lists for it.
+
+    `name` is the job; of `list` the prefix; of `events` the prefix, or the job that the field `name` names; of
+    sessions, tokens, webhooks and runs their own id or name. It is empty where there is none, and for several jobs,
+    which are in the field `names`."""
+
+    __slots__ = ("document", "name", "verb")
+
+    def __init__(self, verb: str, name: str = "", document: Document | None = None) -> None:
+        self.verb = verb
+        self.name = name
+        self.document: Document = {} if document is None else document
+
+    @property
+    def jobs(self) -> tuple[object, ...]:
+        """The names of jobs in it, which tell the namespace; a prefix counts as a name."""
+        if self.verb in SEVERAL:
+            names = self.document.get("names")
+            return tuple(names) if isinstance(names, list | tuple) else ()
+        return () if self.verb.startswith(NO_JOBS) else (self.name,)
 
 
 class Door(Protocol):
     """A door belongs to one caller: it is not for several threads at once."""
 
-    def call(self, verb: str, name: str, document: Document) -> Reply:
-        """Send a request: one of VERBS, about the job `name`. `document` is the request body of the HTTP reference.
-
-        For the verbs of sessions `name` is the session's id; to open one, and for several jobs, it is empty."""
+    def ask(self, asked: Ask) -> Reply:
+        """The reply to a request."""
         ...
 
-    def claimed(self, prefix: str, after: str, limit: int, states: tuple[str, ...] = ("held",)) -> Reply:
-        """Up to `limit` jobs in one of these states whose name begins with `prefix` and comes after `after`."""
-        ...
-
-    def history(self, name: str, limit: int) -> Reply:
-        """The newest `limit` events of a job, oldest first."""
-        ...
-
-    def events(
-        self, prefix: str, name: str | None, after: int | None, limit: int, since_ms: int = 0
-    ) -> Reply:
-        """A page of events of all jobs whose name begins with `prefix`, or of one job, after a position; or else those
-        of the last `since_ms` milliseconds; or else the newest."""
-        ...
-
-    def await_events(self, prefix: str, name: str | None, after: int, timeout_ms: int) -> Iterator[Streamed]:
+    def await_events(self, asked: Ask, timeout_ms: int) -> Iterator[Streamed]:
         """Events after a position as they happen, each with its position, and positions without an event; for at most
-        `timeout_ms`. It may end sooner, for any reason: `events` says which, and goes on where it ended."""
-        ...
-
-    def sessions(self) -> Reply:
-        """The open sessions of the caller."""
+        `timeout_ms`. It may end sooner, for any reason: asking for a page says which, and goes on where it ended."""
         ...
 
     def news(self, timeout_ms: int) -> None:
@@ -83,3 +85,41 @@ class Surroundings(Protocol):
     def tracked_claim(self, verb: str, names: Sequence[str], *, again: bool, own_key: bool) -> Any:
         """The flow of a claim of issues that a tracker is asked about."""
         ...
+
+
+class JobNamespaces(Protocol):
+    """Says in which namespace jobs are. Whoever opens a door hands one to it, and the door asks it for each request."""
+
+    def namespace(self, jobs: Jobs) -> str | None:
+        """The namespace of these jobs. None: `default`, or the one that the token is bound to. Raises InvalidInput if
+        they are in several."""
+        ...
+
+    def is_known(self, jobs: Jobs) -> bool:
+        """True if `namespace` answers without running another program, which an event loop does in a thread."""
+        ...
+
+    def told(self, reply: Reply, jobs: Jobs) -> Reply:
+        """The reply, with the namespace in it if the caller could not know it."""
+        ...
+
+
+class OneNamespace:
+    """The naming of a caller that knows the namespace of all its jobs."""
+
+    __slots__ = ("_namespace",)
+
+    def __init__(self, namespace: str | None) -> None:
+        self._namespace = namespace
+
+    def namespace(self, jobs: Jobs) -> str | None:
+        return self._namespace
+
+    def is_known(self, jobs: Jobs) -> bool:
+        return True
+
+    def told(self, reply: Reply, jobs: Jobs) -> Reply:
+        return reply
+
+
+ANYWHERE = OneNamespace(None)  # `default`, or the one that the token is bound to

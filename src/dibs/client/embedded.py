@@ -11,29 +11,27 @@ from _thread import allocate_lock
 from dibs.base.cheap import signal
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, InvalidInput, StoreUnavailable
-from dibs.client.naming import names_of, namespace_for_names, told
+from dibs.client.door import ANYWHERE, OneNamespace
 from dibs.core.commands import EndSession, Leave, Release
 from dibs.core.identity import LOCAL
 from dibs.core.keys import session_key, ticket_key
 from dibs.core.limits import EMBEDDED_POLL_MS, TICKET_KEEP_MS
 from dibs.core.outcomes import Granted, GrantedAll, Held, Left, Queued, Refused
 from dibs.core.records import SessionRecord
-from dibs.wire.documents import reply_for_error, reply_to
+from dibs.wire.documents import Reply, reply_for_error, reply_to
 from dibs.wire.requests import command_for, namespace_for, shape, wait_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator
     from typing import Any
 
-    from dibs.client.door import Streamed
-    from dibs.client.naming import Namespaces
+    from dibs.client.door import Ask, JobNamespaces, Jobs, Streamed
     from dibs.core.commands import Command
     from dibs.core.identity import Caller
     from dibs.core.outcomes import Outcome
     from dibs.engine.coordinator import Coordinator
     from dibs.stores.port import Store
-    from dibs.wire.documents import Reply
 
     Document = dict[str, Any]
 
@@ -159,48 +157,6 @@ def default_store_url() -> str:
     return default_url()
 
 
-def process_mark(pid: int) -> str | None:
-    """A permanent mark of a process of this machine; None if there is no such process, or it cannot be seen."""
-    from dibs.system.session_mark import process_mark as mark
-
-    return mark(pid)
-
-
-def guarded_mark(token: str, pids: Sequence[int]) -> str | None:
-    """A permanent mark of a command: its guards, and all processes with its token. None if it cannot be made."""
-    from dibs.system.session_mark import guarded_mark as mark
-
-    return mark(token, pids)
-
-
-def guarded_env(env: Mapping[str, str], token: str) -> dict[str, str]:
-    """The environment variable by which all processes of a command can be found."""
-    from dibs.system.session_mark import VARIABLE, with_token
-
-    return {VARIABLE: with_token(env.get(VARIABLE), token)}
-
-
-def marked(token: str) -> list[int]:
-    """The processes with a command's token, as far as they can be seen."""
-    from dibs.system.session_mark import marked as found
-
-    return found(token)
-
-
-def lineage(pid: int) -> list[str]:
-    """The marks of a process and its ancestors, nearest first. Empty if they cannot be seen."""
-    from dibs.system.session_mark import lineage as marks
-
-    return marks(pid)
-
-
-def is_gone(mark: str) -> bool:
-    """Whether the process of a mark has certainly ended."""
-    from dibs.system.session_mark import is_gone as gone
-
-    return gone(mark)
-
-
 CLAIMS = ("acquire", "acquire-any", "acquire-all")
 
 
@@ -208,154 +164,120 @@ class EmbeddedDoor:
     """A door to a store. `open_it` is called on first use, so that a failure to open the store is a reply, too."""
 
     def __init__(
-        self,
-        open_it: Callable[[], Store],
-        namespace: str | Namespaces | None = None,
-        caller: Caller = LOCAL,
+        self, open_it: Callable[[], Coordinator], naming: JobNamespaces = ANYWHERE, caller: Caller = LOCAL
     ) -> None:
         self._open = open_it
-        self._namespaces = namespace
+        self._naming = naming
         self._caller = caller
-        self._opened: Store | None = None
+        self._opened: Coordinator | None = None
         self._seen_seq: int | None = None
 
     @classmethod
     def at(cls, url: str | None, namespace: str | None = None) -> EmbeddedDoor:
         """The store at `url`; None is the default one."""
+        return cls(lambda: open_coordinator(url), OneNamespace(namespace))
 
-        def open_it() -> Store:
-            from dibs.stores.codec import NamesNoStore
-            from dibs.stores.registry import open_store
-
-            try:
-                return open_store(default_store_url() if url is None else url)
-            except NamesNoStore as error:
-                server = "A server is http://HOST:PORT, https://HOST or unix:///PATH."
-                raise InvalidInput(f"{error.details} {server}") from None
-
-        return cls(open_it, namespace)
-
-    def store(self) -> Store:
+    def coordinator(self) -> Coordinator:
         if self._opened is None:
             self._opened = self._open()
         return self._opened
 
-    def call(self, verb: str, name: str, document: Document) -> Reply:
-        names = names_of(verb, name, document)
+    def store(self) -> Store:
+        return self.coordinator().store
 
-        def answer() -> Reply:
-            from dibs.engine.coordinator import Coordinator
+    def ask(self, asked: Ask) -> Reply:
+        jobs = asked.jobs
+        return self._naming.told(answered(lambda: self._answer(asked, jobs)), jobs)
 
-            # The server's order of checks: shape, caller, meaning. The store is not opened for an invalid request.
-            shaped = shape(verb, document)
-            command = command_for(verb, self.namespace(names), name, shaped, self._caller)
-            coordinator = Coordinator(self.store())
-            if verb in CLAIMS:
-                from dibs.client.embedded import claim
+    def _answer(self, asked: Ask, jobs: Jobs) -> Reply:
+        verb = asked.verb
+        query = _QUERIES.get(verb.partition("-")[0])
+        if query is not None:
+            return query(self, asked, self.namespace(jobs))
+        # The server's order of checks: shape, caller, meaning. The store is not opened for an invalid request.
+        shaped = shape(verb, asked.document)
+        command = command_for(verb, self.namespace(jobs), asked.name, shaped, self._caller)
+        if verb in CLAIMS:
+            return reply_to(verb, claim(self.coordinator(), command, wait_ms(shaped)))
+        outcome = self.coordinator().one(command)
+        if verb == "inspect":
+            outcome = _settled(self.coordinator(), command, outcome)
+        return reply_to(verb, outcome)
 
-                return reply_to(verb, claim(coordinator, command, wait_ms(shaped)))
-            outcome = coordinator.one(command)
-            if verb == "inspect":
-                outcome = _settled(coordinator, command, outcome)
-            return reply_to(verb, outcome)
-
-        return told(self._namespaces, answered(answer), names)
-
-    def namespace(self, names: tuple[object, ...] = ()) -> str:
-        """The namespace of a request about these names."""
-        return namespace_for(self._caller, namespace_for_names(self._namespaces, names))
+    def namespace(self, jobs: Jobs = ()) -> str:
+        """The namespace of a request about these jobs."""
+        return namespace_for(self._caller, self._naming.namespace(jobs))
 
     def end_dead_session(self, session: str) -> None:
         """End a session whose worker is dead: its jobs are lost, not released. Raises the store's errors."""
-        from dibs.core.commands import EndSession
-        from dibs.engine.coordinator import Coordinator
+        self.coordinator().one(EndSession(session=session, principal=None, dead=True))
 
-        Coordinator(self.store()).one(EndSession(session=session, principal=None, dead=True))
+    def _list(self, asked: Ask, ns: str) -> Reply:
+        from dibs.engine.queries import claimed
+        from dibs.wire.lease_documents import list_document
 
-    def claimed(self, prefix: str, after: str, limit: int, states: tuple[str, ...] = ("held",)) -> Reply:
-        def answer() -> Reply:
-            from dibs.engine.queries import claimed
-            from dibs.wire.lease_documents import list_document
+        prefix, after, limit = asked.name, asked.document.get("after") or "", asked.document["limit"]
+        states = tuple((asked.document.get("status") or "held").split(","))
+        page = claimed(self.store(), ns, prefix, after, limit, states)
+        return _ok(list_document(page.locks, page.now_ms, prefix, page.next_after, whole=not after))
 
-            page = claimed(self.store(), self.namespace((prefix,)), prefix, after, limit, states)
-            return _ok(list_document(page.locks, page.now_ms, prefix, page.next_after, whole=not after))
+    def _history(self, asked: Ask, ns: str) -> Reply:
+        from dibs.core.names import check_name
+        from dibs.wire.lease_documents import history_document
 
-        return told(self._namespaces, answered(answer), (prefix,))
+        job = (ns, check_name(asked.name))
+        return _ok(
+            history_document(asked.name, self.store().events(0, asked.document["limit"], job, newest=True))
+        )
 
-    def history(self, name: str, limit: int) -> Reply:
-        def answer() -> Reply:
-            from dibs.core.names import check_name
-            from dibs.wire.lease_documents import history_document
+    def _events(self, asked: Ask, ns: str) -> Reply:
+        from dibs.core.names import check_name
+        from dibs.engine.event_log import EventFilter, collect, position_at
+        from dibs.wire.event_frames import events_document
 
-            job = (self.namespace((name,)), check_name(name))
-            events = self.store().events(0, limit, job, newest=True)
-            return _ok(history_document(name, events))
+        terms = asked.document
+        if "name" in terms:
+            wanted = EventFilter(ns=ns, name=check_name(terms["name"]))
+        else:
+            wanted = EventFilter(ns=ns, prefix=asked.name)
+        begin, since = terms.get("after"), terms.get("since_seconds")
+        if begin is None and since:
+            begin = position_at(self.store(), self.store().read(()).now_ms - round(since * 1000))
+        page = collect(self.store(), wanted, begin, terms["limit"])
+        return _ok(events_document(begin, page.events, page.upto, page.oldest))
 
-        return told(self._namespaces, answered(answer), (name,))
+    def _sessions(self, asked: Ask, ns: str) -> Reply:
+        from dibs.engine.queries import open_sessions
+        from dibs.wire.lease_documents import session_document
 
-    def events(
-        self, prefix: str, name: str | None, after: int | None, limit: int, since_ms: int = 0
-    ) -> Reply:
-        about = (prefix if name is None else name,)
+        return _ok({"sessions": [session_document(state) for state in open_sessions(self.store(), None)]})
 
-        def answer() -> Reply:
-            from dibs.core.names import check_name
-            from dibs.engine.event_log import EventFilter, collect, position_at
-            from dibs.wire.event_frames import events_document
-
-            only = None if name is None else check_name(name)
-            wanted = EventFilter(ns=self.namespace(about), prefix=prefix, name=only)
-            begin = after
-            if begin is None and since_ms:
-                begin = position_at(self.store(), self.store().read(()).now_ms - since_ms)
-            page = collect(self.store(), wanted, begin, limit)
-            return _ok(events_document(begin, page.events, page.upto, page.oldest))
-
-        return told(self._namespaces, answered(answer), about)
-
-    def await_events(self, prefix: str, name: str | None, after: int, timeout_ms: int) -> Iterator[Streamed]:
-        """Only waits: whatever comes is read with `events`, which costs a store of this machine nothing."""
-        self.store().watch(after, timeout_ms)
-        return iter(())
-
-    def sessions(self) -> Reply:
-        def answer() -> Reply:
-            from dibs.engine.queries import open_sessions
-            from dibs.wire.lease_documents import session_document
-
-            return _ok({"sessions": [session_document(state) for state in open_sessions(self.store(), None)]})
-
-        return answered(answer)
-
-    def ask_tokens(self, verb: str, name: str, wanted_id: str, document: Document) -> Reply:
+    def _tokens(self, asked: Ask, ns: str) -> Reply:
         """A request about the tokens that servers on this store accept."""
+        from dibs.engine.credentials import CredentialAdmin
 
-        def answer() -> Reply:
-            from dibs.engine.credentials import CredentialAdmin
+        document = {key: value for key, value in asked.document.items() if key != "id"}
+        admin = CredentialAdmin(self.store(), self._caller)
+        return admin.ask(asked.verb, asked.name, asked.document.get("id", ""), document)
 
-            return CredentialAdmin(self.store(), self._caller).ask(verb, name, wanted_id, document)
+    def _rights(self, asked: Ask, ns: str) -> Reply:
+        from dibs.engine.rights_log import rights_page
 
-        return answered(answer)
+        return _ok(rights_page(self.store(), None, asked.document["after"], asked.document["limit"]))
 
-    def rights(self, after: int, limit: int) -> Reply:
-        """What changed about who may do what."""
-
-        def answer() -> Reply:
-            from dibs.engine.rights_log import rights_page
-
-            return Reply(status=200, body=rights_page(self.store(), None, after, limit))
-
-        return answered(answer)
-
-    def ask_webhooks(self, verb: str, webhook_id: str, document: Document) -> Reply:
+    def _webhooks(self, asked: Ask, ns: str) -> Reply:
         """A request about the webhooks that servers on this store deliver to."""
+        from dibs.engine.webhooks.admin import WebhookAdmin
 
-        def answer() -> Reply:
-            from dibs.engine.webhooks.admin import WebhookAdmin
+        return WebhookAdmin(self.store(), self._caller, ns).ask(asked.verb, asked.name, asked.document)
 
-            return WebhookAdmin(self.store(), self._caller, self.namespace()).ask(verb, webhook_id, document)
+    def _not_here(self, asked: Ask, ns: str) -> Reply:
+        raise InvalidInput("Only a server answers this. Name one: --url http://HOST:PORT.")
 
-        return answered(answer)
+    def await_events(self, asked: Ask, timeout_ms: int) -> Iterator[Streamed]:
+        """Only waits: whatever comes is read as a page, which costs a store of this machine nothing."""
+        self.store().watch(asked.document["after"], timeout_ms)
+        return iter(())
 
     def news(self, timeout_ms: int) -> None:
         store = self.store()
@@ -365,49 +287,75 @@ class EmbeddedDoor:
 
     def notices(self) -> list[str]:
         """Notices of the store about its location."""
-        return [] if self._opened is None else self._opened.notices()
+        return [] if self._opened is None else self._opened.store.notices()
 
     def close(self) -> None:
         if self._opened is not None:
-            self._opened.close()
+            self._opened.store.close()
             self._opened = None
 
 
+# What is no command of the rules, by the first word of its verb. A store alone knows no callers and no runs.
+_QUERIES: dict[str, Callable[[EmbeddedDoor, Ask, str], Reply]] = {
+    "list": EmbeddedDoor._list,
+    "history": EmbeddedDoor._history,
+    "events": EmbeddedDoor._events,
+    "sessions": EmbeddedDoor._sessions,
+    "rights": EmbeddedDoor._rights,
+    **dict.fromkeys(("token", "tokens"), EmbeddedDoor._tokens),
+    **dict.fromkeys(("webhook", "webhooks"), EmbeddedDoor._webhooks),
+    **dict.fromkeys(("whoami", "run", "runs"), EmbeddedDoor._not_here),
+}
+
+
+def open_coordinator(url: str | None) -> Coordinator:
+    """Open a store, with the one coordinator that this process has for it."""
+    from dibs.engine.coordinator import Coordinator
+    from dibs.stores.codec import NamesNoStore
+    from dibs.stores.registry import open_store
+
+    try:
+        return Coordinator(open_store(default_store_url() if url is None else url))
+    except NamesNoStore as error:
+        server = "A server is http://HOST:PORT, https://HOST or unix:///PATH."
+        raise InvalidInput(f"{error.details} {server}") from None
+
+
 class SharedStore:
-    """One open store for all threads of a process; stores serialise their callers themselves. A forked child opens its
-    own, and neither uses nor closes that of its parent."""
+    """One open store for all threads of a process, with one coordinator; stores serialise their callers themselves. A
+    forked child opens its own, and neither uses nor closes that of its parent."""
 
     def __init__(self, url: str | None) -> None:
         from weakref import finalize  # used by programs, not by the command
 
         self._url = url
         self._lock = allocate_lock()
-        self._store: Store | None = None
+        self._coordinator: Coordinator | None = None
         self._pid = os.getpid()
         self._opened: list[Store] = []
         finalize(self, _close_all, self._opened, self._pid).atexit = False
         self._left_alone: list[Store] = []  # dropping the parent's store would close it
 
-    def get(self) -> Store:
+    def coordinator(self) -> Coordinator:
         if os.getpid() != self._pid:
-            if self._url == "memory://" and self._store is not None:
+            if self._url == "memory://" and self._coordinator is not None:
                 raise StoreUnavailable(
                     "A memory:// store cannot be used after a fork: the child would have a copy."
                 )
             self._left_alone += self._opened
             self._opened.clear()
-            self._pid, self._store, self._lock = os.getpid(), None, allocate_lock()
+            self._pid, self._coordinator, self._lock = os.getpid(), None, allocate_lock()
         with self._lock:
-            if self._store is None:
-                self._store = EmbeddedDoor.at(self._url).store()
-                self._opened.append(self._store)
-            return self._store
+            if self._coordinator is None:
+                self._coordinator = open_coordinator(self._url)
+                self._opened.append(self._coordinator.store)
+            return self._coordinator
 
     def close(self) -> None:
         with self._lock:
-            if self._store is not None and os.getpid() == self._pid:
-                self._store.close()
-                self._store = None
+            if self._coordinator is not None and os.getpid() == self._pid:
+                self._coordinator.store.close()
+                self._coordinator = None
                 self._opened.clear()
 
 
@@ -419,8 +367,6 @@ def _close_all(stores: list[Store], pid: int) -> None:
 
 
 def _ok(body: Document) -> Reply:
-    from dibs.wire.documents import Reply
-
     return Reply(status=200, body=body)
 
 

@@ -9,6 +9,7 @@ from dibs.base.errors import BadReply, ServerUnreachable
 from dibs.base.generators import run_generator
 from dibs.base.http1 import ConnectionLost, ReplyReader
 from dibs.base.jsontext import decode
+from dibs.client.door import Ask
 from dibs.client.transport import NOT_NOW, Deadline, receive, send
 from dibs.core.limits import (
     HEAD_BYTES_MAX,
@@ -41,6 +42,20 @@ def why_away(details: str) -> str:
     return details.replace(NOT_NOW, "").strip()
 
 
+def asked_events(
+    prefix: str, name: str | None, after: int | None, limit: int, since_ms: int = 0, *, follow: bool = False
+) -> Ask:
+    """A page of events of all jobs whose name begins with `prefix`, or of one job, after a position; or else those of
+    the last `since_ms` milliseconds; or else the newest. With `follow` a stream of them."""
+    terms: Document = {} if name is None else {"name": name}
+    terms["limit"] = limit
+    if after is not None:
+        terms["after"] = after
+    elif since_ms:
+        terms["since_seconds"] = since_ms / 1000
+    return Ask("events", prefix if name is None else name, {**terms, "follow": "true" if follow else "false"})
+
+
 class EventCursor:
     """Where a reader of events is, what it asks for next, and what an answer brings. Pure: no I/O and no clock.
 
@@ -66,10 +81,16 @@ class EventCursor:
     def _begins_now(self) -> bool:
         return self.position is None and not self._since_ms
 
-    def question(self) -> tuple[str, str | None, int | None, int, int]:
-        """What to ask of `Door.events`. Somebody who begins now asks for one event, only to learn its position."""
+    def question(self) -> Ask:
+        """The next page. Somebody who begins now asks for one event, only to learn its position."""
         limit = 1 if self._begins_now else LIST_PAGE_DEFAULT
-        return self.prefix, self.name, self.position, limit, self._since_ms
+        return asked_events(self.prefix, self.name, self.position, limit, self._since_ms)
+
+    def stream(self) -> Ask:
+        """Events as they happen, after the position."""
+        assert self.position is not None
+        self._streams_from = self._upto = self.position
+        return asked_events(self.prefix, self.name, self.position, 1, follow=True)
 
     def take_page(self, page: Document) -> None:
         if not self._begins_now:
@@ -81,12 +102,6 @@ class EventCursor:
             self.position = self._upto
         self.is_refused = self.is_current and self.position == self._streams_from
         self._streams_from = None
-
-    def begin_stream(self) -> int:
-        """The position from which to wait."""
-        assert self.position is not None
-        self._streams_from = self._upto = self.position
-        return self.position
 
     def take_streamed(self, streamed: Streamed) -> None:
         position, event = streamed
@@ -192,13 +207,12 @@ def follow(door: Door, cursor: EventCursor, *, for_ms: int | None = None) -> Ite
                 return
             if cursor.is_refused:  # a server that begins no stream is asked for pages instead
                 _pause(until_ms)
-            after = cursor.begin_stream()
-            for streamed in door.await_events(cursor.prefix, cursor.name, after, min(left_ms, AWAIT_MS)):
+            for streamed in door.await_events(cursor.stream(), min(left_ms, AWAIT_MS)):
                 cursor.take_streamed(streamed)
                 yield from iter(cursor.pop, None)
             cursor.end_stream()
             continue
-        reply = door.events(*cursor.question())
+        reply = door.ask(cursor.question())
         yield reply
         if reply.status == 200:
             cursor.take_page(reply.body or {})

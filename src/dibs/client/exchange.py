@@ -14,6 +14,7 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import FATE_UNKNOWN, ServerUnreachable
 from dibs.base.http1 import ConnectionLost, RawReply
 from dibs.client.replies import checked_reply
+from dibs.client.requests import is_repeatable, method_of, waits_ms, within
 from dibs.client.servers import PATIENCE_MS
 from dibs.client.transport import NOT_NOW, NotConnected, TimedOut
 from dibs.wire.documents import Reply
@@ -22,7 +23,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from dibs.client.requests import Question, RequestBuilder
+    from dibs.client.door import Ask
+    from dibs.client.requests import RequestBuilder
     from dibs.client.servers import Servers
     from dibs.client.urls import ServerAddress
 
@@ -49,23 +51,24 @@ class Attempt:
 
 
 def ask_servers(
-    servers: Servers, builder: RequestBuilder, asked: Question, timeout_ms: int
+    servers: Servers, builder: RequestBuilder, asked: Ask, timeout_ms: int
 ) -> Generator[Attempt, Result, Reply]:
     """The reply. Raises DibsError when nobody answered, or with something that is not dibs."""
     if not servers.is_one:
-        asked = asked.within(builder.slice_ms)
+        asked = within(asked, builder.slice_ms)
     now_ms = steady_ms()
-    until_ms = now_ms + timeout_ms + asked.waits_ms
+    until_ms = now_ms + timeout_ms + waits_ms(asked)
     waiting = servers.order(now_ms)
     tries = _Tries(asked, alone=servers.is_one)
     while waiting:
         address = waiting.pop(0)
         left_ms = max(1, until_ms - now_ms)
         if waiting:
-            spare_ms = max(0, left_ms - asked.waits_ms) // (len(waiting) + 1)
-            left_ms = max(1, min(left_ms, asked.waits_ms + min(PATIENCE_MS, spare_ms)))
+            line_ms = waits_ms(asked)
+            spare_ms = max(0, left_ms - line_ms) // (len(waiting) + 1)
+            left_ms = max(1, min(left_ms, line_ms + min(PATIENCE_MS, spare_ms)))
         request = builder.request(asked, address)
-        got = yield Attempt(address, request, left_ms, asked.repeatable)
+        got = yield Attempt(address, request, left_ms, tries.repeatable)
         now_ms = steady_ms()
         if isinstance(got, RawReply):
             servers.heard(address, got.status, got.headers.get("x-dibs-store"), now_ms)
@@ -81,11 +84,11 @@ def ask_servers(
         servers.failed(address, now_ms)
         if not tries.may_go_on() or now_ms >= until_ms:
             break
-        asked = asked.within(SHORT_WAIT_MS)
+        asked = within(asked, SHORT_WAIT_MS)
     return tries.end()
 
 
-def _read(asked: Question, raw: RawReply, address: ServerAddress) -> Reply | ServerUnreachable:
+def _read(asked: Ask, raw: RawReply, address: ServerAddress) -> Reply | ServerUnreachable:
     try:
         return checked_reply(asked.verb, raw, address)
     except ServerUnreachable as error:  # a proxy says that nobody is behind it
@@ -102,10 +105,11 @@ def _is_elsewhere(reply: Reply) -> bool:
 class _Tries:
     """What came of the attempts so far. `alone`: there is one server only, and its own words are told as they are."""
 
-    def __init__(self, asked: Question, *, alone: bool) -> None:
+    def __init__(self, asked: Ask, *, alone: bool) -> None:
         self._asked = asked
         self._alone = alone
-        self._repeats = RETRIES_MAX if asked.repeatable else 0
+        self.repeatable = is_repeatable(asked)
+        self._repeats = RETRIES_MAX if self.repeatable else 0
         self._errors: list[ServerUnreachable] = []
         self._reply: Reply | None = None
         self._unsure = False  # a request went out, and nobody knows what became of it
@@ -132,10 +136,10 @@ class _Tries:
         self._errors.append(error)
 
     def may_go_on(self) -> bool:
-        return self._asked.repeatable or not (self._unsure or self._passed_on)
+        return self.repeatable or not (self._unsure or self._passed_on)
 
     def end(self) -> Reply:
-        unknown = self._unsure and self._asked.method != "GET"
+        unknown = self._unsure and method_of(self._asked) != "GET"
         if self._reply is not None:
             return _unknown(self._reply) if unknown else self._reply
         details = self._errors[-1].details

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 # The module whose `WorkTreeAround` makes `Surroundings` of an environment and a folder.
 RESOLVER = "dibs.agents.repository.surroundings"
 TREES = ("path:", "repo:")
-SEVERAL = ("acquire-any", "acquire-all")
 # Variables by which a git hook names the repository.
 _VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR")
 _known: dict[tuple[str | None, ...], str] = {}
@@ -38,30 +37,27 @@ _NOT_ASKED = object()
 BOUND_HINT = "{} is made of the repository's origin. For the token's own: git config dibs.namespace NAME"
 
 
-def namespace_for_names(namespaces: str | Namespaces | None, names: tuple[object, ...]) -> str | None:
-    """The namespace to ask in. Raises InvalidInput."""
-    return namespaces.of(names) if isinstance(namespaces, Namespaces) else namespaces
-
-
-def told(namespaces: str | Namespaces | None, reply: Reply, names: tuple[object, ...]) -> Reply:
-    """The reply, with the namespace in it if the caller did not name one."""
-    return namespaces.told(reply, names) if isinstance(namespaces, Namespaces) else reply
-
-
 class Namespaces:
     """The namespace of each name, for a client that was made in `folder`. The process may change its folder later, but
     a claim must be renewed where it was made. `stated` is for all names, `other` for names outside of trees."""
 
     def __init__(
-        self, stated: str | None, other: str | None, env: Mapping[str, str], folder: str | None
+        self,
+        stated: str | None,
+        other: str | None,
+        env: Mapping[str, str],
+        folder: str | None,
+        instead: str = "DIBS_NAMESPACE",
     ) -> None:
+        """`instead` is how the caller would name one namespace for all names."""
         self.stated = stated
+        self._instead = instead
         self._usual = other if stated is None else stated
         self._env = env
         self._folder = folder
         self._found: object = _NOT_ASKED
 
-    def of(self, names: Iterable[object]) -> str | None:
+    def namespace(self, names: Iterable[object]) -> str | None:
         """The namespace of these names. None: `default`, or the one that the token is bound to. Raises InvalidInput if
         they are in several."""
         inside = self._in_tree(names)
@@ -71,7 +67,7 @@ class Namespaces:
                 check_resolved(self._env, self._folder)
             return self._usual
         wanted = [name for name in names if isinstance(name, str)]
-        check_together(found, inside, wanted, "name one namespace for all: DIBS_NAMESPACE")
+        _check_together(found, inside, wanted, self._instead)
         return found
 
     def _in_tree(self, names: Iterable[object]) -> list[str]:
@@ -115,20 +111,12 @@ class Namespaces:
         return told
 
 
-def names_of(verb: str, name: str, document: Document | None = None) -> tuple[object, ...]:
-    """The names in a request; a prefix counts as a name. Sessions and runs are in no tree."""
-    if verb in SEVERAL:
-        names = (document or {}).get("names")
-        return tuple(names) if isinstance(names, list | tuple) else ()
-    return () if verb.startswith(("session", "run")) else (name,)
-
-
 def covers_tree(prefix: str) -> bool:
     """Whether both tree names and other names may begin with a prefix."""
     return any(tree.startswith(prefix) and tree != prefix for tree in TREES)
 
 
-def check_together(namespace: str, inside: list[str], wanted: list[str], instead: str) -> None:
+def _check_together(namespace: str, inside: list[str], wanted: list[str], instead: str) -> None:
     """One step has one namespace. Raises InvalidInput if only some of the names are in the repository's."""
     if len(inside) == len(wanted):
         return
@@ -136,7 +124,7 @@ def check_together(namespace: str, inside: list[str], wanted: list[str], instead
         check_name(name)
     raise InvalidInput(
         f"path: and repo: names are in the namespace {namespace} of this repository, and the others are not. "
-        f"Claim them apart, or {instead}."
+        f"Claim them apart, or name one namespace for all: {instead}."
     )
 
 

@@ -14,7 +14,7 @@ from dibs.base.errors import StoreUnavailable
 from dibs.client.connect import servers_of
 from dibs.client.embedded import EmbeddedDoor, SharedStore
 from dibs.client.http import HttpDoor
-from dibs.client.settings import namespaces_of
+from dibs.client.settings import naming_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,13 +57,13 @@ class Doors:
         self._open = self._opener(settings)
 
     def _opener(self, settings: Settings) -> Callable[[bool], Door]:
-        url, namespace = settings.url, namespaces_of(settings)
+        url, naming = settings.url, naming_of(settings)
         servers = servers_of(settings)
         self.is_server = servers is not None
         if servers is not None:
-            return lambda keep: HttpDoor(servers, namespace=namespace, timeout_ms=self.timeout_ms, keep=keep)
+            return lambda keep: HttpDoor(servers, naming=naming, timeout_ms=self.timeout_ms, keep=keep)
         self._store = SharedStore(url)
-        return lambda _: EmbeddedDoor(self._store.get, namespace)
+        return lambda _: EmbeddedDoor(self._store.coordinator, naming)
 
     def one(self, timeout_ms: int | None = None) -> LentDoor:
         """`with doors.one() as door:`. `timeout_ms` limits calls to a server in this block."""

@@ -14,7 +14,8 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import FATE_UNKNOWN
 from dibs.base.generators import run_generator
 from dibs.base.ids import new_id
-from dibs.core.limits import TICKET_MS, WAIT_MS_MAX
+from dibs.client.door import Ask
+from dibs.core.limits import LIST_PAGE_MAX, TICKET_MS, WAIT_MS_MAX
 from dibs.wire.documents import Reply
 
 TYPE_CHECKING = False
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
     T = TypeVar("T")
     Flow = Generator["Step", Any, T]
-
 SLICE_SECONDS = 20
 RETRY_MS = 500
 FIRST_SLICE_MS = 1_000
@@ -35,18 +35,6 @@ POLL_MS_MIN = 50
 POLL_MS_MAX = 2_000
 GIVING_UP_MS = 2_000
 GIVING_UP_PAUSE_MS = 100
-
-
-class Ask:
-    """A request to the door. `verb` is one of its verbs, or `list`, `history`, `events`, `sessions` with their
-    arguments."""
-
-    __slots__ = ("document", "name", "verb")
-
-    def __init__(self, verb: str, name: str, document: Document) -> None:
-        self.verb = verb
-        self.name = name
-        self.document = document
 
 
 class Pause:
@@ -86,7 +74,7 @@ def drive(door: Door, flow: Flow[T], show: Callable[[StillWaiting], int | None] 
 
     def answer(step: Step) -> Any:
         if isinstance(step, Ask):
-            return ask(door, step)
+            return door.ask(step)
         if isinstance(step, Work):
             return step.do()
         if isinstance(step, Pause):
@@ -98,16 +86,39 @@ def drive(door: Door, flow: Flow[T], show: Callable[[StillWaiting], int | None] 
     return run_generator(flow, answer)
 
 
-def ask(door: Door, step: Ask) -> Reply:
-    if step.verb == "list":
-        return door.claimed(step.name, step.document.get("after", ""), step.document["limit"])
-    if step.verb == "history":
-        return door.history(step.name, step.document["limit"])
-    if step.verb == "events":
-        return door.events(**step.document)
-    if step.verb == "sessions":
-        return door.sessions()
-    return door.call(step.verb, step.name, step.document)
+def all_pages(
+    prefix: str,
+    states: tuple[str, ...] = ("held",),
+    *,
+    after: str = "",
+    most: int | None = None,
+    keep: Callable[[Document], bool] | None = None,
+) -> Flow[Reply]:
+    """The reply to `list` with all pages as one, or the reply that failed. `most`: end when so many jobs were found
+    that `keep` wants; `next` says where to go on."""
+    found: list[Document] = []
+    while True:
+        asked = {"limit": most or LIST_PAGE_MAX, "after": after, "status": ",".join(states)}
+        reply: Reply = yield Ask("list", prefix, asked)
+        body: Document = reply.body or {}
+        if reply.status >= 300:
+            return reply
+        found += [lock for lock in body["locks"] if keep is None or keep(lock)]
+        after = body["next"]
+        if most is not None and len(found) > most:
+            after = found[most - 1]["name"]
+        if not after or (most is not None and len(found) >= most):
+            return reply.replace(body={**body, "locks": found[:most], "next": after})
+
+
+def name_in_use(name: str, written: str | None) -> Flow[str]:
+    """`written` if the store has a job under it that is not free, else `name`. So claims, done marks and lines that
+    were made under another spelling, or with `exact`, keep working."""
+    if written is None or written == name:
+        return name
+    reply: Reply = yield Ask("inspect", written)
+    is_used = reply.status < 300 and (reply.body or {}).get("status", "free") != "free"
+    return written if is_used else name
 
 
 class PendingClaim:

@@ -6,7 +6,6 @@ import os
 
 from dibs.base.errors import InvalidInput
 from dibs.base.files import config_path, read_toml, token_path
-from dibs.client.queueing import Ask
 from dibs.core.durations import parse_duration
 
 TYPE_CHECKING = False
@@ -14,11 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from dibs.client.naming import Namespaces
-    from dibs.client.queueing import Flow
+    from dibs.client.door import JobNamespaces
     from dibs.client.servers import Servers
     from dibs.client.urls import ServerAddress
-    from dibs.wire.documents import Reply
 
 
 # The user's own settings: `dibs/config.toml` in the folder for configuration.
@@ -43,19 +40,6 @@ def user_config(env: Mapping[str, str]) -> dict[str, str]:
     if not os.path.isabs(found.get("token_file", "/")):
         raise InvalidInput(f"{path}: token_file must be an absolute path, or begin with ~/.")
     return found
-
-
-# Names that were claimed before they had one name, or with `exact`: as long as a job is in use under the very
-# spelling that somebody wrote, that spelling is meant. So claims, done marks and lines of old keep working.
-
-
-def name_in_use(name: str, written: str | None) -> Flow[str]:
-    """`written` if the store has a job under it that is not free, else `name`."""
-    if written is None or written == name:
-        return name
-    reply: Reply = yield Ask("inspect", written, {})
-    is_used = reply.status < 300 and (reply.body or {}).get("status", "free") != "free"
-    return written if is_used else name
 
 
 TIMEOUT_MS_DEFAULT = 10_000
@@ -184,7 +168,7 @@ class Settings:
         return token
 
 
-def namespaces_of(settings: Settings) -> Namespaces:
+def naming_of(settings: Settings) -> JobNamespaces:
     """The namespace of each name, for a client that is made here: `path:` and `repo:` names are the repository's."""
     from dibs.base.checkout import current_folder
     from dibs.client.naming import Namespaces

@@ -30,7 +30,7 @@ from dibs.core.outcomes import (
     SessionUnknown,
     Status,
 )
-from dibs.core.proof import allowed, ended, not_current, own_claim, own_session, put_list
+from dibs.core.proof import allowed, ended, not_current, own_claim, own_session, put_list, session_owner
 from dibs.core.queue import advance, ahead, first_ahead, place_of, refresh, serve_own
 from dibs.core.quota import over_held, over_waiting
 from dibs.core.records import EXCLUSIVE, Holder, LockRecord, SessionRecord
@@ -76,7 +76,7 @@ def _note_refusal(draft: Draft, command: Acquire, outcome: Outcome) -> None:
             kind=events.REFUSED,
             ns=command.ns,
             job=command.name,
-            owner=command.owner,
+            owner=command.owner or session_owner(draft, command.session),
             principal=command.principal,
             reason=reason,
         )

@@ -8,7 +8,7 @@ from dibs.core.keys import lock_key
 from dibs.core.limits import CHECKPOINTS_BYTES_MAX, METADATA_BYTES_MAX, WANTED_MAX
 from dibs.core.names import in_tree
 from dibs.core.outcomes import Granted
-from dibs.core.proof import note_list
+from dibs.core.proof import note_list, session_owner
 from dibs.core.quota import charge
 from dibs.core.records import EXCLUSIVE, Holder, Ticket, TreeClaim
 
@@ -76,7 +76,7 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, name: str, lease_id: str, nu
     token = max(lock.token, draft.meta().token_floor) + 1
     lease = Holder(
         lease_id=lease_id,
-        owner=ask.owner,
+        owner=ask.owner or session_owner(draft, ask.session),
         principal=ask.principal,
         token=token,
         since_ms=draft.now_ms,

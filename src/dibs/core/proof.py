@@ -136,6 +136,12 @@ def own_session(
     return session
 
 
+def session_owner(draft: Draft, session_id: str | None) -> str:
+    """The name that others see for a claim that gives none: its session's."""
+    session = None if session_id is None else draft.session(session_id)
+    return "" if session is None else session.owner
+
+
 def same(one: str | None, other: str | None) -> bool:
     return one is not None and one == other
 

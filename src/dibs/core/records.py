@@ -148,7 +148,7 @@ class Terms(Record):
 
     ns: str
     principal: str
-    owner: str
+    owner: str  # of a claim empty: the session's
     ttl_ms: int  # 0: as long as the session lives
     metadata: str | None = None
     request_key: str | None = None

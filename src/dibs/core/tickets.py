@@ -13,6 +13,7 @@ from dibs.core.expiry import note_loss
 from dibs.core.keys import ticket_key
 from dibs.core.limits import TICKET_MS
 from dibs.core.names import in_tree
+from dibs.core.proof import session_owner
 from dibs.core.quota import charge, give_back
 from dibs.core.records import Part, Ticket, TreePlace, Wait, terms_of
 
@@ -111,7 +112,7 @@ def parts_of(ticket: Ticket) -> tuple[Part, ...]:
 
 def _new_ticket(draft: Draft, ask: AcquireTerms, part: Part, whole: tuple[Part, ...]) -> Ticket:
     return Ticket(
-        **terms_of(ask),
+        **terms_of(ask) | {"owner": ask.owner or session_owner(draft, ask.session)},
         name=part.name,
         number=part.number,
         lease_id=ask.fresh_lease_id,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from dibs.base.errors import DibsError, InvalidInput, NotClaimed
-from dibs.base.ids import new_id
 from dibs.sdk import operations, spans
 from dibs.sdk.async_doors import LEAVING, drive
 from dibs.sdk.async_guard import BlockGuard, shielded
@@ -17,9 +16,9 @@ from dibs.sdk.claim_state import (
     raise_if_lost_at_exit,
     release_at_exit,
 )
-from dibs.sdk.hold import LeaseHold
+from dibs.sdk.hold import LeaseHold, hold_in
+from dibs.sdk.methods import given
 from dibs.sdk.parameters import explained
-from dibs.sdk.session_hold import hold_in
 
 if TYPE_CHECKING:
     import asyncio
@@ -27,12 +26,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from dibs.base.errors import LeaseLost
-    from dibs.client.queueing import Flow
-    from dibs.core.durations import Duration
     from dibs.sdk.answers import Lease
     from dibs.sdk.async_doors import AsyncDoor
+    from dibs.sdk.claim_state import Ending
+    from dibs.sdk.hold import SessionHold
     from dibs.sdk.operations import ClaimRequest
-    from dibs.sdk.session_hold import SessionHold
 
 T = TypeVar("T")
 
@@ -155,70 +153,22 @@ class AsyncClaim(ClaimState):
             await self._guard.beat()
         self.check()
 
-    async def done(
-        self,
-        result: str | None = None,
-        *,
-        done: Duration | bool = True,
-        checkpoint: str | None = None,
-        keep: Duration | None = None,
-    ) -> None:
-        """Release the job and mark it as done for `done` (default: a day). Claims in that time are refused with
-        `result`, a short text. `checkpoint` is stored, too. `keep` is the older word for `done`."""
-        await self._finish(
-            lambda lease: operations.release(
-                lease.name,
-                lease.lease_id,
-                done=done if keep is None else keep,
-                result=result,
-                checkpoint=checkpoint,
-            )
-        )
+    @given(ClaimState._done)
+    async def done(self, ending: Ending[None]) -> None:
+        await self._finish(ending)
 
-    @explained
-    async def release(self, *, checkpoint: str | None = None) -> None:
-        """Release the job before the block ends."""
-        await self._finish(
-            lambda lease: operations.release(lease.name, lease.lease_id, checkpoint=checkpoint)
-        )
+    @given(ClaimState._release)
+    async def release(self, ending: Ending[None]) -> None:
+        await self._finish(ending)
 
-    @explained
-    async def fail(
-        self,
-        reason: str | None = None,
-        *,
-        retry_after: Duration | None = None,
-        checkpoint: str | None = None,
-    ) -> None:
-        """Release the job as failed, which counts as an attempt."""
-        await self._finish(
-            lambda lease: operations.fail(
-                lease.name, lease.lease_id, reason, retry_after=retry_after, checkpoint=checkpoint
-            )
-        )
+    @given(ClaimState._fail)
+    async def fail(self, ending: Ending[None]) -> None:
+        await self._finish(ending)
 
-    @explained
-    async def transfer(
-        self, *, to_owner: str | None = None, to_session: str | None = None, checkpoint: str | None = None
-    ) -> Lease:
-        """Hand the job to another owner in one atomic step. Returns the new owner's lease."""
-        if len(self.leases) > 1:
-            raise InvalidInput("Several jobs are handed over one by one, with client.transfer().")
-        fresh = new_id()  # the same for each try: a repeat is known by it
-        (given,) = await self._finish(
-            lambda lease: operations.transfer(
-                lease.name,
-                lease.lease_id,
-                to_owner=to_owner,
-                to_session=to_session,
-                checkpoint=checkpoint,
-                fresh_lease_id=fresh,
-            )
-        )
-        return given
+    @given(ClaimState._transfer)
+    async def transfer(self, ending: Ending[Lease]) -> Lease:
+        return (await self._finish(ending))[0]
 
-    async def _finish(self, flow_of: Callable[[Lease], Flow[T]]) -> list[T]:
+    async def _finish(self, ending: Ending[T]) -> list[T]:
         hold = self._hold
-        return await shielded(
-            lambda: drive(self._door, finish_hold(hold, flow_of), self._timeout_ms, LEAVING)
-        )
+        return await shielded(lambda: drive(self._door, finish_hold(hold, ending), self._timeout_ms, LEAVING))

@@ -18,16 +18,14 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import BadReply, DibsError, ServerUnreachable, StoreUnavailable
 from dibs.base.generators import run_generator_async
 from dibs.base.http1 import ConnectionLost
-from dibs.client import requests as questions
 from dibs.client.connect import servers_of
+from dibs.client.door import Ask
 from dibs.client.embedded import EmbeddedDoor, SharedStore
 from dibs.client.event_reader import StreamFrames
 from dibs.client.exchange import ask_servers
-from dibs.client.naming import Namespaces, told
-from dibs.client.queueing import Ask, Pause, Work
-from dibs.client.queueing import ask as ask_door
+from dibs.client.queueing import Pause, Work
 from dibs.client.requests import RequestBuilder
-from dibs.client.settings import namespaces_of
+from dibs.client.settings import naming_of
 from dibs.client.transport import NotConnected, TimedOut, too_slow
 from dibs.core.limits import CLIENT_IDLE_MS_MAX, STREAM_SILENCE_MS
 from dibs.sdk.async_connection import AsyncServerConnection, connected, hang_up
@@ -38,7 +36,6 @@ if TYPE_CHECKING:
     from dibs.client.door import Streamed
     from dibs.client.exchange import Attempt, Result
     from dibs.client.queueing import Flow, Step
-    from dibs.client.requests import Question
     from dibs.client.servers import Servers
     from dibs.client.settings import Settings
     from dibs.client.urls import ServerAddress
@@ -69,7 +66,7 @@ class AsyncDoor:
     async def ask(self, step: Ask, timeout_ms: int, lane: str) -> Reply:
         raise NotImplementedError
 
-    def awaited_events(self, prefix: str, name: str | None, after: int, timeout_ms: int) -> AwaitedEvents:
+    def awaited_events(self, asked: Ask, timeout_ms: int) -> AwaitedEvents:
         """Events after a position as they happen. `timeout_ms` bounds how long a stream takes to begin."""
         raise NotImplementedError
 
@@ -84,7 +81,7 @@ def open_door(settings: Settings) -> AsyncDoor:
     servers = servers_of(settings)
     if servers is None:
         return ThreadedDoor(settings)
-    return ServerDoor(servers, RequestBuilder(servers, namespace=namespaces_of(settings), keep=True))
+    return ServerDoor(servers, RequestBuilder(servers, naming=naming_of(settings), keep=True))
 
 
 async def drive(door: AsyncDoor, flow: Flow[T], timeout_ms: int, lane: str = ASKING) -> T:
@@ -149,14 +146,13 @@ class ServerDoor(AsyncDoor):
 
     async def ask(self, step: Ask, timeout_ms: int, lane: str) -> Reply:
         try:
-            asked = _question(step)
-            namespaces = self._builder.namespaces
-            if isinstance(namespaces, Namespaces) and not namespaces.is_known(asked.names):
-                await asyncio.to_thread(namespaces.repository)  # which runs git
+            naming, jobs = self._builder.naming, step.jobs
+            if not naming.is_known(jobs):
+                await asyncio.to_thread(naming.namespace, jobs)  # which runs git
             if self._closed:
                 raise StoreUnavailable("This client was closed. Connect again.")
-            flow = ask_servers(self._servers, self._builder, asked, timeout_ms)
-            return told(namespaces, await run_generator_async(flow, self._attempt), asked.names)
+            flow = ask_servers(self._servers, self._builder, step, timeout_ms)
+            return naming.told(await run_generator_async(flow, self._attempt), jobs)
         except DibsError as error:
             return reply_for_error(error, sent=not isinstance(error, NotConnected))
 
@@ -177,10 +173,9 @@ class ServerDoor(AsyncDoor):
         except (ConnectionLost, ServerUnreachable) as error:
             return ConnectionLost() if sent and isinstance(error, ServerUnreachable) else error
 
-    def awaited_events(self, prefix: str, name: str | None, after: int, timeout_ms: int) -> AwaitedEvents:
+    def awaited_events(self, asked: Ask, timeout_ms: int) -> AwaitedEvents:
         """From the server that answers first; a page of events has just asked it."""
         address = self._servers.order(steady_ms())[0]
-        asked = questions.events_question(prefix, name, after, 1, follow=True)
         return _Stream(address, self._builder.request(asked, address), timeout_ms)
 
     def _connections(self) -> list[AsyncServerConnection]:
@@ -259,18 +254,6 @@ class _Stream(AwaitedEvents):
             self._connection = None
 
 
-def _question(step: Ask) -> Question:
-    if step.verb == "list":
-        return questions.list_question(step.name, step.document.get("after", ""), step.document["limit"])
-    if step.verb == "history":
-        return questions.history_question(step.name, step.document["limit"])
-    if step.verb == "events":
-        return questions.events_question(**step.document)
-    if step.verb == "sessions":
-        return questions.SESSIONS
-    return questions.question(step.verb, step.name, step.document)
-
-
 class ThreadedDoor(AsyncDoor):
     """A store, asked from threads."""
 
@@ -278,7 +261,7 @@ class ThreadedDoor(AsyncDoor):
     runs_on = True
 
     def __init__(self, settings: Settings) -> None:
-        self._namespaces = namespaces_of(settings)
+        self._naming = naming_of(settings)
         self._store = SharedStore(settings.url)
         self._threads: dict[str, ThreadPoolExecutor] = {}
         self._lock = threading.Lock()
@@ -291,8 +274,8 @@ class ThreadedDoor(AsyncDoor):
         lane = WAITING if step.document.get("wait_seconds") else lane
         return await asyncio.get_running_loop().run_in_executor(self._pool(lane), self._ask, step)
 
-    def awaited_events(self, prefix: str, name: str | None, after: int, timeout_ms: int) -> AwaitedEvents:
-        return _StoreNews(self, after)
+    def awaited_events(self, asked: Ask, timeout_ms: int) -> AwaitedEvents:
+        return _StoreNews(self, asked.document["after"])
 
     async def news(self, after: int) -> bool:
         """Whether there is an event after a position, by now or soon."""
@@ -301,12 +284,12 @@ class ThreadedDoor(AsyncDoor):
         wait_ms = EMBEDDED_SLICE_SECONDS * 1000
 
         def watch() -> bool:
-            return self._store.get().watch(after, wait_ms)
+            return self._store.coordinator().store.watch(after, wait_ms)
 
         return await asyncio.get_running_loop().run_in_executor(self._pool(WATCHING), watch)
 
     def _ask(self, step: Ask) -> Reply:
-        return ask_door(EmbeddedDoor(self._store.get, self._namespaces), step)
+        return EmbeddedDoor(self._store.coordinator, self._naming).ask(step)
 
     def _pool(self, lane: str) -> ThreadPoolExecutor:
         if os.getpid() != self._pid:  # threads do not survive a fork

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, InvalidInput
-from dibs.client.embedded import process_mark
 from dibs.sdk import operations
 from dibs.sdk.async_claim import AsyncClaim
 from dibs.sdk.async_doors import LEAVING, drive
 from dibs.sdk.async_guard import BlockGuard, shielded
 from dibs.sdk.claims import SessionClaims
-from dibs.sdk.session_hold import SessionHold
+from dibs.sdk.hold import SessionHold
+from dibs.system.session_mark import process_mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable

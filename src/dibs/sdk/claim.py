@@ -7,7 +7,6 @@ import weakref
 from typing import TYPE_CHECKING, TypeVar
 
 from dibs.base.errors import DibsError, InvalidInput, NotClaimed, Unavailable
-from dibs.base.ids import new_id
 from dibs.client.queueing import drive
 from dibs.sdk import operations, spans
 from dibs.sdk.claim_state import (
@@ -19,9 +18,9 @@ from dibs.sdk.claim_state import (
     release_at_exit,
 )
 from dibs.sdk.heart import WATCHDOG, Grip, Heart, SafeEvent, beat_once, in_own_thread
-from dibs.sdk.hold import LeaseHold
+from dibs.sdk.hold import LeaseHold, hold_in
+from dibs.sdk.methods import given
 from dibs.sdk.parameters import explained
-from dibs.sdk.session_hold import hold_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,11 +28,10 @@ if TYPE_CHECKING:
 
     from dibs.base.errors import LeaseLost
     from dibs.client.pool import Doors
-    from dibs.client.queueing import Flow
-    from dibs.core.durations import Duration
     from dibs.sdk.answers import Lease
+    from dibs.sdk.claim_state import Ending
+    from dibs.sdk.hold import SessionHold
     from dibs.sdk.operations import ClaimRequest
-    from dibs.sdk.session_hold import SessionHold
 
 log = logging.getLogger("dibs")
 T = TypeVar("T")
@@ -204,69 +202,25 @@ class Claim(ClaimState):
             beat_once(self._hold, self._doors)
         self.check()
 
-    def done(
-        self,
-        result: str | None = None,
-        *,
-        done: Duration | bool = True,
-        checkpoint: str | None = None,
-        keep: Duration | None = None,
-    ) -> None:
-        """Release the job and mark it as done for `done` (default: a day). Claims in that time are refused with
-        `result`, a short text. `checkpoint` is stored, too. `keep` is the older word for `done`."""
-        self._finish(
-            lambda lease: operations.release(
-                lease.name,
-                lease.lease_id,
-                done=done if keep is None else keep,
-                result=result,
-                checkpoint=checkpoint,
-            )
-        )
+    @given(ClaimState._done)
+    def done(self, ending: Ending[None]) -> None:
+        self._finish(ending)
 
-    @explained
-    def release(self, *, checkpoint: str | None = None) -> None:
-        """Release the job before the block ends."""
-        self._finish(lambda lease: operations.release(lease.name, lease.lease_id, checkpoint=checkpoint))
+    @given(ClaimState._release)
+    def release(self, ending: Ending[None]) -> None:
+        self._finish(ending)
 
-    @explained
-    def fail(
-        self,
-        reason: str | None = None,
-        *,
-        retry_after: Duration | None = None,
-        checkpoint: str | None = None,
-    ) -> None:
-        """Release the job as failed, which counts as an attempt."""
-        self._finish(
-            lambda lease: operations.fail(
-                lease.name, lease.lease_id, reason, retry_after=retry_after, checkpoint=checkpoint
-            )
-        )
+    @given(ClaimState._fail)
+    def fail(self, ending: Ending[None]) -> None:
+        self._finish(ending)
 
-    @explained
-    def transfer(
-        self, *, to_owner: str | None = None, to_session: str | None = None, checkpoint: str | None = None
-    ) -> Lease:
-        """Hand the job to another owner in one atomic step. Returns the new owner's lease."""
-        if len(self.leases) > 1:
-            raise InvalidInput("Several jobs are handed over one by one, with client.transfer().")
-        fresh = new_id()  # the same for each try: a repeat is known by it
-        (given,) = self._finish(
-            lambda lease: operations.transfer(
-                lease.name,
-                lease.lease_id,
-                to_owner=to_owner,
-                to_session=to_session,
-                checkpoint=checkpoint,
-                fresh_lease_id=fresh,
-            )
-        )
-        return given
+    @given(ClaimState._transfer)
+    def transfer(self, ending: Ending[Lease]) -> Lease:
+        return self._finish(ending)[0]
 
-    def _finish(self, flow_of: Callable[[Lease], Flow[T]]) -> list[T]:
+    def _finish(self, ending: Ending[T]) -> list[T]:
         with self._doors.one() as door:
-            found = drive(door, finish_hold(self._hold, flow_of))
+            found = drive(door, finish_hold(self._hold, ending))
         self._stop_heart()
         return found
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, InvalidInput, LeaseLost, NotClaimed, Unavailable
+from dibs.base.ids import new_id
 from dibs.client.queueing import Pause
 from dibs.sdk import operations
 
@@ -15,12 +16,15 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.client.queueing import Flow
+    from dibs.core.durations import Duration
     from dibs.sdk.answers import Lease, Previous
     from dibs.sdk.hold import LeaseHold
     from dibs.sdk.operations import ClaimRequest
 
 log = logging.getLogger("dibs")
 T = TypeVar("T")
+if TYPE_CHECKING:
+    Ending = Callable[[Lease], Flow[T]]
 TRIES = 3
 PAUSE_MS = 200
 INSIST_MS = 2_000
@@ -116,6 +120,45 @@ class ClaimState:
         network."""
         self._hold.check()
 
+    # How each method of a claim ends it: both faces take these parameters, and carry the flow out (`_finish`).
+
+    def _done(
+        self, result: str | None = None, *, done: Duration | bool = True, checkpoint: str | None = None
+    ) -> Ending[None]:
+        """Release the job and mark it as done for `done` (default: a day). Claims in that time are refused with
+        `result`, a short text. `checkpoint` is stored, too."""
+        return lambda lease: operations.release(
+            lease.name, lease.lease_id, done=done, result=result, checkpoint=checkpoint
+        )
+
+    def _release(self, *, checkpoint: str | None = None) -> Ending[None]:
+        """Release the job before the block ends."""
+        return lambda lease: operations.release(lease.name, lease.lease_id, checkpoint=checkpoint)
+
+    def _fail(
+        self, reason: str | None = None, *, retry_after: Duration | None = None, checkpoint: str | None = None
+    ) -> Ending[None]:
+        """Release the job as failed, which counts as an attempt."""
+        return lambda lease: operations.fail(
+            lease.name, lease.lease_id, reason, retry_after=retry_after, checkpoint=checkpoint
+        )
+
+    def _transfer(
+        self, *, to_owner: str | None = None, to_session: str | None = None, checkpoint: str | None = None
+    ) -> Ending[Lease]:
+        """Hand the job to another owner in one atomic step. Returns the new owner's lease."""
+        if len(self.leases) > 1:
+            raise InvalidInput("Several jobs are handed over one by one, with client.transfer().")
+        fresh = new_id()  # the same for each try: a repeat is known by it
+        return lambda lease: operations.transfer(
+            lease.name,
+            lease.lease_id,
+            to_owner=to_owner,
+            to_session=to_session,
+            checkpoint=checkpoint,
+            fresh_lease_id=fresh,
+        )
+
 
 def confirm_hold(hold: LeaseHold) -> Flow[None]:
     """Renew before the block begins, if that is due because the claim waited in line: its time was counted from before
@@ -126,7 +169,7 @@ def confirm_hold(hold: LeaseHold) -> Flow[None]:
         raise Unavailable(f"The job was granted, but could not be renewed: {hold.trouble}")
 
 
-def finish_hold(hold: LeaseHold, flow_of: Callable[[Lease], Flow[T]]) -> Flow[list[T]]:
+def finish_hold(hold: LeaseHold, flow_of: Ending[T]) -> Flow[list[T]]:
     """End the claim. It counts as ended only when the store has confirmed it."""
     hold.check()
     found: list[T] = []
@@ -158,7 +201,7 @@ def release_at_exit(
     return None
 
 
-def _end_after(error: BaseException | None, *, fail_on_error: bool) -> Callable[[Lease], Flow[None]]:
+def _end_after(error: BaseException | None, *, fail_on_error: bool) -> Ending[None]:
     """How to release at the end of a block. A block that raised has failed, and only the type of its error is stored
     as the reason, because the text may contain a secret and reasons are public. KeyboardInterrupt, SystemExit,
     GeneratorExit and cancellation are no failure, and neither are errors of dibs about other claims."""
@@ -170,7 +213,7 @@ def _end_after(error: BaseException | None, *, fail_on_error: bool) -> Callable[
     return lambda lease: operations.fail(lease.name, lease.lease_id, reason)
 
 
-def _insisting(hold: LeaseHold, flow_of: Callable[[Lease], Flow[T]], lease: Lease) -> Flow[T]:
+def _insisting(hold: LeaseHold, flow_of: Ending[T], lease: Lease) -> Flow[T]:
     """Send a request, and repeat it if there was no answer: release and transfer can be repeated."""
     until_ms = min(steady_ms() + INSIST_MS, hold.plan.lost_ms)
     for left in range(TRIES - 1, -1, -1):

@@ -1,11 +1,18 @@
-"""The ways to claim, written once: clients and sessions have them, for threads and for event loops."""
+"""What clients and sessions take, written once for threads and for event loops."""
 
 from __future__ import annotations
 
+import math
+import os
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from dibs.base.checkout import current_folder
 from dibs.base.errors import InvalidInput
+from dibs.client.naming import Naming
 from dibs.client.queueing import SLICE_SECONDS
+from dibs.client.settings import Settings, place_of
+from dibs.core.durations import duration_ms
+from dibs.core.names import election_job
 from dibs.sdk.operations import ClaimRequest, whole_seconds
 from dibs.sdk.parameters import explained, name_given
 
@@ -13,14 +20,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dibs.base.errors import LeaseLost
-    from dibs.client.naming import Naming
     from dibs.core.durations import Duration
-    from dibs.sdk.session_hold import SessionHold
+    from dibs.sdk.hold import SessionHold
 
     OnLost = Callable[[LeaseLost], object]
 
 C = TypeVar("C")
+S = TypeVar("S")
+L = TypeVar("L")
+E = TypeVar("E")
 TTL_SECONDS = 60.0
+LEADER_TTL_SECONDS = 30.0
+TIMEOUT_SECONDS = 10.0
 
 
 class Claims(Generic[C]):
@@ -165,6 +176,137 @@ class Claims(Generic[C]):
             fail_on_error=fail_on_error,
         )
         return self._begin(request, on_lost)
+
+
+class ClientFace(Claims[C], Generic[C, S, L, E]):
+    """What both clients take, and how it becomes a request. `C`, `S`, `L` and `E` are their claims, sessions, leaders
+    and events."""
+
+    @explained
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        owner: str | None = None,
+        namespace: str | None = None,
+        *,
+        timeout: Duration = TIMEOUT_SECONDS,
+        exact: bool = False,
+    ) -> None:
+        settings = settings_of(url, token, owner, namespace)
+        self._names = Naming(settings.env, current_folder(), exact=exact)
+        self._tracker = self._names
+        self.owner_name = settings.owner
+        self._shown = place_of(settings)
+        self._closed = False
+        self._timeout_ms = max(1, duration_ms(timeout, "timeout"))
+        self._open(settings)
+
+    def _open(self, settings: Settings) -> None:
+        """Make the doors. Nothing is opened before the first request."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        closed = ", closed" if self._closed else ""
+        return f"<{type(self).__name__} of {self.owner_name} at {self._shown}{closed}>"
+
+    def _common(self, ttl: Duration | None, owner: str | None) -> dict[str, Any]:
+        return {"owner": owner or self.owner_name, "ttl": TTL_SECONDS if ttl is None else ttl}
+
+    def _new_session(
+        self, owner: str, ttl: Duration | None, metadata: str | None, on_lost: OnLost | None
+    ) -> S:
+        raise NotImplementedError
+
+    def _new_leader(self, request: ClaimRequest, on_lost: OnLost | None) -> L:
+        raise NotImplementedError
+
+    def _new_events(self, prefix: str, name: str | None, *where: Any) -> E:
+        raise NotImplementedError
+
+    @explained
+    def session(
+        self,
+        *,
+        owner: str | None = None,
+        ttl: Duration | None = None,
+        metadata: str | None = None,
+        on_lost: OnLost | None = None,
+    ) -> S:
+        """`with client.session() as session:` and then `session.claim(…)`. One heartbeat for all its claims."""
+        return self._new_session(owner or self.owner_name, ttl, metadata, on_lost)
+
+    @explained
+    def leader(
+        self,
+        name: str,
+        *,
+        ttl: Duration = LEADER_TTL_SECONDS,
+        wait: Duration | None = math.inf,
+        metadata: str | None = None,
+        on_lost: OnLost | None = None,
+        owner: str | None = None,
+    ) -> L:
+        """`with client.leader("scheduler") as leader:` campaigns, waits in line until the election is won, and leads
+        while the block runs. Raises JobHeld if somebody else still leads after `wait`. A block that raises resigns,
+        too."""
+        job = election_job(name)
+        request = self._request(
+            "acquire", [job], ttl, owner, wait=wait, metadata=metadata, fail_on_error=False
+        )
+        return self._new_leader(request, on_lost)
+
+    @explained
+    def events(
+        self,
+        prefix: str = "",
+        *,
+        name: str | None = None,
+        after: int | None = None,
+        since: Duration | None = None,
+        patience: Duration | None = None,
+    ) -> E:
+        """What happens to jobs, as it happens, each event once and in order: of all jobs, of those whose name begins
+        with `prefix`, or of one. It begins after the event number `after`, or with the events of the last `since`
+        seconds, or now. After a failure it continues at whichever server answers. It tries for ever, or for `patience`
+        seconds."""
+        return self._new_events(prefix, name, after, since, patience)
+
+    def _to_acquire(
+        self,
+        name: str,
+        *,
+        ttl: Duration = TTL_SECONDS,
+        wait: Duration | None = None,
+        metadata: str | None = None,
+        owner: str | None = None,
+        shared: bool = False,
+        slots: int | None = None,
+        again: bool = False,
+        request_key: str | None = None,
+    ) -> ClaimRequest:
+        """Take a job without a block and without heartbeats. Call `renew` yourself, well before `remaining_ms` is
+        over."""
+        return self._request(
+            "acquire",
+            [name],
+            ttl,
+            owner,
+            shared=shared,
+            wait=wait,
+            metadata=metadata,
+            slots=slots,
+            again=again,
+            request_key=request_key,
+        )
+
+
+def settings_of(url: str | None, token: str | None, owner: str | None, namespace: str | None) -> Settings:
+    """Settings that are not given come from the environment, as for the command: DIBS_URL, DIBS_TOKEN, DIBS_OWNER."""
+    env = dict(os.environ)
+    if token is not None:
+        env["DIBS_TOKEN"] = token
+    return Settings({"url": url, "owner": owner, "namespace": namespace}, env)
 
 
 class SessionClaims(Claims[C]):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from dibs.base.clock import steady_ms
 from dibs.base.errors import EventsGone, InvalidInput
 from dibs.client.event_reader import PASSING, EventCursor, follow
-from dibs.client.queueing import Ask
 from dibs.core.durations import duration_ms
 from dibs.core.limits import STREAM_RETRY_MS
 from dibs.sdk.answers import event_from, refusal_of
@@ -190,9 +189,7 @@ class AsyncEvents(EventReading):
         if self._spelled is not None and self._cursor.name is not None:
             self._cursor.name = await asyncio.to_thread(self._spelled, self._cursor.name)
         self._spelled = None
-        prefix, name, after, limit, since_ms = self._cursor.question()
-        document = {"prefix": prefix, "name": name, "after": after, "limit": limit, "since_ms": since_ms}
-        reply = await self._door.ask(Ask("events", "", document), self._timeout_ms, WAITING)
+        reply = await self._door.ask(self._cursor.question(), self._timeout_ms, WAITING)
         self._heed(reply)
         if reply.status == 200:
             self._cursor.take_page(reply.body or {})
@@ -203,10 +200,7 @@ class AsyncEvents(EventReading):
         if self._stream is None:
             if self._cursor.is_refused:  # a server that begins no stream is asked for pages instead
                 await asyncio.sleep(RETRY_S)
-            after = self._cursor.begin_stream()
-            self._stream = self._door.awaited_events(
-                self._cursor.prefix, self._cursor.name, after, self._timeout_ms
-            )
+            self._stream = self._door.awaited_events(self._cursor.stream(), self._timeout_ms)
         found = await self._stream.next()
         for streamed in found or ():
             self._cursor.take_streamed(streamed)

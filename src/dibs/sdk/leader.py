@@ -7,8 +7,6 @@ from dibs.sdk.async_claim import AsyncClaim
 from dibs.sdk.claim import Claim
 from dibs.sdk.claim_state import ClaimState
 
-TTL_SECONDS = 30.0
-
 
 class LeaderState(ClaimState):
     """What a claim says when it is an election."""

@@ -15,7 +15,7 @@ import functools
 import inspect
 import math
 import threading
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from dibs.base.errors import DibsError, JobDone, JobHeld, NotClaimed
 from dibs.sdk.default import claim
@@ -147,33 +147,47 @@ def _claimed_async(
     return run
 
 
-T = TypeVar("T")
+K = TypeVar("K")
+C = TypeVar("C", bound="Claim | AsyncClaim")
 
 
-class _Named:
-    """The common part: the name, and how to ask for it. A job that counts as done does not block a lock."""
-
-    def __init__(self, name: str, ttl: Duration, on_lost: OnLost | None, metadata: str | None) -> None:
-        self.name = name
-        self._request: dict[str, Any] = {"ttl": ttl, "on_lost": on_lost, "metadata": metadata, "again": True}
-
-
-class Lock(_Named):
-    """`threading.Lock`, across processes and machines. Unlike that one, the thread that acquired it releases it."""
+class _Named(Generic[K, C]):
+    """What both locks have, with a client `K` and its claims `C`. A job that counts as done does not block a lock."""
 
     @explained
     def __init__(
         self,
         name: str,
         *,
-        client: Client | None = None,
+        client: K | None = None,
         ttl: Duration = 60,
         on_lost: OnLost | None = None,
         metadata: str | None = None,
     ) -> None:
-        super().__init__(name, ttl, on_lost, metadata)
+        self.name = name
         self._client = client
-        self._acquired: Acquired[Claim] = Acquired()
+        self._request: dict[str, Any] = {"ttl": ttl, "on_lost": on_lost, "metadata": metadata, "again": True}
+        self._acquired: Acquired[C] = Acquired()
+
+    def __repr__(self) -> str:
+        claim = self._acquired.mine()
+        return f"<{type(self).__name__} {self.name}: {'not held here' if claim is None else repr(claim)}>"
+
+    @property
+    def claim(self) -> C:
+        """What this thread or task holds between acquire and release: its fencing token, its deadline, `lost`."""
+        claim = self._acquired.mine()
+        if claim is None:
+            raise RuntimeError("the lock is not held here: this thread or task has not acquired it")
+        return claim
+
+    def check(self) -> None:
+        """Raise LeaseLost unless it is surely still this thread's or task's."""
+        self.claim.check()
+
+
+class Lock(_Named["Client", "Claim"]):
+    """`threading.Lock`, across processes and machines. Unlike that one, the thread that acquired it releases it."""
 
     @explained
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
@@ -201,9 +215,6 @@ class Lock(_Named):
             raise
         return True
 
-    def __repr__(self) -> str:
-        return _shown(self, self._acquired.mine())
-
     def _clients(self) -> Client:
         if self._client is None:
             from dibs.sdk.default import default_client
@@ -230,26 +241,6 @@ class Lock(_Named):
     ) -> None:
         _release_after(error, self.release)
 
-    @property
-    def claim(self) -> Claim:
-        """What this thread holds between acquire and release: its fencing token, its deadline, `lost`."""
-        return _held(self._acquired)
-
-    def check(self) -> None:
-        """Raise LeaseLost unless it is surely still this thread's."""
-        self.claim.check()
-
-
-def _shown(lock: Lock | AsyncLock, claim: Claim | AsyncClaim | None) -> str:
-    return f"<{type(lock).__name__} {lock.name}: {'not held here' if claim is None else repr(claim)}>"
-
-
-def _held(acquired: Acquired[T]) -> T:
-    claim = acquired.mine()
-    if claim is None:
-        raise RuntimeError("the lock is not held here: this thread or task has not acquired it")
-    return claim
-
 
 def _release_after(error: BaseException | None, release: Any) -> None:
     """If the block failed, its own error is the one to raise."""
@@ -261,23 +252,9 @@ def _release_after(error: BaseException | None, release: Any) -> None:
         error.add_note(f"By then the lock was lost: {lost.details}")
 
 
-class AsyncLock(_Named):
+class AsyncLock(_Named["AsyncClient", "AsyncClaim"]):
     """`asyncio.Lock`, across processes and machines. As with that one, `release()` is not a coroutine; it returns an
     awaitable for callers that want to wait until it is done."""
-
-    @explained
-    def __init__(
-        self,
-        name: str,
-        *,
-        client: AsyncClient | None = None,
-        ttl: Duration = 60,
-        on_lost: OnLost | None = None,
-        metadata: str | None = None,
-    ) -> None:
-        super().__init__(name, ttl, on_lost, metadata)
-        self._client = client
-        self._acquired: Acquired[AsyncClaim] = Acquired()
 
     @explained
     async def acquire(self) -> bool:
@@ -286,9 +263,6 @@ class AsyncLock(_Named):
         await claim.__aenter__()
         self._acquired.add(claim)
         return True
-
-    def __repr__(self) -> str:
-        return _shown(self, self._acquired.mine())
 
     def _clients(self) -> AsyncClient:
         if self._client is None:
@@ -319,12 +293,3 @@ class AsyncLock(_Named):
         if claim is None:
             raise RuntimeError("Lock is not acquired.")
         await claim.__aexit__(kind, error, trace)
-
-    @property
-    def claim(self) -> AsyncClaim:
-        """What this task holds between acquire and release: its fencing token, its deadline, `lost`."""
-        return _held(self._acquired)
-
-    def check(self) -> None:
-        """Raise LeaseLost unless it is surely still this task's."""
-        self.claim.check()

@@ -1,6 +1,5 @@
-"""Methods of both clients that ask one flow, and functions that take what a method takes.
-
-The parameters are written once, where the question is asked (`operations.py`). Type checkers follow them through
+"""Methods of both faces, whose parameters are written once: where the question is asked (`operations.py`), or where
+what they ask for is made (`claims.py`, `claim_state.py`). Type checkers follow them through
 `ParamSpec`; `help()` and `inspect.signature` are told them here."""
 
 from __future__ import annotations
@@ -8,8 +7,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from dibs.client.queueing import Work
-from dibs.client.settings import name_in_use
+from dibs.client.queueing import Work, name_in_use
 from dibs.core.references import is_plain
 from dibs.sdk.async_guard import shielded
 from dibs.sdk.parameters import explained, name_given
@@ -20,6 +18,7 @@ if TYPE_CHECKING:
     from dibs.client.queueing import Flow
 
 F = TypeVar("F", bound="Callable[..., Any]")
+G = TypeVar("G")
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
@@ -48,7 +47,7 @@ def _named(flow: Callable[..., Flow[T]]) -> Callable[..., Flow[T]]:
     return named_flow
 
 
-def asks(name: str, flow: Callable[P, Flow[T]], about: str) -> Callable[Concatenate[Any, P], T]:
+def asks(name: str, flow: Callable[P, Flow[T]]) -> Callable[Concatenate[Any, P], T]:
     """A method of `Client`."""
     named_flow = _named(flow)
 
@@ -56,12 +55,10 @@ def asks(name: str, flow: Callable[P, Flow[T]], about: str) -> Callable[Concaten
         answer: T = self._run(named_flow(self, *args, **kwargs))
         return answer
 
-    return _described(method, name, flow, about)
+    return _described(method, name, flow)
 
 
-def awaits(
-    name: str, flow: Callable[P, Flow[T]], about: str
-) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+def awaits(name: str, flow: Callable[P, Flow[T]]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
     """A method of `AsyncClient`."""
     named_flow = _named(flow)
 
@@ -69,11 +66,11 @@ def awaits(
         answer: T = await self._run(named_flow(self, *args, **kwargs))
         return answer
 
-    return _described(method, name, flow, about)
+    return _described(method, name, flow)
 
 
 def awaits_end(
-    name: str, flow: Callable[P, Flow[T]], about: str
+    name: str, flow: Callable[P, Flow[T]]
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
     """A method of `AsyncClient` that is carried out although its caller is cancelled."""
     named_flow = _named(flow)
@@ -81,7 +78,21 @@ def awaits_end(
     async def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await shielded(lambda: self._run(named_flow(self, *args, **kwargs)))
 
-    return _described(method, name, flow, about)
+    return _described(method, name, flow)
+
+
+def given(
+    made: Callable[Concatenate[Any, P], G],
+) -> Callable[[Callable[[Any, G], R]], Callable[Concatenate[Any, P], R]]:
+    """A decorator: the method takes what `made` takes, and is given what that returns."""
+
+    def described(method: Callable[[Any, G], R]) -> Callable[Concatenate[Any, P], R]:
+        def bound(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            return method(self, made(self, *args, **kwargs))
+
+        return _told(bound, method.__name__, inspect.signature(made), made.__doc__ or "")
+
+    return described
 
 
 def takes_like(
@@ -100,10 +111,9 @@ def takes_like(
     return described
 
 
-def _described(method: F, name: str, flow: Callable[..., Any], about: str) -> F:
-    return _told(
-        method, name, inspect.Signature([_SELF, *inspect.signature(flow).parameters.values()]), about
-    )
+def _described(method: F, name: str, flow: Callable[..., Any]) -> F:
+    parameters = [_SELF, *inspect.signature(flow).parameters.values()]
+    return _told(method, name, inspect.Signature(parameters), flow.__doc__ or "")
 
 
 def _told(function: F, name: str, signature: inspect.Signature, about: str) -> F:

@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.base.errors import InvalidInput, InvalidTtl, LeaseLost
 from dibs.base.ids import new_id
-from dibs.client.door import OVER_CODES
+from dibs.client.door import OVER_CODES, Ask
 from dibs.client.naming import TREES
-from dibs.client.queueing import FOR_EVER_MS, SLICE_SECONDS, Ask, PendingClaim, Work
-from dibs.client.settings import name_in_use
+from dibs.client.queueing import FOR_EVER_MS, SLICE_SECONDS, PendingClaim, Work, all_pages, name_in_use
 from dibs.core.durations import duration_ms
 from dibs.core.limits import (
     DONE_MS_DEFAULT,
     HISTORY_PAGE_DEFAULT,
-    HISTORY_PAGE_MAX,
-    LIST_PAGE_MAX,
     REASON_CHARS_MAX,
     RETRY_MS_MAX,
 )
@@ -81,10 +78,10 @@ class ClaimRequest:
         self.fail_on_error = fail_on_error
         # What the store would give to one session twice. Of several it passes over what the session has.
         self.reserved = () if verb == "acquire-any" else tuple(names)
-        self._own_key = extra.get("request_key") is None
+        self.has_own_key = extra.get("request_key") is None
         name = names[0] if verb == "acquire" else ""
         self._document = document
-        self.pending = PendingClaim(verb, name, document, own_key=self._own_key)
+        self.pending = PendingClaim(verb, name, document, own_key=self.has_own_key)
         # How the caller wrote the name, if otherwise.
         self._written = written if verb == "acquire" and written != name else None
         self._wait_ms = wait_ms(wait)
@@ -106,7 +103,7 @@ class ClaimRequest:
         if self._verb == "acquire":
             return self.pending.under(names[0])
         self._document = self._document | {"names": list(names)}
-        return PendingClaim(self._verb, "", self._document, own_key=self._own_key)
+        return PendingClaim(self._verb, "", self._document, own_key=self.has_own_key)
 
     def claim(self) -> Flow[Reply]:
         if self._naming is not None:
@@ -125,7 +122,7 @@ class ClaimRequest:
     def _checked(self, around: Surroundings) -> Flow[Reply]:
         """Claim, and ask the tracker about what was got."""
         again = bool(self._document.get("again"))
-        tracked = around.tracked_claim(self._verb, self.pending.names, again=again, own_key=self._own_key)
+        tracked = around.tracked_claim(self._verb, self.pending.names, again=again, own_key=self.has_own_key)
         if not (yield from tracked.is_asked_for()):
             return (yield from self._claimed())
         reply: Reply | None = yield from tracked.look_first()
@@ -190,6 +187,7 @@ def renew(
     checkpoint: str | None = None,
     metadata: str | None = None,
 ) -> Flow[Lease]:
+    """Heartbeat by hand."""
     document = {"lease_id": lease_id, "checkpoint": checkpoint, "metadata": metadata}
     asked = _given(document) | ttl_fields(ttl)
     return answers.lease_of(_still_ours(name, (yield Ask("renew", name, asked))), name)
@@ -203,6 +201,7 @@ def release(
     result: str | None = None,
     checkpoint: str | None = None,
 ) -> Flow[None]:
+    """Release by hand; with `done`, the job is marked as done for that many seconds."""
     document = {"lease_id": lease_id, "result": result, "checkpoint": checkpoint}
     _still_ours(name, (yield Ask("release", name, _given(document) | done_fields(done))))
 
@@ -220,7 +219,8 @@ def fail(
     retry_after: Duration | None = None,
     checkpoint: str | None = None,
 ) -> Flow[None]:
-    """A reason is mostly the text of an error: it is cut and mended until it can be sent, and never refused."""
+    """Release by hand as failed. See `Claim.fail`."""
+    # A reason is mostly the text of an error: it is cut and mended until it can be sent, and never refused.
     document: Document = {"lease_id": lease_id, "failed": True, "checkpoint": checkpoint}
     if reason is not None:
         document["reason"] = reason.encode("utf-8", "backslashreplace").decode()[:REASON_CHARS_MAX]
@@ -241,6 +241,7 @@ def transfer(
     checkpoint: str | None = None,
     fresh_lease_id: str | None = None,
 ) -> Flow[Lease]:
+    """Hand a job to another owner. Returns the new owner's lease."""
     document = {
         "lease_id": lease_id,
         "fresh_lease_id": fresh_lease_id or new_id(),
@@ -253,7 +254,7 @@ def transfer(
 
 
 def inspect(name: str) -> Flow[JobStatus]:
-    """How a job stands. One that nobody ever claimed is free."""
+    """The state of a job, and who has it. One that nobody ever claimed is free."""
     reply: Reply = yield Ask("inspect", name, {})
     if reply.status == 404 and (reply.body or {}).get("code") == "not_found":
         where = {"namespace": (reply.body or {}).get("namespace")}
@@ -265,40 +266,32 @@ def inspect(name: str) -> Flow[JobStatus]:
 
 
 def list_jobs(prefix: str | None = None) -> Flow[list[JobStatus]]:
-    """All jobs with that prefix; those of the tree of the repository around as well, which are in its namespace."""
+    """All jobs with that prefix that are held; those of the tree of the repository around as well, which are in its
+    namespace."""
     begins = prefix_given(prefix)
-    body = yield from _listed(begins)
+    body = answers.body_of((yield from all_pages(begins)))
     found: list[Document] = body["locks"]
     if body.get("tree_namespace"):
         for tree in TREES:
             if tree.startswith(begins):
-                found += (yield from _listed(tree))["locks"]
+                found += answers.body_of((yield from all_pages(tree)))["locks"]
         found.sort(key=lambda lock: lock["name"])
     return [answers.status_from(each) for each in found]
 
 
-def _listed(prefix: str) -> Flow[Document]:
-    """All pages as one."""
-    found: list[Document] = []
-    after = ""
-    while True:
-        body = answers.body_of((yield Ask("list", prefix, {"after": after, "limit": LIST_PAGE_MAX})))
-        found += body["locks"]
-        after = body["next"]
-        if not after:
-            return {**body, "locks": found}
-
-
 def history(name: str, limit: int = HISTORY_PAGE_DEFAULT) -> Flow[list[JobEvent]]:
+    """The newest events of a job, oldest first."""
     body = answers.body_of((yield Ask("history", name, {"limit": limit})))
     return [answers.event_from(each, name) for each in body["events"]]
 
 
 def break_claim(name: str, reason: str) -> Flow[None]:
+    """Take a job away from its owner, who is told why. For operators."""
     answers.body_of((yield Ask("break", name, {"reason": reason})))
 
 
 def free(name: str) -> Flow[bool]:
+    """Let a parked job be claimed again. For operators."""
     return bool(answers.body_of((yield Ask("free", name, {}))).get("freed"))
 
 
@@ -336,16 +329,3 @@ def _still_ours(name: str, reply: Reply) -> Document:
 
 def _given(document: Document) -> Document:
     return {key: value for key, value in document.items() if value is not None}
-
-
-class JobWatch:
-    """The events of a job that were not seen yet, each once."""
-
-    def __init__(self, name: str, since: int | None) -> None:
-        self._name = name
-        self._since = since
-
-    def poll(self) -> Flow[list[JobEvent]]:
-        events = yield from history(self._name, HISTORY_PAGE_MAX)
-        since, self._since = self._since, events[-1].seq if events else self._since or 0
-        return [] if since is None else [event for event in events if event.seq > since]

@@ -26,7 +26,6 @@ MEANINGS = {
     "fail_on_error": "a block that raises counts as failed, which counts as an attempt; False: it releases the job",
     "prefix": "only jobs whose names begin with this",
     "limit": "how many at most",
-    "poll": "how often to ask",
     "since": "only events after that `seq`",
     "url": "of a server or a store; without it DIBS_URL, else your own store on this machine",
     "token": "the server's token; without it DIBS_TOKEN or DIBS_TOKEN_FILE",

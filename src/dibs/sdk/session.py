@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, InvalidInput
-from dibs.client.embedded import process_mark
 from dibs.client.queueing import drive
 from dibs.sdk import operations
 from dibs.sdk.claim import Claim
 from dibs.sdk.claims import SessionClaims
 from dibs.sdk.heart import WATCHDOG, Grip, Heart, in_own_thread
-from dibs.sdk.session_hold import SessionHold
+from dibs.sdk.hold import SessionHold
+from dibs.system.session_mark import process_mark
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -55,7 +55,6 @@ from dibs.server.http.response import (
     HttpError,
     HttpResponse,
     answer_document,
-    answer_for,
 )
 from dibs.server.http.typed_body import typed_document
 from dibs.server.monitor.health import HealthProbe
@@ -84,6 +83,7 @@ if TYPE_CHECKING:
 
     HttpConnection = Any  # dibs.server.http.protocol.HttpConnection, which knows these
     Wait = Callable[[Acquire | AcquireAll, int, Callable[[Outcome | BaseException], bool]], Waiter]
+    Document = dict[str, Any]
     Headers = Mapping[bytes, bytes]
     Found = TypeVar("Found")
 
@@ -189,13 +189,19 @@ class Api:
     ) -> tuple[Command, int]:
         """The command of a request, and for how many milliseconds its caller would wait. Raises for an invalid
         request."""
-        headers = head.headers
-        document: dict[str, Any] = {}
+        document: Document = {}
         if verb not in _BODILESS and (body or verb not in _BODY_OPTIONAL):
             if not head.is_acceptable:
-                check_head(headers)
+                check_head(head.headers)
             typed = typed_document(verb, body)
             document = shape(verb, parse_json(body)) if typed is None else typed
+        return self.command_of(verb, raw_name, query, head, document)
+
+    def command_of(
+        self, verb: str, raw_name: bytes, query: bytes, head: RequestHead, document: Document
+    ) -> tuple[Command, int]:
+        """The same, of a request whose fields are checked."""
+        headers = head.headers
         caller = self._known(head.digest, headers)
         if caller.limits is not NO_LIMITS and CHARGED not in headers:
             self._rates.charge(caller, verb)
@@ -241,18 +247,11 @@ class Api:
             call.command = command
             self.post(command, call.deliver, call.is_away if verb in FOR_THE_CALLER else None)
 
-    async def answer(
-        self,
-        verb: str,
-        raw_name: bytes,
-        query: bytes,
-        headers: Headers,
-        body: bytes,
-        connection: HttpConnection,
-    ) -> HttpResponse:
-        """The answer to one command of several that a request may have (a tool of MCP)."""
-        head = RequestHead(list(headers.items()))
-        command, waits_ms = self.command(verb, raw_name, query, head, body)
+    async def outcome(
+        self, verb: str, command: Command, waits_ms: int, connection: HttpConnection
+    ) -> Outcome | BaseException:
+        """Decide one command of several that a request may have (a tool of MCP), after waiting in line if it does. Raises
+        ClientGone."""
         if waits_ms and isinstance(command, Acquire | AcquireAll):
             if connection.call is not None:
                 connection.call.verb = WAIT
@@ -266,7 +265,7 @@ class Api:
             if connection.is_gone:
                 self.undelivered(command, result)
         note(outcome=outcome_word(type(result)))
-        return answer_for(result, verb)
+        return result
 
     async def sessions(self, headers: Headers) -> HttpResponse:
         """The caller's open sessions. For roles other than agent: all sessions in the token's namespaces."""
@@ -286,31 +285,38 @@ class Api:
         return await self._read(read)
 
     async def list(self, query: bytes, headers: Headers) -> HttpResponse:
+        read = self.list_reader(query, headers)
+        return await self._read(lambda: answer_document(read()))
+
+    def list_reader(self, query: bytes, headers: Headers) -> Callable[[], Document]:
+        """Reads the list that a request asks for."""
         ns, asked = self._reader("list", query, headers)
         prefix, after = name_part(asked, "prefix"), name_part(asked, "after")
         limit = whole_number(asked, "limit", LIST_PAGE_DEFAULT, 1, LIST_PAGE_MAX)
         states, ended = states_asked(asked), endings_asked(asked)
 
-        def read() -> HttpResponse:
+        def read() -> Document:
             page = claimed(self.engine.store, ns, prefix, after, limit, states, ended)
-            return answer_document(
-                list_document(page.locks, page.now_ms, prefix, page.next_after, whole=not after)
-            )
+            return list_document(page.locks, page.now_ms, prefix, page.next_after, whole=not after)
 
-        return await self._read(read)
+        return read
 
     async def history(self, raw_name: bytes, query: bytes, headers: Headers) -> HttpResponse:
-        """The newest events of a job; with `after`, the events that follow it."""
+        read = self.history_reader(raw_name, query, headers)
+        return await self._read(lambda: answer_document(read()))
+
+    def history_reader(self, raw_name: bytes, query: bytes, headers: Headers) -> Callable[[], Document]:
+        """Reads the newest events of a job; with `after`, the events that follow it."""
         ns, asked = self._reader("history", query, headers)
         name = check_name(one_name(decode_name(raw_name), headers))
         limit = whole_number(asked, "limit", HISTORY_PAGE_DEFAULT, 1, HISTORY_PAGE_MAX)
         after = whole_number(asked, "after", 0, 0, SEQ_MAX)
 
-        def read() -> HttpResponse:
+        def read() -> Document:
             found = self.engine.store.events(after, limit, (ns, name), newest="after" not in asked)
-            return answer_document(history_document(name, found))
+            return history_document(name, found)
 
-        return await self._read(read)
+        return read
 
     async def health(self) -> HttpResponse:
         return await self._probe.health()

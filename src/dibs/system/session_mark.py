@@ -18,7 +18,7 @@ from dibs.system.processes import table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 # Finds all processes of a command by a token in their environment.
@@ -35,9 +35,10 @@ VARIABLE = "DIBS_GUARDED"
 _LISTS_MAX = 100
 
 
-def with_token(inherited: str | None, token: str) -> str:
-    """The value of the variable for a command that has its own token, below others."""
-    return f"{inherited} {token}" if inherited else token
+def guarded_env(env: Mapping[str, str], token: str) -> dict[str, str]:
+    """The variable by which all processes of a command can be found: its own token, below those of others."""
+    inherited = env.get(VARIABLE)
+    return {VARIABLE: f"{inherited} {token}" if inherited else token}
 
 
 def marked(token: str) -> list[int]:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dibs.core.durations import duration_ms
+from dibs.engine.coordinator import Coordinator
 from dibs.sdk import default
 from dibs.sdk.async_client import AsyncClient
 from dibs.sdk.client import Client
@@ -71,10 +72,10 @@ class _Shared:
     """The store as one of several clients has it: closing that client leaves the store open."""
 
     def __init__(self, store: MemoryStore) -> None:
-        self._store = store
+        self._coordinator = Coordinator(store)
 
-    def get(self) -> MemoryStore:
-        return self._store
+    def coordinator(self) -> Coordinator:
+        return self._coordinator
 
     def close(self) -> None:
         pass

@@ -90,7 +90,7 @@ _TTL_MS = _field(
 _OWNER = _field(
     "text",
     "who you are, as shown to others; it proves nothing",
-    "the token's name",
+    "the session's, else the token's name",
     chars=limits.OWNER_CHARS_MAX,
     seen_by=EVERYBODY,
     flag="the name that others see, if neither --actor's nor user@host will do; it proves nothing",

@@ -110,7 +110,7 @@ def _ask(ns: str, document: Document, caller: Caller) -> Document:
     asked: Document = {"ns": ns, "principal": caller.principal}
     if "mode" in document or "slots" in document:
         asked["mode"], asked["slots"] = mode_and_slots(document)
-    asked["owner"] = text_of(document, "owner") or caller.principal
+    asked["owner"] = text_of(document, "owner") or ("" if session is not None else caller.principal)
     # In a session a lease needs no TTL of its own; otherwise it always has one.
     asked["ttl_ms"] = ttl_ms_of(document, 0 if session is not None and ephemeral else limits.TTL_MS_DEFAULT)
     asked["fresh_lease_id"] = new_id()

@@ -15,8 +15,10 @@ from dibs.agents.backend import ConnectionSession, ToolBackend
 from dibs.agents.mcp import Methods
 from dibs.agents.stdio import Connection
 from dibs.agents.tools import TOOLS, Tool
+from dibs.client.door import Ask
 from dibs.client.embedded import EmbeddedDoor
 from dibs.client.settings import Settings
+from dibs.engine.coordinator import Coordinator
 from dibs.sdk.async_doors import ThreadedDoor
 from dibs.stores.registry import open_store
 
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from dibs.sdk.async_doors import AsyncDoor
-    from dibs.stores.port import Store as Port
     from dibs.wire.documents import Reply
 
 Door = TypeVar("Door", bound=ThreadedDoor)
@@ -91,10 +92,10 @@ class Opened:
     """A store that several doors share, and that outlives them."""
 
     def __init__(self) -> None:
-        self._store = open_store("memory://")
+        self._coordinator = Coordinator(open_store("memory://"))
 
-    def get(self) -> Port:
-        return self._store
+    def coordinator(self) -> Coordinator:
+        return self._coordinator
 
     def close(self) -> None:
         pass
@@ -124,7 +125,7 @@ class Store:
             door.close()
 
     def ask(self, verb: str, name: str, **document: Any) -> Reply:
-        return EmbeddedDoor(self._opened.get).call(verb, name, document)
+        return EmbeddedDoor(self._opened.coordinator).ask(Ask(verb, name, document))
 
     def status(self, name: str) -> str:
         body = self.ask("inspect", name).body or {}
@@ -132,6 +133,6 @@ class Store:
 
     def sessions(self) -> list[dict[str, Any]]:
         """Those that are open."""
-        body = EmbeddedDoor(self._opened.get).sessions().body or {}
+        body = EmbeddedDoor(self._opened.coordinator).ask(Ask("sessions")).body or {}
         found: list[dict[str, Any]] = body["sessions"]
         return found

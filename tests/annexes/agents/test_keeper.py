@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from dibs.agents.backend import ToolBackend
-    from dibs.client.queueing import Ask
+    from dibs.client.door import Ask
     from tests.annexes.agents.connection import Store
 
 pytestmark = pytest.mark.anyio

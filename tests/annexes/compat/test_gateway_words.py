@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from dibs.client.door import Ask
 from dibs.client.embedded import EmbeddedDoor
 from dibs.compat.action_llama.protocol import Rejected, acquired, check_key, heartbeat, read_request, release
 from dibs.compat.action_llama.runs import session_of
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 
@@ -121,7 +123,7 @@ class Asked:
 
     def __init__(self) -> None:
         store = MemoryStore(ManualClock())
-        self.door = EmbeddedDoor(lambda: store)
+        self.door = EmbeddedDoor(lambda: Coordinator(store))
         self.verbs: list[str] = []
 
     def follow(self, asking: Any) -> Any:
@@ -129,24 +131,24 @@ class Asked:
             question = next(asking)
             while True:
                 self.verbs.append(question[0])
-                question = asking.send(self.door.call(*question))
+                question = asking.send(self.door.ask(Ask(*question)))
         except StopIteration as end:
             return end.value
 
 
 def test_letting_go_twice_is_not_found_the_second_time() -> None:
     asked = Asked()
-    lease = (asked.door.call("acquire", KEY, {}).body or {})["lease_id"]
+    lease = (asked.door.ask(Ask("acquire", KEY)).body or {})["lease_id"]
     proof = {"lease_id": lease}
     assert asked.follow(release(KEY, proof)) == (200, {"ok": True})
     assert asked.follow(release(KEY, proof)) == (404, {"ok": False, "reason": "lock not found"})
-    asked.door.call("acquire", KEY, {"owner": "other"})
+    asked.door.ask(Ask("acquire", KEY, {"owner": "other"}))
     assert asked.follow(release(KEY, proof)) == (409, {"ok": False, "reason": "held by other"})
 
 
 def test_who_has_no_proof_is_told_whose_it_is() -> None:
     asked = Asked()
-    asked.door.call("acquire", KEY, {"owner": "other"})
+    asked.door.ask(Ask("acquire", KEY, {"owner": "other"}))
     assert asked.follow(heartbeat(KEY, None, None)) == (409, {"ok": False, "reason": "held by other"})
     assert asked.verbs == ["inspect"]
 
@@ -155,7 +157,7 @@ def test_who_has_no_proof_is_told_whose_it_is() -> None:
     ("prepare", "reason"),
     [
         (
-            lambda door, lease: door.call("release", KEY, {"lease_id": lease, "done_seconds": 60}),
+            lambda door, lease: door.ask(Ask("release", KEY, {"lease_id": lease, "done_seconds": 60})),
             "github://acme/app/issues/42 was done by a, just now. It counts as done for another 1m.",
         ),
         (lambda door, lease: None, "held by a"),
@@ -163,15 +165,15 @@ def test_who_has_no_proof_is_told_whose_it_is() -> None:
 )
 def test_every_refusal_says_why(prepare: Any, reason: str) -> None:
     asked = Asked()
-    lease = (asked.door.call("acquire", KEY, {"owner": "a"}).body or {})["lease_id"]
+    lease = (asked.door.ask(Ask("acquire", KEY, {"owner": "a"})).body or {})["lease_id"]
     prepare(asked.door, lease)
-    status, body = acquired(KEY, asked.door.call("acquire", KEY, {"owner": "b"}))
+    status, body = acquired(KEY, asked.door.ask(Ask("acquire", KEY, {"owner": "b"})))
     assert (status, body["ok"], body["reason"]) == (409, False, reason)
 
 
 def test_a_job_with_slots_or_an_access_list_is_refused_with_a_reason() -> None:
     asked = Asked()
-    asked.door.call("acquire", KEY, {"slots": 3})
-    status, body = acquired(KEY, asked.door.call("acquire", KEY, {}))
+    asked.door.ask(Ask("acquire", KEY, {"slots": 3}))
+    status, body = acquired(KEY, asked.door.ask(Ask("acquire", KEY)))
     assert (status, body["ok"]) == (409, False)
     assert "slots" in body["reason"]

@@ -10,6 +10,7 @@ import pytest
 import dibs
 from dibs.base.errors import Unavailable
 from dibs.cli.main import run
+from dibs.client.door import Ask
 from dibs.client.http import HttpDoor
 from dibs.client.servers import Servers
 from dibs.client.urls import server_address
@@ -75,7 +76,7 @@ def test_who_holds_a_lock_there_is_told() -> None:
 )
 def test_a_lock_there_has_every_field_that_dibs_shows(document: dict[str, Any]) -> None:
     with ScriptedServer([reply_of(200, document)] * 2) as server:
-        reply = HttpDoor(Servers((server_address(server.url),))).call("inspect", "issue-1", {})
+        reply = HttpDoor(Servers((server_address(server.url),))).ask(Ask("inspect", "issue-1"))
         code, _ = typed(server, "owner", "issue-1")
     assert reply.status == 200
     assert reply.body is not None

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.client.door import Ask, OneNamespace
 from dibs.client.embedded import EmbeddedDoor
 from dibs.compat.action_llama.rlock import run
 from dibs.compat.action_llama.runs import EmbeddedRuns
 from dibs.core.limits import RUN_KEEP_MS, RUN_TTL_MS, TTL_MS_MAX
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from tests.cli.conftest import START_MS
 from tests.client.scripted import ScriptedServer, reply_of
@@ -40,7 +42,9 @@ class Shell:
         self.pid = os.getpid()
 
     def door(self, settings: Settings | None = None) -> EmbeddedDoor:
-        return EmbeddedDoor(lambda: self.store, settings.namespace if settings else None)
+        return EmbeddedDoor(
+            lambda: Coordinator(self.store), OneNamespace(settings.namespace if settings else None)
+        )
 
     def __call__(self, name: str, *argv: str, **env: str) -> tuple[int, Any]:
         out = io.StringIO()
@@ -54,11 +58,11 @@ class Shell:
         return exit_code, document
 
     def run(self, holder: str) -> str:
-        body = EmbeddedRuns(self.door()).open_run({"holder": holder}).body or {}
+        body = EmbeddedRuns(self.door()).ask(Ask("run-open", "", {"holder": holder})).body or {}
         return str(body["secret"])
 
     def session(self, owner: str) -> str:
-        body = self.door().call("session-open", "", {"owner": owner}).body or {}
+        body = self.door().ask(Ask("session-open", "", {"owner": owner})).body or {}
         return str(body["session_id"])
 
 
@@ -145,7 +149,7 @@ def test_w5_a_key_with_quotes_is_that_key(shell: Shell) -> None:
     odd = 'x:","ttl":86400,"z":"\\'
     assert shell("rlock", odd) == (0, {"ok": True, "resourceKey": odd})
     assert shell("rlock", "x:")[0] == 0
-    assert (shell.door().call("inspect", odd, {}).body or {})["remaining_ms"] == 1_800_000
+    assert (shell.door().ask(Ask("inspect", odd)).body or {})["remaining_ms"] == 1_800_000
 
 
 def test_a_key_that_is_not_unicode_is_refused(shell: Shell) -> None:
@@ -263,7 +267,7 @@ def test_a_lock_that_cannot_be_noted_is_not_kept(shell: Shell, tmp_path: Path) -
     exit_code, document = shell("rlock", KEY)
     assert (exit_code, document["ok"]) == (12, False)
     assert "dibs session run" in document["reason"]
-    assert (shell.door().call("inspect", KEY, {}).body or {})["status"] == "free"
+    assert (shell.door().ask(Ask("inspect", KEY)).body or {})["status"] == "free"
 
 
 def test_notes_are_for_their_owner_only_and_old_ones_go(shell: Shell, tmp_path: Path) -> None:
@@ -285,7 +289,7 @@ def test_notes_are_for_their_owner_only_and_old_ones_go(shell: Shell, tmp_path: 
 )
 def test_a_lock_lasts_as_long_as_is_said(shell: Shell, said: dict[str, str], seconds: int) -> None:
     shell("rlock", KEY, **said)
-    assert (shell.door().call("inspect", KEY, {}).body or {})["remaining_ms"] == seconds * 1000
+    assert (shell.door().ask(Ask("inspect", KEY)).body or {})["remaining_ms"] == seconds * 1000
 
 
 def test_the_time_may_stand_in_a_config_toml(shell: Shell, tmp_path: Path) -> None:
@@ -294,7 +298,7 @@ def test_the_time_may_stand_in_a_config_toml(shell: Shell, tmp_path: Path) -> No
     shell("rlock", "a:1")
     shell("rlock", "--config", str(tmp_path / "other.toml"), "a:2")
     shell("rlock", f"--config={tmp_path / 'other.toml'}", "a:3", DIBS_RLOCK_TTL="80")
-    lasts = [(shell.door().call("inspect", f"a:{n}", {}).body or {})["remaining_ms"] for n in (1, 2, 3)]
+    lasts = [(shell.door().ask(Ask("inspect", f"a:{n}")).body or {})["remaining_ms"] for n in (1, 2, 3)]
     assert lasts == [60_000, 70_000, 80_000]
 
 
@@ -307,7 +311,7 @@ def test_w4_a_time_that_cannot_be_is_refused_and_locks_nothing(
     exit_code, document = shell("rlock", KEY)
     assert (exit_code, document["error"]) == (9, "invalid_ttl")
     assert "resourceLockTimeout" in document["reason"]
-    assert (shell.door().call("inspect", KEY, {}).body or {})["status"] == "free"
+    assert (shell.door().ask(Ask("inspect", KEY)).body or {})["status"] == "free"
 
 
 @pytest.mark.parametrize("value", ["0", "abc", "25h", "10ms"])

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.ids import new_id
+from dibs.client.door import Ask
 from dibs.core.limits import RUN_TTL_MS
+from dibs.engine.coordinator import Coordinator
 from dibs.wire.shapes import is_id
 from tests.client.scripted import ScriptedServer, reply_of
 
@@ -41,14 +43,14 @@ def test_ending_a_run_frees_what_it_locked(terminal: Terminal) -> None:
     from dibs.compat.action_llama.runs import EmbeddedRuns
 
     secret = terminal("run-secret", "create", "-q", "--holder", HOLDER).out.strip()
-    found = EmbeddedRuns(EmbeddedDoor(lambda: terminal.store)).as_run(secret)
+    found = EmbeddedRuns(EmbeddedDoor(lambda: Coordinator(terminal.store))).as_run(secret)
     assert found is not None
     run, door = found
-    door.call("acquire", "a:b", {"session_id": run.session, "owner": run.holder})
+    door.ask(Ask("acquire", "a:b", {"session_id": run.session, "owner": run.holder}))
     assert "a:b" in terminal("run-secret", "list").out
     assert "a:b" in terminal("run-secret", "end", HOLDER).out
     assert terminal("owner", "a:b").exit != 0
-    assert EmbeddedRuns(EmbeddedDoor(lambda: terminal.store)).as_run(secret) is None
+    assert EmbeddedRuns(EmbeddedDoor(lambda: Coordinator(terminal.store))).as_run(secret) is None
 
 
 def test_a_secret_is_nowhere_but_in_the_answer_that_made_it(terminal: Terminal) -> None:
@@ -118,11 +120,13 @@ def test_over_http_the_secret_comes_with_the_request_so_that_it_may_be_repeated(
     run = {"secret": "s", "holder": HOLDER, "namespace": "default"}
     with ScriptedServer([b"", reply_of(201, run)]) as server:
         door = HttpDoor(Servers((server_address(server.url),)))
-        assert door.open_run({"holder": HOLDER}).status == 201
+        assert door.ask(Ask("run-open", "", {"holder": HOLDER})).status == 201
         assert server.body(0) == server.body(1)
         assert is_id(server.body(0)["secret"])
     with ScriptedServer([reply_of(200, {"runs": []}), b""]) as server:
         door = HttpDoor(Servers((server_address(server.url),)))
-        assert door.runs().status == 200
-        assert door.end_runs("a/b").status == 503  # not repeated: it could hit the next run of that holder
+        assert door.ask(Ask("runs")).status == 200
+        assert (
+            door.ask(Ask("run-end", "a/b")).status == 503
+        )  # not repeated: it could hit the next run of that holder
         assert server.requests[1].startswith(b"DELETE /gateway/runs/a%2Fb HTTP/1.1\r\n")

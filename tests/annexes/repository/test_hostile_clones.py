@@ -17,6 +17,7 @@ import dibs
 from dibs.agents.repository.work_tree import NotInWorkTree, Push, Repository, repository_around
 from dibs.base.errors import InvalidInput, StoreUnavailable
 from dibs.client.connect import connect
+from dibs.client.door import Ask
 from dibs.stores.git.location import location_of
 from tests.programs import DIBS, WAIT_S_MAX, clean_env
 
@@ -241,7 +242,7 @@ def test_a_git_store_in_the_clone_itself_runs_no_program(
     monkeypatch.chdir(hostile.folder)
     door = connect("git:", namespace=None, token=None, timeout_ms=10_000)
     try:
-        assert door.call("acquire", "job", {"owner": "one"}).status == 200
+        assert door.ask(Ask("acquire", "job", {"owner": "one"})).status == 200
     finally:
         door.close()
     assert hostile.ran() == ""

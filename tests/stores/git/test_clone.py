@@ -10,6 +10,7 @@ import pytest
 from dibs.core.lease_outcomes import Released
 from dibs.core.limits import GIT_CHAIN_MAX, GIT_PAST_MAX, GIT_TOMBSTONE_MS, IDLE_RECORD_MS
 from dibs.core.outcomes import Granted, Held
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.git.entries import tail_of
 from dibs.testing.contract_base import drop, event, key_of, lock, put
 from tests.stores.git.harness import (
@@ -227,7 +228,7 @@ def test_what_is_long_over_is_cleared_away_and_numbers_still_rise(remote: Remote
     lease = granted(store, "job").lease
     release(store, "job", lease.lease_id)
     lease = granted(store, "job").lease
-    door = EmbeddedDoor(lambda: store)
+    door = EmbeddedDoor(lambda: Coordinator(store))
     pass_time([machine], lease.ttl_ms + 1)
     assert sweep(door.store())["expired"] == 1
     pass_time([machine], IDLE_RECORD_MS + 1)

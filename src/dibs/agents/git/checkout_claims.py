@@ -108,7 +108,7 @@ class Checkout:
             "metadata": f"checkout={self.id} clone={self._clone}",
             "request_key": new_id(),
         }
-        reply = self.call.door().call("acquire-all", "", asked)
+        reply = self.call.ask("acquire-all", "", asked)
         body = reply.body or {}
         if "refused" in body:
             return list(body["refused"])
@@ -143,7 +143,7 @@ class Checkout:
         session = self._session.known()
         if session is None:
             return []
-        reply = self.call.door().call("session-show", session, {})
+        reply = self.call.ask("session-show", session, {})
         names = [str(hold["name"]) for hold in (reply.body or {}).get("holds") or ()]
         # As they were written, where the claim that everybody sees tells it.
         written = {self.key(name[5:]): name[5:] for name in names if not name.startswith("path:@")}
@@ -154,22 +154,22 @@ class Checkout:
         session = self._session.known()
         for file in files:
             for name in self._names(file):
-                self.call.door().call("release", name, {"session_id": session})
+                self.call.ask("release", name, {"session_id": session})
 
     def end(self) -> None:
         session = self._session.known()
         if session is not None:
-            self.call.door().call("session-end", session, {})
+            self.call.ask("session-end", session, {})
 
     def others(self) -> list[Document]:
         """The claims of others in this checkout, and those of people and commands on its paths."""
         session = self._session.known()
         mine = set()
         if session is not None:
-            reply = self.call.door().call("session-show", session, {})
+            reply = self.call.ask("session-show", session, {})
             holds = (reply.body or {}).get("holds") or ()
             mine = {(hold["name"], hold["fencing_token"]) for hold in holds}
-        page = self.call.door().claimed("path:", "", 200).body or {}
+        page = self.call.ask("list", "path:", {"limit": 200}).body or {}
         found = []
         for lock in page.get("locks", ()):
             for hold in lock.get("holders") or (lock,):

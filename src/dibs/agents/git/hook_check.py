@@ -16,7 +16,7 @@ from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, yes
 from dibs.cli.framework.shell_actor import RememberedLeases, actor_of, may_keep
 from dibs.cli.text.words import plain, span
-from dibs.core.limits import LIST_PAGE_MAX
+from dibs.client.queueing import all_pages, drive
 from dibs.wire.codes import NO, UNREACHABLE, YES
 from dibs.wire.sentences import life
 
@@ -267,16 +267,10 @@ def _live_holds(door: Door) -> list[PathClaim] | Answer:
     """All live claims on paths or on the whole repository, or the reason why they cannot be read."""
     found: list[PathClaim] = []
     for prefix in ("path:", "repo:"):
-        after = ""
-        while True:
-            reply = door.claimed(prefix, after, LIST_PAGE_MAX)
-            if is_failure(reply):
-                return failure(reply)
-            page: Document = reply.body or {}
-            found += [hold for lock in page["locks"] for hold in _holds(lock)]
-            after = page["next"]
-            if not after:
-                break
+        reply = drive(door, all_pages(prefix))
+        if is_failure(reply):
+            return failure(reply)
+        found += [hold for lock in (reply.body or {})["locks"] for hold in _holds(lock)]
     return found
 
 
@@ -319,7 +313,7 @@ def _of_session(call: Call) -> set[tuple[str, int]]:
     session = call.env.get("DIBS_SESSION", "").strip() or _agent_session(call)
     if not session:
         return set()
-    reply = call.door().call("session-show", session, {})
+    reply = call.ask("session-show", session, {})
     holds = (reply.body or {}).get("holds") or ()
     return {(hold["name"], hold["fencing_token"]) for hold in holds}
 
@@ -333,5 +327,5 @@ def _agent_session(call: Call) -> str | None:
 
 
 def _proves(call: Call, lease: str, hold: PathClaim) -> bool:
-    reply = call.door().call("renew", hold.name, {"lease_id": lease})
+    reply = call.ask("renew", hold.name, {"lease_id": lease})
     return not is_failure(reply) and (reply.body or {}).get("fencing_token") == hold.token

@@ -82,7 +82,7 @@ def withdraw_before_release(call: Call, name: str, proof: Document) -> None:
     settings = guard.settings()
     if settings is None or not settings.announces or not guard.may_write(name):
         return
-    body = call.door().call("renew", name, dict(proof)).body or {}
+    body = call.ask("renew", name, dict(proof)).body or {}
     if isinstance(body.get("fencing_token"), int):
         withdraw(call, guard, name, body["fencing_token"], body["remaining_ms"] // 3)
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 from dibs.agents.tracker.port import DONE, TAKEN, refusal, refused, refused_several
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.errors import StoreUnavailable
-from dibs.client.queueing import Ask, Work, status_of
+from dibs.client.door import Ask
+from dibs.client.queueing import Work, status_of
 from dibs.core.limits import TRACKER_MS_MAX
 from dibs.core.references import is_tracked
 from dibs.wire.documents import reply_for_error

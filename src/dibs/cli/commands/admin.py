@@ -91,7 +91,7 @@ COMMANDS |= {
 
 
 def break_(call: Call) -> Answer:
-    reply = call.door().call("break", call.values["job"], {"reason": call.values["reason"].strip()})
+    reply = call.ask("break", call.values["job"], {"reason": call.values["reason"].strip()})
     if is_failure(reply):
         return failure(reply)
     body: Document = reply.body or {}
@@ -99,7 +99,7 @@ def break_(call: Call) -> Answer:
 
 
 def free(call: Call) -> Answer:
-    reply = call.door().call("free", call.values["job"], {})
+    reply = call.ask("free", call.values["job"], {})
     if is_failure(reply):
         return failure(reply)
     body: Document = reply.body or {}

@@ -74,7 +74,7 @@ def _give_back(call: Call, grant: Document, names: list[str]) -> None:
         call.unconfirmed.give_back()
         return
     for name in names:
-        call.door().call("release", name, {"lease_id": grant["lease_id"]})
+        call.ask("release", name, {"lease_id": grant["lease_id"]})
 
 
 def ask(call: Call, verb: str, name: str, document: Document) -> Reply:

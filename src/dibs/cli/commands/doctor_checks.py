@@ -8,6 +8,8 @@ from dibs._version import __version__
 from dibs.base.clock import stopwatch_us, wall_ms
 from dibs.base.errors import DibsError
 from dibs.base.redact import without_secrets
+from dibs.client.door import Ask
+from dibs.client.event_reader import asked_events
 from dibs.core.durations import format_duration
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.wire.parts import instant_ms
@@ -64,7 +66,7 @@ TOKEN_LEFT_MS_MIN = 7 * 86_400_000
 
 def look_at_jobs(found: Findings, door: Door, now_ms: int) -> None:
     """The jobs of the namespace."""
-    reply = door.claimed("", "", 1_000, ("parked",))
+    reply = door.ask(Ask("list", "", {"limit": 1_000, "status": "parked"}))
     if reply.status < 300 and reply.body is not None:
         names = [str(job["name"]) for job in reply.body["locks"]]
         if names:
@@ -92,7 +94,7 @@ def _events(door: Door) -> Iterable[Document]:
     """Those of the last day, up to a bound."""
     after: int | None = None
     for _ in range(PAGES_MAX):
-        reply = door.events("", None, after, EVENTS_MAX, 0 if after is not None else LOOK_BACK_MS)
+        reply = door.ask(asked_events("", None, after, EVENTS_MAX, LOOK_BACK_MS))
         body = reply.body or {}
         if reply.status >= 300 or not body.get("events"):
             return
@@ -221,11 +223,11 @@ def _clock(found: Findings, door: HttpDoor) -> int:
 
 
 def _work(found: Findings, door: HttpDoor, now_ms: int) -> None:
-    caller = door.whoami()
+    caller = door.ask(Ask("whoami"))
     if caller.status < 300 and caller.body is not None:
         look_at_own_token(found, caller.body, now_ms)
         if caller.body.get("role") == "admin":
-            tokens = door.ask_tokens("tokens", "", "", {})
+            tokens = door.ask(Ask("tokens"))
             look_at_tokens(found, (tokens.body or {}).get("tokens", []), now_ms)
     look_at_jobs(found, door, now_ms)
 
@@ -266,7 +268,7 @@ def _token(found: Findings, call: Call, address: ServerAddress) -> None:
 
 
 def _allowed(found: Findings, door: HttpDoor) -> bool:
-    reply = door.claimed("", "", 1)
+    reply = door.ask(Ask("list", "", {"limit": 1}))
     if reply.status < 300:
         found.good("allowed", "the token is accepted")
         return True
@@ -299,7 +301,7 @@ def check_store(found: Findings, call: Call) -> None:
     _disk(found, facts["path"])
     _counts(found, door)
     look_at_jobs(found, door, facts["now_ms"])
-    tokens = door.ask_tokens("tokens", "", "", {})
+    tokens = door.ask(Ask("tokens"))
     look_at_tokens(found, (tokens.body or {}).get("tokens", []), facts["now_ms"])
     if why := store_admin.frozen(door.store()):
         found.bad("frozen", why)

@@ -34,9 +34,9 @@ from dibs.cli.framework.spec import NEW_JOB, Command, Option
 from dibs.cli.supervise.process_session import ProcessSession, SessionTerms, open_process_session
 from dibs.cli.supervise.session_claim import claim
 from dibs.cli.text.hold import said
-from dibs.client.embedded import process_mark
 from dibs.core.durations import is_duration, parse_duration
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, DONE_MS_DEFAULT, DONE_MS_MAX, REASON_CHARS_MAX
+from dibs.system.session_mark import process_mark
 from dibs.wire.codes import LOST, NO
 from dibs.wire.parts import timestamp
 

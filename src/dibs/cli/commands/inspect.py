@@ -101,7 +101,7 @@ COMMANDS = {
 
 
 def owner(call: Call) -> Answer:
-    reply = call.door().call("inspect", call.values["job"], {})
+    reply = call.ask("inspect", call.values["job"], {})
     if is_failure(reply):
         return failure(reply)
     body: Document = reply.body or {}
@@ -131,7 +131,7 @@ def history(call: Call) -> Answer:
     wanted = count(call, "limit", HISTORY_PAGE_MAX) or most
     if name is None:
         return _history_of_all(call, prefix, since_ms, wanted)
-    reply = call.door().history(name, wanted)
+    reply = call.ask("history", name, {"limit": wanted})
     if is_failure(reply):
         return failure(reply)
     body: Document = reply.body or {}
@@ -144,17 +144,11 @@ def history(call: Call) -> Answer:
 def _rights(call: Call, since_ms: int | None) -> Answer:
     """Changes of tokens, webhooks and access lists, oldest first. There is no index of them: all events are looked at,
     a page at a time."""
-    from dibs.client.embedded import EmbeddedDoor
-    from dibs.client.http import HttpDoor
-
-    door = call.door()
-    if not isinstance(door, EmbeddedDoor | HttpDoor):
-        raise InvalidInput("This needs a store, or a server on one.")
     wanted = count(call, "limit", HISTORY_PAGE_MAX) or HISTORY_PAGE_DEFAULT
     events: list[Document] = []
     after: int | None = 0
     while after is not None:
-        reply = door.rights(after, HISTORY_PAGE_MAX)
+        reply = call.ask("rights", "", {"after": after, "limit": HISTORY_PAGE_MAX})
         if is_failure(reply):
             return failure(reply)
         page: Document = reply.body or {}
@@ -168,18 +162,18 @@ def _rights(call: Call, since_ms: int | None) -> Answer:
 
 def _history_of_all(call: Call, prefix: str, since_ms: int | None, wanted: int) -> Answer:
     """The newest events of several jobs, oldest first."""
-    from dibs.client.event_reader import EventCursor
+    from dibs.client.event_reader import EventCursor, asked_events
 
     events: list[Document] = []
     if since_ms is None:
-        reply = call.door().events(prefix, None, None, wanted)
+        reply = call.door().ask(asked_events(prefix, None, None, wanted))
         if is_failure(reply):
             return failure(reply)
         events = list((reply.body or {})["events"])
     else:
         cursor = EventCursor(prefix, None, None, max(1, wall_ms() - since_ms))
         while not cursor.is_current:
-            reply = call.door().events(*cursor.question())
+            reply = call.door().ask(cursor.question())
             if is_failure(reply):
                 return failure(reply)
             cursor.take_page(reply.body or {})

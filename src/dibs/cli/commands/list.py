@@ -9,7 +9,8 @@ from dibs.cli.framework.result import Answer, failure, is_failure, yes
 from dibs.cli.framework.spec import Command, Option
 from dibs.cli.text import listing
 from dibs.cli.text.words import natural_key, plain, width_of
-from dibs.core.limits import LIST_PAGE_DEFAULT, LIST_PAGE_MAX
+from dibs.client.queueing import all_pages, drive
+from dibs.core.limits import LIST_PAGE_MAX
 from dibs.core.records import DONE, HELD, PARKED, STATES
 
 TYPE_CHECKING = False
@@ -45,15 +46,23 @@ def listed(call: Call) -> Document | Answer:
     prefix, owner = call.values.get("prefix", ""), call.values.get("owner")
     wanted = count(call, "limit", LIST_PAGE_MAX)
     states = states_of(call)
-    found = _pages(call, prefix, owner, wanted, states)
-    if isinstance(found, Answer):
-        return found
-    locks, after = found
+    pages = all_pages(
+        prefix,
+        states,
+        after=call.values.get("after", ""),
+        most=wanted,
+        keep=None if owner is None else lambda lock: owner in _owners(lock),
+    )
+    reply = drive(call.door(), pages)
+    if is_failure(reply):
+        return failure(reply)
+    body: Document = reply.body or {}
+    locks: list[Document] = body["locks"]
     if not (prefix or wanted or call.values.get("after")):
         locks += [lock for lock in tree_locks(call, states) if owner is None or owner in _owners(lock)]
     if wanted is None:
         locks.sort(key=lambda lock: natural_key(lock["name"]))
-    return {"locks": locks, "total": len(locks), "prefix": prefix, "next": after}
+    return {"locks": locks, "total": len(locks), "prefix": prefix, "next": body["next"]}
 
 
 def states_of(call: Call) -> tuple[str, ...]:
@@ -62,25 +71,6 @@ def states_of(call: Call) -> tuple[str, ...]:
         return STATES
     chosen = tuple(state for state in (PARKED, DONE) if call.values.get(state))
     return chosen or (HELD, PARKED)
-
-
-def _pages(
-    call: Call, prefix: str, owner: str | None, wanted: int | None, states: tuple[str, ...]
-) -> tuple[list[Document], str | None] | Answer:
-    """The jobs, and the name after which the next page begins. Without --limit, all pages."""
-    after, locks = call.values.get("after", ""), []
-    while True:
-        reply = call.door().claimed(prefix, after, wanted or LIST_PAGE_DEFAULT, states)
-        if is_failure(reply):
-            return failure(reply)
-        page: Document = reply.body or {}
-        locks += [lock for lock in page["locks"] if owner is None or owner in _owners(lock)]
-        after = page["next"]
-        if wanted and len(locks) >= wanted:
-            more = after if len(locks) == wanted else locks[wanted - 1]["name"]
-            return locks[:wanted], more
-        if not after:
-            return locks, after
 
 
 def _owners(lock: Document) -> set[str | None]:

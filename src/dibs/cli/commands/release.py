@@ -49,7 +49,7 @@ def heartbeat(call: Call) -> Answer:
 
 
 def _renewed(call: Call, name: str, document: Document) -> Answer:
-    reply = call.door().call("renew", name, document)
+    reply = call.ask("renew", name, document)
     if is_failure(reply):
         return failure(reply)
     body: Document = {"name": name, **(reply.body or {})}
@@ -102,7 +102,7 @@ def transfer(call: Call) -> Answer:
         document["to_session"] = checked_session(call, to_session, "--to-session")
     put(document, "ttl_seconds", ttl_seconds(call))
     put(document, "checkpoint", call.text("checkpoint", CHECKPOINT_BYTES_MAX))
-    reply = call.door().call("transfer", call.values["job"], document)
+    reply = call.ask("transfer", call.values["job"], document)
     if is_failure(reply):
         answer = failure(reply)
         if answer.document.get("cycle"):
@@ -163,7 +163,7 @@ def _released(call: Call, name: str, document: Document) -> Answer:
         proven = {key: value for key, value in document.items() if key in ("lease_id", "session_id")}
         tracker.withdraw_before_release(call, name, proven)
     call.wanted = [job for job in call.wanted if job["name"] != name]  # who waits for it gets it now
-    reply = call.door().call("release", name, document)
+    reply = call.ask("release", name, document)
     body: Document = reply.body or {}
     if body.get("status") == "failed":
         after = next_words(call, ("url", "namespace"))

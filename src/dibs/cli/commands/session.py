@@ -94,7 +94,7 @@ def open_(call: Call) -> Answer:
     pid = call.values.get("pid")
     if pid is not None:
         request["process"] = _mark(pid)
-    reply = call.door().call("session-open", "", request)
+    reply = call.ask("session-open", "", request)
     if is_failure(reply):
         return failure(reply)
     body: Document = reply.body or {}
@@ -104,7 +104,7 @@ def open_(call: Call) -> Answer:
 def _mark(text: str) -> str:
     if not (text.isascii() and text.isdecimal() and 0 < len(text) < 11 and int(text) > 0):
         raise UsageError(f"--pid takes the number of a process, not {text!a}.", "session open")
-    from dibs.client.embedded import process_mark
+    from dibs.system.session_mark import process_mark
 
     mark = process_mark(int(text))
     if mark is None:
@@ -113,7 +113,7 @@ def _mark(text: str) -> str:
 
 
 def keep(call: Call) -> Answer:
-    reply = call.door().call("session-keep", _session(call), {"active": True})
+    reply = call.ask("session-keep", _session(call), {"active": True})
     if is_failure(reply):
         return failure(reply)
     body: Document = reply.body or {}
@@ -122,7 +122,7 @@ def keep(call: Call) -> Answer:
 
 def end(call: Call) -> Answer:
     session = _session(call)
-    reply = call.door().call("session-end", session, {})
+    reply = call.ask("session-end", session, {})
     if is_failure(reply):
         return failure(reply)
     text = f"{call.paint.good('Ended.')} Everything the session held is released."
@@ -130,7 +130,7 @@ def end(call: Call) -> Answer:
 
 
 def show(call: Call) -> Answer:
-    reply = call.door().call("session-show", _session(call), {})
+    reply = call.ask("session-show", _session(call), {})
     if is_failure(reply):
         return failure(reply)
     body: Document = reply.body or {}
@@ -141,7 +141,7 @@ def show(call: Call) -> Answer:
 
 
 def list_(call: Call) -> Answer:
-    reply = call.door().sessions()
+    reply = call.ask("sessions")
     if is_failure(reply):
         return failure(reply)
     body: Document = reply.body or {}

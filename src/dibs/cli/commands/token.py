@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dibs.base.clock import wall_ms
-from dibs.base.errors import InvalidInput
 from dibs.base.terminal import plain
 from dibs.cli.commands.token_file import TOKENS, list_file, read_lines, revoke_in_file, tokens_file
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import failure, is_failure, yes
 from dibs.cli.framework.spec import Argument, Command, Option
 from dibs.cli.text.words import table
-from dibs.client.embedded import EmbeddedDoor
 from dibs.core.durations import format_duration, parse_duration
 from dibs.core.identity import ROLES
 from dibs.core.limits import ROTATION_GRACE_MS_DEFAULT
@@ -188,13 +186,8 @@ def _is_about_file(call: Call) -> bool:
 
 
 def _ask(call: Call, verb: str, name: str, document: Document) -> Reply:
-    door = call.door()
-    if not isinstance(door, EmbeddedDoor):
-        from dibs.client.http import HttpDoor
-
-        if not isinstance(door, HttpDoor):
-            raise InvalidInput("This needs a store, or a server on one: only stores keep tokens.")
-    return door.ask_tokens(verb, name, call.values.get("id") or "", document)
+    wanted_id = call.values.get("id")
+    return call.ask(verb, name, {**document, "id": wanted_id} if wanted_id else document)
 
 
 def _seconds(call: Call, key: str, what: str, *, least: int = 1) -> Document:

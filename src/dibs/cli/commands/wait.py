@@ -13,6 +13,7 @@ from dibs.cli.text import queue as queue_text
 from dibs.cli.text.colour import Paint
 from dibs.cli.text.status_line import StatusLine
 from dibs.cli.text.words import span
+from dibs.client.door import Ask
 from dibs.core.limits import DONE_MS_MAX
 from dibs.wire.codes import NO, YES
 
@@ -39,7 +40,7 @@ def wait(call: Call) -> Answer:
         while True:
             found: list[Document] = []
             for name in names:
-                reply = door.call("inspect", name, {})
+                reply = door.ask(Ask("inspect", name))
                 if is_failure(reply):
                     return failure(reply)
                 found.append(reply.body or {})

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from dibs.cli.framework.context import Call
     from dibs.cli.framework.result import Answer
     from dibs.cli.text.colour import Paint
-    from dibs.wire.documents import Reply
 
     Document = dict[str, Any]
 
@@ -122,7 +121,7 @@ def add(call: Call) -> Answer:
     made, secret = _secret(call)
     if secret:
         document["secret"] = secret
-    reply = _ask(call, "webhook-create", "", document)
+    reply = call.ask("webhook-create", "", document)
     if is_failure(reply):
         return failure(reply)
     body: Document = {**(reply.body or {}), **({"secret": secret} if made else {})}
@@ -152,7 +151,7 @@ def _secret(call: Call) -> tuple[bool, str]:
 
 
 def list_(call: Call) -> Answer:
-    reply = _ask(call, "webhooks", "", {})
+    reply = call.ask("webhooks", "", {})
     if is_failure(reply):
         return failure(reply)
     body: Document = reply.body or {}
@@ -162,8 +161,8 @@ def list_(call: Call) -> Answer:
 
 def show(call: Call) -> Answer:
     """One document of two requests: how it stands, and the log."""
-    reply = _ask(call, "webhook-show", call.values["id"], {})
-    log = reply if is_failure(reply) else _ask(call, "webhook-deliveries", call.values["id"], {})
+    reply = call.ask("webhook-show", call.values["id"], {})
+    log = reply if is_failure(reply) else call.ask("webhook-deliveries", call.values["id"], {})
     if is_failure(log):
         return failure(log)
     body: Document = {**(reply.body or {}), "log": log.body or {}}
@@ -171,7 +170,7 @@ def show(call: Call) -> Answer:
 
 
 def remove(call: Call) -> Answer:
-    reply = _ask(call, "webhook-remove", call.values["id"], {})
+    reply = call.ask("webhook-remove", call.values["id"], {})
     if is_failure(reply):
         return failure(reply)
     return yes({"id": call.values["id"]}, "Removed the webhook. A delivery under way may still arrive.")
@@ -184,12 +183,12 @@ def replay(call: Call) -> Answer:
         if not (after.isascii() and after.isdecimal() and len(after) < 19):
             raise UsageError(f"--after takes the number of an event, not {after!a}.", call.command)
         document["after"] = int(after)
-    reply = _ask(call, "webhook-replay", call.values["id"], document)
+    reply = call.ask("webhook-replay", call.values["id"], document)
     return failure(reply) if is_failure(reply) else yes(reply.body or {}, replayed(after))
 
 
 def test(call: Call) -> Answer:
-    reply = _ask(call, "webhook-test", call.values["id"], {})
+    reply = call.ask("webhook-test", call.values["id"], {})
     if is_failure(reply):
         return failure(reply)
     body: Document = reply.body or {}
@@ -202,16 +201,6 @@ def _not_delivered(body: Document) -> Answer:
     from dibs.cli.framework.result import Answer
 
     return Answer(_FAILED_EXIT, body, tested(body), code="not_delivered", is_error=True)
-
-
-def _ask(call: Call, verb: str, webhook_id: str, document: Document) -> Reply:
-    door = call.door()
-    if not isinstance(door, EmbeddedDoor):
-        from dibs.client.http import HttpDoor
-
-        if not isinstance(door, HttpDoor):
-            raise InvalidInput("This needs a store, or a server on one: only stores keep webhooks.")
-    return door.ask_webhooks(verb, webhook_id, document)
 
 
 _ID = Argument("ID", "the webhook, as `webhook list` shows it")

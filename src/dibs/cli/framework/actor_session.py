@@ -22,7 +22,7 @@ from dibs.base.files import lock_file, replace_file, state_folder
 from dibs.base.ids import new_id
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import AGENT_SESSIONS, part
-from dibs.client.door import OVER_CODES
+from dibs.client.door import OVER_CODES, Ask
 from dibs.core.limits import ACTOR_TTL_MS, AGENT_TTL_MS, OWNER_CHARS_MAX
 from dibs.core.names import DEFAULT_NAMESPACE
 
@@ -160,7 +160,7 @@ class ActorSession:
 
     def _renewed(self, session: str, asked: dict[str, int | bool]) -> Reply:
         """Renew the session. The answer says who began to wait for something of it; the command will say so."""
-        reply = self._call.door().call("session-keep", session, asked)
+        reply = self._call.ask("session-keep", session, asked)
         self._call.wanted += (reply.body or {}).get("wanted", ())
         return reply
 
@@ -183,7 +183,7 @@ class ActorSession:
         """Whether the agent has another process now, and the one that the session watches is gone."""
         if mark == "-" or self._agent is None or self._agent.subagent or self._mark() in ("-", mark):
             return False
-        from dibs.client.embedded import is_gone
+        from dibs.system.session_mark import is_gone
 
         return is_gone(mark)
 
@@ -191,17 +191,17 @@ class ActorSession:
         """The agent was resumed in another process. The old session ends as soon as anybody sees that its process is
         gone. So a new one, which watches this process, claims the same jobs as a child of the old one, which is ended
         then: nobody can come in between."""
-        holds = (self._call.door().call("session-show", session, {}).body or {}).get("holds") or ()
+        holds = (self._call.ask("session-show", session, {}).body or {}).get("holds") or ()
         fresh = self._open(ttl_ms, parent=session)
         owner = self.owner()
         for hold in holds:
             asked = {"session_id": fresh, "owner": owner, "mode": hold["mode"], "request_key": new_id()}
             door = self._call.door_in(hold["namespace"])
             try:
-                door.call("acquire", hold["name"], asked)
+                door.ask(Ask("acquire", hold["name"], asked))
             finally:
                 door.close()
-        self._call.door().call("session-end", session, {})
+        self._call.ask("session-end", session, {})
         return fresh
 
     def _open(self, ttl_ms: int, parent: str | None = None) -> str:
@@ -214,7 +214,7 @@ class ActorSession:
             parent = above._keep(ttl_ms, active=False) or above._open(ttl_ms)  # we have the gate
         if parent is not None:
             request["parent_id"] = parent
-        reply = self._call.door().call("session-open", "", request)
+        reply = self._call.ask("session-open", "", request)
         _check(reply)
         session: str = (reply.body or {})["session_id"]
         self._write(session, ttl_ms, mark)
@@ -233,7 +233,7 @@ class ActorSession:
         """The mark of the agent's process; `-` where it is not known."""
         if self._agent is None or not self._agent.pid:
             return "-"
-        from dibs.client.embedded import process_mark
+        from dibs.system.session_mark import process_mark
 
         return process_mark(self._agent.pid) or "-"
 

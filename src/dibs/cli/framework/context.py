@@ -125,6 +125,12 @@ class Call:
 
         return self.another_door(timeout_ms) if servers_at(self.settings.url) else self.door()
 
+    def ask(self, verb: str, name: str = "", document: Document | None = None) -> Reply:
+        """The reply of the command's own door."""
+        from dibs.client.door import Ask
+
+        return self.door().ask(Ask(verb, name, document))
+
     def claim(self, verb: str, name: str, document: Document) -> Reply:
         """Claim without waiting. If the command is interrupted, the claim is given back."""
         from dibs.client.queueing import PendingClaim, drive

@@ -87,7 +87,9 @@ def claim_document(call: Call) -> Document:
     """The request document that all commands that claim have in common."""
     lasts = ttl_seconds(call)
     session = session_id(call) or _actor_session(call, lasts)
-    document: Document = {"owner": _owner(call, session)}
+    document: Document = {}
+    if session is None or call.settings.pick("owner", "DIBS_OWNER") is not None:
+        document["owner"] = call.settings.owner  # else it is the session's
     put(document, "ttl_seconds", lasts)
     put(document, "session_id", session)
     return document | terms(call)
@@ -143,15 +145,6 @@ def refuse_contradictions(call: Call) -> None:
         raise UsageError("Use --shared or --slots, not both: a shared claim has no slots.", call.command)
     if values.get("exclusive") and (values.get("shared") or values.get("slots") is not None):
         raise UsageError("--exclusive means one owner: leave out --shared and --slots.", call.command)
-
-
-def _owner(call: Call, session: str | None) -> str:
-    """The owner: the one given, else the session's, else user@host."""
-    if session is not None and call.settings.pick("owner", "DIBS_OWNER") is None:
-        found = call.door().call("session-show", session, {}).body or {}
-        if isinstance(found.get("owner"), str):
-            return str(found["owner"])
-    return call.settings.owner  # if there is no such session, the claim is refused for that
 
 
 def proof(call: Call) -> Document:

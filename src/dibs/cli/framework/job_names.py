@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from dibs.base.checkout import current_folder
 from dibs.client import naming as repositories
-from dibs.core.limits import LIST_PAGE_MAX
-from dibs.core.names import in_tree
+from dibs.client.queueing import all_pages, drive, name_in_use
 from dibs.core.records import HELD
 
 TYPE_CHECKING = False
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 
     from dibs.cli.framework.context import Call
     from dibs.cli.framework.result import Answer
-    from dibs.client.door import Door
 
     Document = dict[str, Any]
 
@@ -31,21 +29,20 @@ _COMMANDS = frozenset(
 
 def settle(call: Call, names: Iterable[str] | None = None) -> None:
     """Use the repository's namespace for this call, if it names paths of a repository."""
-    wanted = _names(call) if names is None else list(names)
-    inside = [name for name in wanted if in_tree(name)]
-    if not inside or call.said("namespace") is not None:
-        return
-    found = here(call)
-    if found is None:
-        repositories.check_resolved(call.env, current_folder())
-        return
-    repositories.check_together(found, inside, wanted, "name one namespace for all: --namespace")
-    call.work_in(found)
+    if call.said("namespace") is None:
+        found = _naming(call).namespace(_names(call) if names is None else list(names))
+        if found is not None:
+            call.work_in(found)
 
 
 def here(call: Call) -> str | None:
     """The namespace of the repository around the current folder; None outside of one."""
-    return repositories.namespace_around(call.env, current_folder())
+    return _naming(call).repository()
+
+
+def _naming(call: Call) -> repositories.Namespaces:
+    """For a command: what no flag or variable says, and the user's file must not say for a repository."""
+    return repositories.Namespaces(None, None, call.env, current_folder(), "--namespace")
 
 
 def tree_locks(call: Call, states: tuple[str, ...] = (HELD,)) -> list[Document]:
@@ -59,24 +56,10 @@ def tree_locks(call: Call, states: tuple[str, ...] = (HELD,)) -> list[Document]:
         return [
             {**lock, "namespace": namespace}
             for prefix in ("path:", "repo:")
-            for lock in _all(door, prefix, states)
+            for lock in (drive(door, all_pages(prefix, states)).body or {}).get("locks", ())
         ]
     finally:
         door.close()
-
-
-def _all(door: Door, prefix: str, states: tuple[str, ...]) -> list[Document]:
-    found: list[Document] = []
-    after = ""
-    while True:
-        reply = door.claimed(prefix, after, LIST_PAGE_MAX, states)
-        page: Document = reply.body or {}
-        if reply.status >= 400:
-            return found
-        found += page["locks"]
-        after = page["next"]
-        if not after:
-            return found
 
 
 def _names(call: Call) -> list[str]:
@@ -140,9 +123,6 @@ def use_names_in_use(call: Call) -> None:
     look at each would be no step of one."""
     if call.command not in _ONE:
         return
-    from dibs.client.queueing import drive
-    from dibs.client.settings import name_in_use
-
     job = call.values["job"]
     names = job if isinstance(job, list) else [job]
     door = call.door_in(call.settings.namespace) if call.command in _FORKING else call.door()

@@ -181,7 +181,7 @@ def actor_of(call: Call, *, in_hook: bool = False) -> Actor:
     if named is not None:
         return named
     chain = forked_shells(_runner_of_git() if in_hook else runner(os.getppid()))
-    from dibs.client.embedded import process_mark
+    from dibs.system.session_mark import process_mark
 
     marks: list[str] = []
     for shell in chain:
@@ -230,7 +230,7 @@ def took_it(taker: Mapping[str, list[str]], actor: Actor) -> bool:
     marks = taker["marks"]
     if not actor.marks or actor.marks[0] not in marks:
         return False
-    from dibs.client.embedded import is_gone
+    from dibs.system.session_mark import is_gone
 
     return all(is_gone(mark) for mark in marks[: marks.index(actor.marks[0])])
 
@@ -248,7 +248,7 @@ def may_end(taker: Mapping[str, Any], actor: Actor) -> bool:
     parent, marks = taker.get("parent"), taker["marks"]
     if not parent or actor.named:
         return False
-    from dibs.client.embedded import is_gone, lineage
+    from dibs.system.session_mark import is_gone, lineage
 
     return all(is_gone(mark) for mark in marks) and parent in lineage(os.getppid())
 

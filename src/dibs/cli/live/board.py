@@ -267,7 +267,7 @@ class EventRate:
     def update(self, door: Door, now_ms: int) -> None:
         claims = expiries = 0
         for _ in range(PAGES_MAX):
-            reply = door.events(*self._cursor.question())
+            reply = door.ask(self._cursor.question())
             if reply.status != 200:
                 return
             self._cursor.take_page(reply.body or {})

@@ -17,8 +17,8 @@ from dibs.cli.supervise.process_session import VARIABLE as OUTER
 from dibs.cli.supervise.process_session import sessions_around
 from dibs.cli.supervise.survivors import Survivors, adopt_orphans, killed, wait_for_end
 from dibs.cli.supervise.warden import LATE_MS, Warden
-from dibs.client.embedded import guarded_env, guarded_mark, process_mark
 from dibs.core.names import ELECTION_PREFIX
+from dibs.system.session_mark import guarded_env, guarded_mark, process_mark
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

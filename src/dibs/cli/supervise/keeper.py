@@ -14,10 +14,10 @@ import select
 from dibs.base.cheap import signal
 from dibs.base.clock import steady_ms
 from dibs.cli.framework.parse import UsageError
-from dibs.client.door import OVER_CODES
-from dibs.client.embedded import is_gone, process_mark
+from dibs.client.door import OVER_CODES, Ask
 from dibs.client.plan import RenewalPlan
 from dibs.system.process_table import process_handle
+from dibs.system.session_mark import is_gone, process_mark
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ class Keeper:
     def _ask(self, verb: str, name: str, document: Document) -> tuple[int, Document]:
         """Open the store for each request, so that the keeper does not hold it open all its life."""
         try:
-            reply = self._door.call(verb, name, document)
+            reply = self._door.ask(Ask(verb, name, document))
             self._door.close()
         except Exception as error:  # after an unexpected error, the next attempt may succeed
             self._trouble = f"{type(error).__name__}: {error}"

@@ -16,7 +16,7 @@ from dibs.cli.framework.flag_values import milliseconds
 from dibs.cli.framework.result import failure, is_failure
 from dibs.cli.framework.session_flags import open_request
 from dibs.cli.supervise.verdict import UNCOUNTED
-from dibs.client.door import OVER_CODES
+from dibs.client.door import OVER_CODES, Ask
 from dibs.client.plan import RenewalPlan, slack_ms, stop_ms_default, ttl_ms_min
 from dibs.core.durations import format_duration
 from dibs.core.limits import SESSION_OWN_TTL_MS_MAX, SESSION_TTL_MS_DEFAULT
@@ -55,7 +55,7 @@ def waits_for_itself(call: Call, name: str, document: Document) -> Reply | None:
     for session in sessions_around(call.env):
         if session == document.get("session_id"):
             continue  # the session's own holds do not block it
-        reply = call.door().call("session-show", session, {})
+        reply = call.ask("session-show", session, {})
         body: Document = reply.body or {}
         for hold in body.get("holds", ()) if reply.status < 300 else ():
             shared = hold["mode"] == document.get("mode") == "shared"
@@ -150,7 +150,7 @@ class ProcessSession:
     def open(self) -> Answer | None:
         """Open it, or another one after it was lost. Returns the error, if any."""
         sent_ms = steady_ms()
-        reply = self.call.door().call("session-open", "", {**self._request, "fresh_session_id": new_id()})
+        reply = self.call.ask("session-open", "", {**self._request, "fresh_session_id": new_id()})
         if is_failure(reply):
             return failure(reply)
         opened: Document = reply.body or {}
@@ -237,7 +237,7 @@ class ProcessSession:
         try:
             if self._keeping is None:
                 self._keeping = self.call.keeping_door(self.plan.call_ms)
-            return self._keeping.call(verb, name, document)
+            return self._keeping.ask(Ask(verb, name, document))
         except Exception as error:
             self.why = f"{type(error).__name__}: {error}"
             return None

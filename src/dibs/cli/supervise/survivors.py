@@ -12,9 +12,9 @@ import os
 import select
 
 from dibs.base.clock import steady_ms
-from dibs.client.embedded import marked, process_mark
 from dibs.system import ways
 from dibs.system.processes import table
+from dibs.system.session_mark import marked, process_mark
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from dibs.base.digest import digest
 from dibs.base.errors import DibsError, InvalidInput
 from dibs.base.files import replace_file, state_folder
 from dibs.base.generators import run_generator
-from dibs.client.embedded import is_gone, lineage
+from dibs.client.door import Ask
 from dibs.compat.action_llama.protocol import UNREACHABLE, Rejected, acquired, heartbeat, refusal, release
+from dibs.system.session_mark import is_gone, lineage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -163,11 +164,8 @@ def _in_session(
         raise Rejected(
             "invalid session", "DIBS_SESSION is not the id of a session: `dibs session run` sets it.", 403
         )
-    owner = settings.pick("owner", "DIBS_OWNER")
-    if owner is None and verb == "acquire":
-        found = (door.call("session-show", session, {}).body or {}).get("owner")
-        owner = found if isinstance(found, str) else settings.owner  # no such session: the claim will fail
-    return _shown(door, verb, key, ttl_seconds, {"session_id": session}, owner or "", unconfirmed)
+    owner = settings.pick("owner", "DIBS_OWNER") or ""  # else it is the session's
+    return _shown(door, verb, key, ttl_seconds, {"session_id": session}, owner, unconfirmed)
 
 
 def _in_run(
@@ -250,7 +248,7 @@ def _claim_as_nobody(
         try:
             callers.note(key, reply.body["lease_id"])
         except DibsError as error:
-            door.call("release", key, {"lease_id": reply.body["lease_id"]})
+            door.ask(Ask("release", key, {"lease_id": reply.body["lease_id"]}))
             return 500, refusal("not noted", error.details)
     elif document.get("holder") == owner and callers.lease(key) is not None:
         here = "it was locked from here. rlock-heartbeat keeps it and runlock releases it. To lock it more than once:"
@@ -283,7 +281,7 @@ def _claim(door: Door, key: str, document: Document, unconfirmed: UnconfirmedCla
 
 
 def _call(door: Door, verb: str, key: str, document: Document) -> Reply:
-    return _told_apart(door.call(verb, key, document))
+    return _told_apart(door.ask(Ask(verb, key, document)))
 
 
 def _told_apart(reply: Reply) -> Reply:

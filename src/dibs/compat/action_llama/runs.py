@@ -17,13 +17,13 @@ from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import failure, is_failure, yes
 from dibs.cli.framework.spec import Argument, Command, Option
 from dibs.cli.text.words import job_command, plain, table
+from dibs.client.door import Ask, OneNamespace
 from dibs.client.embedded import EmbeddedDoor, answered
 from dibs.core import limits
 from dibs.core.commands import EndSession, KeepSession, OpenSession
 from dibs.core.identity import LOCAL, Caller
 from dibs.core.lease_outcomes import SessionState
 from dibs.core.names import check_namespace
-from dibs.engine.coordinator import Coordinator
 from dibs.engine.queries import inspect_one, open_sessions
 from dibs.wire.documents import Reply
 from dibs.wire.parts import timestamp
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from dibs.cli.framework.context import Call
     from dibs.cli.framework.result import Answer
-    from dibs.client.http import HttpDoor
     from dibs.core.records import SessionRecord
 
     Document = dict[str, Any]
@@ -46,13 +45,13 @@ if TYPE_CHECKING:
 
 def create(call: Call) -> Answer:
     holder = call.values["holder"]
-    document = {"holder": holder}
+    document = {"holder": holder, "secret": new_id()}  # by the secret a repeat is known
     secret = call.env.get("SHUTDOWN_SECRET")
     if call.values.get("given"):
         if not secret:
             raise UsageError("--given needs the secret in SHUTDOWN_SECRET, which is not set.", call.command)
         document["secret"] = secret
-    reply = _runs(call).open_run(document)
+    reply = _ask(call, "run-open", "", document)
     if is_failure(reply):
         return failure(reply)
     body: Document = reply.body or {}
@@ -66,7 +65,7 @@ def create(call: Call) -> Answer:
 
 
 def list_(call: Call) -> Answer:
-    reply = _runs(call).runs()
+    reply = _ask(call, "runs")
     if is_failure(reply):
         return failure(reply)
     body: Document = reply.body or {}
@@ -78,7 +77,7 @@ def list_(call: Call) -> Answer:
 
 
 def end(call: Call) -> Answer:
-    reply = _runs(call).end_runs(call.values["holder"])
+    reply = _ask(call, "run-end", call.values["holder"])
     if is_failure(reply):
         return failure(reply)
     body: Document = reply.body or {}
@@ -90,17 +89,9 @@ def end(call: Call) -> Answer:
     )
 
 
-def _runs(call: Call) -> EmbeddedRuns | HttpDoor:
-    door = call.door()
-    if isinstance(door, EmbeddedDoor):
-        from dibs.compat.action_llama.runs import EmbeddedRuns
-
-        return EmbeddedRuns(door)
-    from dibs.client.http import HttpDoor
-
-    if not isinstance(door, HttpDoor):
-        raise InvalidInput("Only a store, or a server that serves the gateway, keeps runs.")
-    return door
+def _ask(call: Call, verb: str, name: str = "", document: Document | None = None) -> Reply:
+    door, asked = call.door(), Ask(verb, name, document)
+    return EmbeddedRuns(door).ask(asked) if isinstance(door, EmbeddedDoor) else door.ask(asked)
 
 
 _ADMIN = (77, "over HTTP only: the token is not an admin's")
@@ -274,43 +265,39 @@ class EmbeddedRuns:
         """The run of a secret, and a door to the same store that acts as that run. None: no such run, or it has ended.
 
         With `audited` the history records the run's requests. Raises the store's errors."""
-        store = self._door.store
-        run = run_of(inspect_one(store(), session_of(secret)))
+        coordinator = self._door.coordinator
+        run = run_of(inspect_one(self._door.store(), session_of(secret)))
         if run is None:
             return None
         if run.stale:
-            Coordinator(store()).one(KeepSession(session=run.session, principal=run.caller.principal))
-        return run, EmbeddedDoor(store, run.namespace, run.caller.replace(audited=audited))
+            coordinator().one(KeepSession(session=run.session, principal=run.caller.principal))
+        naming = OneNamespace(run.namespace)
+        return run, EmbeddedDoor(coordinator, naming, run.caller.replace(audited=audited))
 
-    def open_run(self, document: Document) -> Reply:
+    def ask(self, asked: Ask) -> Reply:
+        """The reply to `runs`, `run-open` or `run-end`, as a server gives it."""
+        if asked.verb == "runs":
+            return answered(self._list)
+        if asked.verb == "run-open":
+            return answered(lambda: self._begin(asked.document))
+        return answered(lambda: self._end(asked.name))
+
+    def _list(self) -> Reply:
+        found = open_sessions(self._door.store(), principal_of(self._door.namespace()))
+        return Reply(status=200, body={"runs": [run_document(state) for state in found]})
+
+    def _begin(self, document: Document) -> Reply:
         """Begin a run; the reply holds its secret."""
+        command, secret = open_run_command(self._door.namespace(), document, LOCAL)
+        outcome = self._door.coordinator().one(command)
+        return Reply(status=201, body=opened_document(command, outcome, secret))
 
-        def answer() -> Reply:
-            command, secret = open_run_command(self._door.namespace(), document, LOCAL)
-            outcome = Coordinator(self._door.store()).one(command)
-            return Reply(status=201, body=opened_document(command, outcome, secret))
-
-        return answered(answer)
-
-    def runs(self) -> Reply:
-        def answer() -> Reply:
-            found = open_sessions(self._door.store(), principal_of(self._door.namespace()))
-            return Reply(status=200, body={"runs": [run_document(state) for state in found]})
-
-        return answered(answer)
-
-    def end_runs(self, holder: str) -> Reply:
+    def _end(self, holder: str) -> Reply:
         """End every run of `holder` and free its locks."""
-
-        def answer() -> Reply:
-            store, ns = self._door.store(), self._door.namespace()
-            found = [
-                state for state in open_sessions(store, principal_of(ns)) if state.session.owner == holder
-            ]
-            for state in found:
-                Coordinator(store).one(
-                    EndSession(session=state.session.id, principal=state.session.principal)
-                )
-            return ended_document(ns, holder, found)
-
-        return answered(answer)
+        ns = self._door.namespace()
+        found = open_sessions(self._door.store(), principal_of(ns))
+        ended = [state for state in found if state.session.owner == holder]
+        for state in ended:
+            session = state.session
+            self._door.coordinator().one(EndSession(session=session.id, principal=session.principal))
+        return ended_document(ns, holder, ended)

@@ -15,10 +15,11 @@ from dibs.cli.framework.job_names import tree_locks
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, refusal_exit, yes
 from dibs.cli.framework.shell_actor import RememberedLeases, actor_of, may_end, may_keep, took_it
+from dibs.client.queueing import all_pages, drive
 from dibs.client.urls import is_server
 from dibs.compat.grite import documents
 from dibs.compat.grite.documents import CONFLICT, lock_code
-from dibs.core.limits import LIST_PAGE_DEFAULT, LOCK_TTL_MS_DEFAULT
+from dibs.core.limits import LOCK_TTL_MS_DEFAULT
 from dibs.core.names import check_name
 
 TYPE_CHECKING = False
@@ -52,7 +53,7 @@ def acquire(call: Call) -> Answer:
     entry = made if begun is None else begun
     asked = _asked(call, entry)
     is_old = known is not None or entry["request_key"] != made["request_key"]
-    claim = call.door().call if is_old else call.claim  # an interrupt must not release an older lease
+    claim = call.ask if is_old else call.claim  # an interrupt must not release an older lease
     reply = claim("acquire", resource, asked)
     if is_old and (reply.body or {}).get("code") == "conflict":  # that lease has ended: ask for a new one
         entry.update(request_key=new_id(), lease_id=None, token=None)
@@ -128,7 +129,7 @@ def renew(call: Call) -> Answer:
     length_s = ttl_seconds(call)
     if length_s is not None:
         proof["ttl_seconds"] = length_s
-    reply = call.door().call("renew", resource, proof)
+    reply = call.ask("renew", resource, proof)
     if is_failure(reply):
         return _lost(call, "renew", resource, reply)
     body: Document = reply.body or {}
@@ -151,7 +152,7 @@ def release(call: Call) -> Answer:
     proof, entry = _proof(call, memory, resource, may_end)
     if proof is None:
         return _nothing_to_release(call, resource, _state(call, resource))
-    reply = call.door().call("release", resource, proof)
+    reply = call.ask("release", resource, proof)
     if is_failure(reply):
         if entry is not None and (reply.body or {}).get("code") == "lease_not_current":
             memory.forget(resource, entry["request_key"])
@@ -200,17 +201,10 @@ def gc(call: Call) -> Answer:
 
 def _live(call: Call) -> list[Document] | Answer:
     """All held locks, or the failure."""
-    locks: list[Document] = []
-    after = ""
-    while True:
-        reply = call.door().claimed("", after, LIST_PAGE_DEFAULT)
-        if is_failure(reply):
-            return _failed(call, failure(reply))
-        page: Document = reply.body or {}
-        locks += page["locks"]
-        after = page["next"]
-        if not after:
-            return [*locks, *tree_locks(call)]
+    reply = drive(call.door(), all_pages(""))
+    if is_failure(reply):
+        return _failed(call, failure(reply))
+    return [*(reply.body or {})["locks"], *tree_locks(call)]
 
 
 def _session(call: Call) -> str | None:
@@ -262,7 +256,7 @@ def _proof(
 
 
 def _state(call: Call, resource: str) -> Document:
-    return call.door().call("inspect", resource, {}).body or {}
+    return call.ask("inspect", resource, {}).body or {}
 
 
 def _lost(call: Call, verb: str, resource: str, reply: Reply) -> Answer:

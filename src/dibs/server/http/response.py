@@ -106,8 +106,18 @@ def answer_text(text: str, kind: bytes, more: tuple[Header, ...] = ()) -> HttpRe
 
 
 def answer_for_error(error: BaseException) -> HttpResponse:
+    reply = reply_for(error)
+    body = reply.body or {}
+    more = error.headers if isinstance(error, HttpError) else ()
+    if "retry_after_ms" in body:
+        more = (*more, _retry_after(body["retry_after_ms"]))
+    return HttpResponse(reply.status, encode(body), body["request_id"].encode(), more)
+
+
+def reply_for(error: BaseException) -> Reply:
+    """The reply for an error, which is noted, and logged if it is a fault."""
     request_id = new_request_id()
-    reply, more = _refusal(error) if isinstance(error, HttpError) else (reply_for_error(error), ())
+    reply = _refusal(error) if isinstance(error, HttpError) else reply_for_error(error)
     body: dict[str, Any] = {**(reply.body or {}), "request_id": request_id}
     if body["code"] == "internal_error":
         log.error("request %s failed", request_id, exc_info=error)
@@ -115,8 +125,7 @@ def answer_for_error(error: BaseException) -> HttpResponse:
     retry_after_ms = getattr(error, "retry_after_ms", None)
     if retry_after_ms is not None:
         body["retry_after_ms"] = retry_after_ms
-        more = (*more, _retry_after(retry_after_ms))
-    return HttpResponse(reply.status, encode(body), request_id.encode(), more)
+    return reply.replace(body=body)
 
 
 def _retry_after(ms: int) -> Header:
@@ -124,6 +133,6 @@ def _retry_after(ms: int) -> Header:
     return b"retry-after", str(-(-ms // 1000)).encode()
 
 
-def _refusal(error: HttpError) -> tuple[Reply, tuple[Header, ...]]:
+def _refusal(error: HttpError) -> Reply:
     body = {"error": CODES[error.code].title, "code": error.code, "details": error.details}
-    return Reply(status=error.status, body=body), error.headers
+    return Reply(status=error.status, body=body)
