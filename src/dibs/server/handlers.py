@@ -247,7 +247,9 @@ class Api:
             call.command = command
             self.post(command, call.deliver, call.is_away if verb in FOR_THE_CALLER else None)
 
-    async def outcome(self, verb: str, command: Command, waits_ms: int, connection: HttpConnection) -> Any:
+    async def outcome(
+        self, verb: str, command: Command, waits_ms: int, connection: HttpConnection
+    ) -> Outcome | BaseException:
         """Decide one command of several that a request may have (a tool of MCP), after waiting in line if it does.
         Raises ClientGone."""
         if waits_ms and isinstance(command, Acquire | AcquireAll):
