@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # read always may.
 _REPEATABLE = (
     *("renew", "release", "leave", "free", "session-keep", "session-end"),
-    *("run-open", "token-revoke", "token-limit"),
+    *("token-revoke", "token-limit"),
 )
 _KEYS = ("request_key", "fresh_lease_id", "fresh_session_id")
 _BODILESS = ("GET", "DELETE")
@@ -82,7 +82,7 @@ def method_of(asked: Ask) -> str:
 def is_repeatable(asked: Ask) -> bool:
     """True if asking it twice does not do it twice."""
     known = asked.verb in _REPEATABLE or any(asked.document.get(key) for key in _KEYS)
-    return known or method_of(asked) == "GET"
+    return known or method_of(asked) == "GET" or (asked.verb == "run-open" and "secret" in asked.document)
 
 
 def waits_ms(asked: Ask) -> int:
