@@ -161,9 +161,10 @@ def test_a_group_may_be_all_that_is_let_in(open_folder: Path, tmp_path: Path) ->
         pytest.skip("needs root")
     with ServerProcess(tmp_path, bind=f"unix:{path}", flags=["--system", "--group", "root"]):
         assert path.stat().st_mode & 0o777 == 0o660
+    store = f"sqlite://{tmp_path}/dibs.db"
     refused = subprocess.run(
-        [*DIBS, "serve", "--system", "--bind", f"unix:{path}", "--group", "no-such-group"],
+        [*DIBS, "serve", "--system", "--store", store, "--bind", f"unix:{path}", "--group", "none-such"],
         env=clean_env(tmp_path), capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert refused.returncode == 64
+    assert refused.returncode == 64, refused.stderr
     assert "no group" in refused.stderr
