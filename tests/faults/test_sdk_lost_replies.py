@@ -304,7 +304,7 @@ def test_an_answer_that_is_not_one_is_called_so(kind: str, job: str, body: objec
 
     answer = reply_of(200, body)
     with ScriptedServer([answer] * 4) as scripted:
-        run(kind, scripted.url, None, test)
+        run(kind, scripted.url, "a-token", test)
 
 
 @pytest.mark.parametrize(

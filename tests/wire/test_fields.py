@@ -9,7 +9,7 @@ from dibs.core.records import Terms
 from dibs.wire import fields
 from scripts.pages.fields import fields_source
 
-FILE = Path(fields.__file__).with_suffix(".py")
+FILE = Path(__file__).parents[2] / "src" / "dibs" / "wire" / "fields.py"
 # Read when the tests are collected: while they run, no DIBS_ variable of whoever runs them is set.
 REWRITE = os.environ.get("DIBS_REWRITE") == "1"
 

@@ -94,21 +94,22 @@ def all_pages(
     most: int | None = None,
     keep: Callable[[Document], bool] | None = None,
 ) -> Flow[Reply]:
-    """The reply to `list` with all pages as one, or the reply that failed. `most`: end when so many jobs were found
-    that `keep` wants; `next` says where to go on."""
+    """Return the reply to `list` with all pages as one, or the reply that failed. `most`: end when so many jobs were
+    found that `keep` wants; `next` says where to go on."""
     found: list[Document] = []
+    last: str | None = after
     while True:
-        asked = {"limit": most or LIST_PAGE_MAX, "after": after, "status": ",".join(states)}
+        asked = {"limit": most or LIST_PAGE_MAX, "after": last, "status": ",".join(states)}
         reply: Reply = yield Ask("list", prefix, asked)
         body: Document = reply.body or {}
         if reply.status >= 300:
             return reply
         found += [lock for lock in body["locks"] if keep is None or keep(lock)]
-        after = body["next"]
+        last = body["next"]
         if most is not None and len(found) > most:
-            after = found[most - 1]["name"]
-        if not after or (most is not None and len(found) >= most):
-            return reply.replace(body={**body, "locks": found[:most], "next": after})
+            last = found[most - 1]["name"]
+        if not last or (most is not None and len(found) >= most):
+            return reply.replace(body={**body, "locks": found[:most], "next": last})
 
 
 def name_in_use(name: str, written: str | None) -> Flow[str]:
