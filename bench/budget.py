@@ -68,9 +68,7 @@ def key(about: dict[str, str]) -> str:
 def _run(argv: list[str]) -> str:
     # Without a seed, the order of sets and with it the counts would differ from run to run.
     env = plain_environment({"PYTHONHASHSEED": "0"})
-    done = subprocess.run(
-        argv, env=env, capture_output=True, text=True, timeout=PARTS_SECONDS_MAX, check=False
-    )
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=PARTS_SECONDS_MAX, check=False)
     if done.returncode != 0:
         raise BenchError(f"{' '.join(argv[:3])} … ended with {done.returncode}: {done.stderr[-1500:]}")
     return done.stdout.splitlines()[-1]
@@ -214,9 +212,7 @@ def main() -> int:
     made.add_argument("--record", action="store_true", help="make the baseline")
     made.add_argument("--times", type=int, default=2000, help="requests of each kind to the traced server")
     made.add_argument("--into", type=Path, help="write the whole budget to this file, as JSON")
-    made.add_argument(
-        "--folder", type=Path, default=Path(tempfile.gettempdir()), help="where servers keep data"
-    )
+    made.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where servers keep data")
     args = made.parse_args()
     end_on_sigterm()
     os.environ.pop("PYTHONHASHSEED", None)
@@ -229,9 +225,7 @@ def main() -> int:
                 return check(about, counts | client)
             record(about, counts | client)
             print("\n".join(budget_report.counts_table(counts)))
-            print(
-                f"\nA claim block in the client: {client['client']['claim block'] / 1e3:.1f} thousand instructions."
-            )
+            print(f"\nA claim block in the client: {client['client']['claim block'] / 1e3:.1f} thousand instructions.")
             return 0
         found = whole_budget(args.folder, args.times)
     except BenchError as error:

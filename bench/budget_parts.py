@@ -232,9 +232,7 @@ class Budget:
 
     def _store(self, operation: str, calls: list[Call], count: int) -> None:
         """The store's calls on the second file, which is where the first one was before them."""
-        reads = [
-            (getattr(self._second, name), args, named) for name, args, named, _ in calls if name != "commit"
-        ]
+        reads = [(getattr(self._second, name), args, named) for name, args, named, _ in calls if name != "commit"]
         writes = [args for name, args, _, _ in calls if name == "commit"]
         with self._meter.part(operation, "store read", count):
             for method, args, named in reads:

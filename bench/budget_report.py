@@ -105,7 +105,5 @@ def compared(about: dict[str, str], counts: Budget, baseline: dict[str, Any]) ->
             change = f"{now / then - 1:+.1%}" if then else "new"
             lines.append(f"{operation:8} {part:13} {now:10,.0f}  was {then:10,.0f}  {change:>7}  {verdict}")
     if grown:
-        lines.append(
-            f"!!! more than {MARGIN:.0%} above the baseline. If that is wanted, --record makes a new one."
-        )
+        lines.append(f"!!! more than {MARGIN:.0%} above the baseline. If that is wanted, --record makes a new one.")
     return lines, grown

@@ -179,9 +179,7 @@ def main() -> None:
     folder, port = Path(sys.argv[1]), int(sys.argv[2])
     install()
     run_module.serve(
-        ServerSettings(
-            bind=f"127.0.0.1:{port}", store=f"sqlite://{folder}/dibs.db", tokens_file=str(folder / "tokens")
-        )
+        ServerSettings(bind=f"127.0.0.1:{port}", store=f"sqlite://{folder}/dibs.db", tokens_file=str(folder / "tokens"))
     )
     print(json.dumps(trace.phases), flush=True)
 

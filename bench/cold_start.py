@@ -49,9 +49,7 @@ def timed(command: Command) -> float:
     """Seconds from start to end of one run, which must succeed."""
     argv = command.argv()
     start = time.perf_counter()
-    done = subprocess.run(
-        argv, env=command.env, stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False
-    )
+    done = subprocess.run(argv, env=command.env, stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False)
     spent = time.perf_counter() - start
     if done.returncode != 0:
         text = (done.stderr or done.stdout).decode(errors="replace")[-800:]

@@ -45,9 +45,7 @@ def work(store: Store, name: Callable[[], str], until: float, tally: Tally) -> N
     coordinator = Coordinator(store)
     while time.perf_counter() < until:
         job, began = name(), time.perf_counter()
-        claim = Acquire(
-            ns="default", name=job, principal="p", owner="o", ttl_ms=60_000, fresh_lease_id=new_id()
-        )
+        claim = Acquire(ns="default", name=job, principal="p", owner="o", ttl_ms=60_000, fresh_lease_id=new_id())
         outcome = coordinator.one(claim)
         claimed = time.perf_counter()
         if not isinstance(outcome, Granted):
@@ -111,9 +109,7 @@ def main() -> None:
     given = parser.parse_args()
     os.environ.update(ENV)
     seconds = 1.0 if given.quick else given.seconds
-    print(
-        "| store | workers | claims and releases of | claims/s | claim ms, p50 / p99 | release ms | refused |"
-    )
+    print("| store | workers | claims and releases of | claims/s | claim ms, p50 / p99 | release ms | refused |")
     print("| --- | ---: | --- | ---: | ---: | ---: | ---: |")
     for url, clones, contested in (
         ("git:", 1, False),

@@ -98,9 +98,7 @@ class EtcdLine:
     async def open(cls, url: str, workers: int) -> EtcdLine:
         made = [await Connection.open(url) for _ in range(workers)]
         control = await Connection.open(url)
-        leases = [
-            str((await control.ask("POST", "/v3/lease/grant", {"TTL": "3600"}))["ID"]) for _ in range(workers)
-        ]
+        leases = [str((await control.ask("POST", "/v3/lease/grant", {"TTL": "3600"}))["ID"]) for _ in range(workers)]
         return cls(made, control, leases)
 
     async def join(self, worker: int) -> None:
@@ -117,9 +115,7 @@ class EtcdLine:
         await self._connections[worker].receive()
 
     async def length(self) -> int:
-        end = base64.b64encode(
-            JOB.encode() + b"0"
-        ).decode()  # "0" follows "/", after which the waiters' keys go on
+        end = base64.b64encode(JOB.encode() + b"0").decode()  # "0" follows "/", after which the waiters' keys go on
         body = {"key": self._name, "range_end": end, "count_only": True}
         reply = await self._control.ask("POST", "/v3/kv/range", body)
         return int(reply.get("count", 0)) - 1  # one of the keys is the owner's
@@ -255,9 +251,7 @@ def table(found: dict[tuple[str, int], list[list[float]]]) -> tuple[list[str], b
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     good = True
     for name in names[1:]:
-        ratios = [
-            paired_ratio(*(_medians(found, each, count) for each in ("dibs", name))) for count in counts
-        ]
+        ratios = [paired_ratio(*(_medians(found, each, count) for each in ("dibs", name))) for count in counts]
         good &= all(ratio is not None and ratio.median <= AIM for ratio in ratios)
         lines.append(f"| *dibs / {name}* | " + " | ".join(r.text(2) if r else "-" for r in ratios) + " |")
     least, most = (_medians(found, "dibs", count) for count in (counts[0], counts[-1]))
@@ -279,9 +273,7 @@ def main() -> int:
     made.add_argument("--rounds", type=int, default=3)
     made.add_argument("--only", default="", help="comma list of dibs, etcd, kazoo")
     made.add_argument("--quick", action="store_true", help="one round, few hand-offs, 1 and 64 waiters")
-    made.add_argument(
-        "--folder", type=Path, default=Path(tempfile.gettempdir()), help="where servers keep data"
-    )
+    made.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where servers keep data")
     args = made.parse_args()
     if args.quick:
         args.rounds, args.count, args.waiters = 1, 20, "1,64"

@@ -68,9 +68,7 @@ def event(folder: Path, file: str) -> bytes:
 
 def timed(words: list[str], folder: Path, env: dict[str, str], given: bytes = b"") -> float:
     start = time.perf_counter()
-    done = subprocess.run(
-        words, input=given, cwd=folder, env=env, capture_output=True, timeout=60, check=False
-    )
+    done = subprocess.run(words, input=given, cwd=folder, env=env, capture_output=True, timeout=60, check=False)
     spent = time.perf_counter() - start
     if done.returncode or done.stderr:
         raise BenchError(f"{' '.join(words[:4])}: exit {done.returncode}: {done.stderr.decode()[-500:]}")

@@ -63,8 +63,7 @@ def _request(operation: str, name: str, lease: str) -> tuple[str, str, Any]:
 
 async def _phases(database: Database, servers: DibsServers, jobs: int) -> list[Cost]:
     workers = [
-        Worker(await Connection.open(servers.urls[0], servers.tokens[0]), number, jobs)
-        for number in range(WORKERS)
+        Worker(await Connection.open(servers.urls[0], servers.tokens[0]), number, jobs) for number in range(WORKERS)
     ]
     store = open_store(database.url)
     found = []

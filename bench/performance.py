@@ -101,9 +101,7 @@ def _load_rows(plan: Plan, target: Target) -> Rows:
         for workload in target.workloads:
             for connections in CONNECTIONS[workload]:
                 sample = watched(server.pids, partial(server.measure, workload, connections, plan.seconds))
-                rows.append(
-                    {"target": target.name, "workload": workload, "connections": connections} | asdict(sample)
-                )
+                rows.append({"target": target.name, "workload": workload, "connections": connections} | asdict(sample))
                 say(_load_line(target.name, workload, connections, sample))
     return rows
 
@@ -140,9 +138,7 @@ def sdk_part(plan: Plan) -> Rows:
             continue
         row = {"service": name.replace(OURS, build.name, 1), **figures}
         rows.append(row)
-        say(
-            f"{row['service']:32} p50 {row['p50_ms']:.3f}  p99 {row['p99_ms']:.3f} ms  CPU {row['cpu_us']:.0f} us"
-        )
+        say(f"{row['service']:32} p50 {row['p50_ms']:.3f}  p99 {row['p99_ms']:.3f} ms  CPU {row['cpu_us']:.0f} us")
     return rows
 
 
@@ -170,9 +166,7 @@ def handoff_part(plan: Plan) -> Rows:
 
 def cold_part(plan: Plan) -> Rows:
     spent = cold_start.by_build(5 if plan.quick else 30, plan.folder, plan.builds)
-    return [
-        {"command": name, "ms": ms, "cpu_ms": cpu} for name, pairs in spent.items() for ms, cpu in [pairs]
-    ]
+    return [{"command": name, "ms": ms, "cpu_ms": cpu} for name, pairs in spent.items() for ms, cpu in [pairs]]
 
 
 def _kept(plan: Plan, build: Build) -> tuple[dict[str, Path], dict[str, int]]:
@@ -245,9 +239,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--quick", action="store_true", help="a try: little of everything")
     temporary = Path(tempfile.gettempdir())
     made.add_argument("--folder", type=Path, default=temporary, help="where servers keep data")
-    made.add_argument(
-        "--kept", type=Path, default=temporary / "dibs-growth", help="growth: where its files stay"
-    )
+    made.add_argument("--kept", type=Path, default=temporary / "dibs-growth", help="growth: where its files stay")
     return made
 
 

@@ -66,9 +66,7 @@ def run(script: str, url: str, connections: int, seconds: int) -> Sample:
         rates = [line.split()[2] for line in done.stdout.splitlines() if line.startswith("tps = ")]
         if not rates:
             raise BenchError(f"pgbench printed no rate: {done.stdout[-400:]}")
-        taken = sorted(
-            int(line.split()[2]) for log in Path(folder).glob("pgbench_log.*") for line in log.open()
-        )
+        taken = sorted(int(line.split()[2]) for log in Path(folder).glob("pgbench_log.*") for line in log.open())
     half = len(taken) // 2
     return Sample(
         requests_per_s=float(rates[0]),

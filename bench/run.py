@@ -49,29 +49,19 @@ def parser() -> argparse.ArgumentParser:
         default="http,cold,expiry",
         help=f"comma list of {', '.join(PARTS)} (default: all but stores)",
     )
-    made.add_argument(
-        "--only", default="", help="comma list of targets: dibs, noop-asgi, noop-lane, etcd, redis"
-    )
+    made.add_argument("--only", default="", help="comma list of targets: dibs, noop-asgi, noop-lane, etcd, redis")
     made.add_argument("--connections", default="1,8,32,128", help="comma list (default: 1,8,32,128)")
     made.add_argument("--rounds", type=int, default=5)
     made.add_argument("--seconds", type=int, default=3, help="length of one measurement")
     made.add_argument("--warmup", type=int, default=1, help="seconds of load before each cell, not counted")
     made.add_argument("--runs", type=int, default=40, help="cold start: runs of each command")
     made.add_argument("--leases", type=int, default=100_000, help="expiry: how many are live at once")
-    made.add_argument(
-        "--quick", action="store_true", help="one round of one second, few runs, nothing written"
-    )
+    made.add_argument("--quick", action="store_true", help="one round of one second, few runs, nothing written")
     made.add_argument("--into", type=Path, help="stores: keep its rounds in this file, beside those it has")
     made.add_argument("--readme", action="store_true", help="put the tables into README.md too")
-    made.add_argument(
-        "--install", action="store_true", help="install wrk, redis-server, etcd-server (apt, root)"
-    )
-    made.add_argument(
-        "--folder", type=Path, default=Path(tempfile.gettempdir()), help="where servers keep data"
-    )
-    made.add_argument(
-        "--dibs-command", default="", help="what stands before `serve` (default: this Python -m dibs)"
-    )
+    made.add_argument("--install", action="store_true", help="install wrk, redis-server, etcd-server (apt, root)")
+    made.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where servers keep data")
+    made.add_argument("--dibs-command", default="", help="what stands before `serve` (default: this Python -m dibs)")
     return made
 
 
@@ -152,9 +142,7 @@ def expiry_part(args: argparse.Namespace, results: Results) -> None:
 
 
 def stores_part(args: argparse.Namespace, results: Results) -> None:
-    counts = (
-        [1, 32] if args.connections == parser().get_default("connections") else args.connections.split(",")
-    )
+    counts = [1, 32] if args.connections == parser().get_default("connections") else args.connections.split(",")
     few = args.quick
     plan = stores.StorePlan(
         rounds=args.rounds,
@@ -199,8 +187,7 @@ def main(argv: list[str] | None = None) -> int:
     if about["filesystem"] in ("tmpfs", "ramfs"):
         say(f"!!! {args.folder} is in memory: nothing there is durable. Choose a disk with --folder.")
     settings: dict[str, object] = {
-        key: getattr(args, key)
-        for key in ("parts", "connections", "rounds", "seconds", "warmup", "runs", "leases")
+        key: getattr(args, key) for key in ("parts", "connections", "rounds", "seconds", "warmup", "runs", "leases")
     }
     results = Results(document={"machine": about, "settings": settings})
     run_parts(args, results)

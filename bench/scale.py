@@ -42,9 +42,7 @@ class Build:
     async def open(self) -> None:
         # Each principal has its own token and connections, because the holds of one principal are limited.
         url, tokens = self._server.url, self._server.tokens
-        self._connections = [
-            await Connection.open(url, tokens[number % len(tokens)]) for number in range(BUILDERS)
-        ]
+        self._connections = [await Connection.open(url, tokens[number % len(tokens)]) for number in range(BUILDERS)]
 
     async def each(self, what: str, count: int, one: Callable[[Connection, int], Awaitable[None]]) -> None:
         began = time.monotonic()
@@ -90,9 +88,7 @@ async def lines(build: Build, server: HttpServer, jobs: int, deep: int) -> list[
     async def wait(_: Connection, number: int) -> None:
         connection = await Connection.open(server.url, server.tokens[0])
         waiting.append(connection)
-        connection.send(
-            "POST", f"/locks/line-{number % jobs}/acquire", {"ttl_seconds": 60, "wait_seconds": 3600}
-        )
+        connection.send("POST", f"/locks/line-{number % jobs}/acquire", {"ttl_seconds": 60, "wait_seconds": 3600})
         await asyncio.sleep(0)
 
     await build.each("waiters sent", jobs * deep, wait)
@@ -161,17 +157,13 @@ def main() -> int:
     made.add_argument("--jobs", type=int, default=1_000, help="jobs with waiters")
     made.add_argument("--deep", type=int, default=10, help="waiters of each")
     made.add_argument("--quick", action="store_true", help="a hundredth of it")
-    made.add_argument(
-        "--folder", type=Path, default=Path(tempfile.gettempdir()), help="where the server keeps data"
-    )
+    made.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where the server keeps data")
     args = made.parse_args()
     if args.quick:
         args.sessions, args.leases, args.jobs = args.sessions // 100, args.leases // 100, args.jobs // 100
     end_on_sigterm()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(
-        resource.RLIMIT_NOFILE, (most, most)
-    )  # each waiter needs a connection, here and at the server
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each waiter needs a connection, here and at the server
     try:
         with (
             tempfile.TemporaryDirectory(prefix="dibs-scale-", dir=args.folder) as folder,

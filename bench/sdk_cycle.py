@@ -202,9 +202,7 @@ def main() -> int:
     made.add_argument("--rounds", type=int, default=5)
     made.add_argument("--turn", default="", help="one turn of this service; prints a line of JSON")
     made.add_argument("--quick", action="store_true", help="one round, few cycles")
-    made.add_argument(
-        "--folder", type=Path, default=Path(tempfile.gettempdir()), help="where servers keep data"
-    )
+    made.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where servers keep data")
     args = made.parse_args()
     if args.quick:
         args.rounds, args.count = 1, 50

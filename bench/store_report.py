@@ -77,9 +77,7 @@ def _hand_offs(found: StoreResults) -> list[str]:
         ratio = paired_ratio([one.p50_ms for one in across], [one.p50_ms for one in same])
         if ratio is not None:
             text = _verdict(ratio, ratio.median <= HAND_OFF_AIM)
-            lines.append(
-                f"- {NAMES[kind]}: p50 across by p50 on one server: {text} (aim: {HAND_OFF_AIM:g} or less)"
-            )
+            lines.append(f"- {NAMES[kind]}: p50 across by p50 on one server: {text} (aim: {HAND_OFF_AIM:g} or less)")
     head = ["", "**Hand-off**, ms from a release to the next owner's reply", ""]
     return [*head, "| | p50 | p99 |", "| --- | ---: | ---: |", *rows, "", *lines, ""]
 

@@ -75,9 +75,7 @@ class Bench:
     def measure(self, connections: int, seconds: int) -> Measured:
         service, database = cpu_seconds(*self.service_pids), self.database.cpu_seconds()
         sample = self.drive(connections, seconds)
-        return Measured(
-            sample, cpu_seconds(*self.service_pids) - service, self.database.cpu_seconds() - database
-        )
+        return Measured(sample, cpu_seconds(*self.service_pids) - service, self.database.cpu_seconds() - database)
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,8 +105,7 @@ def drive(sessions: list[Session], seconds: float, note: Callable[[int], None]) 
 def main() -> None:
     port, connections, seconds, workload, tag = sys.argv[1:]
     sessions = [
-        Session(int(port), f"bench{tag}-{number}", deletes=workload == "cycle")
-        for number in range(int(connections))
+        Session(int(port), f"bench{tag}-{number}", deletes=workload == "cycle") for number in range(int(connections))
     ]
     taken: list[int] = []
     spent, bad, first_bad = drive(sessions, float(seconds), taken.append)

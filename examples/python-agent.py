@@ -37,9 +37,7 @@ def main(words: list[str]) -> int:
             try:
                 with client.claim_any(backlog, max_attempts=ATTEMPTS_MAX) as claim:  # heartbeats by itself
                     if claim.previous and claim.previous.checkpoint:
-                        print(
-                            f"{owner}: {claim.name} was left at: {claim.previous.checkpoint}", file=sys.stderr
-                        )
+                        print(f"{owner}: {claim.name} was left at: {claim.previous.checkpoint}", file=sys.stderr)
                     code = worked(claim, words[1:])
                     if code:
                         claim.fail(f"exited with {code}", retry_after=RETRY_SECONDS * claim.attempt)

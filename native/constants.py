@@ -36,9 +36,7 @@ def _constants(tree: ast.Module) -> dict[str, ast.Assign | ast.AnnAssign]:
         target = _target(node)
         if target is not None and target.id.isupper() and target.id not in _SKIPPED:
             found[target.id] = node  # type: ignore[assignment]  # what has a target is an assignment
-    stored = (
-        node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    )
+    stored = (node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
     times = Counter(stored)
     return {name: node for name, node in found.items() if times[name] == 1}
 

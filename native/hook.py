@@ -47,9 +47,7 @@ class CompiledWheel(BuildHookInterface[Any]):
         """Puts the compiled files into the wheel. Returns why it could not."""
         self._folder = tempfile.TemporaryDirectory(prefix="dibs-wheel-")
         tree = Path(self._folder.name, "tree")
-        self.app.display_info(
-            "Compiling dibs with mypyc, which takes a minute. DIBS_COMPILE=0 leaves it out."
-        )
+        self.app.display_info("Compiling dibs with mypyc, which takes a minute. DIBS_COMPILE=0 leaves it out.")
         try:
             native.build(tree)
         except (OSError, subprocess.CalledProcessError) as error:

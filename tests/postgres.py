@@ -107,9 +107,7 @@ class Schema:
             " $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$"
         )
         for table in ("records", "events"):
-            self.run(
-                f"CREATE TRIGGER no BEFORE INSERT ON {{s}}.{table} FOR EACH ROW EXECUTE FUNCTION {{s}}.no()"
-            )
+            self.run(f"CREATE TRIGGER no BEFORE INSERT ON {{s}}.{table} FOR EACH ROW EXECUTE FUNCTION {{s}}.no()")
 
         def make_room() -> None:
             self.run("DROP FUNCTION {s}.no() CASCADE")

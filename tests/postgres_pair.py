@@ -58,9 +58,7 @@ class PostgresPair:
             self.standby.data,
         ]
         words += ["-R", "-X", "stream", "-c", "fast", "--no-sync"]
-        subprocess.run(
-            words, check=True, capture_output=True, cwd=self.standby.folder, timeout=60, **somebody()
-        )
+        subprocess.run(words, check=True, capture_output=True, cwd=self.standby.folder, timeout=60, **somebody())
         _become(self.standby, "")
         self.standby.start()
         wait_until(lambda: self._following("state") == "streaming", "the standby follows")
@@ -78,9 +76,7 @@ class PostgresPair:
         return self._following("replay_lsn = pg_current_wal_lsn()") == "True"
 
     def _following(self, column: str) -> str:
-        rows = run(
-            self.primary, f"SELECT {column} FROM pg_stat_replication WHERE application_name = 'walreceiver'"
-        )
+        rows = run(self.primary, f"SELECT {column} FROM pg_stat_replication WHERE application_name = 'walreceiver'")
         return str(rows[0][0]) if rows else ""
 
     def promote(self) -> None:

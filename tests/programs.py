@@ -45,9 +45,7 @@ def wait_until(condition: Callable[[], Found | None], what: str, seconds: float 
     return found
 
 
-def start_program(
-    module: str, *words: str, python: str = sys.executable, **how: Any
-) -> subprocess.Popen[Any]:
+def start_program(module: str, *words: str, python: str = sys.executable, **how: Any) -> subprocess.Popen[Any]:
     """A program of the tests, as a module: it imports from `tests` as the tests do. `how` is for Popen."""
     return subprocess.Popen([python, "-m", module, *words], cwd=ROOT, **how)
 
@@ -73,9 +71,7 @@ def pass_by(until_ms: int) -> None:
 def environment_without_dibs() -> dict[str, str]:
     """Ours, with nothing set for dibs but which system's ways it uses."""
     return {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith("DIBS_") or name == "DIBS_PORTABLE"
+        name: value for name, value in os.environ.items() if not name.startswith("DIBS_") or name == "DIBS_PORTABLE"
     }
 
 

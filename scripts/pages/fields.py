@@ -37,8 +37,7 @@ def fields_source() -> str:
         "BYTES: dict[str, int]": {name: field.bytes for name, field in declared if field.bytes},
         "# Fields of a claim that go into its command unchanged, under their own names.\n"
         "PLAIN_TERMS: tuple[str, ...]": tuple(name for name, field in CLAIM.items() if field.is_plain),
-        "# The kinds of fields of answers. What is not listed is text.\n"
-        "REPLY_KINDS: dict[str, str]": _reply_kinds(),
+        "# The kinds of fields of answers. What is not listed is text.\nREPLY_KINDS: dict[str, str]": _reply_kinds(),
     }
     return _HEAD + "".join(f"{name} = {_literal(value)}\n" for name, value in tables.items())
 

@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     Document = dict[str, tuple[str, str]]
 
 OPERATIONS = [
-    operation
-    for operation, _ in served_table(cast("Any", MagicMock(settings=ServerSettings())))
-    if operation.is_listed
+    operation for operation, _ in served_table(cast("Any", MagicMock(settings=ServerSettings()))) if operation.is_listed
 ]
 TITLES = {each.id: f"{each.method} {each.path}" for each in OPERATIONS}
 KINDS = {
@@ -48,10 +46,7 @@ CLAIMS = ("acquire", "acquire-any", "acquire-all")
 EVERY_CLAIM = "Fields of every claim"
 # Which answers a section shows, in order.
 SHOWN = {
-    **{
-        f"Answer: {answer}": (answer,)
-        for answer in ("acquired", "held", "queued", "done", "delayed", "parked")
-    },
+    **{f"Answer: {answer}": (answer,) for answer in ("acquired", "held", "queued", "done", "delayed", "parked")},
     "Previous": ("previous",),
     **{TITLES[verb]: (verb,) for verb in ("leave", "renew", "break", "free", "acl")},
     TITLES["release"]: ("failed",),
@@ -182,11 +177,7 @@ def _told(documents: list[tuple[str, Document]]) -> defaultdict[str, list[list[s
     for title, document in documents:
         place, each = max(explained, key=lambda found: len(_same(found[1], document)), default=("", {}))
         same = _same(each, document)
-        own = {
-            field: said
-            for field, said in document.items()
-            if len(same) < SAME_MIN or (field, said) not in same
-        }
+        own = {field: said for field, said in document.items() if len(same) < SAME_MIN or (field, said) not in same}
         explained.append((title, own))
         lines = _lines(own)
         if len(own) < len(document):
@@ -209,9 +200,7 @@ def _lines(document: Document) -> list[str]:
             groups[-1][0].append(f"`{field}`")
         else:
             groups.append(([f"`{field}`"], said))
-    return [
-        f"{', '.join(fields)}{f' ({form})' if form else ''}: {meaning}" for fields, (form, meaning) in groups
-    ]
+    return [f"{', '.join(fields)}{f' ({form})' if form else ''}: {meaning}" for fields, (form, meaning) in groups]
 
 
 def _anchor(title: str) -> str:

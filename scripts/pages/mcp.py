@@ -27,9 +27,7 @@ def tools_section() -> str:
     return "\n".join(
         [_described(tool, told) for tool in TOOLS]
         + ["## Arguments\n", *_table(arguments), ""]
-        + [
-            f"## Answers\n\nEvery answer has {_names((field.name for field in OF_EVERY), ' and ')}. Parts of answers:\n"
-        ]
+        + [f"## Answers\n\nEvery answer has {_names((field.name for field in OF_EVERY), ' and ')}. Parts of answers:\n"]
         + [*parts, "", *_table([*answers, *inner]), ""]
     )
 

@@ -114,21 +114,16 @@ def lines(title: str, note: str, steps: Sequence[str], series: Sequence[Series])
 
     parts = []
     for tick in _ticks(low, high):
-        parts.append(
-            f'<line class="g" x1="{LEFT}" x2="{LEFT + plot_w}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>'
-        )
+        parts.append(f'<line class="g" x1="{LEFT}" x2="{LEFT + plot_w}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
         parts.append(_text(LEFT - 8, y(tick) + 4, short(tick), "n", "end"))
     parts += [_text(x(step), height - BOTTOM + 22, step, "n", "middle") for step in steps]
     ends = [y(points[[step for step in steps if step in points][-1]]) for _, _, _, points in series]
-    for (name, colour, dashed, points), end in zip(
-        series, spread_out(ends, LABEL_GAP, height - BOTTOM), strict=True
-    ):
+    for (name, colour, dashed, points), end in zip(series, spread_out(ends, LABEL_GAP, height - BOTTOM), strict=True):
         known = [step for step in steps if step in points]
         path = " ".join(f"{x(step):.1f},{y(points[step]):.1f}" for step in known)
         parts.append(f'<polyline class="l s{colour}{" d" if dashed else ""}" points="{path}"/>')
         parts += [
-            f'<circle class="f{colour}" cx="{x(step):.1f}" cy="{y(points[step]):.1f}" r="3.2"/>'
-            for step in known
+            f'<circle class="f{colour}" cx="{x(step):.1f}" cy="{y(points[step]):.1f}" r="3.2"/>' for step in known
         ]
         last = points[known[-1]]
         parts.append(_text(x(known[-1]) + 12, end + 4, f"{name}  {short(last)}", f"f{colour}"))

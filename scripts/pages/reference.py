@@ -74,9 +74,7 @@ class _Page:
     def command(self, command: Command) -> list[str]:
         others = [f"`{other}`" for other in aliases(command.name)]
         also = [f"Also: {', '.join(others)}."] if others else []
-        summary = " ".join(
-            [*_usage(command), sentence(SUMMARIES[command.name]), *self._about(command), *also]
-        )
+        summary = " ".join([*_usage(command), sentence(SUMMARIES[command.name]), *self._about(command), *also])
         own = [option for option in command.options if _said(option) not in self.shared]
         again = [f"`{option.flag}`" for option in command.options if _said(option) in self.shared]
         flags = [*_options(own), *([f"- also {', '.join(again)}"] if again else [])]

@@ -119,8 +119,7 @@ _PLACES = {
     "dibs.sdk.claim": "Claim",
     "dibs.sdk.client": "Client",
     "dibs.sdk.default": (
-        "claim claim_all claim_any connect"
-        " claim_job fail_job get_job_owner heartbeat_job list_claimed_jobs release_job"
+        "claim claim_all claim_any connect claim_job fail_job get_job_owner heartbeat_job list_claimed_jobs release_job"
     ),
     "dibs.sdk.events": "AsyncEvents Events",
     "dibs.sdk.fence": "AsyncFence Fence",

@@ -139,9 +139,7 @@ def test_a_new_file_that_the_shell_made_is_for_its_owner_alone(terminal: Termina
     dibs("claim", "issue-1842", "--url", url, home=tmp_path)
     with open(tmp_path / "claims.jsonl", "wb") as out:
         os.fchmod(out.fileno(), 0o644)
-        subprocess.run(
-            [sys.executable, "-m", "dibs", "export", url], stdout=out, timeout=PATIENCE_SECONDS, check=True
-        )
+        subprocess.run([sys.executable, "-m", "dibs", "export", url], stdout=out, timeout=PATIENCE_SECONDS, check=True)
     assert (tmp_path / "claims.jsonl").stat().st_mode & 0o777 == 0o600
 
 

@@ -57,9 +57,7 @@ def test_a_heartbeat_says_once_that_somebody_waits(terminal: Terminal, line: Any
 
 
 @pytest.mark.promise("queue:holder-told")
-def test_an_actor_is_told_once_by_whatever_command_it_runs_next(
-    terminal: Terminal, line: Any, tmp_path: Path
-) -> None:
+def test_an_actor_is_told_once_by_whatever_command_it_runs_next(terminal: Terminal, line: Any, tmp_path: Path) -> None:
     terminal.env["XDG_STATE_HOME"] = str(tmp_path)
     terminal.env["DIBS_ACTOR"] = "agent-7"
     terminal("claim", "a")
@@ -75,9 +73,7 @@ def test_an_actor_is_told_once_by_whatever_command_it_runs_next(
     assert terminal("claim", "c").err == ""
 
 
-def test_a_release_does_not_ask_to_release_for_those_who_wait(
-    terminal: Terminal, line: Any, tmp_path: Path
-) -> None:
+def test_a_release_does_not_ask_to_release_for_those_who_wait(terminal: Terminal, line: Any, tmp_path: Path) -> None:
     terminal.env["XDG_STATE_HOME"] = str(tmp_path)
     terminal("claim", "a", "--actor", "agent-7")
     terminal("claim", "b", "--actor", "agent-7")

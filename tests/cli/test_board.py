@@ -37,9 +37,7 @@ def frame(locks: list[dict[str, Any]], width: int, rows: int = 10, paint: Paint 
 
 @pytest.mark.parametrize("width", [1, 20, 40, 60, 80, 120, 300])
 def test_no_line_is_wider_than_the_terminal_and_no_frame_higher(width: int) -> None:
-    locks = [
-        lock(f"issue-{n}-" + "日本語é" * n, owner="o" * n * 9, checkpoint="c" * 200) for n in range(1, 9)
-    ]
+    locks = [lock(f"issue-{n}-" + "日本語é" * n, owner="o" * n * 9, checkpoint="c" * 200) for n in range(1, 9)]
     locks[2] |= {"status": "parked", "previous": {"owner": "x", "at": "2026-01-01T00:00:00.000Z"}}
     for rows in (1, 3, 10):
         lines = frame(locks[:6], width, rows)

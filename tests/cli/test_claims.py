@@ -41,9 +41,7 @@ def test_the_next_command_names_the_flags_that_it_needs_too(terminal: Terminal) 
         ("sqlite:/x@y:z.db", "sqlite:/x@y:z.db"),
     ],
 )
-def test_the_next_command_names_a_store_without_its_password(
-    terminal: Terminal, url: str, shown: str
-) -> None:
+def test_the_next_command_names_a_store_without_its_password(terminal: Terminal, url: str, shown: str) -> None:
     ran = terminal("claim", "job", "--url", url)
     assert f"dibs heartbeat --url {shown} job --lease " in ran.out
     assert "hunter2" not in ran.out
@@ -156,9 +154,7 @@ def test_an_empty_lease_is_told_even_when_the_environment_has_one(terminal: Term
 
 
 @pytest.mark.parametrize(("lease", "exit_code"), [(NO_LEASE, 2), ("not-one", 64)])
-def test_a_lease_that_is_not_yours_and_one_that_is_none(
-    terminal: Terminal, lease: str, exit_code: int
-) -> None:
+def test_a_lease_that_is_not_yours_and_one_that_is_none(terminal: Terminal, lease: str, exit_code: int) -> None:
     terminal.claim("issue-1")
     for command in ("heartbeat", "release"):
         ran = terminal(command, "issue-1", "--lease", lease)
@@ -174,9 +170,7 @@ def test_releasing_twice_is_fine(terminal: Terminal) -> None:
 
 def test_a_checkpoint_may_come_from_stdin(terminal: Terminal) -> None:
     lease = terminal.claim("issue-1")
-    ran = terminal(
-        "heartbeat", "issue-1", "--lease", lease, "--checkpoint", "-", "--json", stdin=b"line 1\nline 2\n"
-    )
+    ran = terminal("heartbeat", "issue-1", "--lease", lease, "--checkpoint", "-", "--json", stdin=b"line 1\nline 2\n")
     assert ran.data["checkpoint"] == "line 1\nline 2"
 
 
@@ -211,9 +205,7 @@ def test_a_result_without_done_is_a_mistake(terminal: Terminal) -> None:
     assert "--result needs --done" in ran.err
 
 
-@pytest.mark.parametrize(
-    "ttl", ["0", "-5", "1.5", "abc", "", "1500ms", "25h", "99999999999999999999", "NaN", "٣"]
-)
+@pytest.mark.parametrize("ttl", ["0", "-5", "1.5", "abc", "", "1500ms", "25h", "99999999999999999999", "NaN", "٣"])
 def test_a_ttl_that_cannot_be_is_refused_as_one_and_claims_nothing(terminal: Terminal, ttl: str) -> None:
     ran = terminal("claim", "issue-1", "--ttl", ttl, "--json")
     assert ran.exit == 64

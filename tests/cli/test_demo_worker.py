@@ -56,9 +56,7 @@ class Hired:
         return [kind for kind, _ in self.told].count(event)
 
 
-def test_alone_it_does_every_step_of_every_job_once_and_marks_them_done(
-    client: dibs.Client, tmp_path: Path
-) -> None:
+def test_alone_it_does_every_step_of_every_job_once_and_marks_them_done(client: dibs.Client, tmp_path: Path) -> None:
     hired = Hired(client, tmp_path).finished()
     for job in JOBS:
         assert hired.steps(job["name"]) == [1, 2, 3, 4, 5]
@@ -79,9 +77,7 @@ def test_it_goes_on_from_the_checkpoint_of_the_one_before_and_does_no_step_again
     assert notes == [checkpoint_of(step) for step in (3, 4, 5)]
 
 
-def test_what_somebody_has_is_skipped_told_once_and_done_when_it_is_free(
-    client: dibs.Client, tmp_path: Path
-) -> None:
+def test_what_somebody_has_is_skipped_told_once_and_done_when_it_is_free(client: dibs.Client, tmp_path: Path) -> None:
     with client.claim(FIRST, owner="agent-9"):
         hired = Hired(client, tmp_path)
         assert hired.waits.wait(PATIENCE_SECONDS)
@@ -89,9 +85,7 @@ def test_what_somebody_has_is_skipped_told_once_and_done_when_it_is_free(
         assert hired.count("done") == 2
     hired.finished()
     assert hired.steps(FIRST) == [1, 2, 3, 4, 5]
-    assert [fields for event, fields in hired.told if event == "skipped"] == [
-        {"job": FIRST, "owner": "agent-9"}
-    ]
+    assert [fields for event, fields in hired.told if event == "skipped"] == [{"job": FIRST, "owner": "agent-9"}]
 
 
 def test_what_is_done_already_is_left_alone(client: dibs.Client, tmp_path: Path) -> None:
@@ -100,9 +94,7 @@ def test_what_is_done_already_is_left_alone(client: dibs.Client, tmp_path: Path)
     assert Hired(client, tmp_path).finished().steps(FIRST) == []
 
 
-def test_tidying_takes_the_done_marks_away_and_says_what_it_could_not(
-    client: dibs.Client, tmp_path: Path
-) -> None:
+def test_tidying_takes_the_done_marks_away_and_says_what_it_could_not(client: dibs.Client, tmp_path: Path) -> None:
     Hired(client, tmp_path).finished()
     with client.claim(FIRST, again=True):
         assert tidied(client, JOBS) is False

@@ -55,9 +55,7 @@ def test_of_a_server_in_order_it_tells_version_clock_and_speed(outside: Terminal
     assert "admin, admin, in any namespace" in lines["caller"]
 
 
-def test_clocks_that_differ_are_told_with_the_error_of_the_measurement(
-    outside: Terminal, server: Server
-) -> None:
+def test_clocks_that_differ_are_told_with_the_error_of_the_measurement(outside: Terminal, server: Server) -> None:
     found = checks(outside, server)["clock"]
     assert (found["ok"], found["look"]) == (True, True)
     behind = format_duration(wall_ms() - server.clock.wall_ms())

@@ -114,9 +114,7 @@ def test_an_error_is_at_most_two_short_lines() -> None:
         for where, text in SENTENCES
         # `dibs` alone prints the help.
         if not text.startswith("Which command?")
-        and (
-            len(text.split("\n")) > LINES_MAX or any(len(line) > LINE_CHARS_MAX for line in text.split("\n"))
-        )
+        and (len(text.split("\n")) > LINES_MAX or any(len(line) > LINE_CHARS_MAX for line in text.split("\n")))
     }
     assert not long
 
@@ -179,9 +177,7 @@ def _widest_word(name: str) -> int:
 def test_the_width_is_that_of_the_terminal_or_of_columns() -> None:
     for columns, most in (("50", 50), ("70", 70), ("200", 100)):
         screen = Screen()
-        assert (
-            run(["claim", "--help"], {"COLUMNS": columns, "NO_COLOR": "1"}, screen, io.StringIO(), None) == 0
-        )
+        assert run(["claim", "--help"], {"COLUMNS": columns, "NO_COLOR": "1"}, screen, io.StringIO(), None) == 0
         usage = screen.getvalue().split("\n\n")[0].splitlines()
         assert most - 25 < max(map(len, usage)) <= most
 

@@ -38,9 +38,7 @@ def last(machine: Machine) -> tuple[str, str | None, int]:
 @pytest.mark.promise("attempts")
 def test_release_failed_counts_rests_and_parks(terminal: Terminal) -> None:
     lease = terminal.claim("job", "--max-attempts", "2", "--owner", "agent-7")
-    ran = terminal(
-        "release", "job", "--lease", lease, "--failed", "--reason", "registry away", "--retry-after", "5m"
-    )
+    ran = terminal("release", "job", "--lease", lease, "--failed", "--reason", "registry away", "--retry-after", "5m")
     assert ran.exit == 0
     assert ran.out.startswith("Released as failed: job, 1 in a row. It can be claimed in 5m.")
     resting = terminal("claim", "job")
@@ -70,9 +68,7 @@ def test_release_failed_counts_rests_and_parks(terminal: Terminal) -> None:
         ("--failed", "--retry-after", "8d"),
     ],
 )
-def test_flags_of_a_failure_that_cannot_be_meant_are_refused(
-    terminal: Terminal, flags: tuple[str, ...]
-) -> None:
+def test_flags_of_a_failure_that_cannot_be_meant_are_refused(terminal: Terminal, flags: tuple[str, ...]) -> None:
     lease = terminal.claim("job")
     assert terminal("release", "job", "--lease", lease, *flags).exit == 64
     assert terminal("heartbeat", "job", "--lease", lease).exit == 0
@@ -137,7 +133,5 @@ def test_hold_is_told_that_the_work_failed(machine: Machine) -> None:
 
 
 def test_the_second_line_of_an_error_is_indented_and_there_is_no_third() -> None:
-    reply = Reply(
-        status=403, body={"code": "forbidden", "details": "No right.\nRun: GRANT\nok   all is well"}
-    )
+    reply = Reply(status=403, body={"code": "forbidden", "details": "No right.\nRun: GRANT\nok   all is well"})
     assert failure(reply).text == "No right.\n  Run: GRANT\\nok   all is well"

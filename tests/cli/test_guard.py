@@ -28,9 +28,7 @@ def test_looking_up_finds_what_comparing_would(names: list[str], paths: list[str
     for path in paths:
         name = path_name(path)
         assert set(tree.touching(path)) == {each for each in holds if overlaps(each.name, name)}
-        assert set(tree.over(path)) == {
-            each for each in holds if each.name == name or covers(each.name, name)
-        }
+        assert set(tree.over(path)) == {each for each in holds if each.name == name or covers(each.name, name)}
 
 
 @pytest.mark.promise("tree")

@@ -177,9 +177,7 @@ def deadlocked(reply: Reply) -> Reply:
 
 
 LIES: dict[str, Tell] = {
-    "hostile text in every field": lambda reply: Reply(
-        status=reply.status, body=spoiled(reply.body, STRUCTURE)
-    ),
+    "hostile text in every field": lambda reply: Reply(status=reply.status, body=spoiled(reply.body, STRUCTURE)),
     "everything hostile": lambda reply: Reply(status=reply.status, body=spoiled(reply.body, set())),
     "an error": refusing,
     "a deadlock": deadlocked,
@@ -235,9 +233,7 @@ def test_no_command_lets_a_store_act_on_the_terminal(
 COPIES = {
     "no copy": KEPT,
     "a hostile kind": json.dumps({"dibs": KEPT, "version": KEPT}),
-    "hostile counts": json.dumps(
-        {"dibs": "export", "version": 1, "store": KEPT, "made_ms": KEPT, KEPT: KEPT}
-    ),
+    "hostile counts": json.dumps({"dibs": "export", "version": 1, "store": KEPT, "made_ms": KEPT, KEPT: KEPT}),
     "nothing": "",
 }
 
@@ -264,9 +260,7 @@ def test_neither_does_a_copy_of_a_store(terminal: Terminal, tmp_path: Path, name
 @pytest.mark.parametrize("name", TOKEN_WORDS)
 @pytest.mark.parametrize("lines", TOKEN_LINES)
 @pytest.mark.parametrize("is_there", [True, False])
-def test_neither_does_a_tokens_file(
-    terminal: Terminal, tmp_path: Path, name: str, lines: str, is_there: bool
-) -> None:
+def test_neither_does_a_tokens_file(terminal: Terminal, tmp_path: Path, name: str, lines: str, is_there: bool) -> None:
     path = tmp_path / f"to{KEPT}kens".replace("\x00", "")
     for flag, who in itertools.product(["", "--json", "--quiet"], [None, f"{KEPT}", "ann"]):
         if is_there:

@@ -127,9 +127,7 @@ def test_a_claim_on_the_own_store_imports_only_this(env: dict[str, str]) -> None
     assert not modules & NEVER
     assert not_ours(modules) <= EMBEDDED
     assert not {
-        name
-        for name in modules
-        if name.startswith(("dibs.server", "dibs.client.http", "dibs.client.transport"))
+        name for name in modules if name.startswith(("dibs.server", "dibs.client.http", "dibs.client.transport"))
     }
 
 

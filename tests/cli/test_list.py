@@ -64,9 +64,7 @@ def test_flags_of_a_list_choose_jobs(backlog: Terminal, flags: tuple[str, ...], 
 
 def test_pages_of_one_owner_go_on_where_the_last_ended(backlog: Terminal) -> None:
     page = backlog("list", "--owner", "agent-8", "--all", "--limit", "1", "--json").data
-    rest = backlog(
-        "list", "--owner", "agent-8", "--all", "--limit", "9", "--after", page["next"], "--json"
-    ).data
+    rest = backlog("list", "--owner", "agent-8", "--all", "--limit", "9", "--after", page["next"], "--json").data
     assert [lock["name"] for lock in rest["locks"]] == ["issue-4"]
     assert rest["next"] is None
 

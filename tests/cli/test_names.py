@@ -64,9 +64,7 @@ def test_name_tells_the_one_name_and_why(terminal: Terminal) -> None:
 
 
 def test_a_password_in_an_address_gets_into_no_name_and_no_message(terminal: Terminal) -> None:
-    assert (
-        terminal("claim", "https://ann:hunter2@github.com/acme/app/issues/42", "--json").data["name"] == ISSUE
-    )
+    assert terminal("claim", "https://ann:hunter2@github.com/acme/app/issues/42", "--json").data["name"] == ISSUE
     refused = terminal("claim", "https://ann:hunter2@ci.example/job/7")
     assert refused.exit != 0
     assert "hunter2" not in refused.out + refused.err

@@ -37,9 +37,7 @@ def test_append_makes_a_private_file_and_adds_to_it(terminal: Terminal, tmp_path
     assert "shown this once" in first.out
     assert file.stat().st_mode & 0o777 == 0o600
     file.write_text(file.read_text().rstrip("\n"))  # as some editors leave it
-    quiet = terminal(
-        "token", "new", "b", "--role", "admin", "--namespace", "acme", "--append", str(file), "-q"
-    )
+    quiet = terminal("token", "new", "b", "--role", "admin", "--namespace", "acme", "--append", str(file), "-q")
     assert quiet.out.startswith("dibs_")
     callers = {line.name: line for line in read_tokens(str(file))}
     assert quiet.out.strip() not in file.read_text()
@@ -63,9 +61,7 @@ def test_a_token_ends_when_it_was_said_to(terminal: Terminal, tmp_path: Path) ->
 
 def test_tokens_are_listed_and_revoked(terminal: Terminal, tmp_path: Path) -> None:
     file = tmp_path / "tokens"
-    tokens = [
-        terminal("token", "new", name, "--append", str(file), "-q").out.strip() for name in ("a", "b", "b")
-    ]
+    tokens = [terminal("token", "new", name, "--append", str(file), "-q").out.strip() for name in ("a", "b", "b")]
     with file.open("a") as more:
         more.write("# by hand\nold:in-the-clear:operator:acme\n")
     where = ("--tokens", str(file))
@@ -175,9 +171,7 @@ def test_a_lost_claim_tells_how_to_ask_for_it(outside: Terminal) -> None:
 
 
 def test_a_refused_token_says_what_to_set(outside: Terminal) -> None:
-    refused = reply_of(
-        401, {"error": "x", "code": "authentication_required", "details": "Bearer token required"}
-    )
+    refused = reply_of(401, {"error": "x", "code": "authentication_required", "details": "Bearer token required"})
     with ScriptedServer([refused]) as server:
         ran = outside("claim", "a", "--url", server.url)
     assert ran.exit == 77

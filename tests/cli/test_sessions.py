@@ -123,9 +123,7 @@ def test_a_session_of_a_process_that_died_is_over_for_its_neighbours(
         (("transfer", "a", "--to-session", "x", "--lease", UNKNOWN), "not a session id"),
     ],
 )
-def test_what_cannot_be_is_refused_and_changes_nothing(
-    terminal: Terminal, words: tuple[str, ...], says: str
-) -> None:
+def test_what_cannot_be_is_refused_and_changes_nothing(terminal: Terminal, words: tuple[str, ...], says: str) -> None:
     ran = terminal(*words)
     assert ran.exit == 64
     assert says in ran.err

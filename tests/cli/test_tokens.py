@@ -92,15 +92,11 @@ def test_what_cannot_be_is_refused(typed: Typed, words: tuple[str, ...], code: i
 def test_a_file_is_imported_by_its_hashes_and_again_without_harm(typed: Typed, tmp_path: Path) -> None:
     path = tmp_path / "old-tokens"
     path.touch(mode=0o600)
-    path.write_text(
-        "# ours\nci:tok-ci:agent:acme\nops:tok-ops:operator\ngone:tok-gone:agent::20200101T000000Z\n"
-    )
+    path.write_text("# ours\nci:tok-ci:agent:acme\nops:tok-ops:operator\ngone:tok-gone:agent::20200101T000000Z\n")
     for _ in range(2):
         code, out, _ = typed("import", "--tokens", str(path))
         assert (code, out.partition(". Start")[0]) == (0, f"2 tokens of {path} in the store")
-    found = {
-        (each["name"], each["role"], each["namespace"]) for each in data(typed("list", "--json"))["tokens"]
-    }
+    found = {(each["name"], each["role"], each["namespace"]) for each in data(typed("list", "--json"))["tokens"]}
     assert found == {("ci", "agent", "acme"), ("ops", "operator", None)}
 
 

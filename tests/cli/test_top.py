@@ -139,9 +139,7 @@ def test_the_board_shows_what_changes_follows_keys_and_a_new_size_and_ends_with_
     ("number", "code"),
     [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGQUIT, 131), (signal.SIGINT, 0)],
 )
-def test_the_terminal_is_given_back_whatever_ends_it(
-    env: dict[str, str], show: Any, number: int, code: int
-) -> None:
+def test_the_terminal_is_given_back_whatever_ends_it(env: dict[str, str], show: Any, number: int, code: int) -> None:
     dibs(env, "claim", "job", "--owner", "ann")
     board = show("top")
     board.await_text("job +ann")
@@ -195,9 +193,7 @@ def test_without_a_terminal_it_is_one_snapshot(terminal: Terminal) -> None:
     assert terminal("top").out == terminal("list").out
     ages = terminal("top", "--sort", "left", "--json").data
     assert [lock["name"] for lock in ages["locks"]] == ["issue-2", "issue-10"]
-    assert [lock["name"] for lock in terminal("top", "--owner", "ann", "--json").data["locks"]] == [
-        "issue-10"
-    ]
+    assert [lock["name"] for lock in terminal("top", "--owner", "ann", "--json").data["locks"]] == ["issue-10"]
     assert terminal("top", "-q").out == "issue-2\nissue-10\n"
     for wrong in (("--sort", "x"), ("--interval", "1ms"), ("--interval", "x")):
         assert terminal("top", *wrong).exit == 64
@@ -228,9 +224,7 @@ def test_history_of_all_jobs(terminal: Terminal) -> None:
     assert terminal("history", "--prefix", "issue-", "--since", "1h").out.count("\n") == 4
     newest = terminal("history", "--since", "1h", "--limit", "1", "--json").data["events"]
     assert [(event["name"], event["event"]) for event in newest] == [("other", "released")]
-    followed = terminal(
-        "history", "--prefix", "issue-", "--follow", "--since", "1h", "--for", "0s", "--json"
-    ).out
+    followed = terminal("history", "--prefix", "issue-", "--follow", "--since", "1h", "--for", "0s", "--json").out
     assert [json.loads(line)["name"] for line in followed.splitlines()] == ["issue-1"] * 2 + ["issue-2"] * 2
     assert terminal("history", "--prefix", "nothing").out == "Nothing is on record.\n"
     assert terminal("history", "job", "--prefix", "x").exit == 64

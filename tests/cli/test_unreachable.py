@@ -52,9 +52,7 @@ def test_the_sdk_says_not_to_begin(url: str) -> None:
 def test_rlock_says_not_to_go_on(tmp_path: Path, url: str, gateway: bool) -> None:
     env = {**clean_env(tmp_path), "GATEWAY_URL" if gateway else "DIBS_URL": url, "SHUTDOWN_SECRET": "s" * 20}
     code = "import sys; from dibs.compat.action_llama.rlock import rlock; sys.exit(rlock())"
-    ran = subprocess.run(
-        [sys.executable, "-c", code, "x"], env=env, capture_output=True, text=True, check=False
-    )
+    ran = subprocess.run([sys.executable, "-c", code, "x"], env=env, capture_output=True, text=True, check=False)
     assert ran.returncode not in (0, 1)
     told = ran.stdout + ran.stderr
     assert "Do not go on without the lock." in told or "Do not begin the work" in told, told

@@ -29,9 +29,7 @@ def claimed(terminal: Terminal, url: str, job: str = "idle") -> int:
     return int(json.loads(ran.out)["data"]["fencing_token"])
 
 
-def test_a_file_of_a_newer_version_is_refused_and_the_way_back_is_a_backup(
-    outside: Terminal, tmp_path: Path
-) -> None:
+def test_a_file_of_a_newer_version_is_refused_and_the_way_back_is_a_backup(outside: Terminal, tmp_path: Path) -> None:
     path, backup = tmp_path / "dibs.db", tmp_path / "backup.db"
     url = f"sqlite://{path}"
     assert claimed(outside, url) == 1

@@ -106,12 +106,8 @@ def test_the_overview_is_one_screen_and_names_a_way_to_every_command(terminal: T
     assert "claim-any" not in terminal("help", "compat").out
 
 
-@pytest.mark.parametrize(
-    ("word", "meant"), [("kill", "dibs break"), ("done", "--done"), ("fail", "--failed")]
-)
-def test_a_word_that_people_try_names_the_command_that_does_it(
-    terminal: Terminal, word: str, meant: str
-) -> None:
+@pytest.mark.parametrize(("word", "meant"), [("kill", "dibs break"), ("done", "--done"), ("fail", "--failed")])
+def test_a_word_that_people_try_names_the_command_that_does_it(terminal: Terminal, word: str, meant: str) -> None:
     seen = terminal(word, "issue-1842")
     assert seen.exit == 64
     assert meant in seen.err
@@ -205,9 +201,7 @@ def test_whoever_gives_no_proof_is_told_each_that_the_claim_may_have(
 
 
 @pytest.mark.parametrize("command", ["export", "import", "thaw", "migrate", "doctor"])
-def test_a_store_is_named_by_url_and_the_argument_is_another_way_to_write_it(
-    terminal: Terminal, command: str
-) -> None:
+def test_a_store_is_named_by_url_and_the_argument_is_another_way_to_write_it(terminal: Terminal, command: str) -> None:
     one, other = "sqlite:///srv/one.db", "sqlite:///srv/other.db"
     ran = terminal(command, "--url", one, other)
     assert ran.exit == 64

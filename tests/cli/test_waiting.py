@@ -166,9 +166,7 @@ def test_a_server_that_is_gone_for_a_moment_does_not_cost_the_place(
     assert waiter.ran().exit == 0
 
 
-def test_a_server_that_was_never_there_is_told_at_once(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_was_never_there_is_told_at_once(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     flaky(terminal, monkeypatch, after=0, count=99)
     assert terminal("claim", "job", "--wait", "60s").exit == 69
 
@@ -190,9 +188,7 @@ def test_a_server_that_was_never_there_is_told_at_once(
         (("--session", ""), "Did opening it succeed?"),
     ],
 )
-def test_what_cannot_be_is_refused_and_changes_nothing(
-    terminal: Terminal, flags: tuple[str, ...], says: str
-) -> None:
+def test_what_cannot_be_is_refused_and_changes_nothing(terminal: Terminal, flags: tuple[str, ...], says: str) -> None:
     ran = terminal("claim", "job", *flags)
     assert ran.exit == 64
     assert says in ran.err

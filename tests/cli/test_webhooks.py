@@ -62,9 +62,7 @@ def data(answer: tuple[int, str, str]) -> Any:
     return json.loads(answer[1])["data"]
 
 
-def test_a_webhook_is_added_listed_shown_replayed_and_removed(
-    place: tuple[Typed, Store], tmp_path: Path
-) -> None:
+def test_a_webhook_is_added_listed_shown_replayed_and_removed(place: tuple[Typed, Store], tmp_path: Path) -> None:
     typed, store = place
     code, out, _ = typed("add", URL, "--jobs", "deploy/*", "--events", "released, expired")
     assert code == 0

@@ -119,9 +119,7 @@ def test_a_claim_that_waits_may_take_that_long_and_the_timeout_more() -> None:
         connection.sendall(reply_of(200, QUEUED))
 
     with ScriptedServer([answer_late, answer_late]) as server:
-        patient = door_to(server, timeout_ms=200).ask(
-            Ask("acquire", "a", {"wait_seconds": 5, "request_key": "k"})
-        )
+        patient = door_to(server, timeout_ms=200).ask(Ask("acquire", "a", {"wait_seconds": 5, "request_key": "k"}))
         hasty = door_to(server, timeout_ms=200).ask(Ask("acquire", "a", {"request_key": "k"}))
     assert patient.body == QUEUED
     assert "did not answer within 0.2 s" in (hasty.body or {})["details"]

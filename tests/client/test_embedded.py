@@ -62,16 +62,11 @@ def test_a_fault_of_ours_is_not_dressed_up_as_an_answer() -> None:
 
 def test_the_namespace_is_checked_and_keeps_names_apart() -> None:
     store = MemoryStore(lambda: 1_000_000)
-    assert (
-        EmbeddedDoor(lambda: Coordinator(store), OneNamespace("one")).ask(Ask("acquire", "a")).status == 200
-    )
+    assert EmbeddedDoor(lambda: Coordinator(store), OneNamespace("one")).ask(Ask("acquire", "a")).status == 200
     other = EmbeddedDoor(lambda: Coordinator(store), OneNamespace("two")).ask(Ask("inspect", "a")).body
     assert other is not None
     assert other["status"] == "free"
-    assert (
-        EmbeddedDoor(lambda: Coordinator(store), OneNamespace("not one")).ask(Ask("inspect", "a")).status
-        == 400
-    )
+    assert EmbeddedDoor(lambda: Coordinator(store), OneNamespace("not one")).ask(Ask("inspect", "a")).status == 400
 
 
 def test_a_file_is_opened_by_its_url_and_two_doors_share_it(tmp_path: Path) -> None:

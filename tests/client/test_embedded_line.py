@@ -44,9 +44,7 @@ def store(path: str) -> Iterator[SqliteStore]:
 
 
 def ask(owner: str, *, wait: bool = True) -> Acquire:
-    return Acquire(
-        ns="d", name="job", owner=owner, principal="p", fresh_lease_id=new_id(), ttl_ms=60_000, wait=wait
-    )
+    return Acquire(ns="d", name="job", owner=owner, principal="p", fresh_lease_id=new_id(), ttl_ms=60_000, wait=wait)
 
 
 def let_go(store: SqliteStore, lease_id: str) -> None:
@@ -65,9 +63,7 @@ class Counting(SqliteStore):
 
 
 @pytest.mark.promise("queue:one-wake")
-def test_a_hand_over_wakes_the_one_it_is_for_and_nobody_else(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hand_over_wakes_the_one_it_is_for_and_nobody_else(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Nobody looks by itself while this test lasts: whoever comes back was woken.
     for limit in ("POLL_MS_MIN", "POLL_MS_MAX", "HEARD_POLL_MS_MAX"):
         monkeypatch.setattr(store_module, limit, 600_000)
@@ -130,18 +126,14 @@ store.close()
 def test_a_hand_over_wakes_a_waiter_of_another_process(path: str, store: SqliteStore) -> None:
     first = Coordinator(store).one(ask("first"))
     assert isinstance(first, Granted)
-    with subprocess.Popen(
-        [sys.executable, "-c", WAIT_IN_A_PROCESS, path], stdout=subprocess.PIPE, text=True
-    ) as far:
+    with subprocess.Popen([sys.executable, "-c", WAIT_IN_A_PROCESS, path], stdout=subprocess.PIPE, text=True) as far:
         _until_in_line(store, 1)
         let_go(store, first.lease.lease_id)
         said, _ = far.communicate(timeout=WAIT_S_MAX)
     assert said == "Granted\n"
 
 
-def test_who_cannot_be_woken_looks_by_itself(
-    store: SqliteStore, path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_cannot_be_woken_looks_by_itself(store: SqliteStore, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dibs.system.ways.IS_LINUX", False)
     first = Coordinator(store).one(ask("first"))
     assert isinstance(first, Granted)
@@ -165,8 +157,7 @@ def test_two_who_wait_for_one_record_both_hear_of_it(store: SqliteStore) -> None
     key = ticket_key("d", "job", queued.ticket)
     answers: list[bool] = []
     threads = [
-        threading.Thread(target=lambda: answers.append(store.until_gone(key, 60_000)), daemon=True)
-        for _ in range(2)
+        threading.Thread(target=lambda: answers.append(store.until_gone(key, 60_000)), daemon=True) for _ in range(2)
     ]
     for thread in threads:
         thread.start()

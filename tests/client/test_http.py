@@ -37,9 +37,7 @@ FREE = {"name": "a", "status": "free", "fencing_token": 0}
 KEY = {"request_key": "k"}
 
 
-def door_to(
-    server: ScriptedServer, timeout_ms: int = 10_000, token: str | None = None, **more: Any
-) -> HttpDoor:
+def door_to(server: ScriptedServer, timeout_ms: int = 10_000, token: str | None = None, **more: Any) -> HttpDoor:
     address = server_address(server.url)
     address.token = token
     return HttpDoor(Servers((address,)), timeout_ms=timeout_ms, **more)
@@ -289,9 +287,7 @@ def test_ipv6_serves_as_well() -> None:
         ({}, {"owner": "\udcff"}),
     ],
 )
-def test_what_cannot_be_sent_is_refused_before_anything_is(
-    more: dict[str, Any], document: dict[str, str]
-) -> None:
+def test_what_cannot_be_sent_is_refused_before_anything_is(more: dict[str, Any], document: dict[str, str]) -> None:
     with ScriptedServer([reply_of(200, GRANTED)]) as server:
         reply = door_to(server, **more).ask(Ask("acquire", "a", document))
         bad_name = door_to(server).ask(Ask("acquire", "\udcff", KEY))
@@ -306,9 +302,7 @@ def test_a_certificate_is_checked(
     key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
     words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
     names = ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(cert)]
-    subprocess.run(
-        [need_program("openssl"), *words.split(), *names], check=True, timeout=30, capture_output=True
-    )
+    subprocess.run([need_program("openssl"), *words.split(), *names], check=True, timeout=30, capture_output=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(cert, key)
     with ScriptedServer(
@@ -319,9 +313,7 @@ def test_a_certificate_is_checked(
         refused = HttpDoor(Servers((place,))).ask(Ask("inspect", "a"))
         assert "not trusted" in details(refused)
         monkeypatch.setenv("SSL_CERT_FILE", str(cert))
-        wrong_name = HttpDoor(Servers((server_address(f"https://127.0.0.1:{port}"),))).ask(
-            Ask("inspect", "a")
-        )
+        wrong_name = HttpDoor(Servers((server_address(f"https://127.0.0.1:{port}"),))).ask(Ask("inspect", "a"))
         assert "not trusted" in details(wrong_name)
         assert HttpDoor(Servers((place,))).ask(Ask("inspect", "a")).status == 200
 

@@ -41,9 +41,7 @@ UNTIL_CLOSED = b"HTTP/1.0 503\r\nServer: x\n\nsorry"
     ],
 )
 @given(sizes=st.lists(st.integers(min_value=1, max_value=9), max_size=80))
-def test_a_reply_reads_the_same_however_it_is_cut(
-    data: bytes, status: int, body: bytes, sizes: list[int]
-) -> None:
+def test_a_reply_reads_the_same_however_it_is_cut(data: bytes, status: int, body: bytes, sizes: list[int]) -> None:
     pieces, at = [], 0
     for size in sizes:
         pieces.append(data[at : at + size])
@@ -106,9 +104,7 @@ _STARTS = st.sampled_from(
     lines=st.lists(_LINES, max_size=4),
     body=st.sampled_from([b"", b"hello", b"hello!", b"5\r\n"]),
 )
-def test_a_reply_that_came_at_once_reads_as_it_does_in_pieces(
-    start: bytes, lines: list[bytes], body: bytes
-) -> None:
+def test_a_reply_that_came_at_once_reads_as_it_does_in_pieces(start: bytes, lines: list[bytes], body: bytes) -> None:
     data = b"\r\n".join([start, *lines, b"", body])
     at_once = whole_reply(data)
     if at_once is not None:
@@ -170,7 +166,6 @@ def test_a_reply_without_end_is_stopped() -> None:
 def test_a_request_is_written_as_http_wants_it() -> None:
     made = request_bytes("POST", "/locks/a/acquire", {"Host": "h"}, b"{}")
     assert made == (
-        b"POST /locks/a/acquire HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n"
-        b"Content-Length: 2\r\n\r\n{}"
+        b"POST /locks/a/acquire HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
     )
     assert request_bytes("GET", "/", {}, None) == b"GET / HTTP/1.1\r\n\r\n"

@@ -68,9 +68,7 @@ def embedded(tmp_path: Path) -> Iterator[Door]:
 def known(value: Any) -> Any:
     """A document without what varies."""
     if isinstance(value, dict):
-        return {
-            key: None if key in VARY else known(each) for key, each in value.items() if key != "request_id"
-        }
+        return {key: None if key in VARY else known(each) for key, each in value.items() if key != "request_id"}
     if isinstance(value, str):
         return re.sub(r"\d+m?s ago( by \w+)?", "a moment ago", value)
     return [known(each) for each in value] if isinstance(value, list) else value
@@ -100,9 +98,7 @@ def program(door: Door) -> list[Reply]:
     call("acquire", job, owner="agent-8")
     call("inspect", job)
     call("acquire", job, owner="agent-8", request_key="k", again=True)
-    again = call("acquire", job, owner="agent-8", again=True, ttl_seconds=3600, lock_delay_seconds=60)[
-        "lease_id"
-    ]
+    again = call("acquire", job, owner="agent-8", again=True, ttl_seconds=3600, lock_delay_seconds=60)["lease_id"]
     call("break", job)
     call("break", job, reason="it hangs")
     call("break", job, reason="again")

@@ -155,9 +155,7 @@ def test_many_clients_spread_over_all_servers() -> None:
         lambda: RawReply(502, {}, b"<html>"),
     ],
 )
-def test_a_claim_goes_to_the_next_server_unchanged(
-    monkeypatch: pytest.MonkeyPatch, fails: Callable[[], Any]
-) -> None:
+def test_a_claim_goes_to_the_next_server_unchanged(monkeypatch: pytest.MonkeyPatch, fails: Callable[[], Any]) -> None:
     network = Network(monkeypatch, a=[fails], b=[granted], c=[granted])
     several = servers()
     assert network.ask(several).body == GRANTED
@@ -207,14 +205,11 @@ def test_a_connection_that_broke_is_tried_again_after_the_others(monkeypatch: py
 
 def test_when_nobody_answers_all_of_them_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     errors = {
-        host: NotConnected(f"No server answers at {host}. Do not begin the work; try again later.")
-        for host in "abc"
+        host: NotConnected(f"No server answers at {host}. Do not begin the work; try again later.") for host in "abc"
     }
     network = Network(monkeypatch, a=[lambda: errors["a"]], b=[lambda: errors["b"]], c=[lambda: errors["c"]])
     reply = network.ask(servers())
-    assert details(reply) == (
-        f"No server answers at a. No server answers at b. No server answers at c. {NOT_NOW}"
-    )
+    assert details(reply) == (f"No server answers at a. No server answers at b. No server answers at c. {NOT_NOW}")
     assert not reply.sent
 
 
@@ -253,9 +248,7 @@ def test_one_of_several_is_asked_to_wait_only_so_long_that_a_hung_one_is_noticed
     waits = {**CLAIM, "wait_seconds": 20}
     network = Network(monkeypatch, a=[silent], b=[silent], c=[granted])
     network.ask(servers(), document=waits)
-    asked = [
-        json.loads(attempt.request.partition(b"\r\n\r\n")[2])["wait_seconds"] for attempt in network.attempts
-    ]
+    asked = [json.loads(attempt.request.partition(b"\r\n\r\n")[2])["wait_seconds"] for attempt in network.attempts]
     assert asked == [SLICE_MS / 1000, 1, 1]
     assert network.attempts[0].timeout_ms == SLICE_MS + PATIENCE_MS
     network = Network(monkeypatch, a=[granted])
@@ -353,9 +346,7 @@ def test_a_list_may_mix_sockets_and_hosts_and_have_blanks() -> None:
     assert urls(server_addresses(f"{A} , unix:///run/dibs.sock,{B}")) == [A, "unix:///run/dibs.sock", B]
 
 
-@pytest.mark.parametrize(
-    "url", ["sqlite:///a,b.db", "etcd://h1:2379,h2:2379/p", "postgresql://h1,h2/db", "git:origin"]
-)
+@pytest.mark.parametrize("url", ["sqlite:///a,b.db", "etcd://h1:2379,h2:2379/p", "postgresql://h1,h2/db", "git:origin"])
 def test_the_url_of_a_store_may_have_commas(url: str) -> None:
     assert server_addresses(url) == ()
 

@@ -44,9 +44,7 @@ class OnAScriptsClock(StoreProxy):
 
 @pytest.mark.promise("same-answer")
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-def test_a_scenario_goes_as_written_on_postgresql(
-    script: Path, postgres_schema: Callable[[], Schema]
-) -> None:
+def test_a_scenario_goes_as_written_on_postgresql(script: Path, postgres_schema: Callable[[], Schema]) -> None:
     schema = postgres_schema()
     schema.stop_clock()
     opened: list[Store] = []

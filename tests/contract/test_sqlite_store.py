@@ -34,9 +34,7 @@ class TestSqliteStore(StoreContract):
 
     def open_store(self, place: Machine) -> Store:
         clock = place.clock
-        return SqliteStore(
-            place.path, steady_ms=clock.steady_ms, wall_ms=clock.wall_ms, boot_id=clock.boot_id
-        )
+        return SqliteStore(place.path, steady_ms=clock.steady_ms, wall_ms=clock.wall_ms, boot_id=clock.boot_id)
 
     def advance(self, place: Machine, store: Store, ms: int) -> None:
         place.clock.advance(ms)

@@ -35,9 +35,7 @@ def holder(**changes: Any) -> Holder:
 
 
 def ending(**changes: Any) -> Ending:
-    made = Ending(
-        lease_id="lease-1", owner="a1", principal="team", token=1, how="released", at_ms=0, attempt=1
-    )
+    made = Ending(lease_id="lease-1", owner="a1", principal="team", token=1, how="released", at_ms=0, attempt=1)
     return made.replace(**changes)
 
 
@@ -62,9 +60,7 @@ def draft(now_ms: int, stored: LockRecord | None = None, outages: tuple[Outage, 
     return Draft(view(now_ms, stored, meta=Meta(outages=outages)))
 
 
-def decided(
-    now_ms: int, stored: LockRecord | None, command: Command, *, meta: Meta | None = None
-) -> Decision:
+def decided(now_ms: int, stored: LockRecord | None, command: Command, *, meta: Meta | None = None) -> Decision:
     return decide(view(now_ms, stored, meta=meta), command)
 
 

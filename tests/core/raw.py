@@ -53,8 +53,7 @@ class Raw(NamedTuple):
         """Whether the session of one owner is the parent of the other's."""
         pairs = ((first.session, second.session), (second.session, first.session))
         return any(
-            old is not None and young in self.sessions and self.sessions[young].parent == old
-            for old, young in pairs
+            old is not None and young in self.sessions and self.sessions[young].parent == old for old, young in pairs
         )
 
     def ticket_live(self, ticket: Ticket) -> bool:
@@ -172,9 +171,7 @@ def lines_and_tickets_agree(raw: Raw) -> None:
     for ticket in raw.tickets.values():
         for part in ticket.whole:
             other = raw.tickets[part.name, part.number]
-            assert (other.whole, other.lease_id) == (ticket.whole, ticket.lease_id), (
-                "a part without its whole"
-            )
+            assert (other.whole, other.lease_id) == (ticket.whole, ticket.lease_id), "a part without its whole"
     waits = {(s.id, wait.name, wait.number) for s in raw.sessions.values() for wait in s.waits}
     of_sessions = [t for t in raw.tickets.values() if t.session in raw.sessions]
     assert waits == {(t.session, t.name, t.number) for t in of_sessions}

@@ -103,9 +103,7 @@ def test_a_stepped_clock_never_shows_a_sign_of_life_in_the_future(office: Office
     keys = [lock_key("default", "job"), META_KEY]
     found = office.store.read(keys).records
     back.commit({}, {key: each.record for key, each in found.items() if each.record is not None}, ())
-    refused = (
-        EmbeddedDoor(lambda: Coordinator(back)).ask(Ask("acquire", "job", {"owner": "other"})).body or {}
-    )
+    refused = EmbeddedDoor(lambda: Coordinator(back)).ask(Ask("acquire", "job", {"owner": "other"})).body or {}
     assert (refused["status"], refused["silent_ms"]) == ("held", 0)
 
 

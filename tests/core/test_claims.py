@@ -196,9 +196,7 @@ def test_a_late_repeat_of_a_claim_whose_lease_has_ended_is_not_granted(how: str)
         spent = decided(1_000, stored, acquire(**TEAM, request_key="k"))
         assert spent.outcome == outcomes.KeySpent(now_ms=1_000, name=JOB, ending=over)
         shown = decided(1_000, stored, acquire(**TEAM, lease_id="lease-1"))
-        assert shown.outcome == outcomes.NotCurrent(
-            now_ms=1_000, name=JOB, holders=stored.holders, ending=over
-        )
+        assert shown.outcome == outcomes.NotCurrent(now_ms=1_000, name=JOB, holders=stored.holders, ending=over)
         assert not spent.writes
         assert not shown.writes
 
@@ -361,9 +359,7 @@ def test_a_release_is_followed_by_the_delay_if_the_lease_says_so() -> None:
 
 
 def test_a_claim_by_the_one_counter_is_above_all_tokens_of_the_store() -> None:
-    decision = decided(
-        0, lock(token=3), acquire(policy=ClaimPolicy(one_counter=True)), meta=Meta(token_floor=7)
-    )
+    decision = decided(0, lock(token=3), acquire(policy=ClaimPolicy(one_counter=True)), meta=Meta(token_floor=7))
     assert isinstance(decision.outcome, outcomes.Granted)
     assert decision.outcome.lease.token == 8
     floor = decision.writes["meta"]
@@ -395,9 +391,7 @@ def test_releasing_again_what_was_released_is_fine_and_changes_nothing(held_by_a
 @pytest.mark.promise("idem:release")
 def test_releasing_what_ran_out_a_moment_ago_says_so() -> None:
     decision = decided(10_000, lock(holder()), release(done_ms=5_000))
-    assert decision.outcome == outcomes.NotCurrent(
-        now_ms=10_000, name=JOB, ending=ending(how="expired", at_ms=10_000)
-    )
+    assert decision.outcome == outcomes.NotCurrent(now_ms=10_000, name=JOB, ending=ending(how="expired", at_ms=10_000))
     assert written(decision).done is None
 
 

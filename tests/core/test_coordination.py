@@ -365,9 +365,7 @@ class Predicted(Life):
     def renews(self, data: st.DataObject, ttl_ms: int | None) -> None:
         job, lease, session = self.proof(data)
         expected = self.world.renew(job, "team", lease, session, ttl_ms)
-        outcome = self.ask(
-            Renew(ns=NS, name=job, principal="team", lease_id=lease, session=session, ttl_ms=ttl_ms)
-        )
+        outcome = self.ask(Renew(ns=NS, name=job, principal="team", lease_id=lease, session=session, ttl_ms=ttl_ms))
         assert WORDS[type(outcome)] == expected
         self.agree()
 
@@ -376,9 +374,7 @@ class Predicted(Life):
         job, lease, session = self.proof(data)
         fresh = self.fresh_id()
         expected = self.world.transfer(job, "team", lease, session, heir, fresh)
-        command = Transfer(
-            ns=NS, name=job, principal="team", fresh_lease_id=fresh, lease_id=lease, session=session
-        )
+        command = Transfer(ns=NS, name=job, principal="team", fresh_lease_id=fresh, lease_id=lease, session=session)
         outcome = self.ask(command.replace(to_session=heir, to_owner=None if heir else "heir"))
         if isinstance(outcome, lease_outcomes.Transferred):
             self.leases.append((job, fresh))
@@ -465,9 +461,7 @@ class Loose(Life):
     """Sweeps when it likes, repeats what was said before, many commands in one write, outages."""
 
     def command(self, data: st.DataObject) -> Command:
-        kind = data.draw(
-            st.sampled_from(("claim", "claim", "claim", "all", "any", "let go", "session", "old"))
-        )
+        kind = data.draw(st.sampled_from(("claim", "claim", "claim", "all", "any", "let go", "session", "old")))
         if kind == "old" and self.sent:
             return data.draw(st.sampled_from(self.sent[-20:]))
         if kind == "let go":

@@ -55,9 +55,7 @@ class Registry:
         return record if isinstance(record, Credential) else None
 
     def valid(self) -> list[str]:
-        return [
-            digest[0] for digest in (OLD, NEW) if (c := self.find(digest)) and not c.is_over(self.clock())
-        ]
+        return [digest[0] for digest in (OLD, NEW) if (c := self.find(digest)) and not c.is_over(self.clock())]
 
     @property
     def register(self) -> CredentialRegister:

@@ -30,9 +30,7 @@ def event(seq: int, job: str = "job", kind: str = "acquired", principal: str = "
 class Courier:
     """Delivers what a plan says, from a list of events. `fails` says which tries fail."""
 
-    def __init__(
-        self, events: list[Event], hook: Webhook = HOOK, progress: WebhookProgress | None = None
-    ) -> None:
+    def __init__(self, events: list[Event], hook: Webhook = HOOK, progress: WebhookProgress | None = None) -> None:
         self.events = events
         self.now_ms = 1_000_000
         self.sent: list[int] = []
@@ -295,9 +293,7 @@ def test_whatever_fails_and_whenever_it_dies_every_event_arrives_and_no_job_is_o
             courier.save()
         if dice.random() < 0.02:  # killed: what was sent since the last save is sent again
             courier.restart()
-            newest = dict.fromkeys(jobs, courier.stored.at) | {
-                lane.job: lane.after for lane in courier.stored.lanes
-            }
+            newest = dict.fromkeys(jobs, courier.stored.at) | {lane.job: lane.after for lane in courier.stored.lanes}
             under_way = []
         courier.now_ms += dice.randint(0, 100_000)
     courier.failing = set()

@@ -41,9 +41,7 @@ from tests.core.make import (
 BOUND_MS = OUTAGE_CREDIT_MS_MAX
 
 
-def settle(
-    stored: LockRecord, now_ms: int, outages: tuple[Outage, ...] = ()
-) -> tuple[LockRecord, list[Event]]:
+def settle(stored: LockRecord, now_ms: int, outages: tuple[Outage, ...] = ()) -> tuple[LockRecord, list[Event]]:
     """The lock as it stands now, and what was told."""
     here = draft(now_ms, stored, outages)
     return expiry.settle(here, NS, JOB), here.events
@@ -59,9 +57,7 @@ def deadline_ms(mine: Holder, outages: tuple[Outage, ...]) -> int:
 
 @pytest.mark.promise("lease:never-early")
 @pytest.mark.parametrize(("now_ms", "over"), [(0, False), (9_999, False), (10_000, True), (10_001, True)])
-def test_a_hold_is_over_when_its_time_has_passed_and_not_a_millisecond_before(
-    now_ms: int, over: bool
-) -> None:
+def test_a_hold_is_over_when_its_time_has_passed_and_not_a_millisecond_before(now_ms: int, over: bool) -> None:
     settled, noticed = settle(lock(holder()), now_ms)
     assert bool(settled.holders) != over
     assert len(noticed) == over
@@ -181,9 +177,7 @@ def test_credit_never_makes_a_lease_shorter() -> None:
 @st.composite
 def outages_in_order(draw: st.DrawFn, at_least: int = 0) -> tuple[Outage, ...]:
     """Each begins at or after the end of the one before it."""
-    steps = draw(
-        st.lists(st.tuples(st.integers(0, 8_000), st.integers(1, 8_000)), min_size=at_least, max_size=24)
-    )
+    steps = draw(st.lists(st.tuples(st.integers(0, 8_000), st.integers(1, 8_000)), min_size=at_least, max_size=24))
     found, at_ms = [], draw(st.integers(-20_000, 5_000))
     for pause_ms, lasted_ms in steps:
         found.append(outage(at_ms + pause_ms, at_ms + pause_ms + lasted_ms))
@@ -193,9 +187,7 @@ def outages_in_order(draw: st.DrawFn, at_least: int = 0) -> tuple[Outage, ...]:
 
 @pytest.mark.promise("lease:never-early", "lease:outage-credit")
 @given(outages_in_order(), st.integers(1_000, 20_000))
-def test_more_outages_only_make_a_deadline_later_and_by_a_bounded_time(
-    known: tuple[Outage, ...], ttl_ms: int
-) -> None:
+def test_more_outages_only_make_a_deadline_later_and_by_a_bounded_time(known: tuple[Outage, ...], ttl_ms: int) -> None:
     mine = holder(ttl_ms=ttl_ms)
     deadlines = [deadline_ms(mine, known[:count]) for count in range(len(known) + 1)]
     assert deadlines == sorted(deadlines)
@@ -241,9 +233,7 @@ def test_merging_old_outages_only_gives_more_credit(known: tuple[Outage, ...], t
     assert isinstance(meta, Meta)
     assert len(meta.outages) == OUTAGES_KEPT
     assert deadline_ms(mine, meta.outages) >= deadline_ms(mine, (*full, outage(pulse_ms, now_ms)))
-    assert all(
-        one.ended_ms <= other.began_ms for one, other in zip(meta.outages, meta.outages[1:], strict=False)
-    )
+    assert all(one.ended_ms <= other.began_ms for one, other in zip(meta.outages, meta.outages[1:], strict=False))
 
 
 # Beats
@@ -259,17 +249,13 @@ def test_merging_old_outages_only_gives_more_credit(known: tuple[Outage, ...], t
         ("paused, and up again since", 50_000, 99_000, 50_000),
     ],
 )
-def test_a_silence_before_a_beat_is_an_outage(
-    why: str, pulse_ms: int | None, since_ms: int, outage_ms: int
-) -> None:
+def test_a_silence_before_a_beat_is_an_outage(why: str, pulse_ms: int | None, since_ms: int, outage_ms: int) -> None:
     decision = decide(view(100_000, pulse_ms=pulse_ms), Beat(server="s", alive_since_ms=since_ms))
     assert decision.outcome == upkeep_outcomes.BeatRecorded(now_ms=100_000, outage_ms=outage_ms), why
     assert decision.writes[pulse_key("s")] == Pulse(server="s", at_ms=100_000)
     if outage_ms:
         assert decision.writes[META_KEY] == Meta(outages=(outage(100_000 - outage_ms, 100_000),))
-        assert [(event.kind, event.began_ms) for event in decision.events] == [
-            ("outage", 100_000 - outage_ms)
-        ]
+        assert [(event.kind, event.began_ms) for event in decision.events] == [("outage", 100_000 - outage_ms)]
     else:
         assert META_KEY not in decision.writes
         assert not decision.events
@@ -402,6 +388,4 @@ def test_forgetting_a_job_below_the_floor_leaves_the_floor_alone() -> None:
 def test_an_expiry_that_was_noticed_a_day_late_is_told_before_the_forgetting() -> None:
     decision = decided(10_000 + IDLE_RECORD_MS, lock(holder()), SWEEP)
     assert [event.kind for event in decision.events] == ["expired", "forgotten"]
-    assert decision.outcome == upkeep_outcomes.Swept(
-        now_ms=10_000 + IDLE_RECORD_MS, key=KEY, expired=1, forgotten=True
-    )
+    assert decision.outcome == upkeep_outcomes.Swept(now_ms=10_000 + IDLE_RECORD_MS, key=KEY, expired=1, forgotten=True)

@@ -49,9 +49,7 @@ def family() -> Family:
 
 @pytest.mark.promise("excl:kin")
 @pytest.mark.parametrize("job", ["issue-7", "path:src/a"])
-def test_parent_and_child_do_not_block_each_other_and_siblings_and_strangers_do(
-    family: Family, job: str
-) -> None:
+def test_parent_and_child_do_not_block_each_other_and_siblings_and_strangers_do(family: Family, job: str) -> None:
     for first, second in ((family.parent, family.child), (family.child, family.parent)):
         assert family.claim(first, job) == "acquired"
         assert family.claim(second, job) == "acquired"
@@ -124,9 +122,7 @@ def test_waiting_behind_the_parent_is_no_deadlock_of_the_child(family: Family) -
 def test_who_knows_the_id_of_a_parent_that_is_long_over_does_not_become_the_parent() -> None:
     clock = ManualClock(1_763_000_000_000)
     store = MemoryStore(clock)
-    owner, thief = (
-        EmbeddedDoor(lambda: Coordinator(store), caller=Caller(principal=who)) for who in ("bob", "ana")
-    )
+    owner, thief = (EmbeddedDoor(lambda: Coordinator(store), caller=Caller(principal=who)) for who in ("bob", "ana"))
 
     def opened(door: EmbeddedDoor, **more: str) -> str:
         reply = door.ask(Ask("session-open", "", {"ttl_ms": SESSION_OWN_TTL_MS_MAX, **more}))

@@ -78,9 +78,7 @@ def told_by(outcome: Outcome) -> Told:
                     before.reason,
                     before.attempt,
                 )
-            return Told(
-                "granted", lease.owner, lease.token, lease.attempt, lease.expires_ms, again, None, previous
-            )
+            return Told("granted", lease.owner, lease.token, lease.attempt, lease.expires_ms, again, None, previous)
         case outcomes.Held(blockers=(outcomes.Blocker(holder=holder),)):
             return Told("held", holder.owner, holder.token, until_ms=holder.expires_ms)
         case outcomes.AlreadyDone(done=done):
@@ -170,10 +168,7 @@ class Life(RuleBasedStateMachine):
         holders = self.lock(command.name).holders if isinstance(command, Renew | Release) else ()
         if isinstance(first.outcome, lease_outcomes.Renewed):
             assert [holder.lease_id for holder in holders] == [getattr(command, "lease_id", None)]
-        if (
-            isinstance(first.outcome, lease_outcomes.Released | lease_outcomes.Failed)
-            and not first.outcome.again
-        ):
+        if isinstance(first.outcome, lease_outcomes.Released | lease_outcomes.Failed) and not first.outcome.again:
             assert [holder.lease_id for holder in holders] == [getattr(command, "lease_id", None)]
         return first.outcome
 
@@ -287,9 +282,7 @@ class Life(RuleBasedStateMachine):
     @rule(data=st.data(), done_ms=st.sampled_from((0, 0, 20_000, 2 * 86_400_000)), note=notes)
     def releases(self, data: st.DataObject, done_ms: int, note: str | None) -> None:
         job, principal, lease = self.some_lease(data)
-        command = Release(
-            ns=NS, name=job, principal=principal, lease_id=lease, done_ms=done_ms, checkpoint=note
-        )
+        command = Release(ns=NS, name=job, principal=principal, lease_id=lease, done_ms=done_ms, checkpoint=note)
         self.release(command)
 
     @precondition(lambda self: self.leases)

@@ -111,9 +111,7 @@ def test_one_place_in_a_tree_has_one_spelling(name: str, place: str) -> None:
     assert check_name(place) == place
 
 
-@pytest.mark.parametrize(
-    "name", ["path:", "path:.", "path:./", "path:..", "path:src/../../x", "path:/..", "repo:"]
-)
+@pytest.mark.parametrize("name", ["path:", "path:.", "path:./", "path:..", "path:src/../../x", "path:/..", "repo:"])
 def test_a_tree_name_that_leads_out_or_nowhere_is_refused(name: str) -> None:
     with pytest.raises(InvalidName):
         check_name(name)

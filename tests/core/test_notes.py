@@ -30,8 +30,7 @@ NOTES = METADATA_BYTES_MAX // METADATA_CHARS_MAX
 def crowd(noted: int, text: str = FULL) -> LockRecord:
     """A job with many owners, the first of whom noted something."""
     holders = [
-        holder(lease_id=f"lease-{at}", token=at + 1, checkpoint=text if at < noted else None)
-        for at in range(OWNERS)
+        holder(lease_id=f"lease-{at}", token=at + 1, checkpoint=text if at < noted else None) for at in range(OWNERS)
     ]
     return lock(*holders, slots=OWNERS)
 

@@ -107,9 +107,7 @@ class Life(Scene):
         self.dice = random.Random(seed)
 
     def step(self) -> Outcome | None:
-        return self.dice.choice(
-            (self.take, self.take, self.take, self.let_go, self.keep, self.other, self.time)
-        )()
+        return self.dice.choice((self.take, self.take, self.take, self.let_go, self.keep, self.other, self.time))()
 
     def take(self) -> Outcome | None:
         who = self.dice.choice(tuple(self.limits))
@@ -222,9 +220,7 @@ def test_random_lives_meet_their_limits() -> None:
         ((1, 0, 0), [("a", False), ("taken", False)], ["Granted", "Held"]),
     ],
 )
-def test_a_limit_is_met_exactly(
-    limits: tuple[int, int, int], asks: list[tuple[str, bool]], told: list[str]
-) -> None:
+def test_a_limit_is_met_exactly(limits: tuple[int, int, int], asks: list[tuple[str, bool]], told: list[str]) -> None:
     scene = Scene({"p": limits, "other": (0, 0, 0)})
     for name in ("taken", "taken-2"):
         scene.claim("other", name)

@@ -154,9 +154,7 @@ def test_what_only_looks_like_a_reference_is_none(name: str) -> None:
     assert reference_of(name, TEAM, HUB) is None
 
 
-@pytest.mark.parametrize(
-    "name", ["#42", "!42", "GH-42", "PROJ-42", "ENG-42", "https://ghe.example.com/a/b/issues/7"]
-)
+@pytest.mark.parametrize("name", ["#42", "!42", "GH-42", "PROJ-42", "ENG-42", "https://ghe.example.com/a/b/issues/7"])
 def test_what_the_surroundings_do_not_tell_is_not_guessed(name: str) -> None:
     assert reference_of(name) is None
 
@@ -207,9 +205,7 @@ host = st.sampled_from(
         "linear.app",
     ]
 )
-path = st.lists(
-    word | st.sampled_from(["-", "issues", "pull", "merge_requests", "browse", "..", ""]), max_size=6
-)
+path = st.lists(word | st.sampled_from(["-", "issues", "pull", "merge_requests", "browse", "..", ""]), max_size=6)
 anything = st.one_of(
     st.builds(lambda h, p, n: f"https://{h}/{'/'.join(p)}/{n}", host, path, number),
     st.builds(

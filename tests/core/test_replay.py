@@ -59,10 +59,7 @@ def test_history_played_from_the_start_gives_who_owns_what(
 
 def test_an_end_or_progress_of_what_is_not_known_is_passed_over() -> None:
     """A tally may have begun in the middle."""
-    assert (
-        replay([event(events.RELEASED), event(events.PROGRESS, checkpoint="x"), event(events.FORGOTTEN)])
-        == {}
-    )
+    assert replay([event(events.RELEASED), event(events.PROGRESS, checkpoint="x"), event(events.FORGOTTEN)]) == {}
 
 
 def test_events_can_be_added_one_at_a_time() -> None:

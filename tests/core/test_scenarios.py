@@ -27,17 +27,13 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent / "scenarios"
 SCRIPTS = sorted(FOLDER.glob("*.txt"))
-REWRITE = (
-    os.environ.get("DIBS_REWRITE_SCENARIOS") == "1"
-)  # here, before the run is set apart from the environment
+REWRITE = os.environ.get("DIBS_REWRITE_SCENARIOS") == "1"  # here, before the run is set apart from the environment
 
 
 class TextStore(MemoryStore):
     """Keeps what a store on disk would give back: every record and event as text, read again."""
 
-    def commit(
-        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-    ) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         read_again = {key: _read_again(key, record) for key, record in puts.items()}
         return super().commit(
             expect, read_again, [type(event).load(json.loads(json.dumps(event.dump()))) for event in events]

@@ -70,9 +70,7 @@ class Life:
     def open(self) -> None:
         self.fresh += 1
         self.sessions.append(f"s{self.fresh}")
-        self.ask(
-            OpenSession(ns="default", fresh_id=self.sessions[-1], principal="team", owner="w", ttl_ms=600_000)
-        )
+        self.ask(OpenSession(ns="default", fresh_id=self.sessions[-1], principal="team", owner="w", ttl_ms=600_000))
 
     def ask(self, command: Command) -> Outcome:
         outcome = self.coordinator.one(command)

@@ -149,9 +149,7 @@ def forbidden_line(count: int) -> tuple[World, Command]:
     return world, SetAcl(ns=NS, name="job", principal="team", acl=("a",))
 
 
-def line_of_sessions(
-    count: int, name: str = "job", parent: bool = False, **more: Any
-) -> tuple[World, Command]:
+def line_of_sessions(count: int, name: str = "job", parent: bool = False, **more: Any) -> tuple[World, Command]:
     """Somebody who holds something joins: would waiting ever end?"""
     world = World()
     world.claim(name, **more)
@@ -299,9 +297,7 @@ def test_a_dead_place_keeps_no_newcomer_out_even_if_a_living_one_is_ahead_of_it(
 @counts_calls
 @pytest.mark.fault("F-052")
 @pytest.mark.promise("deadlock")
-@pytest.mark.parametrize(
-    "more", [{}, {"parent": True}, {"name": "path:src"}, {"mode": SHARED, "name": "path:src"}]
-)
+@pytest.mark.parametrize("more", [{}, {"parent": True}, {"name": "path:src"}, {"mode": SHARED, "name": "path:src"}])
 def test_looking_for_a_deadlock_costs_what_the_line_is_long(more: dict[str, Any]) -> None:
     few, many = calls(*line_of_sessions(40, **more)), calls(*line_of_sessions(80, **more))
     assert many < 2.4 * few

@@ -68,9 +68,7 @@ def _long_story(server: Server) -> None:
     server.pass_time(61_500)
     claim(server, "issue-1042", "cassini")
     server.pass_time(150_000)
-    broken = server.ask(
-        "POST", f"{path('issue-1042')}/break", {"reason": "stuck since lunch"}, who="operator"
-    )
+    broken = server.ask("POST", f"{path('issue-1042')}/break", {"reason": "stuck since lunch"}, who="operator")
     assert broken.status == 200
     server.pass_time(20_000)
 

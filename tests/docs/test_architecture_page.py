@@ -23,9 +23,7 @@ ENTRY = "cli/main.py:entry"
 def test_a_claim_goes_through_the_functions_of_the_walk_in_their_order(tmp_path: Path) -> None:
     walk = [
         f"{path}:{name}"
-        for path, name in re.findall(
-            r"^\d+\. `([\w/]+\.py):([\w.]+)`", section(PAGE, "The walk of a claim"), re.M
-        )
+        for path, name in re.findall(r"^\d+\. `([\w/]+\.py):([\w.]+)`", section(PAGE, "The walk of a claim"), re.M)
     ]
     called: dict[str, None] = {}
 

@@ -97,9 +97,7 @@ def test_a_schema_has_the_limits_that_are_judged(verb: str, field: str, said: di
 def test_the_schema_of_an_answer_has_its_fields(answer: str) -> None:
     schema = answer_schema(answer)
     assert schema["properties"].keys() == ANSWERS[answer].keys()
-    assert set(schema["required"]) == {
-        field for field, (kind, _) in ANSWERS[answer].items() if LEFT_OUT not in kind
-    }
+    assert set(schema["required"]) == {field for field, (kind, _) in ANSWERS[answer].items() if LEFT_OUT not in kind}
     parts = [each["$ref"].rsplit("/")[-1] for each in schema["properties"].values() if "$ref" in each]
     assert set(parts) <= ANSWERS.keys()
 
@@ -349,10 +347,7 @@ def test_what_is_for_everybody_is_shown_and_what_proves_is_not() -> None:
         door.ask(Ask("acquire", "a", {"owner": "other"})),
         door.ask(Ask("history", "a", {"limit": 100})),
     ]
-    heir = (
-        door.ask(Ask("transfer", "a", {"lease_id": lease["lease_id"], "to_owner": "seen-to_owner"})).body
-        or {}
-    )
+    heir = door.ask(Ask("transfer", "a", {"lease_id": lease["lease_id"], "to_owner": "seen-to_owner"})).body or {}
     shown += [door.ask(Ask("inspect", "a")), door.ask(Ask("list", "", {"limit": 10}))]
     door.ask(Ask("release", "a", {"lease_id": heir["lease_id"], "failed": True, "reason": "seen-reason"}))
     done = door.ask(Ask("acquire", "b")).body or {}

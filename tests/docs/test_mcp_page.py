@@ -25,7 +25,7 @@ def test_the_tools_on_the_page_are_those_that_clients_are_shown() -> None:
 def test_every_resource_is_on_the_page() -> None:
     listed = {word for word in code_words(section(read(PAGE), "Resources")) if word.startswith("dibs:")}
     assert {resources.ROOT, resources.JOB, resources.HISTORY} <= listed
-    assert resources.uri_of("path:src/auth.rs") in listed
+    assert f"{resources.ROOT}/path%3Asrc%2Fauth.rs" in listed
 
 
 def test_the_time_of_a_claim_over_http_is_the_one_that_the_page_says() -> None:

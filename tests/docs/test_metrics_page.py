@@ -23,9 +23,7 @@ REWRITE = os.environ.get("DIBS_REWRITE") == "1"
 PAGE = REFERENCE / "metrics.md"
 DASHBOARD = json.loads(read(ROOT / "deploy/grafana/dibs.json"))
 RULES = [
-    rule
-    for group in yaml.safe_load(read(ROOT / "deploy/prometheus/alerts.yml"))["groups"]
-    for rule in group["rules"]
+    rule for group in yaml.safe_load(read(ROOT / "deploy/prometheus/alerts.yml"))["groups"] for rule in group["rules"]
 ]
 DECLARED = {metric.name: metric for metric in METRICS}
 SERIES = {

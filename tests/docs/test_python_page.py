@@ -70,13 +70,9 @@ def test_the_face_for_event_loops_has_the_same_names_and_is_named_beside_the_oth
 
 def test_every_parameter_of_a_claim_is_explained_as_help_does() -> None:
     ways = (dibs.Client.claim, dibs.Client.claim_any, dibs.Client.claim_all)
-    taken = dict.fromkeys(
-        each for way in ways for each in inspect.signature(way).parameters if each != "self"
-    )
+    taken = dict.fromkeys(each for way in ways for each in inspect.signature(way).parameters if each != "self")
     table = "".join(f"| `{each}` | {MEANINGS[each]} |\n" for each in taken)
-    head, title, rest = read(FILE).partition(
-        "## Parameters of a claim\n\n| name | meaning |\n| --- | --- |\n"
-    )
+    head, title, rest = read(FILE).partition("## Parameters of a claim\n\n| name | meaning |\n| --- | --- |\n")
     rows = re.match(r"(?:\|.*\n)*", rest)
     assert rows is not None
     if REWRITE:

@@ -115,9 +115,7 @@ def _environment(folder: Path) -> dict[str, str]:
     words = {"dibs": "-m dibs", "python": ""}
     for name in ("rlock", "runlock", "rlock-heartbeat"):
         function = name.replace("-", "_")
-        words[name] = (
-            f'-c "import sys; from dibs.compat.action_llama.rlock import {function}; sys.exit({function}())"'
-        )
+        words[name] = f'-c "import sys; from dibs.compat.action_llama.rlock import {function}; sys.exit({function}())"'
     for name, rest in words.items():
         command = programs / name
         text = f'#!/bin/sh\nexport PYTHONPATH={source}\nexec {sys.executable} {rest} "$@"\n'

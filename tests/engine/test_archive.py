@@ -54,9 +54,7 @@ NS = "default"
 
 
 def acquire(name: str, **changes: Any) -> Acquire:
-    made = Acquire(
-        ns=NS, name=name, principal="team", owner="a1", ttl_ms=60_000, fresh_lease_id=f"lease-{name}"
-    )
+    made = Acquire(ns=NS, name=name, principal="team", owner="a1", ttl_ms=60_000, fresh_lease_id=f"lease-{name}")
     return made.replace(**changes)
 
 
@@ -97,9 +95,7 @@ def source() -> MemoryStore:
     ask(store, acquire("held", owner="a2", wait=True, fresh_lease_id="ticket-1"))
     ask(store, acquire("path:src/a.py"))
     ask(store, acquire("finished"))
-    ask(
-        store, Release(ns=NS, name="finished", principal="team", lease_id="lease-finished", done_ms=3_600_000)
-    )
+    ask(store, Release(ns=NS, name="finished", principal="team", lease_id="lease-finished", done_ms=3_600_000))
     ask(store, acquire("fails", max_attempts=1))
     ask(store, Release(ns=NS, name="fails", principal="team", lease_id="lease-fails", failed=True))
     ask(store, SetAcl(ns=NS, name="listed", principal="team", acl=("agent-7",), admin=True))
@@ -147,9 +143,7 @@ def test_what_was_held_waited_for_done_and_noted_is_the_same_in_the_other_store(
     (holder,) = status.lock.holders
     assert (holder.owner, holder.token, holder.request_key) == ("a1", 1, "key-1")
     assert holder.metadata == "näme\x07"
-    assert isinstance(
-        ask(any_target, Renew(ns=NS, name="held", principal="team", lease_id="lease-held")), Renewed
-    )
+    assert isinstance(ask(any_target, Renew(ns=NS, name="held", principal="team", lease_id="lease-held")), Renewed)
     again = ask(
         any_target,
         acquire("held", owner="a2", wait=True, ticket=1, ticket_id="ticket-1", fresh_lease_id="f2"),
@@ -185,20 +179,14 @@ def test_the_same_archive_comes_out_again(source: MemoryStore, target: MemorySto
     first = text_of(source)
     intake(target, file_of(first))
     keys = [
-        [
-            line["key"]
-            for line in map(json.loads, text.splitlines())
-            if "key" in line and line["key"] != META_KEY
-        ]
+        [line["key"] for line in map(json.loads, text.splitlines()) if "key" in line and line["key"] != META_KEY]
         for text in (first, text_of(target))
     ]
     assert keys[0] == keys[1]
 
 
 @pytest.mark.promise("token:rises")
-def test_tokens_rise_from_a_source_that_went_on_after_the_copy(
-    source: MemoryStore, target: MemoryStore
-) -> None:
+def test_tokens_rise_from_a_source_that_went_on_after_the_copy(source: MemoryStore, target: MemoryStore) -> None:
     text = text_of(source, freeze=False)
     assert isinstance(granted := ask(source, acquire("new")), Granted)
     intake(target, file_of(text))
@@ -292,9 +280,7 @@ def test_a_webhook_that_is_added_begins_at_the_end_and_tells_what_it_is_not_sent
 class Small(StoreProxy):
     """Takes few bytes in one commit, as etcd does."""
 
-    def commit(
-        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-    ) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         texts = [encode(record) for record in (*puts.values(), *events) if record is not None]
         if sum(len(text.encode()) for text in texts) > 20_000:
             raise CommitTooLarge("too large")
@@ -309,9 +295,7 @@ def test_an_import_goes_in_smaller_parts_into_a_store_that_takes_less_at_once(ta
         ask(source, acquire(f"job-{number}", metadata="\N{PARROT}" * 1_000))
     done = intake(Small(target), file_of(text_of(source)))
     assert (done.records, done.events) == (100, 100)
-    assert [event.job for event in target.events(0, 200)] == [
-        event.job for event in source.events(0, 200)
-    ] + [""]
+    assert [event.job for event in target.events(0, 200)] == [event.job for event in source.events(0, 200)] + [""]
 
 
 def test_a_frozen_source_can_be_used_again_after_it_was_thawed(source: MemoryStore) -> None:
@@ -387,9 +371,7 @@ def test_a_store_that_is_not_empty_is_left_alone(source: MemoryStore, target: Me
     assert isinstance(ask(target, acquire("more", ns="theirs")), Granted)
 
 
-def test_namespaces_are_added_to_a_store_that_has_none_of_them(
-    source: MemoryStore, target: MemoryStore
-) -> None:
+def test_namespaces_are_added_to_a_store_that_has_none_of_them(source: MemoryStore, target: MemoryStore) -> None:
     ask(target, acquire("mine", ns="theirs"))
     done = intake(target, file_of(text_of(source)), adds=True)
     assert done.events == 0
@@ -409,9 +391,7 @@ class Dying(StoreProxy):
         super().__init__(inner)
         self._left = commits
 
-    def commit(
-        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-    ) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         if not self._left:
             raise KeyboardInterrupt
         self._left -= 1
@@ -482,9 +462,7 @@ def test_of_two_imports_at_once_one_goes_on(source: MemoryStore, target: MemoryS
     class Overtaken(StoreProxy):
         commits = 0
 
-        def commit(
-            self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-        ) -> int:
+        def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
             self.commits += 1
             if self.commits == 4:
                 intake(target, file_of(text))

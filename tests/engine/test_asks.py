@@ -208,9 +208,7 @@ class Run:
         self.clients = [Client(self, number) for number in range(self.chance.choice((1, 1, 2, 3)))]
         for client in self.clients:
             session = f"session-{client.name}"
-            opened = OpenSession(
-                ns="default", fresh_id=session, principal="team", owner=client.name, ttl_ms=3_600_000
-            )
+            opened = OpenSession(ns="default", fresh_id=session, principal="team", owner=client.name, ttl_ms=3_600_000)
             self.servers[0].elsewhere.one(opened)
         self.until_ms = self.clock() + CHAOS_MS
         self.held = {name: self.servers[0].hold(name) for name in JOBS if self.chance.random() < 0.7}
@@ -255,9 +253,7 @@ class Run:
     def free(self, name: str) -> None:
         """Whoever was there before lets go."""
         if name in self.held:
-            self.servers[0].elsewhere.one(
-                Release(ns="d", name=name, principal="h", lease_id=self.held.pop(name))
-            )
+            self.servers[0].elsewhere.one(Release(ns="d", name=name, principal="h", lease_id=self.held.pop(name)))
 
     def pass_ms(self, ms: int, *, over: bool = False) -> None:
         self.clock.advance(ms if over else min(ms, max(0, self.until_ms - self.clock())))
@@ -299,8 +295,7 @@ class Run:
     def check_place(self, client: Client, place: Queued, holders: dict[str, Holder]) -> None:
         found = [record.record for _, record in self.store.scan("ticket/")]
         is_there = any(
-            isinstance(each, Ticket) and (each.name, each.number) == (place.name, place.ticket)
-            for each in found
+            isinstance(each, Ticket) and (each.name, each.number) == (place.name, place.ticket) for each in found
         )
         is_its = any(key.startswith(f"{place.ticket_id} ") for key in holders)
         is_held = client.proof in ("session", "key and session") and any(

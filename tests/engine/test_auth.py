@@ -52,9 +52,7 @@ def test_without_a_bearer_token_one_is_required(file: Path, header: bytes | None
         TokenGuard(str(file)).caller(header)
 
 
-@pytest.mark.parametrize(
-    "header", [b"Bearer t", b"Bearer t11", b"Bearer T1", b"Bearer \xff", b"Bearer t1 t1"]
-)
+@pytest.mark.parametrize("header", [b"Bearer t", b"Bearer t11", b"Bearer T1", b"Bearer \xff", b"Bearer t1 t1"])
 def test_a_token_that_is_not_in_the_file_fails(file: Path, header: bytes) -> None:
     file.write_text("alice:t1\n")
     with pytest.raises(AuthenticationFailed):

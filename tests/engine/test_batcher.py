@@ -216,9 +216,7 @@ def by_hand(decided: list[list[Command]], steady: ManualClock | None = None) -> 
         return [Swept(now_ms=0, key="") for _ in commands]
 
     clock = steady or ManualClock()
-    return Batcher(
-        run, deliver=lambda call, *args: call(*args), soon=lambda call: None, steady=clock.steady_ms
-    )
+    return Batcher(run, deliver=lambda call, *args: call(*args), soon=lambda call: None, steady=clock.steady_ms)
 
 
 def a_claim(name: str) -> Acquire:
@@ -241,9 +239,7 @@ def test_a_claim_whose_caller_has_gone_is_not_decided(decided: list[list[Command
     assert told == ["Swept", "CallerGone"]
     made.post(a_claim("goes"), lambda result: told.append(type(result).__name__), lambda: True)
     made._answer()
-    assert (len(decided), told[2:]) == (1, ["CallerGone"]), (
-        "nothing is left to decide, and everybody is answered"
-    )
+    assert (len(decided), told[2:]) == (1, ["CallerGone"]), "nothing is left to decide, and everybody is answered"
 
 
 @pytest.mark.fault("F-009")
@@ -260,9 +256,7 @@ def test_heartbeats_go_before_claims_and_claims_have_their_share(decided: list[l
 
 @pytest.mark.fault("F-009")
 @pytest.mark.promise("lease:never-early")
-def test_a_queue_full_of_claims_takes_heartbeats(
-    decided: list[list[Command]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_queue_full_of_claims_takes_heartbeats(decided: list[list[Command]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batcher_module, "COMMIT_QUEUE_MAX", 3)
     made = by_hand(decided)
     for number in range(3):

@@ -141,9 +141,7 @@ def test_a_batch_has_a_bound_and_the_rest_follows_in_order(world: World) -> None
     assert len(world.answers.got) == len(names) + 1
 
 
-def test_the_fault_of_one_command_or_of_one_caller_is_its_own(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_fault_of_one_command_or_of_one_caller_is_its_own(world: World, caplog: pytest.LogCaptureFixture) -> None:
     def fail(result: Result) -> None:
         raise RuntimeError("the connection is gone")
 
@@ -260,9 +258,7 @@ def test_a_server_whose_decision_took_long_on_the_loop_is_not_quick_any_more(
 ) -> None:
     store = MemoryStore(lambda: 1_000)
     decider = Decider(store, lambda events, seq: None)
-    decider.run(
-        [Acquire(ns="default", name="job", principal="team", owner="w", ttl_ms=60_000, fresh_lease_id="one")]
-    )
+    decider.run([Acquire(ns="default", name="job", principal="team", owner="w", ttl_ms=60_000, fresh_lease_id="one")])
     decider.pace.took(100)
     assert decider.is_quick
     times = iter((0, STUCK_US_MIN + COMMAND_US))

@@ -40,9 +40,7 @@ class SmallBatches(MemoryStore):
         self.reads += 1
         return super().read(keys)
 
-    def commit(
-        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-    ) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         assert set(puts) <= set(expect)
         self.sizes.append(len(expect))
         if self.overtaken:
@@ -86,9 +84,7 @@ def acquire_all(count: int, **fields: Any) -> AcquireAll:
 
 
 @pytest.mark.parametrize("overtaken", [0, 1, 5])
-def test_a_large_batch_is_committed_in_parts_and_everybody_is_answered_in_order(
-    world: World, overtaken: int
-) -> None:
+def test_a_large_batch_is_committed_in_parts_and_everybody_is_answered_in_order(world: World, overtaken: int) -> None:
     world.store.overtaken = overtaken
     results = world.run(
         *[acquire(f"job-{number}") for number in range(100)],
@@ -137,8 +133,7 @@ def test_a_session_that_holds_many_jobs_hands_all_of_them_over_at_once(
     assert len(world.store.sizes) - before == commits
     assert world.store.reads - reads < 20, "a read for each job"
     owners = [
-        each.lock.holders[0].owner
-        for each in world.run(*[Inspect(ns="d", name=f"job-{n}") for n in range(count)])
+        each.lock.holders[0].owner for each in world.run(*[Inspect(ns="d", name=f"job-{n}") for n in range(count)])
     ]
     assert owners == ["next"] * count
 
@@ -148,9 +143,7 @@ class ShortTexts(MemoryStore):
 
     room = 10_000
 
-    def commit(
-        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-    ) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         if len(repr(puts)) > self.room:
             raise CommitTooLarge("too long")
         return super().commit(expect, puts, events)
@@ -168,9 +161,7 @@ def _long_claim(number: int, length: int) -> Acquire:
     )
 
 
-def test_a_batch_whose_text_is_too_long_is_written_in_parts_and_one_command_that_is_too_long_is_told() -> (
-    None
-):
+def test_a_batch_whose_text_is_too_long_is_written_in_parts_and_one_command_that_is_too_long_is_told() -> None:
     store = ShortTexts(ManualClock())
     lengths = [100] * 20 + [1_000] * 20 + [11_000] + [10] * 20
     commands = [_long_claim(number, length) for number, length in enumerate(lengths)]

@@ -72,9 +72,7 @@ class WatchedStore(MemoryStore):
         self.reads.append(asked)
         return super().read(asked)
 
-    def commit(
-        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-    ) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         self.commits += 1
         assert set(puts) <= set(expect), "what is written was read first"
         self._let(self.before_commit)
@@ -98,9 +96,7 @@ class World:
         self.clock = Clock()
         self.store = WatchedStore(self.clock)
         self.told: list[Sequence[Event]] = []
-        self.coordinator = Coordinator(
-            self.store, on_commit=lambda events, seq: self.told.append(list(events))
-        )
+        self.coordinator = Coordinator(self.store, on_commit=lambda events, seq: self.told.append(list(events)))
         self.other = Coordinator(self.store)
 
     def one(self, command: Command) -> Any:
@@ -129,9 +125,7 @@ def world() -> World:
 
 
 def acquire(who: str, name: str = JOB, **more: Any) -> Acquire:
-    made = Acquire(
-        ns=NS, name=name, principal="team", owner=who, ttl_ms=10_000, fresh_lease_id=f"lease-{who}"
-    )
+    made = Acquire(ns=NS, name=name, principal="team", owner=who, ttl_ms=10_000, fresh_lease_id=f"lease-{who}")
     return made.replace(**more)
 
 
@@ -301,16 +295,12 @@ def waits(session: str, name: str) -> Acquire:
 
 @pytest.mark.promise("deadlock")
 @pytest.mark.parametrize("wait", [True, False], ids=["waiting", "polling"])
-def test_of_two_that_would_close_a_cycle_at_the_same_moment_exactly_one_is_refused(
-    world: World, wait: bool
-) -> None:
+def test_of_two_that_would_close_a_cycle_at_the_same_moment_exactly_one_is_refused(world: World, wait: bool) -> None:
     opened(world, "s1", "s2")
     world.one(acquire("s1", "x", session="s1"))
     world.one(acquire("s2", "y", session="s2"))
     between: list[Outcome] = []
-    world.store.before_commit.append(
-        lambda: between.append(world.other.one(waits("s2", "x").replace(wait=wait)))
-    )
+    world.store.before_commit.append(lambda: between.append(world.other.one(waits("s2", "x").replace(wait=wait))))
     outcome = world.one(waits("s1", "y").replace(wait=wait))
     assert isinstance(outcome, outcomes.Deadlock)
     assert outcome.cycle == ("s1", "y", "s2", "x")
@@ -336,9 +326,7 @@ def test_a_release_that_a_newcomer_overtakes_wakes_one_waiter_and_that_is_the_he
     world.one(acquire("a1"))
     for who in ("w1", "w2", "w3"):
         world.one(acquire(who, wait=True))
-    world.store.before_commit.append(
-        lambda: queued(world.other.one(acquire("late", wait=True, request_key="k")))
-    )
+    world.store.before_commit.append(lambda: queued(world.other.one(acquire("late", wait=True, request_key="k"))))
     coordinator.one(release("a1"))
     assert handed == [(JOB, 1)]
     assert [holder.owner for holder in world.lock().holders] == ["w1"]
@@ -421,9 +409,7 @@ def queued(outcome: Outcome) -> None:
 def test_of_a_hundred_claims_of_one_job_in_one_write_one_is_granted(world: World) -> None:
     results = world.coordinator.run([acquire(f"w{number}") for number in range(100)])
     assert [type(result) for result in results] == [outcomes.Granted] + [outcomes.Held] * 99
-    assert all(
-        result.blockers[0].holder.owner == "w0" for result in results if isinstance(result, outcomes.Held)
-    )
+    assert all(result.blockers[0].holder.owner == "w0" for result in results if isinstance(result, outcomes.Held))
     assert world.store.commits == 1
     assert world.history() == [("acquired", "w0")]
 
@@ -519,14 +505,10 @@ def failing(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     put_rule(monkeypatch, Acquire, breaks)
 
 
-def test_a_rule_that_raises_takes_only_its_own_command_down(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rule_that_raises_takes_only_its_own_command_down(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     fault = ZeroDivisionError("a fault")
     failing(fault, monkeypatch)
-    first, second, third = world.coordinator.run(
-        [acquire("a1"), acquire("a1", "bad"), acquire("a1", "issue-2")]
-    )
+    first, second, third = world.coordinator.run([acquire("a1"), acquire("a1", "bad"), acquire("a1", "issue-2")])
     assert isinstance(first, outcomes.Granted)
     assert second is fault
     assert isinstance(third, outcomes.Granted)
@@ -650,9 +632,7 @@ class ThenFailing(FaultyStore):
             raise Busy("taken")
         return super().read(keys)
 
-    def commit(
-        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-    ) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         if self.commits_tried and self.failure == "the commit is refused":
             raise StoreUnavailable("The disk is full.")
         if self.commits_tried and self.failure == "others are always first":
@@ -676,18 +656,14 @@ class ThenFailing(FaultyStore):
         "the commit is too large",
     ],
 )
-def test_a_write_that_may_have_happened_is_never_told_as_not_done(
-    world: World, failure: str, other: bool
-) -> None:
+def test_a_write_that_may_have_happened_is_never_told_as_not_done(world: World, failure: str, other: bool) -> None:
     world.one(acquire("bad"))
     world.one(acquire("worse", "another"))
     failing = ThenFailing(world.store, failure)
     doubtful = Coordinator(failing, pause=lambda seconds: None)
     commands: list[Command] = [Break(ns=NS, name=JOB, principal="op", reason="stuck")]
     if other:
-        commands.append(
-            Renew(ns=NS, name="another", principal="team", lease_id="lease-worse", checkpoint="x")
-        )
+        commands.append(Renew(ns=NS, name="another", principal="team", lease_id="lease-worse", checkpoint="x"))
     try:
         results = doubtful.run(commands)
     except StoreUnavailable as error:

@@ -36,9 +36,7 @@ class BusyStore(MemoryStore):
         return found
 
     def claim(self, name: str) -> None:
-        asked = Acquire(
-            ns="default", name=name, owner="bob", principal="bob", ttl_ms=60_000, fresh_lease_id=new_id()
-        )
+        asked = Acquire(ns="default", name=name, owner="bob", principal="bob", ttl_ms=60_000, fresh_lease_id=new_id())
         Coordinator(self).one(asked)
 
 

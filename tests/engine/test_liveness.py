@@ -222,9 +222,7 @@ class Slow(FaultyStore):
         self.world.live(self.read_ms)
         return super().read(keys)
 
-    def commit(
-        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-    ) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         self.calls.append("commit")
         self.world.live(self.commit_ms)
         self.meanwhile()
@@ -420,9 +418,7 @@ class Crowded(FaultyStore):
         self.clock = clock
         self.conflict_ms: list[int] = []
 
-    def commit(
-        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-    ) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         if self.conflict_ms and not all(key.startswith(PULSE_PREFIX) for key in puts):
             self.clock.advance(self.conflict_ms.pop(0))
             raise Conflict
@@ -473,9 +469,7 @@ class Halting(FaultyStore):
         self.clock = clock
         self.halts_ms: list[int] = []
 
-    def commit(
-        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-    ) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         seq = super().commit(expect, puts, events)
         if self.halts_ms:
             self.clock.advance(self.halts_ms.pop(0))
@@ -554,9 +548,7 @@ class Taken(FaultyStore):
             raise Busy("taken")
         return super().read(keys)
 
-    def commit(
-        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-    ) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         if self.busy_commits:
             self.busy_commits -= 1
             raise Busy("taken")
@@ -630,7 +622,5 @@ def test_what_a_session_held_is_free_at_its_end_also_while_nobody_vouches_for_th
     )
     assert isinstance(doubts.one(terms), Granted)
     doubts.one(EndSession(session="s", principal="team"))
-    other = Acquire(
-        ns="default", name="job", principal="team", owner="b", fresh_lease_id=new_id(), ttl_ms=60_000
-    )
+    other = Acquire(ns="default", name="job", principal="team", owner="b", fresh_lease_id=new_id(), ttl_ms=60_000)
     assert isinstance(doubts.one(other), Granted)

@@ -67,9 +67,7 @@ def test_a_server_that_hears_late_of_the_hang_up_does_not_give_the_place_up(
 
 
 @pytest.mark.promise("queue:fifo")
-def test_who_has_other_servers_to_ask_is_given_the_time_to_do_so(
-    here: WaitingServer, there: WaitingServer
-) -> None:
+def test_who_has_other_servers_to_ask_is_given_the_time_to_do_so(here: WaitingServer, there: WaitingServer) -> None:
     lease = here.hold()
     first = here.caller(owner="first", request_key="k-1", ttl_ms=TTL_MS, moves=True)
     here.decide()
@@ -120,9 +118,7 @@ def test_a_lease_that_another_server_told_of_is_not_cut_short(
 
 
 @pytest.mark.promise("loss:told")
-def test_a_lease_that_was_fetched_at_another_server_is_not_cut_short(
-    here: WaitingServer, there: WaitingServer
-) -> None:
+def test_a_lease_that_was_fetched_at_another_server_is_not_cut_short(here: WaitingServer, there: WaitingServer) -> None:
     lease = here.hold()
     first = here.caller(owner="first", request_key="k-1", ttl_ms=TTL_MS)
     here.decide()
@@ -135,9 +131,7 @@ def test_a_lease_that_was_fetched_at_another_server_is_not_cut_short(
     assert left_ms(here) > TICKET_MS
 
 
-def test_without_another_server_what_nobody_took_is_still_cut_short(
-    here: WaitingServer, there: WaitingServer
-) -> None:
+def test_without_another_server_what_nobody_took_is_still_cut_short(here: WaitingServer, there: WaitingServer) -> None:
     lease = here.hold()
     first = here.caller(owner="first", request_key="k-1", ttl_ms=TTL_MS)
     here.decide()
@@ -147,9 +141,7 @@ def test_without_another_server_what_nobody_took_is_still_cut_short(
     assert left_ms(here) <= TICKET_MS
 
 
-def test_a_caller_that_comes_back_to_the_first_server_waits_there(
-    here: WaitingServer, there: WaitingServer
-) -> None:
+def test_a_caller_that_comes_back_to_the_first_server_waits_there(here: WaitingServer, there: WaitingServer) -> None:
     here.hold()
     first = here.caller(owner="first", request_key="k-1", ttl_ms=TTL_MS)
     here.decide()
@@ -230,9 +222,7 @@ def test_two_asks_with_one_key_in_one_batch_keep_the_place_of_the_first(here: Wa
 @pytest.mark.fault("F-004")
 @pytest.mark.promise("lease:never-early")
 @pytest.mark.promise("excl")
-def test_a_late_request_of_its_own_owner_does_not_cut_a_lease(
-    here: WaitingServer, there: WaitingServer
-) -> None:
+def test_a_late_request_of_its_own_owner_does_not_cut_a_lease(here: WaitingServer, there: WaitingServer) -> None:
     """Its server hung on the store with a request that its caller left long ago, and does not know that it left."""
     lease = here.hold()
     first = here.caller(owner="first", request_key="k", ttl_ms=TTL_MS)
@@ -303,9 +293,7 @@ def test_three_asks_with_one_ticket_in_any_order_leave_the_place_to_the_one_that
     newest.waiter.hurry()
     there.decide()
     assert newest.answer.ticket == told.ticket
-    next_one = there.caller(
-        ticket=told.ticket, ticket_id=told.ticket_id, follows=newest.answer.seat or told.ticket_id
-    )
+    next_one = there.caller(ticket=told.ticket, ticket_id=told.ticket_id, follows=newest.answer.seat or told.ticket_id)
     there.decide()
     next_one.waiter.cancel()
     there.decide()
@@ -345,9 +333,7 @@ def test_frequent_polls_are_not_frequent_writes(here: WaitingServer) -> None:
     told, seq = first.answer, []
     for _ in range(3):
         follows = told.seat or told.ticket_id
-        told = here.elsewhere.one(
-            claim(wait=False, ticket=told.ticket, ticket_id=told.ticket_id, follows=follows)
-        )
+        told = here.elsewhere.one(claim(wait=False, ticket=told.ticket, ticket_id=told.ticket_id, follows=follows))
         (found,) = [each for key, each in here.store.scan("ticket/")]
         seq.append(found.version)
     assert seq[0] == seq[1] == seq[2]

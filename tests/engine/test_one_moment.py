@@ -85,9 +85,7 @@ class World:
 
     def opened(self, *sessions: str) -> None:
         for session in sessions:
-            self.others.one(
-                OpenSession(ns="default", fresh_id=session, principal="p", owner=session, ttl_ms=60_000)
-            )
+            self.others.one(OpenSession(ns="default", fresh_id=session, principal="p", owner=session, ttl_ms=60_000))
 
 
 @pytest.fixture
@@ -121,9 +119,7 @@ def test_a_circle_that_never_was_is_not_told(world: World, wait: bool) -> None:
     assert isinstance(outcome, outcomes.Granted)
 
 
-def test_a_fault_of_a_rule_on_records_of_two_moments_is_not_told(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fault_of_a_rule_on_records_of_two_moments_is_not_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The two sessions are always opened together, and a rule that relies on it never sees one without the other."""
 
     def needs_both(rule: Rule) -> Rule:
@@ -139,8 +135,7 @@ def test_a_fault_of_a_rule_on_records_of_two_moments_is_not_told(
 
     put_rule(monkeypatch, InspectSession, needs_both)
     both = [
-        OpenSession(ns="default", fresh_id=each, principal="p", owner=each, ttl_ms=60_000)
-        for each in ("one", "two")
+        OpenSession(ns="default", fresh_id=each, principal="p", owner=each, ttl_ms=60_000) for each in ("one", "two")
     ]
     command = InspectSession(session="both", principal=None)
     assert isinstance(world.torn(command, lambda: None, lambda: world.others.run(both)), outcomes.Status)
@@ -167,11 +162,7 @@ def test_looks_in_one_batch_are_of_one_moment(world: World, extra: int) -> None:
     looks: list[Command] = [InspectSession(session=each, principal=None) for each in ("a", "b")]
     looks += [Inspect(ns=NS, name=f"other-{number}") for number in range(extra)]
     results = world.coordinator.run(looks)
-    held = [
-        [hold.name for hold in state.holds]
-        for state in results
-        if isinstance(state, lease_outcomes.SessionState)
-    ]
+    held = [[hold.name for hold in state.holds] for state in results if isinstance(state, lease_outcomes.SessionState)]
     assert sorted(held) == [[], ["job"]]
 
 
@@ -246,9 +237,7 @@ class Racing(MemoryStore):
         self._race()
         return super().read(keys)
 
-    def commit(
-        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-    ) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         self._race()
         seq = super().commit(expect, puts, events)
         self.states.append({key: found.record for key, found in self._records.items()})
@@ -315,9 +304,7 @@ def test_every_answer_was_right_at_some_moment_of_its_question(
     store = Racing()
     coordinator = Coordinator(store, pause=lambda _: None)
     for session in SESSIONS:
-        coordinator.one(
-            OpenSession(ns="default", fresh_id=session, principal="p", owner=session, ttl_ms=60_000)
-        )
+        coordinator.one(OpenSession(ns="default", fresh_id=session, principal="p", owner=session, ttl_ms=60_000))
     for each in before:
         coordinator.one(each)
     began = len(store.states) - 1
@@ -346,9 +333,7 @@ def test_who_conflicts_without_end_fails_alone_and_pauses_by_chance_and_for_a_bo
     slept: list[float] = []
 
     class Hot(MemoryStore):
-        def commit(
-            self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-        ) -> int:
+        def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
             key = lock_key(NS, "hot")
             if key in expect:
                 here = self.read([key]).records[key].version
@@ -374,9 +359,7 @@ def test_a_store_that_fails_after_some_were_answered_fails_the_others() -> None:
     commits: list[int] = []
     commit = store.commit
 
-    def fails_later(
-        expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-    ) -> int:
+    def fails_later(expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         commits.append(len(puts))
         if len(commits) > 3:  # ours, the rival's within it, ours without the late one
             raise StoreUnavailable("The disk is gone.")

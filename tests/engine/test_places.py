@@ -59,9 +59,7 @@ def world() -> World:
 
 
 def wait(who: str, **more: Any) -> Acquire:
-    made = Acquire(
-        ns=NS, name=JOB, principal="p", owner=who, ttl_ms=60_000, fresh_lease_id=f"id-{who}", wait=True
-    )
+    made = Acquire(ns=NS, name=JOB, principal="p", owner=who, ttl_ms=60_000, fresh_lease_id=f"id-{who}", wait=True)
     return made.replace(**more)
 
 
@@ -100,9 +98,7 @@ def test_a_waiter_behind_three_hundred_reads_a_handful_of_keys(world: World, kin
 @pytest.mark.promise("idem:acquire", "queue:one-wake")
 @pytest.mark.parametrize("keyed", [False, True], ids=["by id", "by key"])
 @pytest.mark.parametrize("at_once", [True, False], ids=["one write", "one by one"])
-def test_forty_waiters_whose_replies_were_lost_are_forty_places(
-    world: World, at_once: bool, keyed: bool
-) -> None:
+def test_forty_waiters_whose_replies_were_lost_are_forty_places(world: World, at_once: bool, keyed: bool) -> None:
     asks = [wait(f"w{number}", request_key=f"k{number}" if keyed else None) for number in range(40)]
     batches = [asks] if at_once else [[each] for each in asks]
     results = []
@@ -140,9 +136,7 @@ def test_forty_waiters_for_several_jobs_whose_replies_were_lost_are_forty_places
 
 @pytest.mark.promise("idem:acquire")
 @pytest.mark.parametrize("proof", ["ticket", "session", "key"])
-def test_a_place_for_several_jobs_is_not_taken_for_one_and_does_not_double_it(
-    world: World, proof: str
-) -> None:
+def test_a_place_for_several_jobs_is_not_taken_for_one_and_does_not_double_it(world: World, proof: str) -> None:
     """The same session, key or ticket stands in line for two jobs already, and now asks for the first of them alone."""
     world.coordinator.one(OpenSession(ns="default", fresh_id="s", principal="p", owner="s", ttl_ms=60_000))
     same = {"session": "s"} if proof == "session" else {"request_key": "k"} if proof == "key" else {}

@@ -83,9 +83,7 @@ def test_a_process_that_has_ended_has_no_lineage_and_its_mark_is_gone() -> None:
 
 
 @pytest.mark.parametrize("has_handles", [True, False])
-def test_a_process_that_nobody_has_collected_yet_has_ended(
-    has_handles: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_nobody_has_collected_yet_has_ended(has_handles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not has_handles:
         monkeypatch.delattr(os, "pidfd_open", raising=False)
     child = subprocess.Popen(["true"])
@@ -133,9 +131,7 @@ def test_a_process_whose_first_thread_ended_while_others_work_is_alive(
     assert is_gone(mark)
 
 
-def test_what_cannot_be_read_is_alive(
-    sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_read_is_alive(sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     mark = process_mark(sleeper.pid)
     monkeypatch.setattr(type(table()), "entry", lambda self, pid: None)  # as with hidepid=2
     assert not is_gone(mark)
@@ -148,9 +144,7 @@ def _not_allowed(pid: int, number: int) -> None:
     raise PermissionError
 
 
-@pytest.mark.parametrize(
-    "text", ["", ":", "a:b:c", "::1:1", "guarded:", "guarded:x", "guarded:x:y:z:1:2", "\0"]
-)
+@pytest.mark.parametrize("text", ["", ":", "a:b:c", "::1:1", "guarded:", "guarded:x", "guarded:x:y:z:1:2", "\0"])
 def test_a_mark_that_says_nothing_names_nobody_dead(text: str) -> None:
     assert not is_gone(text)
 

@@ -81,9 +81,7 @@ def test_the_pages_of_a_list_hold_each_job_once(store: Counting, monkeypatch: py
     assert names == [f"job-{number:03}" for number in range(JOBS)]
 
 
-def test_a_large_page_is_read_from_the_store_in_small_parts(
-    store: Counting, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_page_is_read_from_the_store_in_small_parts(store: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queries, "LIST_PAGE_DEFAULT", 8)
     assert len(claimed(store, "default", limit=JOBS, states=(FREE,)).locks) == JOBS
     assert store.most <= 8
@@ -96,9 +94,7 @@ def test_open_sessions_cost_a_few_reads_for_all_and_not_several_for_each() -> No
         session = f"s-{number:02}"
         coordinator.one(OpenSession(ns="default", fresh_id=session, principal="p", owner="o", ttl_ms=60_000))
         for name in (f"own-{number}", "shared"):
-            claim = Acquire(
-                ns="default", name=name, principal="p", owner="o", ttl_ms=60_000, fresh_lease_id=new_id()
-            )
+            claim = Acquire(ns="default", name=name, principal="p", owner="o", ttl_ms=60_000, fresh_lease_id=new_id())
             coordinator.one(claim.replace(session=session, mode="shared"))
     store.reads = 0
     states = open_sessions(store, None)

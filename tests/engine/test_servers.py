@@ -107,9 +107,7 @@ class Late(StoreProxy):
         super().__init__(store)
         self.others: list[Decider] = []
 
-    def commit(
-        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-    ) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         if self.others:
             self.others.pop().beat_if_due()
         return super().commit(expect, puts, events)
@@ -176,9 +174,7 @@ class Counted(StoreProxy):
         self.conflicts = 0
         self.compared: set[str] = set()
 
-    def commit(
-        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-    ) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         self.compared |= set(expect)
         try:
             return super().commit(expect, puts, events)
@@ -206,9 +202,7 @@ class Contended(StoreProxy):
         self.left = 0
         self.meanwhile: list[Decider] = []
 
-    def commit(
-        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-    ) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         if self.left and not all(key.startswith(PULSE_PREFIX) for key in puts):
             self.left -= 1
             self.clock.advance(100)

@@ -97,9 +97,7 @@ class Seat(FaultyStore):
         self._world.pass_turn(self._me)
         return super().read(keys)
 
-    def commit(
-        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-    ) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         self._world.pass_turn(self._me)
         self.faults = [self._world.chance.choice(FAULTS)]
         return super().commit(expect, puts, events)
@@ -108,9 +106,7 @@ class Seat(FaultyStore):
 class Checked(MemoryStore):
     check: Callable[[], None] | None = None
 
-    def commit(
-        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-    ) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         seq = super().commit(expect, puts, events)
         if self.check is not None:
             self.check()
@@ -209,9 +205,7 @@ class World:
             self.turns.leave(me)
 
     def run(self, batches: int) -> None:
-        threads = [
-            threading.Thread(target=self.guarded, args=(me, batches), daemon=True) for me in range(self.seats)
-        ]
+        threads = [threading.Thread(target=self.guarded, args=(me, batches), daemon=True) for me in range(self.seats)]
         for thread in threads:
             thread.start()
         self.turns.start()

@@ -67,9 +67,7 @@ class World:
         self.clock = clock or ManualClock()
         self.store = FaultyStore(store or MemoryStore(self.clock))
         self.tally = Tally()
-        self.decider = Recorded(
-            self.store, self.tally.committed, self.clock.steady_ms, pause=lambda seconds: None
-        )
+        self.decider = Recorded(self.store, self.tally.committed, self.clock.steady_ms, pause=lambda seconds: None)
         self.sweeper = Sweeper(
             self.decider,
             self.tally,
@@ -115,11 +113,7 @@ def test_an_expiry_is_an_event_within_the_bound() -> None:
     world.acquire("b", ttl_ms=1_730)
     began_ms = world.clock()
     world.live_through(3_000)
-    expired = {
-        event.job: event.at_ms - began_ms
-        for event in world.store.events(0, 10)
-        if event.kind == events.EXPIRED
-    }
+    expired = {event.job: event.at_ms - began_ms for event in world.store.events(0, 10) if event.kind == events.EXPIRED}
     assert 1_000 <= expired["a"] <= 1_000 + SWEEP_LATE_MS_MAX
     assert 1_730 <= expired["b"] <= 1_730 + SWEEP_LATE_MS_MAX
     assert world.tally.live == 0
@@ -216,9 +210,7 @@ def test_a_server_beats_while_somebody_holds_something() -> None:
     world.acquire("a", ttl_ms=60_000)
     before = world.store.commits_tried
     world.live_through(10_000)
-    assert (
-        10_000 // (PULSE_MS + SWEEP_LATE_MS_MAX) <= world.store.commits_tried - before <= 10_000 // PULSE_MS
-    )
+    assert 10_000 // (PULSE_MS + SWEEP_LATE_MS_MAX) <= world.store.commits_tried - before <= 10_000 // PULSE_MS
 
 
 def test_a_long_idle_record_is_forgotten() -> None:
@@ -312,9 +304,7 @@ class Counted(StoreProxy):
 
     conflicts = 0
 
-    def commit(
-        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-    ) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         try:
             return super().commit(expect, puts, events)
         except Conflict:
@@ -514,9 +504,7 @@ def test_a_round_can_be_hurried_but_not_put_off() -> None:
     made.start()
     assert rounds.acquire(timeout=WAIT_S)
     deadline = time.monotonic() + WAIT_S
-    while (
-        made._step_at_ms - steady_ms() > 4_000_000
-    ):  # the first round has not said yet when it wants the next
+    while made._step_at_ms - steady_ms() > 4_000_000:  # the first round has not said yet when it wants the next
         assert time.monotonic() < deadline
         time.sleep(0.001)
     made.hurry(7_200_000)

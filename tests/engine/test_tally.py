@@ -218,9 +218,7 @@ def test_what_is_there_at_the_start_is_counted_a_page_at_a_time_while_others_go_
 def test_a_session_that_ends_while_a_starting_server_counts_does_not_make_the_count_wrong() -> None:
     world = World()
     for number in range(6):
-        world.elsewhere.one(
-            OpenSession(ns="default", fresh_id=f"s-{number}", principal="p", owner="o", ttl_ms=60_000)
-        )
+        world.elsewhere.one(OpenSession(ns="default", fresh_id=f"s-{number}", principal="p", owner="o", ttl_ms=60_000))
         world.clock.advance(1)
     world.tally.page = 2
     world.tally.begin(world.store)

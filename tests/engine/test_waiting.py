@@ -303,9 +303,7 @@ def test_when_the_work_is_done_everybody_in_line_is_told_so(server: WaitingServe
 @pytest.mark.promise("session")
 def test_when_a_session_ends_its_waiter_is_told_and_the_next_is_first(server: WaitingServer) -> None:
     lease = server.hold()
-    opened = server.elsewhere.one(
-        OpenSession(ns="default", fresh_id=new_id(), principal="w", owner="w", ttl_ms=60_000)
-    )
+    opened = server.elsewhere.one(OpenSession(ns="default", fresh_id=new_id(), principal="w", owner="w", ttl_ms=60_000))
     assert isinstance(opened, SessionState)
     inside = server.caller(session=opened.session.id)
     outside = server.caller()

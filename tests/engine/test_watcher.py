@@ -47,9 +47,7 @@ class World:
         self.known_seq = 0
         self.wanted = False
         self.told = threading.Semaphore(0)
-        self.watcher = StoreWatcher(
-            self.store, lambda: self.known_seq, lambda: self.wanted, self.told.release
-        )
+        self.watcher = StoreWatcher(self.store, lambda: self.known_seq, lambda: self.wanted, self.told.release)
 
     def want(self) -> None:
         self.wanted = True
@@ -77,9 +75,7 @@ def test_who_waits_is_told_once_of_what_another_did(world: World) -> None:
         world.store.write()
         assert world.told.acquire(timeout=WAIT_S)
         world.look()
-    assert not world.told.acquire(timeout=SWEEP_LATE_MS_MAX / 1000 / 5), (
-        "it was read: there is nothing to tell"
-    )
+    assert not world.told.acquire(timeout=SWEEP_LATE_MS_MAX / 1000 / 5), "it was read: there is nothing to tell"
 
 
 def test_nobody_asks_the_store_while_nobody_waits(world: World) -> None:
@@ -88,9 +84,7 @@ def test_nobody_asks_the_store_while_nobody_waits(world: World) -> None:
     assert world.store.waits == 0
 
 
-def test_a_store_that_fails_is_asked_again_after_a_pause(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_store_that_fails_is_asked_again_after_a_pause(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.store.fails = True
     world.want()
     assert world.store.asked.wait(WAIT_S)

@@ -38,9 +38,7 @@ class WaitingServer:
         self.clock: ManualClock = ManualClock() if other is None else other.clock
         self.store: MemoryStore = MemoryStore(self.clock) if other is None else other.store
         self.elsewhere = Coordinator(self.store)
-        self.coordinator = Coordinator(
-            self.store, self._committed, lambda handed: self._tell("on_handed_over", handed)
-        )
+        self.coordinator = Coordinator(self.store, self._committed, lambda handed: self._tell("on_handed_over", handed))
         self.waiters: Waiters = Waiters(self.post, self.later, lambda: self.filled.append(len(self.waiters)))
         self.queue: list[tuple[Command, Callable[[Result], None]]] = []
         self.posted: list[Command] = []

@@ -71,9 +71,7 @@ class Cluster:
 
     def pause(self, at: int = 0) -> None:
         """SIGSTOP, but not in the middle of a write: SQLite's lock would keep the others from theirs."""
-        others = self.client(
-            self.servers[at - 1].url, timeout=0.7
-        )  # within the TTL of what is held meanwhile
+        others = self.client(self.servers[at - 1].url, timeout=0.7)  # within the TTL of what is held meanwhile
 
         def stands_still_and_others_can_write() -> bool:
             self.servers[at].pause()

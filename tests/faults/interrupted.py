@@ -54,9 +54,7 @@ def main(url: str, token: str, seed: str, interrupts: str) -> None:
     while came < int(interrupts):
         try:
             try:
-                signal.setitimer(
-                    signal.ITIMER_REAL, chance.choice([0.0002, 0.002, 0.02]) * (0.2 + chance.random())
-                )
+                signal.setitimer(signal.ITIMER_REAL, chance.choice([0.0002, 0.002, 0.02]) * (0.2 + chance.random()))
                 work(client, chance)
                 had += 1
             finally:  # the timer fires once: if it fires here, the last line below sees it

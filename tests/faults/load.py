@@ -145,8 +145,6 @@ class Client(threading.Thread):
                 if intent.left_behind:
                     until_ms = intent.asked_ms + SHORT_TTL_S * 1000
                 found.append(
-                    ObservedHold(
-                        intent.job, intent.owner, intent.token, intent.got_ms, max(intent.got_ms, until_ms)
-                    )
+                    ObservedHold(intent.job, intent.owner, intent.token, intent.got_ms, max(intent.got_ms, until_ms))
                 )
         return found

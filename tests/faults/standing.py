@@ -34,9 +34,7 @@ def left_behind(url: str, job: str = "", *, unswept: bool = False) -> list[str]:
             if isinstance(record, LockRecord | Ticket) and not record.name.startswith(job):
                 continue
             if isinstance(record, LockRecord):
-                live = [
-                    each for each in record.holders if unswept or not each.ttl_ms or each.expires_ms > now_ms
-                ]
+                live = [each for each in record.holders if unswept or not each.ttl_ms or each.expires_ms > now_ms]
                 found += [f"{each.owner} holds {record.name} (token {each.token})" for each in live]
             elif isinstance(record, Ticket) and record.expires_ms > now_ms:
                 found.append(f"{record.owner} waits for {record.name}")

@@ -30,9 +30,7 @@ def history(*lines: str) -> list[Event]:
 
 
 def test_a_good_history_is_left_alone() -> None:
-    good = history(
-        "1 acquired a 1", "5 released a 1", "5 acquired b 2", "1005 expired b 2", "1005 acquired c 5"
-    )
+    good = history("1 acquired a 1", "5 released a 1", "5 acquired b 2", "1005 expired b 2", "1005 acquired c 5")
     assert broken_promises(good) == []
 
 

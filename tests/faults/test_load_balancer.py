@@ -90,9 +90,7 @@ def adapted(text: str, port: int, urls: list[str]) -> str:
     """The file as it is shipped, with these addresses."""
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("server ")]
     lines += [f"    server dibs-{number} {url.removeprefix('http://')}" for number, url in enumerate(urls)]
-    changed, count = re.subn(
-        r"^(\s*bind) :3427$", rf"\1 127.0.0.1:{port}", "\n".join(lines), flags=re.MULTILINE
-    )
+    changed, count = re.subn(r"^(\s*bind) :3427$", rf"\1 127.0.0.1:{port}", "\n".join(lines), flags=re.MULTILINE)
     assert count == 1
     return changed + "\n"
 

@@ -107,9 +107,7 @@ def test_a_claim_whose_reply_was_lost_is_one_lease(
         proxy.once("/acquire", fault)
 
         def work(claim: Any) -> None:
-            assert left_behind(server.store_url, job) == [
-                f"{claim.owner} holds {job} (token {claim.fencing_token})"
-            ]
+            assert left_behind(server.store_url, job) == [f"{claim.owner} holds {job} (token {claim.fencing_token})"]
 
         await face.hold(work, job)
         asked = [request for request in proxy.requests if b"/acquire" in request]

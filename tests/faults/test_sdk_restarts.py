@@ -158,9 +158,7 @@ def test_a_wait_rides_out_a_restart_of_the_server(
     check_nothing_left(server.store_url, "job")
 
 
-def test_a_place_that_could_not_be_given_up_is_left_when_the_server_is_back(
-    server: ServerProcess, face: str
-) -> None:
+def test_a_place_that_could_not_be_given_up_is_left_when_the_server_is_back(server: ServerProcess, face: str) -> None:
     """The session lives on. Its heartbeat must not keep a job that none of its blocks has."""
     with Client(server.url, server.token, "owner", timeout=2) as owner:
         lease = owner.acquire("job", ttl=60)

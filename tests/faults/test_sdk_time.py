@@ -63,9 +63,7 @@ def taken_at_ms(client: Client, job: str, *, patience_s: float = WAIT_S_MAX) -> 
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
-def test_a_stopped_owner_that_wakes_does_not_write(
-    kind: str, place: tuple[str, str | None], tmp_path: Path
-) -> None:
+def test_a_stopped_owner_that_wakes_does_not_write(kind: str, place: tuple[str, str | None], tmp_path: Path) -> None:
     url, token = place
     words = [kind, url, token or "", "job", str(tmp_path / "written")]
     sleeper = start_program(SLEEPER, *words, stdout=subprocess.PIPE, text=True)
@@ -93,9 +91,7 @@ def test_a_server_that_is_back_in_time_costs_nothing(tmp_path: Path) -> None:
         ):
             server.kill()
             left_s = claim.remaining()
-            claim.checkpoint(
-                "while it was away"
-            )  # a heartbeat, in vain; from now on it is tried every second
+            claim.checkpoint("while it was away")  # a heartbeat, in vain; from now on it is tried every second
             asked = len(proxy.requests)
             wait_until(lambda: len(proxy.requests) > asked, "it was tried again by itself")
             assert claim.remaining() <= left_s, "nobody answered, and it was taken for a yes"

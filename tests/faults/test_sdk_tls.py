@@ -22,17 +22,13 @@ pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture(scope="module")
-def certificate(
-    tmp_path_factory: pytest.TempPathFactory, need_program: Callable[[str], str]
-) -> tuple[Path, Path]:
+def certificate(tmp_path_factory: pytest.TempPathFactory, need_program: Callable[[str], str]) -> tuple[Path, Path]:
     """A self-signed certificate for 127.0.0.1, and its key."""
     folder = tmp_path_factory.mktemp("tls")
     made, key = folder / "certificate.pem", folder / "key.pem"
     words = [need_program("openssl"), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
     words += ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run(
-        [*words, "-keyout", str(key), "-out", str(made)], check=True, capture_output=True, timeout=60
-    )
+    subprocess.run([*words, "-keyout", str(key), "-out", str(made)], check=True, capture_output=True, timeout=60)
     return made, key
 
 

@@ -106,9 +106,7 @@ def ownership(events: list[Event]) -> dict[str, tuple[str, int, str | None]]:
 def what_is_claimed(door: Door) -> dict[str, tuple[str, int, str | None]]:
     """The owners of all jobs, by asking."""
     body: dict[str, Any] = door.ask(Ask("list", "", {"limit": 1000})).body or {}
-    return {
-        lock["name"]: (lock["owner"], lock["fencing_token"], lock["checkpoint"]) for lock in body["locks"]
-    }
+    return {lock["name"]: (lock["owner"], lock["fencing_token"], lock["checkpoint"]) for lock in body["locks"]}
 
 
 def what_is_claimed_once_events_agree(server: ServerProcess) -> dict[str, tuple[str, int, str | None]]:

@@ -51,9 +51,7 @@ class Waiter(threading.Thread):
 
     def __init__(self, client: Client, name: str, got: list[str], **more: Any) -> None:
         super().__init__(daemon=True)
-        self._claim: Callable[[], Lease] = lambda: client.acquire(
-            "job", owner=name, wait=WAIT_S, ttl=30, **more
-        )
+        self._claim: Callable[[], Lease] = lambda: client.acquire("job", owner=name, wait=WAIT_S, ttl=30, **more)
         self._got = got
         self.lease: Lease | None = None
         self.trouble: BaseException | None = None

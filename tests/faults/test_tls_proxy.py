@@ -36,9 +36,7 @@ class Proxied:
         self.server = server
 
     @contextmanager
-    def begin(
-        self, method: str, path: str, body: Any = None, **headers: str
-    ) -> Iterator[http.client.HTTPSConnection]:
+    def begin(self, method: str, path: str, body: Any = None, **headers: str) -> Iterator[http.client.HTTPSConnection]:
         """A request whose answer is not waited for."""
         connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=20, context=self.trust)
         sent = {"Authorization": f"Bearer {self.server.token}", "Content-Type": "application/json", **headers}
@@ -49,9 +47,7 @@ class Proxied:
             connection.close()
 
     @contextmanager
-    def open(
-        self, method: str, path: str, body: Any = None, **headers: str
-    ) -> Iterator[http.client.HTTPResponse]:
+    def open(self, method: str, path: str, body: Any = None, **headers: str) -> Iterator[http.client.HTTPResponse]:
         with self.begin(method, path, body, **headers) as connection:
             yield connection.getresponse()
 
@@ -114,18 +110,14 @@ def from_page(language: str) -> str:
 
 
 def write_haproxy(folder: Path, port: int, server: str) -> None:
-    text = adapted(
-        CONFIG.read_text(), haproxy=f"bind 127.0.0.1:{port} ssl crt {folder}/both.pem", server=server
-    )
+    text = adapted(CONFIG.read_text(), haproxy=f"bind 127.0.0.1:{port} ssl crt {folder}/both.pem", server=server)
     (folder / "config").write_text(text)
 
 
 def write_nginx(folder: Path, port: int, server: str) -> None:
     """The page has what goes into `http`."""
     cert, key = f"{folder}/both.pem", f"{folder}/ca/server.key"
-    text = adapted(
-        from_page("nginx"), nginx=f"listen 127.0.0.1:{port} ssl", cert=cert, key=key, server=server
-    )
+    text = adapted(from_page("nginx"), nginx=f"listen 127.0.0.1:{port} ssl", cert=cert, key=key, server=server)
     temporary = [f"{kind}_temp_path {folder}/{kind};" for kind in NGINX_FOLDERS]
     lines = [
         "daemon off;",
@@ -140,9 +132,7 @@ def write_nginx(folder: Path, port: int, server: str) -> None:
 
 def write_caddy(folder: Path, port: int, server: str) -> None:
     cert, key = f"{folder}/both.pem", f"{folder}/ca/server.key"
-    text = adapted(
-        from_page("caddy"), caddy=f"https://127.0.0.1:{port} {{", cert=cert, key=key, server=server
-    )
+    text = adapted(from_page("caddy"), caddy=f"https://127.0.0.1:{port} {{", cert=cert, key=key, server=server)
     options = "{\nadmin off\nauto_https disable_redirects\nskip_install_trust\n}\n"
     (folder / "config").write_text(options + text)
 
@@ -202,9 +192,7 @@ def test_a_waiter_that_hangs_up_leaves_the_line(proxied: Proxied) -> None:
     wait_until(lambda: not proxied.ask("GET", "/locks/left").get("waiting"), "nobody waits", 5)
 
 
-@pytest.mark.parametrize(
-    "name", ["a/b", "a//b", "/a", "a%2Fb", "\N{GRINNING FACE}/ü", "a b+c", "a?b#c;d", "%"]
-)
+@pytest.mark.parametrize("name", ["a/b", "a//b", "/a", "a%2Fb", "\N{GRINNING FACE}/ü", "a b+c", "a?b#c;d", "%"])
 def test_names_arrive_as_they_were_sent(proxied: Proxied, name: str) -> None:
     path = f"/locks/{quote(name, safe='')}"
     lease = proxied.ask("POST", f"{path}/acquire", {})

@@ -91,9 +91,7 @@ def test_a_server_that_is_killed_during_deliveries_repeats_and_loses_nothing(
 
 @pytest.mark.promise("webhook:one-deliverer")
 @pytest.mark.slow
-def test_when_the_server_that_delivers_is_paused_another_one_goes_on(
-    tmp_path: Path, target: HookTarget
-) -> None:
+def test_when_the_server_that_delivers_is_paused_another_one_goes_on(tmp_path: Path, target: HookTarget) -> None:
     with served(tmp_path / "one", tmp_path / "hook.pem") as one:
         add(one, target, "/hook")
         claim_and_release(one)

@@ -39,7 +39,5 @@ def all_citations(mark: str) -> list[Citation]:
     return [
         citation
         for file in files
-        for citation in citations_in(
-            file.read_text(encoding="utf-8"), file.relative_to(ROOT).as_posix(), mark
-        )
+        for citation in citations_in(file.read_text(encoding="utf-8"), file.relative_to(ROOT).as_posix(), mark)
     ]

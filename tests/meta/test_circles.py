@@ -56,10 +56,7 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
 
 def test_no_two_files_import_each_other() -> None:
     found = modules()
-    graph = {
-        name: imports_of(file.read_text(encoding="utf-8"), set(found)) - {name}
-        for name, file in found.items()
-    }
+    graph = {name: imports_of(file.read_text(encoding="utf-8"), set(found)) - {name} for name, file in found.items()}
     assert circles(graph) == []
 
 

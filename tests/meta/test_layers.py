@@ -101,9 +101,7 @@ def client_may_not(importer: str, imported: str) -> bool:
 
 def sdk_may_not(importer: str, imported: str) -> bool:
     above = any(within(imported, f"dibs.{layer}") for layer in ("cli", "server"))
-    return (
-        above or within(imported, "dibs.stores") or within(imported, "dibs.engine") or is_core_rule(imported)
-    )
+    return above or within(imported, "dibs.stores") or within(imported, "dibs.engine") or is_core_rule(imported)
 
 
 def cli_may_not(importer: str, imported: str) -> bool:
@@ -278,7 +276,5 @@ def test_nothing_imports_an_annex() -> None:
         ),
     ],
 )
-def test_an_import_of_an_annex_is_judged_by_who_imports_it(
-    importer: str, source: str, is_breach: bool
-) -> None:
+def test_an_import_of_an_annex_is_judged_by_who_imports_it(importer: str, source: str, is_breach: bool) -> None:
     assert bool(annex_breaches(importer, source)) is is_breach

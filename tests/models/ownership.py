@@ -153,11 +153,7 @@ class Model:
     ) -> Told:
         self._notice(job, now_ms)
         holder = self.current(job)
-        if (
-            holder
-            and holder.principal == principal
-            and (lease == holder.lease or (key and key == holder.key))
-        ):
+        if holder and holder.principal == principal and (lease == holder.lease or (key and key == holder.key)):
             if now_ms + ttl_ms > holder.until_ms:
                 self._hear(holder, now_ms, max(ttl_ms, holder.ttl_ms))
             return self._granted(job, holder, again=True)
@@ -323,6 +319,4 @@ class Model:
 
     def _not_current(self, job: str, ended: Grant | None) -> Told:
         holder = self.current(job)
-        return Told(
-            "not-current", owner=holder.worker if holder else None, ended=ended.how if ended else None
-        )
+        return Told("not-current", owner=holder.worker if holder else None, ended=ended.how if ended else None)

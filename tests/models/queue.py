@@ -7,7 +7,7 @@ Deadlocks are found by trying: every session that waits for nothing releases eve
 served is served, and so on. The sessions that are left are deadlocked.
 
 It notices everything at the moment it happens, so a store is compared with it while a sweeper never sleeps. Access
-lists, quotas, outages and the forgetting of idle jobs are not in it; `model.py` has outages and forgetting.
+lists, quotas, outages and the forgetting of idle jobs are not in it; the models beside it have outages and forgetting.
 """
 
 from __future__ import annotations
@@ -318,9 +318,7 @@ class World:
             with_all.line.append(Place(wish, -1, self.now_ms, self.now_ms + 1))
         without = copy.deepcopy(with_all)
         without.holds = [hold for hold in without.holds if hold.wish.session != wish.session]
-        without.line = [
-            place for place in without.line if place.wish.session != wish.session or place.number == -1
-        ]
+        without.line = [place for place in without.line if place.wish.session != wish.session or place.number == -1]
         before = copy.deepcopy(self)
         before.runs[wish.session].want = None  # this is what it asks for instead
         anyway = wish.session in without.stuck(wants=True) or wish.session in before.stuck(wants=True)
@@ -495,9 +493,7 @@ class World:
                 return how
         return ""
 
-    def release(
-        self, job: str, principal: str, lease: str | None, session: str | None, done_ms: int = 0
-    ) -> str:
+    def release(self, job: str, principal: str, lease: str | None, session: str | None, done_ms: int = 0) -> str:
         hold = self.proved(job, principal, lease, session)
         if hold is None:
             how = self.was(job, principal, lease, session)
@@ -517,9 +513,7 @@ class World:
         self.serve()
         return "failed"
 
-    def renew(
-        self, job: str, principal: str, lease: str | None, session: str | None, ttl_ms: int | None
-    ) -> str:
+    def renew(self, job: str, principal: str, lease: str | None, session: str | None, ttl_ms: int | None) -> str:
         hold = self.proved(job, principal, lease, session)
         if hold is None:
             return "not-current"

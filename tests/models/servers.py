@@ -71,9 +71,7 @@ class Connection(StoreProxy):
     ) -> list[Event]:
         return self._ask(lambda: self.inner.events(after, limit, job, newest=newest))  # type: ignore[no-any-return]
 
-    def commit(
-        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-    ) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         cluster = self._cluster
         cluster.commits += 1
         chance = cluster.chance.random()
@@ -122,9 +120,7 @@ class Server:
             server=name,
         )
         self.waiters = Waiters(self.post, self._later, lambda: None)
-        self.sweeper = Sweeper(
-            self.decider, self.tally, steady=clock.steady_ms, has_waiters=lambda: bool(self.waiters)
-        )
+        self.sweeper = Sweeper(self.decider, self.tally, steady=clock.steady_ms, has_waiters=lambda: bool(self.waiters))
         self._store = store
         self._started = False
 
@@ -208,9 +204,7 @@ class CheckedStore(MemoryStore):
 
     check: Callable[[], None] = staticmethod(lambda: None)
 
-    def commit(
-        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-    ) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         seq = super().commit(expect, puts, events)
         self.check()
         return seq
@@ -219,9 +213,7 @@ class CheckedStore(MemoryStore):
 class Cluster:
     """`faults` is the share of commits that meet one; `mishaps` how likely a server meets one at a call."""
 
-    def __init__(
-        self, seed: int, count: int, faults: float = 0.0, mishaps: float = 0.0, crowding: float = 0.3
-    ) -> None:
+    def __init__(self, seed: int, count: int, faults: float = 0.0, mishaps: float = 0.0, crowding: float = 0.3) -> None:
         self.chance = random.Random(seed)
         self.clock = ManualClock()
         self.store = CheckedStore(self.clock)

@@ -71,9 +71,7 @@ class Worker:
         self._giving_back: set[str] = set()  # until the release is answered, a claim would find the job ours
         self._keep_at_ms = 0
         if self.session is not None:
-            opened = OpenSession(
-                ns="default", fresh_id=self.session, principal="team", owner=name, ttl_ms=TTL_MS
-            )
+            opened = OpenSession(ns="default", fresh_id=self.session, principal="team", owner=name, ttl_ms=TTL_MS)
             self._call(opened, lambda outcome: None)
 
     # At the servers

@@ -104,10 +104,7 @@ def test_the_server_notes_when_a_claim_made_without_it_runs_out(both: Both, serv
     door = server.door()
 
     def kinds() -> list[str]:
-        return [
-            event["event"]
-            for event in (door.ask(Ask("history", "short", {"limit": 10})).body or {})["events"]
-        ]
+        return [event["event"] for event in (door.ask(Ask("history", "short", {"limit": 10})).body or {})["events"]]
 
     wait_until(lambda: kinds() == ["acquired", "expired"], "the server notes the end")
     successor = both.embedded("claim", "short", "--owner", "next").data
@@ -116,9 +113,7 @@ def test_the_server_notes_when_a_claim_made_without_it_runs_out(both: Both, serv
 
 @pytest.mark.promise("excl")
 @pytest.mark.promise("token:rises")
-def test_of_racers_with_and_without_a_server_one_wins_every_round(
-    server: ServerProcess, tmp_path: Path
-) -> None:
+def test_of_racers_with_and_without_a_server_one_wins_every_round(server: ServerProcess, tmp_path: Path) -> None:
     places = (Place(server.store_url), Place(server.url, server.token))
     door = server.door()
     winners, tokens = set(), []

@@ -56,9 +56,7 @@ def test_a_job_goes_on_at_another_server_when_one_is_killed(etcd_cluster: Cluste
 
 
 @pytest.mark.promise("lease:outage-credit")
-def test_a_lease_that_was_live_when_etcd_went_is_live_when_it_is_back(
-    etcd_program: str, tmp_path: Path
-) -> None:
+def test_a_lease_that_was_live_when_etcd_went_is_live_when_it_is_back(etcd_program: str, tmp_path: Path) -> None:
     with etcd.running(etcd_program) as cluster, ServerProcess(tmp_path, store=cluster.url()) as server:
         _, mine = asked(server.door(), "acquire", owner="a", ttl_ms=3_000)
         member = cluster.members[0]

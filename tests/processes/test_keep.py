@@ -56,9 +56,7 @@ def expiry(machine: Machine, job: str) -> object:
     return machine.look(job).get("expires_at")
 
 
-def test_the_claim_outlives_its_ttl_and_goes_with_the_process(
-    machine: Machine, agent: subprocess.Popen[bytes]
-) -> None:
+def test_the_claim_outlives_its_ttl_and_goes_with_the_process(machine: Machine, agent: subprocess.Popen[bytes]) -> None:
     job = f"kept-{os.getpid()}"
     code, out = machine.run("claim", job, "--ttl", "3s", "--keep-for", str(agent.pid))
     assert code == 0
@@ -120,9 +118,7 @@ def test_by_default_it_is_the_caller_whose_life_counts(machine: Machine) -> None
     machine.until(lambda: machine.look("job")["status"] == "free")
 
 
-def test_inside_a_session_that_is_kept_as_well_and_not_ended(
-    machine: Machine, agent: subprocess.Popen[bytes]
-) -> None:
+def test_inside_a_session_that_is_kept_as_well_and_not_ended(machine: Machine, agent: subprocess.Popen[bytes]) -> None:
     session = machine.run("session", "open", "-q", "--ttl", "10s")[1].strip()
     job = f"inside-{os.getpid()}"
     words = ("claim", job, "-q", "--session", session, "--keep-for", str(agent.pid))
@@ -211,9 +207,7 @@ sys.exit(main.entry())
 @pytest.mark.parametrize(
     ("fault", "says"), [("raise OSError('no way')", "no way"), ("import os; os._exit(1)", "ended at once")]
 )
-def test_a_keeper_that_cannot_keep_says_so_and_the_claim_is_given_back(
-    fault: str, says: str, machine: Machine
-) -> None:
+def test_a_keeper_that_cannot_keep_says_so_and_the_claim_is_given_back(fault: str, says: str, machine: Machine) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", CANNOT_KEEP.format(fault=fault), "claim", "job", "--keep"],
         env=machine.env,

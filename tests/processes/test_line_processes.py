@@ -54,9 +54,7 @@ def test_three_processes_get_the_job_in_the_order_they_came_soon_after_it_is_fre
 
 
 @pytest.mark.promise("queue:no-dead-grant")
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
-)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_leaves_the_line(machine: Machine, number: int, code: int) -> None:
     machine.run("claim", "job", "-q")
     waiter = machine.start("claim", "job", "--wait", "60s")
@@ -71,9 +69,7 @@ def test_a_signal_leaves_the_line(machine: Machine, number: int, code: int) -> N
 @pytest.mark.promise("queue:no-dead-grant")
 def test_the_job_passes_over_a_waiter_that_was_killed_in_a_session(machine: Machine) -> None:
     _, lease = machine.run("claim", "job", "-q")
-    dead = machine.start(
-        "session", "run", "--", sys.executable, "-m", "dibs", "claim", "job", "--wait", "60s"
-    )
+    dead = machine.start("session", "run", "--", sys.executable, "-m", "dibs", "claim", "job", "--wait", "60s")
     in_line(machine, "job", 1)
     live = machine.start("claim", "job", "-q", "--wait", "60s", "--owner", "live")
     in_line(machine, "job", 2)

@@ -49,18 +49,14 @@ def as_nobody(env: dict[str, str], *words: str) -> subprocess.CompletedProcess[s
     return subprocess.run([*setpriv, *words], env=env, capture_output=True, text=True, check=False)
 
 
-def test_users_of_one_machine_exclude_each_other(
-    service: ServerProcess, tmp_path: Path, open_folder: Path
-) -> None:
+def test_users_of_one_machine_exclude_each_other(service: ServerProcess, tmp_path: Path, open_folder: Path) -> None:
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("needs root and setpriv, to be two users")
     python = Path(sys.executable).resolve()
     if as_nobody({}, str(python), "-c", "").returncode != 0:
         pytest.skip("another user cannot run this Python")
     code = open_folder / "code"
-    shutil.copytree(
-        Path(package.__file__).parent, code / "dibs", ignore=shutil.ignore_patterns("__pycache__")
-    )
+    shutil.copytree(Path(package.__file__).parent, code / "dibs", ignore=shutil.ignore_patterns("__pycache__"))
     mine = env_of(service, tmp_path)
     theirs = {**env_of(service, open_folder), "PYTHONPATH": str(code), "HOME": "/nonexistent"}
     theirs["XDG_STATE_HOME"] = theirs["XDG_CONFIG_HOME"] = "/nonexistent"
@@ -131,9 +127,7 @@ def test_who_used_the_service_does_not_fall_back_to_a_store_of_their_own(
 
 
 @pytest.mark.parametrize("fault", ["writable folder", "file", "another's socket"])
-def test_a_socket_that_others_may_have_made_is_not_used(
-    open_folder: Path, tmp_path: Path, fault: str
-) -> None:
+def test_a_socket_that_others_may_have_made_is_not_used(open_folder: Path, tmp_path: Path, fault: str) -> None:
     import socket
 
     path = open_folder / "dibs.sock"

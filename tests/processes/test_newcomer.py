@@ -89,9 +89,7 @@ def test_the_loop_works_through_a_server_that_was_just_started(server: ServerPro
     play_the_loop(clean_env(tmp_path, DIBS_URL=server.url))
 
 
-def test_a_first_start_makes_a_token_for_its_owner_only_and_keeps_it(
-    server: ServerProcess, tmp_path: Path
-) -> None:
+def test_a_first_start_makes_a_token_for_its_owner_only_and_keeps_it(server: ServerProcess, tmp_path: Path) -> None:
     path = tmp_path / "dibs" / "token"
     status = path.stat()
     assert stat.S_IMODE(status.st_mode) == 0o600
@@ -103,9 +101,7 @@ def test_a_first_start_makes_a_token_for_its_owner_only_and_keeps_it(
     assert server.token == token
 
 
-def ask(
-    server: ServerProcess, method: str, path: str, body: Any = None, token: str | None = None
-) -> tuple[int, Any]:
+def ask(server: ServerProcess, method: str, path: str, body: Any = None, token: str | None = None) -> tuple[int, Any]:
     """What curl would do."""
     host, port = server.url.removeprefix("http://").split(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=WAIT_S_MAX)
@@ -121,18 +117,14 @@ def ask(
         connection.close()
 
 
-def test_the_token_opens_the_server_to_anything_that_speaks_http(
-    server: ServerProcess, tmp_path: Path
-) -> None:
+def test_the_token_opens_the_server_to_anything_that_speaks_http(server: ServerProcess, tmp_path: Path) -> None:
     claim = {"ttl_seconds": 120, "owner": "agent-7", "metadata": "repo=acme/app"}
     status, claimed = ask(server, "POST", f"/locks/{JOB}/acquire", claim, server.token)
     assert (status, claimed["status"], claimed["owner"]) == (200, "acquired", "agent-7")
     status, held = ask(server, "POST", f"/locks/{JOB}/acquire", {"owner": "agent-8"}, server.token)
     assert (status, held["status"], held["owner"]) == (200, "held", "agent-7")
     assert dibs(clean_env(tmp_path, DIBS_URL=server.url), "claim", JOB, "--owner", "agent-9").exit == 1
-    status, renewed = ask(
-        server, "POST", f"/locks/{JOB}/renew", {"lease_id": claimed["lease_id"]}, server.token
-    )
+    status, renewed = ask(server, "POST", f"/locks/{JOB}/renew", {"lease_id": claimed["lease_id"]}, server.token)
     assert (status, renewed["fencing_token"]) == (200, claimed["fencing_token"])
     status, _ = ask(server, "POST", f"/locks/{JOB}/release", {"lease_id": claimed["lease_id"]}, server.token)
     assert status == 200
@@ -160,9 +152,7 @@ def test_without_the_right_token_nothing_is_told_or_changed(
     assert dibs(clean_env(tmp_path, DIBS_URL=server.url), "history", JOB, "--json").data["events"] == []
 
 
-def test_a_server_that_is_gone_is_told_with_exit_69_and_what_to_do(
-    server: ServerProcess, tmp_path: Path
-) -> None:
+def test_a_server_that_is_gone_is_told_with_exit_69_and_what_to_do(server: ServerProcess, tmp_path: Path) -> None:
     env = clean_env(tmp_path, DIBS_URL=server.url)
     assert dibs(env, "claim", JOB).exit == 0
     server.kill()
@@ -176,8 +166,7 @@ def test_a_token_whose_line_is_removed_is_refused_after_sighup(tmp_path: Path) -
     tokens = tmp_path / "tokens"
     env = clean_env(tmp_path)
     of_stays, of_goes = [
-        dibs(env, "token", "new", name, "--append", str(tokens), "-q").out.strip()
-        for name in ("stays", "goes")
+        dibs(env, "token", "new", name, "--append", str(tokens), "-q").out.strip() for name in ("stays", "goes")
     ]
     with ServerProcess(tmp_path, flags=("--tokens", str(tokens))) as server:
         reached = {**env, "DIBS_URL": server.url}
@@ -296,10 +285,7 @@ def on_a_small_disk(tmp_path: Path, script: str) -> dict[str, Step]:
     )
     if done.returncode == 99:
         pytest.skip(f"a small disk cannot be mounted here: {done.stderr}")
-    return {
-        each.stem: Step(int(each.read_text()), each.with_suffix("").read_text())
-        for each in steps.glob("*.exit")
-    }
+    return {each.stem: Step(int(each.read_text()), each.with_suffix("").read_text()) for each in steps.glob("*.exit")}
 
 
 def test_a_full_disk_is_told_changes_nothing_and_is_over_when_there_is_room(tmp_path: Path) -> None:

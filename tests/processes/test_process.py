@@ -30,9 +30,7 @@ def env(tmp_path: Path) -> dict[str, str]:
 def dibs(
     env: dict[str, str], *words: str | bytes, stdout: int | IO[Any] = subprocess.PIPE
 ) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [*DIBS, *words], env=env, stdout=stdout, stderr=subprocess.PIPE, timeout=30, check=False
-    )
+    return subprocess.run([*DIBS, *words], env=env, stdout=stdout, stderr=subprocess.PIPE, timeout=30, check=False)
 
 
 def test_the_loop_works_on_a_fresh_machine(env: dict[str, str]) -> None:
@@ -93,9 +91,7 @@ def test_a_terminal_that_cannot_show_a_character_gets_an_escape(env: dict[str, s
     assert b"issue-\\xe9" in done.stdout
 
 
-def test_a_state_folder_that_cannot_be_written_says_so_and_exits_with_69(
-    env: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_state_folder_that_cannot_be_written_says_so_and_exits_with_69(env: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     env["XDG_STATE_HOME"] = str(tmp_path / "file")
     done = dibs(env, "claim", "issue-1")

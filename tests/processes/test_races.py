@@ -52,9 +52,7 @@ class Ground:
             store.close()
 
 
-@pytest.fixture(
-    params=["one SQLite file", "one server", "PostgreSQL", pytest.param("etcd", marks=pytest.mark.slow)]
-)
+@pytest.fixture(params=["one SQLite file", "one server", "PostgreSQL", pytest.param("etcd", marks=pytest.mark.slow)])
 def ground(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ground]:
     if request.param == "PostgreSQL":
         schema = request.getfixturevalue("postgres_schema")()
@@ -86,9 +84,7 @@ def leave_behind(ground: Ground, names: list[str], log: Path) -> list[int]:
 @pytest.mark.promise("excl")
 @pytest.mark.promise("token:rises")
 @pytest.mark.promise("same-answer")
-def test_of_forty_processes_that_race_for_a_free_name_one_wins_every_round(
-    racers: Racers, ground: Ground
-) -> None:
+def test_of_forty_processes_that_race_for_a_free_name_one_wins_every_round(racers: Racers, ground: Ground) -> None:
     door = ground.door()
     tokens: list[int] = []
     winners: set[int] = set()

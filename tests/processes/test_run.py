@@ -120,9 +120,7 @@ def test_a_script_may_let_the_job_go_itself_and_go_on(machine: Machine) -> None:
     assert (code, out) == (0, "on\n")
 
 
-def test_notes_are_the_checkpoint_and_the_next_run_elsewhere_starts_with_them(
-    machine: Machine, tmp_path: Path
-) -> None:
+def test_notes_are_the_checkpoint_and_the_next_run_elsewhere_starts_with_them(machine: Machine, tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     flags = ("--checkpoint-file", str(here))
     assert run_sh(machine, 'printf "page 3\\n" > "$DIBS_CHECKPOINT_FILE"; exit 1', *flags) == (1, "")
@@ -136,9 +134,7 @@ def test_notes_are_the_checkpoint_and_the_next_run_elsewhere_starts_with_them(
 
 def test_notes_go_out_while_the_command_runs(machine: Machine, tmp_path: Path) -> None:
     notes = tmp_path / "notes"
-    child = machine.start(
-        "run", "job", "--ttl", "10s", "--checkpoint-file", str(notes), "--", "cat", stdin=-1
-    )
+    child = machine.start("run", "job", "--ttl", "10s", "--checkpoint-file", str(notes), "--", "cat", stdin=-1)
     machine.until(lambda: machine.look("job").get("owner") is not None)
     notes.write_text("half way")
     machine.until(lambda: machine.look("job").get("checkpoint") == "half way")
@@ -164,9 +160,7 @@ def test_input_and_words_are_the_commands(machine: Machine) -> None:
 
 def test_what_others_gave_us_open_the_command_has_open_too(machine: Machine) -> None:
     reading, writing = os.pipe()
-    child = machine.start(
-        "run", "job", "--", "/bin/sh", "-c", f"echo hi >/dev/fd/{writing}", pass_fds=[writing]
-    )
+    child = machine.start("run", "job", "--", "/bin/sh", "-c", f"echo hi >/dev/fd/{writing}", pass_fds=[writing])
     os.close(writing)
     with os.fdopen(reading) as file:
         assert file.read() == "hi\n"  # and it ends: nobody else keeps it open
@@ -249,9 +243,7 @@ def test_at_a_terminal_ctrl_c_is_the_commands_and_so_is_the_keyboard(machine: Ma
     assert machine.look("job")["status"] == "free"
 
 
-def test_at_a_terminal_ctrl_z_stops_both_and_fg_goes_on(
-    machine: Machine, need_program: Callable[[str], str]
-) -> None:
+def test_at_a_terminal_ctrl_z_stops_both_and_fg_goes_on(machine: Machine, need_program: Callable[[str], str]) -> None:
     bash = need_program("bash")
     # The terminal shows what is typed, too: what is waited for is typed otherwise than it is printed.
     program = f"""{sys.executable} -m dibs run job -- sh -c 'echo re"a"dy; read x; echo got-$x'\n"""
@@ -340,10 +332,7 @@ def test_a_wait_inside_a_run_for_what_somebody_else_has_goes_on(machine: Machine
         "-c",
         "$DIBS run path:src --namespace third --wait 5s -- echo ran",
     ) == (0, "ran\n")
-    assert (
-        machine.run("run", "job", "--shared", "--", "sh", "-c", "$DIBS run job -s --wait 5s -- echo ran")[0]
-        == 0
-    )
+    assert machine.run("run", "job", "--shared", "--", "sh", "-c", "$DIBS run job -s --wait 5s -- echo ran")[0] == 0
 
 
 def test_what_was_done_already_has_the_exit_code_that_is_wanted(machine: Machine) -> None:

@@ -70,11 +70,7 @@ class Work:
             if process_mark(self.guards[who]) is None:
                 raise Missed(f"{who} has ended")
             signal.pidfd_send_signal(self._handles[who], number)
-            is_woken = (
-                who != "run"
-                and signals.get("run") == KILL
-                and [*signals].index("run") < [*signals].index(who)
-            )
+            is_woken = who != "run" and signals.get("run") == KILL and [*signals].index("run") < [*signals].index(who)
             if number == STOP and not is_woken:
                 wait_until(lambda pid=self.guards[who]: _is_paused(pid), f"{who} is paused")  # type: ignore[misc]
 
@@ -160,9 +156,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_whoever_is_killed_or_paused_the_work_is_over_before_the_next_owner_begins(
-    fault: str, tmp_path: Path
-) -> None:
+def test_whoever_is_killed_or_paused_the_work_is_over_before_the_next_owner_begins(fault: str, tmp_path: Path) -> None:
     check_often(tmp_path, fault, 1)
 
 

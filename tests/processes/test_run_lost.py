@@ -39,9 +39,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     machine.close()
 
 
-def start_family(
-    machine: Machine, *flags: str, script: str = FAMILY
-) -> tuple[subprocess.Popen[str], dict[str, int]]:
+def start_family(machine: Machine, *flags: str, script: str = FAMILY) -> tuple[subprocess.Popen[str], dict[str, int]]:
     child = machine.start("run", "job", *flags, "--", "/bin/sh", "-c", script)
     said = [first_line(child).split() for _ in range(4)]
     return child, {who: int(pid) for who, pid in said}
@@ -128,9 +126,7 @@ def waiting_for(machine: Machine) -> list[str]:
 
 
 @pytest.mark.parametrize("command", ["run", "hold"])
-def test_one_whose_session_ends_while_it_waits_opens_another_and_waits_on(
-    machine: Machine, command: str
-) -> None:
+def test_one_whose_session_ends_while_it_waits_opens_another_and_waits_on(machine: Machine, command: str) -> None:
     lease = machine.door.ask(Ask("acquire", "job", {"ttl_seconds": 600})).body or {}
     words = ("--", "echo", "ran") if command == "run" else ("--for", "1s")
     child = machine.start(command, "job", "--wait", "25s", *words)
@@ -201,9 +197,7 @@ def test_a_server_that_comes_back_in_time_costs_nothing(machine: Machine, server
     assert (child.returncode, out, err) == (0, "typed", "")
 
 
-def test_a_server_that_is_gone_for_good_stops_the_command_in_time(
-    machine: Machine, server: ServerProcess
-) -> None:
+def test_a_server_that_is_gone_for_good_stops_the_command_in_time(machine: Machine, server: ServerProcess) -> None:
     began_ms = steady_ms()
     child = run_at(machine, server, "--", "/bin/sh", "-c", "echo $$; exec sleep 600")
     pid = int(first_line(child))

@@ -92,9 +92,7 @@ def test_a_child_that_is_killed_gives_128_and_the_signal_and_its_jobs_are_free(m
 def test_a_command_that_fails_leaves_the_count_of_attempts_as_it_was(machine: Machine) -> None:
     assert run_sh(machine, f"{CLAIM}; exec $DIBS release job --failed")[0] == 0
     assert run_sh(machine, f"{CLAIM}; exit 1")[0] == 1
-    assert (
-        run_sh(machine, "$DIBS claim job --json")[1].count('"attempt": 2') == 2
-    )  # its own, and the one before
+    assert run_sh(machine, "$DIBS claim job --json")[1].count('"attempt": 2') == 2  # its own, and the one before
 
 
 @pytest.mark.promise("attempts")

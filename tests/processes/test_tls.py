@@ -32,9 +32,7 @@ def test_the_command_and_the_sdk_ask_over_tls_with_a_certificate_of_their_own(
 
         def claim(job: str) -> subprocess.CompletedProcess[str]:
             words = [*DIBS, "claim", job, "--timeout", "5s"]
-            return subprocess.run(
-                words, env=env, capture_output=True, text=True, timeout=WAIT_S_MAX, check=False
-            )
+            return subprocess.run(words, env=env, capture_output=True, text=True, timeout=WAIT_S_MAX, check=False)
 
         refused = claim("a")
         assert refused.returncode == 77, refused

@@ -60,9 +60,7 @@ class Collector:
         return {attributes_of(span)["dibs.outcome"]: span for span in spans}
 
     def _parts(self) -> list[Any]:
-        return [
-            part for body in self.bodies for part in ExportTraceServiceRequest.FromString(body).resource_spans
-        ]
+        return [part for body in self.bodies for part in ExportTraceServiceRequest.FromString(body).resource_spans]
 
 
 def attributes_of(thing: Any) -> dict[str, Any]:

@@ -34,11 +34,7 @@ def _quoted(text: str) -> str:
 def _words(*parts: str | None, **pairs: object) -> str:
     """`granted token=1 metadata='a b'`: words, then pairs; what is None is left out."""
     said = [part for part in parts if part]
-    said += [
-        f"{name.replace('_', '-')}={_quoted(str(value))}"
-        for name, value in pairs.items()
-        if value is not None
-    ]
+    said += [f"{name.replace('_', '-')}={_quoted(str(value))}" for name, value in pairs.items() if value is not None]
     return " ".join(said)
 
 
@@ -82,9 +78,7 @@ def _granted(told: outcomes.Granted) -> str:
 
 def _in_way(blockers: tuple[outcomes.Blocker, ...], name: str, now_ms: int) -> list[str]:
     return [
-        _words(
-            on=each.name if each.name != name else None, by=each.holder.owner, **_hold(each.holder, now_ms)
-        )
+        _words(on=each.name if each.name != name else None, by=each.holder.owner, **_hold(each.holder, now_ms))
         for each in blockers
     ]
 
@@ -218,9 +212,7 @@ ANSWERS: dict[type[Record], Callable[[Any], str]] = {
     upkeep_outcomes.Thawed: lambda told: "thawed" if told.was_frozen else "was-not-frozen",
     upkeep_outcomes.Raised: lambda told: _words("raised", floor=told.floor),
     upkeep_outcomes.Identified: lambda told: _words("store", id=told.store_id),
-    upkeep_outcomes.BeatRecorded: lambda told: _words(
-        "noted", outage=span(told.outage_ms) if told.outage_ms else None
-    ),
+    upkeep_outcomes.BeatRecorded: lambda told: _words("noted", outage=span(told.outage_ms) if told.outage_ms else None),
 }
 
 

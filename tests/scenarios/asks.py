@@ -1,4 +1,4 @@
-"""What a line of a scenario can ask, and how it becomes a command. `scenario.py` says how a line is written."""
+"""What a line of a scenario can ask, and how it becomes a command. `runner.py` says how a line is written."""
 
 from __future__ import annotations
 
@@ -182,9 +182,7 @@ def _set_acl(asked: Asked) -> commands.Command:
 
 def _leave(asked: Asked) -> commands.Command:
     number, ticket_id = asked.ticket
-    return commands.Leave(
-        ns=NS, name=asked.job, principal=asked.principal, ticket=number, ticket_id=ticket_id
-    )
+    return commands.Leave(ns=NS, name=asked.job, principal=asked.principal, ticket=number, ticket_id=ticket_id)
 
 
 def _keep_place(asked: Asked) -> commands.Command:
@@ -249,9 +247,7 @@ VERBS: dict[str, Verb] = {
     "claims-all": Verb(_claim_all, {**_ASK, **_PLACE}),
     "leaves": Verb(_leave, {"ticket": str}),
     "keeps-place": Verb(_keep_place, {"ticket": str}),
-    "renews": Verb(
-        _renew, {"ttl": parse_duration, "metadata": str, "checkpoint": str, "lease": str, "session": str}
-    ),
+    "renews": Verb(_renew, {"ttl": parse_duration, "metadata": str, "checkpoint": str, "lease": str, "session": str}),
     "releases": Verb(
         _release,
         {

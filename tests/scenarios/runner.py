@@ -150,9 +150,7 @@ class _Run:
             name, _, text = word.partition("=")
             reader = verb.options.get(name)
             if reader is None:
-                raise self.wrong(
-                    f"{verb_name} knows no {name!r}; it knows {', '.join(verb.options) or 'no options'}"
-                )
+                raise self.wrong(f"{verb_name} knows no {name!r}; it knows {', '.join(verb.options) or 'no options'}")
             if name in found:
                 raise self.wrong(f"{name!r} is said twice")
             found[name] = self.read(reader, text, name)

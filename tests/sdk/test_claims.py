@@ -134,9 +134,7 @@ def test_a_wait_that_is_over_leaves_the_line(client: Client) -> None:
 
 
 @over("sqlite", "server")
-def test_heartbeats_keep_the_job_for_longer_than_its_ttl(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_heartbeats_keep_the_job_for_longer_than_its_ttl(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     with client.claim("job", ttl=5) as claim:  # the first heartbeat comes after a third of it
         born = client.owner("job").expires_at
         wait_until(lambda: (client.owner("job").expires_at or "") > (born or "") or None, "it was renewed")
@@ -247,9 +245,7 @@ def test_a_session_does_not_get_twice_what_it_has(client: Client) -> None:
 
 
 @over("sqlite")
-def test_a_lost_session_loses_all_that_was_claimed_in_it(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_session_loses_all_that_was_claimed_in_it(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     session = client.session(ttl=10)
     with pytest.raises(dibs.LeaseLost), session, session.claim("job") as claim:
         monkeypatch.setattr("dibs.sdk.hold.steady_ms", lambda: steady_ms() + 10_000)
@@ -300,9 +296,7 @@ def test_the_same_request_key_gives_the_same_lease(client: Client) -> None:
     ],
 )
 @over("memory")
-def test_what_cannot_be_is_refused_with_what_to_do(
-    client: Client, wish: dict[str, object], says: str
-) -> None:
+def test_what_cannot_be_is_refused_with_what_to_do(client: Client, wish: dict[str, object], says: str) -> None:
     with pytest.raises(dibs.InvalidInput, match=f"(?i){says}"), client.claim(**wish):  # type: ignore[arg-type]
         pytest.fail("claimed")
     assert client.list() == []

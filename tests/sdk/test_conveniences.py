@@ -224,9 +224,7 @@ def public_functions() -> list[tuple[str, Callable[..., Any]]]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("name", "function"), public_functions(), ids=[name for name, _ in public_functions()]
-)
+@pytest.mark.parametrize(("name", "function"), public_functions(), ids=[name for name, _ in public_functions()])
 def test_help_says_what_every_parameter_means(name: str, function: Callable[..., Any]) -> None:
     about = inspect.getdoc(function) or ""
     assert about, name

@@ -232,8 +232,6 @@ def test_async_blocks_fail_too_and_cancellation_is_no_failure(
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(
-    "why", ["It expired 2s ago. Stop the work. Nobody has the job now.", "It was broken."]
-)
+@pytest.mark.parametrize("why", ["It expired 2s ago. Stop the work. Nobody has the job now.", "It was broken."])
 def test_a_lost_lease_says_once_to_stop_the_work(why: str) -> None:
     assert str(dibs.LeaseLost("issue-7", 3, why)).count("Stop the work.") == 1

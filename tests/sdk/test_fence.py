@@ -60,9 +60,7 @@ class NeverSwapping(Values):
         return False
 
 
-@pytest.fixture(
-    params=["sqlite3", "sqlite3.Row", "SQLAlchemy connection", "SQLAlchemy session", "get/set", "cas"]
-)
+@pytest.fixture(params=["sqlite3", "sqlite3.Row", "SQLAlchemy connection", "SQLAlchemy session", "get/set", "cas"])
 def place(request: pytest.FixtureRequest) -> Iterator[Any]:
     kind: str = request.param
     if kind.startswith("sqlite3"):
@@ -273,9 +271,7 @@ def test_a_transaction_commits_what_it_wrote_and_rolls_back_what_failed(tmp_path
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_a_transaction_that_is_open_already_is_refused_because_it_may_have_read(
-    tmp_path: Path, number: int
-) -> None:
+def test_a_transaction_that_is_open_already_is_refused_because_it_may_have_read(tmp_path: Path, number: int) -> None:
     place = only(sqlite_ways(made(tmp_path)), number)
     if number == 1:
         place.execute("BEGIN")
@@ -359,9 +355,7 @@ def test_a_fence_says_what_it_cannot_stand_on() -> None:
 
 
 def test_the_example_of_a_paused_owner_does_what_it_says() -> None:
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLE)], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run([sys.executable, str(EXAMPLE)], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "paused:  has the job with token 1",

@@ -131,9 +131,7 @@ def refused(fence: Fence) -> None:
         fence.admit(name="job", token=1)
 
 
-def test_a_connection_in_autocommit_is_refused_unless_a_transaction_was_begun(
-    postgres_url: str, table: str
-) -> None:
+def test_a_connection_in_autocommit_is_refused_unless_a_transaction_was_begun(postgres_url: str, table: str) -> None:
     with psycopg.connect(postgres_url, autocommit=True) as db:
         refused(Fence(db, table=table))
         with db.transaction():
@@ -188,9 +186,7 @@ def test_a_missing_table_is_said_with_the_remedy(postgres_url: str, table: str) 
     asyncio.run(go())
 
 
-def test_a_transaction_that_is_open_already_is_refused_because_it_may_have_read(
-    postgres_url: str, table: str
-) -> None:
+def test_a_transaction_that_is_open_already_is_refused_because_it_may_have_read(postgres_url: str, table: str) -> None:
     engine = sqlalchemy.create_engine(alchemy(postgres_url))
     with psycopg.connect(postgres_url) as db, engine.connect() as connection, Session(engine) as session:
         places: list[Any] = [db, connection, session]
@@ -255,9 +251,7 @@ def test_an_owner_that_has_read_and_not_written_is_known_to_the_fence(
 
 
 @pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
-def test_no_update_is_lost_however_owners_overlap(
-    postgres_url: str, table: str, balance: str, level: str
-) -> None:
+def test_no_update_is_lost_however_owners_overlap(postgres_url: str, table: str, balance: str, level: str) -> None:
     """Each owner adds one to what it read. Late ones are refused, or come first and are counted."""
     written: list[int] = []
 

@@ -190,9 +190,7 @@ def test_closing_a_client_waits_for_a_release_that_was_not_awaited(
         assert not client.owner("job").held
 
 
-def test_one_claim_object_used_by_two_threads_is_two_claims(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_claim_object_used_by_two_threads_is_two_claims(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DIBS_URL", f"sqlite://{tmp_path}/jobs.db")
     claim: EitherClaim = dibs.claim("job")
     other = Other(claim.__enter__, lambda: claim.__exit__(None, None, None))

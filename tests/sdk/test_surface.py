@@ -49,9 +49,7 @@ def test_the_two_faces_have_the_same_names_with_the_same_parameters(kind: type, 
 @pytest.mark.parametrize("verb", ["claim", "claim_any", "claim_all"])
 def test_the_functions_take_what_the_methods_take(verb: str) -> None:
     method = inspect.signature(getattr(dibs.Client, verb)).parameters
-    assert list(inspect.signature(getattr(dibs, verb)).parameters) == [
-        name for name in method if name != "self"
-    ]
+    assert list(inspect.signature(getattr(dibs, verb)).parameters) == [name for name in method if name != "self"]
 
 
 def test_everything_that_is_listed_is_there() -> None:
@@ -64,9 +62,7 @@ def test_everything_that_is_listed_is_there() -> None:
 
 def test_importing_dibs_imports_nothing_more() -> None:
     script = "import sys; import dibs; print(*[name for name in sys.modules if name.startswith('dibs.')])"
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout.split() == []
 
 

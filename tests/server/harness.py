@@ -146,9 +146,7 @@ class Server:
         if isinstance(body, dict | list):
             body = json.dumps(body).encode()
             sent = {**JSON, **sent}
-        if (
-            steady_ms() - self._asked_ms > CLIENT_IDLE_MS_MAX
-        ):  # other tests ran in between, and the server hung up
+        if steady_ms() - self._asked_ms > CLIENT_IDLE_MS_MAX:  # other tests ran in between, and the server hung up
             self._connection.close()
         self._asked_ms = steady_ms()
         try:
@@ -296,9 +294,7 @@ def running(
     thread = threading.Thread(target=run)
     thread.start()
     assert up.wait(WAIT_S)
-    server = Server(
-        store, clock, port, ready[0][0], guard, *ready[0][1:], trust=None if tls is None else tls[1]
-    )
+    server = Server(store, clock, port, ready[0][0], guard, *ready[0][1:], trust=None if tls is None else tls[1])
     try:
         yield server
     finally:
@@ -321,9 +317,7 @@ def wait_until(is_so: Callable[[], bool], what: str) -> None:
 class Poll:
     """A request on a connection of its own, whose answer comes later."""
 
-    def __init__(
-        self, server: Server, path: str, body: dict[str, Any], who: str = "agent", head: str = ""
-    ) -> None:
+    def __init__(self, server: Server, path: str, body: dict[str, Any], who: str = "agent", head: str = "") -> None:
         text = json.dumps(body)
         self.connection = server.raw()
         self.connection.sendall(
@@ -354,9 +348,7 @@ def read_all(connection: socket.socket) -> bytes:
     return b"".join(parts)
 
 
-def read_response(
-    connection: socket.socket, buffered: bytes = b""
-) -> tuple[int, dict[bytes, bytes], bytes, bytes]:
+def read_response(connection: socket.socket, buffered: bytes = b"") -> tuple[int, dict[bytes, bytes], bytes, bytes]:
     """One response: status, headers, body, and what came after it."""
     data = buffered
     while b"\r\n\r\n" not in data:
@@ -377,7 +369,5 @@ def read_response(
 def masked(response: bytes) -> bytes:
     """Without what differs between any two answers: ids, and the date."""
     response = re.sub(rb"req_[0-9a-f]{32}", b"REQUEST", response)
-    response = re.sub(
-        rb"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", b"LEASE", response
-    )
+    response = re.sub(rb"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", b"LEASE", response)
     return re.sub(rb"date: [^\r]*", b"date: DATE", response)

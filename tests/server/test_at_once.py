@@ -42,9 +42,7 @@ def test_a_server_whose_file_another_process_writes_answers_everything_else(
 
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["on the loop", "on the thread"])
-def test_a_release_and_the_waiter_that_gets_the_job_are_answered_by_one_batch(
-    tmp_path: Path, at_once: bool
-) -> None:
+def test_a_release_and_the_waiter_that_gets_the_job_are_answered_by_one_batch(tmp_path: Path, at_once: bool) -> None:
     with running(tmp_path, at_once=at_once) as server:
         lease = server.lease("job")
         (poll,) = wait_for_job(server, "job")

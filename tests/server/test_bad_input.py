@@ -56,9 +56,7 @@ BODIES: list[tuple[str, bytes, int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "code"), [row[1:] for row in BODIES], ids=[row[0] for row in BODIES]
-)
+@pytest.mark.parametrize(("body", "status", "code"), [row[1:] for row in BODIES], ids=[row[0] for row in BODIES])
 def test_a_bad_body_is_refused_with_its_own_code(
     server: Server, name: str, body: bytes, status: int, code: str
 ) -> None:
@@ -112,9 +110,7 @@ def test_a_body_beyond_the_limit_is_413_whether_or_not_its_length_is_told(server
 
 @pytest.mark.promise("bounded-connection")
 @pytest.mark.parametrize("who", [None, "nobody"])
-def test_a_large_body_of_a_stranger_is_refused_before_it_is_whole(
-    server: Server, name: str, who: str | None
-) -> None:
+def test_a_large_body_of_a_stranger_is_refused_before_it_is_whole(server: Server, name: str, who: str | None) -> None:
     token = f"Authorization: Bearer {who}\r\n" if who else ""
     head = f"POST /locks/{name}/acquire HTTP/1.1\r\nHost: x\r\n{token}Content-Type: application/json\r\n"
     with server.raw() as connection:

@@ -21,9 +21,7 @@ def ns(name: str) -> str:
     return f"ns-{name}"
 
 
-def test_waiters_are_listed_with_their_places_and_who_is_in_the_way(
-    server: Server, name: str, ns: str
-) -> None:
+def test_waiters_are_listed_with_their_places_and_who_is_in_the_way(server: Server, name: str, ns: str) -> None:
     where = {"X-Dibs-Namespace": ns}
     server.acquire(name, {"owner": "anna", "ttl_seconds": 600}, headers=where)
     polls = []
@@ -73,9 +71,7 @@ def test_a_list_shows_the_jobs_whose_last_hold_ended_so(server: Server, name: st
         lease = server.acquire(f"{name}-{number}", {}, headers=where).json["lease_id"]
         server.ask("POST", f"/locks/{name}-{number}/release", {"lease_id": lease, **body}, headers=where)
     path = f"/locks?namespace={ns}&status=free,delayed&ended="
-    assert [lock["name"] for lock in server.ask("GET", path + "failed,expired").json["locks"]] == [
-        f"{name}-1"
-    ]
+    assert [lock["name"] for lock in server.ask("GET", path + "failed,expired").json["locks"]] == [f"{name}-1"]
     assert [lock["name"] for lock in server.ask("GET", path + "released").json["locks"]] == [f"{name}-0"]
     refused = server.ask("GET", path + "lost")
     assert (refused.status, refused.json["code"]) == (400, "invalid_input")
@@ -108,9 +104,7 @@ def test_the_page_is_for_browsers_only_and_may_load_nothing_from_elsewhere(serve
     page = server.ask("GET", "/", who=None, headers=HTML)
     assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
     policy = page.headers["content-security-policy"].split("; ")
-    assert {"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "base-uri 'none'"} <= set(
-        policy
-    )
+    assert {"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "base-uri 'none'"} <= set(policy)
     assert "unsafe" not in page.headers["content-security-policy"]
     assert page.headers["x-content-type-options"] == "nosniff"
     assert page.headers["referrer-policy"] == "no-referrer"

@@ -40,9 +40,7 @@ def test_pipelined_requests_are_answered_in_order(server: Server, name: str) -> 
         for _ in range(len(sent) * 20):
             _, _, body, rest = read_response(connection, rest)
             words.append(json.loads(body)["status"])
-    assert (
-        words == ["acquired", "held", "held", "ok", "acquired"] + ["held", "held", "held", "ok", "held"] * 19
-    )
+    assert words == ["acquired", "held", "held", "ok", "acquired"] + ["held", "held", "held", "ok", "held"] * 19
 
 
 def test_a_request_may_come_byte_by_byte(server: Server, name: str) -> None:
@@ -57,9 +55,7 @@ def test_a_request_may_come_byte_by_byte(server: Server, name: str) -> None:
 
 def test_a_chunked_body_is_read(server: Server, name: str) -> None:
     with server.raw() as connection:
-        head = request(
-            "POST", f"/locks/{name}/acquire", None, AUTH + AS_JSON + b"Transfer-Encoding: chunked\r\n"
-        )
+        head = request("POST", f"/locks/{name}/acquire", None, AUTH + AS_JSON + b"Transfer-Encoding: chunked\r\n")
         connection.sendall(head + b'7\r\n{"owner\r\n5\r\n":"x"\r\n1\r\n}\r\n0\r\n\r\n')
         status, _, body, _ = read_response(connection)
         assert (status, json.loads(body)["owner"]) == (200, "x")
@@ -144,9 +140,7 @@ def test_a_head_that_is_refused_costs_no_request_before_it_its_answer(
 def test_a_broken_chunk_gets_400(server: Server, name: str) -> None:
     with server.raw() as connection:
         connection.sendall(
-            request(
-                "POST", f"/locks/{name}/acquire", None, AUTH + AS_JSON + b"Transfer-Encoding: chunked\r\n"
-            )
+            request("POST", f"/locks/{name}/acquire", None, AUTH + AS_JSON + b"Transfer-Encoding: chunked\r\n")
             + b"zz\r\n"
         )
         assert read_response(connection)[0] == 400
@@ -156,8 +150,7 @@ def test_a_broken_chunk_gets_400(server: Server, name: str) -> None:
 
 def test_a_broken_body_behind_a_good_request_is_told_after_its_answer(server: Server, name: str) -> None:
     broken = (
-        request("POST", f"/locks/{name}/acquire", None, AUTH + AS_JSON + b"Transfer-Encoding: chunked\r\n")
-        + b"zz\r\n"
+        request("POST", f"/locks/{name}/acquire", None, AUTH + AS_JSON + b"Transfer-Encoding: chunked\r\n") + b"zz\r\n"
     )
     with server.raw() as connection:
         connection.sendall(acquire(name) + request("GET", f"/locks/{name}") + broken)
@@ -209,9 +202,7 @@ def test_half_a_request_and_gone_changes_nothing(server: Server, name: str) -> N
     assert server.ask("GET", f"/locks/{name}").json["status"] == "free"
 
 
-def test_a_client_that_sends_and_leaves_finds_its_claim_by_its_key_or_makes_it(
-    server: Server, name: str
-) -> None:
+def test_a_client_that_sends_and_leaves_finds_its_claim_by_its_key_or_makes_it(server: Server, name: str) -> None:
     """A claim whose caller has gone need not be decided. If it was, its request key finds the lease again."""
     with server.raw() as connection:
         connection.sendall(acquire(name, body=b'{"request_key":"k"}'))
@@ -303,9 +294,7 @@ def test_bodies_that_were_sent_ahead_are_all_read(server: Server, name: str) -> 
     assert names == [f"{name}-{number}" for number in range(300)]
 
 
-def test_the_answers_to_what_was_sent_ahead_come_in_order_however_much_it_was(
-    server: Server, name: str
-) -> None:
+def test_the_answers_to_what_was_sent_ahead_come_in_order_however_much_it_was(server: Server, name: str) -> None:
     sent = [request("GET", f"/locks/{name}-{number}", head=AUTH) for number in range(3_000)]
     with server.raw() as connection:
         sender = threading.Thread(target=connection.sendall, args=(b"".join(sent),))
@@ -319,9 +308,7 @@ def test_the_answers_to_what_was_sent_ahead_come_in_order_however_much_it_was(
 
 
 @pytest.mark.promise("bounded-connection")
-def test_connections_beyond_the_bounds_are_told_so_and_logged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_connections_beyond_the_bounds_are_told_so_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with (
         running(tmp_path, admission=Admission(most=5, most_per_client=3)) as server,
         contextlib.ExitStack() as stack,
@@ -371,11 +358,7 @@ def test_one_line_in_ten_seconds_says_how_many_were_turned_away(caplog: pytest.L
 @pytest.mark.parametrize("version", [b"1.1", b"1.0"])
 @pytest.mark.parametrize("hosts", [0, 1, 2])
 def test_a_request_has_one_host(server: Server, name: str, hosts: int, version: bytes) -> None:
-    sent = (
-        acquire(name)
-        .replace(b"Host: x\r\n", b"Host: x\r\n" * hosts)
-        .replace(b"1.1\r\n", version + b"\r\n", 1)
-    )
+    sent = acquire(name).replace(b"Host: x\r\n", b"Host: x\r\n" * hosts).replace(b"1.1\r\n", version + b"\r\n", 1)
     with server.raw() as connection:
         connection.sendall(sent)
         status, _, body, _ = read_response(connection)
@@ -393,9 +376,7 @@ def test_connect_is_refused_and_the_connection_closed(server: Server, name: str)
     assert server.ask("GET", f"/locks/{name}").json["status"] == "free"
 
 
-def test_a_request_that_asks_for_an_upgrade_is_served_as_it_is_and_so_is_the_next(
-    server: Server, name: str
-) -> None:
+def test_a_request_that_asks_for_an_upgrade_is_served_as_it_is_and_so_is_the_next(server: Server, name: str) -> None:
     upgrade = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
     with server.raw() as connection:
         connection.sendall(acquire(name, upgrade, b'{"owner":"curl"}') + request("GET", f"/locks/{name}"))
@@ -428,9 +409,7 @@ def test_one_slow_client_does_not_hold_up_the_others(server: Server, name: str) 
 @pytest.mark.parametrize(
     "sent", [b"", b"POST /locks/x/acq", acquire("x")[:-1]], ids=["nothing", "half a head", "half a body"]
 )
-def test_a_client_that_keeps_us_waiting_is_let_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
-) -> None:
+def test_a_client_that_keeps_us_waiting_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
     monkeypatch.setattr(protocol, "REQUEST_S", 0.05)
     monkeypatch.setattr(protocol.HttpConnection, "keep_alive_s", 0.1)
     with running(tmp_path) as server, server.raw() as connection:
@@ -438,9 +417,7 @@ def test_a_client_that_keeps_us_waiting_is_let_go(
         assert read_all(connection) == b""
 
 
-def test_an_idle_connection_is_closed_and_a_busy_one_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_idle_connection_is_closed_and_a_busy_one_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol.HttpConnection, "keep_alive_s", 0.2)
     with running(tmp_path) as server, server.raw() as connection:
         began = time.monotonic()

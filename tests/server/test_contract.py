@@ -123,16 +123,12 @@ def test_a_wrong_lease_is_400_while_occupied_and_404_while_free(server: Server, 
 @pytest.mark.promise("proof")
 @pytest.mark.promise("idem:release")
 @pytest.mark.parametrize("verb", ["renew", "release"])
-def test_a_late_word_from_a_former_owner_leaves_the_new_one_alone(
-    server: Server, name: str, verb: str
-) -> None:
+def test_a_late_word_from_a_former_owner_leaves_the_new_one_alone(server: Server, name: str, verb: str) -> None:
     lost = server.lease(name, ttl_seconds=1)
     server.pass_time(1_500)
     successor = server.acquire(name, {"owner": "agent-8"}, who="other").json
     assert successor["previous"]["how"] == "expired"
-    body = assert_error(
-        server.ask("POST", f"/locks/{name}/{verb}", {"lease_id": lost}), 400, "lease_not_current"
-    )
+    body = assert_error(server.ask("POST", f"/locks/{name}/{verb}", {"lease_id": lost}), 400, "lease_not_current")
     assert "expired" in body["details"]
     assert "agent-8" in body["details"]
     status = server.ask("GET", f"/locks/{name}").json
@@ -255,9 +251,7 @@ def test_who_waits_and_is_not_on_the_new_access_list_is_told_so_and_not_given_th
 
 
 @pytest.mark.promise("attempts")
-def test_work_that_failed_counts_rests_until_its_retry_time_and_is_parked_in_the_end(
-    server: Server, name: str
-) -> None:
+def test_work_that_failed_counts_rests_until_its_retry_time_and_is_parked_in_the_end(server: Server, name: str) -> None:
     lease = server.lease(name, owner="agent-7", max_attempts=2)
     path = f"/locks/{name}/release"
     failure = {"lease_id": lease, "failed": True, "reason": "no disk", "retry_after_seconds": 5}

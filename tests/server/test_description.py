@@ -39,11 +39,7 @@ def document(served: Server) -> dict[str, Any]:
 
 
 def operations(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
-    return [
-        (path, method, each)
-        for path, methods in document["paths"].items()
-        for method, each in methods.items()
-    ]
+    return [(path, method, each) for path, methods in document["paths"].items() for method, each in methods.items()]
 
 
 @pytest.mark.promise("openapi")
@@ -52,9 +48,7 @@ def test_the_document_is_valid_openapi(document: dict[str, Any]) -> None:
     assert [*OpenAPIV31SpecValidator(document).iter_errors()] == []
 
 
-def test_the_document_has_what_the_server_has_and_no_other_spelling(
-    served: Server, document: dict[str, Any]
-) -> None:
+def test_the_document_has_what_the_server_has_and_no_other_spelling(served: Server, document: dict[str, Any]) -> None:
     listed = {(each.method.lower(), each.path) for each in served.api.operations if each.is_listed}
     assert {(method, path) for path, method, _ in operations(document)} == listed
     assert ("post", "/mcp") in listed
@@ -94,13 +88,7 @@ def test_each_link_leads_on(served: Server, document: dict[str, Any], start: str
 
     def value(expression: str) -> str:
         fact = expression.removeprefix("$response.body#/")
-        return (
-            name
-            if expression == "$request.path.name"
-            else str(reply.json[fact])
-            if fact != expression
-            else fact
-        )
+        return name if expression == "$request.path.name" else str(reply.json[fact]) if fact != expression else fact
 
     for link in (offered[each] for each in links):
         path, method, _ = known[link["operationId"]]
@@ -227,9 +215,7 @@ def test_every_curl_line_of_the_page_is_understood(
     statuses = run.stdout.split()
     assert len(statuses) == len(typed), run.stderr
     for (operation, line), status in zip(typed, statuses, strict=True):
-        has_proof = re.search(
-            "lease_id|ticket|leader_token|a token", line
-        )  # those of an example are nobody's
+        has_proof = re.search("lease_id|ticket|leader_token|a token", line)  # those of an example are nobody's
         assert re.fullmatch("2..|40[34]|409|410", status) or has_proof, (line, status)
         assert status not in ("413", "415", "422"), line
         assert status in operation["responses"], (line, status)

@@ -52,9 +52,7 @@ def begin_drain(server: ServerProcess) -> None:
 def is_draining(server: ServerProcess) -> bool:
     try:
         return ask(server, "GET", "/ready").status == 503
-    except (
-        http.client.RemoteDisconnected
-    ):  # connections that had asked nothing yet are closed when the drain begins
+    except http.client.RemoteDisconnected:  # connections that had asked nothing yet are closed when the drain begins
         return False
 
 
@@ -170,9 +168,7 @@ def test_an_interrupt_and_a_drain_of_nothing_end_it_without_draining(tmp_path: P
             ask(server, "POST", "/locks/job/acquire", {})
             server.process.send_signal(number)
             assert server.process.wait(20) == 0
-            assert "draining" not in server.log.read_text(), (
-                "it is alone: its clients wait for it to come back"
-            )
+            assert "draining" not in server.log.read_text(), "it is alone: its clients wait for it to come back"
 
 
 @pytest.mark.promise("servers:drain")

@@ -30,9 +30,7 @@ ROOMS = 20
 def public(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server that lets anybody take part."""
     settings = PublicElections(rooms=ROOMS, streams=3, streams_per_client=2, requests=10_000)
-    with running(
-        tmp_path_factory.mktemp("public"), settings=ServerSettings(public_elections=settings)
-    ) as server:
+    with running(tmp_path_factory.mktemp("public"), settings=ServerSettings(public_elections=settings)) as server:
         yield server
 
 

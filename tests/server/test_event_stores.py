@@ -27,9 +27,7 @@ def test_a_reader_changes_between_servers_over_a_restart_and_misses_nothing(
         there = serve(rest)
         with ExitStack() as first:
             here = serve(first)
-            client = Client(
-                f"http://127.0.0.1:{here.port},http://127.0.0.1:{there.port}", TOKENS["agent"], timeout=5
-            )
+            client = Client(f"http://127.0.0.1:{here.port},http://127.0.0.1:{there.port}", TOKENS["agent"], timeout=5)
             rest.callback(client.close)
             events = rest.enter_context(client.events(after=0))
             with StreamReader(here.port, "/events?after=0") as reader:

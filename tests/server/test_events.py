@@ -285,9 +285,7 @@ def test_two_hundred_streams_are_told_of_each_event(own: Server) -> None:
             reader.settle()
         wait_until(lambda: len(own.engine.feed) == 200, "all have joined")
         happen(own, "many")
-        assert {tuple(told(reader, 2)) for reader in readers} == {
-            (("acquired", "many"), ("released", "many"))
-        }
+        assert {tuple(told(reader, 2)) for reader in readers} == {(("acquired", "many"), ("released", "many"))}
         assert threading.active_count() <= threads + 2
     finally:
         for reader in readers:
@@ -295,9 +293,7 @@ def test_two_hundred_streams_are_told_of_each_event(own: Server) -> None:
     wait_until(lambda: not len(own.engine.feed), "all streams have ended")
 
 
-def test_streams_that_are_up_to_date_cost_no_query_of_their_own(
-    own: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_streams_that_are_up_to_date_cost_no_query_of_their_own(own: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     readers = [StreamReader(own.port, "/events") for _ in range(20)]
     try:
         for reader in readers:
@@ -356,9 +352,7 @@ def test_a_stream_ends_when_its_token_is_revoked(own: Server, tmp_path: Path) ->
 
 @pytest.mark.fault("F-090")
 @pytest.mark.parametrize("path", ["/events", "/locks/x/watch", "/elections/room-1/watch"])
-def test_a_stream_ends_when_its_token_is_for_another_namespace(
-    own: Server, tmp_path: Path, path: str
-) -> None:
+def test_a_stream_ends_when_its_token_is_for_another_namespace(own: Server, tmp_path: Path, path: str) -> None:
     own.api.streams.keepalive_s = 0.05
     with StreamReader(own.port, path) as reader:
         reader.settle()

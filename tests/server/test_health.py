@@ -63,9 +63,7 @@ def test_damage_that_was_met_turns_it_to_503_and_no_call_takes_a_part_for_the_wh
     assert server.acquire("kept").status == 503
 
 
-def test_a_store_file_that_is_gone_turns_it_to_503(
-    server: Server, store: SqliteStore, tmp_path: Path
-) -> None:
+def test_a_store_file_that_is_gone_turns_it_to_503(server: Server, store: SqliteStore, tmp_path: Path) -> None:
     lease = server.lease("kept")
     (tmp_path / "dibs.db").rename(tmp_path / "away.db")
     for method, path, body in (
@@ -91,9 +89,7 @@ def list_alone(server: Server) -> None:
     connection.close()
 
 
-def test_listings_that_take_long_do_not_keep_it_waiting(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_listings_that_take_long_do_not_keep_it_waiting(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     entered, go_on = threading.Semaphore(0), threading.Event()
     scan = SqliteStore.scan
 
@@ -103,9 +99,7 @@ def test_listings_that_take_long_do_not_keep_it_waiting(
         return scan(*args, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(SqliteStore, "scan", slow)
-    threads = [
-        threading.Thread(target=list_alone, args=(server,), daemon=True) for _ in range(2 * READERS_MAX)
-    ]
+    threads = [threading.Thread(target=list_alone, args=(server,), daemon=True) for _ in range(2 * READERS_MAX)]
     for thread in threads:
         thread.start()
     for _ in range(READERS_MAX):
@@ -161,9 +155,7 @@ def test_who_only_looks_is_answered_while_nothing_can_be_written(
 
 
 @pytest.mark.promise("damage:told")
-def test_a_full_disk_shows_until_there_is_room_and_who_only_looks_is_answered(
-    small_disk: Path, tmp_path: Path
-) -> None:
+def test_a_full_disk_shows_until_there_is_room_and_who_only_looks_is_answered(small_disk: Path, tmp_path: Path) -> None:
     store = SqliteStore(str(small_disk / "dibs.db"))
     ballast = small_disk / "ballast"
     with running(tmp_path, store=store, real_time=True) as server:

@@ -116,9 +116,7 @@ def test_endless_heads_of_many_do_not_hold_up_others(server: Server, name: str) 
     flood = [server.raw() for _ in range(40)]
     try:
         for connection in flood:
-            connection.sendall(
-                b"GET / HTTP/1.1\r\nHost: x\r\n" + b"".join(b"X-%d: y\r\n" % n for n in range(90))
-            )
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n" + b"".join(b"X-%d: y\r\n" % n for n in range(90)))
         assert server.acquire(name).json["status"] == "acquired"
         for connection in flood:
             connection.sendall(b"X-More: y\r\n" * 20 + b"\r\n")
@@ -163,9 +161,7 @@ def test_a_trailer_is_no_header(server: Server, name: str) -> None:
     with server.raw() as connection:
         connection.sendall(chunked + b"\r\n2\r\n{}\r\n0\r\n" + TOKEN + b"X-Dibs-Namespace: smuggled\r\n\r\n")
         assert read_response(connection)[0] == 401
-        connection.sendall(
-            chunked + TOKEN + b"\r\n2\r\n{}\r\n0\r\nX-Dibs-Namespace: smuggled\r\nX-A: b\r\n\r\n"
-        )
+        connection.sendall(chunked + TOKEN + b"\r\n2\r\n{}\r\n0\r\nX-Dibs-Namespace: smuggled\r\nX-A: b\r\n\r\n")
         assert read_response(connection)[0] == 200
     held = server.ask("GET", f"/locks/{name}", who="admin").json
     assert held["status"] == "held"

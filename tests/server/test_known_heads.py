@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BODY = b'{"ttl_seconds":60}'
-BLOCK = (
-    b"\r\nHost: x\r\nAuthorization: Bearer tok-agent\r\nContent-Type: application/json\r\nContent-Length: 18"
-)
+BLOCK = b"\r\nHost: x\r\nAuthorization: Bearer tok-agent\r\nContent-Type: application/json\r\nContent-Length: 18"
 CLAIM = b"POST /locks/job-1/acquire HTTP/1.1" + BLOCK + b"\r\n\r\n" + BODY
 LOOK = b"GET /locks/job-1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer tok-agent\r\n\r\n"
 
@@ -85,9 +83,7 @@ class World:
         api.post = lambda command, answer, is_gone=None: answer(InvalidInput("seen"))
         self.state = make_server(self.api).server_state
 
-    def _command(
-        self, verb: str, name: bytes, query: bytes, head: RequestHead, body: bytes
-    ) -> tuple[None, int]:
+    def _command(self, verb: str, name: bytes, query: bytes, head: RequestHead, body: bytes) -> tuple[None, int]:
         self.seen.append((verb, name, query, dict(head.headers), body))
         return None, 0
 
@@ -227,9 +223,7 @@ def test_headers_without_an_end_are_no_known_headers(world: World) -> None:
 @given(
     request=st.sampled_from([CLAIM, LOOK, CLAIM + LOOK]),
     changes=st.lists(
-        st.tuples(
-            st.floats(0, 1), st.sampled_from(["put", "insert", "delete"]), st.binary(min_size=1, max_size=3)
-        ),
+        st.tuples(st.floats(0, 1), st.sampled_from(["put", "insert", "delete"]), st.binary(min_size=1, max_size=3)),
         max_size=3,
     ),
     cut=st.floats(0, 1),

@@ -32,9 +32,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
 
 
 @pytest.mark.promise("quota")
-def test_one_job_more_than_a_token_may_hold_is_refused_until_one_is_released(
-    served: Server, name: str
-) -> None:
+def test_one_job_more_than_a_token_may_hold_is_refused_until_one_is_released(served: Server, name: str) -> None:
     token = create(served, name, max_held=2)["token"]
     leases = [served.acquire(f"{name}-{number}", who=token).json["lease_id"] for number in range(2)]
     refused = served.acquire(f"{name}-2", who=token)
@@ -84,17 +82,13 @@ def test_two_tokens_of_one_name_share_their_limit(served: Server, name: str) -> 
 
 
 @pytest.mark.promise("quota")
-def test_a_limit_that_is_set_later_counts_what_is_held_and_takes_nothing_away(
-    served: Server, name: str
-) -> None:
+def test_a_limit_that_is_set_later_counts_what_is_held_and_takes_nothing_away(served: Server, name: str) -> None:
     token = create(served, name)["token"]
     leases = [served.acquire(f"{name}-{number}", who=token).json["lease_id"] for number in range(3)]
     assert served.ask("POST", f"/tokens/{name}/limits", {"max_held": 2}, who="admin").status == 200
     assert served.acquire(f"{name}-3", who=token).status == 403
     for number, lease in enumerate(leases):
-        assert (
-            served.ask("POST", f"/locks/{name}-{number}/renew", {"lease_id": lease}, who=token).status == 200
-        )
+        assert served.ask("POST", f"/locks/{name}-{number}/renew", {"lease_id": lease}, who=token).status == 200
     for number in range(2):
         served.ask("POST", f"/locks/{name}-{number}/release", {"lease_id": leases[number]}, who=token)
     assert served.acquire(f"{name}-3", who=token).json["status"] == "acquired"
@@ -116,9 +110,7 @@ def test_requests_beyond_the_rate_are_429_and_heartbeats_are_not_refused(served:
     assert served.ask("GET", f"/locks/{name}").status == 200  # others are not concerned
 
 
-@pytest.mark.parametrize(
-    ("passes_ms", "allowed"), [(0, 0), (99, 0), (100, 1), (500, 5), (1_000, 10), (60_000, 10)]
-)
+@pytest.mark.parametrize(("passes_ms", "allowed"), [(0, 0), (99, 0), (100, 1), (500, 5), (1_000, 10), (60_000, 10)])
 def test_a_bucket_holds_a_seconds_worth_and_fills_evenly(passes_ms: int, allowed: int) -> None:
     clock = ManualClock(0)
     rates = RequestRates(clock.steady_ms)
@@ -181,8 +173,7 @@ def test_elections_are_among_the_jobs_that_a_token_may_hold(tmp_path: Path) -> N
     with running(tmp_path, locks_per_principal=2, gateway_ttl_ms=60_000) as server:
         assert server.acquire("a").status == 200
         campaigns = [
-            server.ask("POST", f"/elections/room-{number}/campaign", {"candidate_id": "me"})
-            for number in range(3)
+            server.ask("POST", f"/elections/room-{number}/campaign", {"candidate_id": "me"}) for number in range(3)
         ]
         assert [each.status for each in campaigns] == [200, 403, 403]
         assert campaigns[1].json["code"] == "lock_limit_exceeded"

@@ -118,18 +118,14 @@ def test_a_cookie_does_not_count_in_requests_of_others(
 @pytest.mark.parametrize(
     "headers", [OWN, {"Origin": "http://HOST"}, {"Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate"}]
 )
-def test_a_change_needs_the_mark_that_no_form_can_send(
-    served: Server, name: str, headers: dict[str, str]
-) -> None:
+def test_a_change_needs_the_mark_that_no_form_can_send(served: Server, name: str, headers: dict[str, str]) -> None:
     headers = {key: value.replace("HOST", f"127.0.0.1:{served.port}") for key, value in headers.items()}
     assert whoami(served, **COOKIE, **headers).status == 200
     refused = served.acquire(name, who=None, headers=COOKIE | headers)
     assert refused.status == 401
     if "none" not in headers.values():
         assert "X-Dibs-Request" in refused.json["details"]
-        assert (
-            served.acquire(name, who=None, headers=COOKIE | headers | {"X-Dibs-Request": "1"}).status == 200
-        )
+        assert served.acquire(name, who=None, headers=COOKIE | headers | {"X-Dibs-Request": "1"}).status == 200
     form = {**COOKIE, **headers, "Content-Type": "application/x-www-form-urlencoded"}
     assert served.ask("POST", f"/locks/{name}/acquire", b"a=b", who=None, headers=form).status == 415
     assert served.ask("POST", f"/locks/{name}/free", b"", who=None, headers=form).status == 401
@@ -161,9 +157,7 @@ def test_a_bad_cookie_is_no_credential(served: Server, cookie: str) -> None:
 
 def test_a_cookie_larger_than_a_head_is_refused_and_the_next_request_is_served(served: Server) -> None:
     with served.raw() as connection:
-        connection.sendall(
-            b"GET /whoami HTTP/1.1\r\nHost: x\r\nCookie: dibs_token=" + b"x" * 70_000 + b"\r\n\r\n"
-        )
+        connection.sendall(b"GET /whoami HTTP/1.1\r\nHost: x\r\nCookie: dibs_token=" + b"x" * 70_000 + b"\r\n\r\n")
         assert read_response(connection)[0] == 431
     assert served.ask("GET", "/whoami").status == 200
 
@@ -242,9 +236,7 @@ def test_logging_out_clears_the_cookie_even_a_stale_one(served: Server) -> None:
         assert "set-cookie" not in refused.headers
 
 
-def test_failed_logins_have_to_wait_and_the_token_is_in_no_log(
-    tmp_path: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failed_logins_have_to_wait_and_the_token_is_in_no_log(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     with running(tmp_path) as server:
         for _ in range(LOGIN_FAILURES_MAX):

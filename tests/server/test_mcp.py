@@ -42,9 +42,7 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 
 @asynccontextmanager
-async def agent(
-    server: Server, who: str = "agent", mode: str = MODERN, **headers: str
-) -> AsyncIterator[Agent]:
+async def agent(server: Server, who: str = "agent", mode: str = MODERN, **headers: str) -> AsyncIterator[Agent]:
     sent = {"Authorization": f"Bearer {TOKENS[who]}", **headers}
     async with httpx2.AsyncClient(headers=sent, timeout=30) as http:
         transport = streamable_http_client(f"http://127.0.0.1:{server.port}/mcp", http_client=http)
@@ -91,9 +89,7 @@ async def test_a_claim_through_mcp_is_a_claim_of_the_server(fast: Server, name: 
         assert (await second.call("claim_job", job=name))["refused"][0]["result"] == "r"
 
 
-async def test_the_claim_outlives_the_connection_and_the_lease_id_is_its_handle(
-    fast: Server, name: str
-) -> None:
+async def test_the_claim_outlives_the_connection_and_the_lease_id_is_its_handle(fast: Server, name: str) -> None:
     async with agent(fast) as first:
         lease = (await first.call("claim_job", job=name))["lease_id"]
     assert status(fast, name)["status"] == "held"
@@ -180,9 +176,7 @@ async def test_a_claim_that_waits_gets_its_place_and_the_job(fast: Server, name:
         assert (await waiting)["claimed"] is True
 
 
-async def test_a_client_that_hangs_up_in_mid_claim_leaves_nothing_behind(
-    fast: Server, name: str, mode: str
-) -> None:
+async def test_a_client_that_hangs_up_in_mid_claim_leaves_nothing_behind(fast: Server, name: str, mode: str) -> None:
     name = f"{name}-{mode}"
     async with agent(fast, mode=mode) as first:
         lease = (await first.call("claim_job", job=name))["lease_id"]
@@ -272,9 +266,7 @@ def test_a_page_of_this_machine_may_ask(fast: Server, origin: str) -> None:
     assert post(fast, {"Origin": origin}).status == 200
 
 
-@pytest.mark.parametrize(
-    "origin", ["https://evil.example", "null", "http://localhost.evil.example", "file://"]
-)
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost.evil.example", "file://"])
 def test_a_page_from_elsewhere_may_not(fast: Server, origin: str) -> None:
     reply = post(fast, {"Origin": origin})
     assert (reply.status, reply.json["code"]) == (403, "forbidden")
@@ -287,9 +279,7 @@ def test_there_is_no_stream_to_open_and_no_session_to_end(fast: Server, method: 
 
 
 def test_what_is_no_message_is_refused(fast: Server) -> None:
-    assert (
-        fast.ask("POST", "/mcp", b"{", headers={**ACCEPT, "Content-Type": "application/json"}).status == 400
-    )
+    assert fast.ask("POST", "/mcp", b"{", headers={**ACCEPT, "Content-Type": "application/json"}).status == 400
     large = b" " * (3 * 1024 * 1024)
     reply = fast.ask("POST", "/mcp", large, headers={**ACCEPT, "Content-Type": "application/json"})
     assert reply.status == 413

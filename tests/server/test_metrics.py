@@ -157,9 +157,7 @@ def test_no_free_text_is_in_the_metrics(server: Server) -> None:
     for path in ("/metrics/prometheus", "/metrics"):
         assert b"secret" not in server.ask("GET", path, who="viewer").body
     text = server.ask("GET", "/metrics/prometheus", who="viewer").body.decode()
-    assert set(re.findall(r'(\w+)="', text)) <= {label for metric in METRICS for label in metric.labels} | {
-        "le"
-    }
+    assert set(re.findall(r'(\w+)="', text)) <= {label for metric in METRICS for label in metric.labels} | {"le"}
 
 
 def test_every_declared_metric_is_there_in_both_formats_and_no_other(server: Server) -> None:
@@ -187,9 +185,7 @@ def test_names_and_units_follow_the_conventions() -> None:
         assert "\n" not in metric.help
         assert metric.help.endswith(".")
     # In OpenMetrics a counter and a gauge whose names differ by the suffix alone are one family.
-    assert len({metric.name.removesuffix("_total").removesuffix("_info") for metric in METRICS}) == len(
-        METRICS
-    )
+    assert len({metric.name.removesuffix("_total").removesuffix("_info") for metric in METRICS}) == len(METRICS)
 
 
 def test_octostores_json_is_the_answer_for_everybody_else(server: Server) -> None:

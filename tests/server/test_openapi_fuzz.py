@@ -154,9 +154,7 @@ def _is_stated(body: bytes, request: Any) -> bool:
 
 
 @pytest.mark.promise("openapi")
-@pytest.mark.parametrize(
-    ("phase", "count"), [("examples", 1), ("coverage", 1), ("fuzzing", 2), ("stateful", 6)]
-)
+@pytest.mark.parametrize(("phase", "count"), [("examples", 1), ("coverage", 1), ("fuzzing", 2), ("stateful", 6)])
 def test_the_server_does_what_its_document_says(served: Server, phase: str, count: int) -> None:
     schema = schema_of(served, phase, count)
     if phase == "coverage":

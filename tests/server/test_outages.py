@@ -87,9 +87,7 @@ def test_a_store_that_does_not_answer_makes_health_503_and_leaves_liveness_alone
         assert server.acquire("job").json["status"] == "acquired"
 
 
-def test_a_store_that_hangs_makes_health_503_within_its_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_hangs_makes_health_503_within_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import threading
 
     free = threading.Event()
@@ -134,9 +132,7 @@ def test_a_claim_does_not_wait_for_upkeep(tmp_path: Path) -> None:
         free.set()
 
 
-def test_a_fault_of_ours_is_told_without_its_insides(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_fault_of_ours_is_told_without_its_insides(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     class Broken(FaultyStore):
         def scan(self, prefix: str, *args: object, **more: object) -> list[object]:  # type: ignore[override]
             if prefix not in ("lock/", "session/", "pulse/", "credential/"):
@@ -206,6 +202,4 @@ def test_a_store_error_that_carries_its_reason_tells_it(tmp_path: Path) -> None:
     store = FaultyStore(MemoryStore(clock))
     with running(tmp_path, store=store, clock=clock) as server:
         store.__class__ = Full
-        assert (
-            assert_error(server.acquire("job"), 503, "upstream_unavailable")["details"] == "The disk is full."
-        )
+        assert assert_error(server.acquire("job"), 503, "upstream_unavailable")["details"] == "The disk is full."

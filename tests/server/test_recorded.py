@@ -153,11 +153,7 @@ def test_requests_are_answered_as_they_were(tmp_path: Path, kind: str) -> None:
         told = [_talk(server, conversation) for conversation in _CONVERSATIONS[kind]]
     if REWRITE:
         _CONVERSATIONS[kind] = told
-        lines = {
-            kind: ",\n".join(json.dumps(each) for each in found) for kind, found in _CONVERSATIONS.items()
-        }
-        RECORDED.write_text(
-            "{" + ",\n".join(f'"{kind}": [\n{text}\n]' for kind, text in lines.items()) + "}\n"
-        )
+        lines = {kind: ",\n".join(json.dumps(each) for each in found) for kind, found in _CONVERSATIONS.items()}
+        RECORDED.write_text("{" + ",\n".join(f'"{kind}": [\n{text}\n]' for kind, text in lines.items()) + "}\n")
     for was, now in zip(_CONVERSATIONS[kind], told, strict=True):
         assert now == was

@@ -84,9 +84,7 @@ def test_a_malformed_parent_is_none(server: Server, exported: InMemorySpanExport
     assert span.parent is None
 
 
-def test_a_claim_of_the_sdk_is_one_trace_with_the_servers_part(
-    server: Server, exported: InMemorySpanExporter
-) -> None:
+def test_a_claim_of_the_sdk_is_one_trace_with_the_servers_part(server: Server, exported: InMemorySpanExporter) -> None:
     exported.clear()
     url = f"http://127.0.0.1:{server.port}"
     with Client(url, token=TOKENS["agent"]) as client, client.claim("sdk-traced") as claim:
@@ -158,7 +156,5 @@ def test_a_collector_that_does_not_answer_does_not_hold_up_the_end(monkeypatch: 
 
 def test_the_sdk_does_not_load_opentelemetry() -> None:
     code = "import sys, dibs; dibs.Client('memory://').claim('x').__enter__(); print('opentelemetry' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=True)
     assert done.stdout.strip() == "False"

@@ -267,9 +267,7 @@ def test_it_is_known_which_addresses_are_this_machines_own(bind: str, local: boo
 
 def test_a_client_on_this_machine_can_use_the_url_that_is_shown() -> None:
     with open_socket(parse_bind("0.0.0.0:0")) as everywhere:
-        assert (
-            url_of(parse_bind("0.0.0.0:0"), everywhere) == f"http://127.0.0.1:{everywhere.getsockname()[1]}"
-        )
+        assert url_of(parse_bind("0.0.0.0:0"), everywhere) == f"http://127.0.0.1:{everywhere.getsockname()[1]}"
 
 
 def test_a_socket_left_by_a_crash_is_replaced_and_one_in_use_is_not(tmp_path: Path) -> None:

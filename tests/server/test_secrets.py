@@ -31,9 +31,7 @@ class Life:
         self.secrets = {*TOKENS.values(), GUESS, KEY, HOOK}
         self.said: list[str] = []
 
-    def ask(
-        self, method: str, path: str, body: Any = None, *, gives: tuple[str, ...] = (), **more: Any
-    ) -> Any:
+    def ask(self, method: str, path: str, body: Any = None, *, gives: tuple[str, ...] = (), **more: Any) -> Any:
         """`gives`: the fields of the answer that hand over a secret."""
         reply: Response = self.server.ask(method, path, body, **more)
         document = reply.json if reply.body[:1] in (b"{", b"[") else {}
@@ -99,9 +97,7 @@ def life(tmp_path: Path) -> Iterator[Life]:
 
 @pytest.mark.promise("auth:hashed")
 @pytest.mark.promise("logs:no-secrets")
-def test_no_secret_is_in_a_log_a_metric_a_list_or_a_refusal(
-    life: Life, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_secret_is_in_a_log_a_metric_a_list_or_a_refusal(life: Life, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     for name in ("dibs", "dibs.access", "asyncio"):
         caplog.set_level(logging.DEBUG, name)
@@ -121,10 +117,7 @@ def test_no_secret_is_in_the_report_of_a_fault(
     monkeypatch.setattr(Api, "command", fail)
     monkeypatch.setattr(Api, "list", fail)
     headers = {"Cookie": f"dibs_token={GUESS}"}
-    assert (
-        life.ask("POST", "/locks/a/acquire", {"request_key": KEY}, headers=headers)["code"]
-        == "internal_error"
-    )
+    assert life.ask("POST", "/locks/a/acquire", {"request_key": KEY}, headers=headers)["code"] == "internal_error"
     assert life.ask("GET", f"/locks?secret={GUESS}")["code"] == "internal_error"
     assert "a fault" in caplog.text
     assert life.found_in(caplog.text + "".join(life.said)) == set()

@@ -198,9 +198,7 @@ def test_a_signal_changes_the_level_by_one_step() -> None:
         ("", False),
     ],
 )
-def test_a_traceparent_is_taken_only_if_it_is_valid(
-    text: str, is_valid: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_traceparent_is_taken_only_if_it_is_valid(text: str, is_valid: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     assert trace_of(text) == ((TRACE, SPAN, text.endswith("01") or "01-" in text) if is_valid else None)
     monkeypatch.setenv("TRACEPARENT", text)
     assert inherited_traceparent() == (text if is_valid else None)
@@ -212,9 +210,7 @@ def test_a_malformed_or_double_trace_is_ignored(server: Server, lines: _Lines) -
     assert "trace_id" not in lines.last(1)
     with server.raw() as connection:
         line = f"traceparent: 00-{TRACE}-{SPAN}-01\r\n"
-        connection.sendall(
-            f"GET /status HTTP/1.1\r\nHost: x\r\n{line}{line}Connection: close\r\n\r\n".encode()
-        )
+        connection.sendall(f"GET /status HTTP/1.1\r\nHost: x\r\n{line}{line}Connection: close\r\n\r\n".encode())
         assert connection.recv(100).startswith(b"HTTP/1.1 200")
     assert "trace_id" not in lines.last(2)
 

@@ -129,13 +129,10 @@ def test_ending_a_session_takes_it_out_of_every_line_and_moves_them(server: Serv
     lease = server.lease(f"{name}-held", session_id=session)
     blocking = server.lease(f"{name}-wanted")
     before = server.waiting()
-    inside = Poll(
-        server, f"/locks/{name}-wanted/acquire", {"wait_seconds": 60, "session_id": session, "owner": "in"}
-    )
+    inside = Poll(server, f"/locks/{name}-wanted/acquire", {"wait_seconds": 60, "session_id": session, "owner": "in"})
     wait_until(lambda: server.waiting() == before + 1, "it does not wait")
     outside = [
-        Poll(server, f"/locks/{name}-{job}/acquire", {"wait_seconds": 60, "owner": "out"})
-        for job in ("held", "wanted")
+        Poll(server, f"/locks/{name}-{job}/acquire", {"wait_seconds": 60, "owner": "out"}) for job in ("held", "wanted")
     ]
     wait_until(lambda: server.waiting() == before + 3, "they do not wait")
     assert server.ask("GET", f"/sessions/{session}").json["waits"] == [f"{name}-wanted"]
@@ -172,9 +169,7 @@ ROUTES = [("POST", "/sessions/{}/keepalive"), ("GET", "/sessions/{}"), ("DELETE"
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
-def test_a_session_that_is_unknown_or_somebody_elses_is_not_found(
-    server: Server, method: str, path: str
-) -> None:
+def test_a_session_that_is_unknown_or_somebody_elses_is_not_found(server: Server, method: str, path: str) -> None:
     foreign = open_session(server, who="other")
     for session, who in ((UNKNOWN_LEASE, "agent"), (foreign, "agent"), (foreign, "admin")):
         body = assert_error(server.ask(method, path.format(session), who=who), 404, "not_found")

@@ -168,9 +168,7 @@ def test_a_tree_name_that_escapes_its_root_is_refused(server: Server, bad: str) 
     assert_error(server.acquire(quote(bad, safe="")), 400, "invalid_lock_name")
 
 
-def test_slots_let_in_so_many_and_another_number_is_an_error_that_names_both(
-    server: Server, name: str
-) -> None:
+def test_slots_let_in_so_many_and_another_number_is_an_error_that_names_both(server: Server, name: str) -> None:
     for _ in range(2):
         assert server.acquire(name, {"slots": 2}).json["status"] == "acquired"
     assert server.acquire(name, {"slots": 2}).json["status"] == "held"
@@ -182,9 +180,7 @@ def test_slots_let_in_so_many_and_another_number_is_an_error_that_names_both(
 
 
 @pytest.mark.promise("proof")
-def test_a_transfer_gives_a_new_lease_and_a_higher_token_and_keeps_the_checkpoint(
-    server: Server, name: str
-) -> None:
+def test_a_transfer_gives_a_new_lease_and_a_higher_token_and_keeps_the_checkpoint(server: Server, name: str) -> None:
     path = f"/locks/{name}/transfer"
     first = server.acquire(name, {"owner": "one", "metadata": "m"}).json
     proof = {"lease_id": first["lease_id"]}

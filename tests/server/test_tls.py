@@ -63,9 +63,7 @@ def test_claims_waiters_streams_and_health_are_as_without_tls(secured: Server, n
     waiter = Poll(secured, f"/locks/{name}/acquire", {"wait_seconds": 30}, "other")
     wait_until(lambda: secured.waiting() == 1, "nobody waits")
     with secured.raw() as stream:
-        stream.sendall(
-            b"GET /events?follow=true HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer tok-viewer\r\n\r\n"
-        )
+        stream.sendall(b"GET /events?follow=true HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer tok-viewer\r\n\r\n")
         seen = read_response(stream)[3]
         assert secured.ask("POST", f"/locks/{name}/release", {"lease_id": lease}).status < 300
         assert waiter.answer()["status"] == "acquired"
@@ -90,9 +88,7 @@ def test_a_server_that_ends_gives_waiters_and_streams_their_last_word(files: Fil
         waiter = Poll(server, "/locks/job/acquire", {"wait_seconds": 30}, "other")
         wait_until(lambda: server.waiting() == 1, "nobody waits")
         stream = server.raw()
-        stream.sendall(
-            b"GET /events?follow=true HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer tok-agent\r\n\r\n"
-        )
+        stream.sendall(b"GET /events?follow=true HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer tok-agent\r\n\r\n")
         assert read_response(stream)[0] == 200
         idle, silent = server.raw(), server.raw_from("127.0.0.1")
         server.begin_stop()
@@ -231,9 +227,7 @@ def test_clients_need_a_certificate_where_an_authority_is_named(
     with running(tmp_path, tls=(tls.context, files.authority.trusted(*mine))) as server:
         assert server.ask("GET", "/health").status == 200
         assert server.ask("GET", "/locks/a", who=None).status == 401  # a certificate is not a token
-        with files.authority.trusted().wrap_socket(
-            server.raw_from("127.0.0.1"), server_hostname="localhost"
-        ) as bare:
+        with files.authority.trusted().wrap_socket(server.raw_from("127.0.0.1"), server_hostname="localhost") as bare:
             bare.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" * 2)
             status, _, body, rest = read_response(bare)
             assert (status, rest) == (403, b"")
@@ -283,9 +277,7 @@ def test_a_fault_of_a_file_is_named(files: Files, tmp_path: Path) -> None:
             ServerTls(TlsFiles(str(files.cert), str(empty)))
 
 
-def test_an_expired_certificate_is_served_with_a_warning(
-    files: Files, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_expired_certificate_is_served_with_a_warning(files: Files, caplog: pytest.LogCaptureFixture) -> None:
     cert, key = files.authority.issue("old", until="20210203040506Z")
     assert validity_of(str(cert)) == ("2020-01-01T00:00:00", "2021-02-03T04:05:06")
     ServerTls(TlsFiles(str(cert), str(key)))

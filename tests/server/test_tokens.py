@@ -88,9 +88,7 @@ def test_limits_that_are_not_named_stay(served: Server, name: str) -> None:
     assert limits == [0, 0, 2, 10]
 
 
-def test_an_admin_of_one_namespace_makes_sees_and_revokes_its_tokens_and_no_others(
-    served: Server, name: str
-) -> None:
+def test_an_admin_of_one_namespace_makes_sees_and_revokes_its_tokens_and_no_others(served: Server, name: str) -> None:
     create(served, f"{name}-other")
     admin = create(served, f"{name}-admin", role="admin", namespace="team-a")["token"]
     made = create(served, name, who=admin)
@@ -139,9 +137,7 @@ def test_an_admin_of_one_namespace_takes_no_token_of_another_by_its_hash(served:
         ({"name": "ok", "sha256": "dibs_secret"}, 400),
     ],
 )
-def test_what_cannot_be_is_refused_and_not_repeated(
-    served: Server, fields: dict[str, Any], status: int
-) -> None:
+def test_what_cannot_be_is_refused_and_not_repeated(served: Server, fields: dict[str, Any], status: int) -> None:
     reply = served.ask("POST", "/tokens", fields, who="admin")
     assert reply.status == status, reply.body
     assert b"dibs_secret" not in reply.body
@@ -161,10 +157,7 @@ def test_no_token_is_in_the_store_its_events_or_the_log(
             assert server.acquire(name, who=secret).status == 200
         server.ask("DELETE", "/tokens/ci", who="admin")
         assert server.ask("GET", "/locks/x", who=fresh).status == 401
-        seen = [
-            server.ask("GET", path, who="admin").body
-            for path in ("/tokens", "/status", f"/locks/{name}/history")
-        ]
+        seen = [server.ask("GET", path, who="admin").body for path in ("/tokens", "/status", f"/locks/{name}/history")]
         events = repr(store.events(0, 1_000))
     store.close()
     kept = b"".join(each.read_bytes() for each in tmp_path.glob("dibs.db*"))

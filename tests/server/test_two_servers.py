@@ -75,9 +75,7 @@ def test_an_expiry_swept_by_anybody_wakes_the_waiter(start: Callable[[], Server]
     assert poll.answer()["previous"]["how"] == "expired"
 
 
-def test_a_release_without_any_server_wakes_a_waiter(
-    start: Callable[[], Server], open_it: Callable[[], Store]
-) -> None:
+def test_a_release_without_any_server_wakes_a_waiter(start: Callable[[], Server], open_it: Callable[[], Store]) -> None:
     here = start()
     lease = here.lease("job")
     (poll,) = wait_for_job(here, "job")

@@ -51,9 +51,7 @@ _VALUES = [
     ),
     "[" * 40 + "]" * 40,
 ]
-_FIELDS = sorted(
-    {field for verb in VERBS for field in REQUESTS[verb]} | {"unknown", "a:b", "", "ttl\\u005fseconds"}
-)
+_FIELDS = sorted({field for verb in VERBS for field in REQUESTS[verb]} | {"unknown", "a:b", "", "ttl\\u005fseconds"})
 _BLANK = st.sampled_from(["", "", "", " ", "\n\t"])
 
 

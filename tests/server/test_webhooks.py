@@ -42,9 +42,7 @@ def target(hook: tuple[HookTarget, Callable[[], Sender]]) -> HookTarget:
 
 
 @pytest.fixture(scope="module")
-def server(
-    hook: tuple[HookTarget, Callable[[], Sender]], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Server]:
+def server(hook: tuple[HookTarget, Callable[[], Sender]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("server")
     with running(folder, store=MemoryStore(wall_ms), real_time=True, webhook_sender=hook[1]) as found:
         yield found
@@ -107,9 +105,7 @@ def test_a_claim_and_its_release_are_delivered_with_octostores_fields_and_both_s
     assert "lease_id" not in taken.json
 
 
-def test_one_connection_serves_many_deliveries(
-    server: Server, target: HookTarget, name: str, path: str
-) -> None:
+def test_one_connection_serves_many_deliveries(server: Server, target: HookTarget, name: str, path: str) -> None:
     with Hook(server, target.url(path), lock_pattern=name):
         before = target.connections
         for _ in range(20):

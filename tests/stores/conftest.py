@@ -29,9 +29,7 @@ def connect(path: str, clock: ManualClock) -> Iterator[Callable[[], SqliteStore]
     opened: list[SqliteStore] = []
 
     def connect() -> SqliteStore:
-        opened.append(
-            SqliteStore(path, steady_ms=clock.steady_ms, wall_ms=clock.wall_ms, boot_id=clock.boot_id)
-        )
+        opened.append(SqliteStore(path, steady_ms=clock.steady_ms, wall_ms=clock.wall_ms, boot_id=clock.boot_id))
         return opened[-1]
 
     yield connect

@@ -31,9 +31,7 @@ JOBS = 600  # more than one part
 
 
 def acquire(name: str, **changes: Any) -> Acquire:
-    made = Acquire(
-        ns=NS, name=name, principal="team", owner="a1", ttl_ms=600_000, fresh_lease_id=f"lease-{name}"
-    )
+    made = Acquire(ns=NS, name=name, principal="team", owner="a1", ttl_ms=600_000, fresh_lease_id=f"lease-{name}")
     return made.replace(**changes)
 
 

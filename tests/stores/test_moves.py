@@ -194,9 +194,7 @@ def test_numbers_go_on_after_the_move_of_a_store_whose_history_is_all_pruned(
     tell(new, range(41, 51))
     assert read_page(new, position - 1, 100).oldest is not None
     page = read_page(new, position, 100)
-    assert page.oldest is not None or [event.token for event in page.events if event.job] == list(
-        range(41, 51)
-    )
+    assert page.oldest is not None or [event.token for event in page.events if event.job] == list(range(41, 51))
     target = Target()
     deliver(new, target, lambda: len(target.told) == 10 and bool(target.gaps))
 

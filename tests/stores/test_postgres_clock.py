@@ -44,9 +44,7 @@ def connect(schema: Schema) -> Iterator[Callable[[], PostgresStore]]:
 
 
 def claim(store: PostgresStore, owner: str, ttl_ms: int = 60_000) -> Outcome:
-    command = Acquire(
-        ns="default", name="job", principal="p", owner=owner, ttl_ms=ttl_ms, fresh_lease_id=new_id()
-    )
+    command = Acquire(ns="default", name="job", principal="p", owner=owner, ttl_ms=ttl_ms, fresh_lease_id=new_id())
     return Coordinator(store).one(command)
 
 
@@ -112,9 +110,7 @@ def test_time_never_runs_back_and_goes_on_after_the_next_commit(
 
 
 @pytest.mark.promise("lease:never-early")
-def test_a_clock_set_back_makes_no_lease_shorter(
-    schema: Schema, connect: Callable[[], PostgresStore]
-) -> None:
+def test_a_clock_set_back_makes_no_lease_shorter(schema: Schema, connect: Callable[[], PostgresStore]) -> None:
     store = connect()
     schema.step(-HOUR_MS)
     assert isinstance(claim(store, "a"), Granted)

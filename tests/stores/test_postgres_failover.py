@@ -33,9 +33,7 @@ def url_of(pair: PostgresPair, *, timeout: str = "3s") -> str:
 
 
 def claim(store: PostgresStore, who: str, name: str) -> Any:
-    command = Acquire(
-        ns="default", principal=who, owner=who, fresh_lease_id=f"lease-{who}", ttl_ms=600_000, name=name
-    )
+    command = Acquire(ns="default", principal=who, owner=who, fresh_lease_id=f"lease-{who}", ttl_ms=600_000, name=name)
     return Coordinator(store).one(command)
 
 
@@ -127,9 +125,7 @@ def test_a_process_gives_no_event_a_number_that_it_has_seen_before(failover: Fai
 def test_an_old_primary_that_comes_back_is_not_used(failover: Failover) -> None:
     pair, store = failover.pair, failover.first
     pair.standby.start()  # the old primary, as it was: it accepts writes
-    with pytest.raises(
-        StoreUnavailable, match=r"accept writes: .*timeline [12].* and .*timeline [12].*old primary"
-    ):
+    with pytest.raises(StoreUnavailable, match=r"accept writes: .*timeline [12].* and .*timeline [12].*old primary"):
         PostgresStore(PostgresLocation(url_of(pair)))
     claim(store, "worker-3", "new-job")
     pair.primary.kill()
@@ -180,9 +176,7 @@ def test_a_standby_that_is_away_is_named_and_nobody_is_told_to_end_the_commit_th
         with pytest.raises(StoreUnavailable, match="and at the standby if its commits wait for one") as late:
             put(waits, lock("x"))
         assert late.value.unknown
-        with pytest.raises(
-            StoreUnavailable, match=r"(?s)waits for a standby.*Do not end the transaction"
-        ) as told:
+        with pytest.raises(StoreUnavailable, match=r"(?s)waits for a standby.*Do not end the transaction") as told:
             put(asks, lock("y"))
         assert not told.value.unknown
         assert "kept open" not in told.value.details

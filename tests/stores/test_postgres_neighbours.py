@@ -135,9 +135,7 @@ def entries_passed(schema: Schema) -> int:
         db.execute("SET enable_bitmapscan = off")
         ((found,),) = db.execute(
             "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT due_ms FROM {s}.records WHERE due_ms >="
-            " (SELECT due_from_ms FROM {s}.state) ORDER BY due_ms LIMIT 1".replace(
-                "{s}", f'"{schema.name}"'
-            ).encode()
+            " (SELECT due_from_ms FROM {s}.state) ORDER BY due_ms LIMIT 1".replace("{s}", f'"{schema.name}"').encode()
         ).fetchall()
     plans = [found[0]["Plan"]]
     for plan in plans:
@@ -176,17 +174,13 @@ def test_who_has_locked_the_store_is_named(schema: Schema) -> None:
     store = PostgresStore(PostgresLocation(f"{schema.url}&timeout=8s"))
     with psycopg.connect(schema.server_url, application_name="forgotten") as other:
         other.execute(f'SELECT * FROM "{schema.name}".state FOR UPDATE'.encode())
-        with pytest.raises(
-            StoreUnavailable, match=r"locked by process \d+ \(role dibs, application forgotten\)"
-        ):
+        with pytest.raises(StoreUnavailable, match=r"locked by process \d+ \(role dibs, application forgotten\)"):
             put(store, lock("x"))
     store.close()
 
 
 @pytest.mark.fault("F-068")
-@pytest.mark.parametrize(
-    "url", ["postgresql://certificate-db.invalid:1/x", "postgresql:///x?host=/tmp/no-certificate"]
-)
+@pytest.mark.parametrize("url", ["postgresql://certificate-db.invalid:1/x", "postgresql:///x?host=/tmp/no-certificate"])
 def test_a_word_in_the_name_of_a_host_is_no_reason_to_give_up(url: str) -> None:
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
         open_store(f"{url}{'&' if '?' in url else '?'}timeout=300ms")

@@ -158,9 +158,7 @@ def test_a_listener_that_is_cut_off_listens_again_and_nothing_is_missed(
     near, far = connect(), connect()
     waiting = Waiting(lambda: near.watch(1, WAIT_MS))
     wait_until(lambda: hears(near), "it listens")
-    schema.run(
-        f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%{schema.name}%'"
-    )
+    schema.run(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%{schema.name}%'")
     wait_until(lambda: not hears(near), "it notices")
     put(far, lock("x"), events=(event("x"), event("x")))
     waiting.ends()
@@ -176,9 +174,7 @@ def test_behind_pgbouncer_nobody_listens_and_who_waits_is_served_all_the_same(
     waiting = Waiting(lambda: near.until_gone(key_of("x"), WAIT_MS))
     waiting._thread.join(0.3)
     assert not hears(near)
-    assert schema.run(f"SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%{schema.name}%'") == [
-        (0,)
-    ]
+    assert schema.run(f"SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%{schema.name}%'") == [(0,)]
     drop(far, key_of("x"))
     waiting.ends()
     says = {each["check"]: each["says"] for each in near.probe()}
@@ -198,9 +194,7 @@ def test_behind_pgbouncer_a_direct_address_wakes_who_waits(
     waiting.ends()
 
 
-def test_with_listen_off_no_connection_is_made_for_it(
-    schema: Schema, connect: Callable[..., PostgresStore]
-) -> None:
+def test_with_listen_off_no_connection_is_made_for_it(schema: Schema, connect: Callable[..., PostgresStore]) -> None:
     near = connect(f"{schema.url}&listen=off")
     put(near, lock("x"), events=(event("x"),))
     assert near.watch(0, WAIT_MS)

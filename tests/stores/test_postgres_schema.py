@@ -154,9 +154,7 @@ def poor(schema: Schema) -> str:
 
 
 def test_who_may_not_make_a_schema_is_told_the_statement_that_helps(schema: Schema, poor: str) -> None:
-    with pytest.raises(
-        NotAllowed, match=r"may not make the schema.*\n?.*CREATE SCHEMA .* AUTHORIZATION"
-    ) as caught:
+    with pytest.raises(NotAllowed, match=r"may not make the schema.*\n?.*CREATE SCHEMA .* AUTHORIZATION") as caught:
         opened(poor)
     statement = caught.value.details.partition("run: ")[2]
     schema.run(statement)

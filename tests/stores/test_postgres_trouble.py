@@ -116,19 +116,14 @@ def test_a_server_that_says_nothing_any_more_is_waited_for_just_so_long(
 ) -> None:
     put(far, lock("x"))
     setattr(wire, lost, True)
-    assert (
-        took_ms(lambda: far.read([key_of("x")]), says="gave no answer within 0.7 seconds", unknown=False)
-        < 5_000
-    )
+    assert took_ms(lambda: far.read([key_of("x")]), says="gave no answer within 0.7 seconds", unknown=False) < 5_000
     assert took_ms(lambda: far.due(1), says="gave no answer", unknown=False) < 5_000
     assert took_ms(lambda: far.events(0, 1), says="gave no answer", unknown=False) < 5_000
     setattr(wire, lost, False)
     assert far.read([key_of("x")]).records[key_of("x")].record == lock("x")
 
 
-def test_a_commit_whose_answer_is_lost_is_unknown_and_found_out_by_reading(
-    far: PostgresStore, wire: Wire
-) -> None:
+def test_a_commit_whose_answer_is_lost_is_unknown_and_found_out_by_reading(far: PostgresStore, wire: Wire) -> None:
     found = far.read([key_of("x")]).records[key_of("x")]
     wire.loses_replies = True
 
@@ -163,9 +158,7 @@ def test_a_read_survives_a_connection_that_ends_in_the_middle_of_it(far: Postgre
     timer.join()
 
 
-def test_nothing_is_doubled_or_lost_while_backends_are_terminated(
-    schema: Schema, store: PostgresStore
-) -> None:
+def test_nothing_is_doubled_or_lost_while_backends_are_terminated(schema: Schema, store: PostgresStore) -> None:
     over = threading.Event()
 
     def terminate() -> None:
@@ -201,9 +194,7 @@ def increment(store: PostgresStore) -> None:
         found = store.read([META_KEY]).records[META_KEY]
         count = found.record.token_floor + 1 if isinstance(found.record, Meta) else 1
         try:
-            store.commit(
-                {META_KEY: found.version}, {META_KEY: Meta(token_floor=count)}, [event("n", token=count)]
-            )
+            store.commit({META_KEY: found.version}, {META_KEY: Meta(token_floor=count)}, [event("n", token=count)])
             return
         except Conflict:
             continue
@@ -294,9 +285,7 @@ def test_a_schema_that_is_dropped_under_its_users_is_told(schema: Schema, store:
 
 
 @pytest.mark.parametrize("text", ["a\0b", "half \ud800 pair"])
-def test_text_that_postgresql_cannot_hold_is_refused_and_nothing_is_cut_off(
-    store: PostgresStore, text: str
-) -> None:
+def test_text_that_postgresql_cannot_hold_is_refused_and_nothing_is_cut_off(store: PostgresStore, text: str) -> None:
     for act in (
         lambda: store.read([key_of(text)]),
         lambda: store.scan(key_of(text)),

@@ -191,9 +191,7 @@ def user(path: str) -> Iterator[subprocess.Popen[bytes]]:
         "import sys; from dibs.stores.sqlite import SqliteStore; store = SqliteStore(sys.argv[1]); store.read(());"
         " print('open', flush=True); sys.stdin.read()"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+    process = subprocess.Popen([sys.executable, "-c", program, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == b"open\n"
     yield process
@@ -266,16 +264,12 @@ store_backup.restore(copy, path)
 """
 
 
-@pytest.mark.parametrize(
-    "at", ["copy", "raise_counters", "_resume", "take_over_owner", "sync", "keep_aside", "after"]
-)
+@pytest.mark.parametrize("at", ["copy", "raise_counters", "_resume", "take_over_owner", "sync", "keep_aside", "after"])
 def test_a_restore_that_is_killed_leaves_the_old_store_or_the_new_one(path: str, copy: str, at: str) -> None:
     claim(path, "one")
     back_up(path, copy)
     claim(path, "two")
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED, at, copy, path], timeout=PATIENCE_SECONDS, check=False
-    )
+    killed = subprocess.run([sys.executable, "-c", KILLED, at, copy, path], timeout=PATIENCE_SECONDS, check=False)
     assert killed.returncode == -signal.SIGKILL
     assert held(path) == ({"one"} if at == "after" else {"one", "two"})
     claim(path, "three")
@@ -283,9 +277,7 @@ def test_a_restore_that_is_killed_leaves_the_old_store_or_the_new_one(path: str,
     assert held(path) == {"one"}
 
 
-def test_a_full_disk_leaves_the_old_store_and_no_half_of_a_copy(
-    path: str, copy: str, small_disk: Path
-) -> None:
+def test_a_full_disk_leaves_the_old_store_and_no_half_of_a_copy(path: str, copy: str, small_disk: Path) -> None:
     for number in range(60):
         claim(path, f"job-{number}")
     back_up(path, copy)

@@ -110,9 +110,7 @@ def test_a_rare_job_is_found_without_reading_the_blocks_of_others(store: SqliteS
     with store._link as db:
         db.set_trace_callback(asked.append)
     assert len(store.events(0, 10, ("default", "rare"))) == 1
-    assert (
-        sum("ORDER BY seq" in each for each in asked) == 2
-    )  # its block, and the last one, which is not full
+    assert sum("ORDER BY seq" in each for each in asked) == 2  # its block, and the last one, which is not full
 
 
 @pytest.mark.promise("token:rises")

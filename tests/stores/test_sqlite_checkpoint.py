@@ -91,9 +91,7 @@ def test_a_reader_that_does_not_end_is_noticed(
     assert log_pages(path) == length  # it is written from its beginning again
 
 
-def test_a_thread_that_cannot_work_fails_no_commit(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_thread_that_cannot_work_fails_no_commit(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object, **__: object) -> None:
         raise sqlite3.OperationalError("disk I/O error")
 

@@ -170,9 +170,7 @@ store.close()
 
 @pytest.mark.promise("lease:never-early")
 @pytest.mark.parametrize("boottime_s", [900_000, -30])
-def test_a_time_namespace_with_another_wall_clock_goes_by_the_time_of_the_file(
-    tmp_path: Path, boottime_s: int
-) -> None:
+def test_a_time_namespace_with_another_wall_clock_goes_by_the_time_of_the_file(tmp_path: Path, boottime_s: int) -> None:
     unshare = shutil.which("unshare")
     if os.geteuid() != 0 or unshare is None or not os.path.exists("/proc/self/timens_offsets"):
         pytest.skip("TIME NAMESPACES NOT TESTED: that takes root, unshare(1) and a kernel that has them")

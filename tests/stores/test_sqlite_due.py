@@ -194,9 +194,7 @@ def test_a_file_that_cannot_be_written_says_what_is_due(
     assert (store.due(1).keys, store.due(0).next_ms) == ([], clock() - 10 + LATER_MS)
 
 
-def test_a_renewal_writes_neither_index(
-    connect: Callable[[], SqliteStore], path: str, clock: ManualClock
-) -> None:
+def test_a_renewal_writes_neither_index(connect: Callable[[], SqliteStore], path: str, clock: ManualClock) -> None:
     store = connect()
     asked: list[str] = []
     put(store, lock("x", expires_ms=clock() + LATER_MS), events=(event("x", at_ms=clock()),))
@@ -207,9 +205,7 @@ def test_a_renewal_writes_neither_index(
     db = sqlite3.connect(path)
     roots = {
         root
-        for (root,) in db.execute(
-            "SELECT rootpage FROM sqlite_master WHERE name IN ('records_live', 'records_due')"
-        )
+        for (root,) in db.execute("SELECT rootpage FROM sqlite_master WHERE name IN ('records_live', 'records_due')")
     }
     assert len(roots) == 2
     plan = db.execute(f"EXPLAIN {update}").fetchall()

@@ -38,9 +38,7 @@ def writer(store: SqliteStore) -> Iterator[sqlite3.Connection]:
     made.close()
 
 
-def test_the_write_lock_of_another_process_is_not_waited_for(
-    store: SqliteStore, writer: sqlite3.Connection
-) -> None:
+def test_the_write_lock_of_another_process_is_not_waited_for(store: SqliteStore, writer: sqlite3.Connection) -> None:
     for round_ in range(3):  # how long a statement waits is changed to and fro
         writer.execute("BEGIN IMMEDIATE")
         with pytest.raises(Busy), store.at_once():

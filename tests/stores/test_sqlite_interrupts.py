@@ -108,9 +108,7 @@ def interrupt_at(store: SqliteStore, moment: int) -> bool:
         return trace
 
     before = sys.gettrace()
-    sys._getframe().f_trace_opcodes = (
-        True  # Python 3.12 tells of instructions only if it is asked before settrace
-    )
+    sys._getframe().f_trace_opcodes = True  # Python 3.12 tells of instructions only if it is asked before settrace
     sys.settrace(trace)
     try:
         put(store, lock("x", token=moment))

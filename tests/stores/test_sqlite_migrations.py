@@ -59,9 +59,7 @@ def test_the_version_that_opening_expects_is_the_number_of_steps() -> None:
     assert len(schema.MIGRATIONS) == counters.VERSION
 
 
-def test_an_older_file_is_brought_up_to_date_and_keeps_what_it_has(
-    path: str, released: Callable[..., None]
-) -> None:
+def test_an_older_file_is_brought_up_to_date_and_keeps_what_it_has(path: str, released: Callable[..., None]) -> None:
     released(GOOD_STEP, ("CREATE TABLE more (text TEXT)",))
     store = SqliteStore(path)
     assert store.read([key_of("x")]).records[key_of("x")].record == lock("x")

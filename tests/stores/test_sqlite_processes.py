@@ -60,9 +60,7 @@ def _popen(*arguments: object) -> subprocess.Popen[str]:
 
 
 def acquire(store: SqliteStore, name: str, owner: str = "survivor") -> Outcome:
-    command = Acquire(
-        ns="default", name=name, principal="p", owner=owner, ttl_ms=3_600_000, fresh_lease_id=new_id()
-    )
+    command = Acquire(ns="default", name=name, principal="p", owner=owner, ttl_ms=3_600_000, fresh_lease_id=new_id())
     return Coordinator(store).one(command)
 
 

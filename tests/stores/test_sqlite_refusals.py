@@ -51,9 +51,7 @@ def test_the_file_its_log_and_its_new_folder_are_for_their_owner_only(tmp_path: 
     store.close()
 
 
-@pytest.mark.parametrize(
-    "name", ["a b.db", "50%.db", "what?.db", "no#1.db", "é😀.db", "a%20b.db", "x&y=z.db"]
-)
+@pytest.mark.parametrize("name", ["a b.db", "50%.db", "what?.db", "no#1.db", "é😀.db", "a%20b.db", "x&y=z.db"])
 def test_any_file_name_is_taken_as_it_stands(tmp_path: Path, name: str) -> None:
     filled(tmp_path / name, 1)
     assert [file.name for file in tmp_path.iterdir()] == [name]
@@ -217,9 +215,7 @@ def test_a_file_size_limit_of_the_process_is_told_and_what_is_there_can_be_read(
     ran = subprocess.run(
         [sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60, check=False
     )
-    assert ran.stdout.splitlines() == ["StoreUnavailable StoreUnavailable", key_of("first"), "None"], (
-        ran.stderr
-    )
+    assert ran.stdout.splitlines() == ["StoreUnavailable StoreUnavailable", key_of("first"), "None"], ran.stderr
 
 
 @pytest.mark.promise("damage:told")

@@ -155,9 +155,7 @@ def test_two_connections_with_caches_answer_as_one_store_without(
         store = rng.choice(stores)
         some = rng.sample(keys, rng.randint(1, 5))
         fresh = {key: (found.version > 0, found.record) for key, found in store.read(some).records.items()}
-        assert fresh == {
-            key: (found.version > 0, found.record) for key, found in model.read(some).records.items()
-        }
+        assert fresh == {key: (found.version > 0, found.record) for key, found in model.read(some).records.items()}
         if rng.random() < 0.7:
             expect = {key: found.version for key, found in store.read(some).records.items()}
             if rng.random() < 0.3:  # somebody is faster, and perhaps it matters
@@ -190,9 +188,7 @@ def test_what_came_first_is_forgotten_first(store: SqliteStore, monkeypatch: pyt
     assert list(store._cache.records) == [key_of(str(number)) for number in range(3, 11)]
 
 
-def test_long_records_are_forgotten_by_their_text(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_records_are_forgotten_by_their_text(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "CACHE_TEXT_MAX", 10_000)
     for number in range(20):
         put(store, lock(str(number)), lock(f"long-{number}").replace(acl=("user:" + 2_000 * "a",)))
@@ -212,9 +208,7 @@ def test_long_records_are_forgotten_by_their_text(
         (lambda store: store.scan("lock/a", live=True), "records_live (key>? AND key<?)"),
     ],
 )
-def test_what_is_asked_often_goes_by_an_index(
-    store: SqliteStore, ask: Callable[[Store], object], index: str
-) -> None:
+def test_what_is_asked_often_goes_by_an_index(store: SqliteStore, ask: Callable[[Store], object], index: str) -> None:
     asked = statements(store)
     ask(store)
     with store._link as db:

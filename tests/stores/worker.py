@@ -36,9 +36,7 @@ def say(answer: object) -> None:
 
 
 def acquire(store: SqliteStore, name: str, owner: str) -> Granted | None:
-    command = Acquire(
-        ns="default", name=name, principal="p", owner=owner, ttl_ms=3_600_000, fresh_lease_id=new_id()
-    )
+    command = Acquire(ns="default", name=name, principal="p", owner=owner, ttl_ms=3_600_000, fresh_lease_id=new_id())
     outcome = Coordinator(store).one(command)
     return outcome if isinstance(outcome, Granted) else None
 
@@ -83,9 +81,7 @@ def load(path: str, worker: str) -> None:
         assert won is not None, "nobody else knows the name"
         say([name, won.lease.token])
         if not kept:
-            Coordinator(store).one(
-                Release(ns="default", name=name, principal="p", lease_id=won.lease.lease_id)
-            )
+            Coordinator(store).one(Release(ns="default", name=name, principal="p", lease_id=won.lease.lease_id))
 
 
 def contend(path: str, rounds: str) -> None:
@@ -113,9 +109,7 @@ def contend(path: str, rounds: str) -> None:
     for number in range(int(rounds)):
         name = f"job-{number % 2}"
         ask(Inspect(ns="default", name=name))
-        asked = Acquire(
-            ns="default", name=name, principal="p", owner=me, ttl_ms=3_600_000, fresh_lease_id=new_id()
-        )
+        asked = Acquire(ns="default", name=name, principal="p", owner=me, ttl_ms=3_600_000, fresh_lease_id=new_id())
         got = ask(asked)
         if isinstance(got, Granted):
             tokens.append((name, got.lease.token))

@@ -83,9 +83,7 @@ def test_a_system_that_tells_nothing_proves_nothing() -> None:
 @pytest.mark.parametrize("seen", [PsProcesses(), LinuxProcesses()])
 def test_a_group_has_its_living_processes(seen: ProcessTable) -> None:
     words = ["sh", "-c", "sleep 600 & true & echo $!; read x"]
-    with subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-    ) as child:
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as child:
         assert child.stdout is not None
         child.stdout.readline()
         found = seen.group(child.pid)

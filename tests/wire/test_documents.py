@@ -52,9 +52,7 @@ ENDING = Ending(
     reason="stuck",
 )
 DONE = Done(owner="agent-6", token=6, at_ms=NOW - 240_000, until_ms=NOW + 60_000, result="PR 12")
-LOCK = LockRecord(
-    ns="d", name="job", token=7, holders=(HOLDER,), endings=(ENDING,), acl=("user:a", "token:sha256:abc")
-)
+LOCK = LockRecord(ns="d", name="job", token=7, holders=(HOLDER,), endings=(ENDING,), acl=("user:a", "token:sha256:abc"))
 
 SESSION = SessionRecord(
     ns="default",
@@ -76,9 +74,7 @@ EXAMPLES: list[Outcome] = [
     GRANTED,
     HELD,
     outcomes.GrantedAll(now_ms=NOW, grants=(GRANTED, GRANTED.replace(name="job-2"))),
-    outcomes.Queued(
-        now_ms=NOW, ns="d", name="job", ticket=5, ticket_id=SECRET, position=3, blockers=(BLOCKER,)
-    ),
+    outcomes.Queued(now_ms=NOW, ns="d", name="job", ticket=5, ticket_id=SECRET, position=3, blockers=(BLOCKER,)),
     outcomes.Refused(now_ms=NOW, outcomes=(HELD, outcomes.QuotaExceeded(now_ms=NOW, name="job-2"))),
     outcomes.Deadlock(now_ms=NOW, name="job", cycle=("me", "job", "agent-7", "mine")),
     outcomes.Differs(now_ms=NOW, name="job", what="slots", has="2", asked="3"),
@@ -98,9 +94,7 @@ EXAMPLES: list[Outcome] = [
     outcomes.KeySpent(now_ms=NOW, name="job", ending=ENDING),
     outcomes.Forbidden(now_ms=NOW, name="job"),
     outcomes.AclDiffers(now_ms=NOW, name="job"),
-    lease_outcomes.NoteTooLong(
-        now_ms=NOW, name="job", what="checkpoints", owners=2_000, most=524_288, room=80
-    ),
+    lease_outcomes.NoteTooLong(now_ms=NOW, name="job", what="checkpoints", owners=2_000, most=524_288, room=80),
     lease_outcomes.AclSet(now_ms=NOW, name="job", acl=LOCK.acl),
     lease_outcomes.NotFound(now_ms=NOW, name="job"),
     outcomes.QuotaExceeded(now_ms=NOW, name="job"),
@@ -122,9 +116,7 @@ INTERNAL = {
 
 
 def test_the_examples_are_all_that_a_client_can_meet() -> None:
-    assert {type(example).__name__ for example in EXAMPLES} == set(OUTCOMES) - {
-        kind.__name__ for kind in INTERNAL
-    }
+    assert {type(example).__name__ for example in EXAMPLES} == set(OUTCOMES) - {kind.__name__ for kind in INTERNAL}
 
 
 @pytest.mark.promise("proof")
@@ -197,9 +189,7 @@ def test_of_several_holders_the_one_that_ends_first_is_shown() -> None:
 
 
 def test_who_is_in_line_is_told_what_held_says_and_how_to_go_on() -> None:
-    queued = outcomes.Queued(
-        now_ms=NOW, ns="d", name="job", ticket=5, ticket_id=OTHER, position=3, blockers=(BLOCKER,)
-    )
+    queued = outcomes.Queued(now_ms=NOW, ns="d", name="job", ticket=5, ticket_id=OTHER, position=3, blockers=(BLOCKER,))
     body, held = reply_for(queued).body, reply_for(HELD).body
     assert body is not None
     assert held is not None

@@ -82,9 +82,7 @@ def required(verb: str) -> dict[str, Any]:
     return fields.get(verb, {})
 
 
-@pytest.mark.parametrize(
-    ("verb", "field", "good", "bad"), SHAPES, ids=[f"{row[0]}-{row[1]}" for row in SHAPES]
-)
+@pytest.mark.parametrize(("verb", "field", "good", "bad"), SHAPES, ids=[f"{row[0]}-{row[1]}" for row in SHAPES])
 def test_a_field_has_its_type(verb: str, field: str, good: list[Any], bad: list[Any]) -> None:
     for value in good:
         assert shape(verb, {**required(verb), field: value})[field] == value
@@ -261,16 +259,12 @@ def test_the_other_verbs_say_what_their_requests_said() -> None:
     )
     assert build("break", {"reason": "stuck"}, OPERATOR) == Break(**base, reason="stuck")
     assert build("break", {"reason": "stuck"}, ADMIN) == Break(**base, reason="stuck")
-    assert build("acl", {"acl": {"acquire": ["user:a"]}}, ADMIN) == SetAcl(
-        **base, acl=("user:a",), admin=True
-    )
+    assert build("acl", {"acl": {"acquire": ["user:a"]}}, ADMIN) == SetAcl(**base, acl=("user:a",), admin=True)
     assert build("inspect", {}) == Inspect(ns="ns", name="job")
     assert build("free", {}, OPERATOR) == Free(**base)
     assert build("leave", {"ticket": TICKET}) == Leave(**base, ticket=5, ticket_id=LEASE)
     made = build("transfer", {"to_session": LEASE, "ttl_seconds": 9})
-    assert made == Transfer(
-        **base, fresh_lease_id=made.fresh_lease_id, lease_id=LEASE, to_session=LEASE, ttl_ms=9_000
-    )
+    assert made == Transfer(**base, fresh_lease_id=made.fresh_lease_id, lease_id=LEASE, to_session=LEASE, ttl_ms=9_000)
 
 
 def test_a_claim_waits_if_it_is_given_time_and_has_a_place_if_it_has_a_ticket() -> None:
@@ -357,13 +351,9 @@ def test_a_token_in_an_access_list_is_kept_as_its_hash() -> None:
     assert made.acl == (token_badge("secret"),)
 
 
-@pytest.mark.parametrize(
-    "caller", [AGENT, ADMIN, AGENT.replace(over_quota=True, audited=True, namespace="ns")]
-)
+@pytest.mark.parametrize("caller", [AGENT, ADMIN, AGENT.replace(over_quota=True, audited=True, namespace="ns")])
 @pytest.mark.parametrize("last", ["ttl_seconds", "owner", "metadata", "request_key", "wait_seconds"])
-def test_a_claim_with_usual_fields_is_that_which_any_other_field_would_make_of_them(
-    caller: Caller, last: str
-) -> None:
+def test_a_claim_with_usual_fields_is_that_which_any_other_field_would_make_of_them(caller: Caller, last: str) -> None:
     fields = {"ttl_seconds": 7, "owner": "me", "metadata": "m", "request_key": "k", "wait_seconds": 3}
     document = {field: fields[field] for field in list(fields)[: list(fields).index(last) + 1]}
     usual = command_for("acquire", "ns", "job", document, caller)

@@ -50,9 +50,7 @@ class Figures:
     def ratio(self, field: str, ours: Row, theirs: Row) -> list[float]:
         """Ours by theirs, round by round."""
         above, below = self.by_round(field, **ours), self.by_round(field, **theirs)
-        return [
-            above[number] / below[number] for number in sorted(above.keys() & below.keys()) if below[number]
-        ]
+        return [above[number] / below[number] for number in sorted(above.keys() & below.keys()) if below[number]]
 
 
 def ratio_text(values: Sequence[float]) -> str:
@@ -132,9 +130,7 @@ def growth_of(measured: Measured, build: str) -> Row | None:
 
     found: Row = {"leases": mine[0]["leases"], "few": _size_of(mine, "few"), "many": _size_of(mine, "many")}
     found["bytes_each"] = median(row["acquired"]["bytes_each"] for row in mine)
-    found["bytes_stored"] = (
-        (found["many"]["end_mb"] - found["few"]["end_mb"]) * 1024 * 1024 / mine[0]["leases"]["many"]
-    )
+    found["bytes_stored"] = (found["many"]["end_mb"] - found["few"]["end_mb"]) * 1024 * 1024 / mine[0]["leases"]["many"]
     found["renew p99"] = [
         row["latency"]["many"]["renew"]["p99_ms"] / row["latency"]["few"]["renew"]["p99_ms"] for row in mine
     ]

@@ -99,9 +99,7 @@ def _sdk_plot(measured: Measured) -> str:
         p50, cpu = sdk.middle(P50, service=service), sdk.middle("cpu_us", service=service)
         if p50 is not None and cpu is not None:
             rows.append((name, colour, p50, f"{p50:.2f} ms, CPU {cpu / 1000:.2f} ms"))
-    return plot.bars(
-        "One claim from Python, and its release", "Milliseconds, p50. Less is better.", rows, 280
-    )
+    return plot.bars("One claim from Python, and its release", "Milliseconds, p50. Less is better.", rows, 280)
 
 
 def _cold_plot(measured: Measured) -> str:
@@ -117,9 +115,7 @@ def _budget_plot(counted: Measured) -> str:
     for operation in OPERATIONS:
         for name, by_operation in instructions_of(counted).items():
             short = name.removeprefix("dibs, ")
-            rows.append(
-                (f"{operation}, {short}", [by_operation[operation].get(part, 0) / 1e3 for part in LOOP_PARTS])
-            )
+            rows.append((f"{operation}, {short}", [by_operation[operation].get(part, 0) / 1e3 for part in LOOP_PARTS]))
     return plot.stacked(
         "Where a request goes", "Thousand instructions in user space. Less is better.", rows, LOOP_PARTS
     )

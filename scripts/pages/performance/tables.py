@@ -120,10 +120,7 @@ def growth_rows(measured: Measured) -> Iterator[str]:
             continue
         low, high = found["few"], found["many"]
         for operation in ("renew", "acquire", "get"):
-            pairs = [
-                f"{each[f'{operation} p50_ms']:.2f} / {each[f'{operation} p99_ms']:.2f}"
-                for each in (low, high)
-            ]
+            pairs = [f"{each[f'{operation} p50_ms']:.2f} / {each[f'{operation} p99_ms']:.2f}" for each in (low, high)]
             ratios = [high[f"{operation} {f}"] / low[f"{operation} {f}"] for f in ("p50_ms", "p99_ms")]
             both = " / ".join(f"{ratio:.2f}" for ratio in ratios)
             yield f"| {name}: {operation}, p50 / p99, ms | {pairs[0]} | {pairs[1]} | {both} |"

@@ -168,18 +168,14 @@ CLAIM_ANSWER = (
     ),
     ToolField("job", "The job."),
     ToolField("lease_id", "The proof that the job is yours. Keep it secret."),
-    ToolField(
-        _TOKEN, "Rises with every owner. Send it with writes; the receiver refuses smaller ones.", NUMBER
-    ),
+    ToolField(_TOKEN, "Rises with every owner. Send it with writes; the receiver refuses smaller ones.", NUMBER),
     _OWNER,
     ToolField("attempt", "1 for the first owner since the last success, 2 for the next, and so on.", NUMBER),
     _EXPIRES,
     _PREVIOUS,
     _NAMESPACE,
     ToolField("claims", "Of claim_all_jobs: one entry for each.", "list of claimed job"),
-    ToolField(
-        "refused", "One entry for each job that you cannot have, with the reason.", "list of job owner"
-    ),
+    ToolField("refused", "One entry for each job that you cannot have, with the reason.", "list of job owner"),
 )
 HEARTBEAT_ANSWER = (
     *OF_EVERY,
@@ -200,9 +196,7 @@ HAND_OVER_ANSWER = (
     _OWNER,
     ToolField("lease_id", "The new owner's lease. Give it to the new owner and to nobody else."),
     ToolField(_TOKEN, "The new owner's.", NUMBER),
-    ToolField(
-        "expires_in_seconds", "How long the new owner has until its first heartbeat or release.", NUMBER
-    ),
+    ToolField("expires_in_seconds", "How long the new owner has until its first heartbeat or release.", NUMBER),
 )
 JOB_ANSWER = (
     *JOB_OWNER,

@@ -125,9 +125,7 @@ class ToolBackend:
     """For one caller. With a `session`, claims are kept there until `close`. Without one, a lease id proves each call.
     Raises what the SDK raises: NotClaimed and its subclasses, LeaseLost, DibsError."""
 
-    def __init__(
-        self, door: AsyncDoor, owner: str | None = None, session: ConnectionSession | None = None
-    ) -> None:
+    def __init__(self, door: AsyncDoor, owner: str | None = None, session: ConnectionSession | None = None) -> None:
         self.door = door
         self.owner = owner
         self._session = session
@@ -206,9 +204,7 @@ class ToolBackend:
             return (await self._taken(ALL, jobs, asked)).leases
         names = list(dict.fromkeys([check_name(job) for job in jobs]))
         if any(name in self._asked_for for name in names):
-            raise InvalidInput(
-                "Another call of yours is claiming one of these jobs now: wait for its answer."
-            )
+            raise InvalidInput("Another call of yours is claiming one of these jobs now: wait for its answer.")
         return await self._claimed(self._session, ALL, names, asked)
 
     async def _claimed(

@@ -10,7 +10,7 @@ import json
 import logging
 import re
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from dibs._version import __version__
 from dibs.agents import words
@@ -44,10 +44,6 @@ ROOT = "dibs://jobs"
 JOB = ROOT + "/{job}"
 HISTORY = ROOT + "/{job}/history"
 MIME = "application/json"
-
-
-def uri_of(job: str) -> str:
-    return f"{ROOT}/{quote(job, safe='')}"
 
 
 async def read(backend: ToolBackend, uri: str) -> str | None:
@@ -136,9 +132,7 @@ def arguments_for(fields: Sequence[ToolField], given: Document) -> tuple[Documen
         elif field.always:
             wrong.append(f"{field.name}: Field required")
     known = {field.name for field in fields}
-    return values, wrong + [
-        f"{name[:64]}: Extra inputs are not permitted" for name in given if name not in known
-    ]
+    return values, wrong + [f"{name[:64]}: Extra inputs are not permitted" for name in given if name not in known]
 
 
 def _read(field: ToolField, where: str, value: Any, wrong: list[str]) -> Any:
@@ -331,8 +325,7 @@ def _without_none(value: Any) -> Any:
 async def _failed(sentence: str, backend: ToolBackend) -> Document:
     losses = await _losses(backend)
     lost = "".join(
-        f" And {each['job']} is not yours any more: {quoted(told_to_stop(each['why']), 500)}"
-        for each in losses
+        f" And {each['job']} is not yours any more: {quoted(told_to_stop(each['why']), 500)}" for each in losses
     )
     return {"content": [{"type": "text", "text": harmless(sentence + lost)}], "isError": True}
 
@@ -343,9 +336,7 @@ async def _losses(backend: ToolBackend) -> list[Document]:
 
 _ENCODED = "The name is percent-encoded, including its slashes."
 _RESOURCES: Document = {
-    "resources": [
-        {"uri": ROOT, "name": "jobs", "description": "All jobs that are held now.", "mimeType": MIME}
-    ]
+    "resources": [{"uri": ROOT, "name": "jobs", "description": "All jobs that are held now.", "mimeType": MIME}]
 }
 _TEMPLATES: Document = {
     "resourceTemplates": [

@@ -57,9 +57,7 @@ _ABOUT = {
     },
     "instructions": INSTRUCTIONS,
 }
-_NO_ENVELOPE = (
-    f"params._meta must be an object carrying the required '{_VERSION}' and '{_ABLE}' envelope keys"
-)
+_NO_ENVELOPE = f"params._meta must be an object carrying the required '{_VERSION}' and '{_ABLE}' envelope keys"
 
 
 class Connection:
@@ -252,9 +250,7 @@ class _Wire:
         with open(self._input, "rb", closefd=False) as lines:
             while line := lines.readline(LINE_BYTES_MAX):
                 self._tell(receive, line)
-                while len(line) == LINE_BYTES_MAX and not line.endswith(
-                    b"\n"
-                ):  # too long: the rest is not read
+                while len(line) == LINE_BYTES_MAX and not line.endswith(b"\n"):  # too long: the rest is not read
                     line = lines.readline(LINE_BYTES_MAX)
         self._tell(self._leave, 0)
 

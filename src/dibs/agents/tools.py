@@ -101,9 +101,7 @@ async def release_job(backend: ToolBackend, asked: Any) -> Document:
         await _let_go(backend, asked)
     except LeaseLost as lost:
         return words.lost(lost, asked.job, "released")
-    return words.released(
-        asked.job, done=asked.done, failed=asked.failed, retry_after=asked.retry_after_seconds
-    )
+    return words.released(asked.job, done=asked.done, failed=asked.failed, retry_after=asked.retry_after_seconds)
 
 
 async def _let_go(backend: ToolBackend, asked: Any) -> None:
@@ -114,9 +112,7 @@ async def _let_go(backend: ToolBackend, asked: Any) -> None:
         )
         return
     done = asked.done_seconds if asked.done else None
-    await backend.release(
-        asked.job, asked.lease_id, done=done, result=asked.result, checkpoint=asked.checkpoint
-    )
+    await backend.release(asked.job, asked.lease_id, done=done, result=asked.result, checkpoint=asked.checkpoint)
 
 
 async def hand_over_job(backend: ToolBackend, asked: Any) -> Document:
@@ -284,8 +280,7 @@ TOOLS = (
     Tool(
         "list_claimed_jobs",
         "List claimed jobs",
-        "All jobs that are held now, with owner, time and checkpoint. Jobs that are free or done are not "
-        "listed.",
+        "All jobs that are held now, with owner, time and checkpoint. Jobs that are free or done are not listed.",
         answers.LIST_CLAIMED_JOBS,
         answers.JOBS_ANSWER,
         list_claimed_jobs,

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 _OF_OTHERS = frozenset(("owner", "by", "reason", "conflict"))
 _NOTE_CHARS_MAX = 500  # of a checkpoint, or of why a claim was lost
 YOU = "you, on this connection"
-SKIP_OR_WAIT = (
-    "Do not begin this work. Skip it and claim something else, or wait with claim_job and wait_seconds."
-)
+SKIP_OR_WAIT = "Do not begin this work. Skip it and claim something else, or wait with claim_job and wait_seconds."
 _NEXT = {
     "held": SKIP_OR_WAIT,
     "queued": SKIP_OR_WAIT,

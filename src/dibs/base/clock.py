@@ -13,9 +13,7 @@ from dibs.system import ways
 
 # macOS has no CLOCK_BOOTTIME; its CLOCK_MONOTONIC_RAW counts suspend (CLOCK_UPTIME_RAW does not, nor does Python's
 # time.monotonic there). Elsewhere monotonic time is the best there is.
-_STEADY_ID: int = (
-    time.CLOCK_BOOTTIME if ways.IS_LINUX else getattr(time, "CLOCK_MONOTONIC_RAW", time.CLOCK_MONOTONIC)
-)
+_STEADY_ID: int = time.CLOCK_BOOTTIME if ways.IS_LINUX else getattr(time, "CLOCK_MONOTONIC_RAW", time.CLOCK_MONOTONIC)
 
 
 # How far this process's steady clock is ahead of the machine's: one number, once it was looked at.
@@ -34,9 +32,7 @@ def stopwatch_us() -> int:
     return time.perf_counter_ns() // 1_000
 
 
-stopwatch_s = (
-    time.perf_counter
-)  # seconds since some moment, for the same purpose; an alias, because it is called often
+stopwatch_s = time.perf_counter  # seconds since some moment, for the same purpose; an alias, because it is called often
 
 
 def wall_ms() -> int:

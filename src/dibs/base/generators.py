@@ -27,9 +27,7 @@ def run_generator(generator: Generator[Asked, Any, T], answer: Callable[[Asked],
         given = answer(asked)
 
 
-async def run_generator_async(
-    generator: Generator[Asked, Any, T], answer: Callable[[Asked], Awaitable[Any]]
-) -> T:
+async def run_generator_async(generator: Generator[Asked, Any, T], answer: Callable[[Asked], Awaitable[Any]]) -> T:
     """The same on an event loop."""
     given: Any = None
     while True:

@@ -40,9 +40,7 @@ class GitResult:
     def words(self) -> str:
         """Return what git and the server said, in one line, without anybody's password."""
         lines = [line.strip().rstrip(".") for line in self.err.splitlines() if line.strip()]
-        kept = [
-            line for line in lines if not line.startswith(("hint:", "To ", "warning: redirecting", *_PADDING))
-        ]
+        kept = [line for line in lines if not line.startswith(("hint:", "To ", "warning: redirecting", *_PADDING))]
         return without_secrets("; ".join(kept))[:_BYTES_SHOWN_MAX] or f"exit status {self.code}"
 
 

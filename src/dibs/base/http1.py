@@ -66,9 +66,7 @@ def request_with(method: str, target: str, lines: str, body: bytes | None, kind:
 def read_reply(receive: Callable[[], bytes], head_max: int, body_max: int) -> RawReply:
     """Read one reply. `receive` returns the next bytes, or none if the other side has closed."""
     data = receive()
-    return whole_reply(data) or run_generator(
-        ReplyReader(head_max, body_max).steps(data), lambda _: receive()
-    )
+    return whole_reply(data) or run_generator(ReplyReader(head_max, body_max).steps(data), lambda _: receive())
 
 
 def whole_reply(data: bytes) -> RawReply | None:

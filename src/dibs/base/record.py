@@ -231,9 +231,7 @@ def dump_lines(cls: type[Record], default: Callable[[str], str]) -> list[str]:
     return [*lines, "return made"]
 
 
-def load_lines(
-    cls: type[Record], default: Callable[[str], str], kind: Callable[[str, type[Record]], str]
-) -> list[str]:
+def load_lines(cls: type[Record], default: Callable[[str], str], kind: Callable[[str, type[Record]], str]) -> list[str]:
     """The first part of the body of `load`: the variable `f_name` for the field `name`. `kind` says how the text names
     the class of the record in a field."""
     lines = []

@@ -60,9 +60,7 @@ def run(
 
     unconfirmed, paint = UnconfirmedClaims(), paint_for(stdout, env)
     try:
-        answer = _tried(
-            lambda: _answer(argv, env, stdout, stderr, stdin, opener, paint, unconfirmed), env, stderr
-        )
+        answer = _tried(lambda: _answer(argv, env, stdout, stderr, stdin, opener, paint, unconfirmed), env, stderr)
         as_json, quiet = wants(argv, "--json"), wants(argv, "--quiet", "-q")
         if answer.is_error and _is_agent_hook(argv):
             # Whatever is wrong, it is not the agent's fault. Some harnesses take every other exit code for a refusal.
@@ -189,9 +187,7 @@ def _may_be_in_tree(call: Call) -> bool:
     """Looks only at the words of the command line, so that other commands import nothing for this."""
     if call.command == "hook run" or call.values.get("staged") or call.command.startswith("claim-"):
         return True
-    words = [
-        word for value in call.values.values() for word in (value if isinstance(value, list) else [value])
-    ]
+    words = [word for value in call.values.values() for word in (value if isinstance(value, list) else [value])]
     return any(isinstance(word, str) and word.startswith(("path:", "repo:")) for word in words)
 
 
@@ -239,9 +235,7 @@ def _of_error(error: DibsError) -> Answer:
 
 def _usage_exit(command: str) -> int:
     """The command's exit code for usage errors; for the first word of a family, that of its first command."""
-    named = next(
-        (name for name in NAMES if command and (name == command or name.startswith(f"{command} "))), None
-    )
+    named = next((name for name in NAMES if command and (name == command or name.startswith(f"{command} "))), None)
     return load(named).usage_exit if named is not None else USAGE
 
 

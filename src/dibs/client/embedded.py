@@ -100,16 +100,12 @@ def give_up(coordinator: Coordinator, command: Any, outcome: Outcome | None) -> 
     if isinstance(outcome, Queued):
         number, ticket_id = outcome.ticket, outcome.ticket_id
         left = coordinator.one(
-            Leave(
-                ns=ns, name=outcome.name, principal=principal, ticket=number, ticket_id=ticket_id, seat=seat
-            )
+            Leave(ns=ns, name=outcome.name, principal=principal, ticket=number, ticket_id=ticket_id, seat=seat)
         )
         if isinstance(left, Left) and not left.was_in:
             got = [(name, ticket_id) for name in getattr(command, "names", None) or (command.name,)]
     for name, lease_id in got:
-        coordinator.one(
-            Release(ns=ns, name=name, principal=principal, lease_id=lease_id, uncounted=True, seat=seat)
-        )
+        coordinator.one(Release(ns=ns, name=name, principal=principal, lease_id=lease_id, uncounted=True, seat=seat))
 
 
 def _ask(coordinator: Coordinator, command: Command) -> Outcome:
@@ -130,11 +126,7 @@ def _end_dead_session(coordinator: Coordinator, outcome: Outcome) -> bool:
     from dibs.system.session_mark import is_gone  # imported only if a session blocks the claim
 
     found = coordinator.store.read([session_key(session) for session in sessions]).records.values()
-    dead = [
-        each.record.id
-        for each in found
-        if isinstance(each.record, SessionRecord) and is_gone(each.record.process)
-    ]
+    dead = [each.record.id for each in found if isinstance(each.record, SessionRecord) and is_gone(each.record.process)]
     for session in dead:
         coordinator.one(EndSession(session=session, principal=None, dead=True))
     return bool(dead)
@@ -226,9 +218,7 @@ class EmbeddedDoor:
         from dibs.wire.lease_documents import history_document
 
         job = (ns, check_name(asked.name))
-        return _ok(
-            history_document(asked.name, self.store().events(0, asked.document["limit"], job, newest=True))
-        )
+        return _ok(history_document(asked.name, self.store().events(0, asked.document["limit"], job, newest=True)))
 
     def _events(self, asked: Ask, ns: str) -> Reply:
         from dibs.core.names import check_name
@@ -339,9 +329,7 @@ class SharedStore:
     def coordinator(self) -> Coordinator:
         if os.getpid() != self._pid:
             if self._url == "memory://" and self._coordinator is not None:
-                raise StoreUnavailable(
-                    "A memory:// store cannot be used after a fork: the child would have a copy."
-                )
+                raise StoreUnavailable("A memory:// store cannot be used after a fork: the child would have a copy.")
             self._left_alone += self._opened
             self._opened.clear()
             self._pid, self._coordinator, self._lock = os.getpid(), None, allocate_lock()

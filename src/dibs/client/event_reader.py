@@ -65,13 +65,9 @@ class EventCursor:
     def __init__(self, prefix: str, name: str | None, after: int | None, since_ms: int = 0) -> None:
         self.prefix = prefix
         self.name = name
-        self.position = (
-            after  # everything up to here was handed out; None until an answer says where "now" is
-        )
+        self.position = after  # everything up to here was handed out; None until an answer says where "now" is
         self.is_current = False  # nothing is known to come after the position: wait for a stream
-        self.is_refused = (
-            False  # the last stream brought nothing, nor did the page after it: pause before the next
-        )
+        self.is_refused = False  # the last stream brought nothing, nor did the page after it: pause before the next
         self._since_ms = since_ms
         self._waiting: deque[Document] = deque()
         self._upto = 0
@@ -167,9 +163,7 @@ def _stream(
         reader = ReplyReader(HEAD_BYTES_MAX, REPLY_BYTES_MAX)
         if not run_generator(reader.stream_head(), lambda _: receive(connection, deadline)):
             raise ConnectionLost
-        while part := run_generator(
-            reader.stream_part(), lambda _: receive(connection, Deadline(silence_ms()))
-        ):
+        while part := run_generator(reader.stream_part(), lambda _: receive(connection, Deadline(silence_ms()))):
             yield part
     except OSError as error:  # TimeoutError among them
         raise ConnectionLost from error
@@ -184,9 +178,7 @@ def read_events(
     until_ms = steady_ms() + timeout_ms
     frames = StreamFrames()
     try:
-        for part in _stream(
-            connection, request, deadline, lambda: min(STREAM_SILENCE_MS, until_ms - steady_ms())
-        ):
+        for part in _stream(connection, request, deadline, lambda: min(STREAM_SILENCE_MS, until_ms - steady_ms())):
             yield from frames.read(part)
             if frames.is_over:
                 return

@@ -199,9 +199,7 @@ class PendingClaim:
         while True:
             reply = yield from self.ask_once()
             left_ms = until_ms - steady_ms()
-            if left_ms <= 0 or not (
-                _may_come(reply) or _is_overloaded(reply) or (heard and _is_unheard(reply))
-            ):
+            if left_ms <= 0 or not (_may_come(reply) or _is_overloaded(reply) or (heard and _is_unheard(reply))):
                 return reply
             heard = True
             yield StillWaiting(reply, wait_ms - left_ms)

@@ -126,9 +126,7 @@ def checked_reply(verb: str, raw: RawReply, address: ServerAddress) -> Reply:
         wanted = _claim_fields(verb, str(status)) if verb in _CLAIMS else REPLIES[verb]
         if not wanted or (body is not None and _has(body, wanted)):
             return Reply(status=raw.status, body=body)
-        raise BadReply(
-            f"{address.url} answered with JSON that is not from dibs, or from another version of it."
-        )
+        raise BadReply(f"{address.url} answered with JSON that is not from dibs, or from another version of it.")
     if body is None or not isinstance(body.get("code"), str):
         raise _not_dibs(raw, address)
     after = raw.headers.get("retry-after", "")
@@ -156,9 +154,7 @@ def _has(body: Document, wanted: tuple[str, ...]) -> bool:
         return False
     if not sure:
         return True
-    return (attempt is None or is_of_kind("number", attempt)) and (
-        skipped is None or is_of_kind("list", skipped)
-    )
+    return (attempt is None or is_of_kind("number", attempt)) and (skipped is None or is_of_kind("list", skipped))
 
 
 def _is_previous(value: object) -> bool:

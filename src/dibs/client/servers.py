@@ -20,13 +20,9 @@ if TYPE_CHECKING:
 
 AWAY_MS = 15_000  # how long a server that failed is asked last
 STAYS_MS = 300_000  # how long a client stays with one before it picks again
-PATIENCE_MS = (
-    2_000  # how long one is waited for while there is another to ask, beside what it is asked to wait
-)
+PATIENCE_MS = 2_000  # how long one is waited for while there is another to ask, beside what it is asked to wait
 SLICE_MS = 4_000  # how long one of several is asked to wait in line: one that hangs must be noticed in time
-STORE_MS = (
-    600_000  # how long the id of the store is held to without hearing it again: stores are replaced, too
-)
+STORE_MS = 600_000  # how long the id of the store is held to without hearing it again: stores are replaced, too
 MISDIRECTED = 421
 
 

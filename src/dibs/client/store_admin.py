@@ -146,9 +146,7 @@ def _written(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StoreFull(
-            f"{what} could not be written ({error.strerror}). It is not complete; do not use it."
-        ) from None
+        raise StoreFull(f"{what} could not be written ({error.strerror}). It is not complete; do not use it.") from None
 
 
 def _keep_private(stream: TextIO) -> None:
@@ -257,9 +255,7 @@ def _resume(store: SqliteStore, floor: int, since_ms: int) -> None:
 # Pushes a branch together with the claim on its job: the remote accepts both or neither.
 
 
-def push_branch(
-    door: EmbeddedDoor, name: str, document: dict[str, Any], branch: str | None, folder: str
-) -> Reply:
+def push_branch(door: EmbeddedDoor, name: str, document: dict[str, Any], branch: str | None, folder: str) -> Reply:
     """Renew a claim that is kept at a git remote, and push a branch there, in one step. Raises HookRefused."""
     try:
         command = command_for("renew", door.namespace((name,)), name, shape("renew", document), LOCAL)
@@ -273,24 +269,18 @@ def push_branch(
     return reply if reply.status >= 400 else Reply(status=200, body=(reply.body or {}) | {"pushed": pushed})
 
 
-def push_with_claim(
-    store: Store, command: Renew, branch: str | None, folder: str
-) -> tuple[Outcome, dict[str, Any]]:
+def push_with_claim(store: Store, command: Renew, branch: str | None, folder: str) -> tuple[Outcome, dict[str, Any]]:
     """The outcome of the renewal, and what was pushed if it succeeded. Raises BranchMoved."""
     carry = getattr(store, "carry", None)
     if carry is None:
-        raise InvalidInput(
-            "A branch can go with a claim only where both are at one git remote: --url git:origin."
-        )
+        raise InvalidInput("A branch can go with a claim only where both are at one git remote: --url git:origin.")
     key = lock_key(command.ns, command.name)
 
     def holds(puts: Mapping[str, Stored | None]) -> bool:
         """Tell whether the caller still has the job after this write. A write that notes a loss carries no branch."""
         lock = puts.get(key)
         return isinstance(lock, LockRecord) and any(
-            holder.lease_id == command.lease_id
-            if command.lease_id is not None
-            else holder.session == command.session
+            holder.lease_id == command.lease_id if command.lease_id is not None else holder.session == command.session
             for holder in lock.holders
         )
 

@@ -244,9 +244,7 @@ def _secured(connection: socket.socket, address: ServerAddress, deadline: Deadli
 
 def no_host(address: ServerAddress, why: OSError | UnicodeError) -> NotConnected:
     reason = getattr(why, "strerror", None) or "its name is not one"
-    return NotConnected(
-        f"There is no host {address.host} ({reason}), so {address.url} cannot be reached. {NOT_NOW}"
-    )
+    return NotConnected(f"There is no host {address.host} ({reason}), so {address.url} cannot be reached. {NOT_NOW}")
 
 
 def not_trusted(address: ServerAddress, why: SSLError) -> NotConnected:

@@ -8,7 +8,9 @@ SERVER_SCHEMES = ("http", "https", "unix")
 _PORTS = {"http": 80, "https": 443}
 _UNRESERVED_TEXT = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
 _UNRESERVED = frozenset(_UNRESERVED_TEXT.encode())
-_EXAMPLES = "Examples: http://127.0.0.1:3427, https://dibs.example.org, unix:///run/dibs.sock, sqlite:///var/lib/dibs.db."
+_EXAMPLES = (
+    "Examples: http://127.0.0.1:3427, https://dibs.example.org, unix:///run/dibs.sock, sqlite:///var/lib/dibs.db."
+)
 
 
 class ServerAddress:
@@ -70,9 +72,7 @@ def server_addresses(url: str) -> tuple[ServerAddress, ...]:
         return ()  # the URL of a store may have commas of its own
     for part in parts:
         if not part:
-            raise InvalidInput(
-                f"The list {_shown(url)} has an empty part. Write http://a:3427,http://b:3427."
-            )
+            raise InvalidInput(f"The list {_shown(url)} has an empty part. Write http://a:3427,http://b:3427.")
         if not is_server(part):
             raise InvalidInput(f"{_shown(part)} is not a server, and a list names servers only. {_EXAMPLES}")
     found = tuple(server_address(part) for part in parts)
@@ -109,9 +109,7 @@ def server_address(url: str) -> ServerAddress:
         )
     if scheme == "unix":
         if not rest.startswith("/"):
-            raise InvalidInput(
-                f"{_shown(url)} needs an absolute path after unix://, as in unix:///run/dibs.sock."
-            )
+            raise InvalidInput(f"{_shown(url)} needs an absolute path after unix://, as in unix:///run/dibs.sock.")
         return ServerAddress(url, scheme, "", 0, rest)
     authority, _, path = rest.partition("/")
     if "?" in rest or "#" in rest:

@@ -36,9 +36,7 @@ class OneOwnerTask(OneOwner, Task):
     acks_late = True
     reject_on_worker_lost = True
 
-    job_name: Template | None = (
-        None  # a template or a function of the arguments; None: the task and all arguments
-    )
+    job_name: Template | None = None  # a template or a function of the arguments; None: the task and all arguments
     if_held = "retry"  # or "skip" (forget the task), "reject" (the broker's dead letters)
     held_delay = 10.0  # seconds before a task that found the job held is tried again
 

@@ -57,9 +57,7 @@ def filled(template: str, values: Mapping[str, Any], positional: Sequence[Any] =
         name = _ValueFormatter(template).vformat(template, positional, values)
     except (LookupError, AttributeError, ValueError) as error:
         known = ", ".join(values) or "none"
-        raise InvalidInput(
-            f"The job name {template!r} cannot be filled in: {error}. Arguments: {known}."
-        ) from None
+        raise InvalidInput(f"The job name {template!r} cannot be filled in: {error}. Arguments: {known}.") from None
     if len(name.encode()) <= NAME_BYTES_MAX:
         return name
     end = f"…{digest(name)}"
@@ -75,9 +73,7 @@ def name_of_call(
     return filled(template, arguments_of(function, args, kwargs), args)
 
 
-def arguments_of(
-    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> dict[str, Any]:
+def arguments_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments by name, with defaults: the same call gives the same values, however it is written."""
     bound = inspect.signature(function).bind(*args, **kwargs)
     bound.apply_defaults()

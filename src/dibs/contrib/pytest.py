@@ -32,9 +32,7 @@ _RUN = pytest.StashKey[ExitStack]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("dibs", "exclusive use of shared resources")
-    group.addoption(
-        "--dibs-claim", action="append", default=[], metavar="NAME", help="claim NAME for the whole run"
-    )
+    group.addoption("--dibs-claim", action="append", default=[], metavar="NAME", help="claim NAME for the whole run")
     group.addoption(
         "--dibs-wait",
         default=WAIT_DEFAULT,

@@ -182,9 +182,7 @@ def judge(
     return over_held(draft, ask, name) if ask.over_quota or ask.payer is not None else None
 
 
-def _spent(
-    draft: Draft, lock: LockRecord, ask: AcquireTerms, lease_id: str | None
-) -> KeySpent | NotCurrent | None:
+def _spent(draft: Draft, lock: LockRecord, ask: AcquireTerms, lease_id: str | None) -> KeySpent | NotCurrent | None:
     """The caller proves a hold that has ended. Granting the job again would turn a late repeat into a lease that
     nobody knows of."""
     for ending in lock.endings:
@@ -199,9 +197,7 @@ def _spent(
     return None
 
 
-def _regrant(
-    draft: Draft, ask: AcquireTerms, lock: LockRecord, mine: Holder, ticket_id: str | None
-) -> Outcome:
+def _regrant(draft: Draft, ask: AcquireTerms, lock: LockRecord, mine: Holder, ticket_id: str | None) -> Outcome:
     """Claiming a held job again gives the same lease, never with a shorter TTL, never in another mode."""
     if mine.mode != ask.mode:
         return Differs(now_ms=draft.now_ms, name=lock.name, what="mode", has=mine.mode, asked=ask.mode)

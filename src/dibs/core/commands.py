@@ -20,9 +20,7 @@ class ClaimPolicy(Record):
 class AcquireTerms(Terms):
     """The fields that all claims have."""
 
-    fresh_lease_id: (
-        str  # the lease's id if this is granted; names this ask, also after a commit whose reply was lost
-    )
+    fresh_lease_id: str  # the lease's id if this is granted; names this ask, also after a commit whose reply was lost
     over_quota: bool = False
     payer: str | None = None  # whose usage record this counts in; None: the caller has no limit
     held_max: int = 0  # 0: no limit

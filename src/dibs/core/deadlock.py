@@ -243,9 +243,7 @@ class _Graph:
             ahead = list(self._ahead(wanted, lock))
         direct = ahead
         if wanted.slots > 1 and ahead and not (in_tree(lock.name) or self._has_or_will(ahead[0])):
-            direct = ahead[
-                :1
-            ]  # it waits for the others itself; they are here for what their sessions will hold
+            direct = ahead[:1]  # it waits for the others itself; they are here for what their sessions will hold
         needs = [_Need(1, [(self.place(ticket), (ticket.owner, ticket.name))]) for ticket in direct]
         # What a session will hold blocks others, never itself, its parent or its child.
         later = [ticket for ticket in ahead if not _both_shared(ticket, wanted)]
@@ -335,9 +333,7 @@ class _Graph:
 
 def _free(needs: dict[Node, list[_Need]]) -> set[Node]:
     """The nodes whose needs can be met. Every edge is looked at once, however long the chain."""
-    spare: list[
-        int
-    ] = []  # for each need, how many of its nodes must still become free, less one; below 0 it is met
+    spare: list[int] = []  # for each need, how many of its nodes must still become free, less one; below 0 it is met
     behind: dict[Node, list[tuple[Node, int]]] = {}  # whose needs name this node, and which of them
     unmet: dict[Node, int] = {}
     for node, own in needs.items():

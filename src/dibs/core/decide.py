@@ -103,9 +103,7 @@ def decide(view: View, command: Command) -> Decision:
         from dibs.core.deadlock import leave_circles  # rare: most sessions have one place for a job
 
         leave_circles(draft)
-    return Decision(
-        outcome=outcome, writes=draft.writes, events=tuple(draft.events), handed=tuple(draft.handed)
-    )
+    return Decision(outcome=outcome, writes=draft.writes, events=tuple(draft.events), handed=tuple(draft.handed))
 
 
 def _rule_of(command: Command) -> Callable[[Draft, Any], Outcome]:

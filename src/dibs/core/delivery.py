@@ -339,9 +339,7 @@ class DeliveryPlan:
             for each in (*self._lanes.values(), *self._again.values()):
                 each.until_ms = min(each.until_ms, note.at_ms + int(WEBHOOK_PAUSE_MS_MIN * fraction))
 
-    def failed(
-        self, lane: LaneState, event: Event, note: DeliveryNote, fraction: float, asked_ms: int = 0
-    ) -> None:
+    def failed(self, lane: LaneState, event: Event, note: DeliveryNote, fraction: float, asked_ms: int = 0) -> None:
         """It was not delivered, or nobody knows. `asked_ms`: the rest that the target asked for."""
         self.target.failed(note.at_ms, fraction, asked_ms)
         lane.tries += 1
@@ -364,9 +362,7 @@ class DeliveryPlan:
         self._progress = self._progress.replace(**{what: getattr(self._progress, what) + 1})
         self._counts[what] += 1
 
-    def _give_up(
-        self, lane: LaneState, error: str, now_ms: int, tries: int, event: Event | None = None
-    ) -> None:
+    def _give_up(self, lane: LaneState, error: str, now_ms: int, tries: int, event: Event | None = None) -> None:
         if lane.letter is not None:
             self._letters[lane.letter.seq] = lane.letter.replace(
                 at_ms=now_ms, tries=lane.letter.tries + tries, error=error, again=False

@@ -44,17 +44,10 @@ def fits(lock_slots: int, live: tuple[Holder, ...], mode: str, slots: int) -> bo
         return True
     if mode == SHARED:
         return all(holder.mode == SHARED for holder in live)
-    return (
-        slots > 1
-        and lock_slots == slots
-        and len(live) < slots
-        and all(holder.mode == EXCLUSIVE for holder in live)
-    )
+    return slots > 1 and lock_slots == slots and len(live) < slots and all(holder.mode == EXCLUSIVE for holder in live)
 
 
-def blockers(
-    draft: Draft, lock: LockRecord, mode: str, slots: int, session: str | None
-) -> tuple[Blocker, ...]:
+def blockers(draft: Draft, lock: LockRecord, mode: str, slots: int, session: str | None) -> tuple[Blocker, ...]:
     """The live holds that block a claim on `lock`."""
     if not lock.holders and not in_tree(lock.name):
         return ()
@@ -98,9 +91,7 @@ def live_holders(draft: Draft, lock: LockRecord) -> tuple[Holder, ...]:
     """The live holds on `lock`, with their effective deadlines."""
     need_sessions(draft, lock)
     holders = [shown(draft, holder) for holder in lock.holders]
-    return tuple(
-        [holder for holder in holders if draft.vouched_ms < holder.expires_ms and may_go_on(draft, holder)]
-    )
+    return tuple([holder for holder in holders if draft.vouched_ms < holder.expires_ms and may_go_on(draft, holder)])
 
 
 def own_hold(draft: Draft, lock: LockRecord, session: str | None, mode: str) -> Holder | None:

@@ -126,9 +126,7 @@ def _session_end_ms(draft: Draft, session_id: str | None) -> int:
     return session.expires_ms if session is not None else draft.now_ms
 
 
-def put_hold(
-    draft: Draft, lock: LockRecord, lease: Holder, number: int = 0, began_ms: int | None = None
-) -> None:
+def put_hold(draft: Draft, lock: LockRecord, lease: Holder, number: int = 0, began_ms: int | None = None) -> None:
     """Write down a job with its new owner, and tell of it. `number`: the place in line that it had since `began_ms`."""
     draft.put(lock)
     draft.tell(
@@ -168,6 +166,4 @@ def _note_hold(draft: Draft, lock: LockRecord, lease: Holder) -> None:
 
 def swap(lock: LockRecord, kept: Holder) -> LockRecord:
     """`lock` with one hold replaced by its newer self."""
-    return lock.replace(
-        holders=tuple([kept if each.lease_id == kept.lease_id else each for each in lock.holders])
-    )
+    return lock.replace(holders=tuple([kept if each.lease_id == kept.lease_id else each for each in lock.holders]))

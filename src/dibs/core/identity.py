@@ -19,9 +19,7 @@ LEAST_ROLE: dict[str, str] = {
     "whoami": VIEWER,
     **dict.fromkeys(("metrics", "metrics-prometheus"), VIEWER),
     **dict.fromkeys(("waiters", "activity"), VIEWER),
-    **dict.fromkeys(
-        ("acquire", "acquire-any", "acquire-all", "leave", "renew", "release", "transfer"), AGENT
-    ),
+    **dict.fromkeys(("acquire", "acquire-any", "acquire-all", "leave", "renew", "release", "transfer"), AGENT),
     **dict.fromkeys(("acl", "session-open", "session-keep", "session-end"), AGENT),
     **dict.fromkeys(("election-show", "election-watch", "token-rotate-own"), VIEWER),
     **dict.fromkeys(("election-open", "campaign", "election-renew", "resign"), AGENT),

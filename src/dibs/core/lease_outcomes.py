@@ -179,18 +179,7 @@ class Broken(Record):
 
 
 if TYPE_CHECKING:
-    UpkeepOutcome: TypeAlias = (
-        Counted | Swept | BeatRecorded | Frozen | FreezeNoted | Thawed | Identified | Raised
-    )
+    UpkeepOutcome: TypeAlias = Counted | Swept | BeatRecorded | Frozen | FreezeNoted | Thawed | Identified | Raised
     LeaseOutcome: TypeAlias = (
-        Freed
-        | Transferred
-        | SessionState
-        | Renewed
-        | Released
-        | Failed
-        | NoteTooLong
-        | AclSet
-        | NotFound
-        | Broken
+        Freed | Transferred | SessionState | Renewed | Released | Failed | NoteTooLong | AclSet | NotFound | Broken
     )

@@ -48,9 +48,7 @@ def transfer(draft: Draft, command: Transfer) -> Outcome:
     if too_long is not None:
         return too_long
     lease = _heirs_lease(draft, command, mine, heir, token=max(lock.token, draft.meta().token_floor) + 1)
-    lock = end_hold(
-        draft, lock, mine, how=TRANSFERRED, at_ms=draft.now_ms, by=lease.owner, checkpoint=lease.checkpoint
-    )
+    lock = end_hold(draft, lock, mine, how=TRANSFERRED, at_ms=draft.now_ms, by=lease.owner, checkpoint=lease.checkpoint)
     lock = lock.replace(token=lease.token, holders=(*lock.holders, lease))
     put_hold(draft, lock, lease)
     stops = _stops_transfer(draft, lock, lease)
@@ -61,9 +59,7 @@ def transfer(draft: Draft, command: Transfer) -> Outcome:
     return Transferred(now_ms=draft.now_ms, name=lock.name, lease=shown(draft, lease))
 
 
-def _heirs_lease(
-    draft: Draft, command: Transfer, mine: Holder, heir: SessionRecord | None, *, token: int
-) -> Holder:
+def _heirs_lease(draft: Draft, command: Transfer, mine: Holder, heir: SessionRecord | None, *, token: int) -> Holder:
     ttl_ms = mine.ttl_ms if command.ttl_ms is None else command.ttl_ms
     if heir is None and not ttl_ms:
         ttl_ms = TTL_MS_DEFAULT  # its TTL was that of its session; without a session it needs its own
@@ -129,11 +125,7 @@ def free(draft: Draft, command: Free) -> Outcome:
     if lock.parked or draft.now_ms < lock.delay_until_ms:
         lock = lock.replace(parked=False, failures=0, delay_until_ms=0)
         draft.put(lock)
-        draft.tell(
-            events.Event(
-                at_ms=draft.now_ms, kind=events.FREED, ns=lock.ns, job=lock.name, by=command.principal
-            )
-        )
+        draft.tell(events.Event(at_ms=draft.now_ms, kind=events.FREED, ns=lock.ns, job=lock.name, by=command.principal))
         advance(draft, command.ns, command.name)  # the line waits until a delay is over
         return Freed(now_ms=draft.now_ms, name=lock.name, was_parked=True)
     return Freed(now_ms=draft.now_ms, name=lock.name, was_parked=False)

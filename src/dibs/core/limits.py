@@ -41,9 +41,7 @@ SESSION_OWN_TTL_MS_MIN = 1_000
 SESSION_OWN_TTL_MS_MAX = 24 * 3600 * 1000
 SESSION_TTL_MS_DEFAULT = 60_000
 SESSION_TOMBSTONE_MS = 3600 * 1000
-ACTOR_TTL_MS = (
-    15 * 60 * 1000
-)  # of a session behind --actor: as long as a model may think between two commands
+ACTOR_TTL_MS = 15 * 60 * 1000  # of a session behind --actor: as long as a model may think between two commands
 AGENT_TTL_MS = (
     8 * 3600 * 1000
 )  # of a coding agent's session whose process this machine watches: people leave agents open over lunch
@@ -150,9 +148,7 @@ REPLY_BYTES_MAX = 64 * 1024 * 1024
 HEADERS_MAX = 100
 QUERY_BYTES_MAX = 8 * 1024
 QUERY_FIELDS_MAX = 32
-PARSE_BYTES_MAX = (
-    4 * 1024
-)  # how much of what was read is taken apart at a time, for requests that wait their turn
+PARSE_BYTES_MAX = 4 * 1024  # how much of what was read is taken apart at a time, for requests that wait their turn
 REQUEST_MS_MAX = 30_000
 SLOW_READER_BYTES_MIN = 64 * 1024  # what a client takes of a waiting answer in REQUEST_MS_MAX, or is cut off
 CONNECTIONS_MAX = 10_000

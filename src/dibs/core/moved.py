@@ -37,9 +37,7 @@ def moved(record: Stored, outages: tuple[Outage, ...], by_ms: int) -> Stored:
 def _credited(holder: Holder, outages: tuple[Outage, ...]) -> Holder:
     if not holder.ttl_ms:  # it lives as long as its session
         return holder
-    return holder.replace(
-        expires_ms=credited_ms(holder.expires_ms, holder.renewed_ms, holder.ttl_ms, outages)
-    )
+    return holder.replace(expires_ms=credited_ms(holder.expires_ms, holder.renewed_ms, holder.ttl_ms, outages))
 
 
 def merged(own: Stored | None, brought: Stored) -> Stored:

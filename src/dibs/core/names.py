@@ -32,19 +32,13 @@ def check_name(name: object) -> str:
     if not isinstance(name, str):
         raise InvalidName("A job name is text.")
     if not name:
-        raise InvalidName(
-            "A job name may not be empty. Give the stable name of the work, such as issue-1842."
-        )
+        raise InvalidName("A job name may not be empty. Give the stable name of the work, such as issue-1842.")
     try:
         size = len(name.encode())
     except UnicodeEncodeError:
-        raise InvalidName(
-            "A job name must be valid Unicode; this one holds half of a surrogate pair."
-        ) from None
+        raise InvalidName("A job name must be valid Unicode; this one holds half of a surrogate pair.") from None
     if size > NAME_BYTES_MAX:
-        raise InvalidName(
-            f"A job name may have {NAME_BYTES_MAX} bytes of UTF-8 at most; this one has {size}."
-        )
+        raise InvalidName(f"A job name may have {NAME_BYTES_MAX} bytes of UTF-8 at most; this one has {size}.")
     if name[0].isspace() or name[-1].isspace():
         raise InvalidName("A job name may not begin or end with a blank.")
     if not name.isprintable():
@@ -56,9 +50,7 @@ def election_job(election: object) -> str:
     """The job of an election. An empty name, such as that of a variable that is not set, would be one election for all
     who make this mistake."""
     if not isinstance(election, str) or not election:
-        raise InvalidName(
-            "An election's name is text, and may not be empty. Give all candidates the same one."
-        )
+        raise InvalidName("An election's name is text, and may not be empty. Give all candidates the same one.")
     if election[0].isspace():
         raise InvalidName("An election's name may not begin with a blank.")
     return ELECTION_PREFIX + election
@@ -107,7 +99,5 @@ def check_namespace(namespace: object) -> str:
         or not 1 <= len(namespace) <= NAMESPACE_CHARS_MAX
         or not _NAMESPACE_CHARACTERS.issuperset(namespace)
     ):
-        raise InvalidName(
-            f"A namespace is 1 to {NAMESPACE_CHARS_MAX} letters, digits, dots, dashes or underscores."
-        )
+        raise InvalidName(f"A namespace is 1 to {NAMESPACE_CHARS_MAX} letters, digits, dots, dashes or underscores.")
     return namespace

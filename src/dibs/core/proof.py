@@ -96,9 +96,7 @@ def own_claim(
     return None
 
 
-def held_by(
-    lock: LockRecord, lease_id: str | None, session: str | None, principal: str | None
-) -> Holder | None:
+def held_by(lock: LockRecord, lease_id: str | None, session: str | None, principal: str | None) -> Holder | None:
     """The hold of this proof. A lease id takes precedence over a session."""
     for holder in lock.holders:
         if principal is not None and holder.principal != principal:
@@ -108,9 +106,7 @@ def held_by(
     return None
 
 
-def ended(
-    lock: LockRecord, lease_id: str | None, session: str | None, principal: str | None
-) -> Ending | None:
+def ended(lock: LockRecord, lease_id: str | None, session: str | None, principal: str | None) -> Ending | None:
     for ending in lock.endings:
         if principal is not None and ending.principal != principal:
             continue

@@ -71,9 +71,7 @@ def place_of(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) ->
         drop(draft, ticket, "stopped asking")
         advance_all(draft, ticket)
         return None
-    if ticket.mode == SHARED and in_tree(
-        ticket.name
-    ):  # `refresh` looks only at places that exclude the claim
+    if ticket.mode == SHARED and in_tree(ticket.name):  # `refresh` looks only at places that exclude the claim
         lines = dict.fromkeys(names)
         if _step(draft, ticket.ns, ticket.name, ticket.number, lines):
             _advance(draft, ticket.ns, list(lines))
@@ -359,9 +357,7 @@ def _serve_own(draft: Draft, ns: str, session_id: str) -> list[str]:
 
 def _settle_parts(draft: Draft, ticket: Ticket) -> list[str]:
     """End unnoticed expired holds that block a ticket. Returns the names on which any ended."""
-    return [
-        name for part in parts_of(ticket) for name in _settle_all(draft, ticket.ns, part.name, ticket.mode)
-    ]
+    return [name for part in parts_of(ticket) for name in _settle_all(draft, ticket.ns, part.name, ticket.mode)]
 
 
 def _hand_over(draft: Draft, ticket: Ticket) -> None:

@@ -70,9 +70,7 @@ def over_held(draft: Draft, ask: AcquireTerms, name: str, jobs: int = 1) -> Quot
     return QuotaExceeded(now_ms=draft.now_ms, name=name) if ask.over_quota else None
 
 
-def over_waiting(
-    draft: Draft, ask: AcquireTerms, name: str, places: int = 1
-) -> QuotaExceeded | TooMany | None:
+def over_waiting(draft: Draft, ask: AcquireTerms, name: str, places: int = 1) -> QuotaExceeded | TooMany | None:
     """Return whether so many more places in line are too many."""
     most = ask.waiting_max
     if ask.payer is not None and most and usage_of(draft, ask.payer).waiting + places > most:

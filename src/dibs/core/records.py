@@ -159,9 +159,7 @@ class Terms(Record):
     slots: int = 1
     max_attempts: int = 0
     again: bool = False  # claim even though the job is marked done
-    badges: tuple[
-        str, ...
-    ] = ()  # the access entries that the caller satisfies, checked whenever it is served
+    badges: tuple[str, ...] = ()  # the access entries that the caller satisfies, checked whenever it is served
     admin: bool = False
 
 

@@ -127,9 +127,7 @@ def needs(name: str) -> str | None:
     return SETTINGS if _is_key(name) else None
 
 
-def reference_of(
-    name: str, trackers: Trackers | None = None, tracker: Tracker | None = None
-) -> Reference | None:
+def reference_of(name: str, trackers: Trackers | None = None, tracker: Tracker | None = None) -> Reference | None:
     """The reference that a name is; None if it is none."""
     if needs(name) is None:
         return None
@@ -154,9 +152,7 @@ def job_name(name: str, trackers: Trackers | None = None, tracker: Tracker | Non
     if found is not None:
         return JobName(name, found.name, f"It is a {found.form}.")
     if has_secret(name):
-        raise InvalidName(
-            "This address has a password or a token in it, and everybody sees names. Leave it out."
-        )
+        raise InvalidName("This address has a password or a token in it, and everybody sees names. Leave it out.")
     return JobName(name, name, _UNKNOWN)
 
 
@@ -224,9 +220,7 @@ def _gitlab(host: str, parts: list[str], form: str) -> Reference | None:
             continue
         place = parts[: at - 1] if parts[at - 1] == "-" else parts[:at] if host == GITLAB_HOST else []
         if len(place) >= 2 and _are_words(place):
-            return Reference(
-                _gitlab_name(host, "/".join(place).lower(), kind, parts[at + 1]), f"GitLab {form}"
-            )
+            return Reference(_gitlab_name(host, "/".join(place).lower(), kind, parts[at + 1]), f"GitLab {form}")
     return None
 
 
@@ -296,13 +290,9 @@ def _of_shorthand(name: str, tracker: Tracker | None) -> Reference | None:
 def _of_key(name: str, known: Trackers) -> Reference | None:
     """`PROJ-42`, where the settings name the project. In two places it is nobody's."""
     project = name.rpartition("-")[0]
-    found = [
-        Reference(_jira_name(host, name), "Jira key") for host, keys in known.jira.items() if project in keys
-    ]
+    found = [Reference(_jira_name(host, name), "Jira key") for host, keys in known.jira.items() if project in keys]
     found += [
-        Reference(_linear_name(space, name), "Linear key")
-        for space, keys in known.linear.items()
-        if project in keys
+        Reference(_linear_name(space, name), "Linear key") for space, keys in known.linear.items() if project in keys
     ]
     return found[0] if len(found) == 1 else None
 

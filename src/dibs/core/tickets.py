@@ -64,9 +64,7 @@ def recognised(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> Ticke
     lock = draft.lock(ask.ns, name)
     mark = _mark_of(ask.principal, ask.request_key, ask.fresh_lease_id)
     session = draft.session(ask.session) if ask.session is not None else None
-    waits = (
-        [wait.number for wait in session.waits if (wait.ns, wait.name) == (ask.ns, name)] if session else []
-    )
+    waits = [wait.number for wait in session.waits if (wait.ns, wait.name) == (ask.ns, name)] if session else []
     numbers = [lock.line[at] for at in _places(lock.marks, mark)] if mark in lock.marks else []
     numbers = sorted({*numbers, *waits})  # a line is sorted by number
     draft.need(*[ticket_key(ask.ns, name, number) for number in numbers])

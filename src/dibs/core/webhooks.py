@@ -212,9 +212,7 @@ class DeliverySaved(Record):
     is_ours: bool
 
 
-WebhookCommand = (
-    CreateWebhook | RemoveWebhook | ReplayWebhook | StopWebhook | TakeDuty | LeaveDuty | SaveDelivery
-)
+WebhookCommand = CreateWebhook | RemoveWebhook | ReplayWebhook | StopWebhook | TakeDuty | LeaveDuty | SaveDelivery
 WebhookOutcome = WebhookState | DutyState | DeliverySaved
 
 CLASSES: dict[str, type[Webhook | WebhookRegister | WebhookProgress | DeadLetters | WebhookDuty]] = {

@@ -75,9 +75,7 @@ class TokenGuard:
             return
         lines = read_tokens(self.path)
         self._callers = {bytes.fromhex(line.digest): _caller(line) for line in lines}
-        self._ends_ms = {
-            bytes.fromhex(line.digest): line.expires_ms for line in lines if line.expires_ms is not None
-        }
+        self._ends_ms = {bytes.fromhex(line.digest): line.expires_ms for line in lines if line.expires_ms is not None}
         self._keys = {proof_key_id(key): key for key in self._callers}
         clear = [line.name for line in lines if line.is_clear]
         if clear and not self.has_own_token:
@@ -157,9 +155,7 @@ class TokenGuard:
         if (self.path is None and not self.fixed) or self.has_own_token:
             return None
         now_ms = self._wall()
-        valid = [
-            caller for key, caller in self._callers.items() if now_ms < self._ends_ms.get(key, now_ms + 1)
-        ]
+        valid = [caller for key, caller in self._callers.items() if now_ms < self._ends_ms.get(key, now_ms + 1)]
         return {(caller.principal, caller.namespace) for caller in (*valid, *self.fixed.values())}
 
     def is_own_token(self, authorization: bytes) -> bool:
@@ -214,9 +210,7 @@ class MachineGuard(TokenGuard):
             name = login if principal_name(login) == login else f"uid-{uid}"
         except KeyError:
             name = f"uid-{uid}"
-        return Caller(
-            principal=name, role=ADMIN if uid in (0, os.geteuid()) else AGENT, badges=(f"user:{name}",)
-        )
+        return Caller(principal=name, role=ADMIN if uid in (0, os.geteuid()) else AGENT, badges=(f"user:{name}",))
 
     def reload(self) -> bool:
         self._known = {}

@@ -96,9 +96,7 @@ class Batcher:
         self._is_running = False  # a batch is with the thread
         self._is_answering = False  # the loop decides one
         self._is_gathering = False  # the next is about to be handed over
-        self._gathered = self._turns = (
-            0  # how many commands the loop had at the last look, and how often it looked
-        )
+        self._gathered = self._turns = 0  # how many commands the loop had at the last look, and how often it looked
         self._stopping = False
         # A daemon: a store that never answers must not keep the process from ending.
         self._thread = threading.Thread(target=self._work, name="dibs-batcher", daemon=True)
@@ -120,9 +118,7 @@ class Batcher:
             raise Unavailable("The server is shutting down. Try again in a moment.")
         now_ms = self._steady()
         queue = self._later if type(command) in _LATER else self._first
-        if len(queue) >= COMMIT_QUEUE_MAX or (
-            queue is self._later and queue and now_ms - queue[0][3] > QUEUE_MS_MAX
-        ):
+        if len(queue) >= COMMIT_QUEUE_MAX or (queue is self._later and queue and now_ms - queue[0][3] > QUEUE_MS_MAX):
             self.metrics.overloaded += 1
             raise Overloaded("More is asked of the server than its store takes now. Try again later.")
         queue.append((command, callback, is_gone, now_ms))

@@ -64,9 +64,7 @@ class CallerGone(Unavailable):
 class _Batch:
     """One attempt to decide some commands: what was read, at which versions, and what to write."""
 
-    def __init__(
-        self, store: Store, vouch: Callable[[], Callable[[int], int]], *, recalls: bool = False
-    ) -> None:
+    def __init__(self, store: Store, vouch: Callable[[], Callable[[int], int]], *, recalls: bool = False) -> None:
         self._store = store
         self._vouch = vouch
         self._get = store.recall if recalls else store.read
@@ -227,9 +225,7 @@ class Coordinator:
             if self._is_gone is not None:
                 # Looked at again after every read, which may have taken long.
                 gone = CallerGone("The caller hung up. Nothing was done.")
-                failed.update(
-                    {index: gone for index in todo if index not in doubts and self._is_gone(commands[index])}
-                )
+                failed.update({index: gone for index in todo if index not in doubts and self._is_gone(commands[index])})
             answers = {index: self._attempt(batch, index, commands[index], failed) for index in todo}
             try:
                 self._commit(batch)
@@ -291,9 +287,7 @@ class Coordinator:
         if conflicts:
             self._sleep(self._fraction() * min(2**conflicts, CONFLICT_PAUSE_MS_MAX) / 1000)
 
-    def _attempt(
-        self, batch: _Batch, index: int, command: Command, failed: dict[int, BaseException]
-    ) -> Result:
+    def _attempt(self, batch: _Batch, index: int, command: Command, failed: dict[int, BaseException]) -> Result:
         if index in failed:
             return failed[index]
         try:

@@ -139,15 +139,11 @@ class CredentialAdmin:
             )
         )
         token = new_secret()
-        self._run(
-            RotateToken(digest=digest, fresh_digest=digest_of(token), by=self._by, grace_ms=0, keeps_end=True)
-        )
+        self._run(RotateToken(digest=digest, fresh_digest=digest_of(token), by=self._by, grace_ms=0, keeps_end=True))
         return token
 
     def _revoke(self, name: str, wanted_id: str) -> Reply:
-        return self._each(
-            "revoked", name, wanted_id, lambda each: RevokeToken(digest=each.digest, by=self._by)
-        )
+        return self._each("revoked", name, wanted_id, lambda each: RevokeToken(digest=each.digest, by=self._by))
 
     def _limit(self, name: str, wanted_id: str, document: Document) -> Reply:
         return self._each(
@@ -182,9 +178,7 @@ class CredentialAdmin:
             if self._is_ours(each) and each.digest.startswith(wanted_id) and not each.is_over(now_ms)
         ]
         if not found:
-            raise UnknownToken(
-                f"There is no valid token of {name}{' with this id' if wanted_id else ''} in the store."
-            )
+            raise UnknownToken(f"There is no valid token of {name}{' with this id' if wanted_id else ''} in the store.")
         return found
 
     def _run(self, command: TokenCommand) -> Reply:
@@ -199,8 +193,6 @@ class CredentialAdmin:
     def _count(self, command: TokenCommand, credential: Credential) -> None:
         """A principal that gets a limit may already hold something. The limit counts new holds at once, and old ones
         from this count on."""
-        payer = Caller(
-            principal=credential.name, namespace=credential.namespace, limits=credential.limits
-        ).payer
+        payer = Caller(principal=credential.name, namespace=credential.namespace, limits=credential.limits).payer
         if payer is not None and isinstance(command, CreateToken | LimitToken):
             recount(self._store, payer)

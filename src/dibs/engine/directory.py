@@ -80,9 +80,7 @@ class CredentialDirectory:
             return None
         now_ms = self._steady()
         if now_ms - self._looked_ms > CREDENTIAL_STALE_MS_MAX:
-            raise TokensUnchecked(
-                "This server cannot read its store, so it cannot tell if the token is valid."
-            )
+            raise TokensUnchecked("This server cannot read its store, so it cannot tell if the token is valid.")
         caller, over_ms = known
         if now_ms + self._ahead_ms >= over_ms:
             raise AuthenticationFailed("The token has expired or was revoked. Ask an admin for a new one.")

@@ -42,9 +42,7 @@ def read_page(store: Store, after: int, limit: int, wanted: EventFilter | None =
     """The next `limit` events after a position, or those of them that are wanted. Events of one job cost only what is
     returned; for a prefix all events are looked at."""
     job = None if wanted is None or wanted.name is None else (wanted.ns, wanted.name)
-    before = (
-        after if job is None else max(after, store.newest_seq())
-    )  # what is read now includes all up to here
+    before = after if job is None else max(after, store.newest_seq())  # what is read now includes all up to here
     found = store.events(after, limit, job)
     is_last, oldest = len(found) < limit, None
     if job is None and store.capabilities.gapless and found:
@@ -101,9 +99,7 @@ def _oldest_beyond(store: Store, after: int) -> int | None:
     gapless = store.capabilities.gapless
     if not after and not gapless:
         return None  # its numbers do not begin with 1, and 0 is not the position of anybody who has read
-    last = (
-        store.newest_seq()
-    )  # first: an event that comes between the two looks must not pass for a pruned one
+    last = store.newest_seq()  # first: an event that comes between the two looks must not pass for a pruned one
     first = store.events(after if gapless else 0, 1)
     if first and first[0].seq > after + 1:
         return first[0].seq

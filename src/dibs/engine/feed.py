@@ -202,9 +202,7 @@ class EventFeed:
         if self._followers and not self._is_reading and not self._is_closed:
             self._is_reading, self._is_woken = True, False
             after = self._at
-            reading = self._loop.run_in_executor(
-                self._reader, lambda: read_page(self._store, after, FEED_PAGE_MAX)
-            )
+            reading = self._loop.run_in_executor(self._reader, lambda: read_page(self._store, after, FEED_PAGE_MAX))
             reading.add_done_callback(lambda done: self._read(after, done))
 
     def close(self) -> None:

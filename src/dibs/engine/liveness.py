@@ -198,9 +198,7 @@ class Liveness:
         self._noted_ms = -_NEVER_MS
         self._calls: dict[int, int] = {}  # by thread: since when the store has not answered
         self._batch_ms = _NEVER_MS  # when the batch under way began
-        self._grace_ms = (
-            self._grace_until_ms
-        ) = -_NEVER_MS  # the beginning of short silences, and how long it counts
+        self._grace_ms = self._grace_until_ms = -_NEVER_MS  # the beginning of short silences, and how long it counts
         self._stopped = threading.Event()
 
     def start(self) -> None:
@@ -373,14 +371,10 @@ class ObservedStore(StoreProxy):
     ) -> list[Event]:
         return self._ask(lambda: self.inner.events(after, limit, job, newest=newest))
 
-    def commit(
-        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-    ) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         began_us = self._metrics.writes()
         try:
-            last_seq = self._ask(
-                lambda: self.inner.commit(expect, puts, events), failed=self._metrics.write_failed
-            )
+            last_seq = self._ask(lambda: self.inner.commit(expect, puts, events), failed=self._metrics.write_failed)
         finally:
             took_us = stopwatch_us() - began_us
             self._pace.took(took_us)
@@ -411,12 +405,8 @@ class Decider:
         self.store = observed = ObservedStore(store, self.liveness, self.pace, metrics)
         self.batches = 0  # how many were decided
         vouch = self.liveness.vouch
-        self._coordinator = Coordinator(
-            observed, on_commit, on_handed, vouch=vouch, pause=pause, is_gone=is_gone
-        )
-        self._hurried = Coordinator(
-            observed, on_commit, on_handed, vouch=vouch, pause=_do_not_wait, is_gone=is_gone
-        )
+        self._coordinator = Coordinator(observed, on_commit, on_handed, vouch=vouch, pause=pause, is_gone=is_gone)
+        self._hurried = Coordinator(observed, on_commit, on_handed, vouch=vouch, pause=_do_not_wait, is_gone=is_gone)
 
     @property
     def is_quick(self) -> bool:
@@ -469,9 +459,7 @@ class Decider:
         noted()
         if outcome.outage_ms:
             self._metrics.outages_ms += outcome.outage_ms
-            log.warning(
-                "outage of %d ms recorded: leases that were live get time to renew", outcome.outage_ms
-            )
+            log.warning("outage of %d ms recorded: leases that were live get time to renew", outcome.outage_ms)
 
 
 def _do_not_wait(seconds: float) -> None:

@@ -303,9 +303,7 @@ def _settled(store: Store, locks: list[LockRecord]) -> tuple[int, list[LockRecor
     settled: dict[str, LockRecord] = {lock_key(lock.ns, lock.name): lock for lock in locks}
     todo = {key: lock for key, lock in settled.items() if lock.holders}
     while todo:
-        sessions = {
-            session_key(each.session) for lock in todo.values() for each in lock.holders if each.session
-        }
+        sessions = {session_key(each.session) for lock in todo.values() for each in lock.holders if each.session}
         snapshot = store.read([META_KEY, *todo, *sessions])
         now_ms = max(now_ms, snapshot.now_ms)
         draft = Draft(View(snapshot.now_ms, {key: found.record for key, found in snapshot.records.items()}))
@@ -364,8 +362,6 @@ def _live_states(
     return [state for state in states if isinstance(state, SessionState) and state.live]
 
 
-def inspect_one(
-    store: Store, session_id: str, principal: str | None = None, bound: str | None = None
-) -> Outcome:
+def inspect_one(store: Store, session_id: str, principal: str | None = None, bound: str | None = None) -> Outcome:
     """One session and what it holds, all of one moment. Without a principal, a session of any principal."""
     return Coordinator(store).one(InspectSession(session=session_id, principal=principal, bound=bound))

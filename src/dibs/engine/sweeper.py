@@ -178,9 +178,7 @@ class Sweeper:
     def sweep(self) -> bool:
         """Sweep the due keys of our part. Returns whether there are more."""
         now_ms = self._steady()
-        self._failed_ms = {
-            key: at_ms for key, at_ms in self._failed_ms.items() if now_ms - at_ms < SWEEP_RETRY_MS
-        }
+        self._failed_ms = {key: at_ms for key, at_ms in self._failed_ms.items() if now_ms - at_ms < SWEEP_RETRY_MS}
         # Those that are not swept here and now come first every time: beside them there must be room for others.
         limit = self._slice() + self._unknown + len(self._failed_ms) + self._share.left()
         due = self._store.due(limit)

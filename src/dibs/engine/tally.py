@@ -37,9 +37,7 @@ class Tally:
     ) -> None:
         self.live = 0
         self.sessions = 0  # open ones
-        self._open: dict[
-            int, int
-        ] = {}  # how many of them have the same principal, owner and beginning, by its hash
+        self._open: dict[int, int] = {}  # how many of them have the same principal, owner and beginning, by its hash
         self.kinds: Counter[str] = Counter()
         self._on_read = on_read
         self._gapless = gapless
@@ -148,9 +146,7 @@ class Tally:
     def _count(self, record: Stored | None, began_ms: int) -> None:
         if isinstance(record, LockRecord):
             self._count_lock(record)
-        elif (
-            isinstance(record, SessionRecord) and record.since_ms <= began_ms
-        ):  # a later one is counted by its event
+        elif isinstance(record, SessionRecord) and record.since_ms <= began_ms:  # a later one is counted by its event
             self._count_session(record.principal, record.owner, record.since_ms, 1)
 
     def _count_lock(self, lock: LockRecord) -> None:

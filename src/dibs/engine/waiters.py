@@ -212,9 +212,7 @@ class Waiters:
 
     def on_undelivered(self, command: Command, result: Result) -> None:
         """The caller of a claim was gone when the answer came. Give back what the claim got."""
-        if isinstance(command, Acquire | AcquireAny | AcquireAll) and isinstance(
-            result, Granted | GrantedAll
-        ):
+        if isinstance(command, Acquire | AcquireAny | AcquireAll) and isinstance(result, Granted | GrantedAll):
             grants = result.grants if isinstance(result, GrantedAll) else (result,)
             self._give_back(command, [(granted.name, granted.lease.lease_id) for granted in grants])
 
@@ -240,9 +238,7 @@ class Waiters:
         self._metrics.parked()
         assert waiter.place is not None
         earlier = self._parked.pop(waiter.place, None)
-        if (
-            earlier is not None
-        ):  # two connections asked with the same ticket or request key: the last one waits
+        if earlier is not None:  # two connections asked with the same ticket or request key: the last one waits
             self._metrics.answered(queued)
             earlier.finish(queued)
         if not self._parked:
@@ -333,13 +329,9 @@ class Waiters:
         for name, lease_id in leases:
             back: Command
             if command.request_key is None:
-                back = Release(
-                    ns=ns, name=name, principal=principal, lease_id=lease_id, uncounted=True, seat=seat
-                )
+                back = Release(ns=ns, name=name, principal=principal, lease_id=lease_id, uncounted=True, seat=seat)
             elif command.ttl_ms > TICKET_MS:
-                back = Renew(
-                    ns=ns, name=name, principal=principal, lease_id=lease_id, ttl_ms=TICKET_MS, seat=seat
-                )
+                back = Renew(ns=ns, name=name, principal=principal, lease_id=lease_id, ttl_ms=TICKET_MS, seat=seat)
             else:
                 continue
             self._quietly(back, lambda result: None)

@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-async def taken(
-    door: AsyncDoor, request: ClaimRequest, timeout_ms: int, session: SessionHold | None
-) -> LeaseHold:
+async def taken(door: AsyncDoor, request: ClaimRequest, timeout_ms: int, session: SessionHold | None) -> LeaseHold:
     """Take the job. If anything fails, including a cancellation at any moment, nothing is left behind."""
     await drive(door, request.named(), timeout_ms)
     if session is not None:

@@ -195,9 +195,7 @@ async def _addresses(address: ServerAddress) -> list[tuple[int, Any]]:
     if address.scheme == "unix":
         return [(socket.AF_UNIX, address.path)]
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM
-        )
+        found = await asyncio.get_running_loop().getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:  # the latter: a name that cannot be one
         raise no_host(address, error) from None
     return [(family, address) for family, _, _, _, address in found]

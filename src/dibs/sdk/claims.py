@@ -40,9 +40,7 @@ class Claims(Generic[C]):
 
     _names: Naming | None = None  # None: names are taken as they are
     _tracker: Naming | None = None  # None: no tracker is asked
-    _names_later = (
-        False  # whether a name is looked up only when it is claimed, because git must not block a loop
-    )
+    _names_later = False  # whether a name is looked up only when it is claimed, because git must not block a loop
 
     def _one_name(self, name: str) -> str:
         given = name_given(name)
@@ -213,9 +211,7 @@ class ClientFace(Claims[C], Generic[C, S, L, E]):
     def _common(self, ttl: Duration | None, owner: str | None) -> dict[str, Any]:
         return {"owner": owner or self.owner_name, "ttl": TTL_SECONDS if ttl is None else ttl}
 
-    def _new_session(
-        self, owner: str, ttl: Duration | None, metadata: str | None, on_lost: OnLost | None
-    ) -> S:
+    def _new_session(self, owner: str, ttl: Duration | None, metadata: str | None, on_lost: OnLost | None) -> S:
         raise NotImplementedError
 
     def _new_leader(self, request: ClaimRequest, on_lost: OnLost | None) -> L:
@@ -251,9 +247,7 @@ class ClientFace(Claims[C], Generic[C, S, L, E]):
         while the block runs. Raises JobHeld if somebody else still leads after `wait`. A block that raises resigns,
         too."""
         job = election_job(name)
-        request = self._request(
-            "acquire", [job], ttl, owner, wait=wait, metadata=metadata, fail_on_error=False
-        )
+        request = self._request("acquire", [job], ttl, owner, wait=wait, metadata=metadata, fail_on_error=False)
         return self._new_leader(request, on_lost)
 
     @explained

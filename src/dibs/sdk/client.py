@@ -57,9 +57,7 @@ class Client(ClientFace[Claim, Session, Leader, Events]):
     def _begin(self, request: ClaimRequest, on_lost: OnLost | None) -> Claim:
         return Claim(self._doors, request, on_lost)
 
-    def _new_session(
-        self, owner: str, ttl: Duration | None, metadata: str | None, on_lost: OnLost | None
-    ) -> Session:
+    def _new_session(self, owner: str, ttl: Duration | None, metadata: str | None, on_lost: OnLost | None) -> Session:
         session = Session(self._doors, owner, ttl, metadata, on_lost)
         session._names, session._tracker = self._names, self._tracker
         return session

@@ -158,17 +158,13 @@ def heartbeat_job(job_id: str, lease_id: str, checkpoint: str | None = None) -> 
 
 
 @explained
-def release_job(
-    job_id: str, lease_id: str, done: Duration | bool | None = None, result: str | None = None
-) -> None:
+def release_job(job_id: str, lease_id: str, done: Duration | bool | None = None, result: str | None = None) -> None:
     """Release a job; with `done`, it is marked as done for that many seconds."""
     default_client().release(job_id, lease_id, done=done, result=result)
 
 
 @explained
-def fail_job(
-    job_id: str, lease_id: str, reason: str | None = None, retry_after: Duration | None = None
-) -> None:
+def fail_job(job_id: str, lease_id: str, reason: str | None = None, retry_after: Duration | None = None) -> None:
     """Release a job as failed: it counts as an attempt, and nobody gets it for `retry_after`."""
     default_client().fail(job_id, lease_id, reason, retry_after=retry_after)
 

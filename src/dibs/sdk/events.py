@@ -1,4 +1,4 @@
-"""Events of jobs as they happen: an iterator for threads. `async_events.py` is the one for event loops."""
+"""Events of jobs as they happen: an iterator for threads, and one for event loops."""
 
 from __future__ import annotations
 
@@ -151,9 +151,7 @@ class AsyncEvents(EventReading):
     def __init__(self, door: AsyncDoor, timeout_ms: int, spelled: Callable[[str], str], *wanted: Any) -> None:
         super().__init__(*wanted)
         self._door = door
-        self._spelled: Callable[[str], str] | None = (
-            spelled  # it may run git, so it is called in a thread, once
-        )
+        self._spelled: Callable[[str], str] | None = spelled  # it may run git, so it is called in a thread, once
         self._timeout_ms = timeout_ms
         self._stream: AwaitedEvents | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -70,9 +70,7 @@ class Fence:
             yield self._handle
 
     @explained
-    def admit(
-        self, claim: ClaimState | None = None, *, name: str | None = None, token: int | None = None
-    ) -> None:
+    def admit(self, claim: ClaimState | None = None, *, name: str | None = None, token: int | None = None) -> None:
         """Allow a write, or raise StaleToken. In a database it must be the first statement of the transaction.
 
         Data read before `admit` may be out of date, because an older owner could write until then. `transaction` has
@@ -137,9 +135,7 @@ class AsyncFence:
             if done.rowcount == 0:
                 found = await self._handle.execute(*self._driver.bound(_NEWEST, self._table, values))
                 row = found.fetchone()
-                if hasattr(
-                    row, "__await__"
-                ):  # psycopg's cursor is asynchronous too, SQLAlchemy's result is not
+                if hasattr(row, "__await__"):  # psycopg's cursor is asynchronous too, SQLAlchemy's result is not
                     row = await row
                 raise StaleToken(name, token, _first(row))
 

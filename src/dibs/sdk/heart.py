@@ -209,9 +209,7 @@ class Watchdog:
                 start_thread(self._run, "dibs watchdog", daemon=True)
             elif heart.hold.plan.look_ms < self._looks_ms:
                 self._news.wake()
-        except (
-            BaseException
-        ):  # no thread to be had, or an interrupt. The next one starts another; two do no harm
+        except BaseException:  # no thread to be had, or an interrupt. The next one starts another; two do no harm
             self._runs = False
             raise
 

@@ -306,9 +306,7 @@ class SessionHold(Hold):
                         self._owed.remove(pending)
         still = sorted({name for pending in self._owed for name in pending.names} & set(names))
         if still:
-            raise Unavailable(
-                f"An earlier claim of {', '.join(still)} could not be given back yet. Try again."
-            )
+            raise Unavailable(f"An earlier claim of {', '.join(still)} could not be given back yet. Try again.")
 
     def heartbeat(self) -> Flow[None]:
         sent_ms = steady_ms()

@@ -127,9 +127,7 @@ def _claimed(function: F, begin: Begin, done: Duration | bool | None, *, skip: b
     return run
 
 
-def _claimed_async(
-    function: F, begin: Begin, done: Duration | bool | None, *, skip: bool
-) -> Callable[..., Any]:
+def _claimed_async(function: F, begin: Begin, done: Duration | bool | None, *, skip: bool) -> Callable[..., Any]:
     async def run(*args: Any, **kwargs: Any) -> Any:
         entered = False
         try:

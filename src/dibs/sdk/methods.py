@@ -69,9 +69,7 @@ def awaits(name: str, flow: Callable[P, Flow[T]]) -> Callable[Concatenate[Any, P
     return _described(method, name, flow)
 
 
-def awaits_end(
-    name: str, flow: Callable[P, Flow[T]]
-) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+def awaits_end(name: str, flow: Callable[P, Flow[T]]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
     """A method of `AsyncClient` that is carried out although its caller is cancelled."""
     named_flow = _named(flow)
 

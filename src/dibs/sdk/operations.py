@@ -61,9 +61,7 @@ class ClaimRequest:
         if isinstance(names, str):
             raise InvalidInput("Names are a list of names, not one text.")
         names = [name_given(name) for name in names]
-        document: Document = {
-            key: value for key, value in extra.items() if value is not None and value is not False
-        }
+        document: Document = {key: value for key, value in extra.items() if value is not None and value is not False}
         document.setdefault("request_key", new_id())
         if owner is not None:
             document["owner"] = owner
@@ -300,9 +298,7 @@ def open_session(
 ) -> Flow[SessionStatus]:
     document: Document = {"owner": owner, "metadata": metadata, "process": process}
     document["fresh_session_id"] = new_id()
-    if (
-        ttl is not None
-    ):  # not ttl_seconds, which OctoStore's contract moves to the nearer bound without a word
+    if ttl is not None:  # not ttl_seconds, which OctoStore's contract moves to the nearer bound without a word
         document["ttl_ms"] = duration_ms(ttl, "ttl")
     return answers.session_from(answers.body_of((yield Ask("session-open", "", _given(document)))))
 

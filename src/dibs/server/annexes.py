@@ -74,9 +74,7 @@ def open_routes(api: Api, words: Iterable[str]) -> list[AnnexRoutes]:
 
 def shared_routes(api: Api) -> Table:
     """Routes of annexes that every server has."""
-    return [
-        route for module in _ALWAYS if (found := annex(module)) is not None for route in found.routes(api)
-    ]
+    return [route for module in _ALWAYS if (found := annex(module)) is not None for route in found.routes(api)]
 
 
 def metrics_document() -> Any | None:

@@ -83,9 +83,7 @@ class Engine:
         self.feed = EventFeed(store, loop, self._first_waits)
         self.webhook_policy = webhook_policy or TargetPolicy()
         make_sender = webhook_sender or (lambda: Sender(self.webhook_policy))
-        self.dispatcher = WebhookDispatcher(
-            store, make_sender, self.decider.server, counts=self.metrics.deliveries
-        )
+        self.dispatcher = WebhookDispatcher(store, make_sender, self.decider.server, counts=self.metrics.deliveries)
         self.store_id = ""  # known once it has started
         self.on_tokens: Callable[[], None] = lambda: None  # called after a change of tokens
         self._steady = steady

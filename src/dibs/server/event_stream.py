@@ -77,9 +77,7 @@ class StreamRegistry:
                 retry_after_ms=OVERLOAD_RETRY_MS,
             )
         if len(self._streams) >= self.most:
-            raise TooManyStreams(
-                f"This server has {len(self._streams)} streams of events, which is its limit."
-            )
+            raise TooManyStreams(f"This server has {len(self._streams)} streams of events, which is its limit.")
         if self._by_client[client] >= self.most_per_client:
             raise TooManyStreams(
                 f"You have {self._by_client[client]} streams of events here, which is the limit for one client."

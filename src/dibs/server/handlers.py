@@ -184,9 +184,7 @@ class Api:
                 retry_after_ms=OVERLOAD_RETRY_MS,
             )
 
-    def command(
-        self, verb: str, raw_name: bytes, query: bytes, head: RequestHead, body: bytes
-    ) -> tuple[Command, int]:
+    def command(self, verb: str, raw_name: bytes, query: bytes, head: RequestHead, body: bytes) -> tuple[Command, int]:
         """The command of a request, and for how many milliseconds its caller would wait. Raises for an invalid
         request."""
         document: Document = {}

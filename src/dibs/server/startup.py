@@ -55,18 +55,14 @@ log = logging.getLogger("dibs")
 class Lifecycle:
     """For one event loop. `drain_ms` None: the default, where there are other servers."""
 
-    def __init__(
-        self, server: HttpServer, loop: asyncio.AbstractEventLoop, drain_ms: int | None = None
-    ) -> None:
+    def __init__(self, server: HttpServer, loop: asyncio.AbstractEventLoop, drain_ms: int | None = None) -> None:
         self._server = server
         self._loop = loop
         self._drain_ms = drain_ms
         self._drain: asyncio.Task[None] | None = None
 
     @contextlib.contextmanager
-    def on_signals(
-        self, reload: Callable[[], object], change_level: Callable[[int], object]
-    ) -> Iterator[None]:
+    def on_signals(self, reload: Callable[[], object], change_level: Callable[[int], object]) -> Iterator[None]:
         handlers = {
             signal.SIGTERM: self.drain,
             signal.SIGINT: self.stop,
@@ -161,9 +157,7 @@ def check_extras() -> None:
         import httptools  # noqa: F401 - only whether it is there
         import msgspec  # noqa: F401
     except ImportError as error:
-        raise MissingExtra(
-            f"dibs serve needs {error.name}. In a clone of dibs, run: pip install '.[server]'"
-        ) from None
+        raise MissingExtra(f"dibs serve needs {error.name}. In a clone of dibs, run: pip install '.[server]'") from None
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -182,9 +176,7 @@ def open_guard(settings: ServerSettings, address: BindAddress) -> tuple[TokenGua
         )
     if settings.system:
         if not address.path or settings.tokens_file is not None:
-            raise InvalidInput(
-                "--system serves the users of this machine, on a Unix socket and without tokens."
-            )
+            raise InvalidInput("--system serves the users of this machine, on a Unix socket and without tokens.")
         who = f"members of {settings.group}" if settings.group else "all users of this machine"
         return MachineGuard(), f"for      {who}; their dibs finds it when it is at {SYSTEM_SOCKET}"
     if settings.tokens_file is not None:
@@ -277,9 +269,7 @@ def make_folders(socket_path: str, store_url: str) -> None:
         if store_url == SYSTEM_STORE:
             os.makedirs(os.path.dirname(SYSTEM_STORE.removeprefix("sqlite://")), mode=0o700, exist_ok=True)
     except OSError as error:
-        raise InvalidInput(
-            f"The folder {error.filename} cannot be made ({error.strerror}). Run it as root."
-        ) from None
+        raise InvalidInput(f"The folder {error.filename} cannot be made ({error.strerror}). Run it as root.") from None
 
 
 def _login() -> str:
@@ -331,7 +321,5 @@ def connections_max(wanted: int) -> int:
         return wanted
     room = max(1, soft - FILES_OF_OUR_OWN)
     if wanted > room:
-        log.warning(
-            "no more than %d connections: this process may have %d files open (ulimit -n)", room, soft
-        )
+        log.warning("no more than %d connections: this process may have %d files open (ulimit -n)", room, soft)
     return min(wanted or room, room)

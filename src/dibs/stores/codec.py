@@ -114,6 +114,4 @@ def decode_event(seq: int, text: str) -> Event:
     try:
         return Event.load(_from_text(text)).replace(seq=seq)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise StoreCorrupt(
-            f"Event {seq} cannot be read ({error!r}). Restore the store from a backup."
-        ) from None
+        raise StoreCorrupt(f"Event {seq} cannot be read ({error!r}). Restore the store from a backup.") from None

@@ -72,6 +72,4 @@ def _after_fork_in_child() -> None:
             it.forget()
 
 
-os.register_at_fork(
-    before=before_fork, after_in_parent=after_fork_in_parent, after_in_child=_after_fork_in_child
-)
+os.register_at_fork(before=before_fork, after_in_parent=after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -51,13 +51,9 @@ class MemoryStore(Store, Maintenance):
 
     def read(self, keys: Iterable[str]) -> Snapshot:
         with self._lock:
-            return Snapshot(
-                now_ms=self._clock(), records={key: self._records.get(key, ABSENT) for key in keys}
-            )
+            return Snapshot(now_ms=self._clock(), records={key: self._records.get(key, ABSENT) for key in keys})
 
-    def commit(
-        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-    ) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         with self._lock:
             for key, version in expect.items():
                 if self._records.get(key, ABSENT).version != version:
@@ -92,9 +88,7 @@ class MemoryStore(Store, Maintenance):
             return [(key, self._records[key]) for key in keys[:limit]]
 
     def _due(self) -> list[tuple[int, str]]:
-        dues = (
-            (found.record.due_ms() if found.record else None, key) for key, found in self._records.items()
-        )
+        dues = ((found.record.due_ms() if found.record else None, key) for key, found in self._records.items())
         return sorted((due_ms, key) for due_ms, key in dues if due_ms is not None)
 
     def due(self, limit: int) -> Due:
@@ -108,9 +102,7 @@ class MemoryStore(Store, Maintenance):
     ) -> list[Event]:
         with self._lock:
             found = [
-                event
-                for event in self._events
-                if event.seq > after and (job is None or (event.ns, event.job) == job)
+                event for event in self._events if event.seq > after and (job is None or (event.ns, event.job) == job)
             ]
             return found[max(0, len(found) - limit) :] if newest else found[:limit]
 

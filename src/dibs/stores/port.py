@@ -128,9 +128,7 @@ class Store(ABC):
         return self.read(keys)
 
     @abstractmethod
-    def commit(
-        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-    ) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         """Write all or nothing, if every key in `expect` is still at its version (0: absent); else raise Conflict.
 
         `puts` writes records (None deletes; deleting an absent key is fine). Every key in `puts` is in `expect`.
@@ -290,9 +288,7 @@ class StoreProxy(Store):
     def read(self, keys: Iterable[str]) -> Snapshot:
         return self.inner.read(keys)
 
-    def commit(
-        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-    ) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         return self.inner.commit(expect, puts, events)
 
     def scan(

@@ -90,9 +90,7 @@ class LinuxProcesses(ProcessTable):
 
     def group(self, number: int) -> list[int]:
         found = [(pid, _stat(f"/proc/{pid}/stat")) for pid in self.pids()]
-        return [
-            pid for pid, each in found if each and int(each[_GROUP]) == number and each[_STATE] not in _ENDED
-        ]
+        return [pid for pid, each in found if each and int(each[_GROUP]) == number and each[_STATE] not in _ENDED]
 
     def command(self, pid: int) -> tuple[str, bytes] | None:
         try:
@@ -128,6 +126,4 @@ def _hides_processes() -> bool:
     except OSError:
         return True
     last = b",".join(found[-1]) if found else b""
-    return not found or (
-        b"hidepid=" in last and not any(word in last for word in (b"hidepid=0", b"hidepid=off"))
-    )
+    return not found or (b"hidepid=" in last and not any(word in last for word in (b"hidepid=0", b"hidepid=off")))

@@ -129,9 +129,7 @@ class MacosProcesses(ProcessTable):
         return found is not None and found.has_ended
 
     def children(self, pid: int) -> list[int]:
-        return [
-            each for each in self.pids() if (found := self.entry(each)) is not None and found.parent == pid
-        ]
+        return [each for each in self.pids() if (found := self.entry(each)) is not None and found.parent == pid]
 
     def group(self, number: int) -> list[int]:
         found = [(pid, self._library.short_info(pid)) for pid in self.pids()]

@@ -31,9 +31,7 @@ class ProcessEntry:
 
     __slots__ = ("has_ended", "is_kernel", "parent", "started")
 
-    def __init__(
-        self, parent: int, started: str, *, has_ended: bool = False, is_kernel: bool = False
-    ) -> None:
+    def __init__(self, parent: int, started: str, *, has_ended: bool = False, is_kernel: bool = False) -> None:
         self.parent = parent
         self.started = started
         self.has_ended = has_ended

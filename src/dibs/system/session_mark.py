@@ -87,9 +87,7 @@ def _is_whole(environment: bytes) -> bool:
 
 def _is_in(token: bytes, environment: bytes) -> bool:
     start = VARIABLE.encode() + b"="
-    return any(
-        each.startswith(start) and token in each[len(start) :].split() for each in environment.split(b"\0")
-    )
+    return any(each.startswith(start) and token in each[len(start) :].split() for each in environment.split(b"\0"))
 
 
 _GENERATIONS_MAX = 64

@@ -109,9 +109,7 @@ class EventContract(ContractBase):
         assert found == store.events(0, 1_000)
         assert len(found) == writers * sum(1 + round_ % 2 for round_ in range(count))
 
-    def test_events_are_in_the_order_of_their_commits(
-        self, connect: Callable[[], Store], store: Store
-    ) -> None:
+    def test_events_are_in_the_order_of_their_commits(self, connect: Callable[[], Store], store: Store) -> None:
         other = connect()
         for number in range(10):
             log((store, other)[number % 2], event("a", token=number), event(f"b{number}"))
@@ -181,9 +179,7 @@ class EventContract(ContractBase):
         if store.capabilities.gapless:
             assert last_seq == before + 1
 
-    def test_numbers_go_on_above_those_of_another_store(
-        self, connect: Callable[[], Store], store: Store
-    ) -> None:
+    def test_numbers_go_on_above_those_of_another_store(self, connect: Callable[[], Store], store: Store) -> None:
         other, upkeep = connect(), maintenance_of(store)
         if type(upkeep).number_from is Maintenance.number_from:
             return  # it cannot, and says so in no other way
@@ -226,9 +222,7 @@ class EventContract(ContractBase):
         for round_ in range(3):  # the wait may begin before or after the commit: it must wake in both orders
             woken: list[bool] = []
             watching = threading.Thread(
-                target=lambda after=after, woken=woken: woken.append(
-                    store.watch(after, int(WAIT_S_MAX * 1000))
-                ),
+                target=lambda after=after, woken=woken: woken.append(store.watch(after, int(WAIT_S_MAX * 1000))),
                 daemon=True,
             )
             watching.start()

@@ -28,9 +28,7 @@ TTL_MS = 120
 
 
 def acquire(store: Store, name: str = "issue-42", *, owner: str = "a", ttl_ms: int = TTL_MS) -> Outcome:
-    command = Acquire(
-        ns="default", name=name, principal="p", owner=owner, ttl_ms=ttl_ms, fresh_lease_id=new_id()
-    )
+    command = Acquire(ns="default", name=name, principal="p", owner=owner, ttl_ms=ttl_ms, fresh_lease_id=new_id())
     return Coordinator(store).one(command)
 
 
@@ -54,9 +52,7 @@ def _token(grant: Granted) -> int:
 
 class LeaseContract(ContractBase):
     @pytest.mark.promise("excl")
-    def test_a_held_job_is_not_given_to_another_connection(
-        self, connect: Callable[[], Store], store: Store
-    ) -> None:
+    def test_a_held_job_is_not_given_to_another_connection(self, connect: Callable[[], Store], store: Store) -> None:
         mine = granted(store, ttl_ms=3_600_000)
         held = acquire(connect(), owner="b")
         assert isinstance(held, Held)
@@ -80,9 +76,7 @@ class LeaseContract(ContractBase):
         assert isinstance(renew(store, first.lease.lease_id), NotCurrent)
         assert isinstance(release(store, first.lease.lease_id), NotCurrent)
 
-    def test_a_renewed_lease_outlives_its_first_time(
-        self, store: Store, pass_time: Callable[[int], None]
-    ) -> None:
+    def test_a_renewed_lease_outlives_its_first_time(self, store: Store, pass_time: Callable[[int], None]) -> None:
         mine = granted(store, ttl_ms=1_000)
         pass_time(200)
         renewed = renew(store, mine.lease.lease_id)
@@ -90,9 +84,7 @@ class LeaseContract(ContractBase):
         assert renewed.lease.expires_ms >= mine.lease.expires_ms + 200
 
     @pytest.mark.promise("token:rises")
-    def test_tokens_rise_through_release_on_any_connection(
-        self, connect: Callable[[], Store], store: Store
-    ) -> None:
+    def test_tokens_rise_through_release_on_any_connection(self, connect: Callable[[], Store], store: Store) -> None:
         tokens = []
         for round_ in range(6):
             each = store if round_ % 2 else connect()
@@ -135,9 +127,7 @@ class LeaseContract(ContractBase):
         ],
         ids=" then ".join,
     )
-    def test_a_lost_reply_is_neither_a_lost_lease_nor_a_second_one(
-        self, store: Store, faults: list[Fault]
-    ) -> None:
+    def test_a_lost_reply_is_neither_a_lost_lease_nor_a_second_one(self, store: Store, faults: list[Fault]) -> None:
         mine = granted(FaultyStore(store, faults), ttl_ms=3_600_000)
         events = store.events(0, 10)
         assert [each.kind for each in events] == ["acquired"]

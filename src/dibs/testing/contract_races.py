@@ -98,10 +98,7 @@ class RaceContract(ContractBase):
             while True:
                 found = store.read(keys).records
                 tokens = [0 if each.record is None else each.record.token for each in found.values()]  # type: ignore[union-attr]
-                puts = {
-                    key_of(name): lock(name, token=token + 1)
-                    for name, token in zip(names, tokens, strict=True)
-                }
+                puts = {key_of(name): lock(name, token=token + 1) for name, token in zip(names, tokens, strict=True)}
                 expect = {key: each.version for key, each in found.items()}
                 try:
                     store.commit(expect, puts, [event(names[0])])
@@ -143,9 +140,7 @@ class RaceContract(ContractBase):
         assert first.read([META_KEY]).records[META_KEY].record == Meta(token_floor=total)
         assert [each.token for each in first.events(0, total + 1)] == list(range(1, total + 1))
 
-    def test_two_records_that_change_together_are_never_seen_apart(
-        self, connect: Callable[[], Store]
-    ) -> None:
+    def test_two_records_that_change_together_are_never_seen_apart(self, connect: Callable[[], Store]) -> None:
         reader, writer = connect(), connect()
         keys = [key_of("left"), key_of("right")]
         put(writer, lock("left", token=0), lock("right", token=0))

@@ -183,9 +183,7 @@ class RecordContract(ContractBase):
         drop(store, key_of("never"))
         assert store.read([key_of("never")]).records == {key_of("never"): ABSENT}
 
-    def test_a_connection_sees_at_once_what_another_committed(
-        self, connect: Callable[[], Store], store: Store
-    ) -> None:
+    def test_a_connection_sees_at_once_what_another_committed(self, connect: Callable[[], Store], store: Store) -> None:
         other = connect()
         for token in range(1, 5):
             put(store, lock("x", token=token))
@@ -231,9 +229,7 @@ class RecordContract(ContractBase):
                 drop(other, keys[at])
             if meanwhile != "deleted":
                 put(other, lock("absent" if meanwhile == "made" else names[at], token=2))
-            puts: dict[str, Stored | None] = {
-                key: lock(name, token=3) for key, name in zip(keys, names, strict=True)
-            }
+            puts: dict[str, Stored | None] = {key: lock(name, token=3) for key, name in zip(keys, names, strict=True)}
             if at:  # it compares many, and writes one
                 puts = {keys[2]: lock(names[2], token=3)}
             with pytest.raises(Conflict):
@@ -267,9 +263,7 @@ class RecordContract(ContractBase):
     def test_listing_what_is_live_passes_over_idle_jobs_and_ended_sessions(
         self, connect: Callable[[], Store], store: Store
     ) -> None:
-        ending = Ending(
-            lease_id="l", owner='"holders":[', principal='"line":[', token=1, how="released", at_ms=5
-        )
+        ending = Ending(lease_id="l", owner='"holders":[', principal='"line":[', token=1, how="released", at_ms=5)
         idle = lock("b").replace(holders=(), endings=(ending,))
         put(store, lock("a"), idle, lock("c").replace(holders=(), line=(1,)), lock("d"), lock("e"))
         session = SessionRecord(
@@ -296,9 +290,7 @@ class RecordContract(ContractBase):
         put(store, idle.replace(name="a"), lock("b", token=2))
         assert [key for key, _ in connect().scan("lock/", live=True)] == [key_of(name) for name in "bcde"]
 
-    def test_what_is_due_comes_longest_due_first(
-        self, store: Store, pass_time: Callable[[int], None]
-    ) -> None:
+    def test_what_is_due_comes_longest_due_first(self, store: Store, pass_time: Callable[[int], None]) -> None:
         now_ms = store.read(()).now_ms
         put(
             store,

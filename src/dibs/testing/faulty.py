@@ -40,9 +40,7 @@ class FaultyStore(StoreProxy):
             raise StoreUnavailable("The read was lost, as the test asked.")
         return self.inner.read(keys)
 
-    def commit(
-        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-    ) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         self.commits_tried += 1
         fault = self.faults.pop(0) if self.faults else "none"
         if fault == "refused":

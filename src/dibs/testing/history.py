@@ -131,8 +131,6 @@ def overtaken(history: Iterable[Event], *, plain: bool = False) -> list[str]:
                 if (number < event.ticket or (plain and not event.ticket)) and EXCLUSIVE in (mode, event.mode)
             }
             if before:
-                wrong.append(
-                    f"seq {event.seq}: {event.owner!r} was given {event.job!r} before {sorted(before)}"
-                )
+                wrong.append(f"seq {event.seq}: {event.owner!r} was given {event.job!r} before {sorted(before)}")
             line.pop(event.ticket, None)
     return wrong

@@ -52,9 +52,7 @@ def apply(live: dict[tuple[str, str], dict[int, ReplayedHold]], event: Event) ->
         claim = claims.get(event.token)
         if claim is not None:
             claims[event.token] = claim.replace(metadata=event.metadata, checkpoint=event.checkpoint)
-    elif (
-        event.kind in events.OWNERSHIP_ENDS
-    ):  # a transfer's new owner is an `acquired` of its own, right after
+    elif event.kind in events.OWNERSHIP_ENDS:  # a transfer's new owner is an `acquired` of its own, right after
         claims = live.get(job, {})
         claims.pop(event.token, None)
         if not claims:

@@ -81,10 +81,7 @@ _TOKEN: Answer = {
 ANSWERS: dict[str, Answer] = {
     "acquired": {
         "status": ("text", "`acquired`"),
-        **{
-            name: (kind if name in _OF_ALL else f"{kind}-", meaning)
-            for name, (kind, meaning) in _LEASE.items()
-        },
+        **{name: (kind if name in _OF_ALL else f"{kind}-", meaning) for name, (kind, meaning) in _LEASE.items()},
         "name": ("text-", "the job; a claim-all names it in `leases`"),
         "held_before": (
             "flag-",
@@ -325,9 +322,7 @@ ANSWERS: dict[str, Answer] = {
         "token": ("text", "the new token, shown only here"),
         "replaces": ("object", "the old one: `id`, and its `grace_seconds`"),
     },
-    "tokens": {
-        "tokens": ("list", "all, as above, without `token`. Revoked and expired ones are listed for 90 days")
-    },
+    "tokens": {"tokens": ("list", "all, as above, without `token`. Revoked and expired ones are listed for 90 days")},
     "token-limit": {"tokens": ("list", "those that were changed, as above")},
     "token-revoke": {"revoked": ("list", "the tokens, as above")},
     "election-room": {

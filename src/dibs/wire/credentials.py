@@ -71,9 +71,7 @@ def parse_line(line: str) -> TokenLine:
         namespace = check_namespace(rest[2])
     expires_ms = parse_compact_time(rest[3]) if len(rest) > 3 else None
     digest, is_clear = _digest(rest[0])
-    return TokenLine(
-        name=name, digest=digest, role=role, namespace=namespace, expires_ms=expires_ms, is_clear=is_clear
-    )
+    return TokenLine(name=name, digest=digest, role=role, namespace=namespace, expires_ms=expires_ms, is_clear=is_clear)
 
 
 def check_digest(text: str) -> str:
@@ -164,11 +162,7 @@ def life_ms_of(document: Document) -> int | None:
 
 
 def grace_ms_of(document: Document) -> int:
-    return (
-        _number(document, "grace_seconds") * 1000
-        if "grace_seconds" in document
-        else ROTATION_GRACE_MS_DEFAULT
-    )
+    return _number(document, "grace_seconds") * 1000 if "grace_seconds" in document else ROTATION_GRACE_MS_DEFAULT
 
 
 def limits_of(document: Document, limits: Limits) -> Limits:

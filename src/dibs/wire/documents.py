@@ -84,9 +84,7 @@ def _form_of(kind: type[Any]) -> tuple[CodeRow, Callable[[Any], Document | None]
 def reply_for_error(error: BaseException, *, sent: bool = True) -> Reply:
     """The reply for an exception. An unexpected one becomes an internal error without details."""
     row = row_of_error(error)
-    details = (
-        getattr(error, "details", None) or "dibs failed in a way it should not; the server's log says more."
-    )
+    details = getattr(error, "details", None) or "dibs failed in a way it should not; the server's log says more."
     if getattr(error, "unknown", False):
         details = f"{details} {FATE_UNKNOWN}"
     return Reply(status=row.http, body=_error(row.title, row.word, details), sent=sent)
@@ -217,9 +215,7 @@ def _delayed(outcome: outcomes.Delayed) -> Document:
 
 
 _SESSION_VERBS = frozenset(("session-open", "session-keep", "session-end"))
-_FORMS: dict[
-    type[Any], tuple[CodeRow, Callable[[Any], Document | None] | None]
-] = {}  # of outcomes seen before
+_FORMS: dict[type[Any], tuple[CodeRow, Callable[[Any], Document | None] | None]] = {}  # of outcomes seen before
 # By the names of the outcomes: a client of a server makes no outcome, and does not import them.
 _PRESENT: dict[str, Callable[[Any], Document | None]] = {
     "Granted": _acquired,

@@ -36,9 +36,7 @@ _CANDIDATE = _ALPHANUMERIC | frozenset("-_.:@")
 
 def job_of(room: str, *, public: bool) -> str:
     """The job of an election. The id of a public one must be long enough not to be met by chance."""
-    if public and not (
-        limits.ROOM_CHARS_MIN <= len(room) <= limits.ROOM_CHARS_MAX and _ROOM.issuperset(room)
-    ):
+    if public and not (limits.ROOM_CHARS_MIN <= len(room) <= limits.ROOM_CHARS_MAX and _ROOM.issuperset(room)):
         raise InvalidInput(
             f"The id of a public election has {limits.ROOM_CHARS_MIN} to {limits.ROOM_CHARS_MAX} characters: letters, "
             "digits, - or _."

@@ -115,9 +115,7 @@ NAMESPACE = (
 )
 NAMES = in_header("X-Dibs-Names", "`one`: turn names into their one name", enum=["one"])
 STORE = in_header("X-Dibs-Store", "The id of the store that the request is for. Another one refuses it (421)")
-KEY = in_header(
-    "Idempotency-Key", "The same as the field `request_key`", minLength=1, maxLength=REQUEST_KEY_CHARS_MAX
-)
+KEY = in_header("Idempotency-Key", "The same as the field `request_key`", minLength=1, maxLength=REQUEST_KEY_CHARS_MAX)
 OF_A_JOB = (JOB, *NAMESPACE, NAMES, STORE)
 
 # Statuses that a code is also sent with.
@@ -191,8 +189,7 @@ def request_schema(verb: str) -> Schema:
         found["required"] = required
     if verb in PROVEN:
         found["anyOf"] = [
-            {"required": [proof], "properties": {proof: {"type": "string"}}}
-            for proof in ("lease_id", "session_id")
+            {"required": [proof], "properties": {proof: {"type": "string"}}} for proof in ("lease_id", "session_id")
         ]
     return found
 

@@ -19,9 +19,7 @@ _DEEDS = {
     "locks-of-all": "see the locks of all",
     "run-open": "begin and end runs",
     "run-end": "begin and end runs",
-    **dict.fromkeys(
-        ("tokens", "token-create", "token-rotate", "token-revoke", "token-limit"), "see or change tokens"
-    ),
+    **dict.fromkeys(("tokens", "token-create", "token-rotate", "token-revoke", "token-limit"), "see or change tokens"),
     **dict.fromkeys(("admin-status", "timeseries", "rights"), "see this"),
 }
 

@@ -68,9 +68,7 @@ def refusal(outcome: Outcome, status: int) -> tuple[int, str]:
     if isinstance(outcome, upkeep_outcomes.Frozen):
         return status, INCOMPLETE if outcome.mark.incomplete else FROZEN
     if isinstance(outcome, outcomes.SessionOver):
-        ago = format_duration(
-            max(0, outcome.now_ms - (outcome.session.ended_ms or outcome.session.expires_ms))
-        )
+        ago = format_duration(max(0, outcome.now_ms - (outcome.session.ended_ms or outcome.session.expires_ms)))
         return status, f"This session ended {ago} ago, and its jobs were released. Open a new one."
     return status, _SENTENCES[type(outcome)]
 

@@ -64,9 +64,7 @@ def _field(kind: str, meaning: str, default: str = "", **more: Any) -> Field:
 
 def _but(field: Field, meaning: str, default: str = "", **more: Any) -> Field:
     """The same field where it means something else: it has the same bounds, and is seen by the same."""
-    return field.replace(
-        meaning=meaning, default=default, **{"flag": "{}", "parameter": "{}", "tool": "{}.", **more}
-    )
+    return field.replace(meaning=meaning, default=default, **{"flag": "{}", "parameter": "{}", "tool": "{}.", **more})
 
 
 def _seconds(least_ms: int, most_ms: int) -> tuple[int, int]:
@@ -216,9 +214,7 @@ REQUESTS: dict[str, dict[str, Field]] = {
             _LEASE,
             "proves that the caller already holds the job: gives the same lease, or `lease_not_current`",
         ),
-        "acl": _but(
-            _ACL, "who may claim the job, see [below](#put-locksnameacl)", lengths=(1, limits.ACL_ENTRIES_MAX)
-        ),
+        "acl": _but(_ACL, "who may claim the job, see [below](#put-locksnameacl)", lengths=(1, limits.ACL_ENTRIES_MAX)),
     },
     "acquire-any": {
         **CLAIM,
@@ -241,9 +237,7 @@ REQUESTS: dict[str, dict[str, Field]] = {
     },
     "release": {
         **_PROOF,
-        "done": _field(
-            "flag", "the work is finished: later claims are told so for a day, or `done_seconds`", "false"
-        ),
+        "done": _field("flag", "the work is finished: later claims are told so for a day, or `done_seconds`", "false"),
         "done_seconds": _field(
             "whole",
             "how long the job is marked as done",
@@ -362,9 +356,7 @@ REQUESTS: dict[str, dict[str, Field]] = {
     },
     "session-end": {},
     "session-show": {},
-    "session-break": {
-        "reason": _but(_REASON, "history keeps it, and the late worker is told", NEEDED, not_empty=True)
-    },
+    "session-break": {"reason": _but(_REASON, "history keeps it, and the late worker is told", NEEDED, not_empty=True)},
     "token-create": {
         "name": _field(
             "text!",
@@ -392,9 +384,7 @@ REQUESTS: dict[str, dict[str, Field]] = {
     },
     "token-limit": {name: _but(field, field.meaning, "as it is") for name, field in _LIMITS.items()},
     "webhook-create": {
-        "url": _field(
-            "text!", "where deliveries go: https, without a user name", chars=limits.WEBHOOK_URL_CHARS_MAX
-        ),
+        "url": _field("text!", "where deliveries go: https, without a user name", chars=limits.WEBHOOK_URL_CHARS_MAX),
         "secret": _field(
             "text",
             "signs each delivery. It is not shown again",
@@ -407,14 +397,10 @@ REQUESTS: dict[str, dict[str, Field]] = {
             "them",
             "`*`",
         ),
-        "lock_pattern": _field(
-            "text", "a job's name, the beginning of names with `*` after it, or `*`", "`*`"
-        ),
+        "lock_pattern": _field("text", "a job's name, the beginning of names with `*` after it, or `*`", "`*`"),
     },
     "webhook-replay": {
-        "after": _field(
-            "number", "the number of an event: all events after it are sent again", "only dead letters"
-        )
+        "after": _field("number", "the number of an event: all events after it are sent again", "only dead letters")
     },
     "campaign": {
         "candidate_id": _field(
@@ -424,9 +410,7 @@ REQUESTS: dict[str, dict[str, Field]] = {
             pattern=_CANDIDATE,
             seen_by=EVERYBODY,
         ),
-        "ttl_seconds": _but(
-            _TTL, "how long the term lasts without a heartbeat. Without a token 5 to 300", "30"
-        ),
+        "ttl_seconds": _but(_TTL, "how long the term lasts without a heartbeat. Without a token 5 to 300", "30"),
         "metadata": _METADATA,
         "request_key": _but(
             _REQUEST_KEY,
@@ -437,15 +421,11 @@ REQUESTS: dict[str, dict[str, Field]] = {
     },
     "election-renew": {
         "leader_token": _LEADER_TOKEN,
-        "ttl_seconds": _but(
-            _TTL, "a new TTL, from now. It may be shorter", "the one it has; without a token 30"
-        ),
+        "ttl_seconds": _but(_TTL, "a new TTL, from now. It may be shorter", "the one it has; without a token 30"),
     },
     "resign": {"leader_token": _LEADER_TOKEN},
     "login": {
-        "token": _field(
-            "text!", "a token that the server accepts", chars=limits.TOKEN_CHARS_MAX, seen_by=NOBODY
-        )
+        "token": _field("text!", "a token that the server accepts", chars=limits.TOKEN_CHARS_MAX, seen_by=NOBODY)
     },
 }
 

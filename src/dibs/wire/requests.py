@@ -94,9 +94,7 @@ def wait_ms(document: Document) -> int:
     """Return how long the caller is ready to wait for an answer. Fractions of a second are kept, to the millisecond."""
     waited: int = round(document.get("wait_seconds", 0) * 1000)
     if waited > limits.WAIT_MS_MAX:
-        raise InvalidInput(
-            f"wait_seconds may be {limits.WAIT_MS_MAX // 1000} at most; ask again with the ticket."
-        )
+        raise InvalidInput(f"wait_seconds may be {limits.WAIT_MS_MAX // 1000} at most; ask again with the ticket.")
     return waited
 
 
@@ -238,9 +236,7 @@ def _release(ns: str, name: str, document: Document, caller: Caller) -> Release:
     done_ms = done_ms_of(document)
     result = text_of(document, "result")
     if result is not None and not done_ms:
-        raise InvalidInput(
-            "A result needs done or done_seconds: it is shown for as long as the job counts as done."
-        )
+        raise InvalidInput("A result needs done or done_seconds: it is shown for as long as the job counts as done.")
     failure = failure_of(document)
     if failure["failed"] and done_ms:
         raise InvalidInput("A job that failed is not done: send failed or done_seconds, not both.")

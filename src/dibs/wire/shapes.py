@@ -77,6 +77,5 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 _KINDS |= {kind + mark: rule for kind, rule in _KINDS.items() for mark in "!?"}
 _IDS = ("id", "id!")
 _REQUIRED = {
-    verb: [field for field, kind in fields.items() if kind.endswith(("!", "?"))]
-    for verb, fields in REQUESTS.items()
+    verb: [field for field, kind in fields.items() if kind.endswith(("!", "?"))] for verb, fields in REQUESTS.items()
 }

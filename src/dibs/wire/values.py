@@ -151,9 +151,7 @@ def text_of(document: Document, field: str) -> str | None:
 def request_key_of(document: Document) -> str | None:
     key = text_of(document, "request_key")
     if key == "":
-        raise InvalidInput(
-            "request_key may not be empty; leave it out or give a value that is new for each claim."
-        )
+        raise InvalidInput("request_key may not be empty; leave it out or give a value that is new for each claim.")
     return key
 
 
@@ -172,9 +170,7 @@ def _acl_entry(entry: object) -> str:
             return entry
         if kind == "token" and value:
             return token_badge(value)
-    raise InvalidInput(
-        f"An access entry is user:NAME or token:TOKEN, of {limits.ACL_ENTRY_BYTES_MAX} bytes at most."
-    )
+    raise InvalidInput(f"An access entry is user:NAME or token:TOKEN, of {limits.ACL_ENTRY_BYTES_MAX} bytes at most.")
 
 
 def token_badge(token: str) -> str:

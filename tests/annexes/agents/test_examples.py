@@ -73,8 +73,7 @@ def test_five_agents_do_ten_jobs_once_each(
     backlog.write_text("".join(f"{job}\n" for job in JOBS))
     command = [words[0], str(EXAMPLES / words[1]), str(backlog), *work]
     agents = [
-        subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        for _ in range(AGENTS)
+        subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for _ in range(AGENTS)
     ]
     try:
         for agent in agents:
@@ -191,9 +190,7 @@ def test_five_clients_of_one_server_do_ten_jobs_once_each(env: dict[str, str], t
     with ServerProcess(tmp_path) as server:
         # A client puts the token in where the configuration says so. Codex is told the variable's name alone.
         said = [entry["headers"]["Authorization"] for entry in entries if "headers" in entry]
-        said += [
-            f"Bearer ${{{entry['bearer_token_env_var']}}}" for entry in entries if "headers" not in entry
-        ]
+        said += [f"Bearer ${{{entry['bearer_token_env_var']}}}" for entry in entries if "headers" not in entry]
         assert len(said) == 6
         [header] = {re.sub(r"\$\{.*\}", server.token, each) for each in said}
 

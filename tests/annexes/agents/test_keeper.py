@@ -33,9 +33,7 @@ async def backend(store: Store) -> AsyncIterator[ToolBackend]:
 
 
 @pytest.mark.promise("session")
-async def test_the_end_of_a_connection_lets_go_of_all_it_claimed_and_of_nothing_else(
-    store: Store, mode: str
-) -> None:
+async def test_the_end_of_a_connection_lets_go_of_all_it_claimed_and_of_nothing_else(store: Store, mode: str) -> None:
     async with store.agent("agent-8", mode) as other:
         await other.call("claim_job", job="theirs")
         async with store.agent("agent-7", mode) as agent:
@@ -202,9 +200,7 @@ async def test_a_release_that_got_no_answer_keeps_the_claim_for_another_try(stor
     door.close()
 
 
-async def test_closing_is_bounded_when_the_store_does_not_answer(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_closing_is_bounded_when_the_store_does_not_answer(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     class Stuck(ThreadedDoor):
         answers = asyncio.Event()
 

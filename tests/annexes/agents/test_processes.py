@@ -42,9 +42,7 @@ class Connection:
 
     def __init__(self, env: Mapping[str, str], words: list[str], folder: Path | None = None) -> None:
         pipe = subprocess.PIPE
-        self.process = subprocess.Popen(
-            words, env=env, cwd=folder, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL
-        )
+        self.process = subprocess.Popen(words, env=env, cwd=folder, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
         self._id = 0
 
     def __enter__(self) -> Self:
@@ -151,9 +149,7 @@ def test_a_client_that_is_killed_lets_go_of_everything(env: dict[str, str]) -> N
         client.process.kill()
         wait_until(lambda: not is_held(env, "issue-42"), "the job is free")
         # Nobody need have waited for it: whoever adopted it may leave its entry in the list of processes.
-        wait_until(
-            lambda: (found := table().entry(server)) is None or found.has_ended, "the server has ended"
-        )
+        wait_until(lambda: (found := table().entry(server)) is None or found.has_ended, "the server has ended")
     history = dibs(env, "history", "issue-42", "--json").data["events"]
     assert history[-1]["event"] == "released", history
 
@@ -223,9 +219,7 @@ def test_mcp_is_not_imported_by_commands_that_do_not_need_it(env: dict[str, str]
     script += "run(['skill', 'show'], os.environ, io.StringIO(), io.StringIO(), None)\n"
     script += "run(['list'], os.environ, io.StringIO(), io.StringIO(), None)\n"
     script += "print([name for name in sys.modules if name.split('.')[0] in ('mcp', 'pydantic', 'anyio')])"
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=env, capture_output=True, timeout=WAIT_S_MAX, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, timeout=WAIT_S_MAX, check=True)
     assert done.stdout == b"[]\n", done
 
 

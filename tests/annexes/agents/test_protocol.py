@@ -38,9 +38,7 @@ class Lines:
 
     def send(self, method: str, params: Any = None, **more: Any) -> None:
         document = {"jsonrpc": "2.0", "method": method, **more}
-        self.connection.receive(
-            json.dumps(document | ({} if params is None else {"params": params})).encode()
-        )
+        self.connection.receive(json.dumps(document | ({} if params is None else {"params": params})).encode())
 
     async def read(self) -> Any:
         async with asyncio.timeout(20):
@@ -85,9 +83,7 @@ async def test_a_version_that_is_known_is_agreed_on(client: Lines, version: str)
 
 
 @pytest.mark.parametrize("version", ["1999-01-01", "2026-07-28", ""])
-async def test_any_other_version_is_answered_with_the_newest_that_has_a_handshake(
-    client: Lines, version: str
-) -> None:
+async def test_any_other_version_is_answered_with_the_newest_that_has_a_handshake(client: Lines, version: str) -> None:
     assert (await client.begin(version))["protocolVersion"] == HANDSHAKE[-1]
 
 
@@ -246,9 +242,7 @@ async def test_the_end_of_the_connection_ends_a_call_that_waits(store: Store) ->
         ({"ttl_seconds": 60}, "ttl_seconds: Extra inputs are not permitted"),
     ],
 )
-async def test_arguments_are_read_as_models_write_them(
-    client: Lines, given: dict[str, Any], said: str | None
-) -> None:
+async def test_arguments_are_read_as_models_write_them(client: Lines, given: dict[str, Any], said: str | None) -> None:
     await client.begin()
     result = await client.ask("tools/call", {"name": "claim_job", "arguments": {"job": "a", **given}})
     assert result["isError"] is (said is not None)

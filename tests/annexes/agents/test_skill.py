@@ -101,9 +101,7 @@ def test_it_is_installed_once_and_a_changed_file_is_left_alone(tmp_path: Path) -
     assert (code, out) == (0, f"Installed {path}.\n")
     assert path.read_text() == skill_text()
     assert os.listdir(path.parent) == [FILE]
-    assert (
-        typed("skill", "install", "--to", str(folder))[1] == f"{path} is up to date: nothing was changed.\n"
-    )
+    assert typed("skill", "install", "--to", str(folder))[1] == f"{path} is up to date: nothing was changed.\n"
     path.write_text("mine")
     code, _, err = typed("skill", "install", "--to", str(folder))
     assert code == 64
@@ -130,15 +128,11 @@ def test_without_a_folder_it_goes_to_the_clients_that_the_project_has(
     for name in there:
         (tmp_path / name).mkdir()
     assert typed("skill", "install")[0] == 0
-    found = [
-        name for name in (".claude", ".agents") if (tmp_path / name / "skills" / "dibs" / FILE).is_file()
-    ]
+    found = [name for name in (".claude", ".agents") if (tmp_path / name / "skills" / "dibs" / FILE).is_file()]
     assert found == wanted
 
 
-def test_where_one_of_two_files_was_changed_nothing_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_one_of_two_files_was_changed_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".claude").mkdir()
     changed = tmp_path / ".agents" / "skills" / "dibs" / FILE

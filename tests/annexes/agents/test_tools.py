@@ -34,9 +34,7 @@ async def test_a_claim_is_granted_with_its_proof_and_what_to_do_next(store: Stor
         assert store.status("issue-42") == "held"
 
 
-async def test_the_second_claim_is_told_who_has_it_since_when_and_for_how_long(
-    store: Store, mode: str
-) -> None:
+async def test_the_second_claim_is_told_who_has_it_since_when_and_for_how_long(store: Store, mode: str) -> None:
     async with store.agent("agent-7", mode) as first, store.agent("agent-8", mode) as second:
         lease = (await first.call("claim_job", job="issue-42", metadata="fix"))["lease_id"]
         answer = await second.call("claim_job", job="issue-42")
@@ -88,9 +86,7 @@ async def test_an_agent_is_told_once_that_somebody_waits(store: Store, mode: str
             await first.call("release_job", job="issue-42")
 
 
-async def test_several_jobs_are_claimed_together_or_not_at_all_and_released_one_by_one(
-    store: Store, mode: str
-) -> None:
+async def test_several_jobs_are_claimed_together_or_not_at_all_and_released_one_by_one(store: Store, mode: str) -> None:
     async with store.agent("agent-7", mode) as first, store.agent("agent-8", mode) as second:
         await second.call("claim_job", job="b")
         answer = await first.call("claim_all_jobs", jobs=["a", "b"])
@@ -403,9 +399,7 @@ async def test_state_and_history_are_resources_with_encoded_names(store: Store, 
         assert [each.uri for each in (await agent.client.list_resources()).resources] == ["dibs://jobs"]
 
 
-@pytest.mark.parametrize(
-    "uri", ["dibs://jobs/a/b", "dibs://jobs/%FF", "dibs://jobs/", "dibs://other", "file:///x"]
-)
+@pytest.mark.parametrize("uri", ["dibs://jobs/a/b", "dibs://jobs/%FF", "dibs://jobs/", "dibs://other", "file:///x"])
 async def test_a_resource_that_cannot_be_is_refused_in_words(store: Store, uri: str) -> None:
     async with store.agent("agent-7") as agent:
         with pytest.raises(MCPError, match=r"There is no such resource|name"):
@@ -435,9 +429,7 @@ async def test_a_mebibyte_of_metadata_is_refused_and_not_repeated(store: Store, 
         assert "Nothing was changed" in said
         assert (await agent.call("claim_job", job="issue-42"))["claimed"] is True
         checkpoint = "x" * (CHECKPOINT_BYTES_MAX + 1)
-        assert str(CHECKPOINT_BYTES_MAX) in await agent.error(
-            "heartbeat_job", job="issue-42", checkpoint=checkpoint
-        )
+        assert str(CHECKPOINT_BYTES_MAX) in await agent.error("heartbeat_job", job="issue-42", checkpoint=checkpoint)
         assert (await agent.call("heartbeat_job", job="issue-42"))["yours"] is True
 
 

@@ -76,9 +76,7 @@ def on_path(env: Mapping[str, str], folder: Path) -> dict[str, str]:
 
 def typed(env: Mapping[str, str], cwd: Path, *words: str) -> tuple[int, str]:
     """Exit code and stdout. Nothing may stand on stderr."""
-    done = subprocess.run(
-        words, env=env, cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-    )
+    done = subprocess.run(words, env=env, cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert done.stderr == "", done.stderr
     return done.returncode, done.stdout
 
@@ -86,7 +84,6 @@ def typed(env: Mapping[str, str], cwd: Path, *words: str) -> tuple[int, str]:
 def at_once(env: Sequence[Mapping[str, str]], cwd: Path, *words: str) -> list[int]:
     """The exit codes of one process for each environment, all at the same time."""
     children = [
-        subprocess.Popen(words, env=each, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for each in env
+        subprocess.Popen(words, env=each, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for each in env
     ]
     return [child.wait(TIMEOUT_S) for child in children]

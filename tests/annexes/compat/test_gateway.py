@@ -240,9 +240,7 @@ def test_w2_a_lock_that_changed_hands_does_not_put_its_new_holder_into_a_circle(
 
 
 @pytest.mark.promise("deadlock")
-def test_w2_a_circle_is_found_though_one_of_it_asked_for_something_else_in_between(
-    gate: Gate, key: str
-) -> None:
+def test_w2_a_circle_is_found_though_one_of_it_asked_for_something_else_in_between(gate: Gate, key: str) -> None:
     """Theirs forgets the first of two waits, and finds no circle however long both go on asking."""
     r1, r2 = two_and_two(gate, key, "A5", "B5")
     gate.takes("C5", f"{key}/3")

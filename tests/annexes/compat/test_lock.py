@@ -260,9 +260,7 @@ def test_a_command_that_died_before_it_heard_the_answer_finds_its_lease_again(
 def test_a_refused_acquire_leaves_nothing_behind(terminal: Terminal, tmp_path: Path) -> None:
     terminal("lock", "acquire", "a", "--actor", "other")
     terminal("lock", "acquire", "a")
-    assert [entry["owner"] for entry in RememberedLeases(terminal.env, None, None, 0).entries("a")] == [
-        "other"
-    ]
+    assert [entry["owner"] for entry in RememberedLeases(terminal.env, None, None, 0).entries("a")] == ["other"]
 
 
 def test_where_nothing_can_be_written_the_lease_is_shown(terminal: Terminal, tmp_path: Path) -> None:
@@ -332,9 +330,7 @@ def test_a_name_wins_over_a_folder_and_a_flag_over_a_variable(terminal: Terminal
     terminal.env["GRITE_HOME"] = str(tmp_path / "home")
     assert terminal("lock", "acquire", "a", "--json").data["owner"] == "64d15a2c"
     assert terminal("lock", "acquire", "b", "--data-dir", "x/y", "--json").data["owner"] == "y"
-    assert (
-        terminal("lock", "acquire", "c", "--actor", "n", "--data-dir", "x/y", "--json").data["owner"] == "n"
-    )
+    assert terminal("lock", "acquire", "c", "--actor", "n", "--data-dir", "x/y", "--json").data["owner"] == "n"
 
 
 @pytest.mark.parametrize("given", ["path:src/", "path:./src", "path:src//"])

@@ -116,9 +116,7 @@ def _faults(description: dict[str, Any], schema: dict[str, Any], document: Any) 
 
 @pytest.mark.promise("openapi")
 @pytest.mark.usefixtures("played")
-def test_every_answer_is_as_the_servers_own_description_says(
-    player: Player, description: dict[str, Any]
-) -> None:
+def test_every_answer_is_as_the_servers_own_description_says(player: Player, description: dict[str, Any]) -> None:
     wrong, described = [], set()
     for step, sent, status, document in player.exchanges:
         operation = _operation(description, step)
@@ -216,9 +214,7 @@ def test_its_own_command_holds_a_lock(process: str, tmp_path: Path) -> None:
 @needs_binary
 def test_its_own_command_leads_and_follows(process: str, tmp_path: Path) -> None:
     room = cli(process, tmp_path, "election", "create")[1][0]["election_id"]
-    status, lines = cli(
-        process, tmp_path, "election", "hold", room, "--candidate", "a", "--ttl", "5", stop_after_s=3
-    )
+    status, lines = cli(process, tmp_path, "election", "hold", room, "--candidate", "a", "--ttl", "5", stop_after_s=3)
     assert (status, [line["event"] for line in lines]) == (143, ["leader", "renewed", "released"])
     assert cli(process, tmp_path, "election", "status", room)[1][0]["status"] == "vacant"
 

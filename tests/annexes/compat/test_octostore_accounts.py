@@ -47,9 +47,7 @@ def test_a_name_that_nobody_has_gets_a_token(open_house: Server, name: str) -> N
     made = reply.json
     assert made.keys() == {"token", "user_id", "username", "namespace"}
     assert (made["username"], made["namespace"]) == (name, None)
-    assert re.fullmatch(
-        r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", made["user_id"]
-    )
+    assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", made["user_id"])
     assert open_house.acquire(name, who=made["token"]).json["owner"] == name
 
 
@@ -247,9 +245,7 @@ def test_a_token_that_replaces_itself_keeps_its_end(tmp_path: Path) -> None:
         return instant_ms(server.ask("GET", "/whoami", who=token).json["expires_at"])
 
     with running(tmp_path, real_time=True) as server:
-        made = server.ask(
-            "POST", "/tokens", {"name": "ci", "role": "viewer", "expires_seconds": 600}, who="admin"
-        )
+        made = server.ask("POST", "/tokens", {"name": "ci", "role": "viewer", "expires_seconds": 600}, who="admin")
         token, first = made.json["token"], instant_ms(made.json["expires_at"])
         for _ in range(3):
             server.clock.advance(20_000)

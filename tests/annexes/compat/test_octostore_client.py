@@ -71,9 +71,7 @@ def test_who_holds_a_lock_there_is_told() -> None:
     assert found == HELD["holder_id"]
 
 
-@pytest.mark.parametrize(
-    "document", [HELD, FREE, {**HELD, "expires_at": None}, {**HELD, "expires_at": "soon"}]
-)
+@pytest.mark.parametrize("document", [HELD, FREE, {**HELD, "expires_at": None}, {**HELD, "expires_at": "soon"}])
 def test_a_lock_there_has_every_field_that_dibs_shows(document: dict[str, Any]) -> None:
     with ScriptedServer([reply_of(200, document)] * 2) as server:
         reply = HttpDoor(Servers((server_address(server.url),))).ask(Ask("inspect", "issue-1"))

@@ -42,9 +42,7 @@ class Shell:
         self.pid = os.getpid()
 
     def door(self, settings: Settings | None = None) -> EmbeddedDoor:
-        return EmbeddedDoor(
-            lambda: Coordinator(self.store), OneNamespace(settings.namespace if settings else None)
-        )
+        return EmbeddedDoor(lambda: Coordinator(self.store), OneNamespace(settings.namespace if settings else None))
 
     def __call__(self, name: str, *argv: str, **env: str) -> tuple[int, Any]:
         out = io.StringIO()
@@ -84,9 +82,7 @@ def test_success_answers_as_theirs_does(shell: Shell, identity: dict[str, dict[s
     a = identity["A"]
     assert shell("rlock", KEY, **a) == (0, {"ok": True, "resourceKey": KEY})
     assert shell("rlock", KEY, **a) == (0, {"ok": True, "resourceKey": KEY})
-    lasts_ms = (
-        60_000 if "DIBS_SESSION" in a else 1_800_000
-    )  # a session that nobody keeps is over before its locks
+    lasts_ms = 60_000 if "DIBS_SESSION" in a else 1_800_000  # a session that nobody keeps is over before its locks
     expires_ms = START_MS + lasts_ms
     assert shell("rlock-heartbeat", KEY, **a) == (0, {"ok": True, "expiresAt": expires_ms})
     assert shell("runlock", KEY, **a) == (0, {"ok": True})
@@ -303,9 +299,7 @@ def test_the_time_may_stand_in_a_config_toml(shell: Shell, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("value", ["0", "-5", "86401", "1.5", '"60"', "true", "[1]"])
-def test_w4_a_time_that_cannot_be_is_refused_and_locks_nothing(
-    shell: Shell, tmp_path: Path, value: str
-) -> None:
+def test_w4_a_time_that_cannot_be_is_refused_and_locks_nothing(shell: Shell, tmp_path: Path, value: str) -> None:
     """Theirs takes 0 for "over at once", so that every caller succeeds."""
     (tmp_path / "config.toml").write_text(f"resourceLockTimeout = {value}\n")
     exit_code, document = shell("rlock", KEY)
@@ -390,9 +384,7 @@ def test_their_conflict_without_a_reason_gets_one(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
-@pytest.mark.parametrize(
-    ("header", "when"), [(b"", "try again later"), (b"Retry-After: 7\r\n", "try again in 7 s")]
-)
+@pytest.mark.parametrize(("header", "when"), [(b"", "try again later"), (b"Retry-After: 7\r\n", "try again in 7 s")])
 def test_a_gateway_that_is_busy_or_not_up_is_told_as_try_later(
     shell: Shell, status: int, header: bytes, when: str
 ) -> None:

@@ -100,9 +100,7 @@ def test_of_two_scripts_only_the_one_that_locked_lets_go(env: dict[str, str], tm
         first.communicate()
 
 
-def test_inside_a_session_everything_goes_by_name_and_is_let_go_at_the_end(
-    env: dict[str, str], tmp_path: Path
-) -> None:
+def test_inside_a_session_everything_goes_by_name_and_is_let_go_at_the_end(env: dict[str, str], tmp_path: Path) -> None:
     inside = f"rlock {KEY} && rlock {KEY} && rlock-heartbeat {KEY}"
     code, said = typed(env, tmp_path, "dibs", "session", "run", "--owner", "dev-1", "--", "sh", "-c", inside)
     assert code == 0, said

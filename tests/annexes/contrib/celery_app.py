@@ -48,9 +48,7 @@ class FastTask(OneOwnerTask):
 def import_feed(self: Any, feed: str, *, pages: int = 3) -> str:
     """Waits at the page that the file `stop-at` names, until that file is gone."""
     first = int(self.previous_checkpoint or 0) + 1
-    note(
-        f"{feed} begins at {first}, attempt {self.claim.attempt}, token {self.claim.fencing_token}, pid {os.getpid()}"
-    )
+    note(f"{feed} begins at {first}, attempt {self.claim.attempt}, token {self.claim.fencing_token}, pid {os.getpid()}")
     for page in range(first, pages + 1):
         while (FOLDER / "stop-at").exists() and (FOLDER / "stop-at").read_text() == str(page):
             try:

@@ -146,9 +146,7 @@ def test_of_two_runners_that_race_one_owns_the_job_and_the_other_gets_it_after_t
     assert [code for code, _ in said] == [0, 0], said
     winner, loser = sorted(both, key=lambda each: each.outputs["owned"], reverse=True)
     assert (winner.outputs["owned"], loser.outputs["owned"]) == ("true", "false")
-    assert (
-        loser.outputs["owner"] == winner.outputs["owner"] == f"acme/app run {both.index(winner) + 1}.1 build"
-    )
+    assert loser.outputs["owner"] == winner.outputs["owner"] == f"acme/app run {both.index(winner) + 1}.1 build"
     lease = winner.outputs["lease"]
     assert f"::add-mask::{lease}\n" in said[both.index(winner)][1]
     ended = winner.run("post.js")

@@ -133,9 +133,7 @@ def test_two_tasks_of_one_name_run_one_after_the_other_and_other_names_beside_th
         farm.await_line("sport")
         assert len([line for line in farm.log if line.startswith("news begins")]) == 1
         farm.stop_at(None)
-        wait_until(
-            lambda: len([line for line in farm.log if line.startswith("news begins")]) == 2, "both ran"
-        )
+        wait_until(lambda: len([line for line in farm.log if line.startswith("news begins")]) == 2, "both ran")
     with dibs.connect(farm.env["DIBS_URL"]) as client:
         assert client.owner("import news").fencing_token == 2
         assert client.owner("import sport%20/%20100%25%0A").fencing_token == 1

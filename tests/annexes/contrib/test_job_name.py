@@ -32,10 +32,7 @@ def test_a_value_cannot_pass_for_a_value_and_a_separator(a: str, b: str) -> None
 
 
 def test_plain_values_stay_as_they_are() -> None:
-    assert (
-        filled("import {feed} of {day:%Y}", {"feed": "acme/app#42", "day": _day()})
-        == "import acme/app#42 of 2026"
-    )
+    assert filled("import {feed} of {day:%Y}", {"feed": "acme/app#42", "day": _day()}) == "import acme/app#42 of 2026"
 
 
 def _day() -> Any:

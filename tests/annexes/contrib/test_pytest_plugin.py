@@ -58,9 +58,7 @@ class Suites:
         env = clean_env(folder, DIBS_URL=self.url, FOLDER=str(folder))
         # The run around may be one of xdist's workers itself.
         self.env = {name: value for name, value in env.items() if not name.startswith("PYTEST_")}
-        self.env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = (
-            "1"  # other plugins take most of the time that a run needs
-        )
+        self.env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # other plugins take most of the time that a run needs
 
     @contextmanager
     def start(self, text: str, *words: str) -> Iterator[subprocess.Popen[str]]:

@@ -130,9 +130,7 @@ def hold(folder: Path, what: str, *, timeout: int) -> subprocess.Popen[str]:
     return program
 
 
-def test_a_killed_member_leaves_its_group_its_lead_and_its_lock(
-    tmp_path: Path, coordinator: Coordinators
-) -> None:
+def test_a_killed_member_leaves_its_group_its_lead_and_its_lock(tmp_path: Path, coordinator: Coordinators) -> None:
     one = coordinator(b"one", timeout=10)
     with hold(tmp_path, "two", timeout=1) as other:
         assert one.get_members(b"group").get() == {b"two"}

@@ -140,9 +140,7 @@ def test_a_persons_own_claim_keeps_agents_out(yard: Yard) -> None:
 
 
 @pytest.mark.promise("agent:guard")
-def test_errors_of_ours_refuse_nothing_unless_the_repository_requires_the_check(
-    yard: Yard, tmp_path: Path
-) -> None:
+def test_errors_of_ours_refuse_nothing_unless_the_repository_requires_the_check(yard: Yard, tmp_path: Path) -> None:
     one = yard.agent("one-1111")
     for text in ("", "[]", "{", '{"hook_event_name": 5}', "\x00", '{"session_id": "x", "tool_input": 7}'):
         done = subprocess.run(
@@ -193,9 +191,7 @@ def test_a_hook_and_a_shell_of_one_agent_are_one_holder(yard: Yard) -> None:
 def _stand_in_line(yard: Yard, job: str) -> None:
     """Somebody gets in line for a file, and stays there for a while."""
     words = [*DIBS, "claim", job, "--owner", "waiter", "--wait", "1s", "--keep-place"]
-    done = subprocess.run(
-        words, cwd=yard.folder, env=yard.env, check=False, timeout=WAIT_S_MAX, capture_output=True
-    )
+    done = subprocess.run(words, cwd=yard.folder, env=yard.env, check=False, timeout=WAIT_S_MAX, capture_output=True)
     assert done.returncode == 1, done
 
 

@@ -152,9 +152,7 @@ def test_an_agent_that_an_agent_runs_is_itself(one: Harness, two: Harness) -> No
         "sys.exit(subprocess.call(['bash', '-c', sys.argv[1]], env=env))"
     )
     assert one(f"{sys.executable} -c \"{inner}\" 'dibs claim issue-7'").returncode == 1
-    assert (
-        one(f"{sys.executable} -c \"{inner}\" 'dibs claim issue-8 && dibs release issue-8'").returncode == 0
-    )
+    assert one(f"{sys.executable} -c \"{inner}\" 'dibs claim issue-8 && dibs release issue-8'").returncode == 0
 
 
 @pytest.mark.linux("ps does not show environments, which tell an agent's shell")

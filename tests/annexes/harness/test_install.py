@@ -73,9 +73,7 @@ def servers_in(path: Path) -> Any:
 
 
 @pytest.mark.parametrize(("harness", "scope"), SERVER_FILES)
-def test_the_mcp_server_is_added_beside_others(
-    terminal: Terminal, tmp_path: Path, harness: str, scope: int
-) -> None:
+def test_the_mcp_server_is_added_beside_others(terminal: Terminal, tmp_path: Path, harness: str, scope: int) -> None:
     path = server_file(tmp_path, harness, scope)
     before = '{"mcpServers": {"other": {"command": "x"}}}'
     if path.suffix == ".toml":
@@ -93,9 +91,7 @@ def test_the_mcp_server_is_added_beside_others(
 
 
 @pytest.mark.parametrize(("harness", "scope"), SERVER_FILES)
-def test_a_server_that_somebody_called_dibs_stays(
-    terminal: Terminal, tmp_path: Path, harness: str, scope: int
-) -> None:
+def test_a_server_that_somebody_called_dibs_stays(terminal: Terminal, tmp_path: Path, harness: str, scope: int) -> None:
     path = server_file(tmp_path, harness, scope)
     own = '{"mcpServers": {"dibs": {"command": "dibs", "args": ["mcp"], "env": {"DIBS_URL": "https://x"}}}}'
     if path.suffix == ".toml":
@@ -141,9 +137,7 @@ def test_what_others_wrote_stays(terminal: Terminal, tmp_path: Path) -> None:
     assert json.loads(path.read_text()) == OTHERS
 
 
-@pytest.mark.parametrize(
-    "content", ["{ // a comment\n}", "[]", '{"hooks": []}', '{"mcpServers": []}', "\x00"]
-)
+@pytest.mark.parametrize("content", ["{ // a comment\n}", "[]", '{"hooks": []}', '{"mcpServers": []}', "\x00"])
 def test_a_file_that_cannot_be_read_leaves_all_files_as_they_are(
     terminal: Terminal, tmp_path: Path, content: str
 ) -> None:

@@ -53,9 +53,7 @@ def test_a_session_alone_is_never_refused(yard: Yard, harness: str) -> None:
 
 @pytest.mark.promise("agent:guard")
 @pytest.mark.parametrize("harness", HARNESSES)
-def test_a_second_session_of_the_same_kind_writes_nothing_that_the_first_has(
-    yard: Yard, harness: str
-) -> None:
+def test_a_second_session_of_the_same_kind_writes_nothing_that_the_first_has(yard: Yard, harness: str) -> None:
     one, two = yard.agent("one-1111", harness), yard.agent("two-2222", harness)
     mine = steps(harness, one)
     last_edit = max(place for place, step in enumerate(mine) if "writes" in step)

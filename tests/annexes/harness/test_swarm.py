@@ -56,10 +56,7 @@ def test_no_edit_is_overwritten_when_agents_of_all_harnesses_edit_the_same_files
 @pytest.mark.promise("agent:guard")
 @pytest.mark.parametrize(
     "harness",
-    [
-        pytest.param(name, marks=() if name in ("claude", "gemini") else pytest.mark.slow)
-        for name in sorted(STOPS)
-    ],
+    [pytest.param(name, marks=() if name in ("claude", "gemini") else pytest.mark.slow) for name in sorted(STOPS)],
 )
 def test_an_agent_that_is_alone_is_never_refused(yard: Yard, harness: str) -> None:
     one = yard.agent("alone-1111", harness)
@@ -137,9 +134,7 @@ def test_no_edit_is_overwritten_while_harnesses_crash_beside(yard: Yard) -> None
     assert yard.agent("last-9999").edit("src/a")
 
 
-def test_agents_in_two_work_trees_edit_at_once_and_each_is_kept_apart_in_its_own(
-    yard: Yard, tmp_path: Path
-) -> None:
+def test_agents_in_two_work_trees_edit_at_once_and_each_is_kept_apart_in_its_own(yard: Yard, tmp_path: Path) -> None:
     other = tmp_path / "other"
     yard.git("worktree", "add", "-q", str(other))
     agents = [

@@ -59,9 +59,7 @@ class Hostile:
         self.mark = folder.parent / "mark"
         self.program = folder.parent / "evil" / "pre-commit"
         self.program.parent.mkdir()
-        self.program.write_text(
-            f'#!/bin/sh\necho "$0 $*" >>"{self.mark}"\ncat >/dev/null 2>&1 </dev/null\nexit 1\n'
-        )
+        self.program.write_text(f'#!/bin/sh\necho "$0 $*" >>"{self.mark}"\ncat >/dev/null 2>&1 </dev/null\nexit 1\n')
         self.program.chmod(0o755)
         for name in ("post-index-change", "reference-transaction", "fsmonitor-watchman", "post-checkout"):
             os.link(self.program, self.program.parent / name)
@@ -211,9 +209,7 @@ def test_a_bare_repository_in_a_folder_without_git_is_no_repository(hostile: Hos
         Repository.here(hostile.env, str(tool))
 
 
-def test_a_folder_that_was_deleted_is_in_no_work_tree(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_was_deleted_is_in_no_work_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)

@@ -42,9 +42,7 @@ def one(env: dict[str, str], folder: Path | None, name: str) -> str:
 
 
 @pytest.mark.parametrize("folder", ["", "src", "src/deep"])
-@pytest.mark.parametrize(
-    "name", ["#42", "GH-42", "acme/app#42", "https://github.com/Acme/App/pull/42", ISSUE]
-)
+@pytest.mark.parametrize("name", ["#42", "GH-42", "acme/app#42", "https://github.com/Acme/App/pull/42", ISSUE])
 def test_an_issue_has_one_name_in_its_clone(env: dict[str, str], clone: Path, folder: str, name: str) -> None:
     assert one(env, clone / folder, name) == ISSUE
 
@@ -66,9 +64,7 @@ def test_a_clone_of_an_unknown_host_keeps_short_forms_as_they_are(env: dict[str,
     assert one(env, clone, "#42") == "gitlab://code.example.net/acme/app/issues/42"
 
 
-@pytest.mark.parametrize(
-    "address", ["upstream/app", "https://github.com/Upstream/App", "github.com/upstream/app"]
-)
+@pytest.mark.parametrize("address", ["upstream/app", "https://github.com/Upstream/App", "github.com/upstream/app"])
 def test_a_fork_s_settings_name_the_repository_that_numbers_mean(
     env: dict[str, str], clone: Path, address: str
 ) -> None:
@@ -118,9 +114,7 @@ FILE_FORMS = [
 
 
 @pytest.mark.parametrize(("folder", "name"), FILE_FORMS)
-def test_a_file_has_one_name_from_every_folder(
-    env: dict[str, str], clone: Path, folder: str, name: str
-) -> None:
+def test_a_file_has_one_name_from_every_folder(env: dict[str, str], clone: Path, folder: str, name: str) -> None:
     (clone / "link").symlink_to("src")
     if name.endswith("alias.rs/../auth.rs"):  # `..` in a path from the top is refused, as ever
         assert one(env, clone / folder, name) == name
@@ -180,22 +174,16 @@ def test_a_link_out_of_the_work_tree_is_not_followed(env: dict[str, str], clone:
     assert one(env, clone, "path:vendor/lib") == "path:vendor/lib"
 
 
-def test_two_work_trees_of_one_clone_have_the_same_names(
-    env: dict[str, str], clone: Path, tmp_path: Path
-) -> None:
+def test_two_work_trees_of_one_clone_have_the_same_names(env: dict[str, str], clone: Path, tmp_path: Path) -> None:
     words = ["-c", "user.name=a", "-c", "user.email=a@b"]
     git = ["git", "-C", str(clone)]
-    subprocess.run(
-        [*git, *words, "commit", "-q", "--allow-empty", "-m", "x"], env=env, check=True, timeout=30
-    )
+    subprocess.run([*git, *words, "commit", "-q", "--allow-empty", "-m", "x"], env=env, check=True, timeout=30)
     subprocess.run([*git, "worktree", "add", "-q", str(tmp_path / "tree")], env=env, check=True, timeout=30)
     assert one(env, tmp_path / "tree", f"{tmp_path}/tree/src/a") == "path:src/a"
     assert one(env, tmp_path / "tree", "#42") == ISSUE
 
 
-def test_case_and_unicode_form_stay_where_the_file_system_tells_them_apart(
-    env: dict[str, str], clone: Path
-) -> None:
+def test_case_and_unicode_form_stay_where_the_file_system_tells_them_apart(env: dict[str, str], clone: Path) -> None:
     composed = unicodedata.normalize("NFC", "caf\u00e9")
     apart = unicodedata.normalize("NFD", composed)
     (clone / composed).touch()

@@ -89,9 +89,7 @@ def test_the_note_of_installed_hooks_is_not_written_through_a_link(top: Path, ou
 
 
 @pytest.mark.parametrize("name", [".claude/settings.json", ".mcp.json", ".claude"])
-def test_the_files_of_agents_are_not_written_through_a_link_that_leads_out(
-    top: Path, outside: Path, name: str
-) -> None:
+def test_the_files_of_agents_are_not_written_through_a_link_that_leads_out(top: Path, outside: Path, name: str) -> None:
     new = outside.parent / "new.json"
     linked(top / name, outside.parent if name == ".claude" else new)
     done = dibs("agent", "install", "--client", "claude")

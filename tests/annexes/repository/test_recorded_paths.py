@@ -35,9 +35,7 @@ def staged_under_other_spellings(top: Path) -> Repository:
     ).stdout.strip()
     for path in ("src/readme", unicodedata.normalize("NFD", "café.txt")):
         entry = f"100644,{blob},{path}"
-        subprocess.run(
-            ["git", "update-index", "--add", "--cacheinfo", entry], cwd=top, check=True, timeout=20
-        )
+        subprocess.run(["git", "update-index", "--add", "--cacheinfo", entry], cwd=top, check=True, timeout=20)
     return Repository.at({"PATH": "/usr/bin:/bin:/usr/local/bin"}, str(top))
 
 

@@ -42,9 +42,7 @@ class Shells:
         self.bin.mkdir()
         self.home = folder / "work"
         self.home.mkdir()
-        kept = {
-            key: value for key, value in clean_env(folder / "state").items() if not key.startswith("GIT_")
-        }
+        kept = {key: value for key, value in clean_env(folder / "state").items() if not key.startswith("GIT_")}
         self.env = kept | {
             "PATH": os.pathsep.join([str(self.bin), *_folders_without_dibs(kept.get("PATH", os.defpath))]),
             "HOME": str(folder),
@@ -73,9 +71,7 @@ class Shells:
         path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
         path.chmod(0o755)
 
-    def start(
-        self, script: str, *, shell: str = "sh", cwd: Path | None = None, **env: str
-    ) -> subprocess.Popen[str]:
+    def start(self, script: str, *, shell: str = "sh", cwd: Path | None = None, **env: str) -> subprocess.Popen[str]:
         """A script in a file, in a shell that has only just begun, and goes on by itself."""
         file = self.folder / f"script-{len(self._started)}"
         file.write_text(script, encoding="utf-8", errors="surrogateescape")

@@ -27,9 +27,7 @@ def first_line(child: _subprocess.Popen[str]) -> str:
 
 @pytest.mark.parametrize("shell", ["sh", "bash"])
 def test_two_shells_of_one_user_exclude_each_other(shells: Shells, shell: str) -> None:
-    first = shells.start(
-        "dibs lock acquire job -q && echo mine\nread line\ndibs lock release job", shell=shell
-    )
+    first = shells.start("dibs lock acquire job -q && echo mine\nread line\ndibs lock release job", shell=shell)
     assert first_line(first) == "mine"
     second = shells("dibs lock acquire job; dibs lock renew job; dibs lock release job", shell=shell)
     assert second.exit == 4
@@ -81,9 +79,7 @@ def test_workers_in_subshells_of_one_script_exclude_each_other(shells: Shells) -
 
 
 def test_a_subshell_neither_takes_nor_releases_what_its_shell_holds(shells: Shells) -> None:
-    ran = shells(
-        "dibs lock acquire job -q\n(dibs lock acquire job; echo $?; dibs lock release job; echo $?)\n:"
-    )
+    ran = shells("dibs lock acquire job -q\n(dibs lock acquire job; echo $?; dibs lock release job; echo $?)\n:")
     assert ran.out.split() == ["4", "4"]
 
 
@@ -108,9 +104,7 @@ def test_what_a_command_substitution_acquired_is_the_shells(shells: Shells, shel
 
 
 def test_what_another_subshell_left_behind_is_not_a_siblings(shells: Shells) -> None:
-    ran = shells(
-        "(dibs lock acquire job -q; :)\n(dibs lock acquire job -q; echo $?; dibs lock renew job; echo $?)\n:"
-    )
+    ran = shells("(dibs lock acquire job -q; :)\n(dibs lock acquire job -q; echo $?; dibs lock renew job; echo $?)\n:")
     assert ran.out.split() == ["4", "4"]
 
 
@@ -137,9 +131,7 @@ def test_without_a_shell_nothing_is_remembered_and_the_lease_is_shown(shells: Sh
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         """As a program does that starts commands itself, for whichever of its agents."""
         command = [sys.executable, "-m", "dibs", "lock", *words]
-        return subprocess.run(
-            command, env=shells.env, capture_output=True, text=True, timeout=20, check=False
-        )
+        return subprocess.run(command, env=shells.env, capture_output=True, text=True, timeout=20, check=False)
 
     got = run("acquire", "job")
     assert "dibs does not remember this lease" in got.stdout
@@ -152,9 +144,7 @@ def test_without_a_shell_nothing_is_remembered_and_the_lease_is_shown(shells: Sh
 
 
 def test_a_session_is_proof_in_every_shell_inside_it(shells: Shells) -> None:
-    ran = shells(
-        "dibs session run -- sh -c 'sh -c \"dibs lock acquire job; :\"; dibs lock release job | head -1; :'"
-    )
+    ran = shells("dibs session run -- sh -c 'sh -c \"dibs lock acquire job; :\"; dibs lock release job | head -1; :'")
     assert ran.out.splitlines()[-1] == "Lock released"
     ran = shells("dibs session run -- sh -c 'dibs lock acquire job -q'\ndibs lock status")
     assert ran.out == "No active locks\n"

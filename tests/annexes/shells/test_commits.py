@@ -127,9 +127,7 @@ def test_a_file_that_takes_the_place_of_a_folder_touches_what_was_in_it(clone: C
     assert "agent-7 has path:d/b" in refused(clone)
 
 
-@pytest.mark.parametrize(
-    "how", ["git commit -qm two -o mine", "git commit -qm two mine", "git commit -qm two -i mine"]
-)
+@pytest.mark.parametrize("how", ["git commit -qm two -o mine", "git commit -qm two mine", "git commit -qm two -i mine"])
 def test_a_partial_commit_is_judged_by_what_it_commits(clone: Clone, how: str) -> None:
     clone.stage("mine", "theirs")
     clone.must("git commit -qm one\necho 2 > mine\necho 2 > theirs\ngit add theirs")
@@ -154,9 +152,7 @@ def test_a_work_tree_of_its_own_shares_hooks_settings_and_claims(clone: Clone) -
 
 def test_what_a_merge_brings_in_is_not_this_commits_doing(clone: Clone) -> None:
     clone.stage("a", "both")
-    clone.must(
-        "git commit -qm one\ngit checkout -qb side\necho side > a\necho side > both\ngit commit -qam side"
-    )
+    clone.must("git commit -qm one\ngit checkout -qb side\necho side > a\necho side > both\ngit commit -qam side")
     clone.must(
         "git checkout -q main\necho main > both\ngit commit -qam main\n"
         "git merge -q side || :\necho x > both\ngit add both"
@@ -185,9 +181,7 @@ def test_own_refuses_what_was_not_claimed(clone: Clone) -> None:
     said = refused(clone)
     assert "You have not claimed src/a, src/b" in said
     assert "dibs claim --staged" in said
-    assert "You have not claimed src/b" in refused(
-        clone, "dibs lock acquire path:src/a -q\ngit commit -qm one"
-    )
+    assert "You have not claimed src/b" in refused(clone, "dibs lock acquire path:src/a -q\ngit commit -qm one")
 
 
 @pytest.mark.parametrize(
@@ -257,9 +251,7 @@ def test_all_that_is_staged_or_nothing(clone: Clone) -> None:
 
 def test_claims_of_what_is_staged_are_let_go_by_name(clone: Clone) -> None:
     clone.stage("a")
-    ran = clone.must(
-        "dibs claim --staged -q >/dev/null\ndibs lock renew path:a --ttl 1h -q\ndibs lock release path:a"
-    )
+    ran = clone.must("dibs claim --staged -q >/dev/null\ndibs lock renew path:a --ttl 1h -q\ndibs lock release path:a")
     assert ran.out.startswith("Lock released")
 
 

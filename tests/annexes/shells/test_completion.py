@@ -70,9 +70,7 @@ def test_bash_completes_commands_flags_jobs_and_sessions(shells: Shells) -> None
         "dibs --url memory:// release iss": [],
     }
     offered = dict(zip(lines, bash(shells, *lines), strict=True))
-    assert {
-        line: [each for each in found if not each.endswith("-")] for line, found in offered.items()
-    } == lines
+    assert {line: [each for each in found if not each.endswith("-")] for line, found in offered.items()} == lines
 
 
 def test_a_job_whose_name_is_shell_code_is_offered_as_a_word(shells: Shells) -> None:
@@ -103,9 +101,7 @@ def test_completing_makes_no_store_and_says_nothing_when_it_cannot_ask(shells: S
 
 def test_a_server_that_does_not_answer_holds_nobody_up(shells: Shells) -> None:
     """It accepts, and says nothing: the names are given up after the time that is allowed."""
-    serving = (
-        "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True)"
-    )
+    serving = "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True)"
     kept = "kept = [s.accept() for _ in range(9)]"  # a connection that nobody keeps is closed at once
     shells.program("silent", f'exec {sys.executable} -c "{serving}; {kept}"')
     script = """

@@ -43,9 +43,7 @@ def test_both_hooks_are_put_in_place_and_taken_away(bare_clone: Clone) -> None:
     ran = bare_clone.must("dibs hook install --json")
     assert ran.data["hooks"] == {"pre-commit": "made", "pre-push": "made"}
     assert ran.data["policy"] == "warn"
-    assert all(
-        file.stat().st_mode & 0o111 for file in (bare_clone.folder / ".git" / "hooks").glob("pre-[cp]*[ht]")
-    )
+    assert all(file.stat().st_mode & 0o111 for file in (bare_clone.folder / ".git" / "hooks").glob("pre-[cp]*[ht]"))
     assert bare_clone.must("dibs hook install --json").data["hooks"]["pre-push"] == "renewed"
     assert files(bare_clone) == {"pre-commit", "pre-push"}
     assert bare_clone.must("dibs hook uninstall --json").data["hooks"]["pre-commit"] == "removed"
@@ -98,9 +96,7 @@ def test_both_pre_push_hooks_read_what_git_writes(bare_clone: Clone) -> None:
 
 
 def test_a_hooks_path_inside_the_repository_is_honoured(bare_clone: Clone) -> None:
-    bare_clone.must(
-        "mkdir -p sub .githooks && git config core.hooksPath .githooks && cd sub && dibs hook install"
-    )
+    bare_clone.must("mkdir -p sub .githooks && git config core.hooksPath .githooks && cd sub && dibs hook install")
     made = (bare_clone.folder / ".githooks" / "pre-commit").read_text()
     assert "\ndibs_program=dibs\n" in made  # it may be tracked: no path of this machine
     assert files(bare_clone) == set()

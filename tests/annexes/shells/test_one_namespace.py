@@ -198,9 +198,7 @@ def test_a_repository_that_git_does_not_tell_of_is_an_error_and_not_another_name
     """In a container, root finds a work tree of somebody else's; or there is no git. A claim in `default` would keep
     out nobody who claims with git."""
     folder = repository(shells, "one")
-    shells.program(
-        "git", 'echo "fatal: dubious ownership. git config --global --add safe.directory x" >&2; exit 128'
-    )
+    shells.program("git", 'echo "fatal: dubious ownership. git config --global --add safe.directory x" >&2; exit 128')
     for refused in (
         shells("dibs claim path:src", cwd=folder),
         shells("python3 -c \"import dibs; dibs.Client().acquire('path:src')\"", cwd=folder),

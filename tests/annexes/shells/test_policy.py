@@ -121,9 +121,7 @@ def test_what_is_staged_is_claimed_where_the_hook_looks(plain: Clone) -> None:
 def test_the_policy_of_grite_s_own_file_counts_between_the_team_s_and_the_clone_s(plain: Clone) -> None:
     plain.write(".dibs.toml", 'policy = "off"\n')
     plain.must("mkdir -p .git/grite")
-    plain.write(
-        ".git/grite/config.toml", 'default_actor = "64d15a2c"\nlock_policy = "require"\n[context]\na = 1\n'
-    )
+    plain.write(".git/grite/config.toml", 'default_actor = "64d15a2c"\nlock_policy = "require"\n[context]\na = 1\n')
     assert policy(plain) == "require"
     plain.write(".git/dibs/config.toml", 'policy = "warn"\n')
     assert policy(plain) == "warn"

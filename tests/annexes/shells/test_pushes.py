@@ -106,9 +106,7 @@ def test_somebody_elses_merged_work_is_not_this_pushes_doing(remote: Clone) -> N
 
 def test_a_push_over_commits_that_this_clone_never_saw(remote: Clone) -> None:
     remote.must("git clone -q ../remote.git ../second")
-    remote.must(
-        "cd ../second\necho x > elsewhere\ngit add -A\ngit commit -qm theirs\ngit push -q origin HEAD"
-    )
+    remote.must("cd ../second\necho x > elsewhere\ngit add -A\ngit commit -qm theirs\ngit push -q origin HEAD")
     commit(remote, "docs/b")
     remote.held_by_another("path:docs")
     refused(remote, "git push -q --force origin main")

@@ -157,9 +157,7 @@ def test_an_issue_that_another_shell_claimed_is_left_alone(shells: Shells) -> No
 
 
 def test_file_editing_coordination(shells: Shells) -> None:
-    ran = shells(
-        "git init -q && dibs hook install -q && git config dibs.policy require && git config dibs.own true"
-    )
+    ran = shells("git init -q && dibs hook install -q && git config dibs.policy require && git config dibs.own true")
     assert ran.exit == 0, ran
     ran = shells(FILE_EDITING)
     assert ran.exit == 0

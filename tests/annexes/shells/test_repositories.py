@@ -119,9 +119,7 @@ def test_a_flag_a_variable_and_a_setting_name_another(shells: Shells) -> None:
     must(shells, "dibs claim path:src --owner bob", cwd=folder, DIBS_NAMESPACE="variable")
     (folder / ".dibs.toml").write_text('namespace = "team"\n')
     assert namespace(shells, folder) == "team"
-    assert (
-        shells("dibs claim path:src --owner eve --json", cwd=folder).document["data"]["namespace"] == "team"
-    )
+    assert shells("dibs claim path:src --owner eve --json", cwd=folder).document["data"]["namespace"] == "team"
     for name, owner in (("flag", "ann"), ("variable", "bob"), ("team", "eve")):
         assert shells(f"dibs owner -q path:src --namespace {name}", cwd=shells.home).out == f"{owner}\n"
 
@@ -135,9 +133,7 @@ def test_other_names_stay_where_they_are(shells: Shells) -> None:
     assert "Claim them apart" in mixed.err
     mixed = shells("printf 'issue-43\\npath:src\\n' | dibs claim-all", cwd=folder)
     assert mixed.exit == 64
-    inside = shells(
-        "dibs run path:src -- sh -c 'echo ${DIBS_NAMESPACE-none}; dibs owner -q path:src'", cwd=folder
-    )
+    inside = shells("dibs run path:src -- sh -c 'echo ${DIBS_NAMESPACE-none}; dibs owner -q path:src'", cwd=folder)
     assert inside.out == f"none\nann@{os.uname().nodename}\n"
 
 

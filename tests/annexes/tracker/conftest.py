@@ -79,9 +79,7 @@ class Clone:
         self.folder = folder / "app"
         self.folder.mkdir()
         self.github = github
-        kept = {
-            key: value for key, value in os.environ.items() if not key.startswith(("DIBS_", "GH_", "GITHUB_"))
-        }
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("DIBS_", "GH_", "GITHUB_"))}
         self.env = kept | {
             "PATH": f"{github.bin}:{os.environ['PATH']}",
             "DIBS_URL": f"sqlite://{folder / 'dibs.db'}",

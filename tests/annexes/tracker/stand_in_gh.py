@@ -87,9 +87,7 @@ def answered(state: Document, words: list[str], asked: Any) -> Answer:
     return looked_up(state, query)
 
 
-ONE = re.compile(
-    r'(n\d+): repository\(owner: "([^"]*)", name: "([^"]*)"\) \{ it: issueOrPullRequest\(number: (\d+)\)'
-)
+ONE = re.compile(r'(n\d+): repository\(owner: "([^"]*)", name: "([^"]*)"\) \{ it: issueOrPullRequest\(number: (\d+)\)')
 
 
 def looked_up(state: Document, query: str) -> Answer:
@@ -110,9 +108,7 @@ def node(place: str, number: str, issue: Document) -> Document:
         "title": issue.get("title", f"Issue {number}"),
         "state": issue.get("state", "OPEN"),
         "url": f"https://github.com/{place}/{'pull' if is_pull else 'issues'}/{number}",
-        "closedAt": issue.get(
-            "closedAt", "2026-11-01T10:00:00Z" if issue.get("state", "OPEN") != "OPEN" else None
-        ),
+        "closedAt": issue.get("closedAt", "2026-11-01T10:00:00Z" if issue.get("state", "OPEN") != "OPEN" else None),
     }
     if is_pull:
         return found | {"author": {"login": issue.get("login", "ann")}}
@@ -156,9 +152,7 @@ def comments(state: Document, given: Document) -> Answer:
     found = state["issues"][place][str(given["number"])].get("comments", [])
     until = int(given["before"]) if given.get("before") else len(found)
     first = max(0, until - 100)
-    nodes = [
-        {"id": f"{place}/{given['number']}/{each['id']}", **each_shown(each)} for each in found[first:until]
-    ]
+    nodes = [{"id": f"{place}/{given['number']}/{each['id']}", **each_shown(each)} for each in found[first:until]]
     info = {"hasPreviousPage": first > 0, "startCursor": str(first)}
     it = {"id": f"{place}/{given['number']}", "comments": {"pageInfo": info, "nodes": nodes}}
     return 0, {"data": {"repository": {"it": it}}}

@@ -58,9 +58,7 @@ def test_the_answer_has_the_fields_of_a_done_job(clone: Clone, github: GitHubSta
     assert told["done_at"] == "2026-11-01T10:00:00.000Z"
 
 
-def test_an_issue_closed_as_not_planned_has_its_own_address_as_result(
-    clone: Clone, github: GitHubStandIn
-) -> None:
+def test_an_issue_closed_as_not_planned_has_its_own_address_as_result(clone: Clone, github: GitHubStandIn) -> None:
     github.issue(42, state="CLOSED", stateReason="NOT_PLANNED")
     told = clone("claim", "#42", "--json")
     assert told.exit == 4
@@ -74,9 +72,7 @@ def test_a_reopened_issue_is_not_done_although_a_merged_pull_request_closed_it(
 ) -> None:
     github.issue(42, state="CLOSED", stateReason="COMPLETED")
     assert clone("claim", "#42").exit == 4
-    github.issue(
-        42, state="OPEN", stateReason="REOPENED", pulls=[{"state": "MERGED", "url": PULL, "login": "bob"}]
-    )
+    github.issue(42, state="OPEN", stateReason="REOPENED", pulls=[{"state": "MERGED", "url": PULL, "login": "bob"}])
     assert clone("claim", "#42").exit == 0
 
 
@@ -136,9 +132,7 @@ def test_a_repeated_request_keeps_the_lease_that_it_got(clone: Clone, github: Gi
     assert clone("claim", "#43", "--request-key", "k2").exit == 1
 
 
-def test_what_is_given_back_leaves_no_trace_in_attempts_and_checkpoints(
-    clone: Clone, github: GitHubStandIn
-) -> None:
+def test_what_is_given_back_leaves_no_trace_in_attempts_and_checkpoints(clone: Clone, github: GitHubStandIn) -> None:
     github.issue(42)
     lease = clone.claim("#42")
     assert clone("release", "#42", "--lease", lease, "--failed", "--checkpoint", "half").exit == 0
@@ -203,9 +197,7 @@ def test_claim_all_claims_nothing_if_one_is_settled(clone: Clone, github: GitHub
         ("list", "gh printed something that is no answer"),
     ],
 )
-def test_without_an_answer_the_policy_decides(
-    clone: Clone, github: GitHubStandIn, mode: str, why: str
-) -> None:
+def test_without_an_answer_the_policy_decides(clone: Clone, github: GitHubStandIn, mode: str, why: str) -> None:
     github.fails(always=mode)
     granted = clone("claim", "#42")
     assert granted.exit == 0
@@ -265,9 +257,7 @@ def test_a_host_that_only_a_tracked_file_names_is_never_asked(clone: Clone, gith
 
 
 def test_hostile_text_of_github_moves_no_cursor(clone: Clone, github: GitHubStandIn) -> None:
-    github.issue(
-        42, pulls=[{"state": "OPEN", "url": "https://x\x1b]0;owned\x07", "login": "bob\x1b[2J\nroot"}]
-    )
+    github.issue(42, pulls=[{"state": "OPEN", "url": "https://x\x1b]0;owned\x07", "login": "bob\x1b[2J\nroot"}])
     ran = clone("claim", "#42")
     assert ran.exit == 1
     assert "\x1b" not in ran.out

@@ -52,9 +52,7 @@ def test_the_next_owner_edits_the_comment_of_one_that_died(noisy: Clone, github:
     assert len(bodies(github)) == 151
 
 
-def test_an_owner_that_was_replaced_leaves_the_later_comment_alone(
-    noisy: Clone, github: GitHubStandIn
-) -> None:
+def test_an_owner_that_was_replaced_leaves_the_later_comment_alone(noisy: Clone, github: GitHubStandIn) -> None:
     github.issue(42)
     lease = noisy.claim("#42")
     newer = marked("somebody later", 99)
@@ -130,19 +128,13 @@ def test_only_a_marker_at_the_very_start_counts() -> None:
 
 def changes(github: GitHubStandIn) -> list[str]:
     """What gh was told to write, whatever came of it."""
-    return [
-        text
-        for each in github.calls()
-        if any(word in (text := str(each)) for word in ("mutation", "/labels"))
-    ]
+    return [text for each in github.calls() if any(word in (text := str(each)) for word in ("mutation", "/labels"))]
 
 
 @pytest.mark.fault("F-107")
 @pytest.mark.promise("repo:runs-nothing")
 @pytest.mark.parametrize("job", ["#5", "github://victim/private/issues/5"])
-def test_a_tracked_file_cannot_choose_where_a_claim_is_shown(
-    noisy: Clone, github: GitHubStandIn, job: str
-) -> None:
+def test_a_tracked_file_cannot_choose_where_a_claim_is_shown(noisy: Clone, github: GitHubStandIn, job: str) -> None:
     file = noisy.folder / ".dibs.toml"
     file.write_text(f'[names]\nrepository = "victim/private"\n{file.read_text()}')
     github.issue(5, "victim/private")

@@ -59,9 +59,7 @@ class Links:
 class Link:
     """One way to one place. `cut`, `hold` and `slow` last until `heal`."""
 
-    def __init__(
-        self, where: Callable[[], tuple[str, int]], run: Callable[[Coroutine[Any, Any, None]], None]
-    ) -> None:
+    def __init__(self, where: Callable[[], tuple[str, int]], run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
         self._where = where
         self._run = run
         self._writers: set[asyncio.StreamWriter] = set()

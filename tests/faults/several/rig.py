@@ -226,9 +226,7 @@ class Rig:
         return [
             Fault(f"server cut off from its {whom}", all_of(links, Link.cut), heal, serves=True),
             Fault(f"server cut off from its {whom}, silently", all_of(links, Link.hold), heal, serves=True),
-            Fault(
-                f"server slow to its {whom}", all_of(links, lambda link: link.slow(0.3)), heal, serves=True
-            ),
+            Fault(f"server slow to its {whom}", all_of(links, lambda link: link.slow(0.3)), heal, serves=True),
         ]
 
     def _of_a_program(self, what: str) -> Fault:

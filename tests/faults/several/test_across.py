@@ -86,9 +86,7 @@ def test_what_a_silent_session_held_goes_to_who_waits_at_another_server(
     cluster: Cluster, clients: list[Client]
 ) -> None:
     door = connect(cluster.servers[0].url, namespace=None, token=TOKEN, timeout_ms=5_000)
-    session = (door.ask(Ask("session-open", "", {"owner": "silent", "ttl_ms": 1_000})).body or {})[
-        "session_id"
-    ]
+    session = (door.ask(Ask("session-open", "", {"owner": "silent", "ttl_ms": 1_000})).body or {})["session_id"]
     assert door.ask(Ask("acquire", "left", {"owner": "silent", "session_id": session})).status == 200
     lease = clients[1].acquire("left", wait=10)
     assert [event.event for event in clients[2].history("left")][-2:] == ["expired", "acquired"]
@@ -107,10 +105,7 @@ def test_all_servers_tell_one_history(clients: list[Client]) -> None:
         thread.start()
     for thread in threads:
         thread.join(20)
-    told = [
-        [(event.seq, event.event, event.fencing_token) for event in client.history("busy")]
-        for client in clients
-    ]
+    told = [[(event.seq, event.event, event.fencing_token) for event in client.history("busy")] for client in clients]
     assert told[0] == told[1] == told[2]
     assert [seq for seq, _, _ in told[0]] == sorted({seq for seq, _, _ in told[0]})
     assert len([kind for _, kind, _ in told[0] if kind == "acquired"]) == 5 * SERVERS

@@ -67,9 +67,7 @@ def check(name: str, folder: Path, request: pytest.FixtureRequest, lasts_ms: int
         else:
             rig.run_each()
         events = events_of(store.url)
-    (folder / "events").write_text(
-        "".join(f"{event}\n" for event in events)
-    )  # to be read beside what clients noted
+    (folder / "events").write_text("".join(f"{event}\n" for event in events))  # to be read beside what clients noted
     verdict = judge(folder, events)
     print(f"{(steady_ms() - began_ms) // 1000} s, {rig.faults.total()} faults: {dict(rig.faults)}")
     print(verdict.counts, f"slowest recovery {rig.slowest_ms} ms")

@@ -146,9 +146,7 @@ class Worker:
         self._note("sure", **known, until_ms=asked_ms + TTL_S * 1000)
         pause(self._chance.random() * 0.04)
         asked_ms = steady_ms()
-        self._note(
-            "releases", **known
-        )  # before it is asked for: a program that is killed meanwhile notes nothing more
+        self._note("releases", **known)  # before it is asked for: a program that is killed meanwhile notes nothing more
         self._until_answered(lambda: self._client.release(job, lease.lease_id))
         self._note("released", **known, asked_ms=asked_ms)
 

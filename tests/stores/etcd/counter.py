@@ -15,9 +15,7 @@ def increment(store: EtcdStore) -> None:
         found = store.read([META_KEY]).records[META_KEY]
         number = found.record.token_floor + 1 if isinstance(found.record, Meta) else 1
         try:
-            store.commit(
-                {META_KEY: found.version}, {META_KEY: Meta(token_floor=number)}, [event("n", token=number)]
-            )
+            store.commit({META_KEY: found.version}, {META_KEY: Meta(token_floor=number)}, [event("n", token=number)])
             return
         except Conflict:
             continue

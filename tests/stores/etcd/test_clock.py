@@ -198,9 +198,7 @@ def test_a_clock_that_is_stepped_forward_is_refused_and_says_so_and_is_believed_
     now_of(other)
     machine.step(step_ms)
     for use in (lambda: now_of(store), lambda: write(store), lambda: store.due(1)):
-        with pytest.raises(
-            ClockOff, match=r"steady clock came \d+\.\d s ahead of what etcd's leader counted"
-        ):
+        with pytest.raises(ClockOff, match=r"steady clock came \d+\.\d s ahead of what etcd's leader counted"):
             use()
     assert isinstance(store.trouble(), ClockOff)
     assert now_of(other) <= world.store_ms()
@@ -254,9 +252,7 @@ def test_a_clock_that_runs_fast_is_found_out_before_it_leads_by_much(world: Worl
 
 def test_a_clock_that_is_a_little_off_is_served(world: World) -> None:
     """A hundred parts in a million is what cheap hardware does."""
-    stores = [
-        world.open(Machine(world, f"boot-{at}", rate=rate)) for at, rate in enumerate((1.0001, 0.9999, 1.0))
-    ]
+    stores = [world.open(Machine(world, f"boot-{at}", rate=rate)) for at, rate in enumerate((1.0001, 0.9999, 1.0))]
     for _ in range(300):
         world.passed_ms += 5_000
         for store in stores:
@@ -319,9 +315,7 @@ def test_no_mixture_of_bad_clocks_pushes_the_time_ahead(world: World, seed: int)
     dice = random.Random(seed)
     write(world.open(Machine(world, "the first")))
     machines = [
-        Machine(
-            world, f"b{at}", rate=dice.choice((1.0, 1.0, 1.1, 0.9)), wall_off_ms=dice.choice((0, HOUR_MS))
-        )
+        Machine(world, f"b{at}", rate=dice.choice((1.0, 1.0, 1.1, 0.9)), wall_off_ms=dice.choice((0, HOUR_MS)))
         for at in range(3)
     ]
     stores = [world.open(machine) for machine in machines]

@@ -47,9 +47,7 @@ def through(proxy: Proxy, location: EtcdLocation) -> Iterator[EtcdStore]:
     store.close()
 
 
-@pytest.mark.parametrize(
-    "fault", [Fault.REPLY_LOST, Fault.REQUEST_LOST, Fault.REPLY_CUT, Fault.REPLY_GARBLED]
-)
+@pytest.mark.parametrize("fault", [Fault.REPLY_LOST, Fault.REQUEST_LOST, Fault.REPLY_CUT, Fault.REPLY_GARBLED])
 def test_a_commit_whose_reply_is_lost_is_of_unknown_outcome(
     through: EtcdStore, proxy: Proxy, store: EtcdStore, fault: Fault
 ) -> None:
@@ -62,9 +60,7 @@ def test_a_commit_whose_reply_is_lost_is_of_unknown_outcome(
     assert through.read([key_of("x")]).records == store.read([key_of("x")]).records
 
 
-@pytest.mark.parametrize(
-    "fault", [Fault.REPLY_LOST, Fault.REQUEST_LOST, Fault.REPLY_CUT, Fault.REPLY_GARBLED]
-)
+@pytest.mark.parametrize("fault", [Fault.REPLY_LOST, Fault.REQUEST_LOST, Fault.REPLY_CUT, Fault.REPLY_GARBLED])
 def test_a_read_whose_reply_is_lost_is_read_again(through: EtcdStore, proxy: Proxy, fault: Fault) -> None:
     put(through, lock("x"))
     proxy.faults(fault)
@@ -80,9 +76,7 @@ def test_a_member_that_is_not_there_is_passed_over(location: EtcdLocation) -> No
 
 def test_a_cluster_that_is_not_there_is_said_without_secrets() -> None:
     store = open_store("etcd://eve:s3cret@127.0.0.1:1,127.0.0.1:2/x")
-    with pytest.raises(
-        StoreUnavailable, match=r"etcd at etcd://127\.0\.0\.1:1,127\.0\.0\.1:2/x does not"
-    ) as caught:
+    with pytest.raises(StoreUnavailable, match=r"etcd at etcd://127\.0\.0\.1:1,127\.0\.0\.1:2/x does not") as caught:
         store.read(())
     assert "s3cret" not in f"{caught.value} {store.__dict__['location']!r}"
     assert not caught.value.unknown
@@ -137,9 +131,7 @@ def test_a_claim_that_a_full_etcd_wrote_and_refused_all_the_same_is_known(
     def refused(path: str, document: dict[str, object]) -> dict[str, object]:
         write(path, document)
         monkeypatch.setattr(store._gateway, "write", write)
-        raise translated(
-            Refusal(RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded"), "here", writes=True
-        )
+        raise translated(Refusal(RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded"), "here", writes=True)
 
     monkeypatch.setattr(store._gateway, "write", refused)
     claim = Acquire(ns="d", name="x", principal="p", owner="a", ttl_ms=60_000, fresh_lease_id="mine")
@@ -237,9 +229,7 @@ def exit_code(child: int) -> int:
     return -1
 
 
-def test_what_looks_after_it_finds_out_about_members_rights_and_clock(
-    store: EtcdStore, location: EtcdLocation
-) -> None:
+def test_what_looks_after_it_finds_out_about_members_rights_and_clock(store: EtcdStore, location: EtcdLocation) -> None:
     assert [each["ok"] for each in store.probe()] == [True, True, True]
     alone = EtcdStore(location.replace(endpoints=(*location.endpoints, ("127.0.0.1", 1))))
     assert [each["ok"] for each in alone.probe()] == [True, False, True, True]

@@ -76,9 +76,7 @@ def test_more_records_than_one_answer_holds_are_read_as_of_one_moment(store: Etc
     assert all(each.record for each in found.values())
 
 
-@pytest.mark.parametrize(
-    "name", ["\x00", "a\nb", "//r/lock", "\x7f", "e/000000000000/", "😀" * 100, "%00", "\\"]
-)
+@pytest.mark.parametrize("name", ["\x00", "a\nb", "//r/lock", "\x7f", "e/000000000000/", "😀" * 100, "%00", "\\"])
 def test_hostile_names_are_names(store: EtcdStore, name: str) -> None:
     key = lock_key("ns", name)
     record = lock(name, ns="ns")
@@ -97,9 +95,7 @@ def test_half_a_surrogate_pair_is_refused(store: EtcdStore) -> None:
 
 def test_two_prefixes_never_see_each_other(etcd_cluster: Cluster) -> None:
     top = new_token()
-    stores = [
-        EtcdStore(etcd_cluster.location(prefix)) for prefix in (top, f"{top}/r", f"{top}/r/lock", f"{top}x")
-    ]
+    stores = [EtcdStore(etcd_cluster.location(prefix)) for prefix in (top, f"{top}/r", f"{top}/r/lock", f"{top}x")]
     for number, each in enumerate(stores):
         put(each, lock(f"of-{number}"), events=(event(f"of-{number}"),))
     for number, each in enumerate(stores):

@@ -38,9 +38,7 @@ def test_events_keep_their_order_across_chapters_and_writers(connect: Callable[[
     seqs = [each.seq for each in reader.events(0, 100)]
     for at in range(0, 60, 7):
         for job in (None, ("default", "n")):
-            assert [each.token for each in reader.events(seqs[at], 5, job)] == list(
-                range(at + 2, min(at + 7, 61))
-            )
+            assert [each.token for each in reader.events(seqs[at], 5, job)] == list(range(at + 2, min(at + 7, 61)))
     assert len(reader._log.starts) > 5
 
 
@@ -50,9 +48,7 @@ def test_pruning_in_steps_leaves_exactly_what_is_kept_and_no_key_of_the_rest(
 ) -> None:
     store = connect()
     for number in range(40):
-        store.commit(
-            {}, {}, [event(f"j{number % 3}", at_ms=number, token=number), event("all", at_ms=number)]
-        )
+        store.commit({}, {}, [event(f"j{number % 3}", at_ms=number, token=number), event("all", at_ms=number)])
     assert store.prune(keep=1_000, before_ms=0) == 0
     assert store.prune(keep=41, before_ms=0) == 39
     assert store.prune(keep=1_000, before_ms=25) == 11
@@ -77,9 +73,7 @@ def test_pruning_keeps_the_end_of_a_commit_with_as_many_events_as_a_commit_may_h
     for _ in range(2):
         store.prune(keep=10, before_ms=0)
         assert store._pruner.wait(WAIT_S_MAX)
-        assert [each.token for each in store.events(0, 100)] == list(
-            range(COMMIT_EVENTS_MAX - 10, COMMIT_EVENTS_MAX)
-        )
+        assert [each.token for each in store.events(0, 100)] == list(range(COMMIT_EVENTS_MAX - 10, COMMIT_EVENTS_MAX))
 
 
 @pytest.mark.fault("F-044")

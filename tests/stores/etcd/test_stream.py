@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from tests.etcd import Cluster
 
 
-def test_compaction_in_a_loop_disturbs_nobody(
-    etcd_cluster: Cluster, connect: Callable[[], EtcdStore]
-) -> None:
+def test_compaction_in_a_loop_disturbs_nobody(etcd_cluster: Cluster, connect: Callable[[], EtcdStore]) -> None:
     over = threading.Event()
 
     def compact() -> None:
@@ -54,9 +52,7 @@ def test_a_stream_that_is_cut_is_replaced_and_nothing_is_missed(connect: Callabl
     for _ in range(5):
         woken: list[bool] = []
         thread = threading.Thread(
-            target=lambda after=after, woken=woken: woken.append(
-                watching.watch(after, int(WAIT_S_MAX * 1000))
-            ),
+            target=lambda after=after, woken=woken: woken.append(watching.watch(after, int(WAIT_S_MAX * 1000))),
             daemon=True,
         )
         thread.start()
@@ -82,9 +78,7 @@ def test_a_watch_that_is_told_of_an_event_does_not_ask_whether_it_is_there(
         return original(begin, *rest, **options)
 
     watching._range = counting  # type: ignore[method-assign]
-    thread = threading.Thread(
-        target=lambda: woken.append(watching.watch(after, int(WAIT_S_MAX * 1000))), daemon=True
-    )
+    thread = threading.Thread(target=lambda: woken.append(watching.watch(after, int(WAIT_S_MAX * 1000))), daemon=True)
     thread.start()
     wait_until(lambda: looks, "it has looked before it waits")
     writer.commit({}, {}, [event("x")])

@@ -68,9 +68,7 @@ def internal_keys(store: EtcdStore) -> list[bytes]:
     """What wide commits left in etcd."""
     root = store._layout.root
     found = [
-        store._gateway.read(
-            "/v3/kv/range", {"key": b64(first), "range_end": b64(end_of(first)), "keys_only": True}
-        )
+        store._gateway.read("/v3/kv/range", {"key": b64(first), "range_end": b64(end_of(first)), "keys_only": True})
         for first in (root + b"w/", store._layout.wide)
     ]
     return [unb64(kv["key"]) for each in found for kv in each.get("kvs") or ()]
@@ -297,9 +295,7 @@ def test_a_claim_of_many_jobs_with_others_in_line_behind_it_does_not_jam(world: 
 @pytest.mark.fault("F-035")
 @pytest.mark.promise("session")
 @pytest.mark.parametrize("count", [120, pytest.param(500, marks=pytest.mark.slow)])
-def test_a_session_with_many_jobs_ends_in_one_decision_and_all_who_wait_are_served(
-    world: World, count: int
-) -> None:
+def test_a_session_with_many_jobs_ends_in_one_decision_and_all_who_wait_are_served(world: World, count: int) -> None:
     names = [f"job-{number:03}" for number in range(count)]
     world.run(OpenSession(ns="default", fresh_id="s", principal="a", owner="a", ttl_ms=60_000))
     grants = world.run(*[claim(name, "a", session="s", ttl_ms=0, ephemeral=True) for name in names])
@@ -307,9 +303,7 @@ def test_a_session_with_many_jobs_ends_in_one_decision_and_all_who_wait_are_serv
     queued = world.run(*[claim(name, "next", wait=True) for name in names])
     assert {type(each) for each in queued} == {Queued}
     world.run(EndSession(session="s", principal="a"))
-    owners = {
-        each.lock.holders[0].owner for each in world.run(*[Inspect(ns="d", name=name) for name in names])
-    }
+    owners = {each.lock.holders[0].owner for each in world.run(*[Inspect(ns="d", name=name) for name in names])}
     assert owners == {"next"}
 
 

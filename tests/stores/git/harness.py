@@ -64,9 +64,7 @@ class Machine:
 
     def clocks(self) -> Clocks:
         clock = self.clock
-        return Clocks(
-            clock.steady_ms, clock.wall_ms, lambda: f"{clock.boot_id()} of {self._number}", self._reading
-        )
+        return Clocks(clock.steady_ms, clock.wall_ms, lambda: f"{clock.boot_id()} of {self._number}", self._reading)
 
     def _reading(self) -> Reading | None:
         steady_ms = self.clock.steady_ms()
@@ -112,9 +110,7 @@ def store_at(folder: Path, url: str = "git:origin", machine: Machine | None = No
 
 
 def acquire(store: Store, name: str, owner: str = "a", ttl_ms: int = TTL_MS) -> Outcome:
-    command = Acquire(
-        ns="default", name=name, principal="p", owner=owner, ttl_ms=ttl_ms, fresh_lease_id=new_id()
-    )
+    command = Acquire(ns="default", name=name, principal="p", owner=owner, ttl_ms=ttl_ms, fresh_lease_id=new_id())
     return Coordinator(store).one(command)
 
 
@@ -237,9 +233,7 @@ class GitHttp:
                     "REMOTE_USER": "tester",
                     "REMOTE_ADDR": "127.0.0.1",
                 }
-                ran = subprocess.run(
-                    [backend], input=body, capture_output=True, env=env, timeout=60, check=False
-                )
+                ran = subprocess.run([backend], input=body, capture_output=True, env=env, timeout=60, check=False)
                 if self.command == "POST" and path.endswith("git-receive-pack"):
                     outer.pushes += 1
                     if outer.lose_replies > 0:

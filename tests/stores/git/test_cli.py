@@ -89,9 +89,7 @@ def test_who_waits_gets_the_job_when_it_is_let_go(remote: Remote) -> None:
 def test_the_doctor_looks_at_the_remote_that_is_named(remote: Remote, clone: Path) -> None:
     said = Said("doctor", "git:origin", url="")
     assert said.exit == 0
-    assert {"create", "compare", "together", "delete", "ttl"} <= {
-        each["check"] for each in said.data["checks"]
-    }
+    assert {"create", "compare", "together", "delete", "ttl"} <= {each["check"] for each in said.data["checks"]}
     assert remote.refs() == {}
     remote.hook("pre-receive", "exit 1")
     said = Said("doctor", "git:origin", url="")

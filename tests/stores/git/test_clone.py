@@ -158,9 +158,7 @@ def test_a_remote_by_its_address_needs_no_clone(remote: Remote, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("url", ["git:", "git:origin"])
-def test_repositories_with_long_object_names_work(
-    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_repositories_with_long_object_names_work(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     remote = Remote(tmp_path, "--object-format=sha256")
     clone = remote.path if url == "git:" else tmp_path / "clone"
     if url == "git:":
@@ -271,9 +269,7 @@ def test_the_probe_leaves_nothing_behind(remote: Remote) -> None:
     git(remote.path, "config", "receive.denyDeletes", "false")
     checks = store_at(remote.clone("one")).probe()
     assert all(each["ok"] for each in checks)
-    assert {"create", "replace", "compare", "together", "delete", "speed", "ttl"} <= {
-        each["check"] for each in checks
-    }
+    assert {"create", "replace", "compare", "together", "delete", "speed", "ttl"} <= {each["check"] for each in checks}
     assert remote.refs() == {}
 
 

@@ -36,18 +36,14 @@ def overtaken(store: GitStore, first: Callable[[], object]) -> None:
 @pytest.fixture(params=["git:", "git:origin"])
 def pair(request: pytest.FixtureRequest, remote: Remote) -> tuple[GitStore, GitStore]:
     """Two connections to one place."""
-    folders = (
-        [remote.clone("one")] * 2 if request.param == "git:" else [remote.clone("one"), remote.clone("two")]
-    )
+    folders = [remote.clone("one")] * 2 if request.param == "git:" else [remote.clone("one"), remote.clone("two")]
     machine = Machine()
     return store_at(folders[0], request.param, machine), store_at(folders[1], request.param, machine)
 
 
 @pytest.mark.promise("same-answer")
 @pytest.mark.parametrize("there", [True, False], ids=["there", "absent"])
-def test_what_was_only_read_is_compared_when_the_rest_is_written(
-    pair: tuple[GitStore, GitStore], there: bool
-) -> None:
+def test_what_was_only_read_is_compared_when_the_rest_is_written(pair: tuple[GitStore, GitStore], there: bool) -> None:
     one, two = pair
     if there:
         put(one, lock("read"))
@@ -97,9 +93,7 @@ def test_a_job_put_away_meanwhile_is_noticed_though_meta_is_not_locked(remote: R
     stale = one.read([META_KEY]).records[META_KEY].version
     found = versions(two, META_KEY, key_of("job"))
     two.commit(found, {META_KEY: Meta(token_floor=7), key_of("job"): None}, ())
-    gone = (
-        one.read([key_of("job")]).records[key_of("job")].version
-    )  # the new one, and `meta` is still the old
+    gone = one.read([key_of("job")]).records[key_of("job")].version  # the new one, and `meta` is still the old
     with pytest.raises(Conflict):
         one.commit({META_KEY: stale, key_of("job"): gone}, {key_of("job"): lock("job", token=1)}, ())
 

@@ -192,9 +192,7 @@ class TestCommand:
         assert self.dibs("git", "push", "--job", "job", "--lease", claimed["data"]["lease_id"])[0] == 0
         assert capfd.readouterr().err == "42 tests passed\n"
 
-    def test_a_branch_that_moved_is_told_once_that_nothing_was_pushed(
-        self, remote: Remote, clone: Path
-    ) -> None:
+    def test_a_branch_that_moved_is_told_once_that_nothing_was_pushed(self, remote: Remote, clone: Path) -> None:
         _, claimed = self.dibs("claim", "job", "--url", "git:origin")
         other = remote.clone("two")
         work(other, "theirs")

@@ -20,8 +20,7 @@ SOAK_ROUNDS = 200 if os.environ.get("DIBS_SOAK") == "1" else 20
 def race_of_clones(remote: Remote, rounds: int, machines: list[Machine] | None = None) -> None:
     machines = machines or [Machine()]
     stores = [
-        store_at(remote.clone(f"clone-{number}"), machine=machines[number % len(machines)])
-        for number in range(CLONES)
+        store_at(remote.clone(f"clone-{number}"), machine=machines[number % len(machines)]) for number in range(CLONES)
     ]
     race = Race(list(stores), lambda ms: pass_time(machines, ms))
     for number in range(rounds):

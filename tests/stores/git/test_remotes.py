@@ -30,9 +30,7 @@ BRANCHES = "git:origin?prefix=refs/heads/dibs"  # git's own strictness is about 
 # -- remotes that take only what follows
 
 
-def test_a_job_lives_on_where_a_ref_may_not_be_begun_anew(
-    remote: Remote, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_lives_on_where_a_ref_may_not_be_begun_anew(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
     job = JOB.replace("refs/dibs", "refs/heads/dibs")
     monkeypatch.setattr("dibs.stores.git.plan.GIT_CHAIN_MAX", 4)
     git(remote.path, "config", "receive.denyNonFastForwards", "true")
@@ -76,9 +74,7 @@ def test_the_doctor_does_not_advise_the_prefix_that_was_refused(remote: Remote) 
 
 @pytest.mark.promise("token:rises")
 @pytest.mark.parametrize("how", ["emptied", "restored"])
-def test_numbers_go_on_above_what_this_clone_has_seen_when_the_remote_was_put_back(
-    remote: Remote, how: str
-) -> None:
+def test_numbers_go_on_above_what_this_clone_has_seen_when_the_remote_was_put_back(remote: Remote, how: str) -> None:
     clone = remote.clone("one")
     store = store_at(clone)
     old = ""
@@ -239,9 +235,7 @@ def test_a_web_server_that_only_reads_is_no_push_access(remote: Remote, http: Gi
 # -- secrets in addresses
 
 
-def test_a_rotated_token_in_the_address_finds_the_same_memory(
-    remote: Remote, http: GitHttp, tmp_path: Path
-) -> None:
+def test_a_rotated_token_in_the_address_finds_the_same_memory(remote: Remote, http: GitHttp, tmp_path: Path) -> None:
     clone = remote.clone("one")
     plain = remote.address
     for token in ("first", "second"):

@@ -187,9 +187,7 @@ def _real(ahead_ms: int, name: str) -> Machine:
 
 @pytest.mark.promise("lease:never-early")
 @pytest.mark.parametrize("by", ["http", "file"])
-def test_the_remotes_own_clock_shows_whose_is_wrong(
-    remote: Remote, request: pytest.FixtureRequest, by: str
-) -> None:
+def test_the_remotes_own_clock_shows_whose_is_wrong(remote: Remote, request: pytest.FixtureRequest, by: str) -> None:
     """The time of day in the server's answers, or of its file system."""
     if by == "http":
         request.getfixturevalue("http")
@@ -208,9 +206,7 @@ def test_a_lease_long_dead_by_the_servers_clock_is_taken_at_once(remote: Remote,
     granted(store_at(remote.clone("one"), machine=_real(0, "one")), "job", "one")
     later_ms = TTL_MS + GIT_SKEW_MS + 10_000
     http.ahead_ms = later_ms
-    assert isinstance(
-        acquire(store_at(remote.clone("two"), machine=_real(later_ms, "two")), "job", "two"), Granted
-    )
+    assert isinstance(acquire(store_at(remote.clone("two"), machine=_real(later_ms, "two")), "job", "two"), Granted)
 
 
 def foreign(key: str, nonce: str) -> Entry:
@@ -227,9 +223,7 @@ def test_what_was_watched_is_not_forgotten_when_very_many_other_records_are_seen
     tail = tail_of(watched.key)
     StoreTime(str(tmp_path), machine.clocks(), GIT_SKEW_MS).notice([tail], {tail: watched})
     machine.advance(240_000)
-    others = {
-        tail_of(each.key): each for each in (foreign(f"lock/default/{n}", str(n)) for n in range(9_000))
-    }
+    others = {tail_of(each.key): each for each in (foreign(f"lock/default/{n}", str(n)) for n in range(9_000))}
     watch = StoreTime(str(tmp_path), machine.clocks(), GIT_SKEW_MS)
     began_s = time.process_time()
     watch.notice(["lock/"], {**others, tail: watched})

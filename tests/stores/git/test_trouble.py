@@ -230,9 +230,7 @@ def test_a_touched_record_is_no_conflict(remote: Remote) -> None:
     before = remote.refs()[JOB]
     other = granted(one, "another", "one").lease  # a record to write beside it
     found = two.read(["lock/default/another"]).records["lock/default/another"]
-    two.commit(
-        {key: version, "lock/default/another": found.version}, {"lock/default/another": found.record}, []
-    )
+    two.commit({key: version, "lock/default/another": found.version}, {"lock/default/another": found.record}, [])
     assert remote.refs()[JOB] != before
     assert two.read([key]).records[key].version == version
     assert isinstance(renew(one, "job", lease.lease_id), Renewed)
@@ -243,9 +241,7 @@ def test_lock_files_of_a_killed_fetch_are_not_in_the_way(remote: Remote) -> None
     clone = remote.clone("one")
     granted(store_at(clone), "job", "one")
     store_at(clone).read(["lock/default/job"])
-    (found,) = (clone / ".git" / "dibs" / "remotes").glob(
-        f"*/repo.git/refs/mirror/{tail_of('lock/default/job')}"
-    )
+    (found,) = (clone / ".git" / "dibs" / "remotes").glob(f"*/repo.git/refs/mirror/{tail_of('lock/default/job')}")
     lease = granted(store_at(remote.clone("two")), "another", "two").lease
     found.with_name(found.name + ".lock").touch()
     owner = store_at(remote.clone("three"))
@@ -317,9 +313,7 @@ def test_no_program_that_asks_for_a_password_is_started(
     for name in ("GIT_ASKPASS", "SSH_ASKPASS"):
         monkeypatch.setenv(name, str(asker))
     for given in ("GIT_ASKPASS", "core.askPass"):
-        result = Git(f"{clone}/.git", str(clone)).run(
-            "credential", "fill", given=b"protocol=https\nhost=git.test\n\n"
-        )
+        result = Git(f"{clone}/.git", str(clone)).run("credential", "fill", given=b"protocol=https\nhost=git.test\n\n")
         assert result.code
         assert not asked.exists(), given
         monkeypatch.delenv("GIT_ASKPASS", raising=False)
@@ -327,9 +321,7 @@ def test_no_program_that_asks_for_a_password_is_started(
 
 @pytest.mark.promise("all-or-nothing")
 @pytest.mark.fault("F-082")
-def test_a_step_in_a_clone_that_git_wrote_in_part_is_in_doubt(
-    remote: Remote, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_in_a_clone_that_git_wrote_in_part_is_in_doubt(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
     store = store_at(remote.clone("one"), "git:")
     run = store.refs.git.run
 

@@ -36,9 +36,7 @@ _WORDS = {
     "not in place": "{} is missing, or not up to date.",
 }
 _WINDSURF_MCP = "For the MCP tools in Windsurf:  dibs agent install --client windsurf --user"
-_CODEX_TRUST = (
-    "Codex runs hooks only after you trust them, and reads a project's files only if you trust the project."
-)
+_CODEX_TRUST = "Codex runs hooks only after you trust them, and reads a project's files only if you trust the project."
 _CLAUDE_MCP = "For the MCP tools in Claude Code:  claude mcp add --scope user dibs -- dibs mcp"
 _NOT_FOUND = (
     "dibs is not on PATH here, and these files name it without a folder. Install it where PATH finds it: until then "
@@ -170,11 +168,7 @@ def _document(path: str, text: str | None) -> Document:
         document = {} if text is None else json.loads(text)
     except ValueError as error:
         raise InvalidInput(f"{path} cannot be read as JSON ({error}). Nothing was changed.") from None
-    parts = (
-        (document.get(key, {}) for key in ("hooks", server_entry.KEY))
-        if isinstance(document, dict)
-        else [None]
-    )
+    parts = (document.get(key, {}) for key in ("hooks", server_entry.KEY)) if isinstance(document, dict) else [None]
     if not all(isinstance(part, dict) for part in parts):
         raise InvalidInput(f"{path} has another form than expected. Nothing was changed.")
     return document

@@ -45,9 +45,7 @@ def _agent_session(call: Call) -> Callable[[], str] | None:
         return None
 
     def opened() -> str:
-        own = Another(
-            call.command, call.values, call.env, stdin=None, stdout=None, stderr=None, paint=call.paint
-        )
+        own = Another(call.command, call.values, call.env, stdin=None, stdout=None, stderr=None, paint=call.paint)
         try:
             session = ActorSession.of_agent(own, agent)
             return session.opened(session.ttl_ms)

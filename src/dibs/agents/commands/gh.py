@@ -81,9 +81,7 @@ def _place(call: Call) -> str:
     if given is None:
         found = JobNames(call.env, current_folder()).tracker()
         if found is None or found.kind != GITHUB:
-            raise UsageError(
-                "This is no clone of a repository on GitHub. Name one: --repo OWNER/NAME.", call.command
-            )
+            raise UsageError("This is no clone of a repository on GitHub. Name one: --repo OWNER/NAME.", call.command)
         return f"{found.host}/{found.path}"
     *hosts, owner, name = ["", "", *given.split("/")][-3:] if given.count("/") in (1, 2) else ["", "", ""]
     host = "".join(hosts) or GITHUB_HOST

@@ -37,8 +37,7 @@ def push(call: Call) -> Answer:
     url = call.settings.url or f"git:{remote}"
     if url.partition("?")[0] != f"git:{remote}":
         raise InvalidInput(
-            f"The claim is at {without_secrets(url)} and the branch goes to {remote}. Both must be at one "
-            f"remote."
+            f"The claim is at {without_secrets(url)} and the branch goes to {remote}. Both must be at one remote."
         )
     door = EmbeddedDoor.at(url, call.settings.namespace)
     try:
@@ -87,9 +86,7 @@ COMMANDS = {
             ),
         ),
         options=(
-            Option(
-                "--job", "the job that the branch belongs to", value="JOB", completes="job", required="job"
-            ),
+            Option("--job", "the job that the branch belongs to", value="JOB", completes="job", required="job"),
             *PROOF,
             TTL,
         ),

@@ -47,9 +47,7 @@ class Checkout:
         self.repository = Repository.at(call.env, root)
         config = self.repository.settings()
         self.settings = agent_settings(root, config)
-        self.call = Call(
-            call.command, call.values, call.env, stdin=None, stdout=None, stderr=None, paint=call.paint
-        )
+        self.call = Call(call.command, call.values, call.env, stdin=None, stdout=None, stderr=None, paint=call.paint)
         self.call.fall_back_on(policy_of(self.repository, config).place)
         self._folds = folds_case(root)
         self.id = digest(self._same(os.path.realpath(root)))[:_DIGITS]

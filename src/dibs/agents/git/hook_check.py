@@ -38,9 +38,7 @@ _SHOWN_MAX = 5
 _DOING = {"pre-commit": "commit", "pre-push": "push"}
 
 
-def findings(
-    hook: str, touched: Mapping[PathClaim, Sequence[str]], missing: Sequence[str], *, refuse: bool
-) -> str:
+def findings(hook: str, touched: Mapping[PathClaim, Sequence[str]], missing: Sequence[str], *, refuse: bool) -> str:
     """The claims of others that the change touches, and the paths that were not claimed."""
     what = _DOING[hook]
     lines = [f"this {what} is refused." if refuse else f"this {what} touches claims."]
@@ -189,9 +187,7 @@ def diagnose(found: Findings, env: Mapping[str, str]) -> None:
     if running and not gone:
         found.good("hooks", f"{' and '.join(running)} of dibs run here")
     if gone:
-        found.bad(
-            "hooks", f"{' and '.join(gone)} of dibs do not run here any more: `dibs hook status` says why"
-        )
+        found.bad("hooks", f"{' and '.join(gone)} of dibs do not run here any more: `dibs hook status` says why")
 
 
 def run(call: Call) -> Answer:
@@ -300,9 +296,7 @@ def _mine(call: Call, holds: Iterable[PathClaim]) -> set[PathClaim]:
     for hold in holds:
         if (
             (hold.name, hold.token) in known
-            or any(
-                entry["token"] == hold.token and may_keep(entry, actor) for entry in memory.entries(hold.name)
-            )
+            or any(entry["token"] == hold.token and may_keep(entry, actor) for entry in memory.entries(hold.name))
             or (lease and _proves(call, lease, hold))
         ):
             mine.add(hold)

@@ -132,9 +132,7 @@ def _plan(path: str, hook: str) -> str:
     if is_ours(text):
         _check_unchanged(path, hook, text)
         return "renewed"
-    if (
-        os.path.lexists(before) and read_hook(before) != text
-    ):  # equal: the other program has installed it again
+    if os.path.lexists(before) and read_hook(before) != text:  # equal: the other program has installed it again
         raise InvalidInput(
             f"{path} is not a dibs hook, but {before} exists: another program has overwritten it. "
             "Merge the two files, remove one, and install again."
@@ -187,9 +185,7 @@ def is_ours(text: bytes) -> bool:
 
 def _asks_its_name(text: bytes) -> bool:
     """Tell whether a hook looks at its own file name."""
-    return b"basename" in text and any(
-        word in text for word in (b"$0", b"BASH_SOURCE", b"argv[0]", b"__file__")
-    )
+    return b"basename" in text and any(word in text for word in (b"$0", b"BASH_SOURCE", b"argv[0]", b"__file__"))
 
 
 def _shell_of(text: bytes) -> str:

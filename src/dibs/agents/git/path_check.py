@@ -21,9 +21,7 @@ class PathClaim:
 
     __slots__ = ("life", "mode", "name", "owner", "remaining_ms", "token")
 
-    def __init__(
-        self, name: str, owner: str, token: int, mode: str, remaining_ms: int, life: str = ""
-    ) -> None:
+    def __init__(self, name: str, owner: str, token: int, mode: str, remaining_ms: int, life: str = "") -> None:
         self.name = name
         self.owner = owner
         self.token = token
@@ -66,9 +64,7 @@ def path_name(path: str) -> str:
     return f"path:{path}"
 
 
-def others_touched(
-    holds: PathClaims, paths: Sequence[str], mine: set[PathClaim]
-) -> dict[PathClaim, list[str]]:
+def others_touched(holds: PathClaims, paths: Sequence[str], mine: set[PathClaim]) -> dict[PathClaim, list[str]]:
     """Claims of others, each with the changed paths that touch it."""
     found: dict[PathClaim, list[str]] = {}
     for path in paths:
@@ -81,6 +77,4 @@ def others_touched(
 def not_owned(holds: PathClaims, paths: Sequence[str], mine: set[PathClaim]) -> list[str]:
     """Paths that no claim of mine covers. A shared claim does not count, because it means that nobody changes
     anything."""
-    return [
-        path for path in paths if not any(hold in mine and hold.mode != SHARED for hold in holds.over(path))
-    ]
+    return [path for path in paths if not any(hold in mine and hold.mode != SHARED for hold in holds.over(path))]

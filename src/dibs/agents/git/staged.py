@@ -62,9 +62,7 @@ def _named(path: str) -> str:
         folder = path.rpartition("/")[0]
         instead = f"path:{plain(folder)}" if folder else "repo:NAME, which is everything"
         shown = plain(path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
-        raise InvalidName(
-            f"{shown} cannot be claimed by its name: {error.details} Claim {instead}."
-        ) from None
+        raise InvalidName(f"{shown} cannot be claimed by its name: {error.details} Claim {instead}.") from None
 
 
 def _remember(call: Call, leases: list[Document], request_key: str) -> None:

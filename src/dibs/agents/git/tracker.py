@@ -62,9 +62,7 @@ def announce(call: Call, guard: TrackerGuard, reply: Reply) -> None:
                 call.complain(f"the job is yours, but its issue does not show it: {error}.")
 
 
-def withdraw(
-    call: Call, guard: TrackerGuard, name: str, token: int, timeout_ms: int = TRACKER_MS_MAX
-) -> None:
+def withdraw(call: Call, guard: TrackerGuard, name: str, token: int, timeout_ms: int = TRACKER_MS_MAX) -> None:
     """Take comment and label away, just before the job is released."""
     settings = guard.settings()
     if settings is None or not settings.announces or timeout_ms <= 0 or not guard.may_write(name):
@@ -107,18 +105,14 @@ def ask_tracked(call: Call, verb: str, names: list[str], document: Document, ask
 def claim_page(call: Call, guard: TrackerGuard, page: list[IssueState], document: Document) -> Reply:
     """Claim the first issue of a page of `dibs gh next` that is free."""
     document["names"] = [issue.name for issue in page]
-    tracked = TrackedClaim(
-        guard, ANY, document["names"], again=bool(document.get("again")), own_key=True, always=True
-    )
+    tracked = TrackedClaim(guard, ANY, document["names"], again=bool(document.get("again")), own_key=True, always=True)
     tracked.note({issue.name: issue for issue in page})
     if not tracked.names_left():
         return refused_several(tracked.refusals())
     return _claimed(call, guard, tracked, document, lambda asked: call.claim(ANY, "", asked))
 
 
-def _claimed(
-    call: Call, guard: TrackerGuard, tracked: TrackedClaim, document: Document, ask: AskStore
-) -> Reply:
+def _claimed(call: Call, guard: TrackerGuard, tracked: TrackedClaim, document: Document, ask: AskStore) -> Reply:
     """Claim until the tracker agrees, or nothing is left to claim."""
     reply = None
     while reply is None:

@@ -105,11 +105,8 @@ _EDITS = frozenset(
     editfiles createfile delete
     """.split()
 )
-_SHELLS = frozenset(
-    "bash shell run_shell_command powershell runinterminal terminal local_shell exec_command".split()
-)
+_SHELLS = frozenset("bash shell run_shell_command powershell runinterminal terminal local_shell exec_command".split())
 _PATH_FIELDS = ("file_path", "notebook_path", "path", "filePath", "absolute_path", "target_file")
-_BOM = "\ufeff"
 
 
 def harness_of(document: Document) -> str:
@@ -192,9 +189,7 @@ def _agent(document: Document, env: Mapping[str, str], harness: str) -> Agent | 
     else:
         return None
     subagent = document.get("agent_id")
-    return Agent(
-        harness, str(session), str(subagent) if is_session_id(subagent) else "", pid_of(env, harness)
-    )
+    return Agent(harness, str(session), str(subagent) if is_session_id(subagent) else "", pid_of(env, harness))
 
 
 def _text(document: Document, key: str) -> str:

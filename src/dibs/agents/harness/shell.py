@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
     from dibs.agents.harness.identity import Agent
 
-_SANDBOXES = frozenset(
-    ("bwrap", "sandbox-exec", "env", "nice", "timeout", "time", "uv", "codex-linux-sandbox")
-)
+_SANDBOXES = frozenset(("bwrap", "sandbox-exec", "env", "nice", "timeout", "time", "uv", "codex-linux-sandbox"))
 _STEPS_MAX = 64
 
 

@@ -72,9 +72,7 @@ def written(command: str) -> list[str]:
         else:
             simple.append(word)
     _of_simple(simple, found)
-    moves = any(
-        word in ("cd", "pushd", "-C") for word in words
-    )  # relative to a folder that is not known then
+    moves = any(word in ("cd", "pushd", "-C") for word in words)  # relative to a folder that is not known then
     return [name for name in found if not moves or name.startswith("/")]
 
 

@@ -91,9 +91,7 @@ def recorded_paths(top: str, paths: list[str]) -> list[str]:
     followed: what git has recorded of a link is the link itself."""
     if not paths or not folds_case(top):
         return paths
-    return list(
-        dict.fromkeys(["/".join(spelled_as_on_disk(top, path.split("/"), os.listdir)) for path in paths])
-    )
+    return list(dict.fromkeys(["/".join(spelled_as_on_disk(top, path.split("/"), os.listdir)) for path in paths]))
 
 
 def folds_case(top: str) -> bool:
@@ -106,9 +104,7 @@ def parts_below(top: str, path: str, *, folds: bool) -> list[str] | None:
     above = [part for part in top.split("/") if part]
     parts = [part for part in path.split("/") if part]
     same = folded if folds else str
-    if len(parts) <= len(above) or [same(part) for part in parts[: len(above)]] != [
-        same(part) for part in above
-    ]:
+    if len(parts) <= len(above) or [same(part) for part in parts[: len(above)]] != [same(part) for part in above]:
         return None
     return parts[len(above) :]
 

@@ -62,9 +62,7 @@ class JobNames:
         found = path_from_top(top, top if is_from_top else self._folder, path)
         if found is None:
             return JobName(name, name, "It is not below the top of this work tree, so it stays as it is.")
-        return JobName(
-            name, f"path:{found}", "It is a file: links are followed, and the path is from the top."
-        )
+        return JobName(name, f"path:{found}", "It is a file: links are followed, and the path is from the top.")
 
     def top(self) -> str | None:
         """The top of the work tree around; None outside of one."""

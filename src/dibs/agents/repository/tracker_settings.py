@@ -94,9 +94,7 @@ def _choice(table: Mapping[str, Any], key: str, where: str) -> str:
 
 def _label(value: object, where: str) -> str:
     if not isinstance(value, str) or not value.isprintable() or len(value) > _LABEL_CHARS_MAX:
-        raise InvalidInput(
-            f"{where}: label is a text of at most {_LABEL_CHARS_MAX} characters, not {value!a}."
-        )
+        raise InvalidInput(f"{where}: label is a text of at most {_LABEL_CHARS_MAX} characters, not {value!a}.")
     return value
 
 

@@ -36,9 +36,7 @@ def namespace_of(repository: Repository) -> str:
     if not origin and os.path.basename(place) == ".git":
         place = os.path.dirname(place)
     words = "-".join(place.strip("/").split("/")[-2:])
-    readable = "".join(
-        [each if each.isascii() and (each.isalnum() or each in "._-") else "-" for each in words]
-    )
+    readable = "".join([each if each.isascii() and (each.isalnum() or each in "._-") else "-" for each in words])
     return f"{readable[-(NAMESPACE_CHARS_MAX - _DIGITS - 1) :]}.{digest(place)[:_DIGITS]}"
 
 
@@ -95,9 +93,7 @@ class NotInWorkTree(InvalidInput):
 class Repository:
     """One work tree. `common` is the git folder that all work trees of a clone share, `own` that of this one."""
 
-    def __init__(
-        self, env: Mapping[str, str], top: str, common: str, own: str, folder: str | None = None
-    ) -> None:
+    def __init__(self, env: Mapping[str, str], top: str, common: str, own: str, folder: str | None = None) -> None:
         self._env = env
         self._folder = folder
         self.top = top
@@ -153,9 +149,7 @@ class Repository:
             r"^filter\..*\.(clean|process)$",
         )
         found = _parts(self._run(words).out)
-        own = [
-            key for scope, key in zip(found[::2], found[1::2], strict=True) if scope in ("local", "worktree")
-        ]
+        own = [key for scope, key in zip(found[::2], found[1::2], strict=True) if scope in ("local", "worktree")]
         none = dict.fromkeys(own, "") | {f"{key.rpartition('.')[0]}.required": "false" for key in own}
         count = self._env.get("GIT_CONFIG_COUNT", "")
         first = int(count) if count.isdecimal() else 0
@@ -218,23 +212,17 @@ class Repository:
         words = ("diff-tree", "--stdin", "-r", "-c", "--root", "--no-commit-id", *_NAMES)
         return recorded_paths(self.top, list(dict.fromkeys(_parts(self._out(words, news)))))
 
-    def _out(
-        self, words: tuple[str, ...], given: bytes = b"", extra: Mapping[str, str] | None = None
-    ) -> bytes:
+    def _out(self, words: tuple[str, ...], given: bytes = b"", extra: Mapping[str, str] | None = None) -> bytes:
         done = self._run(words, given, extra)
         if done.code:
             raise InvalidInput(f"`git {words[0]}` failed: {done.words}.")
         return done.out
 
-    def _run(
-        self, words: tuple[str, ...], given: bytes = b"", extra: Mapping[str, str] | None = None
-    ) -> GitResult:
+    def _run(self, words: tuple[str, ...], given: bytes = b"", extra: Mapping[str, str] | None = None) -> GitResult:
         return _run({**self._env, **(extra or {})}, words, given, self._folder)
 
 
-def _run(
-    env: Mapping[str, str], words: tuple[str, ...], given: bytes = b"", folder: str | None = None
-) -> GitResult:
+def _run(env: Mapping[str, str], words: tuple[str, ...], given: bytes = b"", folder: str | None = None) -> GitResult:
     try:
         return run_git(words, env={**env, **_LOCAL}, folder=folder, given=given, timeout_ms=_MS_MAX)
     except StoreUnavailable as error:

@@ -101,9 +101,7 @@ class GitHubNotices:
                 if isinstance(each, dict) and each.get("viewerCanUpdate") and token_in(each.get("body")):
                     found.append(_Comment(each))
             info = comments.get("pageInfo")
-            before = (
-                info.get("startCursor") if isinstance(info, dict) and info.get("hasPreviousPage") else None
-            )
+            before = info.get("startCursor") if isinstance(info, dict) and info.get("hasPreviousPage") else None
             if found or not before:
                 break
             asked["before"] = before
@@ -278,9 +276,7 @@ class GitHub(IssueTracker):
             _raise_unless_not_found(document)
         return found
 
-    def pages(
-        self, place: str, label: str | None, assignee: str | None, most: int
-    ) -> Iterator[list[IssueState]]:
+    def pages(self, place: str, label: str | None, assignee: str | None, most: int) -> Iterator[list[IssueState]]:
         host, owner, name = place.split("/")
         if host not in self._hosts:
             raise NoAnswer(f"{host} is not the host of this clone, and GH_HOST does not name it")

@@ -26,9 +26,7 @@ class TrackerFindings:
 
     __slots__ = ("refuses", "settled", "trouble")
 
-    def __init__(
-        self, settled: dict[str, IssueState], trouble: str | None = None, *, refuses: bool = False
-    ) -> None:
+    def __init__(self, settled: dict[str, IssueState], trouble: str | None = None, *, refuses: bool = False) -> None:
         self.settled = settled
         self.trouble = trouble
         self.refuses = refuses and trouble is not None
@@ -84,9 +82,7 @@ class TrackerGuard:
         allowed = [each if each.count("/") > 1 else f"{GITHUB_HOST}/{each}" for each in settings.writes]
         return "/".join(place[:3]) in (*allowed, self._origin())
 
-    def look(
-        self, names: Sequence[str], timeout_ms: int = TRACKER_MS_MAX, *, always: bool = False
-    ) -> TrackerFindings:
+    def look(self, names: Sequence[str], timeout_ms: int = TRACKER_MS_MAX, *, always: bool = False) -> TrackerFindings:
         """Ask about those of the names that the tracker knows, if the settings want it, or `always`. Takes a bounded
         time."""
         settings = self.settings()

@@ -58,9 +58,7 @@ class IssueTracker:
     def states(self, names: Sequence[str]) -> dict[str, IssueState]:
         raise NotImplementedError
 
-    def pages(
-        self, place: str, label: str | None, assignee: str | None, most: int
-    ) -> Iterator[list[IssueState]]:
+    def pages(self, place: str, label: str | None, assignee: str | None, most: int) -> Iterator[list[IssueState]]:
         raise NotImplementedError
 
     def announce(self, name: str, text: str | None, label: str | None, token: int) -> None:

@@ -89,9 +89,7 @@ class TrackedClaim:
             return self._told(reply)
         asked_ms = steady_ms()
         timeout_ms = min([TRACKER_MS_MAX, *[max(1, lease["remaining_ms"] // 3) for lease in leases]])
-        findings: TrackerFindings = yield Work(
-            lambda: self._guard.look(names, timeout_ms, always=self._always)
-        )
+        findings: TrackerFindings = yield Work(lambda: self._guard.look(names, timeout_ms, always=self._always))
         settled = self._heed(findings)
         if not settled and not findings.refuses:
             return self._told(_later(reply, steady_ms() - asked_ms))

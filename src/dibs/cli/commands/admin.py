@@ -30,9 +30,7 @@ def migrate(call: Call) -> Answer:
     from dibs.client.store_admin import migrate as bring_up_to_date
 
     if servers_at(call.settings.url):
-        raise InvalidInput(
-            "migrate works on a store, not on a server. Name the store that the server stands on."
-        )
+        raise InvalidInput("migrate works on a store, not on a server. Name the store that the server stands on.")
     done = bring_up_to_date(call.settings.url)
     was, now = done["was"], done["version"]
     if now is None:
@@ -111,9 +109,7 @@ def floor(call: Call) -> Answer:
 
     text = call.values["number"]
     if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= TOKEN_FLOOR_MAX):
-        raise UsageError(
-            f"NUMBER must be a whole number from 1 to {TOKEN_FLOOR_MAX}, not {text!a}.", "token-floor"
-        )
+        raise UsageError(f"NUMBER must be a whole number from 1 to {TOKEN_FLOOR_MAX}, not {text!a}.", "token-floor")
     door = call.door()
     if not isinstance(door, EmbeddedDoor):
         raise InvalidInput(

@@ -52,11 +52,7 @@ def import_(call: Call) -> Answer:
         raise InvalidInput("dibs import reads standard input, which is closed. Name a file with --from.")
     else:
         done = import_from(store_of(call), call.stdin, adds=adds)
-    history = (
-        "History was left out, because the store has its own."
-        if adds
-        else f"{done['events']} events of history."
-    )
+    history = "History was left out, because the store has its own." if adds else f"{done['events']} events of history."
     text = f"Imported {done['records']} records. {history}\nNew fencing tokens are above {done['floor']}."
     return yes(done, text, quiet=str(done["records"]))
 

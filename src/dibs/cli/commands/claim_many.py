@@ -108,9 +108,7 @@ def _names(call: Call, most: int) -> list[str]:
         return given
     stdin = call.stdin
     if stdin is None or (not given and stdin.isatty()):
-        raise UsageError(
-            f"{call.command} needs names: as arguments, or on standard input, one per line.", call.command
-        )
+        raise UsageError(f"{call.command} needs names: as arguments, or on standard input, one per line.", call.command)
     bytes_max = (most + 1) * (NAME_BYTES_MAX + 2)
     content = stdin.read(bytes_max + 1)
     if len(content) > bytes_max:
@@ -139,9 +137,7 @@ COMMANDS = {
             " wait in line for one of the jobs go first. It does not wait for jobs that are done or parked."
         ),
         arguments=(
-            Argument(
-                "NAME", "jobs; without names, or with -, they are read from stdin, one per line", takes=ANY
-            ),
+            Argument("NAME", "jobs; without names, or with -, they are read from stdin, one per line", takes=ANY),
         ),
         options=(*CLAIM_OWNER, _WAIT_ANY, NO_WAIT, *CLAIM_TERMS, *CLAIM_KEEP),
         examples=(

@@ -48,9 +48,7 @@ def granted(
     )
 
 
-def keep(
-    call: Call, grant: Document, names: list[str], asked: Document, watched: WatchedProcess | None
-) -> None:
+def keep(call: Call, grant: Document, names: list[str], asked: Document, watched: WatchedProcess | None) -> None:
     """Start a keeper process for the claim, if one was asked for. If it cannot renew the claim, the claim is given
     back."""
     if watched is None:
@@ -83,9 +81,7 @@ def ask(call: Call, verb: str, name: str, document: Document) -> Reply:
     tracker = part("issue tracker") if any(each.startswith(TRACKED) for each in names) else None
     if tracker is None:
         return _ask(call, verb, name, document)
-    reply: Reply = tracker.ask_tracked(
-        call, verb, names, document, lambda asked: _ask(call, verb, name, asked)
-    )
+    reply: Reply = tracker.ask_tracked(call, verb, names, document, lambda asked: _ask(call, verb, name, asked))
     return reply
 
 

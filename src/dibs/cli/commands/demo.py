@@ -32,9 +32,7 @@ def demo(call: Call) -> Answer:
     url: str | None = call.values.get("url")
     workers = count(call, "workers", WORKERS_MAX) or WORKERS_DEFAULT
     if workers < WORKERS_MIN:
-        raise UsageError(
-            "--workers must be 2 or more: one of them is killed, and another takes over.", "demo"
-        )
+        raise UsageError("--workers must be 2 or more: one of them is killed, and another takes over.", "demo")
     jobs = count(call, "jobs", JOBS_MAX) or JOBS_DEFAULT
     seed = count(call, "seed", SEED_MAX) or SEED_DEFAULT
     if url is not None and url.startswith("memory:"):

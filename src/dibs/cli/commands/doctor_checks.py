@@ -174,9 +174,7 @@ def _health(found: Findings, door: HttpDoor) -> Document:
         found.bad("answers", "this is not a dibs server; nothing can be claimed there")
     else:
         schema = f", schema {health['schema']}" if health.get("schema") else ""
-        found.good(
-            "answers", f"yes: dibs {health['dibs']}, on {health.get('storage', 'an unnamed store')}{schema}"
-        )
+        found.good("answers", f"yes: dibs {health['dibs']}, on {health.get('storage', 'an unnamed store')}{schema}")
         _versions(found, str(health["dibs"]))
         now_ms = _clock(found, door) if "now" in health else wall_ms()
         if _allowed(found, door):

@@ -58,9 +58,7 @@ _ORDERS = "checkpoint TEXT, release, done [TIME] [RESULT], fail [REASON]"
 def hold(call: Call) -> Answer:
     for_ms = milliseconds(call, "for", 0, DONE_MS_MAX)
     if call.values.get("for") is not None and not for_ms:
-        raise UsageError(
-            "--for 0 would release the job at once. Leave it out to hold until told to stop.", "hold"
-        )
+        raise UsageError("--for 0 would release the job at once. Leave it out to hold until told to stop.", "hold")
     terms = SessionTerms(call, "notice", NOTICE_MS)
     events = EventWriter(call)
     session = open_process_session(call, terms.request, terms.stop_ms, process_mark(os.getpid()))
@@ -118,9 +116,7 @@ class EventWriter:
     def failed(self, answer: Answer) -> Answer:
         """Nothing is held. Writes the event, which is all the output."""
         self.say("error", {"code": answer.code, "message": answer.message, "details": answer.document})
-        return Answer(
-            answer.exit, answer.document, "", code=answer.code, message=answer.message, is_said=True
-        )
+        return Answer(answer.exit, answer.document, "", code=answer.code, message=answer.message, is_said=True)
 
 
 class HoldLoop:

@@ -154,9 +154,7 @@ def _rights(call: Call, since_ms: int | None) -> Answer:
         page: Document = reply.body or {}
         events += [each for each in page["events"] if since_ms is None or instant_ms(each["at"]) >= since_ms]
         events, after = events[-wanted:], page["next"]
-    text = (
-        "\n".join([inspect_text.rights_line(each, call.paint) for each in events]) or "Nothing is on record."
-    )
+    text = "\n".join([inspect_text.rights_line(each, call.paint) for each in events]) or "Nothing is on record."
     return yes({"events": events}, text, quiet=text if events else "")
 
 

@@ -116,8 +116,6 @@ COMMANDS = {
             ("for a script", "dibs list --json --prefix issue-"),
             ("live", "dibs list --watch"),
         ),
-        exits=(
-            (0, "the list, which may be empty; with --watch, --for is over, q was pressed or nobody reads"),
-        ),
+        exits=((0, "the list, which may be empty; with --watch, --for is over, q was pressed or nobody reads"),),
     ),
 }

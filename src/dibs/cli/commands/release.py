@@ -70,8 +70,7 @@ COMMANDS = {
         "heartbeat",
         heartbeat,
         about=(
-            "Restarts the claim's TTL. The checkpoint is shown to the next owner. Several jobs are renewed "
-            "one by one."
+            "Restarts the claim's TTL. The checkpoint is shown to the next owner. Several jobs are renewed one by one."
         ),
         arguments=(JOBS,),
         options=(

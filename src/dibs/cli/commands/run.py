@@ -187,9 +187,7 @@ KILL_AFTER = Option(
     "how long the command has to end between SIGTERM and SIGKILL (default 5s, or a quarter of a short TTL)",
     value="TIME",
 )
-LEAVE_CHILDREN = Option(
-    "--leave-children", "do not stop background processes that the command leaves running"
-)
+LEAVE_CHILDREN = Option("--leave-children", "do not stop background processes that the command leaves running")
 _RUN_OPTIONS = (
     *(TTL, WAIT, NO_WAIT, EXCLUSIVE, SHARED, SLOTS),
     Option(
@@ -202,8 +200,7 @@ _RUN_OPTIONS = (
     KILL_AFTER,
     Option(
         "--checkpoint-file",
-        "a file whose content is sent as checkpoint; if it does not exist, it is made with the last owner's "
-        "checkpoint",
+        "a file whose content is sent as checkpoint; if it does not exist, it is made with the last owner's checkpoint",
         value="FILE",
     ),
     Option(
@@ -252,8 +249,7 @@ COMMANDS = {
             *EXITS,
             (
                 NO,
-                "somebody else has the job, or still has it after the wait; nothing was run (-E changes the "
-                "code)",
+                "somebody else has the job, or still has it after the wait; nothing was run (-E changes the code)",
             ),
             *CLAIM_EXITS,
             (LOST, "the claim was lost; the command was stopped"),
@@ -335,9 +331,7 @@ COMMANDS |= {
                 f"how long the leadership lasts without a heartbeat (default {TTL_DEFAULT})",
                 value="TIME",
             ),
-            Option(
-                WAIT.flag, "campaign for up to this long (default: until it is won)", value="TIME", short="-w"
-            ),
+            Option(WAIT.flag, "campaign for up to this long (default: until it is won)", value="TIME", short="-w"),
             Option(NO_WAIT.flag, "do not wait: if somebody else leads, exit with 1", short="-n"),
             Option("--once", "end when the leadership is lost, instead of campaigning again"),
             KILL_AFTER,

@@ -132,9 +132,7 @@ def _numbers(call: Call) -> dict[str, Any]:
         "locks_per_principal": _count(call, "locks_per_principal", "DIBS_LOCKS_PER_PRINCIPAL"),
         "token_floor": _count(call, "token_floor", "DIBS_TOKEN_FLOOR", least=0),
         "connections": _count(call, "connections", "DIBS_CONNECTIONS", least=0),
-        "connections_per_client": _count(
-            call, "connections_per_client", "DIBS_CONNECTIONS_PER_CLIENT", least=0
-        ),
+        "connections_per_client": _count(call, "connections_per_client", "DIBS_CONNECTIONS_PER_CLIENT", least=0),
     }
     return {key: value for key, value in chosen.items() if value is not None}
 
@@ -148,9 +146,7 @@ def _times(call: Call) -> dict[str, Any]:
     if drain is not None:
         chosen["drain_ms"] = parse_duration(drain, "--drain (DIBS_DRAIN)")
         if chosen["drain_ms"] > DRAIN_MS_MAX:
-            raise UsageError(
-                f"--drain (DIBS_DRAIN) is {DRAIN_MS_MAX // 60_000}m at most, not {drain!a}.", "serve"
-            )
+            raise UsageError(f"--drain (DIBS_DRAIN) is {DRAIN_MS_MAX // 60_000}m at most, not {drain!a}.", "serve")
     return chosen
 
 
@@ -248,9 +244,7 @@ def _count(call: Call, key: str, variable: str, *, least: int = 1) -> int | None
         return None
     if not (text.isascii() and text.isdecimal() and len(text) < 13 and least <= int(text) <= _NUMBER_MAX):
         flag = f"--{key.replace('_', '-')}"
-        raise UsageError(
-            f"{flag} ({variable}) takes a whole number, at least {least}, not {text!a}.", "serve"
-        )
+        raise UsageError(f"{flag} ({variable}) takes a whole number, at least {least}, not {text!a}.", "serve")
     return int(text)
 
 

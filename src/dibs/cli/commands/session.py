@@ -58,9 +58,7 @@ def session(document: Document, paint: Paint) -> str:
         shared = ", shared" if hold.get("mode") == "shared" else ""
         where = hold.get("namespace", DEFAULT_NAMESPACE)
         elsewhere = "" if where == DEFAULT_NAMESPACE else f", namespace {where}"
-        lines.append(
-            field("holds", f"{plain(hold['name'])} (token {hold['fencing_token']}{shared}{elsewhere})")
-        )
+        lines.append(field("holds", f"{plain(hold['name'])} (token {hold['fencing_token']}{shared}{elsewhere})"))
     lines += [field("waits for", plain(name)) for name in document.get("waits", ())]
     return "\n".join(lines)
 
@@ -155,9 +153,7 @@ def _session(call: Call) -> str:
         return checked_session(call, given, "ID")
     inherited = call.env.get("DIBS_SESSION")
     if not inherited:
-        raise UsageError(
-            f"{call.command} needs ID, or DIBS_SESSION: what `dibs session open` printed.", call.command
-        )
+        raise UsageError(f"{call.command} needs ID, or DIBS_SESSION: what `dibs session open` printed.", call.command)
     return checked_session(call, inherited, "DIBS_SESSION")
 
 

@@ -42,9 +42,7 @@ def rotated(body: Document) -> str:
 
 def revoked(tokens: list[Document], paint: Paint) -> str:
     count = f"{len(tokens)} tokens" if len(tokens) > 1 else "the token"
-    return (
-        f"{paint.good('Revoked')} {count} of {plain(tokens[0]['name'])}. What it holds runs out by its TTL."
-    )
+    return f"{paint.good('Revoked')} {count} of {plain(tokens[0]['name'])}. What it holds runs out by its TTL."
 
 
 def limited(tokens: list[Document]) -> str:
@@ -150,9 +148,7 @@ def revoke(call: Call) -> Answer:
 def limit(call: Call) -> Answer:
     document = _token_limits(call)
     if not document:
-        raise UsageError(
-            "Which limit? Give --max-held, --max-waiting, --max-sessions or --rate.", call.command
-        )
+        raise UsageError("Which limit? Give --max-held, --max-waiting, --max-sessions or --rate.", call.command)
     reply = _ask(call, "token-limit", call.values["name"], document)
     body: Document = reply.body or {}
     return failure(reply) if is_failure(reply) else yes(body, limited(body["tokens"]))
@@ -227,9 +223,7 @@ _LIMIT_OPTIONS = (
     Option("--max-held", "how many jobs it may hold or wait for (default: no limit)", value="N"),
     Option("--max-waiting", "how many places in line it may have (default: no limit)", value="N"),
     Option("--max-sessions", "how many sessions it may have open (default: no limit)", value="N"),
-    Option(
-        "--rate", "how many requests it may send to each server, as in 50/s (default: no limit)", value="N/s"
-    ),
+    Option("--rate", "how many requests it may send to each server, as in 50/s (default: no limit)", value="N/s"),
 )
 _EXPIRES = Option("--expires", "how long it is valid, as in 30d", value="TIME")
 _BAD = (64, "invalid name, time or limit")
@@ -332,9 +326,7 @@ COMMANDS = {
             "nothing. After it, start the servers without --tokens."
         ),
         options=(TOKENS,),
-        examples=(
-            ("move", "dibs token import --tokens /etc/dibs/tokens --url sqlite:///var/lib/dibs/dibs.db"),
-        ),
+        examples=(("move", "dibs token import --tokens /etc/dibs/tokens --url sqlite:///var/lib/dibs/dibs.db"),),
         exits=((0, "imported"), (64, "the file cannot be read"), _NOT_ADMIN),
     ),
 }

@@ -128,9 +128,7 @@ def _document(line: TokenLine) -> Document:
 def tokens_file(call: Call) -> str:
     path = call.settings.pick("tokens", "DIBS_TOKENS_FILE")
     if path is None:
-        raise UsageError(
-            "Which file? Give --tokens FILE, as to dibs serve, or set DIBS_TOKENS_FILE.", call.command
-        )
+        raise UsageError("Which file? Give --tokens FILE, as to dibs serve, or set DIBS_TOKENS_FILE.", call.command)
     return path
 
 
@@ -193,9 +191,7 @@ def _append(path: str, line: str) -> None:
         handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with open(handle, "r+b", buffering=0) as file:
             if os.fstat(handle).st_mode & 0o077:
-                raise InvalidInput(
-                    f"{path} can be read by others; a server would refuse it. Run: chmod 600 {path}"
-                )
+                raise InvalidInput(f"{path} can be read by others; a server would refuse it. Run: chmod 600 {path}")
             size = os.fstat(handle).st_size
             joint = b"\n" if size and os.pread(handle, 1, size - 1) != b"\n" else b""
             file.write(joint + line.encode() + b"\n")

@@ -227,8 +227,7 @@ COMMANDS = {
             ),
             Option(
                 "--events",
-                "which, with commas between: acquired, released, expired, failed, parked and others "
-                "(default: all)",
+                "which, with commas between: acquired, released, expired, failed, parked and others (default: all)",
                 value="KINDS",
             ),
             Option(
@@ -275,11 +274,7 @@ COMMANDS = {
         replay,
         about="A webhook that was stopped goes on.",
         arguments=(_ID,),
-        options=(
-            Option(
-                "--after", "the number of an event (default: only dead letters are sent again)", value="N"
-            ),
-        ),
+        options=(Option("--after", "the number of an event (default: only dead letters are sent again)", value="N"),),
         examples=(
             ("dead letters", "dibs webhook replay 6f0c6a3e-8d0d-4b0e-9a57-2f6f1a2b3c4d"),
             ("all since an event", "dibs webhook replay 6f0c6a3e-8d0d-4b0e-9a57-2f6f1a2b3c4d --after 1842"),

@@ -254,9 +254,7 @@ def report(document: Document, paint: Paint, after: str, width: int) -> str:
     for row, owned in zip(rows, owners, strict=True):
         mark = paint.good("✓") if row["done"] and not row["duplicates"] else paint.bad("✗")
         steps = f"{row['steps']}/{len(STEPS)}"
-        lines.append(
-            f"  {mark} " + form.format(row["label"], owned, row["attempts"], steps, row["duplicates"])
-        )
+        lines.append(f"  {mark} " + form.format(row["label"], owned, row["attempts"], steps, row["duplicates"]))
     verdict = (
         f"{sum(row['done'] for row in rows)} of {len(rows)} jobs done in {document['elapsed_ms'] / 1000:.1f}s. "
         f"Steps in the workers' own ledger: {sums['done']} of {sums['expected']}, "

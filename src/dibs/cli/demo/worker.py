@@ -45,9 +45,7 @@ def steps_in(checkpoint: str | None) -> int:
 class Worker:
     """Goes through the backlog until every job is done, by any worker."""
 
-    def __init__(
-        self, client: dibs.Client, jobs: list[Document], ledger: str, tell: Callable[..., None]
-    ) -> None:
+    def __init__(self, client: dibs.Client, jobs: list[Document], ledger: str, tell: Callable[..., None]) -> None:
         self._client = client
         self._left = list(jobs)
         self._ledger = os.open(ledger, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

@@ -80,9 +80,7 @@ def actor_named(call: Call) -> str | None:
             call.command,
         )
     if name == PLACEHOLDER:
-        raise UsageError(
-            f"--actor {name} is a placeholder. Choose a name that no other agent has.", call.command
-        )
+        raise UsageError(f"--actor {name} is a placeholder. Choose a name that no other agent has.", call.command)
     return name
 
 

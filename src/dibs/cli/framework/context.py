@@ -190,9 +190,7 @@ class Call:
         if self.stdin is None:
             raise InvalidInput(f"{flag} reads standard input, which is closed.")
         if self._stdin_used:
-            raise InvalidInput(
-                f"{flag}: another flag has read standard input already. Only one flag can read it."
-            )
+            raise InvalidInput(f"{flag}: another flag has read standard input already. Only one flag can read it.")
         self._stdin_used = True
         content = self.stdin.read(bytes_max + 2)
         if len(content.removesuffix(b"\n")) > bytes_max:

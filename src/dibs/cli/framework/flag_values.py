@@ -12,9 +12,7 @@ if TYPE_CHECKING:
     from dibs.cli.framework.context import Call
 
 
-def given_ms(
-    call: Call, key: str, what: str = "duration", refusal: type[InvalidInput] = InvalidInput
-) -> int | None:
+def given_ms(call: Call, key: str, what: str = "duration", refusal: type[InvalidInput] = InvalidInput) -> int | None:
     """The duration that a flag gives; None if the flag is not given."""
     text = call.values.get(key)
     if text is None:
@@ -44,9 +42,7 @@ def seconds(call: Call, key: str, most_ms: int) -> int | None:
         return None
     if length_ms > most_ms or length_ms % 1000:
         flag = f"--{key.replace('_', '-')}"
-        raise InvalidInput(
-            f"{flag} {call.values[key]}: use whole seconds, {format_duration(most_ms)} at most."
-        )
+        raise InvalidInput(f"{flag} {call.values[key]}: use whole seconds, {format_duration(most_ms)} at most.")
     return length_ms // 1000
 
 

@@ -42,12 +42,8 @@ WAIT = Option("--wait", field="acquire.wait_seconds", value="TIME", short="-w")
 NO_WAIT = Option("--no-wait", "do not wait (the default)", short="-n")
 TICKET = Option("--ticket", field="acquire.ticket", value="TICKET")
 KEEP_PLACE = Option("--keep-place", "when --wait is over, keep the place in line and print its ticket")
-KEEP = Option(
-    "--keep", "start a background process that sends heartbeats, and releases when the calling process ends"
-)
-KEEP_FOR = Option(
-    "--keep-for", "like --keep, until this process ends (default: the parent of dibs)", value="PID"
-)
+KEEP = Option("--keep", "start a background process that sends heartbeats, and releases when the calling process ends")
+KEEP_FOR = Option("--keep-for", "like --keep, until this process ends (default: the parent of dibs)", value="PID")
 # The variables by which a harness names its agent (`agents/harness/identity.py`, which most commands need not import).
 _AGENTS = ("CLAUDE_CODE_SESSION_ID", "CODEX_THREAD_ID", "GEMINI_SESSION_ID")
 TRACKED = "github://"  # how a job's name begins that a tracker may be asked about (`agents/tracker/guard.py`)

@@ -57,9 +57,7 @@ def _groups_in_short() -> list[tuple[str, str]]:
     """Each group with its commands but those of the loop; of a family the first word."""
     words: dict[str, dict[str, None]] = {}
     for word, _, names in GROUPS:
-        words.setdefault(word, {}).update(
-            dict.fromkeys([name.split(" ")[0] for name in names if name not in LOOP])
-        )
+        words.setdefault(word, {}).update(dict.fromkeys([name.split(" ")[0] for name in names if name not in LOOP]))
     return [(word, ", ".join(firsts)) for word, firsts in words.items()]
 
 
@@ -156,11 +154,7 @@ def _columns(rows: list[tuple[str, str]], width: int) -> list[str]:
     indent = max(len(name) for name, _ in rows) + 5
     if width - indent < COLUMN_MIN:  # too narrow for two columns: the meaning goes below the name
         texts = [(name, wrap(text, width - 6, break_on_hyphens=False)) for name, text in rows]
-        return [
-            line
-            for name, text in texts
-            for line in (f"  {name.strip()}", *(f"      {each}" for each in text))
-        ]
+        return [line for name, text in texts for line in (f"  {name.strip()}", *(f"      {each}" for each in text))]
     lines = []
     for name, text in rows:
         first, *more = wrap(text, width - indent, break_on_hyphens=False)

@@ -53,14 +53,10 @@ def split_command(argv: Sequence[str], names: Sequence[str]) -> tuple[str | None
     if registered(word) is not None:
         return word, before + after
     firsts = {name.split(" ")[0] for name in names}
-    raise UsageError(
-        f"{_shown(word)} is not a dibs command.{did_you_mean(word, firsts)} `dibs --help` lists them."
-    )
+    raise UsageError(f"{_shown(word)} is not a dibs command.{did_you_mean(word, firsts)} `dibs --help` lists them.")
 
 
-def _of_family(
-    first: str, before: list[str], after: list[str], names: Sequence[str]
-) -> tuple[str, list[str]]:
+def _of_family(first: str, before: list[str], after: list[str], names: Sequence[str]) -> tuple[str, list[str]]:
     """The second word of a command. The family's flags may come before it."""
     seconds = [name.split(" ")[1] for name in names if name.startswith(first + " ")]
     flags, rest = _leading_flags(after) if after[:1] and after[0].startswith("-") else ([], after)
@@ -134,9 +130,7 @@ def parse(command: Command, words: Sequence[str]) -> Values:
         values[option.key] = _checked(command, option, value)
     arguments = _arguments(command, loose, rest)
     if "url" in values and arguments.get("url", values["url"]) != values["url"]:
-        raise UsageError(
-            "--url names one store, and the argument URL another. Give one of them.", command.name
-        )
+        raise UsageError("--url names one store, and the argument URL another. Give one of them.", command.name)
     values |= arguments
     _check_required(command, values)
     return values
@@ -153,9 +147,7 @@ def _check_required(command: Command, values: Values) -> None:
             raise UsageError(f"{command.name} needs {wanted}: {options[0].help}.", command.name)
 
 
-def _value_after(
-    command: Command, option: Option, rest: Sequence[str], options: Iterable[Option]
-) -> tuple[str, int]:
+def _value_after(command: Command, option: Option, rest: Sequence[str], options: Iterable[Option]) -> tuple[str, int]:
     """The value of a flag without `=`, and how many of the following words it takes."""
     if option.bare is not None and not (rest and is_duration(rest[0])):
         return option.bare, 0
@@ -163,8 +155,7 @@ def _value_after(
         raise UsageError(f"{option.flag} needs a value: {option.flag} {option.value}.", command.name)
     if _find(rest[0].partition("=")[0], options) is not None:
         raise UsageError(
-            f"{option.flag} needs a value, but {rest[0]} is a flag. If it is the value, "
-            f"write {option.flag}={rest[0]}.",
+            f"{option.flag} needs a value, but {rest[0]} is a flag. If it is the value, write {option.flag}={rest[0]}.",
             command.name,
         )
     return rest[0], 1
@@ -191,8 +182,7 @@ def _arguments(command: Command, loose: list[str], rest: list[str]) -> Values:
     if len(loose) > len(wanted) and last not in (MANY, ANY):
         raise _too_many(command, loose)
     values: Values = {
-        each.key: _chosen(command, each.name, word, each.choices)
-        for each, word in zip(wanted, loose, strict=False)
+        each.key: _chosen(command, each.name, word, each.choices) for each, word in zip(wanted, loose, strict=False)
     }
     if last in (MANY, ANY):
         values[wanted[-1].key] = loose[len(wanted) - 1 :]
@@ -207,9 +197,7 @@ def _too_many(command: Command, loose: list[str]) -> UsageError:
         named = " ".join(map(_shown, loose[:3])) + (" ..." if len(loose) > 3 else "")
         ways = [f"dibs {name} {named} ({what})" for name, what in command.several]
         hint = f"For several: {', or '.join(ways)}."
-    return UsageError(
-        f"{extra} is one argument too many: dibs {command.name} takes {takes}. {hint}", command.name
-    )
+    return UsageError(f"{extra} is one argument too many: dibs {command.name} takes {takes}. {hint}", command.name)
 
 
 def _program(command: Command, loose: list[str], rest: list[str]) -> Values:
@@ -221,16 +209,10 @@ def _program(command: Command, loose: list[str], rest: list[str]) -> Values:
         loose, rest = loose + rest[:missing], rest[missing + 1 :]
     if len(loose) < len(wanted):
         missing_one = wanted[len(loose)]
-        raise UsageError(
-            f"{command.name} needs {missing_one.name} before --: {missing_one.help}.", command.name
-        )
+        raise UsageError(f"{command.name} needs {missing_one.name} before --: {missing_one.help}.", command.name)
     if len(loose) > len(wanted):
-        line = " ".join(
-            ["dibs", command.name, *map(_shown, loose[: len(wanted)]), "--", _shown(loose[len(wanted)])]
-        )
-        raise UsageError(
-            f"Write -- before the command, so that dibs does not read its flags: {line}.", command.name
-        )
+        line = " ".join(["dibs", command.name, *map(_shown, loose[: len(wanted)]), "--", _shown(loose[len(wanted)])])
+        raise UsageError(f"Write -- before the command, so that dibs does not read its flags: {line}.", command.name)
     if not rest:
         raise UsageError(f"{command.name} needs {argument.name} after --: {argument.help}.", command.name)
     return {each.key: word for each, word in zip(wanted, loose, strict=True)} | {argument.key: rest}
@@ -239,9 +221,7 @@ def _program(command: Command, loose: list[str], rest: list[str]) -> Values:
 def _chosen(command: Command, what: str, value: str, choices: tuple[str, ...]) -> str:
     if choices and value not in choices:
         hint = did_you_mean(value, choices)
-        raise UsageError(
-            f"{what} must be one of {', '.join(choices)}, not {_shown(value)}.{hint}", command.name
-        )
+        raise UsageError(f"{what} must be one of {', '.join(choices)}, not {_shown(value)}.{hint}", command.name)
     return value
 
 

@@ -111,9 +111,7 @@ def in_flags(sentence: str) -> str:
 
     sent = {**REQUESTS["acquire"], **REQUESTS["release"]}
     fields = [field for field in sent if "_" in field and field not in _FLAGS]
-    named = {
-        field: f"--{field.removesuffix('_seconds').removesuffix('_id').replace('_', '-')}" for field in fields
-    }
+    named = {field: f"--{field.removesuffix('_seconds').removesuffix('_id').replace('_', '-')}" for field in fields}
     for field, flag in {**named, **_FLAGS}.items():
         sentence = sentence.replace(field, flag)
     return sentence

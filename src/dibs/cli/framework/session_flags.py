@@ -33,7 +33,5 @@ def _ttl_ms(call: Call) -> int | None:
         return None
     if not SESSION_OWN_TTL_MS_MIN <= ttl_ms <= SESSION_OWN_TTL_MS_MAX or ttl_ms % 1000:
         least, most = format_duration(SESSION_OWN_TTL_MS_MIN), format_duration(SESSION_OWN_TTL_MS_MAX)
-        raise InvalidTtl(
-            f"--ttl {call.values['ttl']}: a session lives from {least} to {most}, in whole seconds."
-        )
+        raise InvalidTtl(f"--ttl {call.values['ttl']}: a session lives from {least} to {most}, in whole seconds.")
     return ttl_ms

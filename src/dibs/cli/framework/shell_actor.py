@@ -93,9 +93,7 @@ class RememberedLeases:
 
     def forget(self, resource: str, request_key: str) -> None:
         """Drop the entry with this request key: its lease has ended, or was never granted."""
-        self._change(
-            self._file(resource), lambda all_: [each for each in all_ if each["request_key"] != request_key]
-        )
+        self._change(self._file(resource), lambda all_: [each for each in all_ if each["request_key"] != request_key])
 
     def tidy(self) -> None:
         """Drop entries that ended long ago."""
@@ -123,9 +121,7 @@ class RememberedLeases:
         try:
             if not lock_file(gate, _GATE_MS):
                 return False
-            left = [
-                entry for entry in change(_read(path)) if self._now_ms < entry["until_ms"] + LOCK_MEMORY_MS
-            ]
+            left = [entry for entry in change(_read(path)) if self._now_ms < entry["until_ms"] + LOCK_MEMORY_MS]
             _write(path, left)
         except OSError:
             return False

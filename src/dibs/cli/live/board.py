@@ -305,9 +305,7 @@ def is_live(call: Call) -> bool:
     return stream.isatty() and call.env.get("TERM", "") not in ("", "dumb")
 
 
-def show_board(
-    call: Call, view: BoardView, fetch: Callable[[], Document | Answer], refresh_ms: int
-) -> Answer:
+def show_board(call: Call, view: BoardView, fetch: Callable[[], Document | Answer], refresh_ms: int) -> Answer:
     """Show the jobs that `fetch` finds, with how many claims and expiries there are a second."""
     looks, rate = BoardLooks(fetch), EventRate(call.values.get("prefix", ""))
 
@@ -389,9 +387,7 @@ class Board:
         held, waiting, parked = board.counted(data.locks)
         summary = board.BoardSummary(self._where, held=held, waiting=waiting, parked=parked, rates=data.rates)
         summary.order = view.order + (", reversed" if view.is_reversed else "")
-        summary.filter = (
-            view.filter + ("_" if view.is_typing else "") if view.filter or view.is_typing else None
-        )
+        summary.filter = view.filter + ("_" if view.is_typing else "") if view.filter or view.is_typing else None
         age_ms = steady_ms() - data.locks_ms
         if data.failure is not None:
             summary.trouble = f"{age_ms // 1000} s old. {why_away(data.failure.text)}"

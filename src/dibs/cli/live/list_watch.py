@@ -76,9 +76,7 @@ def _changes(before: dict[Any, Document], now: dict[Any, Document]) -> list[Docu
 def _seen(lock: Document) -> list[Any]:
     """Return what counts as a change. Heartbeats alone do not."""
     return [
-        [each["owner"] for each in lock["holders"]]
-        if field == "holders" and "holders" in lock
-        else lock.get(field)
+        [each["owner"] for each in lock["holders"]] if field == "holders" and "holders" in lock else lock.get(field)
         for field in _SEEN
     ]
 

@@ -29,8 +29,7 @@ class CheckpointFile:
             return
         except OSError as error:
             raise InvalidInput(
-                f"--checkpoint-file {self.path} cannot be written ({error.strerror}). Use a file that you can "
-                f"write."
+                f"--checkpoint-file {self.path} cannot be written ({error.strerror}). Use a file that you can write."
             ) from None
         with os.fdopen(number, "wb") as file:
             file.write(checkpoint.encode())

@@ -90,9 +90,7 @@ def _default_url() -> str:
 
 
 NAP_MS = 1_000  # select does not count suspend: whoever measures time looks at least this often
-PASSED_ON = tuple(
-    getattr(signal, name) for name in "SIGINT SIGTERM SIGHUP SIGQUIT SIGUSR1 SIGUSR2 SIGALRM".split()
-)
+PASSED_ON = tuple(getattr(signal, name) for name in "SIGINT SIGTERM SIGHUP SIGQUIT SIGUSR1 SIGUSR2 SIGALRM".split())
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -123,9 +121,7 @@ class Child:
         self._kill_after_ms = kill_after_ms
         self._late_ms: int | None = None  # the time by which the guards should have stopped it
         self.guardian_pid = 0
-        self._adopts = (
-            adopt_orphans()
-        )  # if both guards are killed, the command's processes become our children
+        self._adopts = adopt_orphans()  # if both guards are killed, the command's processes become our children
         self.warden_pid = self._fork_guards(words, leaves_children)
         while not self.guardian_pid:
             self._hear()

@@ -111,14 +111,10 @@ def _check_time(ttl_ms: int, stop_ms: int) -> None:
         hint = f"Use --ttl {format_duration(least_ms)} or more"
         if least_ms > SESSION_OWN_TTL_MS_MAX:
             hint = f"Choose less: a TTL is at most {most}"
-        raise InvalidTtl(
-            f"A TTL of {format_duration(ttl_ms)} leaves no time to renew and to stop the work. {hint}."
-        )
+        raise InvalidTtl(f"A TTL of {format_duration(ttl_ms)} leaves no time to renew and to stop the work. {hint}.")
 
 
-def open_process_session(
-    call: Call, request: Document, stop_ms: int, mark: str | None
-) -> ProcessSession | Answer:
+def open_process_session(call: Call, request: Document, stop_ms: int, mark: str | None) -> ProcessSession | Answer:
     """Open the session. Other processes on this machine take it for dead when the processes in `mark` are gone."""
     if mark is not None:
         request = request | {"process": mark}

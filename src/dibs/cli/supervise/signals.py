@@ -29,9 +29,7 @@ class StopSignals:
 
     def __enter__(self) -> StopSignals:
         for number in SIGNALS:
-            if (
-                signal.getsignal(number) == signal.SIG_DFL
-            ):  # a signal that is ignored, as under nohup, stays ignored
+            if signal.getsignal(number) == signal.SIG_DFL:  # a signal that is ignored, as under nohup, stays ignored
                 try:
                     self._before[number] = signal.signal(number, _stop)
                 except ValueError:  # not in the main thread, which handles signals

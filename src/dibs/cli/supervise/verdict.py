@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 ALL = "all"
 UNCOUNTED = {"uncounted": True}
 
-OK_CODES = Option(
-    "--ok-codes", "exit codes besides 0 that are no failure, such as 1,2; or all", value="CODES"
-)
+OK_CODES = Option("--ok-codes", "exit codes besides 0 that are no failure, such as 1,2; or all", value="CODES")
 
 
 def failure_fields(call: Call) -> Document:

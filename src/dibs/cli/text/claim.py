@@ -37,9 +37,7 @@ def acquired(
     name = document["name"]
     by_session = in_session and not timed
     how_long = lasting(document, by_session=by_session, by_actor=by_actor)
-    lines = [
-        f"{paint.good('Claimed')} {paint.strong(plain(name))} {how_long}, as {plain(document['owner'])}."
-    ]
+    lines = [f"{paint.good('Claimed')} {paint.strong(plain(name))} {how_long}, as {plain(document['owner'])}."]
     if not in_session:
         lines.append(field("lease", document["lease_id"]))
     lines.append(field("fencing token", str(document["fencing_token"])))
@@ -55,9 +53,7 @@ def acquired(
         lines.append(f"When it is done:  {job_command(['release', *after], [name], proof)}")
     else:
         within = span(document["renew_after_ms"])
-        lines.append(
-            f"Send a heartbeat within {within}:  {job_command(['heartbeat', *after], [name], proof)}"
-        )
+        lines.append(f"Send a heartbeat within {within}:  {job_command(['heartbeat', *after], [name], proof)}")
     return "\n".join(lines)
 
 
@@ -65,11 +61,7 @@ def lasting(document: Document, *, by_session: bool, by_actor: bool) -> str:
     """Return how long a new claim lasts. An actor's lasts as its session does, which each of its commands renews."""
     if not by_session:
         return f"for {span(document['remaining_ms'])}"
-    return (
-        f"for {span(document['remaining_ms'])} after each command of yours"
-        if by_actor
-        else "until the session ends"
-    )
+    return f"for {span(document['remaining_ms'])} after each command of yours" if by_actor else "until the session ends"
 
 
 def held(document: Document, paint: Paint, asked_as: str | None = None) -> str:
@@ -208,9 +200,7 @@ def broken(document: Document, paint: Paint) -> str:
 
 def transferred(document: Document, paint: Paint, *, to_session: bool) -> str:
     name, owner = plain(document["name"]), plain(document["owner"])
-    lines = [
-        f"{paint.good('Handed over:')} {name} is {owner}'s now, for another {span(document['remaining_ms'])}."
-    ]
+    lines = [f"{paint.good('Handed over:')} {name} is {owner}'s now, for another {span(document['remaining_ms'])}."]
     lines.append(field("fencing token", str(document["fencing_token"])))
     if not to_session:
         lines.append(field("lease", document["lease_id"]))

@@ -60,10 +60,7 @@ SKIPPED_SHOWN = 5
 
 def skipped(entries: Sequence[Document]) -> list[str]:
     """The names that claim-any skipped, and why."""
-    lines = [
-        field("skipped", f"{plain(entry.get('name') or '?')}: {_why(entry)}")
-        for entry in entries[:SKIPPED_SHOWN]
-    ]
+    lines = [field("skipped", f"{plain(entry.get('name') or '?')}: {_why(entry)}") for entry in entries[:SKIPPED_SHOWN]]
     more = len(entries) - len(lines)
     return [*lines, field("skipped", f"{more} more")] if more else lines
 

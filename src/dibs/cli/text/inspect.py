@@ -25,9 +25,7 @@ def status(document: Document, paint: Paint, now_ms: int) -> str:
         at_ms, until_ms = instant_ms(done["at"]), instant_ms(done["until"])
         times = {"done_ms_ago": now_ms - at_ms, "retry_after_ms": until_ms - now_ms}
         return claim_text.done({**done, **times, "status": "done", "name": document["name"]}, paint)
-    lines = [
-        claim_text.sentence({**document, "overlapping": None})
-    ]  # overlapping claims get lines of their own
+    lines = [claim_text.sentence({**document, "overlapping": None})]  # overlapping claims get lines of their own
     if document["status"] == "parked":
         lines[0] += f" `{job_command(['free'], [document['name']])}` frees it."
     if document.get("previous"):
@@ -44,9 +42,7 @@ def _held(document: Document, paint: Paint) -> str:
             left, since = span(each["remaining_ms"]), ago(each["held_ms"])
             rows.append((plain(each["owner"]), left, since, str(each["fencing_token"])))
         head, *lines = [f"  {line}" for line in table(rows)]
-        return "\n".join(
-            [f"{len(holders)} have {name} ({how}):", paint.faint(head), *lines, *_around(document)]
-        )
+        return "\n".join([f"{len(holders)} have {name} ({how}):", paint.faint(head), *lines, *_around(document)])
     owner = plain(document["owner"])
     lines = [paint.strong(owner) + claim_text.sentence(document).removeprefix(owner)]
     # Waiters and overlapping claims come last, once.
@@ -102,9 +98,7 @@ def rights_line(event: Document, paint: Paint) -> str:
 def _told(event: Document) -> str:
     """One event as a sentence."""
     owner = plain(event.get("owner", ""))
-    note = {
-        key: f"{key} {plain(event[key])}" for key in ("metadata", "checkpoint", "result") if event.get(key)
-    }
+    note = {key: f"{key} {plain(event[key])}" for key in ("metadata", "checkpoint", "result") if event.get(key)}
     kind = event["event"]
     if kind == "acquired":
         ttl = f" for {span(event['ttl_seconds'] * 1000)}" if event.get("ttl_seconds") else ""

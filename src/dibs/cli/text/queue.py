@@ -27,9 +27,7 @@ def waiting(document: Document, waited_ms: int, wait_ms: int) -> str:
 def waiting_for_any(refused: list[Document], waited_ms: int, wait_ms: int) -> str:
     """The status line of claim-any."""
     waited = span(min(max(waited_ms, 1_000), wait_ms))
-    shown = ", ".join([plain(each.get("name")) for each in refused[:3]]) + (
-        ", ..." if len(refused) > 3 else ""
-    )
+    shown = ", ".join([plain(each.get("name")) for each in refused[:3]]) + (", ..." if len(refused) > 3 else "")
     return f"Waiting for any of {len(refused)}: {shown} ({waited} of {span(wait_ms)})"
 
 
@@ -45,9 +43,7 @@ def watching(taken: list[Document]) -> str:
     name, owner, overlapping = plain(document["name"]), document.get("owner"), document.get("overlapping")
     more = f", and {others} more" if others else ""
     if owner is None and overlapping:
-        return (
-            f"Waiting for {name}{more}: {plain(overlapping[0]['owner'])} has {plain(overlapping[0]['name'])}"
-        )
+        return f"Waiting for {name}{more}: {plain(overlapping[0]['owner'])} has {plain(overlapping[0]['name'])}"
     return f"Waiting for {name}{more}: {plain(owner)} has it for another {span(document['remaining_ms'])}"
 
 

@@ -27,9 +27,7 @@ def columns_of(text: str) -> int:
         return len(text)
     from unicodedata import category, east_asian_width
 
-    return sum(
-        2 if east_asian_width(each) in _WIDE else 0 if category(each) in _NOTHING else 1 for each in text
-    )
+    return sum(2 if east_asian_width(each) in _WIDE else 0 if category(each) in _NOTHING else 1 for each in text)
 
 
 def short(text: str, most: int) -> str:

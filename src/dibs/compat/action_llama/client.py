@@ -52,9 +52,7 @@ def ask(url: str, verb: str, document: Document, timeout_ms: int = TIMEOUT_MS) -
     return answer
 
 
-def _ask_one(
-    address: ServerAddress, verb: str, body: bytes, timeout_ms: int
-) -> tuple[tuple[int, Document], bool]:
+def _ask_one(address: ServerAddress, verb: str, body: bytes, timeout_ms: int) -> tuple[tuple[int, Document], bool]:
     """The answer of one gateway. The flag: if it did not answer, the request certainly had no effect."""
     # In a unix:// address the path is that of the socket.
     base = "/gateway" if address.scheme == "unix" else address.path

@@ -46,8 +46,7 @@ if TYPE_CHECKING:
 NOTE_MS_MAX = 2 * 24 * 3600 * 1000
 _NOTE_BYTES_MAX = 4096
 BE_SOMEBODY = (
-    "Run inside `dibs session run`, or set SHUTDOWN_SECRET to what "
-    "`dibs run-secret create -q --holder NAME` prints."
+    "Run inside `dibs session run`, or set SHUTDOWN_SECRET to what `dibs run-secret create -q --holder NAME` prints."
 )
 
 
@@ -161,9 +160,7 @@ def _in_session(
 
     session = settings.env["DIBS_SESSION"].strip().lower()
     if not is_id(session):
-        raise Rejected(
-            "invalid session", "DIBS_SESSION is not the id of a session: `dibs session run` sets it.", 403
-        )
+        raise Rejected("invalid session", "DIBS_SESSION is not the id of a session: `dibs session run` sets it.", 403)
     owner = settings.pick("owner", "DIBS_OWNER") or ""  # else it is the session's
     return _shown(door, verb, key, ttl_seconds, {"session_id": session}, owner, unconfirmed)
 

@@ -125,9 +125,7 @@ def read_request(document: object) -> tuple[str, str, int | None]:
     for field in document:
         if field not in _FIELDS:
             # Their scripts paste a key into JSON unescaped. A quote in the key then makes an extra field.
-            raise Rejected(
-                "invalid JSON body", f"There is no field {field!a}. Is a quote in the key not escaped?"
-            )
+            raise Rejected("invalid JSON body", f"There is no field {field!a}. Is a quote in the key not escaped?")
     return secret, key, _ttl_seconds(document.get("ttl"))
 
 

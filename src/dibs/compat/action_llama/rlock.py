@@ -164,18 +164,13 @@ def _gateway_url(env: Mapping[str, str]) -> str | None:
     from dibs.client.settings import Settings
 
     urls = [each.url for each in servers_at(Settings({}, env).url)]
-    return (
-        ",".join(url if url.lower().startswith("unix:") else url.rstrip("/") + "/gateway" for url in urls)
-        or None
-    )
+    return ",".join(url if url.lower().startswith("unix:") else url.rstrip("/") + "/gateway" for url in urls) or None
 
 
 def _ask_gateway(url: str, verb: str, key: str, ttl_seconds: int | None, env: Mapping[str, str]) -> Said:
     secret = env.get("SHUTDOWN_SECRET")
     if not secret:
-        raise Rejected(
-            "missing secret", "Set SHUTDOWN_SECRET to the secret of this run, or unset GATEWAY_URL."
-        )
+        raise Rejected("missing secret", "Set SHUTDOWN_SECRET to the secret of this run, or unset GATEWAY_URL.")
     from dibs.compat.action_llama.client import ask
 
     document: Document = {"secret": secret, "resourceKey": key}

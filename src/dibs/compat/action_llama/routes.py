@@ -2,7 +2,7 @@
 
 `/gateway/locks/...` follows their protocol (`protocol.py`), errors included, and takes the secret of a run instead of
 a token. `/gateway/runs` is our own: an admin begins and ends runs there, with the documents of the rest of the server.
-No log contains a secret: neither the server's log nor the access log (`accesslog.py`).
+No log contains a secret: neither the server's log nor the access log.
 """
 
 from __future__ import annotations
@@ -141,12 +141,8 @@ def _theirs(
 ACQUIRE = _theirs("POST", "/locks/acquire", "acquire", "acquire a lock", _ACQUIRED, _ASKED)
 RELEASE = _theirs("POST", "/locks/release", "release", "release a lock", _LET_GO, _ASKED)
 HEARTBEAT = _theirs("POST", "/locks/heartbeat", "heartbeat", "keep a lock", _KEPT, _ASKED)
-OWN_LOCKS = _theirs(
-    "GET", "/locks/list", "list", "the locks of a run", {"type": "array", "items": _OWN_LOCK}
-)._replace(
-    parameters=(
-        in_query("secret", "The secret of the run", minLength=1)._replace(required=True, example=_SECRET),
-    )
+OWN_LOCKS = _theirs("GET", "/locks/list", "list", "the locks of a run", {"type": "array", "items": _OWN_LOCK})._replace(
+    parameters=(in_query("secret", "The secret of the run", minLength=1)._replace(required=True, example=_SECRET),)
 )
 ALL_LOCKS = _theirs("GET", "/locks/status", "status", "all locks", _ALL_LOCKS)._replace(
     id="locks-of-all",
@@ -253,8 +249,7 @@ class Gateway:
         ]
         foreign: Table = [(operation, _in_their_words(handler)) for operation, handler in locks]
         foreign += [
-            (passed_on(method, path, what), self._passing_on(method, path))
-            for method, path, what in upstream.ROUTES
+            (passed_on(method, path, what), self._passing_on(method, path)) for method, path, what in upstream.ROUTES
         ]
         return [
             (OPEN_RUN, self.open_run),

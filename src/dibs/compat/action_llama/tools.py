@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 KEY = ToolField("resource_key", "URI of the resource, such as github://acme/app/issues/42.", always=True)
-TTL = ToolField(
-    "ttl_seconds", "Not needed: the lock is kept for you.", NUMBER, least=1, most=TTL_MS_MAX // 1000
-)
+TTL = ToolField("ttl_seconds", "Not needed: the lock is kept for you.", NUMBER, least=1, most=TTL_MS_MAX // 1000)
 LOCK_ANSWER = (
     *OF_EVERY,
     ToolField("ok", "False: do not go on with this resource.", TRUTH, always=True),

@@ -13,9 +13,7 @@ _ARGUMENT = Argument(
     takes=MAYBE,
     completes="job",
 )
-_RESOURCE = Option(
-    "--resource", "the resource, instead of the argument", value="RESOURCE", key="resource_flag"
-)
+_RESOURCE = Option("--resource", "the resource, instead of the argument", value="RESOURCE", key="resource_flag")
 _TTL = Option("--ttl", "how long it lasts: 30m, 2h, or seconds (default 5m)", value="TIME")
 _WHO = (LOCK_ACTOR, DATA_DIR, SESSION)
 _EXITS = (

@@ -154,14 +154,10 @@ def not_yours(verb: str, resource: str, state: Document) -> tuple[str, Document,
     owner = state.get("owner")
     if owner is None:
         body = f"Cannot {verb} lock on {plain(resource)} - nobody holds it"
-        suggestion = (
-            f"Acquire it again: dibs lock acquire {plain(resource)}. Somebody may have had it meanwhile."
-        )
+        suggestion = f"Acquire it again: dibs lock acquire {plain(resource)}. Somebody may have had it meanwhile."
     else:
         body = f"Cannot {verb} lock on {plain(resource)} - owned by {plain(owner)}"
-        suggestion = (
-            "If it is yours, prove it: --lease NONCE, as acquire printed it, or the --actor that acquired it."
-        )
+        suggestion = "If it is yours, prove it: --lease NONCE, as acquire printed it, or the --actor that acquired it."
     details = {"resource": resource, "owner": owner, "suggestions": [suggestion]}
     return f"conflict: {body}", details, f"Error: {body}\n  {suggestion}"
 

@@ -1,7 +1,8 @@
 """`dibs lock`: grite's commands, on any store, for people and scripts that know them.
 
-Arguments, documents, error codes and exit codes are the same. The difference is that these locks exclude: `actor.py`
-decides who is the same caller, `remembered_leases.py` keeps the lease ids that grite's recipes do not pass along.
+Arguments, documents, error codes and exit codes are the same. The difference is that these locks exclude:
+`cli/framework/shell_actor.py` decides who is the same caller, and keeps the lease ids that grite's recipes do not pass
+along.
 """
 
 from __future__ import annotations

@@ -100,9 +100,7 @@ class Accounts:
         if name.lower() in {each.lower() for each in taken}:
             raise HttpError("local registration is unavailable for that username", 409, code="conflict")
         document = {"name": name, "role": AGENT, "namespace": namespace}
-        made = CredentialAdmin(store, Caller(principal=name, role=ADMIN)).ask(
-            "token-create", "", "", document
-        )
+        made = CredentialAdmin(store, Caller(principal=name, role=ADMIN)).ask("token-create", "", "", document)
         return str((made.body or {})["token"])
 
     async def rotate(self, call: HttpRequest) -> HttpResponse:

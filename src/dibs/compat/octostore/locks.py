@@ -239,9 +239,7 @@ class Locks:
         )
         outcome = await self._submit(renew)
         if command.acl is not None and not state.lock.acl and isinstance(outcome, Renewed):
-            await self._submit(
-                SetAcl(ns=command.ns, name=command.name, principal=command.principal, acl=command.acl)
-            )
+            await self._submit(SetAcl(ns=command.ns, name=command.name, principal=command.principal, acl=command.acl))
         if isinstance(outcome, Renewed):
             return Granted(now_ms=outcome.now_ms, name=command.name, lease=outcome.lease)
         return outcome
@@ -281,9 +279,7 @@ class Locks:
         document = await read_body(call, self._api.caller_of, FIELDS["release"])
         user = self._callers.user("release", call)
         name = self._callers.lock_name(call, user)
-        command = Release(
-            ns=DEFAULT_NAMESPACE, name=name, principal=user.principal, lease_id=document["lease_id"]
-        )
+        command = Release(ns=DEFAULT_NAMESPACE, name=name, principal=user.principal, lease_id=document["lease_id"])
         outcome = await self._submit(command)
         if isinstance(outcome, Released) and not outcome.again:
             return answer_document({})._replace(body=NULL)
@@ -365,9 +361,7 @@ class Locks:
         if isinstance(outcome, AclSet):
             return answer_document({"name": name, "acl": acl_document(entries)})
         raise (
-            forbidden("only current lock holder or admin can update ACL")
-            if isinstance(outcome, Forbidden)
-            else missing
+            forbidden("only current lock holder or admin can update ACL") if isinstance(outcome, Forbidden) else missing
         )
 
     async def _look(self, name: str) -> Status:

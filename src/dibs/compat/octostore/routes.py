@@ -143,9 +143,7 @@ class OctoStoreRoutes:
 
         async def handle(call: HttpRequest) -> HttpResponse | EventStream:
             self._callers.admit_admin(call)
-            answer: HttpResponse | EventStream = await handler(
-                call
-            )  # which finds an admin's token in the request
+            answer: HttpResponse | EventStream = await handler(call)  # which finds an admin's token in the request
             return answer
 
         return handle

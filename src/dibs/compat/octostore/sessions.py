@@ -89,9 +89,7 @@ class Sessions:
 
     async def _look(self, session_id: str, user: User) -> SessionState:
         """The session, if it has not ended: one that has is unknown."""
-        found = await self._api.engine.batcher.submit(
-            InspectSession(session=session_id, principal=user.principal)
-        )
+        found = await self._api.engine.batcher.submit(InspectSession(session=session_id, principal=user.principal))
         if not isinstance(found, SessionState) or not user.has(found.session) or found.session.ended_ms:
             raise no_session()
         return found

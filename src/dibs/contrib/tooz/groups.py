@@ -49,9 +49,7 @@ class Groups:
     def create(self, group: bytes) -> None:
         key = new_id()
         try:
-            self._client.acquire(
-                job_of("group", group), ttl=GROUP_TTL, request_key=key, metadata=key, again=True
-            )
+            self._client.acquire(job_of("group", group), ttl=GROUP_TTL, request_key=key, metadata=key, again=True)
         except JobHeld:
             raise coordination.GroupAlreadyExist(group) from None
 

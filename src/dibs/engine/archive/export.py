@@ -84,9 +84,7 @@ class _Source:
         seen, writer = _Survey(), ArchiveWriter(write)
         counts = dict(counted.counts)
         writer.header(
-            ArchiveHeader(
-                at_ms=now_ms, store=self._name, frozen=self._frozen, last_seq=newest_seq, counts=counts
-            )
+            ArchiveHeader(at_ms=now_ms, store=self._name, frozen=self._frozen, last_seq=newest_seq, counts=counts)
         )
         for key, version, record in self._records():
             seen.saw(key, version)

@@ -128,9 +128,7 @@ def checked(file: BinaryIO) -> _Contents:
     )
 
 
-def intake(
-    store: Store, file: BinaryIO, *, adds: bool = False, wall_ms: Callable[[], int] = wall_ms
-) -> Imported:
+def intake(store: Store, file: BinaryIO, *, adds: bool = False, wall_ms: Callable[[], int] = wall_ms) -> Imported:
     """Bring the archive in `file`, which can be read twice, into `store`."""
     contents = checked(file)
     known = max(contents.meta.token_floor, contents.highest)
@@ -210,9 +208,7 @@ class _Intake:
                     "Another import added to this store and was not completed. Repeat that one first, with its file."
                 )
             if mark.adds != self._adds:
-                raise InvalidInput(
-                    "The import that was not completed added to a store. Repeat it in the same way."
-                )
+                raise InvalidInput("The import that was not completed added to a store. Repeat it in the same way.")
             made = self._freeze(mark.id, incomplete=True)
             if not mark.adds:
                 self._clear(is_same=mark.source == source)
@@ -325,9 +321,7 @@ class _Intake:
             except StoreUnavailable as error:
                 if not error.unknown or events:
                     raise
-        raise StoreUnavailable(
-            "Others kept changing the store while it was written. Stop its servers and repeat."
-        )
+        raise StoreUnavailable("Others kept changing the store while it was written. Stop its servers and repeat.")
 
     def _kept(self, key: str, own: Stored | None, brought: Stored | None) -> Stored | None:
         """Return what is to be under `key`. Tokens and usage that the store has stay; registers are merged; what
@@ -345,9 +339,7 @@ class _Intake:
             if not isinstance(found.record, Meta):
                 raise _TakenOver
             try:
-                self._store.commit(
-                    {META_KEY: found.version}, {META_KEY: found.record.replace(outages=outages)}, ()
-                )
+                self._store.commit({META_KEY: found.version}, {META_KEY: found.record.replace(outages=outages)}, ())
                 return
             except Conflict:
                 continue

@@ -234,9 +234,7 @@ class ArchiveReader:
 
     def _check_end(self, told: object, found: dict[str, Any]) -> None:
         if told != found:
-            raise InvalidInput(
-                "The file was changed or damaged: its checksum does not match. Export it again."
-            )
+            raise InvalidInput("The file was changed or damaged: its checksum does not match. Export it again.")
         if self._file.read(1):
             raise InvalidInput(
                 "The file continues after its end; perhaps two files were joined. Import them one by one."

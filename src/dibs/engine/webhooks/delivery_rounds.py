@@ -78,9 +78,7 @@ class WebhookLedger:
         self._valid: set[Owner] = set()
         self._over: set[Owner] = set()
         self._over_at = (-1, 0)  # of which change of the tokens, and when
-        self.holders: Callable[[], set[Owner] | None] = lambda: (
-            None
-        )  # whom a server lets in besides; None: unknown
+        self.holders: Callable[[], set[Owner] | None] = lambda: None  # whom a server lets in besides; None: unknown
         self._ahead_ms = 0  # how far the store's clock is ahead of ours
 
     def now_ms(self, steady_now_ms: int) -> int:
@@ -128,9 +126,7 @@ class WebhookLedger:
         self._look_at_owners(snapshot)
         in_file = self.holders()
         for each in ids:
-            records = [
-                snapshot.records[key(each)].record for key in (webhook_key, progress_key, dead_letters_key)
-            ]
+            records = [snapshot.records[key(each)].record for key in (webhook_key, progress_key, dead_letters_key)]
             webhook, progress, dead = records
             if not isinstance(webhook, Webhook) or not isinstance(progress, WebhookProgress):
                 continue
@@ -170,9 +166,7 @@ class WebhookLedger:
     def lane_pages(self, lanes: Sequence[tuple[str, LaneState]]) -> list[EventPage]:
         """The next events of each lane's job. Each lane is given with its namespace."""
         most = limits.WEBHOOK_LANE_EVENTS_MAX
-        return [
-            read_page(self._store, lane.after, most, EventFilter(ns=ns, name=lane.job)) for ns, lane in lanes
-        ]
+        return [read_page(self._store, lane.after, most, EventFilter(ns=ns, name=lane.job)) for ns, lane in lanes]
 
     def save(self, commands: Sequence[SaveDelivery]) -> list[bool]:
         """Return whether each was written. Not if another server has the duty, or the webhook was removed."""
@@ -210,9 +204,7 @@ class DeliveryRounds:
     """For one event loop, between `begin` and `end`. Other threads may set `has_news` and `has_changes`, and read
     `jobs_waiting`."""
 
-    def __init__(
-        self, ledger: WebhookLedger, steady: Callable[[], int], counts: dict[str, int] | None
-    ) -> None:
+    def __init__(self, ledger: WebhookLedger, steady: Callable[[], int], counts: dict[str, int] | None) -> None:
         self.has_news = True  # there may be events that nobody has delivered
         self.has_changes = True  # there may be other webhooks
         self._ledger = ledger
@@ -315,9 +307,7 @@ class DeliveryRounds:
             pages = await self._in_store(self._ledger.lane_pages, wanted)
             for (plan, lane), page in zip(lanes, pages, strict=True):
                 plan.fill(lane, page.events, page.oldest, self._store_ms())
-        plans = [
-            each for each in self._plans.values() if (has_news or each.is_behind) and each.wants_events()
-        ]
+        plans = [each for each in self._plans.values() if (has_news or each.is_behind) and each.wants_events()]
         if has_news:
             for plan in self._plans.values():
                 plan.is_behind = True
@@ -338,9 +328,7 @@ class DeliveryRounds:
         plans = list(self._plans.values())
         self._turn += 1
         start = self._turn % max(len(plans), 1)  # beginning with another webhook each time
-        plans = sorted(
-            plans[start:] + plans[:start], key=lambda plan: (not plan.target.is_trusted, plan.target.row)
-        )
+        plans = sorted(plans[start:] + plans[:start], key=lambda plan: (not plan.target.is_trusted, plan.target.row))
         now_ms = self._store_ms()
         for plan in plans:
             room = limits.WEBHOOK_ALL_IN_FLIGHT_MAX - len(self._tasks)

@@ -80,16 +80,12 @@ def parse_target(url: str, policy: TargetPolicy) -> Target:
             "url must begin with https://. A server allows http:// only if it runs with --webhook-allow-http."
         )
     if "@" in parts.netloc:
-        raise TargetRefused(
-            "url must not hold a user name or password. Use a secret, which signs each delivery."
-        )
+        raise TargetRefused("url must not hold a user name or password. Use a secret, which signs each delivery.")
     if port == 0 or not _is_host(host):
         raise TargetRefused("url names no host that can be reached.")
     query = f"?{parts.query}" if parts.query else ""
     is_tls = parts.scheme == "https"
-    return Target(
-        is_tls=is_tls, host=host, port=port or (443 if is_tls else 80), path=(parts.path or "/") + query
-    )
+    return Target(is_tls=is_tls, host=host, port=port or (443 if is_tls else 80), path=(parts.path or "/") + query)
 
 
 def _is_host(host: str) -> bool:

@@ -139,7 +139,5 @@ def _is_left_over(path: str) -> bool:
 def _refusal(address: BindAddress, error: OSError) -> InvalidInput | Unavailable:
     where = address.path or f"{address.host}:{address.port}"
     if error.errno == errno.EADDRINUSE:
-        return Unavailable(
-            f"{where} is in use; perhaps a dibs server runs there already. Choose another with --bind."
-        )
+        return Unavailable(f"{where} is in use; perhaps a dibs server runs there already. Choose another with --bind.")
     return InvalidInput(f"Cannot listen on {where}: {error.strerror or error}.")

@@ -288,13 +288,7 @@ class HttpConnection(asyncio.Protocol):
         soon. A client that waits in line and did so looks like one that hung up, and must not be given a job that it
         will not use. TLS has no half-closed connections."""
         call = self.call
-        if (
-            self.scheme == "https"
-            or call is None
-            or call.has_task
-            or self.waiting is not None
-            or self._receiving
-        ):
+        if self.scheme == "https" or call is None or call.has_task or self.waiting is not None or self._receiving:
             return None
         call.keep_alive = False
         return True
@@ -434,9 +428,7 @@ class HttpConnection(asyncio.Protocol):
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if (
-            self._in_head
-        ):  # a field behind the body is no header: whoever filters headers on the way would not see it
+        if self._in_head:  # a field behind the body is no header: whoever filters headers on the way would not see it
             self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
@@ -662,6 +654,4 @@ def _target(url: bytes) -> tuple[bytes, bytes]:
 
 
 def _head_too_large() -> HttpError:
-    return HttpError(
-        f"A request head may have {HEAD_BYTES_MAX} bytes and {HEADERS_MAX} headers at most.", 431
-    )
+    return HttpError(f"A request head may have {HEAD_BYTES_MAX} bytes and {HEADERS_MAX} headers at most.", 431)

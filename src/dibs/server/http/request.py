@@ -60,9 +60,7 @@ _TERMS = frozenset((STORE_HEADER, KEY_HEADER, NAMESPACE_HEADER, NAMES_HEADER))
 _UNUSUAL = frozenset((b"expect", b"transfer-encoding", b"upgrade", b"cookie", b"origin"))
 _decode = msgspec.json.Decoder().decode
 _OWN = OWN_TYPE.encode()
-_JSON_TYPE = re.compile(
-    rb"application/(?:(?:[!#$%&'*+.^_`|~0-9a-z-]+\+)?json|x\.dibs)\s*(?:;.*)?", re.IGNORECASE
-)
+_JSON_TYPE = re.compile(rb"application/(?:(?:[!#$%&'*+.^_`|~0-9a-z-]+\+)?json|x\.dibs)\s*(?:;.*)?", re.IGNORECASE)
 _BAD_PERCENT = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
@@ -137,14 +135,10 @@ def decode_name(raw: bytes) -> str:
         if raw.find(b"%") < 0:  # quicker than `in`, which first raises and catches an exception
             return raw.decode()
         if _BAD_PERCENT.search(raw):
-            raise InvalidName(
-                "The name in the address has a % that is not followed by two hexadecimal digits."
-            )
+            raise InvalidName("The name in the address has a % that is not followed by two hexadecimal digits.")
         return unquote_to_bytes(raw).decode()
     except UnicodeDecodeError:
-        raise InvalidName(
-            "The name in the address is not UTF-8 once its percent signs are decoded."
-        ) from None
+        raise InvalidName("The name in the address is not UTF-8 once its percent signs are decoded.") from None
 
 
 def parse_query(query: bytes) -> dict[str, str]:
@@ -201,9 +195,7 @@ class RequestHead:
 
     def __init__(self, sent: Sequence[Header], headers: Headers | None = None) -> None:
         self.sent = sent
-        self.headers: Headers = (
-            dict(reversed(sent)) if headers is None else headers
-        )  # if it is repeated, the first
+        self.headers: Headers = dict(reversed(sent)) if headers is None else headers  # if it is repeated, the first
         headers = self.headers
         self.digest = digest_of(headers.get(b"authorization"))  # not whether it is valid: that may change
         # The type and length of its body. If not, `check_head` says what is wrong.
@@ -411,9 +403,7 @@ class HttpRequest:
         self.begins(status)
         names = dict(headers)
         self.request_id = names.get(b"x-request-id", b"")
-        self._is_chunked = (
-            b"content-length" not in names and self.method != "HEAD" and status not in (NO_CONTENT, 304)
-        )
+        self._is_chunked = b"content-length" not in names and self.method != "HEAD" and status not in (NO_CONTENT, 304)
         if not self.connection.is_gone:
             self.connection.transport.write(self._head_of(status, headers))
 

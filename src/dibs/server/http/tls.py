@@ -190,11 +190,7 @@ class ServerTls:
 def lacks_certificate(transport: asyncio.BaseTransport) -> bool:
     """Tell whether the client should have shown a certificate and did not."""
     context: ssl.SSLContext | None = transport.get_extra_info("sslcontext")
-    return (
-        context is not None
-        and context.verify_mode == ssl.CERT_OPTIONAL
-        and not transport.get_extra_info("peercert")
-    )
+    return context is not None and context.verify_mode == ssl.CERT_OPTIONAL and not transport.get_extra_info("peercert")
 
 
 def _load_pair(context: ssl.SSLContext, cert: str, key: str) -> None:
@@ -260,10 +256,6 @@ class TlsListener:
             self._loop.remove_reader(self._listening)
             for task in self._handshakes:
                 task.cancel()
-
-    async def wait_closed(self) -> None:
-        if self._handshakes:
-            await asyncio.wait(self._handshakes)
 
     def _listen(self) -> None:
         if not self._closed:

@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     Number = int | float
-    Values = (
-        Number | Histogram | Mapping[tuple[str, ...], Number] | Mapping[tuple[str, ...], Histogram] | None
-    )
+    Values = Number | Histogram | Mapping[tuple[str, ...], Number] | Mapping[tuple[str, ...], Histogram] | None
 
 # What the operating system says about this process. A number that it does not say is None.
 

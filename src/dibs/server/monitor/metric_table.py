@@ -212,9 +212,7 @@ METRICS = (
         GAUGE,
         "0 if writes are blocked: a commit of this server takes over 3 s, the last one failed within 5 minutes, or the "
         "store knows a fault that is not over. A server that writes nothing does not notice.",
-        lambda scrape: int(
-            not (scrape.metrics.is_write_blocked() or (scrape.look and scrape.look.has_trouble))
-        ),
+        lambda scrape: int(not (scrape.metrics.is_write_blocked() or (scrape.look and scrape.look.has_trouble))),
     ),
     Metric(
         "dibs_stalls_total",
@@ -324,9 +322,7 @@ METRICS = (
         GAUGE,
         "When the next token of the store expires, in seconds since 1970. Not there if none does.",
         lambda scrape: (
-            None
-            if scrape.look is None or scrape.look.token_ends_ms is None
-            else scrape.look.token_ends_ms / 1000
+            None if scrape.look is None or scrape.look.token_ends_ms is None else scrape.look.token_ends_ms / 1000
         ),
         of="store",
     ),

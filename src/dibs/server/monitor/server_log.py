@@ -44,9 +44,7 @@ _SESSION = re.compile(r"(?<=/sessions/)[^/?]{8,}")
 def hide_secrets(record: logging.LogRecord) -> bool:
     """A filter for the access log. It lets every line pass, without its secrets."""
     if isinstance(record.args, tuple):
-        record.args = tuple(
-            [without_secrets_in_path(each) if isinstance(each, str) else each for each in record.args]
-        )
+        record.args = tuple([without_secrets_in_path(each) if isinstance(each, str) else each for each in record.args])
     return True
 
 
@@ -59,17 +57,12 @@ def without_secrets_in_path(text: str) -> str:
 def _parameter(part: str) -> str:
     """Also finds malformed ones: `a;secret=x`, `secret%3Dx`."""
     names = _NAME.findall(unquote_plus(part).lower())
-    return (
-        part
-        if HIDDEN.isdisjoint(names)
-        else f"{part.partition('=')[0].partition('%3')[0].partition(';')[0]}=..."
-    )
+    return part if HIDDEN.isdisjoint(names) else f"{part.partition('=')[0].partition('%3')[0].partition(';')[0]}=..."
 
 
 log = logging.getLogger("dibs")
 
 LEVELS = ("debug", "info", "warning", "error")
-FORMATS = ("text", "json")
 _LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 

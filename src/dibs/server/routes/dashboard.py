@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from dibs.server.routes.table import Table
 
 
-# POST /login, POST /logout and GET /whoami: a browser's login by token (`cookie.py`), and who the caller is.
+# POST /login, POST /logout and GET /whoami: a browser's login by token (`http/browser.py`), and who the caller is.
 
 _SECTION = "Login of a browser"
 LOGIN = Operation(

@@ -302,9 +302,7 @@ class _Description:
         return await self._fresh("json", lambda: answer_document(self._document()))
 
     async def as_yaml(self, call: HttpRequest) -> HttpResponse:
-        return await self._fresh(
-            "yaml", lambda: answer_text(yaml_text(self._document()), b"application/yaml")
-        )
+        return await self._fresh("yaml", lambda: answer_text(yaml_text(self._document()), b"application/yaml"))
 
     async def as_page(self, call: HttpRequest) -> HttpResponse:
         return await self._fresh(

@@ -241,9 +241,7 @@ class ElectionRoutes:
         if call.connection.is_gone:
             self._api.undelivered(command, outcome)
         if public and isinstance(outcome, QuotaExceeded):
-            raise RoomsFull(
-                f"{outcome.most} public elections have a leader, which is the limit of this server."
-            )
+            raise RoomsFull(f"{outcome.most} public elections have a leader, which is the limit of this server.")
         document = election_document(room, outcome)
         return answer_for(outcome) if document is None else answer_document(document)
 

@@ -75,9 +75,7 @@ _PROOF = Operation(
             "key",
             "Names the token: the keyed BLAKE2b digest (16 bytes) of `dibs key id`, under the SHA-256 of the token",
         ),
-        in_query("nonce", "A fresh UUID", format="uuid", pattern=ID_PATTERN)._replace(
-            required=True, example=SOME_ID
-        ),
+        in_query("nonce", "A fresh UUID", format="uuid", pattern=ID_PATTERN)._replace(required=True, example=SOME_ID),
     ),
     is_open=True,
 )
@@ -166,9 +164,7 @@ class MetricsRoutes:
             look = await self._probe.ask(SCRAPE_MS_MAX)
         except (TimeoutError, DibsError):
             look = None
-        return Scrape(
-            self._api.engine, process_numbers(), look, self._api.streams, self._api.certificate_ends_ms()
-        )
+        return Scrape(self._api.engine, process_numbers(), look, self._api.streams, self._api.certificate_ends_ms())
 
     def _look(self) -> StoreLook:
         store = self._api.engine.store

@@ -36,9 +36,7 @@ class Route(NamedTuple):
 class Router:
     """`refuse` makes the answer for a path without a route: 404, or 405 with the methods that it has."""
 
-    def __init__(
-        self, table: Iterable[tuple[Operation, Handler]], refuse: Callable[[HttpError], HttpResponse]
-    ) -> None:
+    def __init__(self, table: Iterable[tuple[Operation, Handler]], refuse: Callable[[HttpError], HttpResponse]) -> None:
         self._refuse = refuse
         self._routes: dict[bytes, dict[bytes, Route]] = {}  # by method and path
         for operation, handler in table:

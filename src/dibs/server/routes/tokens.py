@@ -133,9 +133,7 @@ async def _answer(api: Api, verb: str, call: HttpRequest) -> HttpResponse:
     if digest and caller.namespace is not None and api.guard.is_of_another(digest, caller.namespace):
         raise RequestRefused(OF_ANOTHER, "conflict")
     name, wanted_id = decode_name(call.raw_name), parse_query(call.query).get("id", "")
-    reply = await api.in_reader(
-        lambda: CredentialAdmin(api.engine.store, caller).ask(verb, name, wanted_id, document)
-    )
+    reply = await api.in_reader(lambda: CredentialAdmin(api.engine.store, caller).ask(verb, name, wanted_id, document))
     if verb != "tokens":
         await api.in_reader(api.look_for_tokens)
     return answer_document(reply.body or {}, reply.status)

@@ -108,9 +108,7 @@ class EtcdClock:
         """Return whether it has run well for long enough since its last fault."""
         return self.steady_ms() >= self._distrusted_until_ms
 
-    def begin(
-        self, mark_ms: int, started_ms: int, reading: StopwatchReading | None, note: BootNote | None
-    ) -> bool:
+    def begin(self, mark_ms: int, started_ms: int, reading: StopwatchReading | None, note: BootNote | None) -> bool:
         """Set the clock from the data in etcd. False if the boot's note is unusable and must be written again."""
         at_ms = self.steady_ms() if reading is None else reading.after_ms
         self._base = self._newest = reading

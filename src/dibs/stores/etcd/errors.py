@@ -28,9 +28,7 @@ _BEFORE_WRITE = (
     UNAUTHENTICATED,
 )
 _PASSING = ("no leader", "too many requests", "for learner")
-TOO_LARGE = (
-    "This is too large for etcd: a record may have 1.4 MB. Shorten the texts, or let fewer share one job."
-)
+TOO_LARGE = "This is too large for etcd: a record may have 1.4 MB. Shorten the texts, or let fewer share one job."
 _TOO_LARGE = ("request is too large", "larger than max", "too many operations")
 
 
@@ -103,9 +101,7 @@ def _known(error: Refusal, where: str) -> DibsError | None:
     if any(each in message for each in _TOO_LARGE):
         return CommitTooLarge(TOO_LARGE)
     if error.code == PERMISSION_DENIED:
-        return NotAllowed(
-            f"etcd at {where}: this user may not read and write below the prefix. Grant the role to it."
-        )
+        return NotAllowed(f"etcd at {where}: this user may not read and write below the prefix. Grant the role to it.")
     if "authentication failed" in message or "user name is empty" in message:
         return NotAllowed(f"etcd at {where} does not know this user and password.")
     if "authentication is not enabled" in message:

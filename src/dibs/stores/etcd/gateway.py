@@ -214,9 +214,7 @@ class EtcdGateway:
             return self.location.user is None
         return not error.is_passing or (writes and not error.is_before_write)
 
-    def _try(
-        self, path: str, body: bytes, endpoint: tuple[str, int], until_ms: int, *, writes: bool
-    ) -> Document:
+    def _try(self, path: str, body: bytes, endpoint: tuple[str, int], until_ms: int, *, writes: bool) -> Document:
         left_ms = max(1, until_ms - steady_ms())
         token = self._authenticated(endpoint, min(left_ms, ETCD_TRY_MS_MAX))
         connection = self._connection(endpoint, min(left_ms, ETCD_TRY_MS_MAX))
@@ -329,9 +327,7 @@ def _tls(location: EtcdLocation) -> ssl.SSLContext:
             context.load_cert_chain(location.cert, location.key)
     except ssl.SSLError as error:
         why = (error.reason or "not PEM").replace("_", " ").lower()
-        raise InvalidInput(
-            f"{files} in the etcd URL cannot be used: {why}. Name files in PEM format."
-        ) from None
+        raise InvalidInput(f"{files} in the etcd URL cannot be used: {why}. Name files in PEM format.") from None
     except OSError as error:
         raise InvalidInput(f"{files} in the etcd URL cannot be read: {error.strerror}.") from None
     return context

@@ -280,15 +280,11 @@ class EventLog:
     def entries(self, chapter: int) -> list[LoggedCommit]:
         """The keys of a chapter, in the order of their commits."""
         prefix = self.layout.log_of(chapter)
-        kvs = self.gateway.read("/v3/kv/range", range_request(prefix, end_of(prefix), keys_only=True)).get(
-            "kvs"
-        )
+        kvs = self.gateway.read("/v3/kv/range", range_request(prefix, end_of(prefix), keys_only=True)).get("kvs")
         return sorted([LoggedCommit(kv) for kv in kvs or ()], key=lambda entry: entry.revision)
 
 
-def read_events(
-    log: EventLog, after: int, limit: int, job: tuple[str, str] | None, *, newest: bool
-) -> list[Event]:
+def read_events(log: EventLog, after: int, limit: int, job: tuple[str, str] | None, *, newest: bool) -> list[Event]:
     """See the port."""
     if limit <= 0:
         return []

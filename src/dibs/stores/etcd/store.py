@@ -126,9 +126,7 @@ class EtcdStore(Store, Maintenance):
 
     capabilities = CAPABILITIES
 
-    def __init__(
-        self, location: EtcdLocation, time: Callable[[EtcdGateway, Layout], EtcdTime] = EtcdTime
-    ) -> None:
+    def __init__(self, location: EtcdLocation, time: Callable[[EtcdGateway, Layout], EtcdTime] = EtcdTime) -> None:
         self.location = location
         self._layout = Layout(location.prefix)
         self._make_time = time
@@ -204,9 +202,7 @@ class EtcdStore(Store, Maintenance):
             self._places = {}
         self._places[key] = (version, record.due_ms(), record.is_live())
 
-    def commit(
-        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-    ) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         self._time.ready()
         if len(expect) > COMPARES_MAX or len(events) > COMMIT_EVENTS_MAX:
             return self._commit_wide(expect, puts, events)
@@ -321,9 +317,7 @@ class EtcdStore(Store, Maintenance):
                 ops += [delete_op(layout.due(due_ms, key))] if due_ms is not None else []
                 ops += [put_op(layout.due(now_due_ms, key), b"")] if now_due_ms is not None else []
             if live != now_live:
-                ops.append(
-                    put_op(layout.live_mark(key), b"") if now_live else delete_op(layout.live_mark(key))
-                )
+                ops.append(put_op(layout.live_mark(key), b"") if now_live else delete_op(layout.live_mark(key)))
         return ops
 
     def _old_places(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None]) -> dict[str, Places]:

@@ -147,9 +147,7 @@ class EtcdTime:
         if state is None:
             state = self._state()
             if state is None:
-                raise StoreUnavailable(
-                    "The store's keys in etcd were deleted while it was opened. Try again."
-                )
+                raise StoreUnavailable("The store's keys in etcd were deleted while it was opened. Try again.")
         mark_ms, (revision, started_ms, lease), (note_revision, note) = state
         reading = self._reading(lease)
         if reading is not None and not is_mine and not (note is not None and note.agrees_with(reading)):
@@ -166,9 +164,7 @@ class EtcdTime:
     def _check(self) -> None:
         state = self._state()
         if state is None:
-            raise StoreUnavailable(
-                "The store's keys in etcd were deleted while it was open. Start this process again."
-            )
+            raise StoreUnavailable("The store's keys in etcd were deleted while it was open. Start this process again.")
         mark_ms, (revision, started_ms, lease), (note_revision, note) = state
         reading = self._reading(lease)
         off_ms = self._clock.check(mark_ms, started_ms, reading)
@@ -179,9 +175,7 @@ class EtcdTime:
         if self._clock.is_trusted():
             self.trouble = None
         if reading is not None and (note is None or note.term != reading.term):
-            self._write_note(
-                note_revision
-            )  # the leader has changed: an older note is useless to new processes
+            self._write_note(note_revision)  # the leader has changed: an older note is useless to new processes
         self._restart_if_behind(reading, started_ms, mark_ms, revision, lease)
 
     def _state(self) -> tuple[int, tuple[int, int, str], tuple[int, BootNote | None]] | None:
@@ -217,9 +211,7 @@ class EtcdTime:
             return False
         return True
 
-    def _when_it_counts_up(
-        self, reading: StopwatchReading, started_ms: int, mark_ms: int
-    ) -> StopwatchReading | None:
+    def _when_it_counts_up(self, reading: StopwatchReading, started_ms: int, mark_ms: int) -> StopwatchReading | None:
         """The first reading after the stopwatch counted up, which tells the time exactly. Not if it is behind the last
         commit anyway, because another leader counts now."""
         found: StopwatchReading | None = reading

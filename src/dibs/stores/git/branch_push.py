@@ -48,9 +48,7 @@ class BranchUpdate:
 def branch_update_for(location: GitLocation, branch: str | None, folder: str) -> BranchUpdate:
     """The update of a branch of the clone at `folder`. Runs the clone's pre-push hook, as a push would."""
     if location.is_local:
-        raise InvalidInput(
-            "git: is this clone itself, and nothing is pushed to it. Name a remote: --url git:origin."
-        )
+        raise InvalidInput("git: is this clone itself, and nothing is pushed to it. Name a remote: --url git:origin.")
     clone = _Clone(folder)
     branch = branch or clone.say("symbolic-ref", "--short", "--quiet", "HEAD")
     if not branch:
@@ -136,7 +134,5 @@ def _run_hook(words: list[str], top: str, line: str) -> int:
     except subprocess.TimeoutExpired:
         raise HookRefused(f"The pre-push hook of this clone took more than an hour: {words[0]}.") from None
     except OSError as error:
-        raise HookRefused(
-            f"The pre-push hook of this clone cannot be run: {error.strerror}: {words[0]}."
-        ) from None
+        raise HookRefused(f"The pre-push hook of this clone cannot be run: {error.strerror}: {words[0]}.") from None
     return ran.returncode

@@ -54,11 +54,7 @@ def _fits(value: object, annotation: str) -> bool:
         annotation = annotation.removesuffix(" | None")
     if annotation.startswith("tuple["):
         inner = annotation.removeprefix("tuple[").removesuffix(", ...]").strip()
-        return (
-            isinstance(value, tuple)
-            and len(value) <= GIT_ITEMS_MAX
-            and all(_fits(each, inner) for each in value)
-        )
+        return isinstance(value, tuple) and len(value) <= GIT_ITEMS_MAX and all(_fits(each, inner) for each in value)
     plain = _PLAIN.get(annotation)
     if plain is None:
         if not isinstance(value, Record) or type(value).__name__ != annotation:

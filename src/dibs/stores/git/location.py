@@ -46,9 +46,7 @@ class GitLocation:
         self.prefix = check_prefix(options.get("prefix") or PREFIX)
         self.skew_ms = parse_duration(options["skew"], "skew") if options.get("skew") else GIT_SKEW_MS
         self.skew_is_stated = bool(options.get("skew"))
-        self.timeout_ms = (
-            parse_duration(options["timeout"], "time-out") if options.get("timeout") else GIT_MS_MAX
-        )
+        self.timeout_ms = parse_duration(options["timeout"], "time-out") if options.get("timeout") else GIT_MS_MAX
         self.poll_ms = GIT_LOCAL_POLL_MS
         self.include = ""  # the clone's configuration, for the private repository
         self.name = ""  # the remote's, if it has one
@@ -99,9 +97,7 @@ def _split(url: str) -> tuple[str, dict[str, str]]:
         key, equals, value = part.partition("=")
         if key not in _OPTIONS or not equals or not value:
             known = ", ".join([f"{name}=" for name in _OPTIONS])
-            raise InvalidInput(
-                f"{without_secrets(part)!r} is no option of a git store. Options are: {known}."
-            )
+            raise InvalidInput(f"{without_secrets(part)!r} is no option of a git store. Options are: {known}.")
         options[key] = value
     for key, variable in _OPTIONS.items():
         if key not in options and os.environ.get(variable):
@@ -116,9 +112,7 @@ def _clone_at(folder: str) -> tuple[str, str]:
     root = root_around(env, folder)
     if root is None:
         raise _not_in_clone(folder)
-    said = run_git(
-        ["rev-parse", "--path-format=absolute", "--git-common-dir"], env=env, folder=root or folder
-    )
+    said = run_git(["rev-parse", "--path-format=absolute", "--git-common-dir"], env=env, folder=root or folder)
     if "dubious ownership" in said.err:
         raise StoreUnavailable(f"git does not trust this clone: {said.words}")
     if said.code:
@@ -163,13 +157,9 @@ def _by_address(url: str, address: str, options: dict[str, str]) -> GitLocation:
     return _private(url, address, address, os.path.join(state_folder(), "git"), options, os.path.sep)
 
 
-def _private(
-    url: str, address: str, remote: str, parent: str, options: dict[str, str], start: str
-) -> GitLocation:
+def _private(url: str, address: str, remote: str, parent: str, options: dict[str, str], start: str) -> GitLocation:
     prefix = options.get("prefix") or PREFIX
-    folder = os.path.join(
-        parent, hashlib.sha256(f"{without_secrets(address)}\0{prefix}".encode()).hexdigest()[:16]
-    )
+    folder = os.path.join(parent, hashlib.sha256(f"{without_secrets(address)}\0{prefix}".encode()).hexdigest()[:16])
     is_ssh = address.startswith("ssh://") or ("://" not in address and ":" in address.partition("/")[0])
     git = Git(os.path.join(folder, "repo.git"), start, _ssh_env(start) if is_ssh else None)
     location = GitLocation(url, git, folder, remote, options)
@@ -198,12 +188,6 @@ def check_prefix(prefix: str) -> str:
         not part or part.startswith(".") or part.endswith((".", ".lock")) or ".." in part or "@{" in part
         for part in parts
     )
-    if (
-        bad
-        or parts[0] != "refs"
-        or len(parts) < depth
-        or set(prefix) & _FORBIDDEN
-        or not prefix.isprintable()
-    ):
+    if bad or parts[0] != "refs" or len(parts) < depth or set(prefix) & _FORBIDDEN or not prefix.isprintable():
         raise InvalidInput(f"{prefix!r} cannot be a prefix of refs. Use refs/dibs, or refs/heads/dibs.")
     return "/".join(parts)

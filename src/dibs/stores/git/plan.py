@@ -61,9 +61,7 @@ class CommitPlan:
         events: Sequence[Event],
         after_seq: int,
     ) -> None:
-        changes = {
-            key: record for key, record in puts.items() if record is not None or self._stored(key) is not None
-        }
+        changes = {key: record for key, record in puts.items() if record is not None or self._stored(key) is not None}
         told = self._number(events, changes, after_seq)
         version = 1 + max([self._base(key) for key in changes], default=0)
         # Records that concern several jobs come first: `meta`, sessions, trees. A large step names only some.

@@ -65,9 +65,7 @@ class Probe:
             done = self._refs.swap([Swap(tail, oid, "") for tail, oid in zip(self._tails, at, strict=True)])
         except DibsError as error:
             self._at = at
-            self._note(
-                "delete", False, f"{error.details} Claims work, but `dibs gc` cannot clear away old refs."
-            )
+            self._note("delete", False, f"{error.details} Claims work, but `dibs gc` cannot clear away old refs.")
         else:
             self._note("delete", done, "refs can be deleted")
         self._numbers()
@@ -84,15 +82,11 @@ class Probe:
             self._step("replace", [0], says)
             return
         self._at[0] = made
-        self._note(
-            "replace", done, "a ref can be replaced by an unrelated commit, if it has the expected value"
-        )
+        self._note("replace", done, "a ref can be replaced by an unrelated commit, if it has the expected value")
 
     def _step(self, check: str, which: list[int], says: str) -> None:
         made = [self._commit(index) for index in which]
-        swaps = [
-            Swap(self._tails[index], self._at[index], oid) for index, oid in zip(which, made, strict=True)
-        ]
+        swaps = [Swap(self._tails[index], self._at[index], oid) for index, oid in zip(which, made, strict=True)]
         try:
             done = self._refs.swap(swaps)
         except DibsError as error:
@@ -123,9 +117,7 @@ class Probe:
         began_ms = self._steady_ms()
         found = self._refs.look(self._tails)
         seen = [found.get(tail, "") for tail in self._tails] == self._at
-        self._note(
-            "read", seen, "what was written is read back" if seen else "what was written is not read back"
-        )
+        self._note("read", seen, "what was written is read back" if seen else "what was written is not read back")
         return self._steady_ms() - began_ms
 
     def _numbers(self) -> None:
@@ -158,9 +150,7 @@ class Probe:
         self._note("speed", True, said)
         ttl_ms = max(TTL_MS_MIN, (read_ms + push_ms) * TRIPS_A_TTL)
         ttl_ms = -(-ttl_ms // 60_000) * 60_000
-        self._note(
-            "ttl", True, f"--ttl {format_duration(ttl_ms)} or longer leaves room for failed heartbeats"
-        )
+        self._note("ttl", True, f"--ttl {format_duration(ttl_ms)} or longer leaves room for failed heartbeats")
 
     def _other_prefix(self) -> str:
         """A prefix that works instead, if there is one."""

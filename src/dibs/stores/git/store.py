@@ -41,9 +41,7 @@ if TYPE_CHECKING:
 
 _NO_ORDER = "number the events of different jobs in one order: every claim would have to wait for every other"
 _NO_CREDIT = "give credit for an outage: there is no server to notice one"
-_CLOCK = (
-    "each machine's own; a record's age counts from its first sight, or by the remote's clock less 15 minutes"
-)
+_CLOCK = "each machine's own; a record's age counts from its first sight, or by the remote's clock less 15 minutes"
 
 LOCAL = Capabilities(
     name="git",
@@ -78,9 +76,7 @@ class LocalRefs(Refs):
     """The refs of a clone."""
 
     verifies = True
-    durably = (
-        "core.fsync=loose-object,pack,reference",
-    )  # git 2.36 and newer; older ones leave it to the system
+    durably = ("core.fsync=loose-object,pack,reference",)  # git 2.36 and newer; older ones leave it to the system
 
     def _make(self) -> None:
         """Nothing to make: the clone exists."""
@@ -141,11 +137,7 @@ def tidy(tips: Tips) -> dict[str, Any]:
 
 def _old(tips: Tips) -> list[tuple[str, Entry]]:
     entries = tips.look([""])
-    aged = [
-        (tips.time.rough_age_ms(entry), tail, entry)
-        for tail, entry in entries.items()
-        if entry.stored is None
-    ]
+    aged = [(tips.time.rough_age_ms(entry), tail, entry) for tail, entry in entries.items() if entry.stored is None]
     oldest = sorted([each for each in aged if each[0] >= GIT_TOMBSTONE_MS], key=lambda each: -each[0])
     return [(tail, entry) for _, tail, entry in oldest]
 
@@ -177,9 +169,7 @@ class GitStore(Store, Maintenance):
                 records[META_KEY] = self.tips.with_floor(records[META_KEY])
             return Snapshot(now_ms=self.time.now_ms(), records=records)
 
-    def commit(
-        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-    ) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         with self.tips.lock:
             tails = [tail_of(key) for key in dict.fromkeys([*expect, *[home_of(e, {}) for e in events]])]
             if not (puts or events) or not self.tips.is_whole(tails) or not self.tips.is_as(expect):
@@ -197,9 +187,7 @@ class GitStore(Store, Maintenance):
                 f"records. Try again. If this continues, look for lock files of a killed git there."
             )
 
-    def _try(
-        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-    ) -> bool:
+    def _try(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> bool:
         plan = self._plan()
         plan.build(expect, puts, events, self.tips.last_seq)
         try:

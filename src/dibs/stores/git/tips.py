@@ -135,9 +135,7 @@ class Tips:
             seen = {(tail, tip.oid): tip for tail, tip in self.known.items() if tip is not None}
             raw = self.refs.objects({oid for tail, oid in found.items() if (tail, oid) not in seen})
             self.broken = {
-                tail: why
-                for tail, why in self.broken.items()
-                if not any(tail.startswith(each) for each in tails)
+                tail: why for tail, why in self.broken.items() if not any(tail.startswith(each) for each in tails)
             }
             entries: dict[str, Entry] = {}
             for tail, oid in found.items():

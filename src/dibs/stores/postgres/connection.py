@@ -151,9 +151,7 @@ class PostgresConnection:
         except Error:
             return False
 
-    def query(
-        self, sql: bytes, values: Sequence[bytes | None], deadline_ms: int
-    ) -> list[tuple[bytes | None, ...]]:
+    def query(self, sql: bytes, values: Sequence[bytes | None], deadline_ms: int) -> list[tuple[bytes | None, ...]]:
         """The rows of one statement. Raises only QueryRefused or LinkLost."""
         try:
             self._pg.send_query_params(sql, values)
@@ -182,13 +180,9 @@ class PostgresConnection:
             raise LinkLost(self._says(), sent=True)
         if result.status in _GOOD:
             columns = range(result.nfields)
-            return [
-                tuple([result.get_value(row, column) for column in columns]) for row in range(result.ntuples)
-            ]
+            return [tuple([result.get_value(row, column) for column in columns]) for row in range(result.ntuples)]
         sqlstate = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
-        says = (result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"").decode(
-            errors="replace"
-        ) or self._says()
+        says = (result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"").decode(errors="replace") or self._says()
         if self._pg.status == pq.ConnStatus.BAD or not sqlstate:
             raise LinkLost(says, sent=True, sqlstate=sqlstate)
         raise QueryRefused(sqlstate, says)

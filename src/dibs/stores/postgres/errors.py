@@ -60,9 +60,7 @@ def unreachable(lost: LinkLost, location: PostgresLocation, *, unknown: bool) ->
             "restored under running servers: stop the one, or start the servers again."
         )
     if is_final(lost) and not unknown:
-        return NotAllowed(
-            f"PostgreSQL lets nobody in by {location.shown}: {says}. Check user, password and database."
-        )
+        return NotAllowed(f"PostgreSQL lets nobody in by {location.shown}: {says}. Check user, password and database.")
     if _says_any(says, _NO_SLOT):
         return _no_connection_left(says, location)
     return StoreUnavailable(
@@ -84,9 +82,7 @@ def refusal(error: QueryRefused, location: PostgresLocation, user: str) -> DibsE
     if state == "53300":
         return _no_connection_left(says, location)
     if state in _FULL:
-        return StoreFull(
-            f"PostgreSQL ({location.shown}) has no room left: {says}. Make room, then try again."
-        )
+        return StoreFull(f"PostgreSQL ({location.shown}) has no room left: {says}. Make room, then try again.")
     if isinstance(error, HeldUp):
         return held_up(error, location)
     if state in (_CANCELLED, *SERIALIZATION):

@@ -45,9 +45,7 @@ def primary(location: PostgresLocation) -> int:
             found.setdefault(look[1], look)
             until_ms = min(until_ms, steady_ms() + OTHERS_MS)
     if len(found) > 1:
-        hosts = " and ".join(
-            f"{_name(location, which)} ({line})" for which, _, line in sorted(found.values())
-        )
+        hosts = " and ".join(f"{_name(location, which)} ({line})" for which, _, line in sorted(found.values()))
         raise StoreUnavailable(
             f"Several hosts of {location.shown} accept writes: {hosts}. Most likely an old primary came back. Stop it: "
             "the one with the highest timeline goes on."

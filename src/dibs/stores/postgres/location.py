@@ -88,9 +88,7 @@ def _split(url: str) -> tuple[str, dict[str, str]]:
         if key in _OWN:
             own[key] = _decoded(value)
     known = {each.keyword.decode() for each in pq.Conninfo.get_defaults()} | {"ssl"}
-    unknown = [
-        each for each in (word.partition("=")[0] for word in words) if each not in known and each not in _OWN
-    ]
+    unknown = [each for each in (word.partition("=")[0] for word in words) if each not in known and each not in _OWN]
     if unknown and "%" not in unknown[0] and "@" not in query:
         raise InvalidInput(
             f"{unknown[0]!r} is no option of a PostgreSQL URL. Of dibs are: {', '.join(_OWN)}. All others are libpq's."
@@ -158,12 +156,7 @@ def _conninfo(settings: Mapping[str, str]) -> bytes:
 
 
 def _schema(name: str) -> str:
-    if (
-        not name
-        or "\0" in name
-        or len(name.encode(errors="replace")) > NAME_BYTES_MAX
-        or name.startswith("pg_")
-    ):
+    if not name or "\0" in name or len(name.encode(errors="replace")) > NAME_BYTES_MAX or name.startswith("pg_"):
         raise InvalidInput(
             f"schema={name!r} in a store's URL is invalid: 1 to {NAME_BYTES_MAX} bytes, and not beginning with pg_."
         )

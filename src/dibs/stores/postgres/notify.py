@@ -103,9 +103,7 @@ class Listener:
         with self._starting:
             if self._stop is None:
                 woken_by, self._stop = os.pipe()
-                listening = threading.Thread(
-                    target=self._listen, args=(woken_by,), name="dibs-listen", daemon=True
-                )
+                listening = threading.Thread(target=self._listen, args=(woken_by,), name="dibs-listen", daemon=True)
                 listening.start()
 
     def remove(self, wait: NoteWait) -> None:
@@ -157,9 +155,7 @@ class Listener:
             for note in link.notes(woken_by, _SILENCE_MS):
                 seq, *marks = note.split() or [""]
                 # Anybody who may connect may notify: what is no number only wakes.
-                self.told(
-                    marks, events=True, seq=int(seq) if seq.isdecimal() and len(seq) < SEQ_DIGITS_MAX else 0
-                )
+                self.told(marks, events=True, seq=int(seq) if seq.isdecimal() and len(seq) < SEQ_DIGITS_MAX else 0)
 
 
 def _pause(woken_by: int, seconds: float) -> None:

@@ -205,9 +205,7 @@ class Pool:
         self.drop_idle()
 
 
-def connected(
-    attempts: Sequence[bytes], first: int, admit: Admit, deadline_ms: int
-) -> tuple[int, PostgresConnection]:
+def connected(attempts: Sequence[bytes], first: int, admit: Admit, deadline_ms: int) -> tuple[int, PostgresConnection]:
     """A connection to a host that accepts us and that `admit` takes, and which one that is. `first` is tried first."""
     lost: LinkLost | None = None
     for offset in range(len(attempts)):

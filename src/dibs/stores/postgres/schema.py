@@ -37,9 +37,7 @@ if TYPE_CHECKING:
 # with one past, the one with the higher revision is the one that goes on.
 
 SAFE = "SET search_path = pg_catalog, pg_temp"
-INDEXED = (
-    f"{SAFE} SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off"
-)
+INDEXED = f"{SAFE} SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off"
 
 COUNTER_BITS = 40
 # The first 8 hexadecimal digits of the name of the file that is being written.
@@ -193,9 +191,7 @@ class Queries:
 
         self.read = said("SELECT * FROM {s}.read_1($1, $2)")
         self.due = said("SELECT * FROM {s}.due_1($1)")
-        self.commit = said(
-            f"SELECT * FROM {{s}}.commit_1({', '.join(f'${number}' for number in range(1, 22))})"
-        )
+        self.commit = said(f"SELECT * FROM {{s}}.commit_1({', '.join(f'${number}' for number in range(1, 22))})")
         self.correct = said("SELECT {s}.correct_1($1, $2)")
         self.room = said("SELECT {s}.room_1()")
         self.last_seq = said("SELECT last_seq FROM {s}.state")
@@ -206,9 +202,7 @@ class Queries:
             "WITH gone AS (DELETE FROM {s}.events WHERE seq IN (SELECT seq FROM {s}.events WHERE seq < $1 ORDER BY seq"
             " LIMIT $2) RETURNING 1) SELECT count(*) FROM gone"
         )
-        self._scan = (
-            "SELECT key, version, body FROM {s}.records WHERE key {begin} $1{end}{live} ORDER BY key LIMIT $2"
-        )
+        self._scan = "SELECT key, version, body FROM {s}.records WHERE key {begin} $1{end}{live} ORDER BY key LIMIT $2"
         self._events = "SELECT seq, body FROM {s}.events WHERE seq > $1{job} ORDER BY seq{order} LIMIT $2"
         self._said = said
 

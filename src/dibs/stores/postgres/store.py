@@ -150,9 +150,7 @@ class PostgresStore(Store, Maintenance):
         self._seen = 0  # the highest revision that an answer had
         self._seen_seq = 0  # the last event that this process knows of
         self._none_due = (0, -1)  # no record was due before this time, at this revision
-        self._versions = prepare(
-            self._pool, location, migrate=location.migrates if migrate is None else migrate
-        )
+        self._versions = prepare(self._pool, location, migrate=location.migrates if migrate is None else migrate)
         self._pool.admit = self._admit
 
     @property
@@ -242,9 +240,7 @@ class PostgresStore(Store, Maintenance):
             else:
                 cache.pop(key, None)
 
-    def commit(
-        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-    ) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         try:
             last_seq = self._write(expect, puts, events)
         except StoreFull as error:
@@ -319,9 +315,7 @@ class PostgresStore(Store, Maintenance):
         meta = found.record if isinstance(found.record, Meta) else Meta()
         floor = max(meta.token_floor + 1, snapshot.now_ms)
         try:
-            self._write(
-                {META_KEY: found.version}, {META_KEY: meta.replace(token_floor=floor)}, (), arrives=True
-            )
+            self._write({META_KEY: found.version}, {META_KEY: meta.replace(token_floor=floor)}, (), arrives=True)
         except Conflict:
             return  # another process has arrived
         log.warning(

@@ -54,9 +54,7 @@ class SqliteMoment(StoreMoment):
                 check_same_thread=False,
             )
             self._db.execute("BEGIN")
-            self._db.execute(
-                "SELECT revision FROM counters"
-            ).fetchone()  # from here on nothing changes for us
+            self._db.execute("SELECT revision FROM counters").fetchone()  # from here on nothing changes for us
         self.now_ms = now_ms()
 
     def scan(self, prefix: str, after: str = "", limit: int = 1000) -> list[tuple[str, Versioned]]:
@@ -158,9 +156,7 @@ def counters(db: sqlite3.Connection) -> Counters:
     (version,) = db.execute("SELECT max(version) FROM records").fetchone()
     revision = max(revision, version or 0)
     token = 0
-    for key, body in db.execute(
-        "SELECT key, body FROM records WHERE key = 'meta' OR key BETWEEN 'lock/' AND 'lock0'"
-    ):
+    for key, body in db.execute("SELECT key, body FROM records WHERE key = 'meta' OR key BETWEEN 'lock/' AND 'lock0'"):
         try:
             record = decode(key, body)
         except StoreCorrupt:

@@ -161,9 +161,7 @@ class RecordCache:
         self.fetch(db, wanted)
         db.execute("COMMIT")
 
-    def compare(
-        self, db: sqlite3.Connection, expect: Mapping[str, int], puts: Mapping[str, Stored | None]
-    ) -> None:
+    def compare(self, db: sqlite3.Connection, expect: Mapping[str, int], puts: Mapping[str, Stored | None]) -> None:
         """Raise Conflict unless all are at the version that is expected. A record that is expected to be absent, and is
         written, is compared when it is inserted."""
         records = self.records

@@ -25,9 +25,7 @@ class LeaseClock:
 
     __slots__ = ("_boot_id", "_last_ms", "_offset_ms", "_steady_ms", "_wall_ms")
 
-    def __init__(
-        self, steady_ms: Callable[[], int], wall_ms: Callable[[], int], boot_id: Callable[[], str]
-    ) -> None:
+    def __init__(self, steady_ms: Callable[[], int], wall_ms: Callable[[], int], boot_id: Callable[[], str]) -> None:
         self._steady_ms = steady_ms
         self._wall_ms = wall_ms
         self._boot_id = boot_id

@@ -50,9 +50,7 @@ def told_by(events: Sequence[Event], revision: int, now_ms: int) -> Told | None:
     return (revision, at_ms) if 0 <= now_ms - at_ms < EVENT_AGE_MS_MAX else None
 
 
-def left_by(
-    expect: Mapping[str, int], puts: Mapping[str, Stored | None], before: Told, now_ms: int
-) -> Told | None:
+def left_by(expect: Mapping[str, int], puts: Mapping[str, Stored | None], before: Told, now_ms: int) -> Told | None:
     """The counters as they were, for a commit without events that may leave them. None: it has to write them."""
     if not puts or not 0 <= now_ms - before[1] < UNTOLD_MS:
         return None

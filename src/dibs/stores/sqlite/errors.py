@@ -76,9 +76,7 @@ def translate(
     if reason == sqlite3.SQLITE_CANTOPEN:
         return StoreUnavailable(_why_not_open(path) or f"{path} cannot be opened ({error}).")
     if reason == sqlite3.SQLITE_IOERR:
-        return StoreUnavailable(
-            f"Reading or writing {path} failed ({_name(error)}). Check the disk.", unknown=unknown
-        )
+        return StoreUnavailable(f"Reading or writing {path} failed ({_name(error)}). Check the disk.", unknown=unknown)
     if reason == sqlite3.SQLITE_ERROR and str(error).startswith("no such table"):
         # Each format has a name that older ones do not know, which keeps their processes out.
         return StoreUnavailable(

@@ -214,11 +214,7 @@ class FileOpener:
         again, so may those, if they are ours."""
         for suffix in ("-wal", "-shm"):
             beside = self.path + suffix
-            if (
-                os.access(beside, os.F_OK)
-                and not os.access(beside, os.W_OK)
-                and os.access(self.path, os.W_OK)
-            ):
+            if os.access(beside, os.F_OK) and not os.access(beside, os.W_OK) and os.access(self.path, os.W_OK):
                 try:
                     os.chmod(beside, os.stat(self.path).st_mode & 0o777)
                 except OSError:

@@ -36,9 +36,7 @@ _ANY = "records WHERE"
 _LIVE = "records INDEXED BY records_live WHERE live AND"
 
 
-def scan(
-    link: SqliteConnection, prefix: str, after: str, limit: int, *, live: bool
-) -> list[tuple[str, Versioned]]:
+def scan(link: SqliteConnection, prefix: str, after: str, limit: int, *, live: bool) -> list[tuple[str, Versioned]]:
     with link.turn, link as db:
         rows = page(db, prefix, after, limit, live=live)
     try:
@@ -146,9 +144,7 @@ _MARK_BYTES = 4
 _JOBS = "SELECT ns, job FROM events WHERE seq > ? AND seq <= ?"
 _NOTE = "INSERT OR REPLACE INTO event_blocks VALUES (?, ?)"
 _OTHERS = "SELECT block FROM event_blocks WHERE block BETWEEN ? AND ? AND NOT instr(jobs, ?)"
-_FORGET = (
-    f"DELETE FROM event_blocks WHERE (block + 1) * {BLOCK} < (SELECT ifnull(min(seq), 1 << 62) FROM events)"
-)
+_FORGET = f"DELETE FROM event_blocks WHERE (block + 1) * {BLOCK} < (SELECT ifnull(min(seq), 1 << 62) FROM events)"
 
 
 def marks_of(jobs: Iterable[tuple[str, str]]) -> bytes:
@@ -180,9 +176,7 @@ def blocks_of(db: sqlite3.Connection, job: tuple[str, str], after: int) -> list[
     return [block for block in range(bounds[0], bounds[1] + 1) if block not in others]
 
 
-def events(
-    link: SqliteConnection, after: int, limit: int, job: tuple[str, str] | None, *, newest: bool
-) -> list[Event]:
+def events(link: SqliteConnection, after: int, limit: int, job: tuple[str, str] | None, *, newest: bool) -> list[Event]:
     """See the port."""
     with link.turn, link as db:
         if job is None:
@@ -235,9 +229,7 @@ def prune(link: SqliteConnection, *, keep: int, before_ms: int) -> int:
         if last is None:
             return 0
         # Time rises with the numbers, so this walks over what is to go and no further. No index is worth its writes.
-        young = db.execute(
-            "SELECT seq FROM events WHERE at_ms >= ? ORDER BY seq LIMIT 1", (before_ms,)
-        ).fetchone()
+        young = db.execute("SELECT seq FROM events WHERE at_ms >= ? ORDER BY seq LIMIT 1", (before_ms,)).fetchone()
     return _delete(link, max(last if young is None else young[0] - 1, last - keep))
 
 

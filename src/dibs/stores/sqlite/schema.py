@@ -73,9 +73,7 @@ def create(path: str, *, folders: bool) -> bool:
             return False
 
 
-def prepare(
-    db: sqlite3.Connection, path: str, busy_ms: int, migrations: Sequence[Sequence[str]] | None = None
-) -> int:
+def prepare(db: sqlite3.Connection, path: str, busy_ms: int, migrations: Sequence[Sequence[str]] | None = None) -> int:
     """Bring a file that is empty or of an older version up to this one. Anything else is refused, and left alone.
     Returns the version that it had; 0: it was empty."""
     steps = MIGRATIONS if migrations is None else migrations

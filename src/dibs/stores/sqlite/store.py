@@ -72,9 +72,7 @@ def write(
             continue
         was_due_ms = was.due_ms()
         # Whether its entry is still to come, and comes in time.
-        is_entered = (
-            was_due_ms is not None and was_due_ms > now_ms and (due_ms is None or due_ms >= was_due_ms)
-        )
+        is_entered = was_due_ms is not None and was_due_ms > now_ms and (due_ms is None or due_ms >= was_due_ms)
         if was.is_live() == live:
             if is_entered:
                 rows.setdefault(_CHANGE, []).append((revision, bodies[key], key))
@@ -94,9 +92,7 @@ def write(
         raise Conflict from None  # it is not new
 
 
-def log(
-    db: sqlite3.Connection, before: int, revision: int | None, events: Sequence[Event], lines: list[str]
-) -> None:
+def log(db: sqlite3.Connection, before: int, revision: int | None, events: Sequence[Event], lines: list[str]) -> None:
     """Append events after the number `before`. `revision`: they carry the counters."""
     db.executemany(
         _LOG,
@@ -234,9 +230,7 @@ class SqliteStore(Store, Maintenance):
             found = guessed
         return Snapshot(now_ms=self._clock.now_ms(), records=found, is_recalled=True)
 
-    def commit(
-        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-    ) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         # Encoded before the write lock is taken: others need not wait for it.
         bodies = {key: encode(record) for key, record in puts.items() if record is not None}
         lines = [encode(event) for event in events]
