@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dibs.agents.harness.configuration import COMMAND, FILES, HOOK_FILES, entry
+from dibs.agents.harness.configuration import COMMAND, FILES, HOOK_FILES, entry, with_hooks
+from dibs.agents.harness.json_text import value_of
 from dibs.agents.harness.parse import HARNESSES
 from tests.cli.conftest import Terminal
 
@@ -32,7 +34,7 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Terminal:
 def commands(found: object) -> list[str]:
     """All hook commands of dibs in a configuration, wherever they stand."""
     if isinstance(found, dict):
-        own = [found[key] for key in ("command", "bash") if str(found.get(key, "")).startswith(COMMAND)]
+        own = [found[key] for key in ("command", "bash") if COMMAND in str(found.get(key, ""))]
         return own + [each for value in found.values() for each in commands(value)]
     return [each for value in found for each in commands(value)] if isinstance(found, list) else []
 
@@ -48,13 +50,13 @@ def test_it_is_installed_once_and_taken_out_again(
     texts = {each["path"]: Path(each["path"]).read_text() for each in first}
     path = HOOK_FILES[harness][1 if scope else 0].replace("~", str(tmp_path / "home"))
     hooks = json.loads((tmp_path / path).read_text())
-    assert set(commands(hooks)) == {f"{COMMAND} --client {harness}"}
+    assert {each.rpartition("; exec ")[2] for each in commands(hooks)} == {f"{COMMAND} --client {harness}"}
     again = terminal("agent", "install", *words, "--json").data["files"]
     assert {each["done"] for each in again} == {"unchanged"}
     assert texts == {each["path"]: Path(each["path"]).read_text() for each in again}
     assert terminal("agent", "status", *words).exit == 0
     assert terminal("agent", "uninstall", *words).exit == 0
-    assert not [file for file in tmp_path.rglob("*") if file.is_file()]
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() or path.name == f".{harness}"]
 
 
 SERVER_FILES = [(harness, scope) for harness in HARNESSES for scope in (0, 1) if FILES[harness][scope]]
@@ -87,7 +89,7 @@ def test_the_mcp_server_is_added_beside_others(terminal: Terminal, tmp_path: Pat
     assert terminal("agent", "status", *words).exit == 0
     assert terminal("agent", "uninstall", *words).exit == 0
     assert servers_in(path) == {"other": {"command": "x"}}
-    assert path.suffix != ".toml" or path.read_text().rstrip("\n") == before
+    assert path.read_text() == before
 
 
 @pytest.mark.parametrize(("harness", "scope"), SERVER_FILES)
@@ -134,10 +136,54 @@ def test_what_others_wrote_stays(terminal: Terminal, tmp_path: Path) -> None:
     assert made["permissions"] == OTHERS["permissions"]
     assert made["hooks"]["PreToolUse"][0] == OTHERS["hooks"]["PreToolUse"][0]
     terminal("agent", "uninstall")
-    assert json.loads(path.read_text()) == OTHERS
+    assert path.read_text() == json.dumps(OTHERS)
 
 
-@pytest.mark.parametrize("content", ["{ // a comment\n}", "[]", '{"hooks": []}', '{"mcpServers": []}', "\x00"])
+COMMENTED = """\
+// Gemini reads comments.
+{
+\t"theme": "dark", /* kept */
+\t"hooks": {
+\t\t"BeforeTool": [{"matcher": "replace", "hooks": [{"type": "command", "command": "lint"}]}], // mine
+\t},
+\t// the last word
+}"""
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_a_file_with_comments_is_edited_and_restored_to_the_byte(
+    terminal: Terminal, tmp_path: Path, newline: str
+) -> None:
+    path = tmp_path / ".gemini" / "settings.json"
+    path.parent.mkdir()
+    before = COMMENTED.replace("\n", newline).encode()
+    path.write_bytes(before)
+    assert terminal("agent", "install", "--client", "gemini").exit == 0
+    made = path.read_bytes().decode()
+    assert all(part in made for part in ("// Gemini reads comments.", "/* kept */", "// mine", "// the last word"))
+    assert value_of(made)["mcpServers"]["dibs"] == entry("gemini")
+    assert terminal("agent", "status", "--client", "gemini").exit == 0
+    assert terminal("agent", "uninstall", "--client", "gemini").exit == 0
+    assert path.read_bytes() == before
+
+
+def test_a_hook_without_dibs_says_so_once_and_lets_the_work_go_on(tmp_path: Path) -> None:
+    for harness in HARNESSES:
+        document = json.loads(with_hooks("{}", harness))
+        for event, entries in document["hooks"].items():
+            for command in commands(entries):
+                ran = subprocess.run(
+                    ["/bin/sh", "-c", command], env={"PATH": str(tmp_path)}, capture_output=True, timeout=60, check=True
+                )
+                assert ran.stderr == b""
+                is_start = event.lower() == "sessionstart"
+                assert bool(ran.stdout) == is_start
+                assert not is_start or "dibs is not installed here" in str(json.loads(ran.stdout).values())
+
+
+@pytest.mark.parametrize(
+    "content", ["{ /* a comment\n}", "[]", '{"hooks": []}', '{"hooks": {"preToolUse": {}}}', "\x00"]
+)
 def test_a_file_that_cannot_be_read_leaves_all_files_as_they_are(
     terminal: Terminal, tmp_path: Path, content: str
 ) -> None:
@@ -164,4 +210,5 @@ def test_it_says_what_the_files_cannot_do(terminal: Terminal, tmp_path: Path) ->
     shown = terminal("agent", "install", "--client", "all", "--user").out
     assert "claude mcp add --scope user dibs -- dibs mcp" in shown
     assert "after you trust them" in shown
+    assert "--trust-folder" in terminal("agent", "install", "--client", "copilot").out
     assert "--client windsurf --user" in terminal("agent", "install", "--client", "windsurf").out

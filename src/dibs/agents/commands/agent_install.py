@@ -6,7 +6,6 @@ import os
 
 from dibs.agents.commands.agent import CLIENTS
 from dibs.agents.harness import configuration
-from dibs.agents.harness import configuration as server_entry
 from dibs.agents.repository.file_paths import check_stays_inside
 from dibs.base.errors import InvalidInput
 from dibs.base.files import SHARED, replace_file
@@ -36,7 +35,14 @@ _WORDS = {
     "not in place": "{} is missing, or not up to date.",
 }
 _WINDSURF_MCP = "For the MCP tools in Windsurf:  dibs agent install --client windsurf --user"
-_CODEX_TRUST = "Codex runs hooks only after you trust them, and reads a project's files only if you trust the project."
+_CODEX_TRUST = (
+    "Codex runs hooks only after you trust them, and reads a project's files only if you trust the project. "
+    "`codex exec` leaves out what is not trusted without a word: start `codex` once here, and say yes."
+)
+_COPILOT_TRUST = (
+    "Copilot reads a project's files only in a folder that you trust. `copilot -p` leaves them out without a word: "
+    "start `copilot` once here and say yes, or give it --trust-folder."
+)
 _CLAUDE_MCP = "For the MCP tools in Claude Code:  claude mcp add --scope user dibs -- dibs mcp"
 _NOT_FOUND = (
     "dibs is not on PATH here, and these files name it without a folder. Install it where PATH finds it: until then "
@@ -80,6 +86,8 @@ def _hints(call: Call, clients: set[str]) -> list[str]:
         lines.append(_WINDSURF_MCP)
     if "codex" in clients:
         lines.append(_CODEX_TRUST)
+    if "copilot" in clients and not user:
+        lines.append(_COPILOT_TRUST)
     return lines if shutil.which("dibs", path=call.env.get("PATH", "")) else [*lines, _NOT_FOUND]
 
 
@@ -98,27 +106,35 @@ def status(call: Call) -> Answer:
 
 def _with(client: str, path: str, text: str | None, kinds: list[str]) -> str:
     """Return what the file should say."""
-    if path.endswith(".toml"):
-        return _as_toml(path, text, server_entry.with_server_toml)
-    document = _document(path, text)
-    made = configuration.with_hooks(document, client) if "hooks" in kinds else document
-    made = server_entry.with_server(made, client) if "mcp" in kinds else made
-    return text if text is not None and made == document else _as_json(made)
+    try:
+        if path.endswith(".toml"):
+            return configuration.with_server_toml(text or "")
+        made = configuration.EMPTY if text is None else text
+        made = configuration.with_hooks(made, client) if "hooks" in kinds else made
+        return configuration.with_server(made, client) if "mcp" in kinds else made
+    except ValueError as error:
+        raise _unreadable(path, error) from None
 
 
 def _without(client: str, path: str, text: str | None, kinds: list[str]) -> str | None:
     """Return what the file should say after that; None if it would say nothing."""
     if text is None:
         return None
-    if path.endswith(".toml"):
-        made_text = _as_toml(path, text, server_entry.without_server_toml)
-        return made_text if made_text.strip() or made_text == text else None
-    document = _document(path, text)
-    made = configuration.without_hooks(document) if "hooks" in kinds else document
-    made = server_entry.without_server(made, client) if "mcp" in kinds else made
-    if made == document:
-        return text
-    return None if configuration.is_empty(made) and not os.path.islink(path) else _as_json(made)
+    try:
+        if path.endswith(".toml"):
+            made = configuration.without_server_toml(text)
+            is_empty = not made.strip()
+        else:
+            made = configuration.without_hooks(text) if "hooks" in kinds else text
+            made = configuration.without_server(made, client) if "mcp" in kinds else made
+            is_empty = made != text and configuration.is_empty(made)
+    except ValueError as error:
+        raise _unreadable(path, error) from None
+    return None if is_empty and made != text and not os.path.islink(path) else made
+
+
+def _unreadable(path: str, error: ValueError) -> InvalidInput:
+    return InvalidInput(f"dibs cannot be put into {path} or taken out of it: {error}. Nothing was changed.")
 
 
 def _files(call: Call) -> Iterator[tuple[str, str, list[str]]]:
@@ -126,7 +142,7 @@ def _files(call: Call) -> Iterator[tuple[str, str, list[str]]]:
     scope = 1 if call.values.get("user") else 0
     for client in _clients(call, scope):
         wanted: dict[str, list[str]] = {configuration.HOOK_FILES[client][scope]: ["hooks"]}
-        server = server_entry.FILES[client][scope]
+        server = configuration.FILES[client][scope]
         if server is not None:
             wanted.setdefault(server, []).append("mcp")
         for path, kinds in wanted.items():
@@ -161,44 +177,29 @@ def _read(path: str) -> str | None:
         raise InvalidInput(f"{path} cannot be read ({error}). Nothing was changed.") from None
 
 
-def _document(path: str, text: str | None) -> Document:
-    import json
-
-    try:
-        document = {} if text is None else json.loads(text)
-    except ValueError as error:
-        raise InvalidInput(f"{path} cannot be read as JSON ({error}). Nothing was changed.") from None
-    parts = (document.get(key, {}) for key in ("hooks", server_entry.KEY)) if isinstance(document, dict) else [None]
-    if not all(isinstance(part, dict) for part in parts):
-        raise InvalidInput(f"{path} has another form than expected. Nothing was changed.")
-    return document
-
-
-def _as_json(document: Document) -> str:
-    import json
-
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-
-
-def _as_toml(path: str, text: str | None, change: Callable[[str], str]) -> str:
-    try:
-        return change(text or "")
-    except ValueError as error:
-        raise InvalidInput(f"dibs cannot be put into {path} ({error}). Nothing was changed.") from None
-
-
 def _write(path: str, text: str | None) -> None:
     """A link stays one. A file that others may not read stays so: it may hold keys."""
     path = os.path.realpath(path)
     try:
         if text is None:
             os.unlink(path)
+            _remove_empty(os.path.dirname(path))
             return
         os.makedirs(os.path.dirname(path), exist_ok=True)
         mode = os.stat(path).st_mode & 0o777 if os.path.exists(path) else SHARED
         replace_file(path, text, mode=mode)
     except OSError as error:
         raise InvalidInput(f"{path} cannot be written ({error.strerror}).") from None
+
+
+def _remove_empty(folder: str) -> None:
+    """Remove a client's folder that holds nothing: it would be taken for a sign that the client is in use."""
+    while os.path.basename(folder).startswith(".") or os.path.basename(folder) == "hooks":
+        try:
+            os.rmdir(folder)
+        except OSError:
+            return
+        folder = os.path.dirname(folder)
 
 
 _CLIENT = Option(

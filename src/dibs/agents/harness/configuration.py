@@ -1,11 +1,13 @@
-"""The configuration files of harnesses, with the hooks of dibs in them or not. Pure.
+"""The configuration files of harnesses, with dibs in them or not. Pure.
 
-Each function takes what a file says and returns what it should say. What others wrote stays as it is. Entries of dibs
-are known by their command.
+Each function takes what a file says and returns what it should say, or raises ValueError. What others wrote stays as it
+is, to the byte. Hooks of dibs are known by their command. An MCP server that is called dibs and is not written as here
+was put there by somebody, for instance with the address of a server: it stays.
 """
 
 from __future__ import annotations
 
+from dibs.agents.harness import json_text
 from dibs.agents.harness.identity import CLAUDE, CODEX, COPILOT, CURSOR, GEMINI, WINDSURF
 
 TYPE_CHECKING = False
@@ -14,11 +16,7 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
-# The entry of dibs in the lists of MCP servers of harnesses. Pure.
-#
-# A server that is called dibs and is not written as here was put there by somebody, for instance with the address of a
-# server. It stays as it is.
-
+EMPTY = "{}\n"
 NAME = "dibs"
 KEY = "mcpServers"
 TOML_KEY = "mcp_servers"
@@ -40,38 +38,36 @@ def entry(harness: str) -> Document:
     return _TYPED if harness == COPILOT else SERVER
 
 
-def with_server(document: Document, harness: str) -> Document:
-    servers = document.get(KEY) or {}
-    return document if NAME in servers else {**document, KEY: {**servers, NAME: entry(harness)}}
+def with_server(text: str, harness: str) -> str:
+    return text if NAME in _part(text, KEY) else json_text.put(text, (KEY, NAME), entry(harness))
 
 
-def without_server(document: Document, harness: str) -> Document:
-    servers = document.get(KEY) or {}
-    if servers.get(NAME) != entry(harness):
-        return document
-    left = {key: value for key, value in servers.items() if key != NAME}
-    made = {**document, KEY: left}
-    return made if left else {key: value for key, value in made.items() if key != KEY}
+def without_server(text: str, harness: str) -> str:
+    return json_text.remove(text, (KEY, NAME)) if _part(text, KEY).get(NAME) == entry(harness) else text
 
 
 def with_server_toml(text: str) -> str:
-    """The table is added at the end, so that all else stays as it is written, comments too. Raises ValueError."""
+    """Add the table at the end. A file without a newline at its end stays one, so that it can be restored."""
     if NAME in _servers(text):
         return text
-    gap = "" if not text else "\n" if text.endswith("\n") else "\n\n"
-    made = f"{text}{gap}{TOML}"
-    _servers(made)  # a list written as an inline table cannot be added to
+    if text and not text.endswith("\n"):
+        made = f"{text}\n\n{TOML[:-1]}"
+    else:
+        made = f"{text}\n{TOML}" if text else TOML
+    # A list written as an inline table cannot be added to: this raises then.
+    _servers(made)
     return made
 
 
 def without_server_toml(text: str) -> str:
-    """Raises ValueError."""
     if _servers(text).get(NAME) != SERVER:
         return text
-    before, found, after = text.partition(TOML)
-    made = before.removesuffix("\n") + after if before else after.removeprefix("\n")
+    had_newline = text.endswith("\n")
+    before, found, after = (text if had_newline else text + "\n").partition(TOML)
+    left = before.removesuffix("\n") + after if before else after.removeprefix("\n")
+    left = left if had_newline or after else left.removesuffix("\n")
     # Written in another way, or with more below it: not ours to take out.
-    return made if found and NAME not in _servers(made) else text
+    return left if found and NAME not in _servers(left) else text
 
 
 def _servers(text: str) -> Document:
@@ -85,12 +81,23 @@ def _servers(text: str) -> Document:
 
 COMMAND = "dibs agent hook"
 _SECONDS = 10
+# Codex gives the hooks of a session's end no more, and warns of each that asks for it.
+_SECONDS_AT_THE_END = 3
+_ABSENT = "dibs is not installed here, so files that agents write are not claimed. Work goes on without it."
+# The field by which a harness shows a hook's words.
+_SAID_AT_START = {
+    CLAUDE: "systemMessage",
+    CODEX: "systemMessage",
+    GEMINI: "systemMessage",
+    COPILOT: "additionalContext",
+}
 _EDITS_AND_SHELL = "Edit|Write|MultiEdit|NotebookEdit|apply_patch|Bash"
 # Events by harness, with the tools that each is for. None: no choice of tools.
 _EVENTS: dict[str, dict[str, str | None]] = {
     CLAUDE: {
         "PreToolUse": _EDITS_AND_SHELL,
         "PostToolUse": "Bash",
+        "PostToolUseFailure": "Bash",
         "SessionStart": None,
         "Stop": None,
         "SubagentStop": None,
@@ -108,11 +115,18 @@ _EVENTS: dict[str, dict[str, str | None]] = {
     GEMINI: {
         "BeforeTool": "write_file|replace|run_shell_command",
         "AfterTool": "run_shell_command",
+        "SessionStart": None,
         "AfterAgent": None,
         "SessionEnd": None,
     },
     # Events in small letters do not name themselves to Copilot's hooks. `Stop` does, and could not be told otherwise.
-    COPILOT: {"preToolUse": None, "postToolUse": None, "Stop": None, "sessionEnd": None},
+    COPILOT: {
+        "preToolUse": "edit|create|apply_patch|str_replace_editor|bash|powershell",
+        "postToolUse": "bash|powershell",
+        "sessionStart": None,
+        "Stop": None,
+        "sessionEnd": None,
+    },
     CURSOR: {
         "preToolUse": "Write|Edit|Delete",
         "beforeShellExecution": None,
@@ -133,66 +147,75 @@ HOOK_FILES = {
 }
 
 
-def with_hooks(document: Document, harness: str) -> Document:
+def with_hooks(text: str, harness: str) -> str:
     """The configuration with the hooks of dibs, each once."""
-    made = without_hooks(document)
-    hooks = dict(made.get("hooks") or {})
+    made = without_hooks(text)
+    if harness in (COPILOT, CURSOR) and "version" not in json_text.value_of(made):
+        made = json_text.put(made, ("version",), 1)
     for event, tools in _EVENTS[harness].items():
-        hooks[event] = [*(hooks.get(event) or []), _entry(harness, tools)]
-    if harness in (COPILOT, CURSOR):
-        made.setdefault("version", 1)
-    made["hooks"] = hooks
-    return made
+        if not isinstance(_part(made, "hooks").get(event, []), list):
+            raise ValueError(f"the hooks of {event} are no list")
+        made = json_text.append(made, ("hooks", event), _entry(harness, event, tools))
+    return text if json_text.value_of(made) == json_text.value_of(text) else made
 
 
-def without_hooks(document: Document) -> Document:
+def without_hooks(text: str) -> str:
     """The configuration without the hooks of dibs."""
-    hooks = document.get("hooks")
-    if not isinstance(hooks, dict):
-        return dict(document)
-    kept = {}
-    for event, entries in hooks.items():
-        left = [_without(entry) for entry in entries] if isinstance(entries, list) else entries
-        left = [entry for entry in left if entry is not None] if isinstance(left, list) else left
-        if left != [] or entries == []:
-            kept[event] = left
-    made = {key: value for key, value in document.items() if key != "hooks"}
-    if kept or not hooks:
-        made["hooks"] = kept
-    return {key: made[key] for key in document if key in made}
+    while (path := _path_of_ours(_part(text, "hooks"))) is not None:
+        text = json_text.remove(text, ("hooks", *path))
+    return text
 
 
-def is_empty(document: Document) -> bool:
+def is_empty(text: str) -> bool:
     """Tell whether a file says nothing that anybody would miss."""
-    return all(key == "version" or value in ({}, []) for key, value in document.items())
+    return not {*json_text.value_of(text)} - {"version"} and "//" not in text and "/*" not in text
 
 
-def _entry(harness: str, tools: str | None) -> Document:
-    command = f"{COMMAND} --client {harness}"
+def _part(text: str, key: str) -> Document:
+    document = json_text.value_of(text)
+    part = document.get(key, {}) if isinstance(document, dict) else None
+    if not isinstance(part, dict):
+        raise ValueError("it has another form than expected")
+    return part
+
+
+def _entry(harness: str, event: str, tools: str | None) -> Document:
+    command = _command(harness, event)
     if harness == COPILOT:
-        return {"type": "command", "bash": command, "timeoutSec": _SECONDS}
-    if harness == WINDSURF:
-        return {"command": command}
-    if harness == CURSOR:
-        made: Document = {"command": command, "timeout": _SECONDS}
+        made: Document = {"type": "command", "bash": command, "timeoutSec": _SECONDS}
+    elif harness == WINDSURF:
+        made = {"command": command}
+    elif harness == CURSOR:
+        made = {"command": command, "timeout": _SECONDS}
     else:
-        seconds = _SECONDS * 1000 if harness == GEMINI else _SECONDS
-        made = {"hooks": [{"type": "command", "command": command, "timeout": seconds}]}
+        seconds = _SECONDS_AT_THE_END if (harness, event) == (CODEX, "SessionEnd") else _SECONDS
+        timeout = seconds * 1000 if harness == GEMINI else seconds
+        made = {"hooks": [{"type": "command", "command": command, "timeout": timeout}]}
     return made if tools is None else {"matcher": tools, **made}
 
 
-def _without(entry: object) -> object | None:
-    """An entry without our command; None if nothing is left of it."""
-    if not isinstance(entry, dict):
-        return entry
-    if _is_ours(entry):
-        return None
-    inner = entry.get("hooks")
-    if not isinstance(inner, list):
-        return entry
-    left = [each for each in inner if not (isinstance(each, dict) and _is_ours(each))]
-    return entry if left == inner else {**entry, "hooks": left} if left else None
+def _command(harness: str, event: str) -> str:
+    """Return a line of shell that does nothing where dibs is not installed, and says so once, when a session starts.
+
+    It costs no process: the shell that a harness starts for a hook becomes dibs.
+    """
+    said = _SAID_AT_START.get(harness) if event in ("SessionStart", "sessionStart") else None
+    absent = f'{{ echo \'{{"{said}": "{_ABSENT}"}}\'; exit 0; }}' if said else "exit 0"
+    return f"command -v dibs >/dev/null || {absent}; exec {COMMAND} --client {harness}"
 
 
-def _is_ours(entry: Document) -> bool:
-    return any(str(entry.get(key, "")).startswith(COMMAND) for key in ("command", "bash"))
+def _path_of_ours(hooks: Document) -> json_text.Path | None:
+    """Return where the first hook of dibs is."""
+    for event, entries in hooks.items():
+        for at, entry in enumerate(entries if isinstance(entries, list) else ()):
+            inner = entry.get("hooks") if isinstance(entry, dict) else None
+            ours = [number for number, each in enumerate(inner) if _is_ours(each)] if isinstance(inner, list) else []
+            if _is_ours(entry) or (inner and len(ours) == len(inner)):
+                return (event, at)
+            if ours:
+                return (event, at, "hooks", ours[0])
+    return None
+
+
+def _is_ours(entry: object) -> bool:
+    return isinstance(entry, dict) and any(COMMAND in str(entry.get(key, "")) for key in ("command", "bash"))
