@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 _BYTES_MAX = 4096
 _HASH_SHOWN = 7
+_BRANCHES = "ref: refs/heads/"
 
 
 def current_folder() -> str | None:
@@ -38,18 +39,23 @@ def label_of(env: Mapping[str, str], folder: str) -> str:
     root = root_around(env, folder) or folder
     name = os.path.basename(os.path.realpath(root)) or "/"
     head = _head(os.path.join(root, ".git"))
-    label = f"{name}@{head}" if head else name
+    shown = head.removeprefix(_BRANCHES).removeprefix("ref: ") if head.startswith("ref: ") else head[:_HASH_SHOWN]
+    label = f"{name}@{shown}" if shown else name
     return "".join([each if each.isprintable() else "?" for each in label])
 
 
+def branch_of(root: str) -> str:
+    """The branch that is checked out in a work tree; empty if none is."""
+    head = _head(os.path.join(root, ".git"))
+    return head.removeprefix(_BRANCHES) if head.startswith(_BRANCHES) else ""
+
+
 def _head(git: str) -> str:
+    """What HEAD is: a reference, or a commit's id; empty if it cannot be read."""
     own = first_line(git)
     if own.startswith("gitdir: "):  # a linked work tree: `.git` is a file that names its folder
         git = os.path.join(os.path.dirname(git), own.removeprefix("gitdir: "))
-    head = first_line(os.path.join(git, "HEAD"))
-    if head.startswith("ref: "):
-        return head.removeprefix("ref: ").removeprefix("refs/heads/")
-    return head[:_HASH_SHOWN]
+    return first_line(os.path.join(git, "HEAD"))
 
 
 def first_line(path: str) -> str:

@@ -188,7 +188,7 @@ def _may_be_in_tree(call: Call) -> bool:
     if call.command == "hook run" or call.values.get("staged") or call.command.startswith("claim-"):
         return True
     words = [word for value in call.values.values() for word in (value if isinstance(value, list) else [value])]
-    return any(isinstance(word, str) and word.startswith(("path:", "repo:")) for word in words)
+    return any(isinstance(word, str) and word.startswith(("path:", "repo:", "branch:")) for word in words)
 
 
 def _help_or_version(argv: Sequence[str], stdout: TextIO | None, env: Mapping[str, str]) -> Answer | None:

@@ -1,20 +1,21 @@
 """The one name and the namespace of each job, for CLI, SDK and MCP.
 
-A flag, an argument or DIBS_NAMESPACE applies to all names. Otherwise `path:` and `repo:` names are in the namespace of
-the repository around a folder, so that two repositories never conflict. Other names are not affected, and cost nothing.
+A flag, an argument or DIBS_NAMESPACE applies to all names. Otherwise `path:`, `repo:` and `branch:` names are in the
+namespace of the repository around a folder, so that two repositories never conflict. Other names are not affected, and
+cost nothing.
 
 Issues and files can be written in several ways, and have one name. The rule for issues is `core/references.py`.
 
 What is around a folder is known to an annex, the module RESOLVER. It is imported for the first such name in a git work
-tree, and runs git then. Without it issues have their one name, files are taken as they are written, and `path:` and
-`repo:` names in a work tree are refused until a namespace is named.
+tree, and runs git then. Without it issues have their one name, files are taken as they are written, and names of a
+repository in a work tree are refused until a namespace is named.
 """
 
 from __future__ import annotations
 
 from dibs.base.checkout import root_around
 from dibs.base.errors import InvalidInput
-from dibs.core.names import DEFAULT_NAMESPACE, check_name, in_tree
+from dibs.core.names import DEFAULT_NAMESPACE, OF_REPOSITORY, check_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 # The module whose `WorkTreeAround` makes `Surroundings` of an environment and a folder.
 RESOLVER = "dibs.agents.repository.surroundings"
-TREES = ("path:", "repo:")
 # Variables by which a git hook names the repository.
 _VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR")
 _known: dict[tuple[str | None, ...], str] = {}
@@ -74,7 +74,7 @@ class Namespaces:
         """Those of the names that the repository's namespace is for."""
         if self.stated is not None:
             return []
-        return [name for name in names if isinstance(name, str) and in_tree(name)]
+        return [name for name in names if isinstance(name, str) and name.startswith(OF_REPOSITORY)]
 
     def repository(self) -> str | None:
         """The namespace of the surrounding repository. None: there is none, or it does not apply."""
@@ -113,7 +113,7 @@ class Namespaces:
 
 def covers_tree(prefix: str) -> bool:
     """Tell whether both tree names and other names may begin with a prefix."""
-    return any(tree.startswith(prefix) and tree != prefix for tree in TREES)
+    return any(tree.startswith(prefix) and tree != prefix for tree in OF_REPOSITORY)
 
 
 def _check_together(namespace: str, inside: list[str], wanted: list[str], instead: str) -> None:
@@ -123,7 +123,7 @@ def _check_together(namespace: str, inside: list[str], wanted: list[str], instea
     for name in wanted:
         check_name(name)
     raise InvalidInput(
-        f"path: and repo: names are in the namespace {namespace} of this repository, and the others are not. "
+        f"path:, repo: and branch: names are in the namespace {namespace} of this repository, the others are not. "
         f"Claim them apart, or name one namespace for all: {instead}."
     )
 
@@ -157,7 +157,7 @@ def check_resolved(env: Mapping[str, str], folder: str | None) -> None:
     if folder is not None and root_around(env, folder) is not None:
         from dibs.base.annexes import needed
 
-        needed(RESOLVER, "A path: or repo: name in a git work tree, without a namespace,")
+        needed(RESOLVER, "A path:, repo: or branch: name in a git work tree, without a namespace,")
 
 
 class Naming:

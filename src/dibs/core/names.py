@@ -72,6 +72,10 @@ def _check_unprintable(name: str) -> None:
             )
 
 
+# Names that mean something within one repository: in a git work tree they are in the repository's own namespace.
+OF_REPOSITORY = ("path:", "repo:", "branch:")
+
+
 def in_tree(name: str) -> bool:
     """Return whether a name is in its namespace's tree, where claims overlap (overlap.py)."""
     return name[:5] in ("path:", "repo:")  # every rule asks; compiled, this is much quicker than `startswith`

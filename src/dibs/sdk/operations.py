@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from dibs.base.errors import InvalidInput, InvalidTtl, LeaseLost
 from dibs.base.ids import new_id
 from dibs.client.door import OVER_CODES, Ask
-from dibs.client.naming import TREES
 from dibs.client.queueing import FOR_EVER_MS, SLICE_SECONDS, PendingClaim, Work, all_pages, name_in_use
 from dibs.core.durations import duration_ms
 from dibs.core.limits import (
@@ -18,6 +17,7 @@ from dibs.core.limits import (
     REASON_CHARS_MAX,
     RETRY_MS_MAX,
 )
+from dibs.core.names import OF_REPOSITORY
 from dibs.core.references import is_plain, is_tracked
 from dibs.sdk import answers
 from dibs.sdk.parameters import name_given, prefix_given
@@ -270,7 +270,7 @@ def list_jobs(prefix: str | None = None) -> Flow[list[JobStatus]]:
     body = answers.body_of((yield from all_pages(begins)))
     found: list[Document] = body["locks"]
     if body.get("tree_namespace"):
-        for tree in TREES:
+        for tree in OF_REPOSITORY:
             if tree.startswith(begins):
                 found += answers.body_of((yield from all_pages(tree)))["locks"]
         found.sort(key=lambda lock: lock["name"])

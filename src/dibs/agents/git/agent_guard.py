@@ -11,9 +11,11 @@ import os
 from dibs.agents.git.checkout_claims import Checkout
 from dibs.agents.harness import parse as kinds
 from dibs.agents.harness.answer import NOTHING, refusal, remark, with_remark
-from dibs.agents.harness.shell_writes import written
-from dibs.agents.repository.agent_settings import DENY, OFF, WARN
-from dibs.base.checkout import root_around
+from dibs.agents.harness.identity import WINDSURF
+from dibs.agents.harness.shell_writes import simple_commands, written
+from dibs.agents.repository.agent_settings import DENY, OFF, WARN, agent_settings
+from dibs.agents.repository.settings import TEAM_FILE
+from dibs.base.checkout import branch_of, root_around
 from dibs.base.digest import digest
 from dibs.base.files import state_folder
 from dibs.base.terminal import plain, quoted
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from dibs.agents.harness.answer import HookAnswer
     from dibs.agents.harness.identity import Agent
     from dibs.agents.harness.parse import HookEvent
+    from dibs.agents.repository.agent_settings import AgentSettings
     from dibs.cli.framework.context import Call
 
     Document = dict[str, Any]
@@ -63,7 +66,7 @@ class AgentGuard:
             paths = written(event.command)
             answer = self._before(tuple(paths)) if paths else NOTHING
             self._stamp().note()
-            return answer
+            return answer if answer.reason else self._before_command() or answer
         checkout = self._checkout(self._folder, event.agent)
         if checkout is None:
             return NOTHING
@@ -72,8 +75,45 @@ class AgentGuard:
         finally:
             self._close(checkout)
 
+    def _before_command(self) -> HookAnswer | None:
+        """Claim what the repository guards the command by. Windsurf does not say when a command ends: nothing is
+        claimed there."""
+        root = root_around({}, os.path.realpath(self._folder))
+        agent = self._event.agent
+        assert agent is not None
+        # Read without git, and only where it is: most repositories guard no command.
+        if not root or self._event.harness == WINDSURF or not os.path.lexists(os.path.join(root, TEAM_FILE)):
+            return None
+        jobs = self._jobs(agent_settings(root, {}), root)
+        shell = self._checkout(root, agent.shell()) if jobs else None
+        if shell is None:
+            return None
+        try:
+            refused = shell.claim_jobs(list(jobs))
+        finally:
+            self._close(shell)
+        return refusal(self._event, _command_text(refused[0], jobs[refused[0]["name"]])) if refused else None
+
+    def _after_command(self, checkout: Checkout) -> None:
+        """Let go of what the command was claimed as. When the agent stops, none of its commands runs."""
+        if checkout.settings.commands:
+            shell = self._checkout(checkout.root, checkout.agent.shell())
+            assert shell is not None
+            if self._event.kind == kinds.AFTER_TOOL:
+                shell.release_jobs(list(self._jobs(checkout.settings, checkout.root)))
+            else:
+                shell.end()
+            self._close(shell)
+
+    def _jobs(self, settings: AgentSettings, root: str) -> dict[str, str]:
+        if not settings.commands:
+            return {}
+        return settings.jobs_of(simple_commands(self._event.command), branch_of(root) or "HEAD")
+
     def _later(self, checkout: Checkout) -> HookAnswer:
         kind = self._event.kind
+        if kind in (kinds.AFTER_TOOL, kinds.STOP, kinds.SUBAGENT_STOP, kinds.END):
+            self._after_command(checkout)
         if checkout.settings.guard == OFF:
             return NOTHING
         if kind == kinds.AFTER_TOOL:
@@ -231,6 +271,15 @@ def _refusal_text(denied: list[Document]) -> str:
         "Not written: another worker is changing this file. It has it claimed with dibs.\n"
         + "\n".join(files)
         + "\nWork on another file, or ask again later. `dibs list` shows what is taken."
+    )
+
+
+def _command_text(refused: Document, words: str) -> str:
+    job = refused["name"]
+    return (
+        f"Not run: in this repository one worker at a time runs `{plain(words)}`, as the job {quoted(job)}. "
+        f"{_who(refused)} has it.\n"
+        f"Wait for it with `dibs wait {plain(job)} --for 5m`, then run the command again."
     )
 
 

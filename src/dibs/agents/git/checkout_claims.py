@@ -98,6 +98,23 @@ class Checkout:
         """The claim for this checkout, and the one that everybody sees."""
         return f"path:@{self.id}/{self.key(file)}", f"path:{nameable(file)}"
 
+    def claim_jobs(self, jobs: Sequence[str]) -> list[Document]:
+        """Claim jobs one by one, in an order that is the same for all. Returns what stands in the way of the first that
+        is taken; those before it are let go."""
+        session = self._session.opened(self._session.ttl_ms)
+        for at, job in enumerate(jobs := sorted(jobs)):
+            refused = self._ask(session, [job])
+            if refused:
+                self.release_jobs(jobs[:at])
+                return refused
+        return []
+
+    def release_jobs(self, jobs: Sequence[str]) -> None:
+        session = self._session.known()
+        if session is not None:
+            for job in jobs:
+                self.call.ask("release", job, {"session_id": session})
+
     def _ask(self, session: str, names: list[str]) -> list[Document]:
         asked = {
             "session_id": session,
@@ -149,10 +166,7 @@ class Checkout:
         return [written.get(key, key) for key in here]
 
     def release(self, files: Sequence[str]) -> None:
-        session = self._session.known()
-        for file in files:
-            for name in self._names(file):
-                self.call.ask("release", name, {"session_id": session})
+        self.release_jobs([name for file in files for name in self._names(file)])
 
     def end(self) -> None:
         session = self._session.known()

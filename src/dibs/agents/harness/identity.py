@@ -46,6 +46,10 @@ class Agent:
         """The agent whose subagent this is."""
         return Agent(self.harness, self.session, pid=self.pid) if self.subagent else None
 
+    def shell(self) -> Agent:
+        """The commands that the agent runs, as a subagent of it: what they claim ends with them."""
+        return Agent(self.harness, self.session, f"{self.subagent}.shell".lstrip("."), self.pid)
+
     def owner(self, place: str) -> str:
         """The name shown to others, such as `claude-3f2a in app@main`."""
         name = f"{self.harness}-{_short(self.session)}"

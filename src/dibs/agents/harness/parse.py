@@ -55,7 +55,7 @@ START, COMPACTED, STOP, SUBAGENT_STOP, END, OTHER = (
 
 class HookEvent:
     """`name` is the harness's own word for it, which some answers must repeat. `paths` are files that are about to be
-    written, as given; `command` is a shell command."""
+    written, as given; `command` is a shell command that is about to run, or has run."""
 
     __slots__ = ("agent", "command", "cwd", "harness", "kind", "name", "paths")
 
@@ -137,7 +137,8 @@ def event_of(document: Document, env: Mapping[str, str], harness: str | None = N
         return _tool(document, harness, name, agent, cwd)
     if kind == START and document.get("source") == "compact":
         kind = COMPACTED
-    return HookEvent(kind, harness, name, agent, cwd=cwd)
+    command = _text(_given(document), "command") or _text(document, "command") if kind == AFTER_TOOL else ""
+    return HookEvent(kind, harness, name, agent, cwd=cwd, command=command)
 
 
 def _guessed(document: Document) -> str:
@@ -153,10 +154,7 @@ def _guessed(document: Document) -> str:
 
 def _tool(document: Document, harness: str, name: str, agent: Agent | None, cwd: str) -> HookEvent:
     tool = (_text(document, "tool_name") or _text(document, "toolName")).lower()
-    given = document.get("tool_input", document.get("toolArgs"))
-    if isinstance(given, str):
-        given = _decoded(given)
-    fields: Document = given if isinstance(given, dict) else {}
+    fields = _given(document)
     command = _text(fields, "command")
     if tool in _SHELLS:
         return HookEvent(BEFORE_SHELL, harness, name, agent, cwd=cwd, command=command)
@@ -168,6 +166,14 @@ def _tool(document: Document, harness: str, name: str, agent: Agent | None, cwd:
     files = fields.get("files")
     paths += [each for each in files if isinstance(each, str)] if isinstance(files, list) else []
     return HookEvent(BEFORE_EDIT, harness, name, agent, cwd=cwd, paths=paths)
+
+
+def _given(document: Document) -> Document:
+    """What the tool is called with."""
+    given = document.get("tool_input", document.get("toolArgs"))
+    if isinstance(given, str):
+        given = _decoded(given)
+    return given if isinstance(given, dict) else {}
 
 
 def _windsurf(document: Document, name: str, agent: Agent | None) -> HookEvent:

@@ -8,6 +8,8 @@ refuse an agent for nothing, so doubt leaves a name out.
 
 from __future__ import annotations
 
+import re
+
 _ENDS = frozenset((";", "&", "|", "&&", "||", "\n", "(", ")", "{", "}", "then", "do", "else"))
 _WRITES = frozenset((">", ">>", ">|", "&>", "&>>", "<>"))
 _OPERATORS = (
@@ -32,6 +34,7 @@ _OPERATORS = (
 )
 _PREFIXES = frozenset(("sudo", "env", "command", "nohup", "time", "exec", "builtin"))
 _BEGIN_OPERATORS = frozenset([each[0] for each in _OPERATORS])
+_PARTS = re.compile(r"[;&|()\n`]+")
 _UNSURE = frozenset("$`*?[~{}")
 
 
@@ -74,6 +77,21 @@ def written(command: str) -> list[str]:
     _of_simple(simple, found)
     moves = any(word in ("cd", "pushd", "-C") for word in words)  # relative to a folder that is not known then
     return [name for name in found if not moves or name.startswith("/")]
+
+
+def simple_commands(command: str) -> list[list[str]]:
+    """The words of each simple command, from its program's name on. What is typed into a here-document is none. A
+    command that cannot be read for certain is parted at its operators."""
+    words = _words(command)
+    if words is None:
+        return [part.split() for part in _PARTS.split(command)]
+    found: list[list[str]] = [[]]
+    for word in words:
+        if word in _ENDS and (word.operator or word == "\n" or not found[-1]):
+            found.append([])
+        elif not (found[-1] == [] and _is_before_name(word)):
+            found[-1].append(str(word))
+    return [simple for simple in found if simple]
 
 
 def _before_here_text(command: str) -> list[str]:

@@ -7,6 +7,13 @@
     paths = ["src"]       # only below these; without it, everywhere
     require = false       # true: an agent that cannot be checked may not edit
 
+    [[agent.command]]
+    match = "git push"            # the words that a shell command begins with
+    claim = "branch:{branch}"     # the job that it is claimed as while it runs; {branch} is the one checked out
+
+A command is claimed for the agent and let go after it. The file names jobs and never programs: what runs is what the
+agent typed.
+
 `git config dibs.agent.guard` and so on win over the file, as with all settings.
 """
 
@@ -20,7 +27,7 @@ from dibs.base.files import read_toml
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
 OFF, WARN, DENY = "off", "warn", "deny"
@@ -32,20 +39,32 @@ _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 class AgentSettings:
     """The settings that apply."""
 
-    __slots__ = ("clones", "guard", "paths", "require", "worktrees")
+    __slots__ = ("clones", "commands", "guard", "paths", "require", "worktrees")
 
     def __init__(self, table: Mapping[str, Any], where: str) -> None:
-        known = (*_DEFAULTS, "paths", "require")
+        known = (*_DEFAULTS, "paths", "require", "command")
         for key in table:
             if key not in known:
                 raise InvalidInput(f"{where}: [agent] has no setting {key!a}. It has {', '.join(known)}.")
         self.guard, self.worktrees, self.clones = [_level(table, key, where) for key in _DEFAULTS]
         self.paths = _paths(table.get("paths", ()), where)
         self.require = _flag(table.get("require", False), where)
+        self.commands = _commands(table.get("command", []), where)
 
     def applies_to(self, path: str) -> bool:
         """Tell whether a path, from the top of the work tree, is guarded."""
         return not self.paths or any(path == each or path.startswith(f"{each}/") for each in self.paths)
+
+    def jobs_of(self, commands: Sequence[Sequence[str]], branch: str) -> dict[str, str]:
+        """The jobs that shell commands are claimed as, each with the words by which it was found. Options before and
+        between these words do not count."""
+        found: dict[str, str] = {}
+        for words in commands:
+            plain = [word for word in words if not word.startswith("-")]
+            for match, claim in self.commands:
+                if tuple(plain[: len(match)]) == match:
+                    found[claim.replace("{branch}", branch)] = " ".join(match)
+        return found
 
 
 def agent_settings(top: str, git_config: Mapping[str, str]) -> AgentSettings:
@@ -57,6 +76,20 @@ def agent_settings(top: str, git_config: Mapping[str, str]) -> AgentSettings:
         raise InvalidInput(f"{path}: agent is a table: [agent].")
     own = {key.removeprefix("agent."): value for key, value in git_config.items() if key.startswith("agent.")}
     return AgentSettings({**table, **own}, f"{path} or git config" if own else path)
+
+
+def _commands(value: object, where: str) -> tuple[tuple[tuple[str, ...], str], ...]:
+    found = []
+    for each in value if isinstance(value, list) else [value]:
+        if not isinstance(each, dict) or each.keys() != {"match", "claim"} or not all(map(_is_text, each.values())):
+            example = '[[agent.command]] with match = "git push" and claim = "branch:{branch}"'
+            raise InvalidInput(f"{where}: a guarded command is {example}, not {each!a}.")
+        found.append((tuple(each["match"].split()), each["claim"]))
+    return tuple(found)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
 
 
 def _level(table: Mapping[str, Any], key: str, where: str) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dibs.base.checkout import current_folder
 from dibs.client import naming as repositories
 from dibs.client.queueing import all_pages, drive, name_in_use
+from dibs.core.names import OF_REPOSITORY
 from dibs.core.records import HELD
 
 TYPE_CHECKING = False
@@ -55,7 +56,7 @@ def tree_locks(call: Call, states: tuple[str, ...] = (HELD,)) -> list[Document]:
     try:
         return [
             {**lock, "namespace": namespace}
-            for prefix in ("path:", "repo:")
+            for prefix in OF_REPOSITORY
             for lock in (drive(door, all_pages(prefix, states)).body or {}).get("locks", ())
         ]
     finally:
