@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.docs.pages import DOCS, blocks, read
+from tests.docs.pages import DOCS, ROOT, blocks, read
 from tests.docs.transcript import SAVED, Said, is_known, run_page, shape_of
 
 if TYPE_CHECKING:
@@ -19,19 +19,24 @@ if TYPE_CHECKING:
 
 # Read when the tests are collected: while they run, no DIBS_ variable of whoever runs them is set.
 REWRITE = os.environ.get("DIBS_REWRITE") == "1"
-PAGES = sorted([*(DOCS / "tutorial").glob("*.md"), *(DOCS / "how-to").glob("*.md")])
-PAGES += [DOCS / "reference" / "python.md"]
+TUTORIALS = [DOCS / "tutorial/first-claim.md", DOCS / "tutorial/in-python.md"]
+APART = [*sorted((DOCS / "how-to").glob("*.md")), DOCS / "reference" / "python.md"]
+PAGES = [*TUTORIALS, *APART]
 
 
-def rewritten(page: str, said: list[Said]) -> str:
+def check_or_rewrite(path: Path, said: list[Said]) -> None:
+    if not REWRITE:
+        assert [shape_of(output) for _, output in said] == [shape_of(block.text) for block, _ in said]
+        return
+    page = read(path)
     for block, output in reversed(said):
         if shape_of(output) != shape_of(block.text):
             page = page[: block.start] + output + "\n" + page[block.end :]
-    return page
+    path.write_text(page, encoding="utf-8")
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("path", PAGES, ids=[page.stem for page in PAGES])
+@pytest.mark.parametrize("path", APART, ids=[page.stem for page in APART])
 def test_a_page_that_can_be_typed_prints_what_it_says(
     path: Path, tmp_path: Path, need_program: Callable[[str], str]
 ) -> None:
@@ -39,11 +44,18 @@ def test_a_page_that_can_be_typed_prints_what_it_says(
     page = read(path)
     if "curl" in page:
         need_program("curl")
-    said = run_page(page, tmp_path)
-    if REWRITE:
-        path.write_text(rewritten(page, said), encoding="utf-8")
-        return
-    assert [shape_of(output) for _, output in said] == [shape_of(block.text) for block, _ in said]
+    check_or_rewrite(path, run_page(page, tmp_path))
+
+
+@pytest.mark.e2e
+def test_the_first_pages_can_be_typed_one_after_another_in_one_home(
+    tmp_path: Path, need_program: Callable[[str], str]
+) -> None:
+    need_program("bash")
+    readme = next(block.text for block in blocks(read(ROOT / "README.md")) if "--done" in block.text)
+    run_page(f"```sh run\n{readme}```\n", tmp_path)
+    for path in TUTORIALS:
+        check_or_rewrite(path, run_page(read(path), tmp_path))
 
 
 @pytest.mark.parametrize("path", PAGES, ids=[page.stem for page in PAGES])

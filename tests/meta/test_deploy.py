@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +96,32 @@ def test_the_image_holds_what_it_copies() -> None:
         for each in copied.split():
             assert (ROOT / each).exists(), each
             assert f"!{each}" in ignore
+
+
+def test_a_wheel_can_be_built_from_what_the_image_copies(tmp_path: Path) -> None:
+    text = (DEPLOY / "docker/Dockerfile").read_text()
+    sources = tmp_path / "src"
+    sources.mkdir()
+    for copied in re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE):
+        for each in copied.split():
+            tracked = subprocess.run(
+                ["git", "ls-files", "--", each], cwd=ROOT, capture_output=True, text=True, check=True
+            )
+            for file in tracked.stdout.split("\n")[:-1]:
+                (sources / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / file, sources / file)
+    built = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
+        cwd=sources,
+        env={**os.environ, "DIBS_COMPILE": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        assert {"dibs/core/decide.py", "dibs/server/dashboard/index.html"} <= set(archive.namelist())
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
