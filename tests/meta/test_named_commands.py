@@ -1,0 +1,49 @@
+"""Every command line of dibs that a message or an alert names in backticks exists, with its flags."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from dibs.cli.framework import registry
+from dibs.cli.framework.spec import GLOBAL
+
+ROOT = Path(__file__).parents[2]
+# Words of headers, by which a server shows that it is one's own.
+HEADERS = ("key id", "proof")
+_NAMED = re.compile(r"`dibs ([a-z][^`]*)`")
+
+
+def named() -> list[tuple[str, str]]:
+    """Where a command line is named, and the line without `dibs`."""
+    found = []
+    for path in sorted((ROOT / "src/dibs").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found += [(path.name, line) for line in _NAMED.findall(" ".join(node.value.split()))]
+    for path in sorted((ROOT / "deploy").rglob("*.*")):
+        found += [(path.name, line) for line in _NAMED.findall(path.read_text(encoding="utf-8"))]
+    return sorted({(where, line) for where, line in found if line not in HEADERS})
+
+
+NAMED = named()
+
+
+def test_there_are_command_lines_to_check() -> None:
+    assert {"alerts.yml", "agent_guard.py"} <= {where for where, _ in NAMED}
+
+
+@pytest.mark.parametrize(("where", "line"), NAMED)
+def test_a_command_line_in_a_text_can_be_typed(where: str, line: str) -> None:
+    words = line.partition(" -- ")[0].split()
+    families = {name.partition(" ")[0] for name in registry.NAMES if " " in name}
+    name = next((each for each in (" ".join(words[:2]), words[0]) if each in registry.NAMES), None)
+    if name is None:
+        assert words[0] in (families | registry.ALIASES.keys() | {"help"})
+        return
+    command = registry.load(name)
+    flags = {each for option in (*command.options, *GLOBAL) for each in (option.flag, option.short)}
+    assert [word for word in words[1:] if word.startswith("-") and word.partition("=")[0] not in flags] == []
