@@ -58,6 +58,7 @@ class AgentProcess:
             "codex": ("PreToolUse", "apply_patch", {"command": patch}),
             "gemini": ("BeforeTool", "write_file", {"file_path": path, "content": "y"}),
             "copilot": ("preToolUse", "edit", {"path": path}),
+            "opencode": ("PreToolUse", "edit", {"filePath": path, "oldString": "x", "newString": "y"}),
             "cursor": ("preToolUse", "Write", {"file_path": path}),
             "windsurf": ("pre_write_code", "", {"file_path": path}),
         }[self.harness]

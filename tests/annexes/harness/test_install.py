@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dibs.agents.harness.configuration import COMMAND, FILES, HOOK_FILES, entry, with_hooks
+from dibs.agents.harness.configuration import COMMAND, FILES, HOOK_FILES, entry, servers_key, with_hooks
 from dibs.agents.harness.json_text import value_of
 from dibs.agents.harness.parse import HARNESSES
 from tests.cli.conftest import Terminal
@@ -49,8 +49,12 @@ def test_it_is_installed_once_and_taken_out_again(
     first = terminal("agent", "install", *words, "--json").data["files"]
     texts = {each["path"]: Path(each["path"]).read_text() for each in first}
     path = HOOK_FILES[harness][1 if scope else 0].replace("~", str(tmp_path / "home"))
-    hooks = json.loads((tmp_path / path).read_text())
-    assert {each.rpartition("; exec ")[2] for each in commands(hooks)} == {f"{COMMAND} --client {harness}"}
+    hooks = (
+        commands(json.loads((tmp_path / path).read_text()))
+        if path.endswith(".json")
+        else [f"; exec {COMMAND} --client {harness}"]
+    )
+    assert {each.rpartition("; exec ")[2] for each in hooks} == {f"{COMMAND} --client {harness}"}
     again = terminal("agent", "install", *words, "--json").data["files"]
     assert {each["done"] for each in again} == {"unchanged"}
     assert texts == {each["path"]: Path(each["path"]).read_text() for each in again}
@@ -71,13 +75,14 @@ def server_file(tmp_path: Path, harness: str, scope: int) -> Path:
 def servers_in(path: Path) -> Any:
     if path.suffix == ".toml":
         return tomllib.loads(path.read_text())["mcp_servers"]
-    return json.loads(path.read_text())["mcpServers"]
+    document = json.loads(path.read_text())
+    return document["mcp" if path.name == "opencode.json" else "mcpServers"]
 
 
 @pytest.mark.parametrize(("harness", "scope"), SERVER_FILES)
 def test_the_mcp_server_is_added_beside_others(terminal: Terminal, tmp_path: Path, harness: str, scope: int) -> None:
     path = server_file(tmp_path, harness, scope)
-    before = '{"mcpServers": {"other": {"command": "x"}}}'
+    before = f'{{"{servers_key(harness)}": {{"other": {{"command": "x"}}}}}}'
     if path.suffix == ".toml":
         before = '# mine\nmodel = "m"\n\n[mcp_servers.other]\ncommand = "x" # stays'
     path.write_text(before)
@@ -95,7 +100,7 @@ def test_the_mcp_server_is_added_beside_others(terminal: Terminal, tmp_path: Pat
 @pytest.mark.parametrize(("harness", "scope"), SERVER_FILES)
 def test_a_server_that_somebody_called_dibs_stays(terminal: Terminal, tmp_path: Path, harness: str, scope: int) -> None:
     path = server_file(tmp_path, harness, scope)
-    own = '{"mcpServers": {"dibs": {"command": "dibs", "args": ["mcp"], "env": {"DIBS_URL": "https://x"}}}}'
+    own = f'{{"{servers_key(harness)}": {{"dibs": {{"command": "dibs", "env": {{"DIBS_URL": "https://x"}}}}}}}}'
     if path.suffix == ".toml":
         own = '[mcp_servers.dibs]\ncommand = "dibs"\nargs = ["mcp"]\n[mcp_servers.dibs.env]\nDIBS_URL = "https://x"\n'
     path.write_text(own)
@@ -168,7 +173,7 @@ def test_a_file_with_comments_is_edited_and_restored_to_the_byte(
 
 
 def test_a_hook_without_dibs_says_so_once_and_lets_the_work_go_on(tmp_path: Path) -> None:
-    for harness in HARNESSES:
+    for harness in [each for each in HARNESSES if each != "opencode"]:
         document = json.loads(with_hooks("{}", harness))
         for event, entries in document["hooks"].items():
             for command in commands(entries):

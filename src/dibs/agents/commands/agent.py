@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dibs.cli.framework.context import Call
 
 _BYTES_MAX = 32 * 1024 * 1024  # a tool call carries whole files
-CLIENTS = ("claude", "codex", "cursor", "gemini", "copilot", "windsurf")
+CLIENTS = ("claude", "codex", "cursor", "gemini", "copilot", "opencode", "windsurf")
 CLIENT = Option("--client", "the program that runs the agent (default: seen from the event)", value="NAME")
 
 
@@ -67,11 +67,11 @@ COMMANDS = {
         "agent hook",
         hook,
         about=(
-            "Reads one event of Claude Code, Codex, Cursor, Gemini CLI, Copilot or Windsurf as JSON from standard "
-            "input. Before a file is written, it is claimed for the agent's session: silent if that succeeds, refused "
-            "with exit code 2 if another worker has it. After a shell command, what it changed is claimed. An error "
-            "of dibs itself refuses nothing, unless the repository has `require = true`; a wrong command line never "
-            "does."
+            "Reads one event of Claude Code, Codex, Cursor, Gemini CLI, Copilot, opencode or Windsurf as JSON from "
+            "standard input. Before a file is written, it is claimed for the agent's session: silent if that succeeds, "
+            "refused with exit code 2 if another worker has it. After a shell command, what it changed is claimed. An "
+            "error of dibs itself refuses nothing, unless the repository has `require = true`; a wrong command line "
+            "never does."
         ),
         options=(CLIENT,),
         examples=(("in a hook's configuration", "dibs agent hook --client claude"),),

@@ -107,6 +107,8 @@ def status(call: Call) -> Answer:
 def _with(client: str, path: str, text: str | None, kinds: list[str]) -> str:
     """Return what the file should say."""
     try:
+        if path.endswith(".js"):
+            return configuration.plugin()
         if path.endswith(".toml"):
             return configuration.with_server_toml(text or "")
         made = configuration.EMPTY if text is None else text
@@ -121,6 +123,8 @@ def _without(client: str, path: str, text: str | None, kinds: list[str]) -> str 
     if text is None:
         return None
     try:
+        if path.endswith(".js"):
+            return None if text == configuration.plugin() else text
         if path.endswith(".toml"):
             made = configuration.without_server_toml(text)
             is_empty = not made.strip()
@@ -161,7 +165,7 @@ def _clients(call: Call, scope: int) -> list[str]:
     found = []
     for client in CLIENTS:
         folder = os.path.dirname(os.path.expanduser(configuration.HOOK_FILES[client][scope]))
-        if os.path.isdir(folder):
+        if os.path.isdir(folder.removesuffix("/plugin")):
             found.append(client)
     return found or ["claude"]
 
@@ -194,7 +198,7 @@ def _write(path: str, text: str | None) -> None:
 
 def _remove_empty(folder: str) -> None:
     """Remove a client's folder that holds nothing: it would be taken for a sign that the client is in use."""
-    while os.path.basename(folder).startswith(".") or os.path.basename(folder) == "hooks":
+    while os.path.basename(folder).startswith(".") or os.path.basename(folder) in ("hooks", "plugin"):
         try:
             os.rmdir(folder)
         except OSError:
@@ -204,7 +208,8 @@ def _remove_empty(folder: str) -> None:
 
 _CLIENT = Option(
     "--client",
-    "claude, codex, cursor, gemini, copilot, windsurf or all (default: those whose folder is here, else claude)",
+    "claude, codex, cursor, gemini, copilot, opencode, windsurf or all (default: those whose folder is here, or "
+    "claude)",
     value="NAME",
 )
 _USER = Option("--user", "for all projects of this user, instead of the current folder")

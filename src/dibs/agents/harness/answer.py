@@ -7,7 +7,7 @@ there. Nothing ever answers "allow": that would skip the question that the harne
 from __future__ import annotations
 
 from dibs.agents.harness import parse as kinds
-from dibs.agents.harness.identity import CLAUDE, CODEX, COPILOT, CURSOR
+from dibs.agents.harness.identity import CLAUDE, CODEX, COPILOT, CURSOR, OPENCODE
 from dibs.base.jsontext import encode
 
 TYPE_CHECKING = False
@@ -56,6 +56,8 @@ def remark(event: HookEvent, text: str) -> HookAnswer:
     if event.harness in (CLAUDE, CODEX) and event.kind not in (kinds.STOP, kinds.SUBAGENT_STOP, kinds.END):
         told = {"hookSpecificOutput": {"hookEventName": event.name, "additionalContext": text}}
         return HookAnswer(0, encode(told), text=text)
+    if event.harness == OPENCODE:  # our plugin there adds it to what the tool says
+        return HookAnswer(0, text, text=text)
     return HookAnswer(0, "", text, text=text)
 
 

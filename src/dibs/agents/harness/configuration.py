@@ -8,7 +8,7 @@ was put there by somebody, for instance with the address of a server: it stays.
 from __future__ import annotations
 
 from dibs.agents.harness import json_text
-from dibs.agents.harness.identity import CLAUDE, CODEX, COPILOT, CURSOR, GEMINI, WINDSURF
+from dibs.agents.harness.identity import CLAUDE, CODEX, COPILOT, CURSOR, GEMINI, OPENCODE, WINDSURF
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ KEY = "mcpServers"
 TOML_KEY = "mcp_servers"
 SERVER: Document = {"command": "dibs", "args": ["mcp"]}
 _TYPED: Document = {"type": "stdio", **SERVER, "tools": ["*"]}
+_LOCAL: Document = {"type": "local", "command": ["dibs", "mcp"], "enabled": True}
 TOML = '[mcp_servers.dibs]\ncommand = "dibs"\nargs = ["mcp"]\n'
 # In a project, and of a user. None: the harness has no such file, or one that only its own commands should write.
 FILES: dict[str, tuple[str | None, str | None]] = {
@@ -30,20 +31,27 @@ FILES: dict[str, tuple[str | None, str | None]] = {
     CURSOR: (".cursor/mcp.json", "~/.cursor/mcp.json"),
     GEMINI: (".gemini/settings.json", "~/.gemini/settings.json"),
     COPILOT: (".github/mcp.json", "~/.copilot/mcp-config.json"),
+    OPENCODE: ("opencode.json", "~/.config/opencode/opencode.json"),
     WINDSURF: (None, "~/.codeium/windsurf/mcp_config.json"),
 }
 
 
 def entry(harness: str) -> Document:
-    return _TYPED if harness == COPILOT else SERVER
+    return {COPILOT: _TYPED, OPENCODE: _LOCAL}.get(harness, SERVER)
+
+
+def servers_key(harness: str) -> str:
+    return "mcp" if harness == OPENCODE else KEY
 
 
 def with_server(text: str, harness: str) -> str:
-    return text if NAME in _part(text, KEY) else json_text.put(text, (KEY, NAME), entry(harness))
+    key = servers_key(harness)
+    return text if NAME in _part(text, key) else json_text.put(text, (key, NAME), entry(harness))
 
 
 def without_server(text: str, harness: str) -> str:
-    return json_text.remove(text, (KEY, NAME)) if _part(text, KEY).get(NAME) == entry(harness) else text
+    key = servers_key(harness)
+    return json_text.remove(text, (key, NAME)) if _part(text, key).get(NAME) == entry(harness) else text
 
 
 def with_server_toml(text: str) -> str:
@@ -143,8 +151,16 @@ HOOK_FILES = {
     CURSOR: (".cursor/hooks.json", "~/.cursor/hooks.json"),
     GEMINI: (".gemini/settings.json", "~/.gemini/settings.json"),
     COPILOT: (".github/hooks/dibs.json", "~/.copilot/hooks/dibs.json"),
+    OPENCODE: (".opencode/plugin/dibs.js", "~/.config/opencode/plugin/dibs.js"),
     WINDSURF: (".windsurf/hooks.json", "~/.codeium/windsurf/hooks.json"),
 }
+
+
+def plugin() -> str:
+    """The plugin for opencode, whose hooks are functions and no commands. The whole file is ours."""
+    from importlib.resources import files
+
+    return files("dibs.agents.harness").joinpath("opencode.js").read_text(encoding="utf-8")
 
 
 def with_hooks(text: str, harness: str) -> str:

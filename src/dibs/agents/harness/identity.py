@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CLAUDE, CODEX, GEMINI = "claude", "codex", "gemini"
-COPILOT, CURSOR, WINDSURF = "copilot", "cursor", "windsurf"
+COPILOT, CURSOR, OPENCODE, WINDSURF = "copilot", "cursor", "opencode", "windsurf"
 # The variables in which harnesses give the session's id to the processes they start.
 VARIABLES = dict(zip((CLAUDE, CODEX, GEMINI), AGENT_SESSIONS, strict=True))
 # The variable with the process id of the harness itself.

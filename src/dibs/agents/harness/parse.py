@@ -12,6 +12,7 @@ from dibs.agents.harness.identity import (
     COPILOT,
     CURSOR,
     GEMINI,
+    OPENCODE,
     WINDSURF,
     Agent,
     is_session_id,
@@ -79,7 +80,7 @@ class HookEvent:
         self.command = command
 
 
-HARNESSES = (CLAUDE, CODEX, CURSOR, GEMINI, COPILOT, WINDSURF)
+HARNESSES = (CLAUDE, CODEX, CURSOR, GEMINI, COPILOT, OPENCODE, WINDSURF)
 # The harnesses' words for moments, by kind. A word means the same wherever it is used.
 _BEFORE = ("PreToolUse", "preToolUse", "BeforeTool")
 _AFTER = (
@@ -101,7 +102,7 @@ _MOMENTS = {
 # Tools that write files, and tools that run a shell, in small letters.
 _EDITS = frozenset(
     """
-    edit write multiedit notebookedit apply_patch create str_replace str_replace_editor write_file replace
+    edit write multiedit notebookedit apply_patch patch create str_replace str_replace_editor write_file replace
     editfiles createfile delete
     """.split()
 )
@@ -160,7 +161,7 @@ def _tool(document: Document, harness: str, name: str, agent: Agent | None, cwd:
         return HookEvent(BEFORE_SHELL, harness, name, agent, cwd=cwd, command=command)
     if tool not in _EDITS:
         return HookEvent(OTHER, harness, name, agent, cwd=cwd)
-    patch = command or _text(fields, "patch") or _text(fields, "input")
+    patch = command or _text(fields, "patch") or _text(fields, "patchText") or _text(fields, "input")
     paths = patched(patch) if patch else []
     paths += [value for key in _PATH_FIELDS if (value := _text(fields, key))]
     files = fields.get("files")
