@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import re
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 SOURCE = Path(dibs.__file__).parent
 # What a command may call. Servers, the SDK and the agents' tools have readers of their own.
-REACHED = ("cli", "client", "core", "repository", "service", "stores", "wire")
+REACHED = ("agents", "cli", "client", "core", "engine", "stores", "wire")
 LINES_MAX, LINE_CHARS_MAX = 2, 160
 VALUE = "x" * 10  # stands for a value that is put into a sentence
 # A request's parts, and fields that have a flag: `--lease` is what the command line calls `lease_id`.
@@ -37,17 +38,9 @@ HTTP_WORDS = re.compile(
 )
 
 
-def _errors() -> set[str]:
-    """The names of all classes of errors, also of those that nothing has imported yet."""
-    kinship = {
-        (node.name, base.id)
-        for file in SOURCE.rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ClassDef)
-        for base in node.bases
-        if isinstance(base, ast.Name)
-    }
-    names = {errors.DibsError.__name__}
+def _error_names(kinship: set[tuple[str, str]]) -> set[str]:
+    """The names of all classes of errors, of pairs of a class and a base of it."""
+    names = {errors.DibsError.__name__, "UsageError"}
     while new := {name for name, base in kinship if base in names} - names:
         names |= new
     return names
@@ -65,22 +58,20 @@ def _text(node: ast.expr) -> str | None:
     return None
 
 
+@cache
 def raised() -> list[tuple[str, str]]:
-    """Where each error is made, and its sentence."""
-    names = _errors() | {"UsageError"}
-    found = []
+    """Where each error is made, and its sentence. The source is read, so that nothing need be imported."""
+    kinship, calls = set(), []
     for file in sorted(SOURCE.rglob("*.py")):
         path = file.relative_to(SOURCE)
-        if path.parts[0] not in REACHED:
-            continue
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
-                texts = [text for each in node.args[:1] if (text := _text(each)) is not None]
-                found += [(f"{path}:{node.lineno}", text) for text in texts if " " in text]
-    return found
-
-
-RAISED = raised()
+            if isinstance(node, ast.ClassDef):
+                kinship |= {(node.name, base.id) for base in node.bases if isinstance(base, ast.Name)}
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and path.parts[0] in REACHED:
+                calls.append((f"{path}:{node.lineno}", node.func.id, node.args[:1]))
+    names = _error_names(kinship)
+    texts = [(where, _text(given)) for where, name, first in calls if name in names for given in first]
+    return [(where, text) for where, text in texts if text is not None and " " in text]
 
 
 def spoken(file: str) -> list[tuple[str, str]]:
@@ -98,20 +89,21 @@ def spoken(file: str) -> list[tuple[str, str]]:
     ]
 
 
-REFUSED = spoken("wire/refusals.py") + spoken("wire/sentences.py")
-SENTENCES = RAISED + REFUSED
+@cache
+def refused() -> list[tuple[str, str]]:
+    return spoken("wire/refusals.py") + spoken("wire/sentences.py")
 
 
 def test_the_walk_finds_the_sentences() -> None:
-    assert len(RAISED) > 250
-    assert len(REFUSED) > 25
-    assert "Give JOB or --staged, not both." in {text for _, text in RAISED}
+    assert len(raised()) > 250
+    assert len(refused()) > 25
+    assert "Give JOB or --staged, not both." in {text for _, text in raised()}
 
 
 def test_an_error_is_at_most_two_short_lines() -> None:
     long = {
         where: text
-        for where, text in SENTENCES
+        for where, text in raised() + refused()
         # `dibs` alone prints the help.
         if not text.startswith("Which command?")
         and (len(text.split("\n")) > LINES_MAX or any(len(line) > LINE_CHARS_MAX for line in text.split("\n")))
@@ -121,12 +113,12 @@ def test_an_error_is_at_most_two_short_lines() -> None:
 
 def test_no_word_of_http_is_in_an_error_of_the_command_line() -> None:
     leaks = {}
-    for where, text in SENTENCES:
+    for where, text in raised() + refused():
         answer = failure(Reply(status=400, body={"code": "invalid_input", "details": text}))
         if HTTP_WORDS.search(answer.text) or HTTP_WORDS.search(answer.message):
             leaks[where] = answer.text
     assert not leaks
-    assert any(HTTP_WORDS.search(text) for _, text in RAISED), "there was nothing to put into other words"
+    assert any(HTTP_WORDS.search(text) for _, text in raised()), "there was nothing to put into other words"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+from functools import cache
 from typing import Any
 
 import pytest
@@ -11,12 +12,11 @@ from hypothesis import strategies as st
 
 from dibs.base.record import Record
 from dibs.core import commands, events, lease_outcomes, outcomes, records
-from dibs.core import lease_outcomes as upkeep_outcomes
 from dibs.core.records import Done, Ending, Holder, LockRecord, Meta, Outage, Pulse
 from dibs.testing import replay
 from tests.core.make import acquire, ending, holder, lock
 
-MODULES = (records, events, commands, outcomes, lease_outcomes, upkeep_outcomes, replay)
+MODULES = (records, events, commands, outcomes, lease_outcomes, replay)
 
 
 def record_classes() -> dict[str, type[Record]]:
@@ -41,6 +41,7 @@ PLAIN: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
+@cache
 def values_of(annotation: str) -> st.SearchStrategy[Any]:
     """Values for a field, from how its type is written."""
     if annotation.endswith(" | None"):
@@ -52,6 +53,7 @@ def values_of(annotation: str) -> st.SearchStrategy[Any]:
     return st.deferred(lambda: records_of(CLASSES_BY_NAME[annotation]))
 
 
+@cache
 def records_of(kind: type[Record]) -> st.SearchStrategy[Record]:
     """Records with some of their optional fields given, and the others left at their defaults."""
     fields = {field: values_of(kind._types[field]) for field in kind._fields}
