@@ -1,4 +1,5 @@
-# Shared by the scripts beside it; sourced, never run. Gives ROOT, say, die, need_debian, want_programs, use_venv, run_tests.
+# Shared by the scripts beside it; sourced, never run. Gives ROOT, say, die, need_debian, want_programs, use_venv, wait_for,
+# test_beside_others, test_alone, make_compiled.
 # shellcheck shell=bash
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -130,20 +131,25 @@ use_venv() {
     export PATH="$VENV/bin:$PATH"
 }
 
-# wait_for PID: until this process has ended. It need not be a child.
-wait_for() { while kill -0 "$1" 2>/dev/null; do sleep 1; done; }
+# wait_for PID...: until these processes have ended. They need not be children.
+wait_for() {
+    local pid
+    for pid in "$@"; do
+        while [ -n "$pid" ] && kill -0 "$pid" 2>/dev/null; do sleep 1; done
+    done
+}
 
-# run_tests WORD...: pytest with these words. Many tests wait for real processes, so there are more workers than two cores
-# need. A file stays together: it may have a server of its own. Files are taken in their order: by the number of their
-# tests, as is the default, the long ones with few tests would come last, when one worker is left with them.
-#
-# Real processes of several workers can starve one another on a busy machine. So what fails is run again, alone and three
-# times. That excuses nothing by itself: a race looks the same. `tests/starved.txt` names the tests whose own clock is
-# real, with the reason; in CI any other test that failed once fails the run.
-run_tests() {
+# test_beside_others WORD...: pytest with these words. Many tests wait for real processes, so there are more workers than two
+# cores need. A file stays together: it may have a server of its own. Files are taken in their order: by the number of
+# their tests, as is the default, the long ones with few tests would come last, when one worker is left with them.
+test_beside_others() { python -m pytest -n 4 --dist loadfile --no-loadscope-reorder "$@"; }
+
+# test_alone WORD...: what failed in the last run with these words, alone and three times. Real processes of several workers
+# can starve one another on a busy machine. That excuses nothing by itself: a race looks the same. `tests/starved.txt` names
+# the tests whose own clock is real, with the reason; in CI any other test that failed once fails the run.
+test_alone() {
     local cache=.pytest_cache word
     for word in "$@"; do [[ $word != cache_dir=* ]] || cache=${word#cache_dir=}; done
-    python -m pytest -n 3 --dist loadfile --no-loadscope-reorder "$@" && return
     cp "$cache/v/cache/lastfailed" "$cache/failed-first" || return
     printf '\n== run again, alone and three times: what failed beside others\n'
     for word in 1 2 3; do

@@ -13,7 +13,7 @@ lists, quotas, outages and the forgetting of idle jobs are not in it; the models
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dibs.core import limits
@@ -118,6 +118,18 @@ class World:
     numbers: int = 0
     served: list[Place] = field(default_factory=list)  # in the order in which they were
     covered_before: set[tuple[str | None, str]] = field(default_factory=set)  # for `stuck`
+
+    def copied(self) -> World:
+        """A world that can go on by itself. A wish never changes, so both have the same."""
+        return replace(
+            self,
+            holds=[replace(hold) for hold in self.holds],
+            line=[replace(place) for place in self.line],
+            runs={session: replace(run) for session, run in self.runs.items()},
+            facts={job: replace(facts) for job, facts in self.facts.items()},
+            served=list(self.served),
+            covered_before=set(self.covered_before),
+        )
 
     def about(self, job: str) -> Facts:
         return self.facts.setdefault(job, Facts())
@@ -274,7 +286,7 @@ class World:
 
     def stuck(self, *, wants: bool) -> set[str]:
         """The sessions that can never get what they wait for, even if all others release as soon as they can."""
-        world = copy.deepcopy(self)
+        world = self.copied()
         for facts in world.facts.values():
             facts.rests_until_ms = facts.done_until_ms = 0
             facts.parked = False
@@ -312,14 +324,14 @@ class World:
         """Whether the asker would wait for ever. Also whether it would without its own holds, so that it is no part
         of the deadlock, or without this request."""
         assert wish.session is not None
-        with_all = copy.deepcopy(self)
+        with_all = self.copied()
         with_all.runs[wish.session].want = None if wait else (wish, self.now_ms)
         if wait:
             with_all.line.append(Place(wish, -1, self.now_ms, self.now_ms + 1))
-        without = copy.deepcopy(with_all)
+        without = with_all.copied()
         without.holds = [hold for hold in without.holds if hold.wish.session != wish.session]
         without.line = [place for place in without.line if place.wish.session != wish.session or place.number == -1]
-        before = copy.deepcopy(self)
+        before = self.copied()
         before.runs[wish.session].want = None  # this is what it asks for instead
         anyway = wish.session in without.stuck(wants=True) or wish.session in before.stuck(wants=True)
         return wish.session in with_all.stuck(wants=True), anyway
@@ -532,7 +544,7 @@ class World:
             return "not-current"
         if heir is not None and self.run_over(heir):
             return "no-such-session"
-        before = copy.deepcopy(self)
+        before = self.copied()
         run = self.runs[heir] if heir is not None else None
         ttl_ms = hold.wish.ttl_ms or (limits.TTL_MS_DEFAULT if run is None else 0)
         wish = _with(hold.wish, lease=fresh, session=heir, key=None, ttl_ms=ttl_ms)
