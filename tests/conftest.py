@@ -28,6 +28,9 @@ settings.load_profile("dibs")
 # These steer the test run itself.
 KEPT = {"DIBS_PORTABLE", "DIBS_REQUIRE_ALL", "DIBS_SOAK", "DIBS_TEST_COMPILED"}
 
+# The token of a server that was started in the state folder which all tests of a worker share.
+_never_there: list[Path] = []
+
 
 def pytest_configure() -> None:
     """A shell starts what it runs in the background with interrupts ignored, and `nohup` with hang-ups. Children
@@ -46,6 +49,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=f"Linux only: {mark.args[0]}"))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Iterator[None]:
+    """A token in the folder that all tests share would let a later test in where it must be refused: the test that
+    leaves one fails."""
+    yield
+    for left in [path for path in _never_there if path.exists()]:
+        left.unlink()
+        pytest.fail("this test, or a server that it shares, left a token in the state folder of all tests")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _apart_from_your_own_dibs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keeps tests and their processes away from the store, server and tokens of the user who runs them."""
@@ -55,6 +68,7 @@ def _apart_from_your_own_dibs(tmp_path_factory: pytest.TempPathFactory) -> Itera
                 patch.delenv(name)
         for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"):
             patch.setenv(name, str(tmp_path_factory.mktemp(name.lower())))
+        _never_there.append(Path(os.environ["XDG_STATE_HOME"], "dibs", "token"))
         yield
 
 

@@ -20,6 +20,8 @@ from tests.programs import WAIT_S_MAX, ending_with_us, wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    import psycopg
+
 CONNECTIONS_MAX = 300  # forty processes that race keep one for each test
 USERS = ("postgres", "nobody")  # whom root becomes
 
@@ -65,14 +67,16 @@ class Schema:
         self.name = name
         self.url = f"{server_url}?schema={name}"
         self.clock = ManualClock()
+        self._db: psycopg.Connection[tuple[Any, ...]] | None = None
 
     def run(self, sql: str) -> list[tuple[Any, ...]]:
-        """A statement with `{s}` for the schema, as the database's owner."""
+        """Statements with `{s}` for the schema, as the database's owner. What the last one found."""
         import psycopg
 
-        with psycopg.connect(self.server_url, autocommit=True) as db:
-            found = db.execute(sql.replace("{s}", f'"{self.name}"').encode())
-            return found.fetchall() if found.description else []
+        if self._db is None or self._db.closed:
+            self._db = psycopg.connect(self.server_url, autocommit=True)
+        found = self._db.execute(sql.replace("{s}", f'"{self.name}"').encode())
+        return found.fetchall() if found.description else []
 
     def make(self) -> None:
         """The tables of a store."""
@@ -83,10 +87,9 @@ class Schema:
     def stop_clock(self) -> None:
         """From now on the database's wall clock moves only by `advance` and `step`."""
         self.make()
-        self.run("CREATE TABLE {s}.wall (ms bigint)")
-        self.run(f"INSERT INTO {{s}}.wall VALUES ({self.clock.wall_ms()})")
         self.run(
-            "CREATE OR REPLACE FUNCTION {s}.clock_1() RETURNS bigint LANGUAGE sql VOLATILE AS"
+            f"CREATE TABLE {{s}}.wall (ms bigint); INSERT INTO {{s}}.wall VALUES ({self.clock.wall_ms()});"
+            " CREATE OR REPLACE FUNCTION {s}.clock_1() RETURNS bigint LANGUAGE sql VOLATILE AS"
             " $$ SELECT ms FROM {s}.wall $$"
         )
 
@@ -114,6 +117,10 @@ class Schema:
 
         return make_room
 
+    def close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+
     def drop(self) -> None:
         """A statement of a store that was just closed may still be under way; then one of the two is a deadlock's
         victim."""
@@ -122,6 +129,7 @@ class Schema:
         for _ in range(5):
             with suppress(DeadlockDetected):
                 self.run("DROP SCHEMA IF EXISTS {s} CASCADE")
+                self.close()
                 return
         raise AssertionError(f"the schema {self.name} is still in use")
 

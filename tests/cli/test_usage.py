@@ -14,6 +14,8 @@ from dibs.core.limits import DONE_MS_DEFAULT
 from dibs.wire import codes
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.cli.conftest import Terminal
 
 
@@ -210,7 +212,10 @@ def test_a_store_is_named_by_url_and_the_argument_is_another_way_to_write_it(ter
         assert parse(load(command), words)["url"] == one
 
 
-def test_the_store_to_serve_may_be_named_by_url(terminal: Terminal) -> None:
+def test_the_store_to_serve_may_be_named_by_url(
+    terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))  # a server's token is made before its store is opened
     two = terminal("serve", "--url", "sqlite:///srv/one.db", "--store", "sqlite:///srv/other.db")
     assert two.exit == 64
     assert "--url names one store, and --store another. Give one of them." in two.err

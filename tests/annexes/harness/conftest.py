@@ -1,13 +1,19 @@
-"""A checkout with agents in it, each of which sends the events of its harness to real `dibs agent hook` processes."""
+"""A checkout with agents in it, each of which sends the events of its harness to `dibs agent hook`: to the command in
+this process, and to real processes in tests that are marked `e2e`."""
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import subprocess
+from contextlib import chdir
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pytest
 
+from dibs.cli.main import run
 from tests.programs import DIBS, WAIT_S_MAX, clean_env
 
 if TYPE_CHECKING:
@@ -17,13 +23,19 @@ if TYPE_CHECKING:
 class AgentProcess:
     """One agent of one harness. Documents are as each harness documents them."""
 
-    def __init__(self, env: dict[str, str], folder: Path, harness: str, session: str) -> None:
-        self.env, self.folder, self.harness, self.session = env, folder, harness, session
+    def __init__(self, env: dict[str, str], folder: Path, harness: str, session: str, *, is_real: bool) -> None:
+        self.env, self.folder, self.harness, self.session, self.is_real = env, folder, harness, session, is_real
 
     def send(self, document: dict[str, Any], *flags: str) -> subprocess.CompletedProcess[str]:
+        words, text = ("agent", "hook", *flags), json.dumps(document)
+        if not self.is_real:
+            out, err = io.StringIO(), io.StringIO()
+            with chdir(self.folder), patch.dict(os.environ, self.env, clear=True):
+                exit_code = run(words, os.environ, out, err, io.BytesIO(text.encode()))
+            return subprocess.CompletedProcess(words, exit_code, out.getvalue(), err.getvalue())
         return subprocess.run(
-            [*DIBS, "agent", "hook", *flags],
-            input=json.dumps(document),
+            [*DIBS, *words],
+            input=text,
             env=self.env,
             cwd=self.folder,
             capture_output=True,
@@ -98,11 +110,11 @@ class AgentProcess:
 class Yard:
     """A repository, and agents in it."""
 
-    def __init__(self, env: dict[str, str], folder: Path) -> None:
-        self.env, self.folder = env, folder
+    def __init__(self, env: dict[str, str], folder: Path, *, is_real: bool) -> None:
+        self.env, self.folder, self.is_real = env, folder, is_real
 
     def agent(self, session: str, harness: str = "claude", folder: Path | None = None) -> AgentProcess:
-        return AgentProcess(self.env, folder or self.folder, harness, session)
+        return AgentProcess(self.env, folder or self.folder, harness, session, is_real=self.is_real)
 
     def git(self, *words: str) -> None:
         identity = ("-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false")
@@ -117,10 +129,10 @@ class Yard:
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Yard:
+def yard(request: pytest.FixtureRequest, tmp_path: Path) -> Yard:
     folder = tmp_path / "app"
     (folder / "src").mkdir(parents=True)
-    made = Yard(clean_env(tmp_path / "state"), folder)
+    made = Yard(clean_env(tmp_path / "state"), folder, is_real=request.node.get_closest_marker("e2e") is not None)
     for name in ("a", "b", "c"):
         (folder / "src" / name).write_text("x\n")
     made.git("init", "-q", "-b", "main")

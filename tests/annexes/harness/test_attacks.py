@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from tests.annexes.harness.conftest import AgentProcess, Yard
 
+pytestmark = pytest.mark.e2e
 KILLS = 25
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tests.annexes.harness.conftest import Yard
 
 
+@pytest.mark.e2e
 @pytest.mark.promise("agent:guard")
 @pytest.mark.parametrize("harness", HARNESSES)
 def test_a_file_that_another_agent_edits_is_refused_in_the_harnesss_own_way(yard: Yard, harness: str) -> None:

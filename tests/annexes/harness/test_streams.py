@@ -1,5 +1,5 @@
 """The events of one session of each harness, in the order and with the fields that the harness documents, played into
-real `dibs agent hook` processes. None was recorded from a running harness."""
+`dibs agent hook`. None was recorded from a running harness."""
 
 from __future__ import annotations
 

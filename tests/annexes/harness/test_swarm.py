@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tests.annexes.harness.conftest import AgentProcess, Yard
 
+pytestmark = pytest.mark.e2e
 FILES = ("src/a", "src/b")
 ROUNDS = 3
 STOPS = {"claude": "Stop", "codex": "Stop", "gemini": "AfterAgent", "cursor": "stop", "copilot": "Stop"}
