@@ -1,5 +1,5 @@
-# Shared by the scripts beside it; sourced, never run. Gives ROOT, say, die, need_debian, want_programs, use_venv, wait_for,
-# test_beside_others, test_alone, make_compiled.
+# Shared by the scripts beside it; sourced, never run. Gives ROOT, say, die, need_debian, want_programs, use_venv, use_memory,
+# wait_for, test_beside_others, test_alone, make_compiled.
 # shellcheck shell=bash
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -129,6 +129,20 @@ use_venv() {
         "$VENV/bin/python" -m compileall -q "$ROOT/src/dibs" || true
     ) 9>"$VENV.lock"
     export PATH="$VENV/bin:$PATH"
+}
+
+# use_memory: afterwards temporary files are in MEMORY, a folder in memory, if there is room for them and programs may run
+# from there. Tests write and sync thousands of small files.
+use_memory() {
+    local free_kb
+    MEMORY=
+    free_kb=$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 { print $4 }')
+    [ "${free_kb:-0}" -gt 4000000 ] || return 0
+    MEMORY=$(mktemp -d /dev/shm/dXXXX)  # short: the paths of sockets are
+    chmod 755 "$MEMORY"                 # PostgreSQL runs as another user
+    printf '#!/bin/sh\n' >"$MEMORY/probe"
+    chmod +x "$MEMORY/probe"
+    ! "$MEMORY/probe" 2>/dev/null || export TMPDIR=$MEMORY
 }
 
 # wait_for PID...: until these processes have ended. They need not be children.

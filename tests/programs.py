@@ -33,7 +33,15 @@ ROOT = Path(__file__).parents[1]
 # Only a test that fails waits this long: it is for a machine with a load of 20.
 WAIT_S_MAX = 60.0
 _POLL_S = 0.01
+# Programs per core that want to run while scripts/test does and nothing else.
+_OWN_LOAD = 3
 _LISTENS = re.compile(r"listens on (\S+)\n")
+
+
+def slowness() -> int:
+    """How many times longer the leases of a test must last now than on a machine with nothing else to do. The tests'
+    own workers do not count."""
+    return max(1, int(os.getloadavg()[0] / (os.cpu_count() or 1) / _OWN_LOAD))
 
 
 def wait_until(condition: Callable[[], Found | None], what: str, seconds: float = WAIT_S_MAX) -> Found:

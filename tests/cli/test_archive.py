@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.programs import environment_without_dibs
+from tests.programs import WAIT_S_MAX, environment_without_dibs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.cli.conftest import Ran, Terminal
-
-PATIENCE_SECONDS = 60
 
 
 def dibs(*words: str, home: Path, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
@@ -33,7 +31,7 @@ def dibs(*words: str, home: Path, stdin: bytes | None = None) -> subprocess.Comp
         input=stdin,
         capture_output=True,
         env=env,
-        timeout=PATIENCE_SECONDS,
+        timeout=WAIT_S_MAX,
         check=False,
     )
 
@@ -139,7 +137,7 @@ def test_a_new_file_that_the_shell_made_is_for_its_owner_alone(terminal: Termina
     dibs("claim", "issue-1842", "--url", url, home=tmp_path)
     with open(tmp_path / "claims.jsonl", "wb") as out:
         os.fchmod(out.fileno(), 0o644)
-        subprocess.run([sys.executable, "-m", "dibs", "export", url], stdout=out, timeout=PATIENCE_SECONDS, check=True)
+        subprocess.run([sys.executable, "-m", "dibs", "export", url], stdout=out, timeout=WAIT_S_MAX, check=True)
     assert (tmp_path / "claims.jsonl").stat().st_mode & 0o777 == 0o600
 
 
@@ -151,7 +149,7 @@ def test_an_export_to_a_full_disk_fails(terminal: Terminal, tmp_path: Path) -> N
             [sys.executable, "-m", "dibs", "export", url],
             stdout=out,
             stderr=subprocess.PIPE,
-            timeout=PATIENCE_SECONDS,
+            timeout=WAIT_S_MAX,
             check=False,
         )
     assert ran.returncode == 69
@@ -186,7 +184,7 @@ def test_an_import_that_is_killed_leaves_a_store_that_says_so_and_the_same_impor
     killed = subprocess.run(
         [sys.executable, "-c", program, "import", url, "--from", str(copy)],
         capture_output=True,
-        timeout=PATIENCE_SECONDS,
+        timeout=WAIT_S_MAX,
         check=False,
     )
     assert killed.returncode in (-signal.SIGKILL, 130), killed.stderr

@@ -21,13 +21,12 @@ from dibs.cli.framework.context import Call
 from dibs.cli.text.colour import Paint
 from dibs.client.door import Ask
 from tests.cli.conftest import Ran, Terminal
-from tests.programs import DIBS, ServerProcess, clean_env
+from tests.programs import DIBS, WAIT_S_MAX, ServerProcess, clean_env
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 SMALL = ("demo", "--workers", "3", "--jobs", "3")
-PATIENCE_SECONDS = 60
 
 
 class Shown(NamedTuple):
@@ -65,10 +64,10 @@ class Pty:
 
     def finish(self) -> Shown:
         try:
-            self._process.wait(PATIENCE_SECONDS)
+            self._process.wait(WAIT_S_MAX)
         finally:
             self._process.kill()
-        self._reader.join(PATIENCE_SECONDS)
+        self._reader.join(WAIT_S_MAX)
         os.close(self._ours)
         return Shown(self._process.returncode, b"".join(self._read).decode())
 
@@ -107,7 +106,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 
 def finish(process: subprocess.Popen[str]) -> Shown:
-    out, err = process.communicate(timeout=PATIENCE_SECONDS)
+    out, err = process.communicate(timeout=WAIT_S_MAX)
     return Shown(process.returncode, out, err)
 
 

@@ -10,12 +10,12 @@ import pytest
 import dibs
 from dibs.cli.demo.play import backlog_of, tidied
 from dibs.cli.demo.worker import STEPS, Worker, checkpoint_of
+from tests.programs import WAIT_S_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-PATIENCE_SECONDS = 30
 JOBS = backlog_of(3, workers=3, seed=1)
 FIRST = JOBS[0]["name"]
 
@@ -44,7 +44,7 @@ class Hired:
             self.waits.set()
 
     def finished(self) -> Hired:
-        self._thread.join(PATIENCE_SECONDS)
+        self._thread.join(WAIT_S_MAX)
         assert not self._thread.is_alive(), self.told
         return self
 
@@ -80,7 +80,7 @@ def test_it_goes_on_from_the_checkpoint_of_the_one_before_and_does_no_step_again
 def test_what_somebody_has_is_skipped_told_once_and_done_when_it_is_free(client: dibs.Client, tmp_path: Path) -> None:
     with client.claim(FIRST, owner="agent-9"):
         hired = Hired(client, tmp_path)
-        assert hired.waits.wait(PATIENCE_SECONDS)
+        assert hired.waits.wait(WAIT_S_MAX)
         assert hired.steps(FIRST) == []
         assert hired.count("done") == 2
     hired.finished()

@@ -7,14 +7,14 @@ import socket
 import threading
 from typing import TYPE_CHECKING, Any
 
+from tests.programs import WAIT_S_MAX
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
     # What to do with one connection: bytes to send and close, None to close at once, or a function to do as it likes.
     Step = bytes | None | Callable[[socket.socket], None]
-
-PATIENCE_SECONDS = 20
 
 
 def reply_of(status: int, body: object, *headers: str) -> bytes:
@@ -41,7 +41,7 @@ class ScriptedServer:
         address: Any = path or (("::1", 0) if family == socket.AF_INET6 else ("127.0.0.1", 0))
         self._socket.bind(address)
         self._socket.listen(8)
-        self._socket.settimeout(PATIENCE_SECONDS)
+        self._socket.settimeout(WAIT_S_MAX)
         if path:
             self.url = f"unix://{path}"
         else:
@@ -62,7 +62,7 @@ class ScriptedServer:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass
-        self._thread.join(PATIENCE_SECONDS)
+        self._thread.join(WAIT_S_MAX)
         self._socket.close()
 
     def _serve(self) -> None:
@@ -71,7 +71,7 @@ class ScriptedServer:
                 connection, _ = self._socket.accept()
             except OSError:
                 return
-            connection.settimeout(PATIENCE_SECONDS)
+            connection.settimeout(WAIT_S_MAX)
             try:
                 with self._wrap(connection) as wrapped:
                     self._answer(wrapped)

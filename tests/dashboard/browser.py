@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.server.harness import Server
 
-WAIT_MS = 10_000
+WAIT_MS = 30_000
 # Another machine's name, as far as the browser knows: it sends less about who asks than to loopback.
 ELSEWHERE = "board.test"
 

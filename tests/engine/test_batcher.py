@@ -15,14 +15,13 @@ from dibs.core.limits import COMMIT_BATCH_MAX, OVERLOAD_RETRY_MS, QUEUE_MS_MAX
 from dibs.engine import batcher as batcher_module
 from dibs.engine.batcher import Batcher, Overloaded
 from dibs.testing.clock import ManualClock
+from tests.programs import WAIT_S_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dibs.core.commands import Command
     from dibs.engine.batcher import Result
-
-WAIT_S = 10.0
 
 
 def command(name: str) -> Inspect:
@@ -45,7 +44,7 @@ class Runner:
     def __call__(self, commands: Sequence[Command]) -> list[Result]:
         self.batches.append([each.name for each in commands if isinstance(each, Inspect)])
         self.entered.release()
-        assert self.gate.acquire(timeout=WAIT_S)
+        assert self.gate.acquire(timeout=WAIT_S_MAX)
         if self.batches[-1] == ["all fail"]:
             raise StoreUnavailable("gone")
         return [KeyError(name) if name == "bad" else outcome(command(name)) for name in self.batches[-1]]
@@ -68,7 +67,7 @@ class Answers:
 
     def wait_for(self, count: int) -> dict[str, Result]:
         with self._some:
-            assert self._some.wait_for(lambda: len(self.got) >= count, WAIT_S)
+            assert self._some.wait_for(lambda: len(self.got) >= count, WAIT_S_MAX)
             return dict(self.got)
 
 
@@ -90,7 +89,7 @@ def batcher(runner: Runner) -> Iterator[Batcher]:
 def test_what_comes_while_a_commit_is_under_way_is_the_next_batch(batcher: Batcher, runner: Runner) -> None:
     answers = Answers()
     batcher.post(command("first"), answers.callback("first"))
-    assert runner.entered.acquire(timeout=WAIT_S)
+    assert runner.entered.acquire(timeout=WAIT_S_MAX)
     for name in ("a", "b", "c"):
         batcher.post(command(name), answers.callback(name))
     assert answers.got == {}
@@ -105,7 +104,7 @@ def test_what_comes_while_a_commit_is_under_way_is_the_next_batch(batcher: Batch
 def test_a_batch_has_a_bound(batcher: Batcher, runner: Runner) -> None:
     answers = Answers()
     batcher.post(command("first"), answers.callback("first"))
-    assert runner.entered.acquire(timeout=WAIT_S)
+    assert runner.entered.acquire(timeout=WAIT_S_MAX)
     names = [str(number) for number in range(COMMIT_BATCH_MAX + 1)]
     for name in names:
         batcher.post(command(name), answers.callback(name))
@@ -135,7 +134,7 @@ def test_answers_come_with_one_call_a_batch(runner: Runner) -> None:
 def test_the_fault_of_one_command_is_its_own(batcher: Batcher, runner: Runner) -> None:
     answers = Answers()
     batcher.post(command("first"), answers.callback("first"))
-    assert runner.entered.acquire(timeout=WAIT_S)
+    assert runner.entered.acquire(timeout=WAIT_S_MAX)
     for name in ("good", "bad"):
         batcher.post(command(name), answers.callback(name))
     runner.gate.release(2)
@@ -158,7 +157,7 @@ def test_a_caller_that_fails_does_not_cost_the_others_their_answers(
 ) -> None:
     answers = Answers()
     batcher.post(command("first"), answers.callback("first"))
-    assert runner.entered.acquire(timeout=WAIT_S)
+    assert runner.entered.acquire(timeout=WAIT_S_MAX)
 
     def fail(result: Result) -> None:
         raise RuntimeError("the connection is gone")
@@ -187,7 +186,7 @@ def test_stopping_a_store_that_hangs_is_bounded(runner: Runner) -> None:
     made = Batcher(runner, deliver=lambda call, *args: call(*args))
     made.start()
     made.post(command("x"), lambda result: None)
-    assert runner.entered.acquire(timeout=WAIT_S)
+    assert runner.entered.acquire(timeout=WAIT_S_MAX)
     assert not made.stop(10)
     runner.gate.release()
     assert made.stop(10_000)
@@ -294,9 +293,9 @@ def test_a_coroutine_gets_its_outcome_or_what_went_wrong(runner: Runner) -> None
         made = Batcher(runner, deliver=loop.call_soon_threadsafe, soon=loop.call_soon)
         made.start()
         runner.gate.release(3)
-        good = await asyncio.wait_for(made.submit(command("good")), WAIT_S)
+        good = await asyncio.wait_for(made.submit(command("good")), WAIT_S_MAX)
         with pytest.raises(KeyError) as failed:
-            await asyncio.wait_for(made.submit(command("bad")), WAIT_S)
+            await asyncio.wait_for(made.submit(command("bad")), WAIT_S_MAX)
         gone = asyncio.ensure_future(made.submit(command("nobody waits")))
         await asyncio.sleep(0)
         gone.cancel()
@@ -314,7 +313,7 @@ def test_everything_that_is_ready_is_posted_before_a_sleeping_thread_is_woken(ru
         made.start()
         runner.gate.release(1)
         done = [made.submit(command(name)) for name in ("a", "b", "c")]
-        await asyncio.wait_for(asyncio.gather(*done), WAIT_S)
+        await asyncio.wait_for(asyncio.gather(*done), WAIT_S_MAX)
         await asyncio.to_thread(made.stop, 10_000)
 
     asyncio.run(main())
@@ -346,7 +345,7 @@ def test_what_a_batch_brings_about_for_others_comes_after_its_answers(runner: Ru
     made = Batcher(run, deliver=lambda call, *args: call(*args))
     made.start()
     made.post(command("a"), lambda result: order.append("answer"))
-    assert told.wait(WAIT_S)
+    assert told.wait(WAIT_S_MAX)
     assert made.stop(10_000)
     assert order == ["answer", "news"]
 
@@ -365,7 +364,7 @@ def test_what_upkeep_brings_about_for_others_waits_for_the_answers_of_the_batch_
     made.after(answered.set)
     assert order == ["nothing is under way"]
     runner.gate.release(1)
-    assert answered.wait(WAIT_S)
+    assert answered.wait(WAIT_S_MAX)
     assert made.stop(10_000)
     assert order == ["nothing is under way", "answer", "news"]
 

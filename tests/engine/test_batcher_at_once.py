@@ -16,7 +16,8 @@ from dibs.engine.batcher import GATHER_TURNS_MAX, Batcher
 from dibs.engine.liveness import COMMAND_US, QUICK_US_MAX, STUCK_US_MIN, Decider, Pace
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Busy
-from tests.engine.test_batcher import WAIT_S, Answers, command, outcome
+from tests.engine.test_batcher import Answers, command, outcome
+from tests.programs import WAIT_S_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -40,7 +41,7 @@ class Loop:
     def turn(self) -> None:
         """Run what is ready; wait until something is."""
         with self._some:
-            assert self._some.wait_for(lambda: self._ready, WAIT_S), "nothing happens"
+            assert self._some.wait_for(lambda: self._ready, WAIT_S_MAX), "nothing happens"
             ready, self._ready = self._ready, []
         for call in ready:
             call()
@@ -210,7 +211,7 @@ def test_stopping_answers_what_the_loop_had_to_leave_to_the_thread() -> None:
 
     def at_once(commands: Sequence[Command]) -> list[Result]:
         inside.set()
-        assert leave.wait(WAIT_S)
+        assert leave.wait(WAIT_S_MAX)
         return [Busy("wait")] * len(commands)
 
     def run(commands: Sequence[Command]) -> list[Result]:
@@ -222,10 +223,10 @@ def test_stopping_answers_what_the_loop_had_to_leave_to_the_thread() -> None:
     made.post(command("a"), answers.callback("a"))
     turning = threading.Thread(target=loop.turn)
     turning.start()
-    assert inside.wait(WAIT_S)
+    assert inside.wait(WAIT_S_MAX)
     assert not made.stop(50), "the loop is not finished"
     leave.set()
-    turning.join(WAIT_S)
+    turning.join(WAIT_S_MAX)
     assert made.stop(10_000)
     assert isinstance(answers.got["a"], Swept)
     assert on_thread == [[command("a")]]

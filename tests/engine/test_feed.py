@@ -12,11 +12,10 @@ from dibs.engine.feed import EventFeed
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import event
+from tests.programs import WAIT_S_MAX
 
 if TYPE_CHECKING:
     from dibs.core.events import Event
-
-WAIT_S = 10.0
 
 
 class Reader:
@@ -47,7 +46,7 @@ def test_who_joins_behind_a_gap_that_the_others_were_told_of_reads_for_itself() 
         store.commit({}, {}, [event("job") for _ in range(5)])
         store.prune(keep=2, before_ms=0)
         assert feed.join(first)
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(WAIT_S_MAX):
             while first.at < 5:
                 await asyncio.sleep(0)
         assert first.gaps == [(0, 4)]

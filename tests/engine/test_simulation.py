@@ -32,6 +32,7 @@ from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from dibs.testing.faulty import FaultyStore
 from tests.core import raw as raws
+from tests.programs import WAIT_S_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -48,7 +49,6 @@ NS = raws.NS
 JOBS = ("one", "two", "path:a", "path:a/b")
 QUIET: tuple[Fault, ...] = ("none",) * 12
 FAULTS: tuple[Fault, ...] = (*QUIET, "lost after", "lost before", "refused", "conflict")
-WAIT_S = 60
 
 
 class Turns:
@@ -71,7 +71,7 @@ class Turns:
 
     def take(self, me: int) -> None:
         with self._ready:
-            if not self._ready.wait_for(lambda: self._turn == me or self.broken, WAIT_S):
+            if not self._ready.wait_for(lambda: self._turn == me or self.broken, WAIT_S_MAX):
                 raise AssertionError("nobody was given the turn")
             if self.broken is not None:
                 raise SystemExit
@@ -210,7 +210,7 @@ class World:
             thread.start()
         self.turns.start()
         for thread in threads:
-            thread.join(WAIT_S)
+            thread.join(WAIT_S_MAX)
         if self.turns.broken is not None:
             raise self.turns.broken
 

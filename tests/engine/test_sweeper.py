@@ -33,6 +33,7 @@ from dibs.stores.sqlite import SqliteStore
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import lock
 from dibs.testing.faulty import FaultyStore
+from tests.programs import WAIT_S_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -43,9 +44,6 @@ if TYPE_CHECKING:
     from dibs.core.records import Stored
     from dibs.engine.liveness import Result
     from dibs.stores.port import Store
-
-
-WAIT_S = 10.0
 
 
 class Recorded(Decider):
@@ -487,7 +485,7 @@ def test_rounds_survive_their_faults(caplog: pytest.LogCaptureFixture) -> None:
     made = Rounds(step)
     made.start()
     for _ in range(6):
-        assert done.acquire(timeout=WAIT_S)
+        assert done.acquire(timeout=WAIT_S_MAX)
     assert made.stop(10_000)
     assert caplog.text.count("sweeping failed") == 1
     assert caplog.text.count("sweeping works again") == 1
@@ -502,13 +500,13 @@ def test_a_round_can_be_hurried_but_not_put_off() -> None:
 
     made = Rounds(step)
     made.start()
-    assert rounds.acquire(timeout=WAIT_S)
-    deadline = time.monotonic() + WAIT_S
+    assert rounds.acquire(timeout=WAIT_S_MAX)
+    deadline = time.monotonic() + WAIT_S_MAX
     while made._step_at_ms - steady_ms() > 4_000_000:  # the first round has not said yet when it wants the next
         assert time.monotonic() < deadline
         time.sleep(0.001)
     made.hurry(7_200_000)
     assert made._step_at_ms - steady_ms() <= 3_600_000
     made.hurry(1)
-    assert rounds.acquire(timeout=WAIT_S)
+    assert rounds.acquire(timeout=WAIT_S_MAX)
     assert made.stop(10_000)

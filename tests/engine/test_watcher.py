@@ -14,11 +14,10 @@ from dibs.engine import feed as watcher_module
 from dibs.engine.feed import StoreWatcher
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
+from tests.programs import WAIT_S_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-WAIT_S = 10
 
 
 class Watched(MemoryStore):
@@ -70,10 +69,10 @@ def world() -> Iterator[World]:
 
 def test_who_waits_is_told_once_of_what_another_did(world: World) -> None:
     world.want()
-    assert world.store.asked.wait(WAIT_S)
+    assert world.store.asked.wait(WAIT_S_MAX)
     for _ in range(3):
         world.store.write()
-        assert world.told.acquire(timeout=WAIT_S)
+        assert world.told.acquire(timeout=WAIT_S_MAX)
         world.look()
     assert not world.told.acquire(timeout=SWEEP_LATE_MS_MAX / 1000 / 5), "it was read: there is nothing to tell"
 
@@ -87,10 +86,10 @@ def test_nobody_asks_the_store_while_nobody_waits(world: World) -> None:
 def test_a_store_that_fails_is_asked_again_after_a_pause(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.store.fails = True
     world.want()
-    assert world.store.asked.wait(WAIT_S)
+    assert world.store.asked.wait(WAIT_S_MAX)
     world.store.write()
     world.store.fails = False
-    assert world.told.acquire(timeout=WAIT_S)
+    assert world.told.acquire(timeout=WAIT_S_MAX)
     assert world.store.waits < 10
     assert caplog.text.count("does not report news") == 1
 

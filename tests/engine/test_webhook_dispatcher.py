@@ -26,6 +26,7 @@ from dibs.engine.webhooks.delivery_rounds import NO_TOKEN
 from dibs.engine.webhooks.dispatcher import WebhookDispatcher
 from dibs.engine.webhooks.sender import DeliveryResult, Sender
 from dibs.stores.memory import MemoryStore
+from tests.programs import WAIT_S_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 
 OPS = Caller(principal="ops", role=ADMIN)
-WAIT_S = 15.0
 
 
 class Notebook(Sender):
@@ -117,7 +117,7 @@ def deployment() -> Iterator[Deployment]:
 
 
 def wait_until(is_so: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + WAIT_S
+    end = time.monotonic() + WAIT_S_MAX
     while not is_so():
         assert time.monotonic() < end, what
         time.sleep(0.005)

@@ -19,7 +19,7 @@ from dibs.base.clock import steady_ms
 from dibs.client.servers import PATIENCE_MS
 from dibs.core.limits import MOVE_MS
 from tests.faults.cluster import TOKEN, Cluster, end
-from tests.programs import ServerProcess, dibs, pause, wait_until
+from tests.programs import ServerProcess, dibs, pause, slowness, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -84,9 +84,10 @@ def kinds(client: Client, job: str = "job") -> list[str]:
 def test_what_is_held_is_kept_and_let_go_through_another_server(cluster: Cluster, fault: str) -> None:
     cluster.start(2)
     client = cluster.client()
-    with client.claim("job", ttl=3) as claim:
+    ttl_s = 3 * slowness()
+    with client.claim("job", ttl=ttl_s) as claim:
         cluster.hit(fault)
-        until_ms = steady_ms() + 4_500
+        until_ms = steady_ms() + 1_500 * ttl_s
         while steady_ms() < until_ms:
             claim.check()
             pause(0.1)

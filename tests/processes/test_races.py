@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 RACERS = 40
-ROUNDS = 40
+ROUNDS = 40 if os.environ.get("DIBS_SOAK") == "1" else 15
 SHORTEST_TTL_S = 1
 
 

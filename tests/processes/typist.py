@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from tests.programs import WAIT_S_MAX
+
 if TYPE_CHECKING:
     from tests.cli.conftest import Ran, Terminal
-
-PATIENCE_SECONDS = 20
 
 
 class Typing(threading.Thread):
@@ -25,6 +25,6 @@ class Typing(threading.Thread):
         self._ran = self._terminal(*self._words)
 
     def ran(self) -> Ran:
-        self.join(PATIENCE_SECONDS)
+        self.join(WAIT_S_MAX)
         assert self._ran is not None, "it still waits"
         return self._ran

@@ -16,6 +16,7 @@ from dibs.sdk.async_client import AsyncClient
 from dibs.sdk.client import Client
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
+from tests.programs import WAIT_S_MAX
 from tests.sdk.conftest import over
 from tests.server.harness import TOKENS, Server, running, wait_until
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dibs.sdk.answers import JobEvent
-
-WAIT_S = 20
 
 
 def happen(client: Client, *names: str) -> None:
@@ -38,7 +37,7 @@ def told(events: Iterator[JobEvent], count: int) -> list[tuple[str | None, str]]
 
 
 async def told_async(events: AsyncIterator[JobEvent], count: int) -> list[tuple[str | None, str]]:
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(WAIT_S_MAX):
         return [(event.name, event.event) for event in [await anext(events) for _ in range(count)]]
 
 
@@ -51,7 +50,7 @@ def test_events_are_told_in_order_from_the_past_on_and_as_they_happen(client: Cl
         later = threading.Timer(0.05, happen, (client, "c"))
         later.start()
         assert told(events, 2) == [("c", "acquired"), ("c", "released")]
-        later.join(WAIT_S)
+        later.join(WAIT_S_MAX)
         position = events.position
     assert position is not None
     happen(client, "d")
@@ -67,7 +66,7 @@ def test_without_a_beginning_only_what_is_new_is_told(client: Client) -> None:
     later = threading.Timer(0.2, happen, (client, "new"))
     later.start()
     assert told(events, 1)[0][0] == "new"
-    later.join(WAIT_S)
+    later.join(WAIT_S_MAX)
     events.close()
     assert list(events) == []
 
@@ -170,8 +169,8 @@ def test_a_reader_goes_on_at_another_server_and_misses_nothing(tmp_path: Path) -
         wait_until(lambda: len(seen) == 40, "it goes on at the second")
         stop.set()
         happen(feeder, "last")
-        reader.join(WAIT_S)
-        other.join(WAIT_S)
+        reader.join(WAIT_S_MAX)
+        other.join(WAIT_S_MAX)
         assert seen == found[: len(seen)]
         assert found == list(range(1, 43))
         client.close()
@@ -214,7 +213,7 @@ def test_who_stops_reading_leaves_nothing_at_the_server(tmp_path: Path) -> None:
             for event in events:
                 if event.seq > 2 and streams():
                     break
-            later.join(WAIT_S)
+            later.join(WAIT_S_MAX)
             if close:
                 events.close()
             del events

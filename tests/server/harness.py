@@ -29,6 +29,7 @@ from dibs.server.http.listen import BindAddress, open_socket
 from dibs.server.http_server import make_server
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
+from tests.programs import WAIT_S_MAX
 
 if TYPE_CHECKING:
     import ssl
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from dibs.server.settings import ServerSettings
     from dibs.stores.port import Store
 
-WAIT_S = 10.0
 TOKENS = {
     "viewer": "tok-viewer",
     "agent": "tok-agent",
@@ -124,9 +124,9 @@ class Server:
         self.engine = engine
         self.guard = guard
         self._connection = (
-            http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
+            http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S_MAX)
             if trust is None
-            else http.client.HTTPSConnection("127.0.0.1", port, timeout=WAIT_S, context=trust)
+            else http.client.HTTPSConnection("127.0.0.1", port, timeout=WAIT_S_MAX, context=trust)
         )
         self._asked_ms = steady_ms()
 
@@ -179,7 +179,7 @@ class Server:
         sweeper = self.engine.sweeper
         sweeper.hurry(0)
         sweeper._wake.set()  # it may be late by the clock that was moved, and asleep
-        until_s = time.monotonic() + WAIT_S
+        until_s = time.monotonic() + WAIT_S_MAX
         while not self.clock.steady_ms() < sweeper._step_at_ms < NEVER_MS:
             assert time.monotonic() < until_s
             time.sleep(0.001)
@@ -191,10 +191,10 @@ class Server:
 
         def stand() -> None:
             stands.set()
-            goes_on.wait(WAIT_S)
+            goes_on.wait(WAIT_S_MAX)
 
         self._loop.call_soon_threadsafe(stand)
-        assert stands.wait(WAIT_S)
+        assert stands.wait(WAIT_S_MAX)
         try:
             yield
         finally:
@@ -221,7 +221,7 @@ class Server:
 
     def raw_from(self, address: str) -> socket.socket:
         """From another loopback address, and without TLS."""
-        return socket.create_connection(("127.0.0.1", self.port), WAIT_S, (address, 0))
+        return socket.create_connection(("127.0.0.1", self.port), WAIT_S_MAX, (address, 0))
 
 
 @contextmanager
@@ -293,14 +293,14 @@ def running(
 
     thread = threading.Thread(target=run)
     thread.start()
-    assert up.wait(WAIT_S)
+    assert up.wait(WAIT_S_MAX)
     server = Server(store, clock, port, ready[0][0], guard, *ready[0][1:], trust=None if tls is None else tls[1])
     try:
         yield server
     finally:
         server._connection.close()
         server.begin_stop()
-        thread.join(WAIT_S)
+        thread.join(WAIT_S_MAX)
         directory.stop()
         assert not thread.is_alive()
         listening.close()
@@ -308,7 +308,7 @@ def running(
 
 def wait_until(is_so: Callable[[], bool], what: str) -> None:
     """Bounded; for what happens on the server's side of a connection."""
-    end = time.monotonic() + WAIT_S
+    end = time.monotonic() + WAIT_S_MAX
     while not is_so():
         assert time.monotonic() < end, what
         time.sleep(0.005)

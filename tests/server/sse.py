@@ -7,7 +7,8 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from dibs.wire.event_frames import FrameReader
-from tests.server.harness import TOKENS, WAIT_S
+from tests.programs import WAIT_S_MAX
+from tests.server.harness import TOKENS
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -34,7 +35,7 @@ class StreamReader:
         head: str = "",
     ) -> None:
         self.socket = socket.socket()
-        self.socket.settimeout(WAIT_S)
+        self.socket.settimeout(WAIT_S_MAX)
         if receive_bytes is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         self.socket.connect(("127.0.0.1", port))

@@ -19,12 +19,12 @@ from dibs.base.errors import InvalidInput, MissingExtra, Unavailable
 from dibs.server.http.listen import BindAddress, open_socket, parse_bind, url_of
 from dibs.server.run import serve
 from dibs.server.settings import ServerSettings
+from tests.programs import WAIT_S_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-WAIT_S = 20.0
 PROGRAM = """
 import sys
 from dibs.server.run import serve
@@ -48,7 +48,7 @@ class Process:
         return self._line() if "that can be read" in line else line
 
     def ask(self, token: str, path: str = "/locks/job") -> int:
-        connection = http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=WAIT_S)
+        connection = http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=WAIT_S_MAX)
         try:
             connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
             return connection.getresponse().status
@@ -57,7 +57,7 @@ class Process:
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
         self.process.send_signal(number)
-        _, rest = self.process.communicate(timeout=WAIT_S)
+        _, rest = self.process.communicate(timeout=WAIT_S_MAX)
         return self.process.returncode, rest
 
 
@@ -71,7 +71,7 @@ def serving(state: Path, bind: str, store: str = "memory://", *more: str) -> Ite
         yield Process(process)
     finally:
         process.kill()
-        process.wait(WAIT_S)
+        process.wait(WAIT_S_MAX)
         if process.stderr is not None:
             process.stderr.close()
 
@@ -150,7 +150,7 @@ def test_a_server_listens_on_a_unix_socket_for_its_owner_only_and_takes_it_away(
         assert not any("board" in line for line in server.said)
         assert path.stat().st_mode & 0o777 == 0o600
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(WAIT_S)
+            connection.settimeout(WAIT_S_MAX)
             connection.connect(str(path))
             connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
             assert connection.recv(65536).startswith(b"HTTP/1.1 200")
@@ -166,18 +166,18 @@ def test_a_server_whose_log_cannot_be_written_serves(tmp_path: Path) -> None:
         command = [sys.executable, "-c", PROGRAM, f"unix:{path}", "memory://"]
         process = subprocess.Popen(command, stderr=full, env=env)
     try:
-        until = time.monotonic() + WAIT_S
+        until = time.monotonic() + WAIT_S_MAX
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(WAIT_S)
+            connection.settimeout(WAIT_S_MAX)
             while connection.connect_ex(str(path)) and time.monotonic() < until:
                 time.sleep(0.01)
             connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
             assert connection.recv(65536).startswith(b"HTTP/1.1 200")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(WAIT_S) == 0
+        assert process.wait(WAIT_S_MAX) == 0
     finally:
         process.kill()
-        process.wait(WAIT_S)
+        process.wait(WAIT_S_MAX)
 
 
 @pytest.mark.e2e
@@ -185,8 +185,8 @@ def test_a_server_with_idle_connections_ends_at_once(tmp_path: Path) -> None:
     with serving(tmp_path, "127.0.0.1:0") as server:
         host, port = server.url.removeprefix("http://").split(":")
         with (
-            socket.create_connection((host, int(port)), WAIT_S),
-            socket.create_connection((host, int(port)), WAIT_S) as half,
+            socket.create_connection((host, int(port)), WAIT_S_MAX),
+            socket.create_connection((host, int(port)), WAIT_S_MAX) as half,
         ):
             half.sendall(b"POST /locks/x/acquire HT")
             began = time.monotonic()
@@ -199,7 +199,7 @@ def test_a_server_with_idle_connections_ends_at_once(tmp_path: Path) -> None:
 def test_a_stopped_process_does_not_give_away_what_it_could_not_renew(tmp_path: Path) -> None:
     file = tokens_file(tmp_path, "a:one\n")
     with serving(tmp_path, "127.0.0.1:0", f"sqlite://{tmp_path}/d.db", str(file)) as server:
-        connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=WAIT_S)
+        connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=WAIT_S_MAX)
         headers = {"Authorization": "Bearer one", "Content-Type": "application/json"}
 
         def acquire() -> bytes:

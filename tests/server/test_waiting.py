@@ -11,7 +11,8 @@ import pytest
 
 from dibs.engine.waiters import Waiter, Waiters
 from dibs.testing.faulty import FaultyStore
-from tests.server.harness import AS_JSON, AUTH, WAIT_S, Poll, read_response, request, running, wait_until
+from tests.programs import WAIT_S_MAX
+from tests.server.harness import AS_JSON, AUTH, Poll, read_response, request, running, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -231,7 +232,7 @@ def test_a_server_whose_store_hangs_still_tells_its_waiters_their_tickets(tmp_pa
     class Hanging(FaultyStore):
         def read(self, keys: Any) -> Any:
             if hangs.is_set():
-                free.wait(WAIT_S)
+                free.wait(WAIT_S_MAX)
             return super().read(keys)
 
     with running(tmp_path) as model:

@@ -11,12 +11,13 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from tests.programs import WAIT_S_MAX
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
 HOST = "hook.test"
-WAIT_S = 15.0
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
@@ -58,7 +59,7 @@ class HookTarget:
 
     def wait(self, is_so: Callable[[], bool], what: str = "a delivery") -> None:
         """Wait until something is so, bounded. Looked at after every delivery."""
-        end = time.monotonic() + WAIT_S
+        end = time.monotonic() + WAIT_S_MAX
         with self._news:
             while not is_so():
                 left = end - time.monotonic()
@@ -75,7 +76,7 @@ class HookTarget:
             threading.Thread(target=self._serve, args=(raw,), daemon=True).start()
 
     def _serve(self, raw: socket.socket) -> None:
-        raw.settimeout(WAIT_S)
+        raw.settimeout(WAIT_S_MAX)
         with suppress(OSError, ValueError, IndexError), raw:
             connection: Any = raw
             if self.context is not None:
@@ -103,7 +104,7 @@ class HookTarget:
 
     def hang(self, connection: Any) -> None:
         """Say nothing."""
-        self._stop.wait(WAIT_S)
+        self._stop.wait(WAIT_S_MAX)
 
     def drip(self, connection: Any) -> None:
         """One byte of a head without end, now and then."""

@@ -21,6 +21,7 @@ from dibs.engine.webhooks.admin import WebhookAdmin
 from dibs.engine.webhooks.dispatcher import WebhookDispatcher
 from dibs.engine.webhooks.sender import DeliveryResult, Sender
 from dibs.stores.registry import open_store
+from tests.programs import WAIT_S_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from tests.postgres import Schema
 
 NS = "default"
-WAIT_S = 20.0
 MOVES = ["sqlite sqlite", "sqlite postgresql", "sqlite etcd", "etcd sqlite", "etcd etcd"]
 
 
@@ -64,7 +64,7 @@ def deliver(store: Store, target: Target, until: Callable[[], bool]) -> None:
     """Let a server deliver, and end."""
     server = WebhookDispatcher(store, lambda: target)
     server.changed()
-    end = time.monotonic() + WAIT_S
+    end = time.monotonic() + WAIT_S_MAX
     while not until() and time.monotonic() < end:
         time.sleep(0.005)
     server.stop()

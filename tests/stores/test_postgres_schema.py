@@ -16,13 +16,12 @@ from dibs.stores.postgres.schema import MIGRATIONS, VERSION, migrated
 from dibs.stores.postgres.store import PostgresStore
 from dibs.stores.registry import open_store
 from dibs.testing.contract_base import key_of, lock, put
+from tests.programs import WAIT_S_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.postgres import Schema
-
-WAIT_S = 30
 
 
 @pytest.fixture
@@ -58,7 +57,7 @@ def test_of_many_that_start_at_once_all_find_one_store(schema: Schema) -> None:
     for each in threads:
         each.start()
     for each in threads:
-        each.join(WAIT_S)
+        each.join(WAIT_S_MAX)
     assert not errors
     assert len(stores) == 12
     put(stores[0], lock("x"))

@@ -18,13 +18,12 @@ from dibs.stores.postgres.location import PostgresLocation
 from dibs.stores.postgres.store import PostgresStore
 from dibs.stores.registry import open_store
 from dibs.testing.contract_base import event, in_threads, key_of, lock, put
+from tests.programs import WAIT_S_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.postgres import Schema
-
-WAIT_S = 30
 
 
 @pytest.fixture
@@ -159,7 +158,7 @@ def test_a_read_survives_a_connection_that_ends_in_the_middle_of_it(far: Postgre
 
 
 def test_nothing_is_doubled_or_lost_while_backends_are_terminated(schema: Schema, store: PostgresStore) -> None:
-    over = threading.Event()
+    over, counted = threading.Event(), threading.Event()
 
     def terminate() -> None:
         while not over.is_set():
@@ -168,10 +167,13 @@ def test_nothing_is_doubled_or_lost_while_backends_are_terminated(schema: Schema
                 " AND query LIKE '%{s}%'"
             )
             over.wait(0.01)
+            counted.wait(WAIT_S_MAX)  # on a busy machine nobody would count between two cuts
+            counted.clear()
 
     def work() -> None:
         for _ in range(40):
             count_one(store)
+            counted.set()
 
     terminating = threading.Thread(target=terminate, daemon=True)
     terminating.start()
@@ -179,10 +181,11 @@ def test_nothing_is_doubled_or_lost_while_backends_are_terminated(schema: Schema
     for each in workers:
         each.start()
     for each in workers:
-        each.join(WAIT_S)
+        each.join(WAIT_S_MAX)
         assert not each.is_alive()
     over.set()
-    terminating.join(WAIT_S)
+    counted.set()
+    terminating.join(WAIT_S_MAX)
     tokens = [each.token for each in store.events(0, 10_000)]
     assert tokens == list(range(1, len(tokens) + 1))  # one after another, whatever was cut
     assert len(tokens) >= 120

@@ -23,12 +23,11 @@ from dibs.stores.memory import MemoryStore
 from dibs.stores.sqlite import SqliteStore
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import event
+from tests.programs import WAIT_S_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-PATIENCE_SECONDS = 30
 
 
 @pytest.fixture
@@ -196,7 +195,7 @@ def user(path: str) -> Iterator[subprocess.Popen[bytes]]:
     assert process.stdout.readline() == b"open\n"
     yield process
     process.kill()
-    process.wait(PATIENCE_SECONDS)
+    process.wait(WAIT_S_MAX)
     process.stdout.close()
     assert process.stdin is not None
     process.stdin.close()
@@ -218,7 +217,7 @@ def test_a_restore_is_refused_while_another_process_has_the_store_open(
         restore(copy, path)
     assert sorted(os.listdir(os.path.dirname(path))) == before
     user.kill()
-    user.wait(PATIENCE_SECONDS)
+    user.wait(WAIT_S_MAX)
     restore(copy, path)
     assert held(path) == {"one"}
 
@@ -269,7 +268,7 @@ def test_a_restore_that_is_killed_leaves_the_old_store_or_the_new_one(path: str,
     claim(path, "one")
     back_up(path, copy)
     claim(path, "two")
-    killed = subprocess.run([sys.executable, "-c", KILLED, at, copy, path], timeout=PATIENCE_SECONDS, check=False)
+    killed = subprocess.run([sys.executable, "-c", KILLED, at, copy, path], timeout=WAIT_S_MAX, check=False)
     assert killed.returncode == -signal.SIGKILL
     assert held(path) == ({"one"} if at == "after" else {"one", "two"})
     claim(path, "three")

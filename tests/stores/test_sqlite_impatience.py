@@ -13,12 +13,12 @@ from dibs.base.errors import StoreUnavailable
 from dibs.stores.port import Busy
 from dibs.stores.sqlite import SqliteStore
 from dibs.testing.contract_base import key_of, lock, put
+from tests.programs import WAIT_S_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-WAIT_S = 10.0
 BUSY_MS = 300
 X = key_of("x")
 
@@ -60,7 +60,7 @@ def test_another_thread_of_this_process_is_not_waited_for_and_may_wait_itself(st
     def hold() -> None:
         with store._link.turn, store._link:
             inside.set()
-            assert leave.wait(WAIT_S)
+            assert leave.wait(WAIT_S_MAX)
 
     def wait() -> None:
         put(store, lock("x"))
@@ -68,14 +68,14 @@ def test_another_thread_of_this_process_is_not_waited_for_and_may_wait_itself(st
 
     threads = [threading.Thread(target=each, daemon=True) for each in (hold, wait)]
     threads[0].start()
-    assert inside.wait(WAIT_S)
+    assert inside.wait(WAIT_S_MAX)
     threads[1].start()
     with pytest.raises(Busy), store.at_once():
         store.read([X])
     leave.set()
-    assert done.wait(WAIT_S)
+    assert done.wait(WAIT_S_MAX)
     for thread in threads:
-        thread.join(WAIT_S)
+        thread.join(WAIT_S_MAX)
     with store.at_once():
         assert store.read([X]).records[X].record == lock("x")
 

@@ -24,6 +24,7 @@ from dibs.core.records import LockRecord
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.sqlite import SqliteStore
 from dibs.stores.sqlite import connection as link
+from tests.programs import WAIT_S_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 WORKER = Path(__file__).with_name("worker.py")
 SOURCE = Path(__file__).parents[2] / "src"
-PATIENCE_S = 30
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_processes_that_make_the_file_at_once_all_succeed_and_every_job_has_one_
         worker.stdin.write("go\n")
         worker.stdin.flush()
     for worker in workers:
-        out, err = worker.communicate(timeout=PATIENCE_S)
+        out, err = worker.communicate(timeout=WAIT_S_MAX)
         assert worker.returncode == 0, err
         answers.append(json.loads(out))
     assert sorted(number for won in answers for number in won) == list(range(rounds))
@@ -108,7 +108,7 @@ def test_processes_that_remember_the_same_jobs_never_answer_by_what_was(
         worker.stdin.flush()
     given = []
     for worker in workers:
-        out, err = worker.communicate(timeout=PATIENCE_S)
+        out, err = worker.communicate(timeout=WAIT_S_MAX)
         assert worker.returncode == 0, err
         tokens, wrong = json.loads(out)
         assert not wrong
@@ -136,7 +136,7 @@ def test_a_process_killed_before_any_step_leaves_all_of_its_claim_or_nothing(
         if new:  # every round begins without a file
             path = tmp_path / f"{step}.db"
         victim = start("killed", path, name, step)
-        out, err = victim.communicate(timeout=PATIENCE_S)
+        out, err = victim.communicate(timeout=WAIT_S_MAX)
         finished = victim.returncode == 0
         assert finished or victim.returncode == -signal.SIGKILL, err
 
@@ -199,7 +199,7 @@ def in_child(work: Callable[[], str]) -> str:
         finally:
             os._exit(0)
     os.close(writes)
-    ready, _, _ = select.select([reads], [], [], PATIENCE_S)
+    ready, _, _ = select.select([reads], [], [], WAIT_S_MAX)
     if not ready:
         os.kill(child, signal.SIGKILL)
     answer = os.read(reads, 65536).decode()
@@ -233,15 +233,15 @@ def test_a_child_forked_while_a_thread_was_writing_does_not_hang(
     def hold() -> None:
         with store._link:
             inside.set()
-            leave.wait(PATIENCE_S)
+            leave.wait(WAIT_S_MAX)
 
     holder = threading.Thread(target=hold, daemon=True)
     holder.start()
-    assert inside.wait(PATIENCE_S)
+    assert inside.wait(WAIT_S_MAX)
     try:
         assert in_child(lambda: type(acquire(store, "x")).__name__) == "Granted"
     finally:
         leave.set()
-        holder.join(PATIENCE_S)
+        holder.join(WAIT_S_MAX)
     assert isinstance(acquire(store, "x"), Held)
     store.close()

@@ -20,7 +20,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from tests.annexes.agents.connection import Agent
-from tests.programs import ServerProcess
+from tests.programs import WAIT_S_MAX, ServerProcess
 from tests.programs import dibs as run_dibs
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 CONFIGS = sorted((EXAMPLES / "mcp").iterdir())
 JOBS = [f"issue-{number}" for number in range(1, 11)]
 AGENTS = 5
-BOUND_S = 60
 
 
 @pytest.fixture
@@ -77,7 +76,7 @@ def test_five_agents_do_ten_jobs_once_each(
     ]
     try:
         for agent in agents:
-            said = agent.communicate(timeout=BOUND_S)[0]
+            said = agent.communicate(timeout=WAIT_S_MAX)[0]
             assert agent.returncode == 0, said
     finally:
         end_all(agents)
@@ -106,7 +105,7 @@ def test_two_agents_do_not_starve_behind_a_job_that_always_fails(
     ]
     try:
         for agent in agents:
-            said = agent.communicate(timeout=BOUND_S)[0]
+            said = agent.communicate(timeout=WAIT_S_MAX)[0]
             assert agent.returncode == 1, said
             assert b"parked" in said
     finally:
@@ -161,7 +160,7 @@ async def five_at_once(connect: Callable[[], Any], folder: Path) -> None:
         with (folder / "done").open("a") as file:
             file.write(f"{job}\n")
 
-    async with asyncio.timeout(BOUND_S):
+    async with asyncio.timeout(WAIT_S_MAX):
         await asyncio.gather(*[one() for _ in range(AGENTS)])
 
 

@@ -24,7 +24,8 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # i
 from dibs.compat.octostore.environment import ORIGINS, OctoStoreContract
 from dibs.server.settings import PublicElections, ServerSettings
 from tests.annexes.compat.octostore_steps import ADMIN_KEY, STATIC_TOKENS, STEPS, TOKENS, Player
-from tests.server.harness import WAIT_S, running, wait_until
+from tests.programs import WAIT_S_MAX
+from tests.server.harness import running, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +77,7 @@ def record(binary: str) -> None:
         answers = Player(port, lambda ms: time.sleep(ms / 1000)).play()
     finally:
         server.terminate()
-        server.wait(WAIT_S)
+        server.wait(WAIT_S_MAX)
     ANSWERS.write_text(json.dumps(answers, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
@@ -184,7 +185,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         server.terminate()
-        server.wait(WAIT_S)
+        server.wait(WAIT_S_MAX)
 
 
 def cli(url: str, folder: Path, *words: str, stop_after_s: float | None = None) -> tuple[int, list[Any]]:
@@ -199,7 +200,7 @@ def cli(url: str, folder: Path, *words: str, stop_after_s: float | None = None) 
         out, _ = child.communicate(timeout=30 if stop_after_s is None else stop_after_s)
     except subprocess.TimeoutExpired:
         child.terminate()
-        out, _ = child.communicate(timeout=WAIT_S)
+        out, _ = child.communicate(timeout=WAIT_S_MAX)
     return child.returncode, [json.loads(line) for line in out.splitlines()]
 
 

@@ -14,7 +14,7 @@ from dibs.base.ids import new_token
 from dibs.client.connect import connect
 from dibs.client.door import Ask
 from tests.faults.cluster import TOKEN, Cluster
-from tests.programs import pause, wait_until
+from tests.programs import pause, slowness, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,11 +113,12 @@ def test_all_servers_tell_one_history(clients: list[Client]) -> None:
 
 @pytest.mark.promise("lease:outage-credit")
 def test_a_lease_outlives_the_time_in_which_no_server_was_up(cluster: Cluster, clients: list[Client]) -> None:
-    lease: Lease = clients[0].acquire("kept", ttl=2)
+    ttl_s = 2 * slowness()
+    lease: Lease = clients[0].acquire("kept", ttl=ttl_s)
     pause(0.7)  # the servers' pulses show that somebody has something
     for server in cluster.servers:
         server.kill()
-    pause(3)
+    pause(ttl_s + 1)
     for server in cluster.servers:
         server.spawn()
     for server in cluster.servers:
