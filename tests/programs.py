@@ -6,6 +6,7 @@ process is ended only by its own id.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -14,8 +15,10 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import chdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
+from unittest.mock import patch
 
 from dibs.base.clock import steady_ms
 from dibs.client.connect import connect
@@ -128,6 +131,17 @@ def dibs(env: Mapping[str, str], *words: str, stdin: str = "") -> Ran:
         check=False,
     )
     return Ran(words, done)
+
+
+def dibs_here(env: Mapping[str, str], folder: Path, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run one command to its end in this process, with the environment and the folder that a process of it would have.
+    For one thread at a time: both belong to the whole process."""
+    from dibs.cli.main import run
+
+    out, err = io.StringIO(), io.StringIO()
+    with chdir(folder), patch.dict(os.environ, env, clear=True):
+        exit_code = run(words, os.environ, out, err, io.BytesIO(stdin.encode()))
+    return subprocess.CompletedProcess(words, exit_code, out.getvalue(), err.getvalue())
 
 
 class ServerProcess:

@@ -3,18 +3,13 @@ this process, and to real processes in tests that are marked `e2e`."""
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import subprocess
-from contextlib import chdir
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
 
 import pytest
 
-from dibs.cli.main import run
-from tests.programs import DIBS, WAIT_S_MAX, clean_env
+from tests.programs import DIBS, WAIT_S_MAX, clean_env, dibs_here
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,10 +24,7 @@ class AgentProcess:
     def send(self, document: dict[str, Any], *flags: str) -> subprocess.CompletedProcess[str]:
         words, text = ("agent", "hook", *flags), json.dumps(document)
         if not self.is_real:
-            out, err = io.StringIO(), io.StringIO()
-            with chdir(self.folder), patch.dict(os.environ, self.env, clear=True):
-                exit_code = run(words, os.environ, out, err, io.BytesIO(text.encode()))
-            return subprocess.CompletedProcess(words, exit_code, out.getvalue(), err.getvalue())
+            return dibs_here(self.env, self.folder, *words, stdin=text)
         return subprocess.run(
             [*DIBS, *words],
             input=text,

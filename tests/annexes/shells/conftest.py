@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import dibs
-from tests.programs import WAIT_S_MAX, Ran, clean_env
+from tests.programs import WAIT_S_MAX, Ran, clean_env, dibs_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,7 +51,6 @@ class Shells:
             "LC_ALL": "C.UTF-8",
             # Compiled once for all of these processes, whatever is set outside.
             "PYTHONDONTWRITEBYTECODE": "",
-            "PYTHONPYCACHEPREFIX": str(folder.parent / "compiled"),
             "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_CONFIG_GLOBAL": str(folder / "gitconfig"),
         }
@@ -139,8 +138,9 @@ class Clone:
         self.must("git add -A")
 
     def held_by_another(self, *names: str) -> None:
-        words = " ".join(f"'{name}'" for name in names)
-        self.must(f"dibs claim-all -q --owner agent-7 --ttl 10m {words}")
+        words = ("claim-all", "-q", "--owner", "agent-7", "--ttl", "10m", *names)
+        done = dibs_here(self.shells.env, self.folder, *words)
+        assert done.returncode == 0, done
 
 
 @pytest.fixture(scope="session")
