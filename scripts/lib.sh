@@ -37,6 +37,8 @@ want_programs() {
     for program in bash chromium curl git jq openssl; do
         command -v "$program" >/dev/null || missing+=("$program")
     done
+    # It runs the plugin for opencode.
+    command -v node >/dev/null || missing+=(nodejs)
     # Tests start a PostgreSQL of their own, so its programs must be here.
     command -v postgres >/dev/null || compgen -G "/usr/lib/postgresql/*/bin/postgres" >/dev/null || missing+=(postgresql)
     # The same for etcd, the server alone.
