@@ -123,7 +123,7 @@ def _check_together(namespace: str, inside: list[str], wanted: list[str], instea
     for name in wanted:
         check_name(name)
     raise InvalidInput(
-        f"path:, repo: and branch: names are in the namespace {namespace} of this repository, the others are not. "
+        f"path:, repo: and branch: names are in this repository's namespace {namespace}, others are not. "
         f"Claim them apart, or name one namespace for all: {instead}."
     )
 
