@@ -8,7 +8,6 @@ same. `proof.py` alone decides what proves a claim.
 from __future__ import annotations
 
 from dibs.core import events
-from dibs.core.attention import forget_want, note_want, note_wanted
 from dibs.core.events import Event
 from dibs.core.exclusion import blockers, covered, live_holders
 from dibs.core.expiry import may_go_on, own_deadline_ms, settle, shown, ticket_over
@@ -34,13 +33,13 @@ from dibs.core.proof import allowed, ended, not_current, own_claim, own_session,
 from dibs.core.queue import advance, ahead, first_ahead, place_of, refresh, serve_own
 from dibs.core.quota import over_held, over_waiting
 from dibs.core.records import EXCLUSIVE, Holder, LockRecord, SessionRecord
-from dibs.core.tickets import drop, join, keep, may_wait, next_seat
+from dibs.core.tickets import drop, forget_want, join, keep, may_wait, next_seat, note_want, note_wanted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.commands import Acquire, AcquireTerms, Inspect
     from dibs.core.draft import Draft
-    from dibs.core.outcomes import Outcome
+    from dibs.core.outcomes import JobOutcome, Outcome
     from dibs.core.records import Ending, Ticket
 
 # Tuples, made once: `isinstance(outcome, Held | Delayed)` makes a union at every call, which every claim pays for.
@@ -150,7 +149,7 @@ def judge(
     lease_id: str | None = None,
     *,
     by_session: bool = True,
-) -> Outcome | None:
+) -> JobOutcome | None:
     """The answer to a newcomer's claim on a refreshed lock; None if it can be granted now.
 
     The checks come in the order of the code below. `Granted` if the caller holds the job already."""
@@ -197,7 +196,7 @@ def _spent(draft: Draft, lock: LockRecord, ask: AcquireTerms, lease_id: str | No
     return None
 
 
-def _regrant(draft: Draft, ask: AcquireTerms, lock: LockRecord, mine: Holder, ticket_id: str | None) -> Outcome:
+def _regrant(draft: Draft, ask: AcquireTerms, lock: LockRecord, mine: Holder, ticket_id: str | None) -> JobOutcome:
     """Claiming a held job again gives the same lease, never with a shorter TTL, never in another mode."""
     if mine.mode != ask.mode:
         return Differs(now_ms=draft.now_ms, name=lock.name, what="mode", has=mine.mode, asked=ask.mode)

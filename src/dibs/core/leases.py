@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dibs.core import events
-from dibs.core.attention import waiters
 from dibs.core.deadlock import find_own_cycle
 from dibs.core.exclusion import blockers
 from dibs.core.expiry import end_hold, event_of, session_over, shown
@@ -16,7 +15,7 @@ from dibs.core.proof import ended, held_by, not_current, put_list
 from dibs.core.queue import advance, drop_forbidden, serve_own, settled
 from dibs.core.quota import charge, is_current, payer_of, recharged
 from dibs.core.records import BROKEN, FAILED, RELEASED, TRANSFERRED, Done
-from dibs.core.tickets import NOBODY, has_seat
+from dibs.core.tickets import NOBODY, has_seat, waiters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

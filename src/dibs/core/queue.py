@@ -18,7 +18,6 @@ waiters died must not keep all others waiting.
 from __future__ import annotations
 
 from dibs.core import events
-from dibs.core.attention import note_want
 from dibs.core.draft import HandedOver
 from dibs.core.exclusion import blockers, own_hold, tree_neighbours
 from dibs.core.expiry import settle, ticket_over
@@ -38,6 +37,7 @@ from dibs.core.tickets import (
     keep,
     may_wait,
     names_of,
+    note_want,
     parts_of,
     recognised,
     remove,

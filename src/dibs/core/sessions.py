@@ -7,7 +7,6 @@ after it. That is checked on the lock itself; the session's list only says where
 from __future__ import annotations
 
 from dibs.core import events
-from dibs.core.attention import tell_session, waiters
 from dibs.core.events import Event
 from dibs.core.exclusion import live_holders
 from dibs.core.expiry import need_sessions, session_deadline_ms, session_over, settle
@@ -19,7 +18,7 @@ from dibs.core.proof import may_use, own_session
 from dibs.core.queue import advance, advance_all
 from dibs.core.quota import charge, give_back, is_current, over_sessions, recharged
 from dibs.core.records import BROKEN, EXPIRED, RELEASED, SessionRecord
-from dibs.core.tickets import drop
+from dibs.core.tickets import drop, tell_session, waiters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dibs.core.attention import forget_want, note_want, note_wanted
 from dibs.core.claims import check_session, judge, waits_otherwise
 from dibs.core.deadlock import find_cycle
 from dibs.core.exclusion import blockers, own_hold
@@ -25,13 +24,13 @@ from dibs.core.overlap import overlaps
 from dibs.core.queue import advance, advance_all, ahead, place_of, refresh, serve_own
 from dibs.core.quota import over_held, over_waiting
 from dibs.core.records import LOST, RELEASED, SHARED
-from dibs.core.tickets import drop, join, keep, may_wait
+from dibs.core.tickets import drop, forget_want, join, keep, may_wait, note_want, note_wanted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.commands import AcquireAll, AcquireAny
     from dibs.core.draft import Draft
-    from dibs.core.outcomes import Outcome
+    from dibs.core.outcomes import JobOutcome, Outcome
     from dibs.core.records import LockRecord, Ticket
 
 
@@ -119,7 +118,7 @@ def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
     return _wait_for_all(draft, command, bad)
 
 
-def _give_back(draft: Draft, locks: list[LockRecord], verdicts: list[Outcome | None]) -> None:
+def _give_back(draft: Draft, locks: list[LockRecord], verdicts: list[JobOutcome | None]) -> None:
     """Release the rest of a claim of which one job was lost. The caller repeats it because its reply was lost: it is
     told that it has none, and does not know of the others. Who renewed one of them, or let go of one, has read the
     reply, and the repeat is late. `locks` are as they were before the repeat was judged."""
@@ -138,9 +137,9 @@ def _give_back(draft: Draft, locks: list[LockRecord], verdicts: list[Outcome | N
         advance(draft, lock.ns, lock.name)
 
 
-def _wait_for_all(draft: Draft, command: AcquireAll, bad: tuple[Outcome, ...]) -> Outcome:
+def _wait_for_all(draft: Draft, command: AcquireAll, bad: tuple[JobOutcome, ...]) -> Outcome:
     """Wait in all lines: not all jobs are free now, but all may become free."""
-    refused = tuple([verdict.name for verdict in bad])  # type: ignore[union-attr]  # `judge` always names the job
+    refused = tuple([verdict.name for verdict in bad])
     cycle = find_cycle(draft, command, command.names)
     if cycle:
         note_want(draft, command, refused)

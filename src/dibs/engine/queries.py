@@ -23,9 +23,8 @@ from dibs.core.keys import (
     ticket_key,
     ticket_prefix,
 )
-from dibs.core.lease_outcomes import SessionState
+from dibs.core.lease_outcomes import Hour, SessionState, TicketPage, TicketState
 from dibs.core.limits import LIST_LOOKS_MAX, LIST_PAGE_DEFAULT, LIST_PAGE_MAX, SWEEP_BATCH_MAX
-from dibs.core.outcomes import Blocker
 from dibs.core.proof import may_use
 from dibs.core.queue import ahead
 from dibs.core.records import HELD, PARKED, LockRecord, SessionRecord, Ticket
@@ -50,16 +49,6 @@ if TYPE_CHECKING:
 MINUTE_MS = 60_000
 MINUTES = 60
 COUNTED = (kinds.ACQUIRED, kinds.RELEASED, kinds.FAILED, kinds.EXPIRED, kinds.BROKEN, kinds.TRANSFERRED)
-
-
-class Hour(Record):
-    """`counts` are those of one minute each, the oldest first; the last minute is the present one. `is_whole` is false
-    while older events are still to be read: ask again."""
-
-    now_ms: int
-    first_ms: int
-    counts: dict[str, list[int]]
-    is_whole: bool
 
 
 class Activity:
@@ -108,23 +97,6 @@ class Activity:
 # Read-only queries about lines: who waits for which job, at which place, and who is in the way.
 
 TICKETS_AT_ONCE = 200  # each needs its job, its session and the sessions in the way
-
-
-class TicketState(Record):
-    """Somebody who waits now. `blockers` is empty if nobody holds the job: then it rests, or waits for its first in
-    line."""
-
-    ticket: Ticket
-    position: int
-    blockers: tuple[Blocker, ...]
-
-
-class TicketPage(Record):
-    """Tickets in no useful order. `next_after` is None on the last page."""
-
-    now_ms: int
-    tickets: list[TicketState]
-    next_after: str | None
 
 
 def live_tickets(store: Store, ns: str, prefix: str, after: str, limit: int) -> TicketPage:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
+# In a stream of events, what is no event: history that was pruned, and the end for a reader that was too slow.
+GAP = "gap"
+DROPPED = "dropped"
 
 _SECONDS: dict[int, str] = {}  # a busy server formats the same few seconds thousands of times
 

@@ -27,11 +27,10 @@ from dibs.core.commands import (
     SetAcl,
     Transfer,
 )
-from dibs.core.identity import ADMIN, NO_LIMITS
+from dibs.core.identity import ADMIN, NO_LIMITS, require
 from dibs.core.names import DEFAULT_NAMESPACE, check_name, check_namespace
 from dibs.core.records import EXCLUSIVE
 from dibs.wire.fields import PLAIN_TERMS
-from dibs.wire.permissions import require
 from dibs.wire.shapes import is_id, shape
 from dibs.wire.values import (
     acl_of,

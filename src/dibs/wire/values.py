@@ -75,7 +75,7 @@ def fresh_id_of(document: Document, field: str, caller: Caller, *place: str) -> 
     sent = document.get(field)
     if sent is None:
         return new_id()
-    from dibs.base.digest import digest_id  # no claim needs it
+    from dibs.base.ids import digest_id  # no claim needs it
 
     return digest_id(field, sent, caller.principal, caller.namespace or "", *place)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dibs.base.errors import AuthenticationFailed, InvalidInput, NotAllowed
 from dibs.base.ids import new_request_id
 from dibs.core.commands import EndSession
+from dibs.core.identity import require
 from dibs.core.keys import SESSION_PREFIX
 from dibs.core.limits import LIST_PAGE_DEFAULT, LIST_PAGE_MAX, LOGIN_FAILURES_MAX, NAME_BYTES_MAX
 from dibs.core.proof import may_use
@@ -34,7 +35,6 @@ from dibs.wire.credentials import whoami_document
 from dibs.wire.documents import reply_to
 from dibs.wire.lease_documents import SESSION_SHOWN, activity_document, short_session, waiters_document
 from dibs.wire.operations import NAMESPACE, Operation, in_header, in_path, in_query, number_in_query
-from dibs.wire.permissions import require
 from dibs.wire.requests import shape
 from dibs.wire.values import text_of
 
