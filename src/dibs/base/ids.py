@@ -55,7 +55,11 @@ def digest(*parts: str) -> str:
 
 def digest_id(*parts: str) -> str:
     """The same, written like the ids that dibs gives out."""
-    text = digest(*parts)
+    return dashed(digest(*parts))
+
+
+def dashed(text: str) -> str:
+    """32 hexadecimal digits as a UUID has them."""
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 

@@ -229,15 +229,16 @@ def _write(draft: Draft, credential: Credential, kind: str, by: str) -> TokenSta
     recent = (*register.recent, credential.digest)[-CREDENTIAL_CHANGES_KEPT:]
     draft.write(REGISTER_KEY, register.replace(changes=register.changes + 1, recent=recent))
     draft.write(credential_key(credential.digest), credential)
-    told = Event(
-        at_ms=draft.now_ms,
-        kind=kind,
-        ns=credential.namespace or "",
-        principal=credential.name,
-        by=by,
-        reason=f"token {credential.id}",
+    draft.tell(
+        Event(
+            at_ms=draft.now_ms,
+            kind=kind,
+            ns=credential.namespace or "",
+            principal=credential.name,
+            by=by,
+            reason=f"token {credential.id}",
+        )
     )
-    draft.tell(told)
     return TokenState(now_ms=draft.now_ms, credential=credential)
 
 

@@ -174,7 +174,21 @@ def end_hold(
     delay, a failure its own. A clean release resets the count, unless the hold was `uncounted`."""
     if checkpoint is None:
         checkpoint = _left_behind(lock, holder, uncounted or how in UNSUCCESSFUL)
-    ending = _ending(holder, how, at_ms, checkpoint, by, reason, done_until_ms is not None)
+    ending = Ending(
+        lease_id=holder.lease_id,
+        owner=holder.owner,
+        principal=holder.principal,
+        token=holder.token,
+        how=how,
+        at_ms=at_ms,
+        checkpoint=checkpoint,
+        request_key=holder.request_key,
+        session=holder.session,
+        by=by,
+        reason=reason,
+        attempt=holder.attempt,
+        done=done_until_ms is not None,
+    )
     lock = lock.replace(
         holders=tuple([each for each in lock.holders if each.lease_id != holder.lease_id]),
         endings=(ending, *_older(lock)),
@@ -207,32 +221,6 @@ def end_hold(
     return lock
 
 
-def _ending(
-    holder: Holder,
-    how: str,
-    at_ms: int,
-    checkpoint: str | None,
-    by: str | None,
-    reason: str | None,
-    done: bool,
-) -> Ending:
-    return Ending(
-        lease_id=holder.lease_id,
-        owner=holder.owner,
-        principal=holder.principal,
-        token=holder.token,
-        how=how,
-        at_ms=at_ms,
-        checkpoint=checkpoint,
-        request_key=holder.request_key,
-        session=holder.session,
-        by=by,
-        reason=reason,
-        attempt=holder.attempt,
-        done=done,
-    )
-
-
 def _older(lock: LockRecord) -> list[Ending]:
     """The endings to keep. Only the newest keeps its checkpoint, which may be 4 KiB: successors see no other."""
     kept = lock.endings[: ENDINGS_KEPT - 1]
@@ -250,8 +238,8 @@ def _left_behind(lock: LockRecord, holder: Holder, passes_on: bool) -> str | Non
     unless that belongs to finished work. With several owners at once there is none, because it could be anybody's."""
     if holder.checkpoint is not None or not passes_on or not lock.endings:
         return holder.checkpoint
-    told = lock.endings[0]
-    return told.checkpoint if holder.mode == EXCLUSIVE and lock.slots == 1 and not told.done else None
+    previous = lock.endings[0]
+    return previous.checkpoint if holder.mode == EXCLUSIVE and lock.slots == 1 and not previous.done else None
 
 
 def _count(draft: Draft, lock: LockRecord, holder: Holder, how: str, at_ms: int, retry_ms: int) -> LockRecord:

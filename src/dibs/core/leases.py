@@ -114,7 +114,7 @@ def break_(draft: Draft, command: Break) -> Outcome:
             reason=command.reason,
         )
     if taken:
-        advance(draft, command.ns, command.name)
+        advance(draft, command.ns, (command.name,))
     return Broken(now_ms=draft.now_ms, name=lock.name, holders=taken)
 
 
@@ -125,7 +125,7 @@ def free(draft: Draft, command: Free) -> Outcome:
         lock = lock.replace(parked=False, failures=0, delay_until_ms=0)
         draft.put(lock)
         draft.tell(events.Event(at_ms=draft.now_ms, kind=events.FREED, ns=lock.ns, job=lock.name, by=command.principal))
-        advance(draft, command.ns, command.name)  # the line waits until a delay is over
+        advance(draft, command.ns, (command.name,))  # the line waits until a delay is over
         return Freed(now_ms=draft.now_ms, name=lock.name, was_parked=True)
     return Freed(now_ms=draft.now_ms, name=lock.name, was_parked=False)
 
@@ -226,9 +226,9 @@ def release(draft: Draft, command: Release) -> Outcome:
         result=command.result,
         done_until_ms=done.until_ms if done is not None else None,
     )
-    told = _let_go(draft, lock, lock.endings[0])
-    advance(draft, command.ns, command.name)
-    return told
+    outcome = _let_go(draft, lock, lock.endings[0])
+    advance(draft, command.ns, (command.name,))
+    return outcome
 
 
 def _let_go(draft: Draft, lock: LockRecord, ending: Ending, *, again: bool = False) -> Released | Failed:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 
 from dibs.core.credentials import CredentialRegister
-from dibs.core.durations import shifted
 from dibs.core.expiry import credited_ms
 from dibs.core.limits import TICKET_MS
-from dibs.core.records import LockRecord, SessionRecord, Ticket
+from dibs.core.records import LockRecord, SessionRecord, Ticket, shifted
 from dibs.core.webhooks import DeadLetters, Lane, Webhook, WebhookProgress, WebhookRegister
 
 TYPE_CHECKING = False

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dibs.core import events
 from dibs.core.events import Event
-from dibs.core.expiry import note_loss
+from dibs.core.expiry import note_loss, ticket_over
 from dibs.core.grants import swap
 from dibs.core.keys import lock_key, split_lock_key, ticket_key
 from dibs.core.limits import TICKET_MS, WANT_MS, WANTED_MAX
@@ -69,9 +69,8 @@ def recognised(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> Ticke
     lock = draft.lock(ask.ns, name)
     mark = _mark_of(ask.principal, ask.request_key, ask.fresh_lease_id)
     session = draft.session(ask.session) if ask.session is not None else None
-    waits = [wait.number for wait in session.waits if (wait.ns, wait.name) == (ask.ns, name)] if session else []
     numbers = [lock.line[at] for at in _places(lock.marks, mark)] if mark in lock.marks else []
-    numbers = sorted({*numbers, *waits})  # a line is sorted by number
+    numbers = sorted({*numbers, *_waits(session, ask.ns, name)})  # a line is sorted by number
     draft.need(*[ticket_key(ask.ns, name, number) for number in numbers])
     for number in numbers:
         ticket = draft.ticket(ask.ns, name, number)
@@ -86,6 +85,20 @@ def recognised(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> Ticke
         if ask.session is not None and ticket.session == ask.session and ticket.request_key is None:
             return ticket
     return None
+
+
+def session_places(draft: Draft, session_id: str | None, ns: str, name: str) -> list[Ticket]:
+    """The live places of a session in a job's own line."""
+    session = draft.session(session_id) if session_id is not None else None
+    numbers = _waits(session, ns, name)
+    draft.need(*[ticket_key(ns, name, number) for number in numbers])
+    tickets = [draft.ticket(ns, name, number) for number in numbers]
+    return [ticket for ticket in tickets if ticket is not None and not ticket_over(draft, ticket)]
+
+
+def _waits(session: SessionRecord | None, ns: str, name: str) -> list[int]:
+    waits = session.waits if session is not None else ()
+    return [wait.number for wait in waits if (wait.ns, wait.name) == (ns, name)]
 
 
 def names_of(ticket: Ticket) -> tuple[str, ...]:

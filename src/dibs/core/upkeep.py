@@ -17,11 +17,10 @@ from dibs.core.keys import (
 from dibs.core.lease_outcomes import BeatRecorded, Counted, FreezeNoted, Frozen, Identified, Raised, Swept, Thawed
 from dibs.core.limits import OUTAGES_KEPT, PULSE_KEPT_MS, PULSE_LATE_MS
 from dibs.core.outcomes import PlacesKept
-from dibs.core.queue import advance_all, go_on, refresh
+from dibs.core.queue import give_up, go_on, refresh
 from dibs.core.quota import charge, is_current, payer_of, usage_of
 from dibs.core.records import EXPIRED, FreezeMark, Outage, Pulse
 from dibs.core.sessions import finish
-from dibs.core.tickets import drop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,11 +79,10 @@ def thaw(draft: Draft, command: Thaw) -> Outcome:
         since_ms = None  # a repeat: the first one recorded the outage
     elif since_ms is None and mark is not None:
         since_ms = mark.at_ms
-    outages = meta.outages
     if since_ms is not None and since_ms <= now_ms:
-        outages = remember(outages, Outage(began_ms=since_ms, ended_ms=now_ms))
-        draft.tell(Event(at_ms=now_ms, kind=events.OUTAGE, began_ms=since_ms))
-    thawed = meta.replace(frozen=None, outages=outages, token_floor=max(meta.token_floor, command.floor))
+        _note_outage(draft, Outage(began_ms=since_ms, ended_ms=now_ms))
+        meta = draft.meta()
+    thawed = meta.replace(frozen=None, token_floor=max(meta.token_floor, command.floor))
     if thawed != meta:
         draft.put(thawed)
     return Thawed(now_ms=now_ms, was_frozen=mark is not None)
@@ -244,8 +242,7 @@ def _sweep_ticket(draft: Draft, key: str) -> None:
     if ticket is None:
         return
     if ticket_over(draft, ticket):
-        drop(draft, ticket, "stopped asking")
-        advance_all(draft, ticket)
+        give_up(draft, ticket, "stopped asking")
     elif ticket.expires_ms < (deadline := ticket_deadline_ms(draft, ticket)):
         draft.put(ticket.replace(expires_ms=deadline))
 
@@ -303,7 +300,7 @@ def beat(draft: Draft, command: Beat) -> Outcome:
         draft.put(pulse.replace(doubt_ms=began_ms))
         return BeatRecorded(now_ms=now_ms)
     draft.put(pulse)
-    _note(draft, Outage(began_ms=began_ms, ended_ms=now_ms))
+    _note_outage(draft, Outage(began_ms=began_ms, ended_ms=now_ms))
     return BeatRecorded(now_ms=now_ms, outage_ms=now_ms - began_ms)
 
 
@@ -349,7 +346,7 @@ def _accounted_ms(draft: Draft, own: Pulse | None, command: Beat) -> int | None:
     return at_ms
 
 
-def _note(draft: Draft, outage: Outage) -> None:
+def _note_outage(draft: Draft, outage: Outage) -> None:
     meta = draft.meta()
     draft.put(meta.replace(outages=remember(meta.outages, outage)))
     draft.tell(Event(at_ms=draft.now_ms, kind=events.OUTAGE, began_ms=outage.began_ms))

@@ -246,7 +246,7 @@ def create_webhook(draft: Draft, command: CreateWebhook) -> WebhookState:
     draft.write(webhook_key(made.id), made)
     draft.write(progress_key(made.id), WebhookProgress(at=command.at))
     _write_register(draft, (*register.entries, entry))
-    return _told(draft, made, events.WEBHOOK_CREATED, made.principal)
+    return _changed(draft, made, events.WEBHOOK_CREATED, made.principal)
 
 
 def remove_webhook(draft: Draft, command: RemoveWebhook) -> WebhookState:
@@ -257,7 +257,7 @@ def remove_webhook(draft: Draft, command: RemoveWebhook) -> WebhookState:
         if draft.get(key) is not None:
             draft.write(key, None)
     _write_register(draft, tuple([each for each in _register(draft).entries if each.id != found.id]))
-    return _told(draft, found, events.WEBHOOK_REMOVED, command.by)
+    return _changed(draft, found, events.WEBHOOK_REMOVED, command.by)
 
 
 def replay_webhook(draft: Draft, command: ReplayWebhook) -> WebhookState:
@@ -279,7 +279,7 @@ def replay_webhook(draft: Draft, command: ReplayWebhook) -> WebhookState:
     found = found.replace(replays=found.replays + 1, replay_after=after, stopped="")
     draft.write(webhook_key(found.id), found)
     _write_register(draft, _register(draft).entries)
-    return _told(draft, found, events.WEBHOOK_REPLAYED, command.by)
+    return _changed(draft, found, events.WEBHOOK_REPLAYED, command.by)
 
 
 def stop_webhook(draft: Draft, command: StopWebhook) -> WebhookState:
@@ -289,7 +289,7 @@ def stop_webhook(draft: Draft, command: StopWebhook) -> WebhookState:
     found = found.replace(stopped=command.reason)
     draft.write(webhook_key(found.id), found)
     _write_register(draft, _register(draft).entries)
-    return _told(draft, found, events.WEBHOOK_STOPPED, "")
+    return _changed(draft, found, events.WEBHOOK_STOPPED, "")
 
 
 def take_duty(draft: Draft, command: TakeDuty) -> DutyState:
@@ -354,7 +354,7 @@ def _duty(draft: Draft) -> WebhookDuty | None:
     return found if isinstance(found, WebhookDuty) else None
 
 
-def _told(draft: Draft, webhook: Webhook, kind: str, by: str) -> WebhookState:
+def _changed(draft: Draft, webhook: Webhook, kind: str, by: str) -> WebhookState:
     """The event names no URL: it may hold a secret of its own."""
     draft.tell(
         Event(

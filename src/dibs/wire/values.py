@@ -102,21 +102,6 @@ def done_ms_of(document: Document) -> int:
     return seconds * 1000 if seconds is not None else limits.DONE_MS_DEFAULT if done else 0
 
 
-def delay_ms_of(document: Document) -> int:
-    return number_of(document, "lock_delay_seconds", 0) * 1000
-
-
-def failure_of(document: Document) -> Document:
-    """The fields of a release for failed work: reason and retry time."""
-    failed = document.get("failed", False)
-    for field in ("reason", "retry_after_seconds"):
-        if field in document and not failed:
-            raise InvalidInput(f"{field} is for a failure: send failed true with it, or leave it out.")
-    retry_ms = number_of(document, "retry_after_seconds", 0) * 1000
-    reason = text_of(document, "reason")
-    return {"failed": failed, "reason": reason, "retry_ms": retry_ms}
-
-
 def plain_of(document: Document, field: str) -> Any:
     """A value that was sent, within the bounds that its field is declared with."""
     if field in NUMBERS:
