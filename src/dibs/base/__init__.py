@@ -1,4 +1,4 @@
-"""What knows nothing of the rules of dibs: errors, clock, ids, records, text, files."""
+"""Tools that know nothing of the rules of dibs: errors, clock, ids, records, text, files."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class ClaimPolicy(Record):
-    """What a contract that is not dibs' own wants otherwise about a claim. A compatibility layer hands it in."""
+    """The wishes of another contract than dibs' own about a claim. A compatibility layer hands them in."""
 
     # The delay of a claim also follows a release.
     delays_release: bool = False
@@ -220,7 +220,7 @@ class Beat(PlainCommand):
 
 
 class Identify(PlainCommand):
-    """Which store is this? One that has no id yet takes this one."""
+    """Ask for the id of the store. One that has none yet takes this one."""
 
     fresh_id: str
 

@@ -66,7 +66,7 @@ class CredentialRegister(Kept):
 
 
 class Usage(Kept):
-    """How much a principal with a limit has; see `quota.py`. `count` is the number of the count."""
+    """The counts of what a principal with a limit has; see `quota.py`. `count` is the number of the count."""
 
     count: int
     held: int = 0

@@ -1,5 +1,5 @@
-"""What a webhook is sent, in which order, and when again. The promises `webhook:ordered` and `webhook:at-least-once`
-are kept here.
+"""Deliveries to webhooks: what is sent, in which order, and when again. The promises `webhook:ordered` and
+`webhook:at-least-once` are kept here.
 
 Events are read in the order of their numbers. Each goes into the **lane** of its job. A lane has one delivery under
 way at most, so no event overtakes an earlier one of its job; lanes do not wait for each other. A delivery that failed
@@ -59,7 +59,7 @@ def rest_ms(tries: int, fraction: float, asked_ms: int) -> int:
 
 
 class TargetBackoff:
-    """What is known of one target. `asked_until_ms` is stored with the progress of its webhook."""
+    """The state of one target. `asked_until_ms` is stored with the progress of its webhook."""
 
     __slots__ = ("_until_ms", "asked_until_ms", "has_succeeded", "row")
 
@@ -145,7 +145,7 @@ COUNTED = ("delivered", "failed", "dead", "gaps")
 
 
 class DeliveryPlan:
-    """What one webhook has to send. `progress` is as it was stored last."""
+    """The deliveries of one webhook that are left to do. `progress` is as it was stored last."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""When a hold ends, and what happens then. `lease:never-early` and `lease:outage-credit` live here.
+"""The end of a hold: when it comes, and what happens then. `lease:never-early` and `lease:outage-credit` live here.
 
 A hold ends when the store's clock reaches its deadline, not before. The deadline is one TTL after the last renewal.
 Each outage that began while the hold was live, and ended before its owner was heard again, moves it later, because
@@ -29,14 +29,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.draft import Draft
     from dibs.core.records import Holder, LockRecord, Outage, SessionRecord, Ticket, Wait
-
-_EVENT_OF = {
-    "released": events.RELEASED,
-    "failed": events.FAILED,
-    "expired": events.EXPIRED,
-    "broken": events.BROKEN,
-    "transferred": events.TRANSFERRED,
-}
 
 
 def credited_ms(expires_ms: int, renewed_ms: int, span_ms: int, outages: tuple[Outage, ...]) -> int:
@@ -197,7 +189,7 @@ def end_hold(
         event_of(
             lock,
             holder,
-            _EVENT_OF[how],
+            how,  # an ending and its event have the same word
             draft.now_ms,
             checkpoint=checkpoint,
             by=by,

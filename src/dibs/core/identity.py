@@ -35,7 +35,7 @@ LEAST_ROLE: dict[str, str] = {
 
 
 class Limits(Record):
-    """How much one principal may have at a time. 0: no limit."""
+    """The most that one principal may have at a time. 0: no limit."""
 
     held: int = 0  # jobs, and places in line, which become jobs
     waiting: int = 0  # places in line

@@ -12,7 +12,7 @@ from dibs.core.records import Ending, FreezeMark, Holder, SessionRecord, Ticket
 
 
 class Counted(Outcome):
-    """What was to be charged is."""
+    """Everything that was to be charged is charged."""
 
 
 class Swept(Outcome):
@@ -49,7 +49,7 @@ class Thawed(Outcome):
 
 
 class Identified(Outcome):
-    """Which store this is."""
+    """The id of the store."""
 
     store_id: str
 

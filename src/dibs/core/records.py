@@ -76,7 +76,7 @@ class Holder(Record):
 
 
 class Ending(Record):
-    """How an earlier hold ended. The newest has the checkpoint; older ones are kept to recognise repeats."""
+    """The end of an earlier hold. The newest has the checkpoint; older ones are kept to recognise repeats."""
 
     lease_id: str
     owner: str
@@ -328,7 +328,7 @@ class Meta(Kept):
 
 
 class Pulse(Kept):
-    """When a server last said that it was up, and since when that has been in doubt."""
+    """A server's last word that it was up, and since when that has been in doubt."""
 
     at_ms: int
     server: str  # its name, made anew at each start

@@ -112,8 +112,8 @@ def count(draft: Draft, command: CountUsage) -> Outcome:
     return Counted(now_ms=draft.now_ms)
 
 
-def _is_counted_here(draft: Draft, payer: str, ns: str | None, principal: str, charged: str | None) -> bool:
-    """Return whether what `principal` has in `ns`, with this charge, must be charged to `payer`."""
+def _should_count(draft: Draft, payer: str, ns: str | None, principal: str, charged: str | None) -> bool:
+    """Return whether something that `principal` has in `ns` belongs to `payer` and is not counted yet."""
     own_ns, _, name = payer.partition("/")
     if principal != name or (own_ns and own_ns != ns):
         return False
@@ -128,7 +128,7 @@ def _count_lock(draft: Draft, command: CountUsage) -> None:
     holders = tuple(
         [
             each.replace(charge=charge(draft, command.payer, "held"))
-            if _is_counted_here(draft, command.payer, ns, each.principal, each.charge)
+            if _should_count(draft, command.payer, ns, each.principal, each.charge)
             else each
             for each in lock.holders
         ]
@@ -141,14 +141,14 @@ def _count_session(draft: Draft, command: CountUsage) -> None:
     session = draft.session(command.key.removeprefix(SESSION_PREFIX))
     if session is None or session.ended_ms:
         return
-    if _is_counted_here(draft, command.payer, session.ns, session.principal, session.charge):
+    if _should_count(draft, command.payer, session.ns, session.principal, session.charge):
         draft.put(session.replace(charge=charge(draft, command.payer, "sessions")))
 
 
 def _count_ticket(draft: Draft, command: CountUsage) -> None:
     _, ns, number, name = command.key.split("/", 3)
     ticket = draft.ticket(ns, name, int(number))
-    if ticket is not None and _is_counted_here(draft, command.payer, ns, ticket.principal, ticket.charge):
+    if ticket is not None and _should_count(draft, command.payer, ns, ticket.principal, ticket.charge):
         draft.put(ticket.replace(charge=charge(draft, command.payer, "waiting")))
 
 

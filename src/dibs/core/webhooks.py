@@ -34,7 +34,7 @@ TEST = "test"
 
 
 class Webhook(Kept):
-    """Where to send which events."""
+    """A target, and which events it is sent."""
 
     id: str
     ns: str
@@ -108,7 +108,7 @@ class DeliveryNote(Record):
 
 
 class WebhookProgress(Kept):
-    """How far a webhook is: all wanted events up to `at` were delivered, are dead letters, or are in a lane."""
+    """The progress of a webhook: all wanted events up to `at` were delivered, are dead letters, or are in a lane."""
 
     at: int
     replays: int = 0  # the replays that were begun
@@ -139,7 +139,7 @@ class DeadLetters(Kept):
 
 
 class WebhookDuty(Kept):
-    """Which server delivers, and until when. Like a lease: `token` rises with every server that takes it over."""
+    """The server that delivers, and until when. Like a lease: `token` rises with every server that takes it over."""
 
     server: str
     token: int
