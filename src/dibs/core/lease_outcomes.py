@@ -162,15 +162,5 @@ class TicketPage(Record):
     """Tickets in no useful order. `next_after` is None on the last page."""
 
     now_ms: int
-    tickets: list[TicketState]
+    tickets: tuple[TicketState, ...]
     next_after: str | None
-
-
-class Hour(Record):
-    """`counts` are those of one minute each, the oldest first; the last minute is the present one. `is_whole` is false
-    while older events are still to be read: ask again."""
-
-    now_ms: int
-    first_ms: int
-    counts: dict[str, list[int]]
-    is_whole: bool

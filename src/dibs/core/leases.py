@@ -36,8 +36,7 @@ def transfer(draft: Draft, command: Transfer) -> Outcome:
         return Transferred(now_ms=draft.now_ms, name=lock.name, lease=shown(draft, handed))
     mine = held_by(lock, command.lease_id, command.session, command.principal)
     if mine is None:
-        ending = ended(lock, command.lease_id, command.session, command.principal)
-        return not_current(draft, lock, ending)
+        return not_current(draft, lock, ended(lock, command.lease_id, command.session, command.principal))
     heir = draft.session(command.to_session) if command.to_session is not None else None
     if command.to_session is not None and (
         heir is None or heir.ns not in (None, command.ns) or session_over(draft, heir)
@@ -149,8 +148,7 @@ def renew(draft: Draft, command: Renew) -> Outcome:
     lock = settled(draft, command.ns, command.name)
     mine = held_by(lock, command.lease_id, command.session, command.principal)
     if mine is None:
-        ending = ended(lock, command.lease_id, command.session, command.principal)
-        return not_current(draft, lock, ending)
+        return not_current(draft, lock, ended(lock, command.lease_id, command.session, command.principal))
     waiting, new, newest = waiters(draft, lock, mine)
     if not has_seat(mine, command.seat):
         return Renewed(now_ms=draft.now_ms, name=lock.name, lease=shown(draft, mine), waiting=waiting)

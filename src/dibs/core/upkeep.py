@@ -12,14 +12,13 @@ from dibs.core.keys import (
     SESSION_PREFIX,
     TREE_PREFIX,
     USAGE_PREFIX,
-    split_lock_key,
 )
 from dibs.core.lease_outcomes import BeatRecorded, Counted, FreezeNoted, Frozen, Identified, Raised, Swept, Thawed
 from dibs.core.limits import OUTAGES_KEPT, PULSE_KEPT_MS, PULSE_LATE_MS
 from dibs.core.outcomes import PlacesKept
 from dibs.core.queue import give_up, go_on, refresh
 from dibs.core.quota import charge, is_current, payer_of, usage_of
-from dibs.core.records import EXPIRED, FreezeMark, Outage, Pulse
+from dibs.core.records import EXPIRED, FreezeMark, LockRecord, Outage, Pulse, SessionRecord, Ticket, Tree
 from dibs.core.sessions import finish
 
 TYPE_CHECKING = False
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from dibs.core.commands import Beat, BeginCount, Command, CountUsage, Identify, RaiseFloor
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
-    from dibs.core.records import LockRecord
 
 
 # A store that is being moved. While it is frozen nothing in it changes, so a copy shows one moment.
@@ -103,12 +101,23 @@ def begin_count(draft: Draft, command: BeginCount) -> Outcome:
 def count(draft: Draft, command: CountUsage) -> Outcome:
     """Charge what one record holds of a principal, unless it is charged already. A charge to the principal's record for
     one namespace stays there."""
-    if command.key.startswith(LOCK_PREFIX):
-        _count_lock(draft, command)
-    elif command.key.startswith(SESSION_PREFIX):
-        _count_session(draft, command)
-    else:
-        _count_ticket(draft, command)
+    payer, found = command.payer, draft.get(command.key)
+    if isinstance(found, LockRecord):
+        holders = tuple(
+            [
+                each.replace(charge=charge(draft, payer, "held"))
+                if _should_count(draft, payer, found.ns, each.principal, each.charge)
+                else each
+                for each in found.holders
+            ]
+        )
+        if holders != found.holders:
+            draft.put(found.replace(holders=holders))
+    elif isinstance(found, SessionRecord):
+        if not found.ended_ms and _should_count(draft, payer, found.ns, found.principal, found.charge):
+            draft.put(found.replace(charge=charge(draft, payer, "sessions")))
+    elif isinstance(found, Ticket) and _should_count(draft, payer, found.ns, found.principal, found.charge):
+        draft.put(found.replace(charge=charge(draft, payer, "waiting")))
     return Counted(now_ms=draft.now_ms)
 
 
@@ -118,38 +127,6 @@ def _should_count(draft: Draft, payer: str, ns: str | None, principal: str, char
     if principal != name or (own_ns and own_ns != ns):
         return False
     return payer_of(charged) in (None, payer) and not is_current(draft, charged, payer)
-
-
-def _count_lock(draft: Draft, command: CountUsage) -> None:
-    ns, name = split_lock_key(command.key)
-    if not draft.knows(ns, name):
-        return
-    lock = draft.lock(ns, name)
-    holders = tuple(
-        [
-            each.replace(charge=charge(draft, command.payer, "held"))
-            if _should_count(draft, command.payer, ns, each.principal, each.charge)
-            else each
-            for each in lock.holders
-        ]
-    )
-    if holders != lock.holders:
-        draft.put(lock.replace(holders=holders))
-
-
-def _count_session(draft: Draft, command: CountUsage) -> None:
-    session = draft.session(command.key.removeprefix(SESSION_PREFIX))
-    if session is None or session.ended_ms:
-        return
-    if _should_count(draft, command.payer, session.ns, session.principal, session.charge):
-        draft.put(session.replace(charge=charge(draft, command.payer, "sessions")))
-
-
-def _count_ticket(draft: Draft, command: CountUsage) -> None:
-    _, ns, number, name = command.key.split("/", 3)
-    ticket = draft.ticket(ns, name, int(number))
-    if ticket is not None and _should_count(draft, command.payer, ns, ticket.principal, ticket.charge):
-        draft.put(ticket.replace(charge=charge(draft, command.payer, "waiting")))
 
 
 _SWEPT = (LOCK_PREFIX, SESSION_PREFIX, CREDENTIAL_PREFIX, TREE_PREFIX, "ticket/")
@@ -163,29 +140,26 @@ def is_swept(key: str) -> bool:
 
 def sweep(draft: Draft, command: Sweep) -> Outcome:
     """Do what is due on one record. A sweep that comes too early, or twice, does nothing."""
-    if command.key.startswith(LOCK_PREFIX):
-        return _sweep_lock(draft, command.key)
-    if command.key.startswith(SESSION_PREFIX):
-        return _sweep_session(draft, command.key)
-    if command.key.startswith(CREDENTIAL_PREFIX):
+    found = draft.get(command.key)
+    if isinstance(found, LockRecord):
+        return _sweep_lock(draft, command.key, found)
+    if isinstance(found, SessionRecord):
+        return _sweep_session(draft, command.key, found)
+    if isinstance(found, Ticket):
+        _sweep_ticket(draft, found)
+    elif isinstance(found, Tree):
+        go_on(draft, found.ns)
+    elif command.key.startswith(CREDENTIAL_PREFIX):
         from dibs.core.credentials import forget_credential
 
         forget_credential(draft, command.key)
-    elif command.key.startswith(TREE_PREFIX):
-        go_on(draft, command.key.removeprefix(TREE_PREFIX))
-    else:
-        _sweep_ticket(draft, command.key)
     return Swept(now_ms=draft.now_ms, key=command.key)
 
 
-def _sweep_lock(draft: Draft, key: str) -> Swept:
-    ns, name = split_lock_key(key)
-    if not draft.knows(ns, name):
-        return Swept(now_ms=draft.now_ms, key=key)
-    lock = draft.lock(ns, name)
+def _sweep_lock(draft: Draft, key: str, lock: LockRecord) -> Swept:
     if 0 < lock.delay_until_ms <= draft.now_ms:
         draft.put(lock.replace(delay_until_ms=0))  # it is over; otherwise the record would be due for ever
-    lock = refresh(draft, ns, name)
+    lock = refresh(draft, lock.ns, lock.name)
     expired = len([event for event in draft.events if event.kind == events.EXPIRED])
     due_ms = lock.due_ms()
     if not lock.holders and not lock.line and due_ms is not None and due_ms <= draft.now_ms:
@@ -220,10 +194,7 @@ def _forget(draft: Draft, lock: LockRecord) -> None:
     draft.tell(Event(at_ms=draft.now_ms, kind=events.FORGOTTEN, ns=lock.ns, job=lock.name, token=lock.token))
 
 
-def _sweep_session(draft: Draft, key: str) -> Swept:
-    session = draft.session(key.removeprefix(SESSION_PREFIX))
-    if session is None:
-        return Swept(now_ms=draft.now_ms, key=key)
+def _sweep_session(draft: Draft, key: str, session: SessionRecord) -> Swept:
     if session.ended_ms:
         if session.holds or session.waits:
             session = finish(draft, session, session.how or EXPIRED)
@@ -236,11 +207,7 @@ def _sweep_session(draft: Draft, key: str) -> Swept:
     return Swept(now_ms=draft.now_ms, key=key, unfinished=bool(session.ended_ms and session.holds))
 
 
-def _sweep_ticket(draft: Draft, key: str) -> None:
-    _, ns, number, name = key.split("/", 3)
-    ticket = draft.ticket(ns, name, int(number))
-    if ticket is None:
-        return
+def _sweep_ticket(draft: Draft, ticket: Ticket) -> None:
     if ticket_over(draft, ticket):
         give_up(draft, ticket, "stopped asking")
     elif ticket.expires_ms < (deadline := ticket_deadline_ms(draft, ticket)):

@@ -23,7 +23,7 @@ from dibs.core.keys import (
     ticket_key,
     ticket_prefix,
 )
-from dibs.core.lease_outcomes import Hour, SessionState, TicketPage, TicketState
+from dibs.core.lease_outcomes import SessionState, TicketPage, TicketState
 from dibs.core.limits import LIST_LOOKS_MAX, LIST_PAGE_DEFAULT, LIST_PAGE_MAX, SWEEP_BATCH_MAX
 from dibs.core.proof import may_use
 from dibs.core.queue import ahead
@@ -49,6 +49,16 @@ if TYPE_CHECKING:
 MINUTE_MS = 60_000
 MINUTES = 60
 COUNTED = (kinds.ACQUIRED, kinds.RELEASED, kinds.FAILED, kinds.EXPIRED, kinds.BROKEN, kinds.TRANSFERRED)
+
+
+class Hour(Record):
+    """`counts` are those of one minute each, the oldest first; the last minute is the present one. `is_whole` is false
+    while older events are still to be read: ask again."""
+
+    now_ms: int
+    first_ms: int
+    counts: dict[str, list[int]]
+    is_whole: bool
 
 
 class Activity:
@@ -114,11 +124,11 @@ def live_tickets(store: Store, ns: str, prefix: str, after: str, limit: int) -> 
         now_ms = max(now_ms, at_ms)
         found += live
         if len(page) < step:
-            return TicketPage(now_ms=now_ms, tickets=found, next_after=None)
+            return TicketPage(now_ms=now_ms, tickets=tuple(found), next_after=None)
         key = page[-1][0]
         looked += step
         if len(found) >= limit or looked >= LIST_LOOKS_MAX:
-            return TicketPage(now_ms=now_ms, tickets=found, next_after=key.removeprefix(ticket_prefix(ns)))
+            return TicketPage(now_ms=now_ms, tickets=tuple(found), next_after=key.removeprefix(ticket_prefix(ns)))
 
 
 def _live(store: Store, tickets: list[Ticket]) -> tuple[int, list[TicketState]]:

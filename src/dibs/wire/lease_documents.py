@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.core.events import Event
-    from dibs.core.lease_outcomes import Hour, TicketPage, TicketState
+    from dibs.core.lease_outcomes import TicketPage, TicketState
     from dibs.core.records import Done, LockRecord
 
     Document = dict[str, Any]
@@ -69,13 +69,14 @@ def _session(session_id: str | None) -> str | None:
     return None if session_id is None else short_session(session_id)
 
 
-def activity_document(hour: Hour, held: int) -> Document:
+def activity_document(now_ms: int, since_ms: int, minutes: dict[str, list[int]], held: int, *, whole: bool) -> Document:
+    """The events in each minute of the last hour, counted, and how many claims there are."""
     return {
-        "now": timestamp(hour.now_ms),
-        "since": timestamp(hour.first_ms),
-        "minutes": hour.counts,
+        "now": timestamp(now_ms),
+        "since": timestamp(since_ms),
+        "minutes": minutes,
         "held": held,
-        "whole": hour.is_whole,
+        "whole": whole,
     }
 
 
