@@ -68,8 +68,8 @@ def dashed(text: str) -> str:
 
 
 def token_key(token: str) -> bytes:
-    """Return what a server keeps of a token."""
-    import hashlib  # only for a server's own user, who has found a token
+    """Return what a server or a store keeps of a token: its SHA-256."""
+    import hashlib  # only for those who have a token
 
     return hashlib.sha256(token.encode()).digest()
 

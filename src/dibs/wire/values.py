@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dibs.base.errors import InvalidInput, InvalidTtl
-from dibs.base.ids import new_id
+from dibs.base.ids import new_id, token_key
 from dibs.core import limits
 from dibs.core.durations import check_ttl_ms
 from dibs.core.records import EXCLUSIVE, SHARED
@@ -160,6 +160,4 @@ def _acl_entry(entry: object) -> str:
 
 def token_badge(token: str) -> str:
     """A name by which a bearer token is recognised without storing it."""
-    import hashlib  # only servers and access lists need it
-
-    return "token:sha256:" + hashlib.sha256(token.encode()).hexdigest()
+    return "token:sha256:" + token_key(token).hex()
