@@ -152,7 +152,7 @@ def keys_of(command: Command) -> list[str]:
         return [pulse_key(command.server)]  # nothing that another server writes, unless there was a gap
     keys = [META_KEY]
     names: tuple[str, ...] = ()
-    if isinstance(command, Acquire | JobCommand):
+    if isinstance(command, _ONE_JOB):
         keys.append(lock_key(command.ns, command.name))
         names = (command.name,)
     elif isinstance(command, AcquireAny | AcquireAll):
@@ -173,3 +173,6 @@ def keys_of(command: Command) -> list[str]:
     if session is not None:
         keys.append(session_key(session))
     return keys
+
+
+_ONE_JOB = (Acquire, JobCommand)  # made once: a union would be made at every call
