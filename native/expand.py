@@ -26,7 +26,7 @@ if MYPY:
     from typing import Any, ClassVar, Final
 """
 _IMPORT = "from dibs.base.record import Record\n"
-_IMPORT_KEEP = "from dibs.base.record import KEEP, Record\n"
+_IMPORT_KEEP = "\nfrom dibs.base.record import KEEP\n"
 _BASE_HEAD = '''"""The base of every record. The build wrote the methods of each record into its class."""
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def expand(module: str, source: str) -> str:
         return _base(source)
     tree = ast.parse(source)
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    found = importlib.import_module(module) if _IMPORT in source else None
+    # A module of the rules may have records whose base is another module's.
+    found = importlib.import_module(module) if _IMPORT in source or module.startswith("dibs.core.") else None
     records = [node for node in classes if found is not None and _is_record(getattr(found, node.name))]
     lines = source.splitlines(keepends=True)
     for node in reversed(records):
@@ -68,7 +69,7 @@ def expand(module: str, source: str) -> str:
         lines[node.end_lineno : node.end_lineno] = [f"    {line}\n" if line else "\n" for line in made]
         for field in reversed(_fields_of(node)):
             _without_default(lines, field)
-    return "".join(lines).replace(_IMPORT, _IMPORT_KEEP) if records else source
+    return "".join(lines).replace(_FUTURE, _FUTURE + _IMPORT_KEEP, 1) if records else source
 
 
 def with_typing(source: str) -> str:

@@ -29,7 +29,6 @@ MODULES = (
     "wire/fields.py",
     "wire/lease_documents.py",
     "wire/parts.py",
-    "wire/permissions.py",
     "wire/refusals.py",
     "wire/requests.py",
     "wire/shapes.py",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.base.loglines import LogLines
+from dibs.base.terminal import log_lines
 from dibs.cli.framework.registry import NAMES
 from dibs.cli.main import run
 from dibs.cli.text.colour import Paint
@@ -299,7 +299,7 @@ def test_colours_are_ours_alone() -> None:
 
 def test_a_log_line_is_harmless() -> None:
     record = logging.LogRecord("dibs", 30, "", 0, "it failed: %s", (BAD.replace("\n", " "),), None)
-    check(LogLines("%(message)s").format(record))
+    check(log_lines("%(message)s").format(record))
 
 
 @pytest.mark.fault("F-109")

@@ -43,7 +43,7 @@ SERVER = SHARED | {"_socket", "array", "math"}
 # Parts of dibs that a job which is free, in the user's own store, does not need: each is imported where it is.
 NOT_FOR_A_FREE_JOB = set(
     """
-    dibs.client.urls dibs.core.upkeep dibs.core.lease_outcomes dibs.core.leases dibs.core.outages
+    dibs.client.urls dibs.core.upkeep dibs.core.lease_outcomes dibs.core.leases
     dibs.core.sessions dibs.core.several dibs.base.redact
     dibs.stores.sqlite.schema dibs.wire.lease_documents dibs.wire.refusals
     """.split()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.base.digest import digest, digest_id
+from dibs.base.ids import digest, digest_id
 from dibs.wire.shapes import is_id
 
 

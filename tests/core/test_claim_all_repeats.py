@@ -41,7 +41,7 @@ def test_the_rest_of_a_claim_that_was_broken_is_given_back_to_who_repeats_it() -
     rules.one(Break(ns="default", name="a", principal="op", reason="stuck"))
     assert isinstance(claim("k", "l2"), Refused)
     for name in NAMES:
-        assert not rules.one(Inspect(ns="default", name=name)).lock.holders  # type: ignore[union-attr]  # a state
+        assert not rules.one(Inspect(ns="default", name=name)).lock.holders  # type: ignore[attr-defined]  # a state
     assert isinstance(claim("other", "l3", "q"), GrantedAll)
 
 
@@ -83,7 +83,7 @@ def test_a_late_repeat_takes_nothing_from_an_owner_that_let_go_of_one_of_its_job
     now_ms += 1
     assert isinstance(rules.one(claim.replace(fresh_lease_id="l2")), Refused)
     for name in ("b", "c"):
-        (hold,) = rules.one(Inspect(ns="default", name=name)).lock.holders  # type: ignore[union-attr]  # a state
+        (hold,) = rules.one(Inspect(ns="default", name=name)).lock.holders  # type: ignore[attr-defined]  # a state
         assert hold.lease_id == "l1"
 
 
@@ -107,5 +107,5 @@ def test_a_late_repeat_takes_nothing_from_an_owner_that_has_renewed_one_of_its_j
     rules.one(Break(ns="default", name="a", principal="op", reason="stuck"))
     assert isinstance(rules.one(claim.replace(fresh_lease_id="l2")), Refused)
     for name in ("b", "c"):
-        (hold,) = rules.one(Inspect(ns="default", name=name)).lock.holders  # type: ignore[union-attr]  # a state
+        (hold,) = rules.one(Inspect(ns="default", name=name)).lock.holders  # type: ignore[attr-defined]  # a state
         assert hold.lease_id == "l1"

@@ -27,7 +27,7 @@ from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 
 if TYPE_CHECKING:
-    from dibs.core.credentials import TokenCommand
+    from dibs.core.commands import PlainCommand
 
 OLD, NEW = "a" * 64, "b" * 64
 DAY_MS = 24 * 3600 * 1000
@@ -41,7 +41,7 @@ class Registry:
         self.store = MemoryStore(self.clock)
         self._coordinator = Coordinator(self.store)
 
-    def run(self, command: TokenCommand | Sweep) -> Any:
+    def run(self, command: PlainCommand) -> Any:
         return self._coordinator.one(command)
 
     def create(self, **changes: Any) -> Credential:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.core.records import class_of
+from dibs.core import class_of
 from dibs.stores.memory import MemoryStore
 from dibs.wire.codes import OUTCOMES
 from tests.scenarios.runner import ANSWERS, ScenarioError, run

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from dibs.base.record import Record
 from dibs.core import records
-from dibs.core.durations import INSTANTS, shifted
 from dibs.core.records import (
+    INSTANTS,
     Done,
     Ending,
     Holder,
@@ -19,6 +19,7 @@ from dibs.core.records import (
     SessionRecord,
     Ticket,
     Want,
+    shifted,
 )
 
 SPANS = {"ttl_ms", "delay_ms", "lost_ms", "longest_ms"}

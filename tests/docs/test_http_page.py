@@ -230,7 +230,8 @@ class Played:
         page = live_tickets(self.store, "default", "", "", 100)
         assert any(state.ticket.whole for state in page.tickets)
         self.told("waiters", waiters_document(page))
-        self.told("activity", activity_document(Activity(self.store).hour("default"), 1))
+        hour = Activity(self.store).hour("default")
+        self.told("activity", activity_document(hour.now_ms, hour.first_ms, hour.counts, 1, whole=hour.is_whole))
 
     def told(self, answer: str, body: dict[str, Any] | None) -> None:
         assert body is not None

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.base.digest import proof_key_id
 from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, InvalidInput
+from dibs.base.ids import proof_key_id
 from dibs.core.identity import Caller
 from dibs.engine import auth
 from dibs.engine.auth import TokenGuard, ensure_token_file, principal_name, read_tokens

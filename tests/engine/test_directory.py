@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.base.digest import proof_key_id
 from dibs.base.errors import AuthenticationFailed, StoreUnavailable
+from dibs.base.ids import proof_key_id
 from dibs.core.credentials import CreateToken, RevokeToken, RotateToken
 from dibs.core.identity import Caller, Limits
 from dibs.core.limits import CREDENTIAL_CHANGES_KEPT, CREDENTIAL_RELOAD_MS, CREDENTIAL_STALE_MS_MAX
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from dibs.core.credentials import TokenCommand
+    from dibs.core.commands import PlainCommand
     from dibs.stores.port import Snapshot, Versioned
 
 
@@ -56,7 +56,7 @@ class Scene:
         self.directory = CredentialDirectory(self.store, self.clock.steady_ms)
         self.directory.look()
 
-    def run(self, command: TokenCommand) -> None:
+    def run(self, command: PlainCommand) -> None:
         Coordinator(self.store.inner).one(command)
 
     def create(self, token: str, life_ms: int = 0, **more: Any) -> None:

@@ -191,12 +191,12 @@ def test_a_server_that_was_paused_does_not_move_the_position_of_the_one_that_too
     duty = deployment.coordinator.one(TakeDuty(server="paused", ttl_ms=1_000))
     deployment.ahead_ms = 2_000
     other = deployment.coordinator.one(TakeDuty(server="other", ttl_ms=1_000))
-    assert (duty.token, other.token) == (1, 2)  # type: ignore[union-attr]
+    assert (duty.token, other.token) == (1, 2)  # type: ignore[attr-defined]
     late = SaveDelivery(webhook_id=hook, token=1, progress=WebhookProgress(at=99))
-    assert not deployment.coordinator.one(late).is_ours  # type: ignore[union-attr]
+    assert not deployment.coordinator.one(late).is_ours  # type: ignore[attr-defined]
     assert deployment.record(progress_key(hook)).at == 0
-    assert deployment.coordinator.one(late.replace(token=2)).is_ours  # type: ignore[union-attr]
-    assert deployment.coordinator.one(TakeDuty(server="paused", ttl_ms=1_000)).token == 0  # type: ignore[union-attr]
+    assert deployment.coordinator.one(late.replace(token=2)).is_ours  # type: ignore[attr-defined]
+    assert deployment.coordinator.one(TakeDuty(server="paused", ttl_ms=1_000)).token == 0  # type: ignore[attr-defined]
 
 
 @pytest.mark.promise("webhook:one-deliverer")
@@ -241,7 +241,7 @@ def test_dead_letters_are_sent_again_on_request(deployment: Deployment) -> None:
     deployment.tell(3)
     ids = [event.seq for event in deployment.store.events(0, 10) if event.job]
     letters = [DeadLetter(seq=seq, job="job-0", kind="acquired", at_ms=1, tries=25) for seq in ids[:2]]
-    token = deployment.coordinator.one(TakeDuty(server="gone", ttl_ms=1)).token  # type: ignore[union-attr]
+    token = deployment.coordinator.one(TakeDuty(server="gone", ttl_ms=1)).token  # type: ignore[attr-defined]
     done = SaveDelivery(
         webhook_id=hook, token=token, progress=WebhookProgress(at=ids[-1], dead=2), letters=tuple(letters)
     )

@@ -28,25 +28,20 @@ IMPURE = frozenset(
 )
 # The parts of the core that hold values. All its other modules are rules.
 CORE_VALUES = {
+    "class_of",
     "commands",
-    "credentials",
     "draft",
     "durations",
     "events",
     "identity",
-    "instants",
     "keys",
     "lease_outcomes",
     "limits",
     "names",
     "outcomes",
     "overlap",
-    "record",
     "records",
     "references",
-    "upkeep_outcomes",
-    "view",
-    "webhooks",
 }
 # The parts of dibs.contrib that need a library of that name.
 CONTRIB_LIBRARIES = {"apscheduler", "celery", "django", "pytest", "tooz"}

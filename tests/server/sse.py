@@ -6,7 +6,7 @@ import json
 import socket
 from typing import TYPE_CHECKING, Any
 
-from dibs.wire.event_frames import FrameReader
+from dibs.client.event_reader import FrameReader
 from tests.programs import WAIT_S_MAX
 from tests.server.harness import TOKENS
 

@@ -28,7 +28,7 @@ from dibs.agents.backend import CLOSE_SECONDS_MAX, ConnectionSession, ToolBacken
 from dibs.agents.mcp import INSTRUCTIONS, INVALID_PARAMS, Methods, ProtocolError, complete, invalid_params
 from dibs.agents.tools import TOOLS
 from dibs.base.annexes import needed
-from dibs.base.loglines import LogLines
+from dibs.base.terminal import log_lines
 from dibs.sdk.async_doors import open_door
 
 if TYPE_CHECKING:
@@ -279,7 +279,7 @@ def run(settings: Settings, *, action_llama: bool = False, joins: Callable[[], s
     """Serve until the client is gone. `action_llama`: also offer its two lock tools. `joins` gives the session of the
     agent whose commands and hooks claim in it, too."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LogLines("%(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(log_lines("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     tools: tuple[Tool, ...] = TOOLS
     if action_llama:

@@ -35,51 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["blake2b", "c_json", "ref", "signal", "socket", "sqlite3"]
 
 
-def _c_json() -> ModuleType:
-    """Import the scanner and the encoder. Raises ImportError without them: `jsontext.py` has another way then."""
-    import _json
-
-    return _json
-
-
-def _socket() -> ModuleType:
-    try:
-        import _socket
-
-        return _socket
-    except ImportError:
-        import socket
-
-        return socket
-
-
-def _signal() -> ModuleType:
-    try:
-        import _signal  # type: ignore[import-not-found]  # typeshed does not list it
-
-        return _signal  # type: ignore[no-any-return]
-    except ImportError:
-        import signal
-
-        return signal
-
-
-def _ref() -> object:
-    try:
-        from _weakref import ref
-    except ImportError:
-        from weakref import ref
-    return ref
-
-
-def _blake2b() -> object:
-    try:
-        from _blake2 import blake2b
-    except ImportError:
-        from hashlib import blake2b
-    return blake2b
-
-
 def _sqlite3() -> ModuleType:
     """Import the driver alone: the package around it imports datetime, which nothing in dibs needs.
 
@@ -119,18 +74,30 @@ def _lru_cache_alone() -> ModuleType:
     return made
 
 
+# Of each name the private module, the public one, and what is taken out of them. `jsontext.py` has a way of its own
+# without the scanner and the encoder.
+_PARTS = {
+    "blake2b": ("_blake2", "hashlib", "blake2b"),
+    "c_json": ("_json", "_json", ""),
+    "ref": ("_weakref", "weakref", "ref"),
+    "signal": ("_signal", "signal", ""),
+    "socket": ("_socket", "socket", ""),
+}
+
+
+def _part(name: str) -> object:
+    private, public, inside = _PARTS[name]
+    try:
+        module = __import__(private)
+    except ImportError:
+        module = __import__(public)
+    return getattr(module, inside) if inside else module
+
+
 if not TYPE_CHECKING:
-    _PARTS = {
-        "blake2b": _blake2b,
-        "c_json": _c_json,
-        "ref": _ref,
-        "signal": _signal,
-        "socket": _socket,
-        "sqlite3": _sqlite3,
-    }
 
     def __getattr__(name: str) -> object:
-        if name not in _PARTS:
+        if name not in __all__:
             raise AttributeError(name)
-        found = globals()[name] = _PARTS[name]()
+        found = globals()[name] = _sqlite3() if name == "sqlite3" else _part(name)
         return found

@@ -1,4 +1,4 @@
-"""Where the checkout around a folder is, and what it is called, for people: `app@main`. Found without running git."""
+"""Finds the checkout around a folder, and its name for people: `app@main`. Found without running git."""
 
 from __future__ import annotations
 

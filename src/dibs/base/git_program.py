@@ -26,7 +26,7 @@ _PADDING = ("Please make sure you have the correct access", "and the repository 
 
 
 class GitResult:
-    """What a git process left. `timed_out`: it was killed, and `code` means nothing."""
+    """The end and the output of a git process. `timed_out`: it was killed, and `code` means nothing."""
 
     __slots__ = ("code", "err", "out", "timed_out")
 

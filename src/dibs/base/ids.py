@@ -1,8 +1,10 @@
-"""The only file that makes random values."""
+"""Ids: random ones, which only this file makes, and one-way names made from texts."""
 
 from __future__ import annotations
 
 import os
+
+from dibs.base import cheap
 
 _VARIANT = {digit: "89ab"[int(digit, 16) % 4] for digit in "0123456789abcdef"}  # two bits of a UUID are fixed
 
@@ -43,3 +45,41 @@ def new_signing_secret() -> str:
 def new_fraction() -> float:
     """At least 0 and less than 1, for what must not happen everywhere at once."""
     return int.from_bytes(os.urandom(4), "big") / 2**32
+
+
+def digest(*parts: str) -> str:
+    """32 hexadecimal digits, different for different parts. Halves of surrogate pairs count like anything else."""
+    text = "\0".join([f"{len(part)}:{part}" for part in parts])
+    return cheap.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def digest_id(*parts: str) -> str:
+    """The same, written like the ids that dibs gives out."""
+    return dashed(digest(*parts))
+
+
+def dashed(text: str) -> str:
+    """32 hexadecimal digits as a UUID has them."""
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+# A client that found a token in its user's own folder does not send it to whatever listens: the server first proves
+# that it has the token, or its hash, for this connection. A tokens file holds hashes, so the hash is the key.
+
+
+def token_key(token: str) -> bytes:
+    """Return what a server or a store keeps of a token: its SHA-256."""
+    import hashlib  # only for those who have a token
+
+    return hashlib.sha256(token.encode()).digest()
+
+
+def proof_key_id(key: bytes) -> str:
+    """Names a key and does not tell it."""
+    return cheap.blake2b(b"dibs key id", key=key, digest_size=16).hexdigest()
+
+
+def proof_of(key: bytes, challenge: str) -> str:
+    """`challenge` is the client's fresh value, and where it takes itself to be connected to: so that nobody can have a
+    server elsewhere answer it."""
+    return cheap.blake2b(b"dibs proof\0" + challenge.encode(), key=key, digest_size=32).hexdigest()

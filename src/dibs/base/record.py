@@ -47,13 +47,13 @@ class _RecordType(type):
         space["__slots__"] = tuple(types)
         modules = dict.fromkeys(types, space["__module__"])
         defaults = {field: space.pop(field) for field in types if field in space}
-        for base in reversed(bases):
-            if getattr(base, "_fields", ()):  # those of a base come first
+        if bases:
+            (base,) = bases
+            if base._fields:  # type: ignore[attr-defined]  # those of a base come first
                 types = base._types | types  # type: ignore[attr-defined]
                 modules = base._modules | modules  # type: ignore[attr-defined]
                 defaults = base._defaults | defaults  # type: ignore[attr-defined]
-        # Each class has its own lazy methods: those inherited may have been compiled already, for the base's fields.
-        if bases:
+            # Each class has its own lazy methods: those inherited may be compiled already, for the base's fields.
             space = _LAZY | space
         # A field without a default may not follow one that has it. Fields are given by keyword, so their order is free
         # and is made legal here.

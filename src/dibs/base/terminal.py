@@ -2,7 +2,7 @@
 
 It must not act on the terminal it is shown on: no control characters (C0 and C1, ESC among them), nothing that turns
 the direction of writing, no line that looks like one of ours. `plain` is for one text within a line of ours. `harmless`
-is for all that is printed, whoever put it together: answers of the command (`Paint.shown`) and logs (`loglines.py`).
+is for all that is printed, whoever put it together: answers of the command (`Paint.shown`) and logs (`log_lines`).
 JSON needs neither: it is printed in ASCII. `quoted` is for one text within a sentence that a coding agent is told.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Iterable
 
 
@@ -78,6 +79,17 @@ def harmless(text: str) -> str:
     if text.isprintable():
         return text
     return "".join([each if each.isprintable() or each in "\n\t" else _escape(each) for each in text])
+
+
+def log_lines(form: str) -> logging.Formatter:
+    """Formats lines of a log for standard error. Texts of strangers may stand in them, in a traceback most of all."""
+    import logging  # most commands have no log
+
+    class LogLines(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return harmless(super().format(record))
+
+    return LogLines(form)
 
 
 def _escape(character: str) -> str:

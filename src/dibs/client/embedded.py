@@ -223,7 +223,7 @@ class EmbeddedDoor:
     def _events(self, asked: Ask, ns: str) -> Reply:
         from dibs.core.names import check_name
         from dibs.engine.event_log import EventFilter, collect, position_at
-        from dibs.wire.event_frames import events_document
+        from dibs.wire.lease_documents import events_document
 
         terms = asked.document
         if "name" in terms:

@@ -18,7 +18,7 @@ from dibs.core.limits import (
     STREAM_RETRY_MS,
     STREAM_SILENCE_MS,
 )
-from dibs.wire.event_frames import DROPPED, GAP, FrameReader
+from dibs.wire.parts import DROPPED, GAP
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 AWAIT_MS = 24 * 3600 * 1000
 PAUSE_MS = 50
+FRAME_BYTES_MAX = 1024 * 1024
 # Failures that pass: another server, or the same one a little later, goes on where the last event was.
 PASSING = ("upstream_unavailable", "draining", "rate_limited", "capacity_exceeded")
 
@@ -54,6 +55,41 @@ def asked_events(
     elif since_ms:
         terms["since_seconds"] = since_ms / 1000
     return Ask("events", prefix if name is None else name, {**terms, "follow": "true" if follow else "false"})
+
+
+class FrameReader:
+    """Reads frames from bytes as they come. A frame is its event name (empty for most), its data, and the position
+    after it; a frame without data has only the position."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._name = ""
+        self._data: list[str] = []
+        self.last_id: str = ""
+
+    def feed(self, data: bytes) -> Iterator[tuple[str, str, str]]:
+        """Raises ValueError for a line without end."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > FRAME_BYTES_MAX:
+            raise ValueError("a line without end")
+        for raw in lines:
+            line = raw.decode("utf-8", "replace").removesuffix("\r")
+            if line:
+                self._line(line)
+                continue
+            found = (self._name, "\n".join(self._data), self.last_id)
+            self._name, self._data = "", []
+            yield found
+
+    def _line(self, line: str) -> None:
+        field, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if field == "data":
+            self._data.append(value)
+        elif field == "event":
+            self._name = value
+        elif field == "id" and "\0" not in value:
+            self.last_id = value
 
 
 class EventCursor:

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import os
 
-from dibs.base.digest import proof_key_id, proof_of, token_key
 from dibs.base.errors import ServerUnreachable
 from dibs.base.http1 import request_bytes
-from dibs.base.ids import new_id
+from dibs.base.ids import new_id, proof_key_id, proof_of, token_key
 from dibs.wire.parts import challenge_text
 
 TYPE_CHECKING = False

@@ -10,8 +10,8 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from dibs.base.digest import digest
 from dibs.base.errors import InvalidInput
+from dibs.base.ids import digest
 from dibs.core.limits import NAME_BYTES_MAX
 from dibs.sdk.default import default_client
 

@@ -8,10 +8,9 @@ same. `proof.py` alone decides what proves a claim.
 from __future__ import annotations
 
 from dibs.core import events
-from dibs.core.attention import forget_want, note_want, note_wanted
 from dibs.core.events import Event
 from dibs.core.exclusion import blockers, covered, live_holders
-from dibs.core.expiry import may_go_on, own_deadline_ms, settle, shown, ticket_over
+from dibs.core.expiry import may_go_on, own_deadline_ms, settle, shown
 from dibs.core.grants import apply_policy, grant, swap
 from dibs.core.outcomes import (
     AclDiffers,
@@ -31,17 +30,17 @@ from dibs.core.outcomes import (
     Status,
 )
 from dibs.core.proof import allowed, ended, not_current, own_claim, own_session, put_list, session_owner
-from dibs.core.queue import advance, ahead, first_ahead, place_of, refresh, serve_own
+from dibs.core.queue import ahead, first_ahead, give_up, place_of, queued, refresh, serve_own
 from dibs.core.quota import over_held, over_waiting
 from dibs.core.records import EXCLUSIVE, Holder, LockRecord, SessionRecord
-from dibs.core.tickets import drop, join, keep, may_wait, next_seat
+from dibs.core.tickets import forget_want, join, keep, may_wait, next_seat, note_want, note_wanted, session_places
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.commands import Acquire, AcquireTerms, Inspect
     from dibs.core.draft import Draft
-    from dibs.core.outcomes import Outcome
-    from dibs.core.records import Ending, Ticket
+    from dibs.core.outcomes import JobOutcome, Outcome
+    from dibs.core.records import Ending
 
 # Tuples, made once: `isinstance(outcome, Held | Delayed)` makes a union at every call, which every claim pays for.
 _PASSES = (Held, Delayed)  # refusals that time may change
@@ -93,9 +92,8 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
     verdict = judge(draft, command, lock, command.ticket_id, command.lease_id)
     if ticket is not None:
         if isinstance(verdict, _PASSES):
-            return queued(draft, lock, keep(draft, ticket, command))
-        drop(draft, ticket, "answered")  # the refusal is final: the job would never be granted
-        advance(draft, command.ns, command.name)
+            return queued(draft, keep(draft, ticket, command))
+        give_up(draft, ticket, "answered")  # the refusal is final: the job would never be granted
     if isinstance(verdict, _FINAL):
         return verdict
     if lock.acl and command.acl is not None and set(command.acl) != set(lock.acl):
@@ -122,7 +120,7 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
         over = over_waiting(draft, command, command.name)
         if over is not None:
             return over
-    place = queued(draft, lock, join(draft, command, (command.name,)))
+    place = queued(draft, join(draft, command, (command.name,)))
     note_wanted(draft, place)
     return place
 
@@ -150,7 +148,7 @@ def judge(
     lease_id: str | None = None,
     *,
     by_session: bool = True,
-) -> Outcome | None:
+) -> JobOutcome | None:
     """The answer to a newcomer's claim on a refreshed lock; None if it can be granted now.
 
     The checks come in the order of the code below. `Granted` if the caller holds the job already."""
@@ -172,7 +170,7 @@ def judge(
     in_way = blockers(draft, lock, ask.mode, ask.slots, ask.session)
     waiting = ahead(draft, lock, 0, ask.mode)
     if waiting and not in_way and covered(draft, lock, ask.mode, ask.session):
-        waiting = waiting if _waits_for(draft, ask, name) else 0
+        waiting = waiting if session_places(draft, ask.session, ask.ns, name) else 0
     if in_way:
         return Held(now_ms=now_ms, name=name, blockers=in_way, waiting=waiting)
     if now_ms < lock.delay_until_ms and not (lock.holders and waiting):
@@ -197,7 +195,7 @@ def _spent(draft: Draft, lock: LockRecord, ask: AcquireTerms, lease_id: str | No
     return None
 
 
-def _regrant(draft: Draft, ask: AcquireTerms, lock: LockRecord, mine: Holder, ticket_id: str | None) -> Outcome:
+def _regrant(draft: Draft, ask: AcquireTerms, lock: LockRecord, mine: Holder, ticket_id: str | None) -> JobOutcome:
     """Claiming a held job again gives the same lease, never with a shorter TTL, never in another mode."""
     if mine.mode != ask.mode:
         return Differs(now_ms=draft.now_ms, name=lock.name, what="mode", has=mine.mode, asked=ask.mode)
@@ -219,35 +217,12 @@ def _regrant(draft: Draft, ask: AcquireTerms, lock: LockRecord, mine: Holder, ti
     )
 
 
-def queued(draft: Draft, lock: LockRecord, ticket: Ticket) -> Queued:
-    lock = draft.lock(lock.ns, lock.name)
-    return Queued(
-        now_ms=draft.now_ms,
-        ns=lock.ns,
-        name=lock.name,
-        ticket=ticket.number,
-        ticket_id=ticket.lease_id,
-        seat=ticket.seat,
-        position=ahead(draft, lock, ticket.number, ticket.mode) + 1,
-        blockers=blockers(draft, lock, ticket.mode, ticket.slots, ticket.session),
-        delay_until_ms=lock.delay_until_ms,
-    )
-
-
 def waits_otherwise(draft: Draft, ask: AcquireTerms, name: str) -> Differs | None:
     """A session that waits for a job in one mode cannot get it in another: it would wait for itself."""
-    for ticket in _waits_for(draft, ask, name):
+    for ticket in session_places(draft, ask.session, ask.ns, name):
         if ticket.mode != ask.mode:
             return Differs(now_ms=draft.now_ms, name=name, what="mode", has=ticket.mode, asked=ask.mode)
     return None
-
-
-def _waits_for(draft: Draft, ask: AcquireTerms, name: str) -> list[Ticket]:
-    """The session's places in the job's own line."""
-    session = draft.session(ask.session) if ask.session is not None else None
-    waits = [wait for wait in session.waits if (wait.ns, wait.name) == (ask.ns, name)] if session else []
-    tickets = [draft.ticket(wait.ns, wait.name, wait.number) for wait in waits]
-    return [ticket for ticket in tickets if ticket is not None and not ticket_over(draft, ticket)]
 
 
 def inspect(draft: Draft, command: Inspect) -> Outcome:

@@ -6,10 +6,12 @@ from dibs.base.record import Record
 from dibs.core.records import Terms
 
 TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
 
 class ClaimPolicy(Record):
-    """What a contract that is not dibs' own wants otherwise about a claim. A compatibility layer hands it in."""
+    """The wishes of another contract than dibs' own about a claim. A compatibility layer hands them in."""
 
     # The delay of a claim also follows a release.
     delays_release: bool = False
@@ -59,28 +61,35 @@ class AcquireAll(AcquireTerms):
     ticket_id: str | None = None
 
 
-class Leave(Record):
-    """Give up a place in the line."""
+class PlainCommand(Record):
+    """A command that is no claim. Those about tokens and webhooks are in `credentials.py` and `webhooks.py`."""
+
+
+class JobCommand(PlainCommand):
+    """A command about one job."""
 
     ns: str
     name: str
+
+
+class Leave(JobCommand):
+    """Give up a place in the line."""
+
     principal: str
     ticket: int
     ticket_id: str
     seat: str | None = None  # changes nothing unless this ask has the seat
 
 
-class KeepPlaces(Record):
+class KeepPlaces(PlainCommand):
     """Keep the places of these waiters: a server sends this for the callers that wait at it."""
 
     places: tuple[tuple[str, str, int], ...]  # namespace, job, ticket
 
 
-class Renew(Record):
+class Renew(JobCommand):
     """Heartbeat. May carry progress."""
 
-    ns: str
-    name: str
     principal: str | None  # None: an admin, for whom the lease id is enough proof
     lease_id: str | None = None
     session: str | None = None  # instead of the lease id
@@ -92,11 +101,9 @@ class Renew(Record):
     seat: str | None = None  # changes nothing unless this ask has the seat
 
 
-class Release(Record):
+class Release(JobCommand):
     """Release the job, and mark it as done or failed if asked to."""
 
-    ns: str
-    name: str
     principal: str | None  # None: an admin, for whom the lease id is enough proof
     lease_id: str | None = None
     session: str | None = None
@@ -110,11 +117,9 @@ class Release(Record):
     seat: str | None = None  # changes nothing unless this ask has the seat
 
 
-class Transfer(Record):
+class Transfer(JobCommand):
     """Hand a job to another owner, with its checkpoint."""
 
-    ns: str
-    name: str
     principal: str | None  # None: an admin, for whom the lease id is enough proof
     fresh_lease_id: str
     lease_id: str | None = None
@@ -125,42 +130,33 @@ class Transfer(Record):
     checkpoint: str | None = None
 
 
-class Break(Record):
+class Break(JobCommand):
     """Take a job away from its owner. The caller's right to do so was checked before."""
 
-    ns: str
-    name: str
     principal: str
     reason: str
 
 
-class Free(Record):
+class Free(JobCommand):
     """Let a parked job be claimed again. The caller's right to do so was checked before."""
 
-    ns: str
-    name: str
     principal: str
 
 
-class SetAcl(Record):
+class SetAcl(JobCommand):
     """Say who may claim a job. For its owner, or an admin."""
 
-    ns: str
-    name: str
     principal: str
     acl: tuple[str, ...]
     admin: bool = False
     ahead: bool = False  # also of a job that is not on record yet
 
 
-class Inspect(Record):
+class Inspect(JobCommand):
     """Read a job's state, and change nothing."""
 
-    ns: str
-    name: str
 
-
-class OpenSession(Record):
+class OpenSession(PlainCommand):
     """Begin a run of a worker."""
 
     fresh_id: str
@@ -176,7 +172,7 @@ class OpenSession(Record):
     bound: str | None = None  # the only namespace that the caller's credential is for
 
 
-class KeepSession(Record):
+class KeepSession(PlainCommand):
     """Renew a session. `ttl_ms`: its new TTL. `active`: the worker itself asks, and reads the answer."""
 
     session: str
@@ -187,7 +183,7 @@ class KeepSession(Record):
     active: bool = False
 
 
-class EndSession(Record):
+class EndSession(PlainCommand):
     """End a session: its worker is finished, or (`dead`) a process on the same machine saw that it is dead, or an
     operator (`by`) takes everything from it. The operator's right to do so was checked before."""
 
@@ -199,21 +195,21 @@ class EndSession(Record):
     reason: str | None = None
 
 
-class InspectSession(Record):
+class InspectSession(PlainCommand):
     session: str
     principal: str | None
     bound: str | None = None
 
 
-class Sweep(Record):
+class Sweep(PlainCommand):
     """Do what is due on one record: an expiry, a lost place, or forgetting an old record."""
 
     key: str
 
 
-class Beat(Record):
+class Beat(PlainCommand):
     """A server reports that it is up. After a gap, also since when: this finds and records outages, and needs the
-    pulses of the others (`core/outages.py`)."""
+    pulses of the others (`core/upkeep.py`)."""
 
     server: str
     alive_since_ms: int | None = None  # the end of a gap; None: there was none since its last pulse
@@ -223,32 +219,32 @@ class Beat(Record):
     gone: tuple[str, ...] = ()  # servers whose pulse is to be forgotten
 
 
-class Identify(Record):
-    """Which store is this? One that has no id yet takes this one."""
+class Identify(PlainCommand):
+    """Ask for the id of the store. One that has none yet takes this one."""
 
     fresh_id: str
 
 
-class RaiseFloor(Record):
+class RaiseFloor(PlainCommand):
     """From now on, all new fencing tokens are above `floor`. Never lowers the floor."""
 
     floor: int
 
 
-class BeginCount(Record):
+class BeginCount(PlainCommand):
     """Count anew what a principal has. `payer` is the usage record's: "namespace/principal"."""
 
     payer: str
 
 
-class CountUsage(Record):
+class CountUsage(PlainCommand):
     """Charge what the record under `key` holds of a principal, unless it is charged already."""
 
     key: str
     payer: str
 
 
-class Freeze(Record):
+class Freeze(PlainCommand):
     """From now on nothing in the store changes but by who has `id`."""
 
     id: str
@@ -258,7 +254,7 @@ class Freeze(Record):
     adds: bool = False
 
 
-class Thaw(Record):
+class Thaw(PlainCommand):
     """The store may be used again. The time since `since_ms` counts as an outage, and no token is at or below `floor`.
     `id` is that of the mark; None: of a store that is complete, whoever froze it."""
 
@@ -267,38 +263,5 @@ class Thaw(Record):
     since_ms: int | None = None  # None: since it was frozen
 
 
-# Without those about tokens, which are rare: who needs them imports them.
-CommonCommand = (
-    Acquire
-    | AcquireAny
-    | AcquireAll
-    | Leave
-    | KeepPlaces
-    | Renew
-    | Release
-    | Transfer
-    | Break
-    | Free
-    | SetAcl
-    | Inspect
-    | OpenSession
-    | KeepSession
-    | EndSession
-    | InspectSession
-    | Sweep
-    | Beat
-    | RaiseFloor
-    | BeginCount
-    | CountUsage
-    | Freeze
-    | Thaw
-    | Identify
-)
-
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    from dibs.core.credentials import TokenCommand
-    from dibs.core.webhooks import WebhookCommand
-
-    Command: TypeAlias = CommonCommand | TokenCommand | WebhookCommand
+    Command: TypeAlias = AcquireTerms | PlainCommand

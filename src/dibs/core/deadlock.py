@@ -21,9 +21,9 @@ from dibs.core.expiry import session_over, ticket_over
 from dibs.core.keys import lock_key, session_key, ticket_key, tree_key
 from dibs.core.names import in_tree
 from dibs.core.overlap import covers, overlaps
-from dibs.core.queue import advance_all
+from dibs.core.queue import give_up
 from dibs.core.records import EXCLUSIVE, SHARED
-from dibs.core.tickets import drop, may_wait, parts_of
+from dibs.core.tickets import may_wait, parts_of, session_places
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from dibs.core.commands import Acquire, AcquireAll
     from dibs.core.draft import Draft
-    from dibs.core.records import Holder, LockRecord, SessionRecord, Ticket, Want
+    from dibs.core.records import Holder, LockRecord, SessionRecord, Ticket
 
     Node = tuple[str, ...]
     Words = tuple[str, ...]
@@ -219,11 +219,10 @@ class _Graph:
         # For the caller, only its present claim counts, not its earlier ones.
         if want is not None and draft.now_ms < want.until_ms and session.id != self._asker.id:
             names = (want.name, *want.more)
-            needs += [_Need(1, [(self._want(want, name, session.id), (name,))]) for name in names]
+            for name in names:
+                node = self.ask(_Wanted(want.ns, name, want.mode, want.slots, _NONE, session.id, want.at_ms))
+                needs.append(_Need(1, [(node, (name,))]))
         return needs
-
-    def _want(self, want: Want, name: str, session: str) -> Node:
-        return self.ask(_Wanted(want.ns, name, want.mode, want.slots, _NONE, session, want.at_ms))
 
     def _wanted_needs(self, wanted: _Wanted) -> list[_Need]:
         draft = self._draft
@@ -384,19 +383,7 @@ def leave_circles(draft: Draft) -> None:
     """Look at every loss of this decision. A place that is given up is a loss, too."""
     while draft.losses:
         session_id, ns, name = draft.losses.pop()
-        for ticket in _places(draft, session_id, ns, name):
-            if closes_circle(draft, ticket):
-                drop(draft, ticket, "deadlock")
-                advance_all(draft, ticket)
-
-
-def _places(draft: Draft, session_id: str, ns: str, name: str) -> list[Ticket]:
-    """The places of the session for the job, if they wait for it."""
-    session = draft.session(session_id)
-    waits = session.waits if session is not None else ()
-    numbers = [wait.number for wait in waits if (wait.ns, wait.name) == (ns, name)]
-    draft.need(*[ticket_key(ns, name, number) for number in numbers])
-    found = [draft.ticket(ns, name, number) for number in numbers]
-    live = [ticket for ticket in found if ticket is not None and not ticket_over(draft, ticket)]
-    lock = draft.lock(ns, name)
-    return [ticket for ticket in live if own_hold(draft, lock, session_id, ticket.mode) is None]
+        for ticket in session_places(draft, session_id, ns, name):
+            has_job = own_hold(draft, draft.lock(ns, name), session_id, ticket.mode) is not None
+            if not has_job and closes_circle(draft, ticket):
+                give_up(draft, ticket, "deadlock")

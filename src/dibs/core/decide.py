@@ -11,17 +11,16 @@ decision, so every rule can be tested in microseconds, and replayed. The other f
     overlap.py    which names of a tree overlap: the rule, and the claims and places found by it
     expiry.py     when a hold is over: deadlines, outage credit, the one way in which a hold ends
     queue.py      who is served when, and the one way in which a waiter is given the job
-    tickets.py    places in a line
-    attention.py  a refused ask that counts as waiting, and what an owner is told of those who wait
+    tickets.py    places in a line; a refused ask that counts as waiting; what an owner is told of those who wait
     deadlock.py   would waiting ever end; places that a loss of their session closed a circle with
     several.py    the first free of several; all or none
     sessions.py   one run of one worker, and what ends with it
-    subscriptions.py  making and removing webhooks, and which server delivers
+    webhooks.py   making and removing webhooks, and which server delivers
     delivery.py   what a webhook is sent, in which order, and when it is tried again
-    issuance.py   making, replacing and revoking tokens
+    credentials.py  making, replacing and revoking tokens
     quota.py      how much a principal has, for those that have a limit
-    upkeep.py     what time brings: sweeping, forgetting; counting anew; a store that is being moved
-    outages.py    when no server could serve: pulses, and how a gap is noted
+    upkeep.py     what time brings: sweeping, forgetting; counting anew; a store that is being moved; outages, which
+                  are when no server could serve: pulses, and how a gap is noted
 """
 
 from __future__ import annotations
@@ -41,6 +40,7 @@ from dibs.core.commands import (
     Identify,
     Inspect,
     InspectSession,
+    JobCommand,
     KeepPlaces,
     KeepSession,
     Leave,
@@ -112,41 +112,37 @@ def _rule_of(command: Command) -> Callable[[Draft, Any], Outcome]:
     if Release not in _RULES:
         _RULES.update(_other_rules())
     if type(command) not in _RULES:
-        from dibs.core.issuance import RULES
-        from dibs.core.subscriptions import RULES as WEBHOOK_RULES
+        from dibs.core import credentials, webhooks
 
-        _RULES.update(RULES)
-        _RULES.update(WEBHOOK_RULES)
+        _RULES.update(credentials.RULES)
+        _RULES.update(webhooks.RULES)
     return _RULES[type(command)]
 
 
 def _other_rules() -> dict[type[Any], Callable[[Draft, Any], Outcome]]:
-    from dibs.core import leases, outages, sessions, several, upkeep
-    from dibs.core import leases as transfer
-    from dibs.core import upkeep as freeze
-    from dibs.core import upkeep as recount
+    from dibs.core import leases, sessions, several, upkeep
 
     return {
         AcquireAny: several.acquire_any,
         AcquireAll: several.acquire_all,
         Renew: leases.renew,
         Release: leases.release,
-        Transfer: transfer.transfer,
-        Break: transfer.break_,
-        Free: transfer.free,
-        SetAcl: transfer.set_acl,
+        Transfer: leases.transfer,
+        Break: leases.break_,
+        Free: leases.free,
+        SetAcl: leases.set_acl,
         OpenSession: sessions.open_session,
         KeepSession: sessions.keep_session,
         EndSession: sessions.end_session,
         InspectSession: sessions.inspect_session,
         Sweep: upkeep.sweep,
-        Beat: outages.beat,
+        Beat: upkeep.beat,
         RaiseFloor: upkeep.raise_floor,
         Identify: upkeep.identify,
-        BeginCount: recount.begin_count,
-        CountUsage: recount.count,
-        Freeze: freeze.freeze,
-        Thaw: freeze.thaw,
+        BeginCount: upkeep.begin_count,
+        CountUsage: upkeep.count,
+        Freeze: upkeep.freeze,
+        Thaw: upkeep.thaw,
     }
 
 
@@ -179,4 +175,4 @@ def keys_of(command: Command) -> list[str]:
     return keys
 
 
-_ONE_JOB = (Acquire, Leave, Renew, Release, Transfer, Break, Free, SetAcl, Inspect)
+_ONE_JOB = (Acquire, JobCommand)  # made once: a union would be made at every call

@@ -1,5 +1,5 @@
-"""What a webhook is sent, in which order, and when again. The promises `webhook:ordered` and `webhook:at-least-once`
-are kept here.
+"""Deliveries to webhooks: what is sent, in which order, and when again. The promises `webhook:ordered` and
+`webhook:at-least-once` are kept here.
 
 Events are read in the order of their numbers. Each goes into the **lane** of its job. A lane has one delivery under
 way at most, so no event overtakes an earlier one of its job; lanes do not wait for each other. A delivery that failed
@@ -59,7 +59,7 @@ def rest_ms(tries: int, fraction: float, asked_ms: int) -> int:
 
 
 class TargetBackoff:
-    """What is known of one target. `asked_until_ms` is stored with the progress of its webhook."""
+    """The state of one target. `asked_until_ms` is stored with the progress of its webhook."""
 
     __slots__ = ("_until_ms", "asked_until_ms", "has_succeeded", "row")
 
@@ -145,7 +145,7 @@ COUNTED = ("delivered", "failed", "dead", "gaps")
 
 
 class DeliveryPlan:
-    """What one webhook has to send. `progress` is as it was stored last."""
+    """The deliveries of one webhook that are left to do. `progress` is as it was stored last."""
 
     def __init__(
         self,
@@ -327,7 +327,7 @@ class DeliveryPlan:
         """It was delivered."""
         was_down = self.target.is_down
         self.target.succeeded()
-        self._settle(lane, note, "delivered")
+        self._finish_delivery(lane, note, "delivered")
         lane.tries, lane.until_ms, lane.error = 0, 0, ""
         if lane.letter is not None:
             self._letters.pop(event.seq, None)
@@ -344,18 +344,18 @@ class DeliveryPlan:
         self.target.failed(note.at_ms, fraction, asked_ms)
         lane.tries += 1
         lane.error = note.error[:WEBHOOK_ERROR_CHARS_MAX]
-        self._settle(lane, note, "failed")
+        self._finish_delivery(lane, note, "failed")
         if lane.tries < WEBHOOK_TRIES_MAX:
             lane.until_ms = note.at_ms + rest_ms(lane.tries, fraction, asked_ms)
         else:
             self._give_up(lane, lane.error, note.at_ms, lane.tries, event)
 
-    def _settle(self, lane: LaneState, note: DeliveryNote, counted: str) -> None:
+    def _finish_delivery(self, lane: LaneState, note: DeliveryNote, counter: str) -> None:
         lane.is_busy = False
         self._in_flight -= 1
         self._notes.insert(0, note)
         del self._notes[WEBHOOK_NOTES_MAX:]
-        self._count(counted)
+        self._count(counter)
         self.is_dirty = True
 
     def _count(self, what: str) -> None:

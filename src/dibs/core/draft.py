@@ -131,7 +131,8 @@ class Draft:
         self._overlaps: dict[str, Overlap] = {}
         self._lines: dict[str, TreePlaces] = {}
 
-    def _get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> Stored | None:
+        """The record under a key, as this decision has it so far."""
         if key in self.writes:
             return self.writes[key]
         return self._view.get(key)
@@ -140,22 +141,18 @@ class Draft:
         """Load all of these at once, if any is missing."""
         self._view.need([key for key in keys if key not in self.writes])
 
-    def get(self, key: str) -> Stored | None:
-        """The record under a key: for records that few rules know."""
-        return self._get(key)
-
     def write(self, key: str, record: Stored | None) -> None:
         """Put a record under its key, or remove it."""
         self.writes[key] = record
         self._meta = None
 
     def knows(self, ns: str, name: str) -> bool:
-        return self._get(lock_key(ns, name)) is not None
+        return self.get(lock_key(ns, name)) is not None
 
     def lock(self, ns: str, name: str) -> LockRecord:
         """The lock as stored, or a blank one."""
         key = lock_key(ns, name)
-        found = self._get(key)
+        found = self.get(key)
         if found is not None:
             return found  # type: ignore[return-value]  # a key's prefix fixes its class
         if key not in self._blanks:
@@ -163,15 +160,15 @@ class Draft:
         return self._blanks[key]
 
     def ticket(self, ns: str, name: str, number: int) -> Ticket | None:
-        found = self._get(ticket_key(ns, name, number))
+        found = self.get(ticket_key(ns, name, number))
         return found if isinstance(found, Ticket) else None
 
     def session(self, session_id: str) -> SessionRecord | None:
-        found = self._get(session_key(session_id))
+        found = self.get(session_key(session_id))
         return found if isinstance(found, SessionRecord) else None
 
     def tree(self, ns: str) -> Tree:
-        found = self._get(tree_key(ns))
+        found = self.get(tree_key(ns))
         return found if isinstance(found, Tree) else Tree(ns=ns)
 
     def overlap(self, ns: str) -> Overlap:
@@ -193,12 +190,12 @@ class Draft:
     def meta(self) -> Meta:
         meta = self._meta
         if meta is None:
-            found = self._get(META_KEY)
+            found = self.get(META_KEY)
             meta = self._meta = found if isinstance(found, Meta) else NO_META
         return meta
 
     def pulse(self, server: str) -> Pulse | None:
-        found = self._get(pulse_key(server))
+        found = self.get(pulse_key(server))
         return found if isinstance(found, Pulse) else None
 
     def put(self, record: LockRecord | Ticket | SessionRecord | Tree | Meta | Pulse) -> None:

@@ -1,4 +1,4 @@
-"""Which claims exclude each other: the promises `excl` and `tree`.
+"""Exclusion, which claims cannot be held together: the promises `excl` and `tree`.
 
 A job has one exclusive owner, or any number of shared ones, or up to N owners of N slots. Names that begin with
 `path:` or `repo:` form a tree: a path conflicts with the paths above and below it, and a `repo:` claim with every path

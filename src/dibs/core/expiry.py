@@ -1,4 +1,4 @@
-"""When a hold ends, and what happens then. `lease:never-early` and `lease:outage-credit` live here.
+"""The end of a hold: when it comes, and what happens then. `lease:never-early` and `lease:outage-credit` live here.
 
 A hold ends when the store's clock reaches its deadline, not before. The deadline is one TTL after the last renewal.
 Each outage that began while the hold was live, and ended before its owner was heard again, moves it later, because
@@ -29,14 +29,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.draft import Draft
     from dibs.core.records import Holder, LockRecord, Outage, SessionRecord, Ticket, Wait
-
-_EVENT_OF = {
-    "released": events.RELEASED,
-    "failed": events.FAILED,
-    "expired": events.EXPIRED,
-    "broken": events.BROKEN,
-    "transferred": events.TRANSFERRED,
-}
 
 
 def credited_ms(expires_ms: int, renewed_ms: int, span_ms: int, outages: tuple[Outage, ...]) -> int:
@@ -174,7 +166,21 @@ def end_hold(
     delay, a failure its own. A clean release resets the count, unless the hold was `uncounted`."""
     if checkpoint is None:
         checkpoint = _left_behind(lock, holder, uncounted or how in UNSUCCESSFUL)
-    ending = _ending(holder, how, at_ms, checkpoint, by, reason, done_until_ms is not None)
+    ending = Ending(
+        lease_id=holder.lease_id,
+        owner=holder.owner,
+        principal=holder.principal,
+        token=holder.token,
+        how=how,
+        at_ms=at_ms,
+        checkpoint=checkpoint,
+        request_key=holder.request_key,
+        session=holder.session,
+        by=by,
+        reason=reason,
+        attempt=holder.attempt,
+        done=done_until_ms is not None,
+    )
     lock = lock.replace(
         holders=tuple([each for each in lock.holders if each.lease_id != holder.lease_id]),
         endings=(ending, *_older(lock)),
@@ -183,7 +189,7 @@ def end_hold(
         event_of(
             lock,
             holder,
-            _EVENT_OF[how],
+            how,  # an ending and its event have the same word
             draft.now_ms,
             checkpoint=checkpoint,
             by=by,
@@ -207,32 +213,6 @@ def end_hold(
     return lock
 
 
-def _ending(
-    holder: Holder,
-    how: str,
-    at_ms: int,
-    checkpoint: str | None,
-    by: str | None,
-    reason: str | None,
-    done: bool,
-) -> Ending:
-    return Ending(
-        lease_id=holder.lease_id,
-        owner=holder.owner,
-        principal=holder.principal,
-        token=holder.token,
-        how=how,
-        at_ms=at_ms,
-        checkpoint=checkpoint,
-        request_key=holder.request_key,
-        session=holder.session,
-        by=by,
-        reason=reason,
-        attempt=holder.attempt,
-        done=done,
-    )
-
-
 def _older(lock: LockRecord) -> list[Ending]:
     """The endings to keep. Only the newest keeps its checkpoint, which may be 4 KiB: successors see no other."""
     kept = lock.endings[: ENDINGS_KEPT - 1]
@@ -250,8 +230,8 @@ def _left_behind(lock: LockRecord, holder: Holder, passes_on: bool) -> str | Non
     unless that belongs to finished work. With several owners at once there is none, because it could be anybody's."""
     if holder.checkpoint is not None or not passes_on or not lock.endings:
         return holder.checkpoint
-    told = lock.endings[0]
-    return told.checkpoint if holder.mode == EXCLUSIVE and lock.slots == 1 and not told.done else None
+    previous = lock.endings[0]
+    return previous.checkpoint if holder.mode == EXCLUSIVE and lock.slots == 1 and not previous.done else None
 
 
 def _count(draft: Draft, lock: LockRecord, holder: Holder, how: str, at_ms: int, retry_ms: int) -> LockRecord:

@@ -1,4 +1,4 @@
-"""The caller of a command, and the rights of each role. Values only; `wire` and `engine/auth.py` fill them.
+"""The caller of a command, and the rights of each role. Values; `wire` and `engine/auth.py` fill them.
 
 `LEAST_ROLE` is the one table of rights: for every verb of every surface, the least role that may ask it. A role may do
 all that the roles before it may.
@@ -6,6 +6,7 @@ all that the roles before it may.
 
 from __future__ import annotations
 
+from dibs.base.errors import NotAllowed
 from dibs.base.record import Record
 
 VIEWER = "viewer"  # reads, and changes nothing
@@ -34,7 +35,7 @@ LEAST_ROLE: dict[str, str] = {
 
 
 class Limits(Record):
-    """How much one principal may have at a time. 0: no limit."""
+    """The most that one principal may have at a time. 0: no limit."""
 
     held: int = 0  # jobs, and places in line, which become jobs
     waiting: int = 0  # places in line
@@ -75,3 +76,29 @@ _RANK = {role: rank for rank, role in enumerate(ROLES)}
 def may(role: str, verb: str) -> bool:
     """Return whether a role is enough to ask `verb`."""
     return _RANK[role] >= _RANK[LEAST_ROLE[verb]]
+
+
+# The names in refusals for verbs that not every agent may use. All other verbs are changes, which a viewer may not
+# make.
+_DEEDS = {
+    "break": "break a claim",
+    "free": "free a parked job",
+    "session-break": "end somebody's session",
+    "runs": "see the runs",
+    "locks-of-all": "see the locks of all",
+    "run-open": "begin and end runs",
+    "run-end": "begin and end runs",
+    **dict.fromkeys(("tokens", "token-create", "token-rotate", "token-revoke", "token-limit"), "see or change tokens"),
+    **dict.fromkeys(("admin-status", "timeseries", "rights"), "see this"),
+}
+
+
+def require(caller: Caller, verb: str) -> None:
+    """Raise NotAllowed if the caller's role is not enough for `verb`."""
+    if may(caller.role, verb):
+        return
+    if verb not in _DEEDS:
+        raise NotAllowed(f"A {caller.role} may look and change nothing. This needs a token of an agent.")
+    roles = " or ".join(ROLES[ROLES.index(LEAST_ROLE[verb]) :])
+    article = "an" if roles[0] in "ao" else "a"
+    raise NotAllowed(f"Only {article} {roles} may {_DEEDS[verb]}; this token's role is {caller.role}.")

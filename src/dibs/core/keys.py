@@ -1,4 +1,4 @@
-"""The keys that records are kept under. Which class lives under which key is `records.class_of`."""
+"""The keys that records are kept under. Which class lives under which key is `dibs.core.class_of`."""
 
 from __future__ import annotations
 

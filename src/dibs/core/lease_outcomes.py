@@ -5,23 +5,17 @@ needs), and does not import them.
 from __future__ import annotations
 
 from dibs.base.record import Record
-from dibs.core.records import Ending, FreezeMark, Holder, SessionRecord
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import TypeAlias
+from dibs.core.outcomes import Blocker, JobOutcome, Outcome
+from dibs.core.records import Ending, FreezeMark, Holder, SessionRecord, Ticket
 
 # Outcomes about the store itself: sweeping, servers' pulses, counting, freezing. No claim needs them.
 
 
-class Counted(Record):
-    """What was to be charged is."""
-
-    now_ms: int
+class Counted(Outcome):
+    """Everything that was to be charged is charged."""
 
 
-class Swept(Record):
-    now_ms: int
+class Swept(Outcome):
     key: str
     expired: int = 0
     forgotten: bool = False
@@ -29,46 +23,40 @@ class Swept(Record):
     frozen: bool = False  # nothing was done, because the store is frozen
 
 
-class BeatRecorded(Record):
+class BeatRecorded(Outcome):
     """`frozen`: a gap could not be recorded, because the store is frozen. Beat again."""
 
-    now_ms: int
     outage_ms: int = 0
     frozen: bool = False
 
 
-class Frozen(Record):
+class Frozen(Outcome):
     """The store is frozen: nothing was changed. It is being moved, or is not complete yet."""
 
-    now_ms: int
     mark: FreezeMark
 
 
-class FreezeNoted(Record):
+class FreezeNoted(Outcome):
     """The store is frozen from now on."""
 
-    now_ms: int
     mark: FreezeMark
 
 
-class Thawed(Record):
+class Thawed(Outcome):
     """The store may be used. `was_frozen` is False when it could be before."""
 
-    now_ms: int
     was_frozen: bool
 
 
-class Identified(Record):
-    """Which store this is."""
+class Identified(Outcome):
+    """The id of the store."""
 
-    now_ms: int
     store_id: str
 
 
-class Raised(Record):
+class Raised(Outcome):
     """The floor under all fencing tokens, as it is now."""
 
-    now_ms: int
     floor: int
 
 
@@ -90,54 +78,43 @@ class WaitedFor(Record):
     new: int
 
 
-class Freed(Record):
-    now_ms: int
-    name: str
+class Freed(JobOutcome):
     was_parked: bool
 
 
-class Transferred(Record):
+class Transferred(JobOutcome):
     """Handed over. `lease` is the new owner's."""
 
-    now_ms: int
-    name: str
     lease: Holder
 
 
-class SessionState(Record):
+class SessionState(Outcome):
     """The state of a session. `holds` are its present leases. `wanted` are those for which somebody new waits."""
 
-    now_ms: int
     session: SessionRecord
     holds: tuple[SessionLease, ...] = ()
     live: bool = True
     wanted: tuple[WaitedFor, ...] = ()
 
 
-class Renewed(Record):
+class Renewed(JobOutcome):
     """Renewed. `waiting`: how many wait for it; `new`: how many of them its owner is told of for the first time."""
 
-    now_ms: int
-    name: str
     lease: Holder
     waiting: int = 0
     new: int = 0
 
 
-class Released(Record):
+class Released(JobOutcome):
     """Released. `again`: it was released before."""
 
-    now_ms: int
-    name: str
     ending: Ending
     again: bool = False
 
 
-class Failed(Record):
+class Failed(JobOutcome):
     """Released as failed. `again`: it was before. `until_ms`: nobody gets the job sooner."""
 
-    now_ms: int
-    name: str
     ending: Ending
     failures: int
     parked: bool = False
@@ -145,41 +122,45 @@ class Failed(Record):
     again: bool = False
 
 
-class NoteTooLong(Record):
+class NoteTooLong(JobOutcome):
     """The checkpoint or the metadata does not fit beside those of the job's other owners. Nothing was stored or
     renewed."""
 
-    now_ms: int
-    name: str
     what: str
     owners: int
     most: int  # how long those of all owners may be together, in bytes
     room: int  # how long this one may be
 
 
-class AclSet(Record):
-    now_ms: int
-    name: str
+class AclSet(JobOutcome):
     acl: tuple[str, ...]
 
 
-class NotFound(Record):
+class NotFound(JobOutcome):
     """There is no such job on record."""
 
-    now_ms: int
-    name: str
 
-
-class Broken(Record):
+class Broken(JobOutcome):
     """The hold that was broken; none if nobody held the job."""
 
-    now_ms: int
-    name: str
     holders: tuple[Holder, ...] = ()
 
 
-if TYPE_CHECKING:
-    UpkeepOutcome: TypeAlias = Counted | Swept | BeatRecorded | Frozen | FreezeNoted | Thawed | Identified | Raised
-    LeaseOutcome: TypeAlias = (
-        Freed | Transferred | SessionState | Renewed | Released | Failed | NoteTooLong | AclSet | NotFound | Broken
-    )
+# What is read of many records, and no outcome of a command.
+
+
+class TicketState(Record):
+    """Somebody who waits now. `blockers` is empty if nobody holds the job: then it rests, or waits for its first in
+    line."""
+
+    ticket: Ticket
+    position: int
+    blockers: tuple[Blocker, ...]
+
+
+class TicketPage(Record):
+    """Tickets in no useful order. `next_after` is None on the last page."""
+
+    now_ms: int
+    tickets: tuple[TicketState, ...]
+    next_after: str | None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dibs.core import events
-from dibs.core.attention import waiters
 from dibs.core.deadlock import find_own_cycle
 from dibs.core.exclusion import blockers
 from dibs.core.expiry import end_hold, event_of, session_over, shown
@@ -16,7 +15,7 @@ from dibs.core.proof import ended, held_by, not_current, put_list
 from dibs.core.queue import advance, drop_forbidden, serve_own, settled
 from dibs.core.quota import charge, is_current, payer_of, recharged
 from dibs.core.records import BROKEN, FAILED, RELEASED, TRANSFERRED, Done
-from dibs.core.tickets import NOBODY, has_seat
+from dibs.core.tickets import NOBODY, has_seat, waiters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,8 +36,7 @@ def transfer(draft: Draft, command: Transfer) -> Outcome:
         return Transferred(now_ms=draft.now_ms, name=lock.name, lease=shown(draft, handed))
     mine = held_by(lock, command.lease_id, command.session, command.principal)
     if mine is None:
-        ending = ended(lock, command.lease_id, command.session, command.principal)
-        return not_current(draft, lock, ending)
+        return not_current(draft, lock, ended(lock, command.lease_id, command.session, command.principal))
     heir = draft.session(command.to_session) if command.to_session is not None else None
     if command.to_session is not None and (
         heir is None or heir.ns not in (None, command.ns) or session_over(draft, heir)
@@ -115,7 +113,7 @@ def break_(draft: Draft, command: Break) -> Outcome:
             reason=command.reason,
         )
     if taken:
-        advance(draft, command.ns, command.name)
+        advance(draft, command.ns, (command.name,))
     return Broken(now_ms=draft.now_ms, name=lock.name, holders=taken)
 
 
@@ -126,7 +124,7 @@ def free(draft: Draft, command: Free) -> Outcome:
         lock = lock.replace(parked=False, failures=0, delay_until_ms=0)
         draft.put(lock)
         draft.tell(events.Event(at_ms=draft.now_ms, kind=events.FREED, ns=lock.ns, job=lock.name, by=command.principal))
-        advance(draft, command.ns, command.name)  # the line waits until a delay is over
+        advance(draft, command.ns, (command.name,))  # the line waits until a delay is over
         return Freed(now_ms=draft.now_ms, name=lock.name, was_parked=True)
     return Freed(now_ms=draft.now_ms, name=lock.name, was_parked=False)
 
@@ -150,8 +148,7 @@ def renew(draft: Draft, command: Renew) -> Outcome:
     lock = settled(draft, command.ns, command.name)
     mine = held_by(lock, command.lease_id, command.session, command.principal)
     if mine is None:
-        ending = ended(lock, command.lease_id, command.session, command.principal)
-        return not_current(draft, lock, ending)
+        return not_current(draft, lock, ended(lock, command.lease_id, command.session, command.principal))
     waiting, new, newest = waiters(draft, lock, mine)
     if not has_seat(mine, command.seat):
         return Renewed(now_ms=draft.now_ms, name=lock.name, lease=shown(draft, mine), waiting=waiting)
@@ -227,9 +224,9 @@ def release(draft: Draft, command: Release) -> Outcome:
         result=command.result,
         done_until_ms=done.until_ms if done is not None else None,
     )
-    told = _let_go(draft, lock, lock.endings[0])
-    advance(draft, command.ns, command.name)
-    return told
+    outcome = _let_go(draft, lock, lock.endings[0])
+    advance(draft, command.ns, (command.name,))
+    return outcome
 
 
 def _let_go(draft: Draft, lock: LockRecord, ending: Ending, *, again: bool = False) -> Released | Failed:

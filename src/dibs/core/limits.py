@@ -42,9 +42,8 @@ SESSION_OWN_TTL_MS_MAX = 24 * 3600 * 1000
 SESSION_TTL_MS_DEFAULT = 60_000
 SESSION_TOMBSTONE_MS = 3600 * 1000
 ACTOR_TTL_MS = 15 * 60 * 1000  # of a session behind --actor: as long as a model may think between two commands
-AGENT_TTL_MS = (
-    8 * 3600 * 1000
-)  # of a coding agent's session whose process this machine watches: people leave agents open over lunch
+# Of a coding agent's session whose process this machine watches: people leave agents open over lunch.
+AGENT_TTL_MS = 8 * 3600 * 1000
 
 # Runs: sessions behind the secrets of the gateway. Nobody keeps them alive but their own calls, so they live for long,
 # and longer than any lock they may take; a call RUN_KEEP_MS or more after the last one noted starts their time anew.

@@ -5,10 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 
 from dibs.core.credentials import CredentialRegister
-from dibs.core.durations import shifted
 from dibs.core.expiry import credited_ms
 from dibs.core.limits import TICKET_MS
-from dibs.core.records import LockRecord, SessionRecord, Ticket
+from dibs.core.records import LockRecord, SessionRecord, Ticket, shifted
 from dibs.core.webhooks import DeadLetters, Lane, Webhook, WebhookProgress, WebhookRegister
 
 TYPE_CHECKING = False
@@ -55,9 +54,9 @@ def merged(own: Stored | None, brought: Stored) -> Stored:
 
 
 class Renumbering:
-    """Where a webhook continues among events that have other numbers now. The events with the numbers `old`, in order,
-    have the numbers `new`; `next_old` and `next_new` are the numbers that come next. No new number is lower than the
-    old one."""
+    """Finds where a webhook continues among events that have other numbers now. The events with the numbers `old`, in
+    order, have the numbers `new`; `next_old` and `next_new` are the numbers that come next. No new number is lower than
+    the old one."""
 
     def __init__(self, old: Sequence[int], new: Sequence[int], next_old: int, next_new: int) -> None:
         self._old = old

@@ -1,4 +1,4 @@
-"""What proves that a hold is the caller's. The promises `proof` and `excl:same-token` live here.
+"""Proof that a hold is the caller's. The promises `proof` and `excl:same-token` live here.
 
 A lease id proves it, or the session or the request key of the claim. The credential alone does not: two workers with
 one credential exclude each other. For an admin the lease id is enough, whoever took it.

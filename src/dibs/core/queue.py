@@ -18,7 +18,6 @@ waiters died must not keep all others waiting.
 from __future__ import annotations
 
 from dibs.core import events
-from dibs.core.attention import note_want
 from dibs.core.draft import HandedOver
 from dibs.core.exclusion import blockers, own_hold, tree_neighbours
 from dibs.core.expiry import settle, ticket_over
@@ -26,7 +25,7 @@ from dibs.core.grants import grant
 from dibs.core.keys import lock_key, ticket_key
 from dibs.core.limits import LEAVE_AT_ONCE_MAX
 from dibs.core.names import in_tree
-from dibs.core.outcomes import Granted, GrantedAll, Left, PlacesKept
+from dibs.core.outcomes import Granted, GrantedAll, Left, PlacesKept, Queued
 from dibs.core.overlap import covers
 from dibs.core.proof import allowed, put_list
 from dibs.core.records import EXCLUSIVE, SHARED, Part, Ticket
@@ -38,6 +37,7 @@ from dibs.core.tickets import (
     keep,
     may_wait,
     names_of,
+    note_want,
     parts_of,
     recognised,
     remove,
@@ -47,6 +47,8 @@ from dibs.core.tickets import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dibs.core.commands import Acquire, AcquireAll, KeepPlaces, Leave
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
@@ -68,29 +70,25 @@ def place_of(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) ->
     if ticket is None:
         return None
     if ticket_over(draft, ticket):
-        drop(draft, ticket, "stopped asking")
-        advance_all(draft, ticket)
+        give_up(draft, ticket, "stopped asking")
         return None
     if ticket.mode == SHARED and in_tree(ticket.name):  # `refresh` looks only at places that exclude the claim
         lines = dict.fromkeys(names)
         if _step(draft, ticket.ns, ticket.name, ticket.number, lines):
-            _advance(draft, ticket.ns, list(lines))
+            advance(draft, ticket.ns, list(lines))
         return draft.ticket(ticket.ns, ticket.name, ticket.number)
     return ticket
 
 
-def advance_all(draft: Draft, ticket: Ticket) -> None:
-    """After a ticket for several jobs left: each of its lines may advance."""
-    _advance(draft, ticket.ns, [part.name for part in parts_of(ticket)])
+def give_up(draft: Draft, ticket: Ticket, reason: str) -> None:
+    """Take a ticket out of its lines, and serve those behind it."""
+    drop(draft, ticket, reason)
+    advance(draft, ticket.ns, names_of(ticket))
 
 
-def advance(draft: Draft, ns: str, name: str) -> None:
-    """Give the job to the head of its line, and to the next ones as long as they fit. A ticket for several jobs that
-    is served or dropped advances its other lines, too, after this one."""
-    _advance(draft, ns, [name])
-
-
-def _advance(draft: Draft, ns: str, names: list[str]) -> None:
+def advance(draft: Draft, ns: str, names: Sequence[str]) -> None:
+    """Give each job to the head of its line, and to the next ones as long as they fit. A ticket for several jobs that
+    is served or dropped advances its other lines, too, after these."""
     lines: dict[str, None] = dict.fromkeys(names)
     while lines:
         name, _ = lines.popitem()
@@ -120,7 +118,7 @@ def go_on(draft: Draft, ns: str) -> None:
     tree = draft.tree(ns)
     if tree.unserved:
         draft.put(tree.replace(unserved=(), unserved_ms=0))
-        _advance(draft, ns, list(tree.unserved))
+        advance(draft, ns, tree.unserved)
 
 
 def _advance_line(draft: Draft, ns: str, name: str, lines: dict[str, None]) -> None:
@@ -191,7 +189,7 @@ def _clear_way(draft: Draft, ns: str, name: str, mode: str) -> None:
             more = draft.tree_places(ns).of(name)[:LEAVE_AT_ONCE_MAX]
             draft.need(*[ticket_key(ns, each.name, each.number) for each in more])
         lines[place.name] = None
-    _advance(draft, ns, list(lines))
+    advance(draft, ns, list(lines))
 
 
 def _step(draft: Draft, ns: str, name: str, number: int, lines: dict[str, None]) -> bool:
@@ -208,7 +206,8 @@ def _step(draft: Draft, ns: str, name: str, number: int, lines: dict[str, None])
     if reason is None:
         if not _ready(draft, ticket):
             return False
-        ended = _settle_parts(draft, ticket)
+        names = names_of(ticket)
+        ended = [each for part in names for each in _settle_all(draft, ns, part, ticket.mode)]
         if ended:
             lines.update(dict.fromkeys(ended))
             return True  # an expiry that was just noticed may have delayed or parked the job: look again
@@ -253,7 +252,7 @@ def drop_forbidden(draft: Draft, ns: str, name: str) -> None:
         if ticket is not None and not allowed(draft, draft.lock(ns, each), ticket):
             drop(draft, ticket, "forbidden")
             names += names_of(ticket)
-    _advance(draft, ns, names)
+    advance(draft, ns, names)
 
 
 def _ready(draft: Draft, ticket: Ticket) -> bool:
@@ -292,11 +291,33 @@ def first_ahead(draft: Draft, lock: LockRecord, mode: str) -> Ticket | None:
     return draft.ticket(lock.ns, place.name, place.number) if place is not None else None
 
 
+def queued(draft: Draft, ticket: Ticket) -> Queued:
+    """The answer to one who waits: its position in the longest of its lines, and what blocks any of its jobs."""
+    places = [(draft.lock(ticket.ns, part.name), part.number) for part in parts_of(ticket)]
+    in_way = {
+        (blocker.name, blocker.holder.lease_id): blocker
+        for lock, _ in places
+        if own_hold(draft, lock, ticket.session, ticket.mode) is None
+        for blocker in blockers(draft, lock, ticket.mode, ticket.slots, ticket.session)
+    }
+    return Queued(
+        now_ms=draft.now_ms,
+        ns=ticket.ns,
+        name=ticket.name,
+        ticket=ticket.number,
+        ticket_id=ticket.lease_id,
+        seat=ticket.seat,
+        position=1 + max([ahead(draft, lock, number, ticket.mode) for lock, number in places]),
+        blockers=tuple(in_way.values()),
+        delay_until_ms=max([lock.delay_until_ms for lock, _ in places]),
+    )
+
+
 def settled(draft: Draft, ns: str, name: str) -> LockRecord:
     """The present lock, for commands of its owner: expired holds are ended, and the job goes to the next waiter."""
     before = draft.lock(ns, name)
     if settle(draft, ns, name) is not before:
-        advance(draft, ns, name)
+        advance(draft, ns, (name,))
     return draft.lock(ns, name)
 
 
@@ -306,11 +327,11 @@ def refresh(draft: Draft, ns: str, name: str, mode: str = EXCLUSIVE) -> LockReco
     ended = _settle_all(draft, ns, name, mode)
     if in_tree(name):
         if ended:
-            _advance(draft, ns, ended)
+            advance(draft, ns, ended)
         if draft.tree(ns).line:
             _clear_way(draft, ns, name, mode)
     elif ended or draft.lock(ns, name).line:
-        advance(draft, ns, name)
+        advance(draft, ns, (name,))
     return draft.lock(ns, name)
 
 
@@ -332,7 +353,7 @@ def serve_own(draft: Draft, ns: str, session_id: str | None) -> None:
     """After a session got a job in another way: it may now have everything that another of its tickets waits for."""
     if session_id is not None:
         for name in _serve_own(draft, ns, session_id):
-            advance(draft, ns, name)
+            advance(draft, ns, (name,))
 
 
 def _serve_own(draft: Draft, ns: str, session_id: str) -> list[str]:
@@ -353,11 +374,6 @@ def _serve_own(draft: Draft, ns: str, session_id: str) -> list[str]:
             if all(own_hold(draft, lock, ticket.session, ticket.mode) is not None for lock in locks):
                 _hand_over(draft, ticket)
     return names
-
-
-def _settle_parts(draft: Draft, ticket: Ticket) -> list[str]:
-    """End unnoticed expired holds that block a ticket. Returns the names on which any ended."""
-    return [name for part in parts_of(ticket) for name in _settle_all(draft, ticket.ns, part.name, ticket.mode)]
 
 
 def _hand_over(draft: Draft, ticket: Ticket) -> None:
@@ -390,9 +406,8 @@ def leave(draft: Draft, command: Leave) -> Outcome:
     if ticket is None or (ticket.lease_id, ticket.principal) != (command.ticket_id, command.principal):
         return Left(now_ms=draft.now_ms, name=command.name, was_in=False)
     if has_seat(ticket, command.seat):
-        drop(draft, ticket, "left")
         note_want(draft, ticket, names_of(ticket))
-        advance_all(draft, ticket)
+        give_up(draft, ticket, "left")
     return Left(now_ms=draft.now_ms, name=command.name, was_in=True)
 
 

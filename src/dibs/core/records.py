@@ -1,19 +1,19 @@
 """The records that stores keep.
 
-A record has two methods for its store: `due_ms()` says when a sweep should look at it again, and `is_live()` says
-whether anybody holds or waits for its job. Everything else in a record is for the rules. Instants are store time in
-milliseconds (`now_ms` of a view), never a client's clock.
+A record has two methods for its store, `due_ms()` and `is_live()`. Everything else in a record is for the rules.
+Instants are store time in milliseconds (`now_ms` of a view), never a client's clock.
 """
 
 from __future__ import annotations
 
 from dibs.base.record import Record
-from dibs.core.keys import META_KEY
 from dibs.core.limits import FAILING_RECORD_MS, IDLE_RECORD_MS, SESSION_TOMBSTONE_MS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TypeAlias, TypeVar
+
+    R = TypeVar("R", bound=Record)
 
 EXCLUSIVE = "exclusive"
 SHARED = "shared"
@@ -30,6 +30,18 @@ TRANSFERRED = "transferred"
 ENDINGS = (RELEASED, FAILED, EXPIRED, BROKEN, TRANSFERRED)
 LOST = frozenset((EXPIRED, BROKEN))
 UNSUCCESSFUL = frozenset((FAILED, *LOST))  # these count as attempts
+
+
+class Kept(Record):
+    """Base of the records that are kept."""
+
+    def due_ms(self) -> int | None:
+        """Return when a sweep should look at it again. None: never."""
+        return None
+
+    def is_live(self) -> bool:
+        """Return whether anybody holds, waits for or has something by it. A hold may have expired unnoticed."""
+        return False
 
 
 class Holder(Record):
@@ -54,7 +66,7 @@ class Holder(Record):
     attempt: int = 1
     charge: str | None = None  # where it is counted, for a principal that has a limit (`quota.py`)
     seat: str | None = None  # the ask that may give it back (`tickets.next_seat`); None: the one that made it
-    wanted: bool = False  # in a tree: somebody waits for it under another name (`attention.py`)
+    wanted: bool = False  # in a tree: somebody waits for it under another name (`tickets.py`)
     told: int = 0  # the last place in line of which its owner was told
     delays_release: bool = False  # the delay also follows a release
     # In answers only, never stored: its owner's last sign of life, if that was its session's; and when its session last
@@ -64,7 +76,7 @@ class Holder(Record):
 
 
 class Ending(Record):
-    """How an earlier hold ended. The newest has the checkpoint; older ones are kept to recognise repeats."""
+    """The end of an earlier hold. The newest has the checkpoint; older ones are kept to recognise repeats."""
 
     lease_id: str
     owner: str
@@ -91,7 +103,7 @@ class Done(Record):
     result: str | None = None
 
 
-class LockRecord(Record):
+class LockRecord(Kept):
     """Everything about one job. It exists from the first claim until the job has been idle for long."""
 
     ns: str
@@ -131,8 +143,6 @@ class LockRecord(Record):
         return max(idle_since_ms + kept_ms, done_until_ms, self.delay_until_ms)
 
     def is_live(self) -> bool:
-        """Return whether the record says that the job is held, waited for or parked. A hold may have expired
-        unnoticed."""
         return bool(self.holders or self.line or self.parked)
 
 
@@ -179,13 +189,12 @@ class Ticket(Terms):
     acl: tuple[str, ...] | None = None
     whole: tuple[Part, ...] = ()  # all the jobs it wants at once; empty for one alone
     charge: str | None = None  # where it is counted, for a principal that has a limit
+    seat: str | None = None  # the ask that may give it up (`tickets.next_seat`); None: the one that made it
 
     @property
     def payer(self) -> str | None:
         """Return whose count it is in, and the hold that it becomes."""
         return None if self.charge is None else self.charge.partition("/")[2]
-
-    seat: str | None = None  # the ask that may give it up (`tickets.next_seat`); None: the one that made it
 
     def due_ms(self) -> int | None:
         return self.expires_ms
@@ -215,7 +224,7 @@ class Wait(Record):
     number: int
 
 
-class SessionRecord(Record):
+class SessionRecord(Kept):
     """One run of one worker. Its holds and places end with it."""
 
     id: str
@@ -266,7 +275,7 @@ class TreePlace(Record):
     mode: str = EXCLUSIVE
 
 
-class Tree(Record):
+class Tree(Kept):
     """All `path:` and `repo:` claims of a namespace and their line, in one record, so that overlapping claims always
     conflict."""
 
@@ -280,9 +289,6 @@ class Tree(Record):
 
     def due_ms(self) -> int | None:
         return self.unserved_ms or None
-
-    def is_live(self) -> bool:
-        return False
 
 
 class Outage(Record):
@@ -312,7 +318,7 @@ class FreezeMark(Record):
     from_ms: int = 0  # the instant of the store that stands for the moment of the file
 
 
-class Meta(Record):
+class Meta(Kept):
     """Facts about the whole store."""
 
     token_floor: int = 0  # every new token is above this; rises when an idle job's record is deleted
@@ -320,66 +326,57 @@ class Meta(Record):
     store_id: str = ""  # tells clients of several servers whether those are servers of one store
     frozen: FreezeMark | None = None
 
-    def due_ms(self) -> int | None:
-        return None
 
-    def is_live(self) -> bool:
-        return False
-
-
-class Pulse(Record):
-    """When a server last said that it was up, and since when that has been in doubt."""
+class Pulse(Kept):
+    """A server's last word that it was up, and since when that has been in doubt."""
 
     at_ms: int
     server: str  # its name, made anew at each start
     doubt_ms: int = 0
 
-    def due_ms(self) -> int | None:
-        return None
-
-    def is_live(self) -> bool:
-        return False
-
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
+    # A ticket has the terms of a claim for its base, so it cannot have this one, too.
+    Stored: TypeAlias = Kept | Ticket
 
-    from dibs.core.credentials import Credential, CredentialRegister, Usage
-    from dibs.core.webhooks import DeadLetters, Webhook, WebhookDuty, WebhookProgress, WebhookRegister
-
-    Stored: TypeAlias = (
-        LockRecord
-        | Ticket
-        | SessionRecord
-        | Tree
-        | Meta
-        | Pulse
-        | Credential
-        | CredentialRegister
-        | Usage
-        | Webhook
-        | WebhookRegister
-        | WebhookProgress
-        | DeadLetters
-        | WebhookDuty
-    )
-
-_CLASSES: dict[str, type[Stored]] = {
+CLASSES: dict[str, type[Stored]] = {
     "lock": LockRecord,
     "ticket": Ticket,
     "session": SessionRecord,
     "tree": Tree,
-    META_KEY: Meta,
+    "meta": Meta,
     "pulse": Pulse,
 }
 
+# Moving a record in time: for a store whose machines share no clock.
 
-def class_of(key: str) -> type[Stored]:
-    """The record class of a key, which a store needs to decode its bytes."""
-    kind = key.split("/", 1)[0]
-    if kind not in _CLASSES:
-        from dibs.core import credentials, webhooks  # rare: a claim should not wait for them
+# Fields that hold an instant; 0 and None mean "never". Every other field in milliseconds is a span.
+INSTANTS = frozenset(
+    """
+    since_ms renewed_ms heard_ms active_ms expires_ms checkpoint_ms at_ms until_ms delay_until_ms ended_ms began_ms
+    doubt_ms from_ms unserved_ms
+    """.split()
+)
 
-        _CLASSES.update(credentials.CLASSES)
-        _CLASSES.update(webhooks.CLASSES)
-    return _CLASSES[kind]
+
+def shifted(record: R, by_ms: int) -> R:
+    """`record` with all its instants moved: how a store whose machines share no clock shows it to each of them."""
+    made: R = _moved(record, by_ms) if by_ms else record
+    return made
+
+
+def _shifted(value: Any, by_ms: int) -> Any:
+    if isinstance(value, tuple):
+        return tuple([_shifted(each, by_ms) for each in value])
+    return _moved(value, by_ms) if isinstance(value, Record) else value
+
+
+def _moved(record: Any, by_ms: int) -> Any:
+    changes = {}
+    for field in record._fields:
+        held = getattr(record, field)
+        if field in INSTANTS:
+            changes[field] = held + by_ms if held else held
+        elif isinstance(held, tuple | Record):
+            changes[field] = _shifted(held, by_ms)
+    return record.replace(**changes)

@@ -81,7 +81,7 @@ class Reference:
 
 
 class Tracker:
-    """Where a clone's issues are: `github` or `gitlab`, the host, and the repository's path there."""
+    """The place of a clone's issues: `github` or `gitlab`, the host, and the repository's path there."""
 
     __slots__ = ("host", "kind", "path")
 
@@ -92,7 +92,7 @@ class Tracker:
 
 
 class Trackers:
-    """What the team's settings say: hosts of its own, and which projects have tickets with bare keys. `jira` maps a
+    """The team's settings: hosts of its own, and which projects have tickets with bare keys. `jira` maps a
     host to project keys, `linear` a workspace to team keys."""
 
     __slots__ = ("github", "gitlab", "jira", "linear")

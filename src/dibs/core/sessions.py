@@ -7,7 +7,6 @@ after it. That is checked on the lock itself; the session's list only says where
 from __future__ import annotations
 
 from dibs.core import events
-from dibs.core.attention import tell_session, waiters
 from dibs.core.events import Event
 from dibs.core.exclusion import live_holders
 from dibs.core.expiry import need_sessions, session_deadline_ms, session_over, settle
@@ -16,17 +15,16 @@ from dibs.core.lease_outcomes import SessionLease, SessionState
 from dibs.core.limits import FREED_MAX
 from dibs.core.outcomes import SessionOver, SessionUnknown
 from dibs.core.proof import may_use, own_session
-from dibs.core.queue import advance, advance_all
+from dibs.core.queue import advance, give_up
 from dibs.core.quota import charge, give_back, is_current, over_sessions, recharged
 from dibs.core.records import BROKEN, EXPIRED, RELEASED, SessionRecord
-from dibs.core.tickets import drop
+from dibs.core.tickets import tell_session, waiters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.commands import EndSession, InspectSession, KeepSession, OpenSession
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
-    from dibs.core.records import Holder
 
 
 def open_session(draft: Draft, command: OpenSession) -> Outcome:
@@ -125,8 +123,7 @@ def _leave_lines(draft: Draft, session: SessionRecord) -> None:
     for wait in session.waits:
         ticket = draft.ticket(wait.ns, wait.name, wait.number)
         if ticket is not None:
-            drop(draft, ticket, "session ended")
-            advance_all(draft, ticket)
+            give_up(draft, ticket, "session ended")
 
 
 def _free_holds(draft: Draft, session: SessionRecord) -> None:
@@ -137,7 +134,7 @@ def _free_holds(draft: Draft, session: SessionRecord) -> None:
     for key in keys:
         ns, name = split_lock_key(key)
         settle(draft, ns, name)
-        advance(draft, ns, name)
+        advance(draft, ns, (name,))
     now = draft.session(session.id)
     if now is not None and now.holds:
         freed = set(keys)
@@ -164,9 +161,9 @@ def inspect_session(draft: Draft, command: InspectSession) -> Outcome:
     keys = [key for key in session.holds if command.bound in (None, split_lock_key(key)[0])]
     draft.need(*keys)
     holds = [
-        SessionLease(ns=ns, name=name, holder=holder, waiting=_waiting(draft, ns, name, holder))
-        for ns, name in map(split_lock_key, keys)
-        for holder in live_holders(draft, draft.lock(ns, name))
+        SessionLease(ns=lock.ns, name=lock.name, holder=holder, waiting=waiters(draft, lock, holder, whole=True)[0])
+        for lock in [draft.lock(*split_lock_key(key)) for key in keys]
+        for holder in live_holders(draft, lock)
         if holder.session == session.id
     ]
     live = not session_over(draft, session)
@@ -174,10 +171,6 @@ def inspect_session(draft: Draft, command: InspectSession) -> Outcome:
     waits = tuple([wait for wait in session.waits if command.bound in (None, wait.ns)])
     session = session.replace(expires_ms=deadline_ms, waits=waits)
     return SessionState(now_ms=draft.now_ms, session=session, holds=tuple(holds), live=live)
-
-
-def _waiting(draft: Draft, ns: str, name: str, holder: Holder) -> int:
-    return waiters(draft, draft.lock(ns, name), holder, whole=True)[0]
 
 
 def _session_event(draft: Draft, session: SessionRecord, kind: str, reason: str | None = None) -> Event:

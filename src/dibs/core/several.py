@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dibs.core.attention import forget_want, note_want, note_wanted
 from dibs.core.claims import check_session, judge, waits_otherwise
 from dibs.core.deadlock import find_cycle
-from dibs.core.exclusion import blockers, own_hold
+from dibs.core.exclusion import own_hold
 from dibs.core.expiry import end_hold
 from dibs.core.grants import grant
 from dibs.core.keys import lock_key
@@ -18,21 +17,20 @@ from dibs.core.outcomes import (
     GrantedAll,
     Held,
     KeySpent,
-    Queued,
     Refused,
 )
 from dibs.core.overlap import overlaps
-from dibs.core.queue import advance, advance_all, ahead, place_of, refresh, serve_own
+from dibs.core.queue import advance, give_up, place_of, queued, refresh, serve_own
 from dibs.core.quota import over_held, over_waiting
 from dibs.core.records import LOST, RELEASED, SHARED
-from dibs.core.tickets import drop, join, keep, may_wait
+from dibs.core.tickets import forget_want, join, keep, may_wait, note_want, note_wanted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.commands import AcquireAll, AcquireAny
     from dibs.core.draft import Draft
-    from dibs.core.outcomes import Outcome
-    from dibs.core.records import LockRecord, Ticket
+    from dibs.core.outcomes import JobOutcome, Outcome
+    from dibs.core.records import LockRecord
 
 
 def acquire_any(draft: Draft, command: AcquireAny) -> Outcome:
@@ -42,9 +40,9 @@ def acquire_any(draft: Draft, command: AcquireAny) -> Outcome:
     if refused is not None:
         return refused
     draft.need(*[lock_key(command.ns, name) for name in command.names])
-    told = _told_before(draft, command)
-    if told is not None:
-        return told
+    repeated = _answer_again(draft, command)
+    if repeated is not None:
+        return repeated
     answers: list[Outcome] = []
     for name in command.names:
         lock = refresh(draft, command.ns, name, command.mode)
@@ -63,7 +61,7 @@ def acquire_any(draft: Draft, command: AcquireAny) -> Outcome:
     return Refused(now_ms=draft.now_ms, outcomes=tuple(answers))
 
 
-def _told_before(draft: Draft, command: AcquireAny) -> Outcome | None:
+def _answer_again(draft: Draft, command: AcquireAny) -> Outcome | None:
     """The answer to a repeat: the job that this request key or this same command got before, even if it was lost
     since. A name earlier in the list may be free now, and must not become a second lease."""
     for name in command.names:
@@ -93,9 +91,8 @@ def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
     waitable = all(isinstance(verdict, Held | Delayed) for verdict in bad)
     if ticket is not None:
         if bad and waitable:
-            return _queued(draft, command, keep(draft, ticket, command))
-        drop(draft, ticket, "answered")
-        advance_all(draft, ticket)
+            return queued(draft, keep(draft, ticket, command))
+        give_up(draft, ticket, "answered")
     over = over_held(draft, command, command.names[0], verdicts.count(None)) if not bad else None
     if over is not None:
         forget_want(draft, command)
@@ -119,7 +116,7 @@ def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
     return _wait_for_all(draft, command, bad)
 
 
-def _give_back(draft: Draft, locks: list[LockRecord], verdicts: list[Outcome | None]) -> None:
+def _give_back(draft: Draft, locks: list[LockRecord], verdicts: list[JobOutcome | None]) -> None:
     """Release the rest of a claim of which one job was lost. The caller repeats it because its reply was lost: it is
     told that it has none, and does not know of the others. Who renewed one of them, or let go of one, has read the
     reply, and the repeat is late. `locks` are as they were before the repeat was judged."""
@@ -135,12 +132,12 @@ def _give_back(draft: Draft, locks: list[LockRecord], verdicts: list[Outcome | N
     for lock, hold in rest:
         now = draft.lock(lock.ns, lock.name)
         end_hold(draft, now, hold, how=RELEASED, at_ms=draft.now_ms, uncounted=True)
-        advance(draft, lock.ns, lock.name)
+        advance(draft, lock.ns, (lock.name,))
 
 
-def _wait_for_all(draft: Draft, command: AcquireAll, bad: tuple[Outcome, ...]) -> Outcome:
+def _wait_for_all(draft: Draft, command: AcquireAll, bad: tuple[JobOutcome, ...]) -> Outcome:
     """Wait in all lines: not all jobs are free now, but all may become free."""
-    refused = tuple([verdict.name for verdict in bad])  # type: ignore[union-attr]  # `judge` always names the job
+    refused = tuple([verdict.name for verdict in bad])
     cycle = find_cycle(draft, command, command.names)
     if cycle:
         note_want(draft, command, refused)
@@ -152,32 +149,9 @@ def _wait_for_all(draft: Draft, command: AcquireAll, bad: tuple[Outcome, ...]) -
     if over is not None:
         forget_want(draft, command)
         return over
-    place = _queued(draft, command, join(draft, command, command.names))
+    place = queued(draft, join(draft, command, command.names))
     note_wanted(draft, place)
     return place
-
-
-def _queued(draft: Draft, command: AcquireAll, ticket: Ticket) -> Queued:
-    """The reported position: the one in the longest line."""
-    numbers = {part.name: part.number for part in ticket.whole} or {ticket.name: ticket.number}
-    locks = [draft.lock(command.ns, name) for name in command.names]
-    in_way = {
-        (blocker.name, blocker.holder.lease_id): blocker
-        for lock in locks
-        if own_hold(draft, lock, command.session, command.mode) is None
-        for blocker in blockers(draft, lock, command.mode, command.slots, command.session)
-    }
-    return Queued(
-        now_ms=draft.now_ms,
-        ns=ticket.ns,
-        name=ticket.name,
-        ticket=ticket.number,
-        ticket_id=ticket.lease_id,
-        seat=ticket.seat,
-        position=1 + max(ahead(draft, lock, numbers.get(lock.name, 0), command.mode) for lock in locks),
-        blockers=tuple(in_way.values()),
-        delay_until_ms=max(lock.delay_until_ms for lock in locks),
-    )
 
 
 def overlapping_pair(names: tuple[str, ...], mode: str) -> tuple[str, str] | None:

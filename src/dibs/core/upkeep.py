@@ -1,4 +1,4 @@
-"""Upkeep: sweeping records that are due, and deleting old ones."""
+"""Upkeep, what time brings: records that are due, old ones, a store that is being moved, and outages."""
 
 from __future__ import annotations
 
@@ -12,23 +12,22 @@ from dibs.core.keys import (
     SESSION_PREFIX,
     TREE_PREFIX,
     USAGE_PREFIX,
-    split_lock_key,
 )
-from dibs.core.lease_outcomes import Counted, FreezeNoted, Frozen, Identified, Raised, Swept, Thawed
-from dibs.core.outages import remember
+from dibs.core.lease_outcomes import BeatRecorded, Counted, FreezeNoted, Frozen, Identified, Raised, Swept, Thawed
+from dibs.core.limits import OUTAGES_KEPT, PULSE_KEPT_MS, PULSE_LATE_MS
 from dibs.core.outcomes import PlacesKept
-from dibs.core.queue import advance_all, go_on, refresh
+from dibs.core.queue import give_up, go_on, refresh
 from dibs.core.quota import charge, is_current, payer_of, usage_of
-from dibs.core.records import EXPIRED, FreezeMark, Outage
+from dibs.core.records import EXPIRED, FreezeMark, LockRecord, Outage, Pulse, SessionRecord, Ticket, Tree
 from dibs.core.sessions import finish
-from dibs.core.tickets import drop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.core.commands import BeginCount, Command, CountUsage, Identify, RaiseFloor
+    from collections.abc import Sequence
+
+    from dibs.core.commands import Beat, BeginCount, Command, CountUsage, Identify, RaiseFloor
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
-    from dibs.core.records import LockRecord
 
 
 # A store that is being moved. While it is frozen nothing in it changes, so a copy shows one moment.
@@ -78,11 +77,10 @@ def thaw(draft: Draft, command: Thaw) -> Outcome:
         since_ms = None  # a repeat: the first one recorded the outage
     elif since_ms is None and mark is not None:
         since_ms = mark.at_ms
-    outages = meta.outages
     if since_ms is not None and since_ms <= now_ms:
-        outages = remember(outages, Outage(began_ms=since_ms, ended_ms=now_ms))
-        draft.tell(Event(at_ms=now_ms, kind=events.OUTAGE, began_ms=since_ms))
-    thawed = meta.replace(frozen=None, outages=outages, token_floor=max(meta.token_floor, command.floor))
+        _note_outage(draft, Outage(began_ms=since_ms, ended_ms=now_ms))
+        meta = draft.meta()
+    thawed = meta.replace(frozen=None, token_floor=max(meta.token_floor, command.floor))
     if thawed != meta:
         draft.put(thawed)
     return Thawed(now_ms=now_ms, was_frozen=mark is not None)
@@ -103,53 +101,32 @@ def begin_count(draft: Draft, command: BeginCount) -> Outcome:
 def count(draft: Draft, command: CountUsage) -> Outcome:
     """Charge what one record holds of a principal, unless it is charged already. A charge to the principal's record for
     one namespace stays there."""
-    if command.key.startswith(LOCK_PREFIX):
-        _count_lock(draft, command)
-    elif command.key.startswith(SESSION_PREFIX):
-        _count_session(draft, command)
-    else:
-        _count_ticket(draft, command)
+    payer, found = command.payer, draft.get(command.key)
+    if isinstance(found, LockRecord):
+        holders = tuple(
+            [
+                each.replace(charge=charge(draft, payer, "held"))
+                if _should_count(draft, payer, found.ns, each.principal, each.charge)
+                else each
+                for each in found.holders
+            ]
+        )
+        if holders != found.holders:
+            draft.put(found.replace(holders=holders))
+    elif isinstance(found, SessionRecord):
+        if not found.ended_ms and _should_count(draft, payer, found.ns, found.principal, found.charge):
+            draft.put(found.replace(charge=charge(draft, payer, "sessions")))
+    elif isinstance(found, Ticket) and _should_count(draft, payer, found.ns, found.principal, found.charge):
+        draft.put(found.replace(charge=charge(draft, payer, "waiting")))
     return Counted(now_ms=draft.now_ms)
 
 
-def _is_counted_here(draft: Draft, payer: str, ns: str | None, principal: str, charged: str | None) -> bool:
-    """Return whether what `principal` has in `ns`, with this charge, must be charged to `payer`."""
+def _should_count(draft: Draft, payer: str, ns: str | None, principal: str, charged: str | None) -> bool:
+    """Return whether something that `principal` has in `ns` belongs to `payer` and is not counted yet."""
     own_ns, _, name = payer.partition("/")
     if principal != name or (own_ns and own_ns != ns):
         return False
     return payer_of(charged) in (None, payer) and not is_current(draft, charged, payer)
-
-
-def _count_lock(draft: Draft, command: CountUsage) -> None:
-    ns, name = split_lock_key(command.key)
-    if not draft.knows(ns, name):
-        return
-    lock = draft.lock(ns, name)
-    holders = tuple(
-        [
-            each.replace(charge=charge(draft, command.payer, "held"))
-            if _is_counted_here(draft, command.payer, ns, each.principal, each.charge)
-            else each
-            for each in lock.holders
-        ]
-    )
-    if holders != lock.holders:
-        draft.put(lock.replace(holders=holders))
-
-
-def _count_session(draft: Draft, command: CountUsage) -> None:
-    session = draft.session(command.key.removeprefix(SESSION_PREFIX))
-    if session is None or session.ended_ms:
-        return
-    if _is_counted_here(draft, command.payer, session.ns, session.principal, session.charge):
-        draft.put(session.replace(charge=charge(draft, command.payer, "sessions")))
-
-
-def _count_ticket(draft: Draft, command: CountUsage) -> None:
-    _, ns, number, name = command.key.split("/", 3)
-    ticket = draft.ticket(ns, name, int(number))
-    if ticket is not None and _is_counted_here(draft, command.payer, ns, ticket.principal, ticket.charge):
-        draft.put(ticket.replace(charge=charge(draft, command.payer, "waiting")))
 
 
 _SWEPT = (LOCK_PREFIX, SESSION_PREFIX, CREDENTIAL_PREFIX, TREE_PREFIX, "ticket/")
@@ -163,29 +140,26 @@ def is_swept(key: str) -> bool:
 
 def sweep(draft: Draft, command: Sweep) -> Outcome:
     """Do what is due on one record. A sweep that comes too early, or twice, does nothing."""
-    if command.key.startswith(LOCK_PREFIX):
-        return _sweep_lock(draft, command.key)
-    if command.key.startswith(SESSION_PREFIX):
-        return _sweep_session(draft, command.key)
-    if command.key.startswith(CREDENTIAL_PREFIX):
-        from dibs.core.issuance import forget_credential
+    found = draft.get(command.key)
+    if isinstance(found, LockRecord):
+        return _sweep_lock(draft, command.key, found)
+    if isinstance(found, SessionRecord):
+        return _sweep_session(draft, command.key, found)
+    if isinstance(found, Ticket):
+        _sweep_ticket(draft, found)
+    elif isinstance(found, Tree):
+        go_on(draft, found.ns)
+    elif command.key.startswith(CREDENTIAL_PREFIX):
+        from dibs.core.credentials import forget_credential
 
         forget_credential(draft, command.key)
-    elif command.key.startswith(TREE_PREFIX):
-        go_on(draft, command.key.removeprefix(TREE_PREFIX))
-    else:
-        _sweep_ticket(draft, command.key)
     return Swept(now_ms=draft.now_ms, key=command.key)
 
 
-def _sweep_lock(draft: Draft, key: str) -> Swept:
-    ns, name = split_lock_key(key)
-    if not draft.knows(ns, name):
-        return Swept(now_ms=draft.now_ms, key=key)
-    lock = draft.lock(ns, name)
+def _sweep_lock(draft: Draft, key: str, lock: LockRecord) -> Swept:
     if 0 < lock.delay_until_ms <= draft.now_ms:
         draft.put(lock.replace(delay_until_ms=0))  # it is over; otherwise the record would be due for ever
-    lock = refresh(draft, ns, name)
+    lock = refresh(draft, lock.ns, lock.name)
     expired = len([event for event in draft.events if event.kind == events.EXPIRED])
     due_ms = lock.due_ms()
     if not lock.holders and not lock.line and due_ms is not None and due_ms <= draft.now_ms:
@@ -220,10 +194,7 @@ def _forget(draft: Draft, lock: LockRecord) -> None:
     draft.tell(Event(at_ms=draft.now_ms, kind=events.FORGOTTEN, ns=lock.ns, job=lock.name, token=lock.token))
 
 
-def _sweep_session(draft: Draft, key: str) -> Swept:
-    session = draft.session(key.removeprefix(SESSION_PREFIX))
-    if session is None:
-        return Swept(now_ms=draft.now_ms, key=key)
+def _sweep_session(draft: Draft, key: str, session: SessionRecord) -> Swept:
     if session.ended_ms:
         if session.holds or session.waits:
             session = finish(draft, session, session.how or EXPIRED)
@@ -236,14 +207,9 @@ def _sweep_session(draft: Draft, key: str) -> Swept:
     return Swept(now_ms=draft.now_ms, key=key, unfinished=bool(session.ended_ms and session.holds))
 
 
-def _sweep_ticket(draft: Draft, key: str) -> None:
-    _, ns, number, name = key.split("/", 3)
-    ticket = draft.ticket(ns, name, int(number))
-    if ticket is None:
-        return
+def _sweep_ticket(draft: Draft, ticket: Ticket) -> None:
     if ticket_over(draft, ticket):
-        drop(draft, ticket, "stopped asking")
-        advance_all(draft, ticket)
+        give_up(draft, ticket, "stopped asking")
     elif ticket.expires_ms < (deadline := ticket_deadline_ms(draft, ticket)):
         draft.put(ticket.replace(expires_ms=deadline))
 
@@ -264,3 +230,106 @@ def identify(draft: Draft, command: Identify) -> Outcome:
         meta = meta.replace(store_id=command.fresh_id)
         draft.put(meta)
     return Identified(now_ms=draft.now_ms, store_id=meta.store_id)
+
+
+# Outages: times in which no server could commit a renewal. How pulses show them, and how they are recorded.
+#
+# Each server regularly records that it is up: its **pulse**, a separate record for each server. Decisions read another
+# record, `Meta`, which is written only when there was an outage. So healthy servers write nothing that another reads.
+#
+# A pulse says that all time before it is accounted for: either some server could serve, or the time is recorded as an
+# outage. A server without a gap since its last pulse does not need the others for that. A server that starts, or was
+# stopped or cut off, reads the newest pulse of all others: between that pulse, or the beginning of its own gap, and the
+# end of the gap, no server could serve. Until that is recorded it ends nothing that was live when its gap began
+# (`engine/liveness.py`).
+
+
+def beat(draft: Draft, command: Beat) -> Outcome:
+    """Record that a server is up. If none was up for longer than PULSE_LATE_MS before it, that was an outage. A shorter
+    silence before the start of a server stays in doubt until that server's next pulse. So a server that crashes again
+    and again, faster than PULSE_LATE_MS, is noticed all the same."""
+    for server in command.gone:
+        _forget_pulse(draft, server)
+    now_ms = draft.now_ms
+    pulse = Pulse(at_ms=now_ms, server=command.server)
+    own = draft.pulse(command.server)
+    if command.idle or command.alive_since_ms is None:
+        draft.put(pulse)
+        return BeatRecorded(now_ms=now_ms)
+    if draft.meta().frozen is not None:
+        draft.discard()
+        return BeatRecorded(now_ms=now_ms, frozen=True)
+    began_ms = _accounted_ms(draft, own, command)
+    if began_ms is None or command.alive_since_ms <= began_ms:
+        draft.put(pulse)
+        return BeatRecorded(now_ms=now_ms)
+    if command.alive_since_ms - began_ms <= PULSE_LATE_MS:
+        draft.put(pulse.replace(doubt_ms=began_ms))
+        return BeatRecorded(now_ms=now_ms)
+    draft.put(pulse)
+    _note_outage(draft, Outage(began_ms=began_ms, ended_ms=now_ms))
+    return BeatRecorded(now_ms=now_ms, outage_ms=now_ms - began_ms)
+
+
+def accounted_ms(pulses: Sequence[Pulse]) -> int | None:
+    """Up to when it is known whether some server could serve. None: there was never a server."""
+    return max([pulse.doubt_ms or pulse.at_ms for pulse in pulses], default=None)
+
+
+def live_servers(pulses: Sequence[Pulse], now_ms: int) -> list[str]:
+    """The servers with a recent pulse, in an order that is the same for all of them."""
+    return sorted([pulse.server for pulse in pulses if now_ms - pulse.at_ms <= PULSE_LATE_MS])
+
+
+def gone_servers(pulses: Sequence[Pulse], now_ms: int) -> tuple[str, ...]:
+    """The servers whose pulse nobody needs any more."""
+    return tuple([pulse.server for pulse in pulses if _is_old(pulse, now_ms)])
+
+
+def _is_old(pulse: Pulse, now_ms: int) -> bool:
+    return now_ms - pulse.at_ms >= PULSE_KEPT_MS
+
+
+def _forget_pulse(draft: Draft, server: str) -> None:
+    """Deleted in the same decision that writes a newer pulse, so the newest pulse is never lost."""
+    pulse = draft.pulse(server)
+    if pulse is not None and _is_old(pulse, draft.now_ms):
+        draft.drop(pulse)
+
+
+def _accounted_ms(draft: Draft, own: Pulse | None, command: Beat) -> int | None:
+    known = [command.heard_ms] if command.heard_ms is not None else []
+    if own is not None:
+        # It served until its gap began. Its pulses may be older, or have gone on while its batches did not.
+        began_ms = own.at_ms if command.doubt_ms is None else command.doubt_ms
+        known.append(min(own.doubt_ms or began_ms, began_ms))
+    if not known:
+        return None
+    at_ms = max(known)
+    for outage in draft.meta().outages:
+        # Another server recorded it at this moment, and its pulse was not read yet; or the store was moved.
+        if outage.began_ms - at_ms <= PULSE_LATE_MS:
+            at_ms = max(at_ms, outage.ended_ms)
+    return at_ms
+
+
+def _note_outage(draft: Draft, outage: Outage) -> None:
+    meta = draft.meta()
+    draft.put(meta.replace(outages=remember(meta.outages, outage)))
+    draft.tell(Event(at_ms=draft.now_ms, kind=events.OUTAGE, began_ms=outage.began_ms))
+
+
+def remember(outages: tuple[Outage, ...], outage: Outage) -> tuple[Outage, ...]:
+    """Keep the newest; merge the two oldest when there are too many. The time between them is not added to the lost
+    time, so a lease gets at most the credit of both, and never less than it had."""
+    kept = [*outages, outage]
+    if len(kept) > OUTAGES_KEPT:
+        one, two = kept[:2]
+        both = Outage(
+            began_ms=one.began_ms,
+            ended_ms=two.ended_ms,
+            lost_ms=one.lost() + two.lost(),
+            longest_ms=max(one.longest(), two.longest()),
+        )
+        kept[:2] = [both]
+    return tuple(kept)

@@ -1,5 +1,5 @@
-"""Webhooks as a store keeps them, and the commands about them. Values only: `subscriptions.py` has the rules about
-webhooks, `delivery.py` those about what is sent when.
+"""Webhooks as a store keeps them, the commands about them, and the rules: making and removing webhooks, and which
+server delivers. `delivery.py` has the rules about what is sent when.
 
 Nothing here holds an event. The stored events are the queue, and a webhook is a position in it.
 """
@@ -7,29 +7,34 @@ Nothing here holds an event. The stored events are the queue, and a webhook is a
 from __future__ import annotations
 
 from dibs.base.record import Record
-from dibs.core.events import LOCK_CHANGES
+from dibs.core import events
+from dibs.core.commands import PlainCommand
+from dibs.core.events import LOCK_CHANGES, Event
+from dibs.core.keys import (
+    WEBHOOK_DUTY_KEY,
+    WEBHOOK_REGISTER_KEY,
+    dead_letters_key,
+    progress_key,
+    webhook_key,
+)
+from dibs.core.limits import WEBHOOK_DEAD_MAX, WEBHOOKS_MAX, WEBHOOKS_PER_PRINCIPAL_MAX
+from dibs.core.outcomes import Outcome
+from dibs.core.records import Kept
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.core.events import Event
+    from collections.abc import Callable
+    from typing import Any
+
+    from dibs.core.draft import Draft
 
 EVERY = "*"
 GAP = "gap"  # the kind of a delivery that tells of pruned history
 TEST = "test"
 
 
-class _Kept(Record):
-    """No sweep has to look at these records, and nobody holds anything by them."""
-
-    def due_ms(self) -> int | None:
-        return None
-
-    def is_live(self) -> bool:
-        return False
-
-
-class Webhook(_Kept):
-    """Where to send which events."""
+class Webhook(Kept):
+    """A target, and which events it is sent."""
 
     id: str
     ns: str
@@ -70,7 +75,7 @@ class WebhookEntry(Record):
     bound: str | None = None
 
 
-class WebhookRegister(_Kept):
+class WebhookRegister(Kept):
     """All webhooks, in the order in which they were made: for the limits, and for servers, which read this first."""
 
     changes: int = 0
@@ -102,8 +107,8 @@ class DeliveryNote(Record):
     error: str = ""
 
 
-class WebhookProgress(_Kept):
-    """How far a webhook is: all wanted events up to `at` were delivered, are dead letters, or are in a lane."""
+class WebhookProgress(Kept):
+    """The progress of a webhook: all wanted events up to `at` were delivered, are dead letters, or are in a lane."""
 
     at: int
     replays: int = 0  # the replays that were begun
@@ -129,31 +134,31 @@ class DeadLetter(Record):
     again: bool = False  # it is to be tried again
 
 
-class DeadLetters(_Kept):
+class DeadLetters(Kept):
     letters: tuple[DeadLetter, ...] = ()  # oldest first
 
 
-class WebhookDuty(_Kept):
-    """Which server delivers, and until when. Like a lease: `token` rises with every server that takes it over."""
+class WebhookDuty(Kept):
+    """The server that delivers, and until when. Like a lease: `token` rises with every server that takes it over."""
 
     server: str
     token: int
     until_ms: int
 
 
-class CreateWebhook(Record):
+class CreateWebhook(PlainCommand):
     """`at` is the number of the last event before it: later ones are sent."""
 
     webhook: Webhook
     at: int
 
 
-class RemoveWebhook(Record):
+class RemoveWebhook(PlainCommand):
     webhook_id: str
     by: str
 
 
-class ReplayWebhook(Record):
+class ReplayWebhook(PlainCommand):
     """Send again: dead letters, or all events after a number. A webhook that was stopped goes on."""
 
     webhook_id: str
@@ -161,24 +166,24 @@ class ReplayWebhook(Record):
     after: int = -1
 
 
-class StopWebhook(Record):
+class StopWebhook(PlainCommand):
     webhook_id: str
     reason: str
 
 
-class TakeDuty(Record):
+class TakeDuty(PlainCommand):
     """Take the duty to deliver if no other server has it, or keep it."""
 
     server: str
     ttl_ms: int
 
 
-class LeaveDuty(Record):
+class LeaveDuty(PlainCommand):
     server: str
     token: int
 
 
-class SaveDelivery(Record):
+class SaveDelivery(PlainCommand):
     """Write down how far a webhook is. `letters` are new or changed dead letters, `settled` the numbers of those that
     were delivered after all."""
 
@@ -189,36 +194,187 @@ class SaveDelivery(Record):
     settled: tuple[int, ...] = ()
 
 
-class WebhookState(Record):
+class WebhookState(Outcome):
     """A webhook, as it is now. None: there is no such webhook, or `full` says why none was made."""
 
-    now_ms: int
     webhook: Webhook | None
     full: str = ""
 
 
-class DutyState(Record):
+class DutyState(Outcome):
     """Whose duty it is. `token` 0: another server's, until `until_ms`."""
 
-    now_ms: int
     token: int
     until_ms: int
 
 
-class DeliverySaved(Record):
+class DeliverySaved(Outcome):
     """`is_ours` false: another server has the duty, or the webhook is gone, and nothing was written."""
 
-    now_ms: int
     is_ours: bool
 
 
-WebhookCommand = CreateWebhook | RemoveWebhook | ReplayWebhook | StopWebhook | TakeDuty | LeaveDuty | SaveDelivery
-WebhookOutcome = WebhookState | DutyState | DeliverySaved
-
-CLASSES: dict[str, type[Webhook | WebhookRegister | WebhookProgress | DeadLetters | WebhookDuty]] = {
+CLASSES: dict[str, type[Kept]] = {
     "webhook": Webhook,
     "webhooks": WebhookRegister,
     "webhook-progress": WebhookProgress,
     "webhook-dead": DeadLetters,
     "webhook-duty": WebhookDuty,
+}
+
+
+# The rules.
+
+
+def create_webhook(draft: Draft, command: CreateWebhook) -> WebhookState:
+    """Make a webhook, unless its owner or the store has too many."""
+    made = command.webhook
+    found, _ = _find(draft, made.id), draft.get(progress_key(made.id))  # what is written is looked at first
+    if found is not None:  # this command was committed before, and its reply was lost
+        return WebhookState(now_ms=draft.now_ms, webhook=found)
+    register = _register(draft)
+    own = [each for each in register.entries if (each.principal, each.bound) == (made.principal, made.bound)]
+    full = ""
+    if len(own) >= WEBHOOKS_PER_PRINCIPAL_MAX:
+        full = f"A token's holder may have {WEBHOOKS_PER_PRINCIPAL_MAX} webhooks. Remove one first."
+    elif len(register.entries) >= WEBHOOKS_MAX:
+        full = f"The store may have {WEBHOOKS_MAX} webhooks. Remove one first."
+    if full:
+        return WebhookState(now_ms=draft.now_ms, webhook=None, full=full)
+    made = made.replace(since_ms=draft.now_ms)
+    entry = WebhookEntry(id=made.id, ns=made.ns, principal=made.principal, bound=made.bound)
+    draft.write(webhook_key(made.id), made)
+    draft.write(progress_key(made.id), WebhookProgress(at=command.at))
+    _write_register(draft, (*register.entries, entry))
+    return _changed(draft, made, events.WEBHOOK_CREATED, made.principal)
+
+
+def remove_webhook(draft: Draft, command: RemoveWebhook) -> WebhookState:
+    found = _find(draft, command.webhook_id)
+    if found is None:
+        return WebhookState(now_ms=draft.now_ms, webhook=None)
+    for key in (webhook_key(found.id), progress_key(found.id), dead_letters_key(found.id)):
+        if draft.get(key) is not None:
+            draft.write(key, None)
+    _write_register(draft, tuple([each for each in _register(draft).entries if each.id != found.id]))
+    return _changed(draft, found, events.WEBHOOK_REMOVED, command.by)
+
+
+def replay_webhook(draft: Draft, command: ReplayWebhook) -> WebhookState:
+    """Ask the server that delivers to send again. It begins when it reads the webhook next."""
+    found = _find(draft, command.webhook_id)
+    if found is None:
+        return WebhookState(now_ms=draft.now_ms, webhook=None)
+    if command.after < 0:
+        key = dead_letters_key(found.id)
+        dead = draft.get(key)
+        if isinstance(dead, DeadLetters):
+            draft.write(key, DeadLetters(letters=tuple([each.replace(again=True) for each in dead.letters])))
+    # A replay of dead letters must not take back one from an event that was not begun yet.
+    progress = draft.get(progress_key(found.id))
+    is_begun = not isinstance(progress, WebhookProgress) or progress.replays == found.replays
+    after = command.after
+    if not is_begun and found.replay_after >= 0:
+        after = found.replay_after if after < 0 else min(after, found.replay_after)
+    found = found.replace(replays=found.replays + 1, replay_after=after, stopped="")
+    draft.write(webhook_key(found.id), found)
+    _write_register(draft, _register(draft).entries)
+    return _changed(draft, found, events.WEBHOOK_REPLAYED, command.by)
+
+
+def stop_webhook(draft: Draft, command: StopWebhook) -> WebhookState:
+    found = _find(draft, command.webhook_id)
+    if found is None or found.stopped:
+        return WebhookState(now_ms=draft.now_ms, webhook=found)
+    found = found.replace(stopped=command.reason)
+    draft.write(webhook_key(found.id), found)
+    _write_register(draft, _register(draft).entries)
+    return _changed(draft, found, events.WEBHOOK_STOPPED, "")
+
+
+def take_duty(draft: Draft, command: TakeDuty) -> DutyState:
+    """The duty to deliver goes to one server at a time, as a job goes to one owner."""
+    duty = _duty(draft)
+    if duty is not None and duty.server != command.server and duty.until_ms > draft.now_ms:
+        return DutyState(now_ms=draft.now_ms, token=0, until_ms=duty.until_ms)
+    until_ms = draft.now_ms + command.ttl_ms
+    token = duty.token if duty is not None else 0
+    if duty is None or duty.server != command.server or duty.until_ms <= draft.now_ms:
+        token += 1
+    draft.write(WEBHOOK_DUTY_KEY, WebhookDuty(server=command.server, token=token, until_ms=until_ms))
+    return DutyState(now_ms=draft.now_ms, token=token, until_ms=until_ms)
+
+
+def leave_duty(draft: Draft, command: LeaveDuty) -> DutyState:
+    """Give the duty up. Its number stays on record, so that the next one is higher."""
+    duty = _duty(draft)
+    if duty is not None and (duty.server, duty.token) == (command.server, command.token):
+        draft.write(WEBHOOK_DUTY_KEY, duty.replace(until_ms=0))
+    return DutyState(now_ms=draft.now_ms, token=0, until_ms=0)
+
+
+def save_delivery(draft: Draft, command: SaveDelivery) -> DeliverySaved:
+    """Write down how far a webhook is, if the server still has the duty: one that was paused must not move the position
+    of the server that took over."""
+    duty = _duty(draft)
+    if duty is None or duty.token != command.token or _find(draft, command.webhook_id) is None:
+        return DeliverySaved(now_ms=draft.now_ms, is_ours=False)
+    known_progress = draft.get(progress_key(command.webhook_id))
+    dropped = known_progress.dropped if isinstance(known_progress, WebhookProgress) else 0
+    if command.letters or command.settled:
+        changed = {each.seq: each for each in command.letters}
+        known = draft.get(dead_letters_key(command.webhook_id))
+        letters = known.letters if isinstance(known, DeadLetters) else ()
+        kept = [each for each in letters if each.seq not in changed and each.seq not in command.settled]
+        kept = sorted([*kept, *changed.values()], key=lambda each: each.seq)
+        dropped += max(len(kept) - WEBHOOK_DEAD_MAX, 0)
+        letters = tuple(kept[-WEBHOOK_DEAD_MAX:])
+        draft.write(dead_letters_key(command.webhook_id), DeadLetters(letters=letters))
+    draft.write(progress_key(command.webhook_id), command.progress.replace(dropped=dropped))
+    return DeliverySaved(now_ms=draft.now_ms, is_ours=True)
+
+
+def _find(draft: Draft, webhook_id: str) -> Webhook | None:
+    found = draft.get(webhook_key(webhook_id))
+    return found if isinstance(found, Webhook) else None
+
+
+def _register(draft: Draft) -> WebhookRegister:
+    found = draft.get(WEBHOOK_REGISTER_KEY)
+    return found if isinstance(found, WebhookRegister) else WebhookRegister()
+
+
+def _write_register(draft: Draft, entries: tuple[WebhookEntry, ...]) -> None:
+    changes = _register(draft).changes + 1
+    draft.write(WEBHOOK_REGISTER_KEY, WebhookRegister(changes=changes, entries=entries))
+
+
+def _duty(draft: Draft) -> WebhookDuty | None:
+    found = draft.get(WEBHOOK_DUTY_KEY)
+    return found if isinstance(found, WebhookDuty) else None
+
+
+def _changed(draft: Draft, webhook: Webhook, kind: str, by: str) -> WebhookState:
+    """The event names no URL: it may hold a secret of its own."""
+    draft.tell(
+        Event(
+            at_ms=draft.now_ms,
+            kind=kind,
+            ns=webhook.ns,
+            principal=webhook.principal,
+            by=by or None,
+            reason=f"webhook {webhook.id}",
+        )
+    )
+    return WebhookState(now_ms=draft.now_ms, webhook=webhook)
+
+
+RULES: dict[type[Any], Callable[[Draft, Any], Outcome]] = {
+    CreateWebhook: create_webhook,
+    RemoveWebhook: remove_webhook,
+    ReplayWebhook: replay_webhook,
+    StopWebhook: stop_webhook,
+    TakeDuty: take_duty,
+    LeaveDuty: leave_duty,
+    SaveDelivery: save_delivery,
 }

@@ -20,7 +20,6 @@ import stat
 from typing import TYPE_CHECKING
 
 from dibs.base.clock import steady_ms, wall_ms
-from dibs.base.digest import proof_key_id, proof_of
 from dibs.base.errors import (
     AuthenticationFailed,
     AuthenticationRequired,
@@ -29,7 +28,7 @@ from dibs.base.errors import (
     InvalidName,
 )
 from dibs.base.files import to_disk
-from dibs.base.ids import new_id, new_secret
+from dibs.base.ids import new_id, new_secret, proof_key_id, proof_of
 from dibs.core.identity import ADMIN, AGENT, Caller
 from dibs.core.limits import PRINCIPAL_CHARS_MAX, TOKENS_FILE_BYTES_MAX
 from dibs.core.names import PRINCIPAL_CHARACTERS

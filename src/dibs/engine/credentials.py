@@ -14,7 +14,7 @@ from dibs.core.credentials import (
     RotateToken,
     TokenState,
 )
-from dibs.core.identity import Caller
+from dibs.core.identity import Caller, require
 from dibs.core.keys import CREDENTIAL_PREFIX
 from dibs.core.limits import LIST_PAGE_DEFAULT
 from dibs.engine.coordinator import Coordinator
@@ -28,7 +28,6 @@ from dibs.wire.credentials import (
     limits_of,
 )
 from dibs.wire.documents import Reply, reply_for
-from dibs.wire.permissions import require
 from dibs.wire.requests import shape
 
 TYPE_CHECKING = False
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from dibs.core.credentials import TokenCommand
+    from dibs.core.commands import PlainCommand
     from dibs.stores.port import Store
 
     Document = dict[str, Any]
@@ -181,7 +180,7 @@ class CredentialAdmin:
             raise UnknownToken(f"There is no valid token of {name}{' with this id' if wanted_id else ''} in the store.")
         return found
 
-    def _run(self, command: TokenCommand) -> Reply:
+    def _run(self, command: PlainCommand) -> Reply:
         outcome = self._coordinator.one(command)
         if not isinstance(outcome, TokenState):  # the store is being moved to another one
             return reply_for(outcome)
@@ -190,7 +189,7 @@ class CredentialAdmin:
         self._count(command, outcome.credential)
         return Reply(status=200, body=credential_document(outcome.credential, outcome.now_ms))
 
-    def _count(self, command: TokenCommand, credential: Credential) -> None:
+    def _count(self, command: PlainCommand, credential: Credential) -> None:
         """A principal that gets a limit may already hold something. The limit counts new holds at once, and old ones
         from this count on."""
         payer = Caller(principal=credential.name, namespace=credential.namespace, limits=credential.limits).payer

@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from dibs.base.clock import steady_ms
-from dibs.base.digest import proof_key_id
 from dibs.base.errors import AuthenticationFailed, DibsError, StoreUnavailable
+from dibs.base.ids import proof_key_id
 from dibs.core.credentials import Credential, CredentialRegister, NoteUse, credential_key
 from dibs.core.identity import Caller
 from dibs.core.keys import REGISTER_KEY

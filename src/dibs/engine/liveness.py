@@ -4,7 +4,7 @@ An outage is a time in which no renewal could be committed by any server. This s
 or cut off from its store without knowing yet whether that was one. So every batch carries a time up to which the server
 vouches, and the rules take every deadline after it as not reached (`core/expiry.py`). Nothing has to be found out
 before a batch: the upkeep thread sends a `Beat` a moment later, which reads the pulses of all servers, records the
-outage if there was one, and from then on the server vouches for all time again (`core/outages.py`).
+outage if there was one, and from then on the server vouches for all time again (`core/upkeep.py`).
 
 Three things begin a gap, for which nobody vouches:
 
@@ -45,8 +45,8 @@ from dibs.core.limits import (
     SWEEP_GRACE_MS,
     TICK_MS,
 )
-from dibs.core.outages import accounted_ms, gone_servers, live_servers
 from dibs.core.records import LockRecord, Pulse, SessionRecord
+from dibs.core.upkeep import accounted_ms, gone_servers, live_servers
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.metrics import Metrics
 from dibs.stores.port import Busy, Conflict, StoreProxy
@@ -94,7 +94,7 @@ class Pace:
             self.took(us)
 
 
-# Which servers use this store, known from their pulses (`core/outages.py`), and which of them sweeps what.
+# Which servers use this store, known from their pulses (`core/upkeep.py`), and which of them sweeps what.
 
 
 def pulses_of(store: Store) -> list[Pulse]:

@@ -23,9 +23,8 @@ from dibs.core.keys import (
     ticket_key,
     ticket_prefix,
 )
-from dibs.core.lease_outcomes import SessionState
+from dibs.core.lease_outcomes import SessionState, TicketPage, TicketState
 from dibs.core.limits import LIST_LOOKS_MAX, LIST_PAGE_DEFAULT, LIST_PAGE_MAX, SWEEP_BATCH_MAX
-from dibs.core.outcomes import Blocker
 from dibs.core.proof import may_use
 from dibs.core.queue import ahead
 from dibs.core.records import HELD, PARKED, LockRecord, SessionRecord, Ticket
@@ -110,23 +109,6 @@ class Activity:
 TICKETS_AT_ONCE = 200  # each needs its job, its session and the sessions in the way
 
 
-class TicketState(Record):
-    """Somebody who waits now. `blockers` is empty if nobody holds the job: then it rests, or waits for its first in
-    line."""
-
-    ticket: Ticket
-    position: int
-    blockers: tuple[Blocker, ...]
-
-
-class TicketPage(Record):
-    """Tickets in no useful order. `next_after` is None on the last page."""
-
-    now_ms: int
-    tickets: list[TicketState]
-    next_after: str | None
-
-
 def live_tickets(store: Store, ns: str, prefix: str, after: str, limit: int) -> TicketPage:
     """Up to `limit` tickets for jobs whose name begins with `prefix`. The order of the records is that of
     their numbers as text, so `after` is a mark to continue from and says nothing. LIST_LOOKS_MAX tickets are looked
@@ -142,11 +124,11 @@ def live_tickets(store: Store, ns: str, prefix: str, after: str, limit: int) -> 
         now_ms = max(now_ms, at_ms)
         found += live
         if len(page) < step:
-            return TicketPage(now_ms=now_ms, tickets=found, next_after=None)
+            return TicketPage(now_ms=now_ms, tickets=tuple(found), next_after=None)
         key = page[-1][0]
         looked += step
         if len(found) >= limit or looked >= LIST_LOOKS_MAX:
-            return TicketPage(now_ms=now_ms, tickets=found, next_after=key.removeprefix(ticket_prefix(ns)))
+            return TicketPage(now_ms=now_ms, tickets=tuple(found), next_after=key.removeprefix(ticket_prefix(ns)))
 
 
 def _live(store: Store, tickets: list[Ticket]) -> tuple[int, list[TicketState]]:

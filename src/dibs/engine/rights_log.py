@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.core.events import RIGHTS_CHANGES
 from dibs.core.limits import LIST_LOOKS_MAX, LIST_PAGE_DEFAULT
 from dibs.engine.event_log import read_page
-from dibs.wire.event_frames import gap_document, named_event
+from dibs.wire.lease_documents import gap_document, named_event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

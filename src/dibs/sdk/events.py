@@ -14,7 +14,7 @@ from dibs.core.limits import STREAM_RETRY_MS
 from dibs.sdk.answers import event_from, refusal_of
 from dibs.sdk.async_doors import WAITING
 from dibs.sdk.parameters import prefix_given
-from dibs.wire.event_frames import GAP
+from dibs.wire.parts import GAP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

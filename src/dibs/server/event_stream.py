@@ -27,7 +27,8 @@ from dibs.core.limits import (
     STREAMS_PER_CLIENT_MAX,
 )
 from dibs.server.http.response import NO_STORE, TOO_MANY, HttpError
-from dibs.wire.event_frames import DROPPED, GAP, frame, gap_document, position_frame, retry_frame
+from dibs.wire.lease_documents import frame, gap_document, position_frame, retry_frame
+from dibs.wire.parts import DROPPED, GAP
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from dibs._version import __version__
 from dibs.base.errors import AuthenticationRequired, DibsError, InvalidInput, ServerDraining
 from dibs.core import events
 from dibs.core.commands import Acquire, AcquireAll
-from dibs.core.identity import AGENT, NO_LIMITS
+from dibs.core.identity import AGENT, NO_LIMITS, require
 from dibs.core.limits import (
     HISTORY_PAGE_DEFAULT,
     HISTORY_PAGE_MAX,
@@ -64,7 +64,6 @@ from dibs.server.routes.public_rooms import PublicRooms
 from dibs.server.settings import ServerSettings
 from dibs.wire.lease_documents import history_document, list_document, session_document, short_session
 from dibs.wire.parts import challenge_text
-from dibs.wire.permissions import require
 from dibs.wire.requests import command_for, namespace_for, shape, wait_ms
 from dibs.wire.shapes import is_id
 

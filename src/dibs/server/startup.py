@@ -21,7 +21,7 @@ from dibs.core.limits import (
     HEALTH_MS_MAX,
     PULSE_LATE_MS,
 )
-from dibs.core.outages import live_servers
+from dibs.core.upkeep import live_servers
 from dibs.engine.auth import MachineGuard, TokenGuard, ensure_token_file
 from dibs.engine.liveness import pulses_of
 from dibs.server.settings import SYSTEM_SOCKET, SYSTEM_STORE

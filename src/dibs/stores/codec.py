@@ -10,8 +10,8 @@ import os
 import sys
 
 from dibs.base.errors import InvalidInput, StoreCorrupt, StoreTooNew
+from dibs.core import class_of
 from dibs.core.events import Event
-from dibs.core.records import class_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

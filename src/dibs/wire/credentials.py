@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dibs.base.errors import InvalidInput, NotAllowed
+from dibs.base.ids import token_key
 from dibs.base.record import Record
 from dibs.core.credentials import CreateToken
 from dibs.core.identity import AGENT, ROLES, Limits
@@ -90,9 +91,7 @@ def _digest(word: str) -> tuple[str, bool]:
 
 
 def digest_of(token: str) -> str:
-    import hashlib  # only servers, and commands about tokens, need it
-
-    return hashlib.sha256(token.encode()).hexdigest()
+    return token_key(token).hex()
 
 
 def compact_time(ms: int) -> str:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 class Reply(Record):
-    """What goes back to the caller. `body` None is JSON null. `sent` is false if a client made the reply itself because
-    the request reached nobody."""
+    """The answer that goes back to the caller. `body` None is JSON null. `sent` is false if a client made the reply
+    itself because the request reached nobody."""
 
     status: int
     body: dict[str, Any] | None

@@ -9,6 +9,7 @@ import binascii
 import hashlib
 
 from dibs.base.errors import InvalidInput, InvalidTtl
+from dibs.base.ids import dashed
 from dibs.core import events as kinds
 from dibs.core import lease_outcomes, limits, outcomes
 from dibs.core.names import election_job
@@ -97,8 +98,7 @@ def lease_of(room: str, token: str) -> str:
         raw = b""
     if len(raw) != 32 or base64.urlsafe_b64encode(raw).decode().rstrip("=") != token:
         raise InvalidInput("Invalid leader token")
-    text = raw[16:].hex() if raw[:16] == _mark(room) else "0" * 32
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    return dashed(raw[16:].hex() if raw[:16] == _mark(room) else "0" * 32)
 
 
 def _mark(room: str) -> bytes:

@@ -4,11 +4,13 @@ holds a lease id."""
 
 from __future__ import annotations
 
+from dibs.base.jsontext import encode
 from dibs.core import lease_outcomes, outcomes
+from dibs.core.events import LOCK_CHANGES
 from dibs.core.exclusion import state_of
 from dibs.core.names import in_tree
 from dibs.core.tickets import names_of
-from dibs.wire.parts import holder_document, lease_document, previous_document, timestamp
+from dibs.wire.parts import GAP, holder_document, lease_document, previous_document, timestamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,8 +18,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.core.events import Event
+    from dibs.core.lease_outcomes import TicketPage, TicketState
     from dibs.core.records import Done, LockRecord
-    from dibs.engine.queries import Hour, TicketPage, TicketState
 
     Document = dict[str, Any]
 
@@ -67,13 +69,14 @@ def _session(session_id: str | None) -> str | None:
     return None if session_id is None else short_session(session_id)
 
 
-def activity_document(hour: Hour, held: int) -> Document:
+def activity_document(now_ms: int, since_ms: int, minutes: dict[str, list[int]], held: int, *, whole: bool) -> Document:
+    """The events in each minute of the last hour, counted, and how many claims there are."""
     return {
-        "now": timestamp(hour.now_ms),
-        "since": timestamp(hour.first_ms),
-        "minutes": hour.counts,
+        "now": timestamp(now_ms),
+        "since": timestamp(since_ms),
+        "minutes": minutes,
         "held": held,
-        "whole": hour.is_whole,
+        "whole": whole,
     }
 
 
@@ -162,6 +165,64 @@ def event_document(event: Event) -> Document:
 
 def history_document(name: str, events: list[Event]) -> Document:
     return {"name": name, "events": [event_document(event) for event in events]}
+
+
+def named_event(event: Event) -> Document:
+    """An event, with the job and namespace that it is about."""
+    return {**event_document(event), "name": event.job, "namespace": event.ns}
+
+
+def gap_document(after: int, oldest: int) -> Document:
+    """Events after `after` are not on record any more; `oldest` is the first that is."""
+    return {"event": GAP, "after": after, "oldest": oldest}
+
+
+def events_document(after: int | None, events: list[Event], upto: int, oldest: int | None) -> Document:
+    """A page of events after a position. `next_after` is the position after them."""
+    gap = None if oldest is None else gap_document(after or 0, oldest)
+    return {"events": [named_event(event) for event in events], "next_after": upto, "gap": gap}
+
+
+# Events of a stream, as server-sent frames. `client/event_reader.py` reads them.
+
+
+def frame(document: Document, seq: int, kind: str = "") -> bytes:
+    """One event of a stream. JSON has no line ends, so the document is one line."""
+    name = f"event: {kind}\n" if kind else ""
+    return f"id: {seq}\n{name}data: {encode(document)}\n\n".encode()
+
+
+def position_frame(seq: int, note: str) -> bytes:
+    """No event: only the position up to which everything was sent. A reader that comes back continues there."""
+    return f": {note}\nid: {seq}\n\n".encode()
+
+
+def retry_frame(after_ms: int) -> bytes:
+    """Return how long a reader waits before it comes back."""
+    return f"retry: {after_ms}\n\n".encode()
+
+
+def lock_change(event: Event) -> Document | None:
+    """An event as OctoStore tells it to those who watch a lock; None if it does not tell it."""
+    change = LOCK_CHANGES.get(event.kind)
+    if change is None:
+        return None
+    document: Document = {"event": change, "lock_name": event.job}
+    if change in ("acquired", "renewed"):
+        document["fencing_token"] = event.token
+        ends_ms = event.hold_ends_ms()
+        document["expires_at"] = None if ends_ms is None else timestamp(ends_ms)
+    return {**document, "observed_at": timestamp(event.at_ms)}
+
+
+def lock_snapshot(name: str, state: Document, now_ms: int) -> Document:
+    """The first frame for somebody who watches a lock: how it stands. `state` is the document of GET /locks/{name}."""
+    document: Document = {"event": "released", "lock_name": name}
+    if state.get("status") == "held":
+        document["event"] = "acquired"
+        document["fencing_token"] = state["fencing_token"]
+        document["expires_at"] = state["expires_at"]
+    return {**document, "observed_at": timestamp(now_ms)}
 
 
 def freed(outcome: lease_outcomes.Freed) -> Document:

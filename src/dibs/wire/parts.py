@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+from dibs.base.ids import dashed
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -14,6 +16,9 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
+# In a stream of events, what is no event: history that was pruned, and the end for a reader that was too slow.
+GAP = "gap"
+DROPPED = "dropped"
 
 _SECONDS: dict[int, str] = {}  # a busy server formats the same few seconds thousands of times
 
@@ -128,7 +133,7 @@ def holder_id(holder: Holder | Ticket | Event) -> str:
         import hashlib  # only refusals and listings need it
 
         text = hashlib.sha256(f"{holder.principal}\0{holder.owner}".encode()).hexdigest()
-        found = f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:32]}"
+        found = dashed(text[:32])
         if len(_HOLDER_IDS) >= 256:
             _HOLDER_IDS.clear()
         _HOLDER_IDS[key] = found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dibs.base.record import Record
 from dibs.core import lease_outcomes, outcomes
-from dibs.core import lease_outcomes as upkeep_outcomes
 from dibs.core.durations import format_duration
 from dibs.wire.sentences import cycle_path
 
@@ -65,7 +64,7 @@ def refusal(outcome: Outcome, status: int) -> tuple[int, str]:
             status,
             f"Waiting would never end: {cycle_path(outcome.cycle)}. Release something and try again later.",
         )
-    if isinstance(outcome, upkeep_outcomes.Frozen):
+    if isinstance(outcome, lease_outcomes.Frozen):
         return status, INCOMPLETE if outcome.mark.incomplete else FROZEN
     if isinstance(outcome, outcomes.SessionOver):
         ago = format_duration(max(0, outcome.now_ms - (outcome.session.ended_ms or outcome.session.expires_ms)))

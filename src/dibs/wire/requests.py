@@ -27,19 +27,17 @@ from dibs.core.commands import (
     SetAcl,
     Transfer,
 )
-from dibs.core.identity import ADMIN, NO_LIMITS
+from dibs.core.identity import ADMIN, NO_LIMITS, require
 from dibs.core.names import DEFAULT_NAMESPACE, check_name, check_namespace
 from dibs.core.records import EXCLUSIVE
 from dibs.wire.fields import PLAIN_TERMS
-from dibs.wire.permissions import require
 from dibs.wire.shapes import is_id, shape
 from dibs.wire.values import (
     acl_of,
-    delay_ms_of,
     done_ms_of,
-    failure_of,
     fresh_id_of,
     mode_and_slots,
+    number_of,
     parse_ticket,
     plain_of,
     request_key_of,
@@ -122,7 +120,7 @@ def _ask(ns: str, document: Document, caller: Caller) -> Document:
     if not ephemeral:
         asked["ephemeral"] = False
     if "lock_delay_seconds" in document:
-        asked["delay_ms"] = delay_ms_of(document)
+        asked["delay_ms"] = number_of(document, "lock_delay_seconds", 0) * 1000
     return _add_caller(asked, caller)
 
 
@@ -237,10 +235,13 @@ def _release(ns: str, name: str, document: Document, caller: Caller) -> Release:
     result = text_of(document, "result")
     if result is not None and not done_ms:
         raise InvalidInput("A result needs done or done_seconds: it is shown for as long as the job counts as done.")
-    failure = failure_of(document)
-    if failure["failed"] and done_ms:
+    failed = document.get("failed", False)
+    for field in ("reason", "retry_after_seconds"):
+        if field in document and not failed:
+            raise InvalidInput(f"{field} is for a failure: send failed true with it, or leave it out.")
+    if failed and done_ms:
         raise InvalidInput("A job that failed is not done: send failed or done_seconds, not both.")
-    if document.get("uncounted") and (failure["failed"] or done_ms):
+    if document.get("uncounted") and (failed or done_ms):
         raise InvalidInput("uncounted is for a job that neither failed nor is done.")
     return Release(
         ns=ns,
@@ -251,9 +252,9 @@ def _release(ns: str, name: str, document: Document, caller: Caller) -> Release:
         done_ms=done_ms,
         result=result,
         checkpoint=text_of(document, "checkpoint"),
-        failed=failure["failed"],
-        reason=failure["reason"],
-        retry_ms=failure["retry_ms"],
+        failed=failed,
+        reason=text_of(document, "reason"),
+        retry_ms=number_of(document, "retry_after_seconds", 0) * 1000,
         uncounted=document.get("uncounted", False),
     )
 
@@ -331,14 +332,9 @@ def open_session(ns: str, document: Document, caller: Caller) -> OpenSession:
         ns=ns,
         payer=caller.payer,
         sessions_max=caller.limits.sessions,
-        parent=_parent(document),
+        parent=document.get("parent_id"),
         bound=caller.namespace,
     )
-
-
-def _parent(document: Document) -> str | None:
-    given: str | None = document.get("parent_id")
-    return None if given is None else given.lower()
 
 
 def _session_ttl_ms(document: Document) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dibs.base.errors import InvalidInput, InvalidTtl
-from dibs.base.ids import new_id
+from dibs.base.ids import new_id, token_key
 from dibs.core import limits
 from dibs.core.durations import check_ttl_ms
 from dibs.core.records import EXCLUSIVE, SHARED
@@ -75,7 +75,7 @@ def fresh_id_of(document: Document, field: str, caller: Caller, *place: str) -> 
     sent = document.get(field)
     if sent is None:
         return new_id()
-    from dibs.base.digest import digest_id  # no claim needs it
+    from dibs.base.ids import digest_id  # no claim needs it
 
     return digest_id(field, sent, caller.principal, caller.namespace or "", *place)
 
@@ -100,21 +100,6 @@ def done_ms_of(document: Document) -> int:
     if done is False and seconds:
         raise InvalidInput("done_seconds says that it counts as done, and done says that it does not.")
     return seconds * 1000 if seconds is not None else limits.DONE_MS_DEFAULT if done else 0
-
-
-def delay_ms_of(document: Document) -> int:
-    return number_of(document, "lock_delay_seconds", 0) * 1000
-
-
-def failure_of(document: Document) -> Document:
-    """The fields of a release for failed work: reason and retry time."""
-    failed = document.get("failed", False)
-    for field in ("reason", "retry_after_seconds"):
-        if field in document and not failed:
-            raise InvalidInput(f"{field} is for a failure: send failed true with it, or leave it out.")
-    retry_ms = number_of(document, "retry_after_seconds", 0) * 1000
-    reason = text_of(document, "reason")
-    return {"failed": failed, "reason": reason, "retry_ms": retry_ms}
 
 
 def plain_of(document: Document, field: str) -> Any:
@@ -175,6 +160,4 @@ def _acl_entry(entry: object) -> str:
 
 def token_badge(token: str) -> str:
     """A name by which a bearer token is recognised without storing it."""
-    import hashlib  # only servers and access lists need it
-
-    return "token:sha256:" + hashlib.sha256(token.encode()).hexdigest()
+    return "token:sha256:" + token_key(token).hex()

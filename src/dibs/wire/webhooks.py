@@ -8,7 +8,7 @@ from dibs.core import events as kinds
 from dibs.core.events import LOCK_CHANGES
 from dibs.core.limits import NAME_BYTES_MAX, WEBHOOK_SECRET_CHARS_MAX
 from dibs.core.webhooks import EVERY, GAP, TEST, Webhook
-from dibs.wire.event_frames import named_event
+from dibs.wire.lease_documents import named_event
 from dibs.wire.parts import holder_id, timestamp
 
 TYPE_CHECKING = False

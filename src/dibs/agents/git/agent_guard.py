@@ -16,8 +16,8 @@ from dibs.agents.harness.shell_writes import simple_commands, written
 from dibs.agents.repository.agent_settings import DENY, OFF, WARN, agent_settings
 from dibs.agents.repository.settings import TEAM_FILE
 from dibs.base.checkout import branch_of, root_around
-from dibs.base.digest import digest
 from dibs.base.files import state_folder
+from dibs.base.ids import digest
 from dibs.base.terminal import plain, quoted
 from dibs.core.durations import span
 from dibs.wire.sentences import life, waiters

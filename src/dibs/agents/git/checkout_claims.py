@@ -17,9 +17,8 @@ from dibs.agents.repository.agent_settings import DENY, agent_settings
 from dibs.agents.repository.file_paths import folded, folds_case, nameable, path_from_top
 from dibs.agents.repository.settings import policy_of
 from dibs.agents.repository.work_tree import Repository
-from dibs.base.digest import digest
 from dibs.base.errors import StoreUnavailable
-from dibs.base.ids import new_id
+from dibs.base.ids import digest, new_id
 from dibs.cli.framework.actor_session import ActorSession
 from dibs.cli.framework.context import Call
 from dibs.core.limits import ALL_NAMES_MAX

@@ -12,8 +12,8 @@ from __future__ import annotations
 import os
 
 from dibs.base.checkout import root_around
-from dibs.base.digest import digest
 from dibs.base.errors import InvalidInput, InvalidName
+from dibs.base.ids import digest
 from dibs.core.limits import NAME_BYTES_MAX
 from dibs.core.names import check_name
 

@@ -10,9 +10,9 @@ import os
 
 from dibs.agents.repository.file_paths import recorded_paths
 from dibs.base.checkout import first_line, root_around
-from dibs.base.digest import digest
 from dibs.base.errors import InvalidInput, StoreUnavailable
 from dibs.base.git_program import run_git
+from dibs.base.ids import digest
 from dibs.core.limits import NAMESPACE_CHARS_MAX
 
 TYPE_CHECKING = False

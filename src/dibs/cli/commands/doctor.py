@@ -6,7 +6,7 @@ import os
 import sys
 
 from dibs._version import __version__
-from dibs.base.build import build_kind
+from dibs.base import build_kind
 from dibs.base.errors import DibsError
 from dibs.base.files import config_path
 from dibs.cli.commands.doctor_checks import Findings

@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import os
 
-from dibs.base.digest import digest
 from dibs.base.errors import InvalidInput, RequestRefused, StoreUnavailable
 from dibs.base.files import lock_file, replace_file, state_folder
-from dibs.base.ids import new_id
+from dibs.base.ids import digest, new_id
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import AGENT_SESSIONS, part
 from dibs.client.door import OVER_CODES, Ask

@@ -7,10 +7,10 @@ from __future__ import annotations
 import os
 
 from dibs.base.clock import wall_ms
-from dibs.base.digest import digest
 from dibs.base.errors import DibsError, InvalidInput
 from dibs.base.files import replace_file, state_folder
 from dibs.base.generators import run_generator
+from dibs.base.ids import digest
 from dibs.client.door import Ask
 from dibs.compat.action_llama.protocol import UNREACHABLE, Rejected, acquired, heartbeat, refusal, release
 from dibs.system.session_mark import is_gone, lineage

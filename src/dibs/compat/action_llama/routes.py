@@ -26,6 +26,7 @@ from dibs.compat.action_llama.runs import (
 )
 from dibs.compat.action_llama.upstream import Upstream
 from dibs.core.commands import EndSession, InspectSession, KeepSession
+from dibs.core.identity import require
 from dibs.core.limits import (
     OWNER_CHARS_MAX,
     RUN_SECRET_CHARS_MAX,
@@ -38,7 +39,6 @@ from dibs.server.http.request import check_head, decode_name, parse_json, parse_
 from dibs.server.http.response import ClientGone, HttpResponse, answer_document, answer_for_error, encode
 from dibs.wire.documents import reply_for_error, reply_to
 from dibs.wire.operations import NAMESPACE, Operation, document_schema, in_path, in_query
-from dibs.wire.permissions import require
 from dibs.wire.requests import command_for, shape
 
 if TYPE_CHECKING:

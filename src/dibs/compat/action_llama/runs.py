@@ -9,9 +9,8 @@ The principal of a run is `run:NAMESPACE`. No token can have that name, so the s
 
 from __future__ import annotations
 
-from dibs.base.digest import digest_id
 from dibs.base.errors import InvalidInput, Unprocessable
-from dibs.base.ids import new_id
+from dibs.base.ids import digest_id, new_id
 from dibs.base.record import Record
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import failure, is_failure, yes
@@ -21,13 +20,12 @@ from dibs.client.door import Ask, OneNamespace
 from dibs.client.embedded import EmbeddedDoor, answered
 from dibs.core import limits
 from dibs.core.commands import EndSession, KeepSession, OpenSession
-from dibs.core.identity import LOCAL, Caller
+from dibs.core.identity import LOCAL, Caller, require
 from dibs.core.lease_outcomes import SessionState
 from dibs.core.names import check_namespace
 from dibs.engine.queries import inspect_one, open_sessions
 from dibs.wire.documents import Reply
 from dibs.wire.parts import timestamp
-from dibs.wire.permissions import require
 from dibs.wire.shapes import is_unicode
 
 TYPE_CHECKING = False

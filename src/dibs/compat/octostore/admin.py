@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, InvalidInput
 from dibs.compat.octostore.bodies import user_id
 from dibs.core import events
+from dibs.core.identity import require
 from dibs.core.limits import ADMIN_GUESSES_MAX, LIST_PAGE_MAX
 from dibs.engine.credentials import credentials
 from dibs.engine.queries import claimed
@@ -16,7 +17,6 @@ from dibs.server.http.response import answer_document
 from dibs.server.routes.health import HEALTH
 from dibs.wire.operations import NAMESPACE, Operation, document_schema, in_query
 from dibs.wire.parts import timestamp
-from dibs.wire.permissions import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

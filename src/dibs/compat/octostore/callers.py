@@ -13,13 +13,12 @@ from dibs.base.ids import new_token
 from dibs.compat.octostore.admin import BEARER_ADMIN, KEY_HEADERS
 from dibs.compat.octostore.bodies import check_lock_name, user_id
 from dibs.compat.octostore.refusals import forbidden, unsupported
-from dibs.core.identity import ADMIN, AGENT, Caller
+from dibs.core.identity import ADMIN, AGENT, Caller, require
 from dibs.core.limits import ADMIN_GUESSES_MAX
 from dibs.core.names import check_principal
 from dibs.core.proof import may_use
 from dibs.server.http.admission import ClientWindows
 from dibs.server.http.request import decode_name
-from dibs.wire.permissions import require
 from dibs.wire.values import token_badge
 
 if TYPE_CHECKING:

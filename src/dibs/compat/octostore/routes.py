@@ -24,7 +24,7 @@ from dibs.engine.event_log import EventFilter
 from dibs.server.http.response import ClientGone, answer_document
 from dibs.server.routes import elections, webhooks
 from dibs.stores.port import maintenance_of
-from dibs.wire.event_frames import frame, lock_change, lock_snapshot
+from dibs.wire.lease_documents import frame, lock_change, lock_snapshot
 from dibs.wire.parts import timestamp
 
 if TYPE_CHECKING:

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING
 from dibs._version import __version__
 from dibs.base.errors import DibsError, InvalidInput
 from dibs.base.record import Record
+from dibs.core import class_of
 from dibs.core.events import Event
 from dibs.core.keys import lock_key, session_key, ticket_key, tree_key
 from dibs.core.names import check_name, check_namespace
-from dibs.core.records import LockRecord, SessionRecord, Ticket, Tree, class_of
+from dibs.core.records import LockRecord, SessionRecord, Ticket, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

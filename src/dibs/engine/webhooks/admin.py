@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dibs.base.errors import InvalidInput, UnknownWebhook
 from dibs.base.ids import new_id
-from dibs.core.identity import AGENT
+from dibs.core.identity import AGENT, require
 from dibs.core.keys import WEBHOOK_REGISTER_KEY, dead_letters_key, progress_key, webhook_key
 from dibs.core.webhooks import (
     CreateWebhook,
@@ -19,7 +19,6 @@ from dibs.core.webhooks import (
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.webhooks.target import TargetPolicy, parse_target
 from dibs.wire.documents import Reply, reply_for
-from dibs.wire.permissions import require
 from dibs.wire.requests import shape
 from dibs.wire.webhooks import deliveries_document, standing_document, webhook_document, webhook_of
 
@@ -27,8 +26,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from dibs.core.commands import PlainCommand
     from dibs.core.identity import Caller
-    from dibs.core.webhooks import WebhookCommand
     from dibs.stores.port import Store
 
     Document = dict[str, Any]
@@ -120,7 +119,7 @@ class WebhookAdmin:
         behind = max(self._store.newest_seq() - progress.at, 0)
         return Reply(status=200, body=standing_document(webhook, progress, len(letters), behind))
 
-    def _run(self, command: WebhookCommand) -> Reply:
+    def _run(self, command: PlainCommand) -> Reply:
         outcome = Coordinator(self._store).one(command)
         if not isinstance(outcome, WebhookState):  # the store is being moved to another one
             return reply_for(outcome)

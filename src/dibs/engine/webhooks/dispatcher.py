@@ -1,7 +1,7 @@
 """The thread that delivers to webhooks. It has an event loop of its own: neither a slow target nor a TLS handshake
 delays a claim. Without webhooks there is no thread.
 
-All servers of a store know its webhooks, and one has the **duty** to deliver (`core/subscriptions.py`). It keeps the
+All servers of a store know its webhooks, and one has the **duty** to deliver (`core/webhooks.py`). It keeps the
 duty while there is something to deliver; the others look again when it should have been renewed. The duty has a number
 that rises, and progress is written only with the current one: a server that was paused cannot move the position of the
 one that took over. What was sent since the last write is sent again after a crash.

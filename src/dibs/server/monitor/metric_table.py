@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from dibs._version import __version__
-from dibs.base.build import build_kind
+from dibs.base import build_kind
 from dibs.core import events
 from dibs.server.monitor.exposition import COUNTER, GAUGE, HISTOGRAM, INFO, Metric
 

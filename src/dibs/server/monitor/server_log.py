@@ -17,7 +17,7 @@ from urllib.parse import unquote_plus
 
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.errors import InvalidInput
-from dibs.base.loglines import LogLines
+from dibs.base.terminal import log_lines
 from dibs.base.traceparent import HEADER, trace_of
 from dibs.core.limits import LOG_BYTES_MAX, LOG_FLUSH_MS_MAX
 from dibs.server.monitor.request_note import current
@@ -169,7 +169,7 @@ def level_of(name: str) -> int:
 def set_up_logging(settings: ServerSettings) -> None:
     level = level_of(settings.log_level)
     handler = LogWriter(sys.stderr)
-    handler.setFormatter(JsonLines() if settings.log_format == "json" else LogLines(_LINE))
+    handler.setFormatter(JsonLines() if settings.log_format == "json" else log_lines(_LINE))
     logging.basicConfig(handlers=[handler])
     _set_level(level)
     _access.setLevel(logging.INFO)

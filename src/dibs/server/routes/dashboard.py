@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dibs.base.errors import AuthenticationFailed, InvalidInput, NotAllowed
 from dibs.base.ids import new_request_id
 from dibs.core.commands import EndSession
+from dibs.core.identity import require
 from dibs.core.keys import SESSION_PREFIX
 from dibs.core.limits import LIST_PAGE_DEFAULT, LIST_PAGE_MAX, LOGIN_FAILURES_MAX, NAME_BYTES_MAX
 from dibs.core.proof import may_use
@@ -34,7 +35,6 @@ from dibs.wire.credentials import whoami_document
 from dibs.wire.documents import reply_to
 from dibs.wire.lease_documents import SESSION_SHOWN, activity_document, short_session, waiters_document
 from dibs.wire.operations import NAMESPACE, Operation, in_header, in_path, in_query, number_in_query
-from dibs.wire.permissions import require
 from dibs.wire.requests import shape
 from dibs.wire.values import text_of
 
@@ -193,7 +193,8 @@ class BoardRoutes:
     async def activity(self, call: HttpRequest) -> HttpResponse:
         ns, _ = self._reader("activity", call)
         hour = await self._api.in_reader(lambda: self._activity.hour(ns))
-        return answer_document(activity_document(hour, self._api.engine.tally.live_in(ns)))
+        held = self._api.engine.tally.live_in(ns)
+        return answer_document(activity_document(hour.now_ms, hour.first_ms, hour.counts, held, whole=hour.is_whole))
 
     async def break_session(self, call: HttpRequest) -> HttpResponse:
         """An operator ends somebody's session. The whole id would prove the session, so its beginning names it."""

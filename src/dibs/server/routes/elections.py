@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from dibs.base.errors import AuthenticationRequired
 from dibs.base.ids import new_room_id
 from dibs.core.commands import Inspect
+from dibs.core.identity import require
 from dibs.core.limits import NAME_BYTES_MAX
 from dibs.core.names import ELECTION_PREFIX, check_name
 from dibs.core.outcomes import QuotaExceeded, Status
@@ -27,9 +28,8 @@ from dibs.wire.elections import (
     resign_command,
     room_document,
 )
-from dibs.wire.event_frames import frame
+from dibs.wire.lease_documents import frame
 from dibs.wire.operations import KEY, NAMESPACE, STREAM_TYPE, Operation, in_path
-from dibs.wire.permissions import require
 from dibs.wire.request_fields import NAME_FORMAT
 from dibs.wire.requests import shape
 

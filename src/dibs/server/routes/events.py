@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dibs.base.errors import InvalidInput
 from dibs.core.commands import Inspect
+from dibs.core.identity import require
 from dibs.core.limits import (
     EVENTS_AGE_MS_MAX,
     HISTORY_PAGE_DEFAULT,
@@ -27,7 +28,7 @@ from dibs.server.http.request import (
 )
 from dibs.server.http.response import answer_document
 from dibs.wire.documents import reply_to
-from dibs.wire.event_frames import events_document, frame, lock_change, lock_snapshot, named_event
+from dibs.wire.lease_documents import events_document, frame, lock_change, lock_snapshot, named_event
 from dibs.wire.operations import (
     JOB,
     JSON_TYPE,
@@ -40,7 +41,6 @@ from dibs.wire.operations import (
     in_query,
     number_in_query,
 )
-from dibs.wire.permissions import require
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

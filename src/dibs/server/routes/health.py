@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dibs.base.errors import DibsError
 from dibs.base.ids import new_request_id
+from dibs.core.identity import require
 from dibs.core.limits import SCRAPE_MS_MAX
 from dibs.server.annexes import metrics_document
 from dibs.server.http.response import HttpResponse, answer_document
@@ -13,7 +14,6 @@ from dibs.server.monitor.exposition import OPEN_TYPE, PLAIN_TYPE, exposition, fo
 from dibs.server.monitor.health import SharedProbe, known_trouble
 from dibs.server.monitor.metric_table import METRICS, Scrape, StoreLook
 from dibs.wire.operations import ID_PATTERN, JSON_TYPE, SOME_ID, Operation, document_schema, in_query
-from dibs.wire.permissions import require
 
 if TYPE_CHECKING:
     from collections.abc import Callable

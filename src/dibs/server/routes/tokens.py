@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dibs.base.errors import RequestRefused
+from dibs.core.identity import require
 from dibs.core.limits import HISTORY_PAGE_DEFAULT, HISTORY_PAGE_MAX
 from dibs.engine.credentials import OF_ANOTHER, CredentialAdmin
 from dibs.engine.rights_log import rights_page
@@ -12,7 +13,6 @@ from dibs.server.http.request import SEQ_MAX, check_head, decode_name, parse_jso
 from dibs.server.http.response import HttpResponse, answer_document
 from dibs.wire.credentials import check_digest
 from dibs.wire.operations import Link, Operation, document_schema, in_path, in_query, number_in_query
-from dibs.wire.permissions import require
 from dibs.wire.request_fields import PRINCIPAL_PATTERN
 from dibs.wire.requests import shape
 

@@ -19,10 +19,11 @@ import zlib
 from dibs.base import jsontext
 from dibs.base.errors import InvalidInput, StoreFull
 from dibs.base.record import Record
+from dibs.core import class_of
 from dibs.core.events import Event
 from dibs.core.keys import lock_key, session_key, ticket_key, tree_key
 from dibs.core.limits import GIT_ITEMS_MAX, GIT_RECORD_BYTES_MAX
-from dibs.core.records import LockRecord, SessionRecord, Ticket, Tree, class_of
+from dibs.core.records import LockRecord, SessionRecord, Ticket, Tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

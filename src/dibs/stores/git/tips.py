@@ -11,10 +11,9 @@ from _thread import RLock
 from dibs.base import jsontext
 from dibs.base.errors import StoreCorrupt, StoreUnavailable
 from dibs.base.files import SHARED, replace_file
-from dibs.core.durations import shifted
 from dibs.core.keys import LOCK_PREFIX, META_KEY
 from dibs.core.limits import GIT_TOKENS_KEPT, GIT_TORN_TRIES_MAX
-from dibs.core.records import LockRecord, Meta
+from dibs.core.records import LockRecord, Meta, shifted
 from dibs.stores.git.entries import BadEntry, parse, tail_of
 from dibs.stores.git.times import Clocks, Locked, StoreTime
 from dibs.stores.port import ABSENT, Versioned
