@@ -14,8 +14,8 @@ import pytest
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import StoreUnavailable
+from dibs.stores.postgres import PostgresLocation
 from dibs.stores.postgres import pool as activity
-from dibs.stores.postgres.location import PostgresLocation
 from dibs.stores.postgres.store import PostgresStore
 from dibs.stores.registry import open_store
 from dibs.testing.contract_base import drop, event, key_of, lock, put

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.base.clock import steady_ms
+from dibs.stores.postgres import PostgresLocation
 from dibs.stores.postgres import store as store_module
-from dibs.stores.postgres.location import PostgresLocation
 from dibs.stores.postgres.notify import MARKS_MAX, hint_of
 from dibs.stores.postgres.store import PostgresStore
 from dibs.testing.contract_base import drop, event, key_of, lock, put

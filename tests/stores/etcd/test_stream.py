@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.core.keys import META_KEY
 from dibs.core.records import Meta
-from dibs.stores.etcd import EtcdStore
+from dibs.stores.etcd.store import EtcdStore
 from dibs.testing.contract_base import WAIT_S_MAX, event, key_of, lock, put, versions
 from tests.programs import wait_until
 from tests.stores.etcd.counter import increment

@@ -22,10 +22,11 @@ from dibs.core.lease_outcomes import Released
 from dibs.core.limits import METADATA_CHARS_MAX, NAME_BYTES_MAX, TICKET_MS
 from dibs.core.outcomes import Granted, GrantedAll, PlacesKept, Queued
 from dibs.engine.coordinator import Coordinator
-from dibs.stores.etcd import EtcdStore, wide
 from dibs.stores.etcd import store as store_module
+from dibs.stores.etcd import wide
 from dibs.stores.etcd.gateway import b64, unb64
 from dibs.stores.etcd.log import end_of
+from dibs.stores.etcd.store import EtcdStore
 from dibs.stores.etcd.store_time import EtcdTime
 from dibs.stores.port import Conflict
 from dibs.testing.contract_base import event, in_threads, key_of, lock, put, versions
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from dibs.core.commands import Command
     from dibs.core.records import Stored
-    from dibs.stores.etcd.location import EtcdLocation
+    from dibs.stores.etcd import EtcdLocation
 
 NAMES = [f"job-{number:03}" for number in range(150)]
 

@@ -14,8 +14,8 @@ from dibs.base.redact import without_secrets
 from dibs.core.lease_outcomes import Renewed
 from dibs.core.outcomes import Granted, Held
 from dibs.stores.git import errors as trouble
+from dibs.stores.git import location_of
 from dibs.stores.git.entries import tail_of
-from dibs.stores.git.location import location_of
 from dibs.stores.git.process import Git
 from dibs.stores.git.refs import Swap
 from dibs.stores.port import Conflict

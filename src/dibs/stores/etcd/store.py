@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, StoreFull
-from dibs.core.limits import ETCD_BATCH_MAX, ETCD_READ_KEYS_MAX
+from dibs.core.limits import ETCD_READ_KEYS_MAX
 from dibs.stores.codec import decode, encode
+from dibs.stores.etcd import CAPABILITIES
 from dibs.stores.etcd.errors import Refusal, translated
 from dibs.stores.etcd.gateway import EtcdGateway, unb64
 from dibs.stores.etcd.log import COMMIT_EVENTS_MAX, EventLog, Layout, end_of, read_events, revision_of, seq_of
@@ -34,7 +35,7 @@ from dibs.stores.etcd.transaction import (
 from dibs.stores.etcd.upkeep import Pruner
 from dibs.stores.etcd.wide import WideCommits
 from dibs.stores.forks import forget_after_fork
-from dibs.stores.port import ABSENT, Capabilities, Conflict, Due, Maintenance, Snapshot, Store, Versioned
+from dibs.stores.port import ABSENT, Conflict, Due, Maintenance, Snapshot, Store, Versioned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,29 +44,11 @@ if TYPE_CHECKING:
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
-    from dibs.stores.etcd.location import EtcdLocation
+    from dibs.stores.etcd import EtcdLocation
     from dibs.stores.etcd.stream import Waiting
 
     Document = dict[str, Any]
     Places = tuple[int, int | None, bool]  # version, due, live
-
-# What a store on etcd can do, and what it cannot.
-
-CAPABILITIES = Capabilities(
-    name="etcd",
-    clock="the seconds that etcd's leader counts, and each process's steady clock between them; no wall clock",
-    reach="network",
-    watch="native",
-    durable=True,
-    gapless=False,
-    batch_max=ETCD_BATCH_MAX,
-    cannot=(
-        "number events without gaps: numbers come from revisions of the cluster",
-        "keep a record of more than 1.4 MB: etcd accepts no more in a request",
-        "compact or defragment itself: that is for the operator of etcd",
-    ),
-)
-
 
 # Finds the first due records without reading the whole index.
 #

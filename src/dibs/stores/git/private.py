@@ -13,7 +13,7 @@ from dibs.base.ids import new_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.stores.git.location import GitLocation
+    from dibs.stores.git import GitLocation
 
 CACHE_FILES_MAX = 20_000
 ALGORITHMS = ("sha1", "sha256")

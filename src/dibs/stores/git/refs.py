@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from dibs.base.git_program import GitResult
+    from dibs.stores.git import GitLocation
     from dibs.stores.git.branch_push import BranchUpdate
-    from dibs.stores.git.location import GitLocation
     from dibs.stores.git.times import Reading
 
 

@@ -14,16 +14,16 @@ from dibs.base.errors import NotAllowed, StoreUnavailable
 from dibs.base.ids import new_fraction
 from dibs.core.keys import META_KEY
 from dibs.core.limits import GIT_TIDY_BATCH_MAX, GIT_TOMBSTONE_MS, GIT_TRIES_MAX
+from dibs.stores.git import LOCAL, REMOTE, private
 from dibs.stores.git import errors as trouble
 from dibs.stores.git import plan as history
-from dibs.stores.git import private
 from dibs.stores.git.entries import tail_of
 from dibs.stores.git.plan import CommitPlan, home_of
 from dibs.stores.git.private import shrink
 from dibs.stores.git.refs import Refs, RemoteRefs, Swap
 from dibs.stores.git.times import Clocks
 from dibs.stores.git.tips import Tips
-from dibs.stores.port import ABSENT, Capabilities, Conflict, Due, Maintenance, Snapshot, Store, Versioned
+from dibs.stores.port import ABSENT, Conflict, Due, Maintenance, Snapshot, Store, Versioned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,41 +32,9 @@ if TYPE_CHECKING:
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
+    from dibs.stores.git import GitLocation
     from dibs.stores.git.branch_push import BranchUpdate
     from dibs.stores.git.entries import Entry
-    from dibs.stores.git.location import GitLocation
-
-
-# What a store on git can do, and what it cannot.
-
-_NO_ORDER = "number the events of different jobs in one order: every claim would have to wait for every other"
-_NO_CREDIT = "give credit for an outage: there is no server to notice one"
-_CLOCK = "each machine's own; a record's age counts from its first sight, or by the remote's clock less 15 minutes"
-
-LOCAL = Capabilities(
-    name="git",
-    clock=_CLOCK,
-    reach="host",
-    watch="polling",
-    durable=True,
-    one_log=False,
-    gapless=False,
-    serves=False,
-    poll_ms=200,
-    cannot=(_NO_ORDER, _NO_CREDIT, "be used by a server: SQLite is far faster"),
-)
-REMOTE = LOCAL.replace(
-    name="git remote",
-    reach="network",
-    poll_ms=5_000,
-    cannot=(
-        _NO_ORDER,
-        _NO_CREDIT,
-        "hand a job over within a second: waiters look every 5 seconds (every second on a `file://` remote)",
-        "be used by a server: its beats would be several pushes a second",
-        "be more durable than the remote's own git",
-    ),
-)
 
 
 # The refs of a clone, compared and swapped in one transaction of `git update-ref`.

@@ -18,8 +18,8 @@ from dibs.stores.postgres.connection import HeldUp, LinkBehind
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.base.errors import DibsError
+    from dibs.stores.postgres import PostgresLocation
     from dibs.stores.postgres.connection import LinkLost, QueryRefused
-    from dibs.stores.postgres.location import PostgresLocation
 
 SERIALIZATION = (
     "40001",

@@ -19,7 +19,7 @@ from dibs.stores.postgres.schema import TIMELINE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.stores.postgres.location import PostgresLocation
+    from dibs.stores.postgres import PostgresLocation
 
     Look = tuple[int, bytes, str]  # which host it is, what tells one server from another, and its timeline
 

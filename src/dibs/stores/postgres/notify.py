@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
     from types import TracebackType
 
+    from dibs.stores.postgres import PostgresLocation
     from dibs.stores.postgres.connection import PostgresConnection
-    from dibs.stores.postgres.location import PostgresLocation
     from dibs.stores.postgres.pool import Pool
 
 MARKS_MAX = 800  # in one note, which may have 8,000 bytes

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TypeVar
 
-    from dibs.stores.postgres.location import PostgresLocation
+    from dibs.stores.postgres import PostgresLocation
 
     Row = tuple[bytes | None, ...]
     T = TypeVar("T")

@@ -21,7 +21,8 @@ from dibs.base.errors import StoreFull, StoreUnavailable
 from dibs.core.keys import META_KEY
 from dibs.core.records import Meta
 from dibs.stores.codec import decode, decode_event, encode, end_of
-from dibs.stores.port import ABSENT, Capabilities, Conflict, Due, Maintenance, Snapshot, Store, Versioned
+from dibs.stores.port import ABSENT, Conflict, Due, Maintenance, Snapshot, Store, Versioned
+from dibs.stores.postgres import CAPABILITIES
 from dibs.stores.postgres import connection as arrays
 from dibs.stores.postgres.connection import LinkBehind, QueryRefused
 from dibs.stores.postgres.errors import quoted
@@ -38,23 +39,9 @@ if TYPE_CHECKING:
     from dibs.base.errors import DibsError
     from dibs.core.events import Event
     from dibs.core.records import Stored
+    from dibs.stores.postgres import PostgresLocation
     from dibs.stores.postgres.connection import PostgresConnection
-    from dibs.stores.postgres.location import PostgresLocation
     from dibs.stores.postgres.pool import Row
-
-
-# What a store on PostgreSQL can do. Declared here, where nothing of PostgreSQL is imported.
-
-CAPABILITIES = Capabilities(
-    name="postgresql",
-    clock="the database's wall clock, corrected when it is stepped forward, and never running backwards",
-    reach="network",
-    watch="native",
-    durable=True,
-    cannot=(
-        "wake waiters at once behind pgbouncer without a direct address to listen at: they look every 100 ms then",
-    ),
-)
 
 
 # The store's time: the database's wall clock, made fit for leases.

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from dibs.stores.postgres import PostgresLocation
     from dibs.stores.postgres.connection import PostgresConnection
-    from dibs.stores.postgres.location import PostgresLocation
     from dibs.stores.postgres.pool import Pool
 
     Finding = dict[str, Any]
