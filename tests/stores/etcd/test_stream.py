@@ -57,7 +57,9 @@ def test_a_stream_that_is_cut_is_replaced_and_nothing_is_missed(connect: Callabl
         )
         thread.start()
         wait_until(lambda: watching._stream.hears, "the stream is there")
-        watching._stream.cut()
+        connection = watching._stream._connection
+        if connection is not None:
+            connection.cut()
         after = writer.commit({}, {}, [event("x")])
         thread.join(WAIT_S_MAX)
         assert woken == [True]

@@ -30,7 +30,8 @@ from dibs.stores.port import Capabilities
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.stores.port import Opening, Store
+    from dibs.stores.etcd.store import EtcdStore
+    from dibs.stores.port import Opening
 
 __all__ = ["CAPABILITIES", "EtcdLocation", "etcd_location", "open_url"]
 
@@ -50,7 +51,7 @@ CAPABILITIES = Capabilities(
 )
 
 
-def open_url(url: str, opening: Opening) -> Store:
+def open_url(url: str, opening: Opening) -> EtcdStore:
     """The store that an `etcd:` or `etcds:` URL names."""
     from dibs.stores.etcd.store import EtcdStore
 

@@ -8,7 +8,6 @@ large for that.
 
 from __future__ import annotations
 
-from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, StoreFull
 from dibs.core.limits import ETCD_READ_KEYS_MAX
 from dibs.stores.codec import decode, encode
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from dibs.core.events import Event
     from dibs.core.records import Stored
     from dibs.stores.etcd import EtcdLocation
-    from dibs.stores.etcd.stream import Waiting
+    from dibs.stores.waiters import Waiter
 
     Document = dict[str, Any]
     Places = tuple[int, int | None, bool]  # version, due, live
@@ -366,30 +365,19 @@ class EtcdStore(Store, Maintenance):
         return self._log.last_number(self._range(self._layout.last))
 
     def watch(self, after: int, timeout_ms: int) -> bool:
-        def is_so(waiting: Waiting) -> bool:
-            if waiting.heard_revision > revision_of(after - self._log.base):
-                return True
-            return self.newest_seq() > after
+        def is_so(waiter: Waiter) -> bool:
+            return waiter.heard > revision_of(after - self._log.base) or self.newest_seq() > after
 
-        return self._until(None, timeout_ms, is_so)
+        return self._stream.until(None, is_so, self._stream.pause_ms, timeout_ms)
 
     def until_gone(self, key: str, timeout_ms: int) -> bool:
         """Only the deletion of that record wakes it."""
         record = self._layout.record(key)
-        return self._until(record, timeout_ms, lambda _: not self._range(record, keys_only=True))
 
-    def _until(self, key: bytes | None, timeout_ms: int, is_so: Callable[[Waiting], bool]) -> bool:
-        until_ms = steady_ms() + timeout_ms
-        waiting = self._stream.join(key)  # before the first look, so that nothing after it is missed
-        try:
-            while not is_so(waiting):
-                left_ms = until_ms - steady_ms()
-                if left_ms <= 0:
-                    return False
-                self._stream.wait(waiting, left_ms)
-            return True
-        finally:
-            self._stream.leave(waiting)
+        def is_gone(_: Waiter) -> bool:
+            return not self._range(record, keys_only=True)
+
+        return self._stream.until(record, is_gone, self._stream.pause_ms, timeout_ms)
 
     def prune(self, *, keep: int, before_ms: int) -> int:
         return self._pruner.prune(keep=keep, before_ms=before_ms)

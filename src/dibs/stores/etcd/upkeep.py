@@ -14,19 +14,15 @@ from dibs.stores.etcd.errors import NO_ROOM
 from dibs.stores.etcd.gateway import EtcdGateway, unb64
 from dibs.stores.etcd.log import LoggedCommit, events_in, revision_of, seq_of
 from dibs.stores.etcd.transaction import compare_revision, delete_op, packed, put_op, range_request
+from dibs.stores.port import checked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from dibs.core.events import Event
-    from dibs.stores.etcd.log import EventLog
-
-    Document = dict[str, Any]
-    from collections.abc import Callable
-    from typing import Any
-
     from dibs.stores.etcd import EtcdLocation
+    from dibs.stores.etcd.log import EventLog
     from dibs.stores.port import Store
 
 LOOKS_MAX = 200  # how many chapters of unknown size are counted in one prune
@@ -200,19 +196,12 @@ VERSION_MIN = (3, 4)
 def probe(location: EtcdLocation, store: Store) -> list[dict[str, Any]]:
     """One line for each member, one for writing, one for the clock."""
     found = [
-        _said(shown_endpoint(each), partial(_member, location.replace(endpoints=(each,))))
+        checked(shown_endpoint(each), partial(_member, location.replace(endpoints=(each,))))
         for each in location.endpoints
     ]
-    found.append(_said("write", lambda: _write(store)))
-    found.append(_said("clock", lambda: _clock(store)))
+    found.append(checked("write", lambda: _write(store)))
+    found.append(checked("clock", lambda: _clock(store)))
     return found
-
-
-def _said(check: str, look: Callable[[], str]) -> dict[str, Any]:
-    try:
-        return {"check": check, "ok": True, "says": look()}
-    except DibsError as error:
-        return {"check": check, "ok": False, "says": error.details}
 
 
 def _member(location: EtcdLocation) -> str:

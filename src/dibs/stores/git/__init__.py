@@ -7,8 +7,7 @@
     refs.py          refs compared and swapped: in a clone with one transaction, at a remote with one atomic push
     times.py         whose clock counts, and records moved into the reader's time
     probe.py         tests what a remote allows, for `dibs doctor`
-    private.py       the private repository that a remote's records pass through
-    process.py       running the git program
+    repository.py    running git; the private repository that a remote's records pass through; files beside it
     errors.py        what a failed git command means, in words
     branch_push.py   a branch in the same push as a claim's renewal
 
@@ -36,14 +35,15 @@ from dibs.base.git_program import run_git
 from dibs.base.redact import without_secrets
 from dibs.core.durations import parse_duration
 from dibs.core.limits import GIT_FILE_POLL_MS, GIT_LOCAL_POLL_MS, GIT_MS_MAX, GIT_POLL_MS, GIT_SKEW_MS
-from dibs.stores.git.process import Git, check_version, environment
+from dibs.stores.git.repository import Git, check_version, environment
 from dibs.stores.port import Capabilities
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dibs.stores.port import Opening, Store
+    from dibs.stores.git.store import GitStore
+    from dibs.stores.port import Opening
 
 __all__ = ["LOCAL", "REMOTE", "GitLocation", "location_of", "open_url"]
 
@@ -77,7 +77,7 @@ REMOTE = LOCAL.replace(
 )
 
 
-def open_url(url: str, opening: Opening) -> Store:
+def open_url(url: str, opening: Opening) -> GitStore:
     """The store that a `git:` or `git+…` URL names, seen from the current folder."""
     from dibs.stores.git.store import GitStore
 

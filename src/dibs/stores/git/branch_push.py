@@ -14,7 +14,7 @@ from dibs.base.errors import BranchMoved, HookRefused, InvalidInput
 from dibs.base.git_program import run_git
 from dibs.base.redact import without_secrets
 from dibs.stores.git.errors import unreachable
-from dibs.stores.git.process import environment
+from dibs.stores.git.repository import environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from dibs.base.git_program import GitResult
     from dibs.stores.git import GitLocation
 
-__all__ = ["StoreUnavailable", "is_passing", "lost", "may_have_arrived", "refused", "unreachable"]
-
 # Two pushes met in the server's lock files: nothing is wrong, try again; except together with one of _LASTING.
 _PASSING = ("cannot lock ref", "failed to lock", ".lock': file exists", "reference already exists")
 _FULL = ("no space left", "quota exceeded")

@@ -62,21 +62,16 @@ _LATE = "no answer in time"
 
 
 class QueryRefused(Exception):
-    """The server refused a statement and rolled it back. `sqlstate` says why; the connection can still be used."""
-
-    def __init__(self, sqlstate: str, says: str) -> None:
-        super().__init__(says)
-        self.sqlstate = sqlstate
-
-
-class HeldUp(QueryRefused):
-    """A lock was not given in time. `who` has it, if that is known; `by_standby`: it is a commit that waits for the
+    """The server refused a statement of `user` and rolled it back. `sqlstate` says why; the connection can still be
+    used. If a lock was not given in time, `holder` has it, and `by_standby` says that it is a commit that waits for the
     standby."""
 
-    def __init__(self, error: QueryRefused, who: str, *, by_standby: bool) -> None:
-        super().__init__(error.sqlstate, str(error))
-        self.who = who
-        self.by_standby = by_standby
+    def __init__(self, sqlstate: str, says: str, user: str) -> None:
+        super().__init__(says)
+        self.sqlstate = sqlstate
+        self.user = user
+        self.holder = ""
+        self.by_standby = False
 
 
 class LinkLost(Exception):
@@ -185,7 +180,7 @@ class PostgresConnection:
         says = (result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"").decode(errors="replace") or self._says()
         if self._pg.status == pq.ConnStatus.BAD or not sqlstate:
             raise LinkLost(says, sent=True, sqlstate=sqlstate)
-        raise QueryRefused(sqlstate, says)
+        raise QueryRefused(sqlstate, says, self.user)
 
     def _flush(self, deadline_ms: int) -> None:
         while self._pg.flush():

@@ -6,13 +6,12 @@ Records read or written are kept decoded; why that is right stands in `cache.py`
 from __future__ import annotations
 
 import os
-from _thread import allocate_lock
 
 from dibs.base import clock
 from dibs.base.cheap import sqlite3
 from dibs.base.errors import DibsError
 from dibs.stores.codec import encode
-from dibs.stores.port import ABSENT, Capabilities, Conflict, Due, Maintenance, Snapshot, Store, Versioned
+from dibs.stores.port import ABSENT, Capabilities, Conflict, Due, Maintenance, Snapshot, Store, Versioned, checked
 from dibs.stores.sqlite import counters
 from dibs.stores.sqlite.cache import RecordCache
 from dibs.stores.sqlite.clock import LeaseClock
@@ -21,7 +20,6 @@ from dibs.stores.sqlite.counters import BLOCK, VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from _thread import LockType
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
     from dibs.stores.sqlite.checkpoint import Checkpointer
     from dibs.stores.sqlite.connection import Impatience
     from dibs.stores.sqlite.opener import State
+    from dibs.stores.waiters import Waiters
 
 # What one commit writes, as rows.
 #
@@ -155,7 +154,7 @@ class SqliteStore(Store, Maintenance):
         self._last_seq = 0
         self._told = (0, 0)  # revision and time, as the file has them
         self._store_id = ""
-        self._watchers: list[LockType] = []
+        self._waiters: Waiters | None = None  # of `watch`
         self._checkpointer: Checkpointer | None = None
         if checkpoint_pages is not None:
             from dibs.stores.sqlite.checkpoint import Checkpointer
@@ -259,8 +258,8 @@ class SqliteStore(Store, Maintenance):
             self._link.committed(told[0])
             self._cache.remember(revision, puts, bodies)
             self._revision, self._last_seq, self._told = revision, last_seq, told
-            if events:
-                self._wake()
+            if events and self._waiters is not None:
+                self._waiters.wake((None,))
             if self._checkpointer is not None:
                 self._checkpointer.committed(db, len(puts), len(events))
         gone = [key for key, record in puts.items() if record is None and expect[key]]
@@ -298,45 +297,25 @@ class SqliteStore(Store, Maintenance):
 
     def watch(self, after: int, timeout_ms: int) -> bool:
         """Looks every 20 ms at first and every 100 ms later; a commit through this very store wakes it at once."""
-        until_ms = clock.steady_ms() + timeout_ms
-        pause_ms = POLL_MS_MIN
-        woken = allocate_lock()
-        woken.acquire()
-        self._watchers.append(woken)  # before the first look: a commit after it is not missed
-        try:
-            while True:
-                if self.newest_seq() > after:
-                    return True
-                left_ms = until_ms - clock.steady_ms()
-                if left_ms <= 0:
-                    return False
-                woken.acquire(timeout=min(pause_ms, left_ms) / 1000)
-                pause_ms = min(POLL_MS_MAX, pause_ms + POLL_MS_MIN)
-        finally:
-            self._watchers.remove(woken)
+        with self._link.turn:
+            if self._waiters is None:
+                from dibs.stores.waiters import Waiters
 
-    def _wake(self) -> None:
-        for woken in tuple(self._watchers):
-            if woken.locked():
-                woken.release()
+                self._waiters = Waiters()
+        return self._waiters.until(None, lambda _: self.newest_seq() > after, _pauses(POLL_MS_MAX), timeout_ms)
 
     def until_gone(self, key: str, timeout_ms: int) -> bool:
         """Woken by whoever deletes the record, in whichever process; looks every so often without that."""
         from dibs.stores.sqlite.checkpoint import Wakeup
+        from dibs.stores.waiters import wait_until
 
-        until_ms = clock.steady_ms() + timeout_ms
-        pause_ms = POLL_MS_MIN
+        def is_gone() -> bool:
+            with self._link.turn, self._link as db:
+                return db.execute("SELECT 1 FROM records WHERE key = ?", (key,)).fetchone() is None
+
         with Wakeup(self._store_id, key) as wakeup:  # before the first look: a commit after it is not missed
-            most_ms = HEARD_POLL_MS_MAX if wakeup.can_hear else POLL_MS_MAX
-            while True:
-                with self._link.turn, self._link as db:
-                    if db.execute("SELECT 1 FROM records WHERE key = ?", (key,)).fetchone() is None:
-                        return True
-                left_ms = until_ms - clock.steady_ms()
-                if left_ms <= 0:
-                    return False
-                wakeup.wait(min(pause_ms, left_ms))
-                pause_ms = min(most_ms, 2 * pause_ms)
+            pauses = _pauses(HEARD_POLL_MS_MAX if wakeup.can_hear else POLL_MS_MAX)
+            return wait_until(is_gone, wakeup.wait, pauses, timeout_ms)
 
     def prune(self, *, keep: int, before_ms: int) -> int:
         from dibs.stores.sqlite.queries import prune
@@ -352,14 +331,13 @@ class SqliteStore(Store, Maintenance):
         """Return whether the file is whole, and can be written."""
         from dibs.stores.sqlite.errors import check
 
+        def write() -> str:
+            self.commit({}, {}, ())
+            return "can be written"
+
         with self._link.turn, self._link as db:
             damage = check(db, self.path)
-        found = [{"check": "file", "ok": damage is None, "says": damage or "is whole"}]
-        try:
-            self.commit({}, {}, ())
-        except DibsError as error:
-            return [*found, {"check": "write", "ok": False, "says": error.details}]
-        return [*found, {"check": "write", "ok": True, "says": "can be written"}]
+        return [{"check": "file", "ok": damage is None, "says": damage or "is whole"}, checked("write", write)]
 
     def moment(self) -> SqliteMoment:
         from dibs.stores.sqlite.backup import SqliteMoment
@@ -392,3 +370,7 @@ class SqliteStore(Store, Maintenance):
         if self._checkpointer is not None:
             self._checkpointer.close()
         self._link.close()
+
+
+def _pauses(most_ms: int) -> Callable[[int], int]:
+    return lambda last_ms: min(most_ms, 2 * last_ms or POLL_MS_MIN)
