@@ -60,22 +60,18 @@ class Waiters:
         self._waiting: list[Waiter] = []
 
     def listen(self) -> None:
-        """Begin to hear of commits. Called before every wait, by any thread."""
+        """Begin to hear of commits. Called by every thread that waits."""
 
     def until(
         self, key: object, is_so: Callable[[Waiter], bool], pause_ms: Callable[[int], int], timeout_ms: int
     ) -> bool:
         """Wait until it is so, or the time is over. True if it is."""
         waiter = Waiter(key)
-
-        def wait(left_ms: int) -> None:
-            self.listen()
-            waiter.wait(left_ms)
-
         waiting = self._waiting  # a forked child makes another list
         waiting.append(waiter)  # before the first look: nothing after it is missed
         try:
-            return wait_until(lambda: is_so(waiter), wait, pause_ms, timeout_ms)
+            self.listen()
+            return wait_until(lambda: is_so(waiter), waiter.wait, pause_ms, timeout_ms)
         finally:
             waiting.remove(waiter)
 

@@ -1,8 +1,7 @@
 """The etcd store: records in an etcd cluster, for several servers, and for programs that ask it directly.
 
     store.py         the port's methods, and the index of due records
-    transaction.py   transactions within the server's limits
-    wide.py          commits that are larger than a transaction
+    transaction.py   transactions within the server's limits, and commits that are larger than one
     log.py           which key holds what; events, in chapters
     upkeep.py        dropping the beginning of the log; what `dibs doctor` finds out
     clock.py         the store's time, and the guard

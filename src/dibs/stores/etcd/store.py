@@ -2,8 +2,8 @@
 
 A commit is one transaction: it compares the mod revision of every record that was looked at, writes the records, their
 entries in the two indexes (due, live) and the events, and raises the store's time. It must know the old index entries:
-they are remembered when a record is read, and read again if they were forgotten. `wide.py` has the commits that are too
-large for that.
+they are remembered when a record is read, and read again if they were forgotten. `transaction.py` has the commits that
+are too large for that.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from dibs.stores.codec import decode, encode
 from dibs.stores.etcd import CAPABILITIES
 from dibs.stores.etcd.errors import Refusal, translated
 from dibs.stores.etcd.gateway import EtcdGateway, unb64
-from dibs.stores.etcd.log import COMMIT_EVENTS_MAX, EventLog, Layout, end_of, read_events, revision_of, seq_of
+from dibs.stores.etcd.log import COMMIT_EVENTS_MAX, EventLog, Layout, read_events, revision_of, seq_of
 from dibs.stores.etcd.store_time import EtcdTime
 from dibs.stores.etcd.stream import EtcdStream
 from dibs.stores.etcd.transaction import (
     COMPARES_MAX,
+    WideCommits,
     compare_revision,
     delete_op,
+    end_of,
     fits,
     inner,
     packed,
+    parts_of,
     put_op,
     range_op,
-    range_request,
+    read_range,
     seen_by_quota,
-    size_of,
-    too_large,
 )
-from dibs.stores.etcd.upkeep import Pruner
-from dibs.stores.etcd.wide import WideCommits
+from dibs.stores.etcd.upkeep import Pruner, probe
 from dibs.stores.forks import forget_after_fork
 from dibs.stores.port import ABSENT, Conflict, Due, Maintenance, Snapshot, Store, Versioned
 
@@ -95,11 +95,6 @@ PLACES_MAX = 50_000
 # Further operations of a commit: the time, a look at the newest event, and what the quota must see.
 OTHER_OPS = 3
 TURNS_MAX = 5  # how often a commit is tried again because a chapter of the log ended, or after a wide commit
-# One part of a wide commit: small enough to be written in much less than WIDE_MS. Events are written twice, with names.
-WIDE_OPS = 1_000
-WIDE_BYTES = 500_000
-WIDE_EVENTS = 500
-WIDE_EVENTS_BYTES = 300_000
 INNER_OPS_MAX = 64
 
 
@@ -192,11 +187,12 @@ class EtcdStore(Store, Maintenance):
         compares = [compare_revision(self._layout.record(key), version) for key, version in expect.items()]
         compares.append(self._wide.absent())
         for _ in range(TURNS_MAX):
-            appending = self._log.appending(events) if events else None
-            ops = writes if appending is None else [*writes, *appending.ops]
+            ops, all_compares = writes, compares
+            if events:
+                compare, appends = self._log.appending(events)
+                ops, all_compares = [*writes, *appends], [*compares, compare]
             if not fits([*ops, *compares]):
                 return self._commit_wide(expect, puts, events)
-            all_compares = compares if appending is None else [*compares, appending.compare]
             answer = self._write(self._request(all_compares, ops))
             if answer.get("succeeded"):
                 return self._committed(answer, puts, len(events))
@@ -204,7 +200,7 @@ class EtcdStore(Store, Maintenance):
             wide = self._wide.found(other)
             if wide is not None:
                 self._wide.wait(wide)
-            elif appending is None or not self._log.has_turned(chapter):
+            elif not events or not self._log.has_turned(chapter):
                 break
         raise self._conflict(expect)
 
@@ -224,33 +220,13 @@ class EtcdStore(Store, Maintenance):
                 if any(each.version != expect[key] for key, each in found.items()):
                     raise self._conflict(expect)
                 self._wide.keep(wide)
-            last = self._wide.finish(wide, self._parts(self._writes(expect, puts), events))
+            last = self._wide.finish(wide, parts_of(self._writes(expect, puts), self._log.appending_wide(events)))
         except BaseException:
             self._wide.give_up(wide.id)
             raise
         for key in puts:
             self._places.pop(key, None)
         return self._log.last_number(last.get("kvs"))
-
-    def _parts(self, writes: list[Document], events: Sequence[Event]) -> list[list[Document]]:
-        """The operations of a wide commit, in as few parts as possible, the events last. No other commit is under way,
-        so no chapter of the log ends meanwhile."""
-        self._log.has_turned(self._ask(self._log.chapter_op()))
-        chunks = [self._log.appending(chunk, is_wide=True).ops for chunk in _chunks(events)]
-        whole = [*writes, *(chunks[0] if chunks else [])]
-        if len(chunks) < 2 and len(whole) <= WIDE_OPS and sum(map(size_of, whole)) <= WIDE_BYTES:
-            return [whole]
-        parts: list[list[Document]] = []
-        size = WIDE_BYTES
-        for op in writes:
-            if not fits([op]):
-                raise too_large()
-            size += size_of(op)
-            if size > WIDE_BYTES or len(parts[-1]) == WIDE_OPS:
-                size = size_of(op)
-                parts.append([])
-            parts[-1].append(op)
-        return [*parts, *chunks]
 
     def _write(self, request: Document) -> Document:
         try:
@@ -337,9 +313,7 @@ class EtcdStore(Store, Maintenance):
         return [(key, found[key]) for key in keys if _is_live(found[key])]
 
     def _range(self, begin: bytes, end: bytes | None = None, **options: Any) -> list[Document]:
-        answer = self._gateway.read("/v3/kv/range", range_request(begin, end, **options))
-        kvs: list[Document] = answer.get("kvs") or []
-        return kvs
+        return read_range(self._gateway, begin, end, **options)
 
     def due(self, limit: int) -> Due:
         self._time.ready()
@@ -401,8 +375,6 @@ class EtcdStore(Store, Maintenance):
         return {"boots": self._time.forget_old_boots()}
 
     def probe(self) -> list[dict[str, Any]]:
-        from dibs.stores.etcd.upkeep import probe
-
         return probe(self.location, self)
 
     def close(self) -> None:
@@ -420,19 +392,6 @@ def _ranges(responses: list[Document]) -> list[list[Document]]:
         else:
             found.append(each["response_range"].get("kvs") or [])
     return found
-
-
-def _chunks(events: Sequence[Event]) -> list[Sequence[Event]]:
-    """`events` in chunks that fit into one transaction each."""
-    found: list[Sequence[Event]] = []
-    first = size = 0
-    for at, event in enumerate(events):
-        length = len(encode(event).encode())
-        if at > first and (at - first == WIDE_EVENTS or size + length > WIDE_EVENTS_BYTES):
-            found.append(events[first:at])
-            first, size = at, 0
-        size += length
-    return [*found, events[first:]] if events else []
 
 
 def _is_live(versioned: Versioned) -> bool:

@@ -13,7 +13,7 @@ from dibs.base.jsontext import decode, encode
 from dibs.core.limits import ETCD_HEARD_POLL_MS, ETCD_POLL_MS, ETCD_SILENCE_MS
 from dibs.stores.etcd.errors import UNAUTHENTICATED, LostConnection, Refusal
 from dibs.stores.etcd.gateway import b64, unb64
-from dibs.stores.etcd.log import end_of
+from dibs.stores.etcd.transaction import end_of
 from dibs.stores.waiters import Waiters
 
 TYPE_CHECKING = False
@@ -30,7 +30,7 @@ PAUSE_S = 0.2
 
 class EtcdStream(Waiters):
     """Wakes waiters for events (key None) and for deleted records (the record's key). Its own thread starts with the
-    first wait."""
+    first of them."""
 
     def __init__(self, gateway: EtcdGateway, layout: Layout) -> None:
         super().__init__()

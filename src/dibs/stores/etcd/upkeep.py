@@ -13,7 +13,7 @@ from dibs.stores.etcd import shown_endpoint
 from dibs.stores.etcd.errors import NO_ROOM
 from dibs.stores.etcd.gateway import EtcdGateway, unb64
 from dibs.stores.etcd.log import LoggedCommit, events_in, revision_of, seq_of
-from dibs.stores.etcd.transaction import compare_revision, delete_op, packed, put_op, range_request
+from dibs.stores.etcd.transaction import delete_op, packed, put_if, read_range
 from dibs.stores.port import checked
 
 TYPE_CHECKING = False
@@ -115,7 +115,7 @@ class Pruner:
         return entry.end_seq()
 
     def _read(self, entry: LoggedCommit) -> list[Event]:
-        kvs = self._log.gateway.read("/v3/kv/range", range_request(entry.key)).get("kvs")
+        kvs = read_range(self._log.gateway, entry.key)
         return events_in(kvs[0]) if kvs else []
 
     def _between(self, floor: int, end: int) -> int:
@@ -130,12 +130,12 @@ class Pruner:
 
     def _raise_floor(self, floor: int, to: int) -> bool:
         key = self._log.layout.floor
-        kvs = self._log.gateway.read("/v3/kv/range", range_request(key)).get("kvs")
+        kvs = read_range(self._log.gateway, key)
         revision, held = (int(kvs[0]["mod_revision"]), int(unb64(kvs[0]["value"]))) if kvs else (0, 0)
         if held != floor:
             return False
-        request = {"compare": [compare_revision(key, revision)], "success": [put_op(key, b"%d" % to)]}
-        return bool(self._log.gateway.write("/v3/kv/txn", request).get("succeeded"))
+        answer = self._log.gateway.write("/v3/kv/txn", put_if(key, revision, b"%d" % to))
+        return bool(answer.get("succeeded"))
 
     def _delete_below(self, floor: int) -> None:
         try:
@@ -162,10 +162,9 @@ class Pruner:
     def _gone(self, floor: int) -> list[LoggedCommit]:
         """Some commits whose events are all below the floor. None: all are deleted."""
         chapter = self._log.chapter_of(revision_of(floor))
-        request = range_request(
-            self._log.layout.log, self._log.layout.log_of(chapter + 1), limit=COMMITS_AT_ONCE, keys_only=True
-        )
-        kvs = self._log.gateway.read("/v3/kv/range", request).get("kvs") or ()
+        keys = self._log.layout
+        end = keys.log_of(chapter + 1)
+        kvs = read_range(self._log.gateway, keys.log, end, limit=COMMITS_AT_ONCE, keys_only=True)
         found = [commit for commit in map(LoggedCommit, kvs) if commit.end_seq() <= floor]
         if not found and len(kvs) == COMMITS_AT_ONCE:
             return [commit for commit in self._log.entries(chapter) if commit.end_seq() <= floor]
