@@ -36,7 +36,7 @@ class Waiter:
 
     def __init__(self, key: object) -> None:
         self.key = key
-        self.heard = 0  # the newest event, as hints have told since this wait began
+        self.heard = 0  # the newest event, by the hints since this wait began
         # A lock of CPython's own: taking and giving back are single instructions, which no interrupt divides.
         self._woken = allocate_lock()
         self._woken.acquire()

@@ -24,8 +24,8 @@ from __future__ import annotations
 from dibs.base.errors import InvalidInput
 from dibs.base.record import Record
 from dibs.core.limits import ETCD_BATCH_MAX
-from dibs.stores.codec import names_no_store
 from dibs.stores.port import Capabilities
+from dibs.stores.registry import names_no_store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -310,9 +310,9 @@ def _answer(reply: RawReply) -> Document:
 
 def _refused(document: Document) -> Document:
     error = document.get("error")
-    told = error if isinstance(error, dict) else document
-    code = told.get("grpc_code", told.get("code", UNKNOWN))
-    message = str(told.get("message") or error or "")
+    details = error if isinstance(error, dict) else document
+    code = details.get("grpc_code", details.get("code", UNKNOWN))
+    message = str(details.get("message") or error or "")
     raise Refusal(code if isinstance(code, int) else UNKNOWN, message)
 
 

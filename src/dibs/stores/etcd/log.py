@@ -27,12 +27,10 @@ from dibs.stores.etcd.transaction import compare_revision, end_of, put_if, put_o
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
     from dibs.core.events import Event
-    from dibs.stores.etcd.gateway import EtcdGateway
+    from dibs.stores.etcd.gateway import Document, EtcdGateway
 
-    Document = dict[str, Any]
 
 # Which key of etcd holds what. All keys begin with the prefix and two slashes.
 #
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
 #     d/DUE/KEY                  when the record under KEY is due: 16 digits, so that the order of keys is that of times
 #     l/KEY                      the record under KEY is live
 #     e/CHAPTER/FIRST.LAST.COUNT.ID   the events of one commit, one JSON text a line
-#     h/NAMESPACE/JOB NUL CHAPTER/ID  those about one job, each after its place in the commit
+#     h/NAMESPACE/JOB NUL CHAPTER/ID  those about one job, each after its position in the commit
 #     c/CHAPTER                  the mark of a chapter, written when it began
 #     chapter                    the chapter that commits write to, and what is added to all numbers (log.py)
 #     last                       written with every commit that has events: its mod revision is that of the newest event
@@ -105,8 +103,8 @@ class Layout:
 
 
 def seq_of(revision: int, index: int) -> int:
-    """The number of an event, made from the revision of its commit and its place in it. It stays below 2**53 for
-    decades. The place after the last of COMMIT_EVENTS_MAX events is the first of the next revision."""
+    """The number of an event, made from the revision of its commit and its position in it. It stays below 2**53
+    for decades. The position after the last of COMMIT_EVENTS_MAX events is the first of the next revision."""
     return (revision << SEQ_BITS) + index
 
 
@@ -158,7 +156,7 @@ class EventLog:
         self.starts: dict[int, int] = {0: 0}  # chapter: the revision at which it began
 
     def appending(self, events: Sequence[Event], *, is_wide: bool = False) -> tuple[Document, list[Document]]:
-        """What a commit adds to the log: a compare, and operations. `events` are COMMIT_EVENTS_MAX at most. `is_wide`:
+        """Return the compare and the operations that add to the log. `events` are COMMIT_EVENTS_MAX at most. `is_wide`:
         they are one of several parts that belong to one chapter, so it does not end here."""
         with self._lock:
             revision, chapter, before = self._chapter or self._asked()
@@ -335,12 +333,12 @@ def _of_job(log: EventLog, job: tuple[str, str], first: int, limit: int, *, newe
 
 
 def events_in(kv: Document, base: int = 0) -> list[Event]:
-    """The events in one key: all of a commit, or those of one job, each with its place."""
+    """The events in one key: all of a commit, or those of one job, each with its position."""
     revision = int(kv["mod_revision"])
     found = []
     for index, line in enumerate(unb64(kv["value"]).decode().split("\n")):
-        place, _, text = (str(index), "", line) if line.startswith("{") else line.partition(" ")
-        found.append(decode_event(seq_of(revision, int(place)) + base, text))
+        position, _, text = (str(index), "", line) if line.startswith("{") else line.partition(" ")
+        found.append(decode_event(seq_of(revision, int(position)) + base, text))
     return found
 
 

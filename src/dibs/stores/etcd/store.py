@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from dibs.core.events import Event
     from dibs.core.records import Stored
     from dibs.stores.etcd import EtcdLocation
+    from dibs.stores.etcd.gateway import Document
     from dibs.stores.waiters import Waiter
 
-    Document = dict[str, Any]
-    Places = tuple[int, int | None, bool]  # version, due, live
+    Indexed = tuple[int, int | None, bool]  # a record's version, and its entries in the indexes: due, live
 
 # Finds the first due records without reading the whole index.
 #
@@ -91,7 +91,7 @@ class DueIndex:
         return [self._layout.split_due(unb64(kv["key"])) for kv in answer.get("kvs") or ()]
 
 
-PLACES_MAX = 50_000
+INDEXED_MAX = 50_000
 # Further operations of a commit: the time, a look at the newest event, and what the quota must see.
 OTHER_OPS = 3
 TURNS_MAX = 5  # how often a commit is tried again because a chapter of the log ended, or after a wide commit
@@ -119,7 +119,7 @@ class EtcdStore(Store, Maintenance):
         self._pruner = Pruner(self._log)
         self._stream = EtcdStream(self._gateway, self._layout)
         self._dues = DueIndex(self._layout, self._ask, self._time.now_ms)
-        self._places: dict[str, Places] = {}
+        self._indexed: dict[str, Indexed] = {}
         self._trouble: DibsError | None = None
 
     def read(self, keys: Iterable[str]) -> Snapshot:
@@ -175,9 +175,9 @@ class EtcdStore(Store, Maintenance):
             raise
 
     def _remember(self, key: str, version: int, record: Stored) -> None:
-        if len(self._places) >= PLACES_MAX:
-            self._places = {}
-        self._places[key] = (version, record.due_ms(), record.is_live())
+        if len(self._indexed) >= INDEXED_MAX:
+            self._indexed = {}
+        self._indexed[key] = (version, record.due_ms(), record.is_live())
 
     def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         self._time.ready()
@@ -206,7 +206,7 @@ class EtcdStore(Store, Maintenance):
 
     def _conflict(self, expect: Mapping[str, int]) -> Conflict:
         for key in expect:
-            self._places.pop(key, None)
+            self._indexed.pop(key, None)
         return Conflict()
 
     def _commit_wide(
@@ -225,7 +225,7 @@ class EtcdStore(Store, Maintenance):
             self._wide.give_up(wide.id)
             raise
         for key in puts:
-            self._places.pop(key, None)
+            self._indexed.pop(key, None)
         return self._log.last_number(last.get("kvs"))
 
     def _write(self, request: Document) -> Document:
@@ -250,7 +250,7 @@ class EtcdStore(Store, Maintenance):
         revision = int(answer["header"]["revision"])
         for key, record in puts.items():
             if record is None:
-                self._places.pop(key, None)
+                self._indexed.pop(key, None)
             else:
                 self._remember(key, revision, record)
         last = answer["responses"][-1]["response_range"].get("kvs")
@@ -262,9 +262,9 @@ class EtcdStore(Store, Maintenance):
     def _writes(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None]) -> list[Document]:
         """The operations that write `puts` and their index entries."""
         layout, ops = self._layout, []
-        places = self._old_places(expect, puts)
+        entries = self._old_entries(expect, puts)
         for key, record in puts.items():
-            _, due_ms, live = places[key]
+            _, due_ms, live = entries[key]
             now_due_ms = record.due_ms() if record is not None else None
             now_live = record is not None and record.is_live()
             if record is None:
@@ -278,15 +278,15 @@ class EtcdStore(Store, Maintenance):
                 ops.append(put_op(layout.live_mark(key), b"") if now_live else delete_op(layout.live_mark(key)))
         return ops
 
-    def _old_places(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None]) -> dict[str, Places]:
+    def _old_entries(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None]) -> dict[str, Indexed]:
         """The index entries of the records that are about to be replaced."""
-        found: dict[str, Places] = {}
+        found: dict[str, Indexed] = {}
         for key in puts:
-            places = self._places.get(key)
+            indexed = self._indexed.get(key)
             if expect[key] == 0:
                 found[key] = (0, None, False)
-            elif places is not None and places[0] == expect[key]:
-                found[key] = places
+            elif indexed is not None and indexed[0] == expect[key]:
+                found[key] = indexed
         missing = [key for key in puts if key not in found]
         if missing:
             for key, versioned in self.read(missing).records.items():

@@ -29,12 +29,10 @@ from dibs.stores.etcd.transaction import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
-    from dibs.stores.etcd.gateway import EtcdGateway
+    from dibs.stores.etcd.gateway import Document, EtcdGateway
     from dibs.stores.etcd.log import Layout
 
-    Document = dict[str, Any]
 
 STOPWATCH_S = 10 * 365 * 24 * 3600
 BOOT_KEPT_MS = 30 * 24 * 3600 * 1000

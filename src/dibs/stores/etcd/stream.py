@@ -18,12 +18,9 @@ from dibs.stores.waiters import Waiters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
-    from dibs.stores.etcd.gateway import EtcdConnection, EtcdGateway
+    from dibs.stores.etcd.gateway import Document, EtcdConnection, EtcdGateway
     from dibs.stores.etcd.log import Layout
 
-    Document = dict[str, Any]
 
 PAUSE_S = 0.2
 
@@ -49,7 +46,7 @@ class EtcdStream(Waiters):
                 self._thread.start()
 
     def pause_ms(self, _: int) -> int:
-        """How long to wait until the next look at the store."""
+        """Return how long to wait until the next look at the store."""
         return ETCD_HEARD_POLL_MS if self.hears else ETCD_POLL_MS
 
     def close(self) -> None:

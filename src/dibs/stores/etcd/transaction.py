@@ -29,10 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
-    from dibs.stores.etcd.gateway import EtcdGateway
+    from dibs.stores.etcd.gateway import Document, EtcdGateway
     from dibs.stores.etcd.log import Layout
 
-    Document = dict[str, Any]
 
 OPS_MAX = 128
 COMPARES_MAX = 100  # of one transaction; the rest of the 128 is for the levels of its operations

@@ -1,4 +1,4 @@
-"""What a failed git command means, in words. This is the only place where git's errors become ours."""
+"""Translates errors of the git program into errors of dibs. Nowhere else."""
 
 from __future__ import annotations
 

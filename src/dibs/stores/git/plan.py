@@ -33,8 +33,8 @@ NAMED_MAX = 16
 
 
 class CommitPlan:
-    """What one commit needs. `made` are the new entries, by tail. `past` returns the events to keep when a chain is
-    restarted; without it no chain is, and `anew` says whether one was."""
+    """Holds what one commit needs. `made` are the new entries, by tail. `past` returns the events to keep when a chain
+    is restarted; without it no chain is, and `anew` says whether one was."""
 
     def __init__(
         self,

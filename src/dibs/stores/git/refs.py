@@ -46,7 +46,7 @@ class Swap:
 
 
 class Refs(ABC):
-    """What the store needs from git. `verifies`: unchanged refs can be compared in the same step."""
+    """Reads and changes refs for the store. `verifies`: unchanged refs can be compared in the same step."""
 
     verifies: bool
     durably: tuple[str, ...] = ()  # settings that make git wait for the disk
@@ -271,7 +271,7 @@ class RemoteRefs(Refs):
             result = self._push(swaps, branch_update)
         if _all_accepted(result, swaps, self.location.prefix):
             return True
-        return self._settle(swaps, result, branch_update)
+        return self._outcome_of(swaps, result, branch_update)
 
     def _push(self, swaps: Sequence[Swap], branch_update: BranchUpdate | None) -> GitResult:
         # A single ref needs no transaction, and some hosts have none.
@@ -288,7 +288,7 @@ class RemoteRefs(Refs):
             *words, timeout_ms=self.location.timeout_ms, extra=branch_update.env if branch_update else {}
         )
 
-    def _settle(self, swaps: Sequence[Swap], result: GitResult, branch_update: BranchUpdate | None) -> bool:
+    def _outcome_of(self, swaps: Sequence[Swap], result: GitResult, branch_update: BranchUpdate | None) -> bool:
         """The push did not report success: read its outcome from the refs."""
         if not result.timed_out and "hash algorithm" in result.err:
             self._take_other_algorithm()
@@ -355,8 +355,8 @@ def _all_accepted(result: GitResult, swaps: Sequence[Swap], prefix: str) -> bool
     for line in result.out.decode("utf-8", "replace").splitlines():
         flag, _, rest = line.partition("\t")
         flags[rest.partition("\t")[0].rpartition(":")[2]] = flag
-    wanted = {f"{prefix}/{each.tail}": each.old == each.new for each in swaps}
+    names = {f"{prefix}/{each.tail}": each.old == each.new for each in swaps}
     return all(
         flags.get(name) in ((" ", "*", "+", "-", "=") if looked else (" ", "*", "+", "-"))
-        for name, looked in wanted.items()
+        for name, looked in names.items()
     )

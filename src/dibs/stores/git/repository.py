@@ -234,7 +234,7 @@ class FileLock:
 
 
 def load_json(path: str) -> Any:
-    """What `save_json` wrote; None if there is nothing that can be read."""
+    """Return what `save_json` wrote; None if there is nothing that can be read."""
     try:
         with open(path, encoding="utf-8") as file:
             return jsontext.decode(file.read())

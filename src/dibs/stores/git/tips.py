@@ -1,5 +1,5 @@
-"""What this process last saw of each ref. A read always looks at the refs. A commit begins with what was read, and
-looks again when git says that a ref has moved. History, tidying and the probe use the same view as the store itself.
+"""Remembers what this process last saw of each ref. A read always looks at the refs. A commit begins with what was
+read, and looks again when git says that a ref has moved. History, tidying and the probe use the same view as the store.
 """
 
 from __future__ import annotations

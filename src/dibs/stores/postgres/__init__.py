@@ -120,6 +120,8 @@ class PostgresLocation:
 
 def _split(url: str) -> tuple[str, dict[str, str]]:
     """libpq's part of the URL, and our own options."""
+    from urllib.parse import unquote
+
     from psycopg import pq
 
     base, mark, query = url.partition("?")
@@ -128,7 +130,7 @@ def _split(url: str) -> tuple[str, dict[str, str]]:
     for word in words:
         key, _, value = word.partition("=")
         if key in _OWN:
-            own[key] = _decoded(value)
+            own[key] = unquote(value)
     known = {each.keyword.decode() for each in pq.Conninfo.get_defaults()} | {"ssl"}
     unknown = [each for each in (word.partition("=")[0] for word in words) if each not in known and each not in _OWN]
     if unknown and "%" not in unknown[0] and "@" not in query:
@@ -137,12 +139,6 @@ def _split(url: str) -> tuple[str, dict[str, str]]:
         )
     theirs = "&".join(each for each in words if each.partition("=")[0] not in _OWN)
     return base + (mark + theirs if theirs else ""), own
-
-
-def _decoded(value: str) -> str:
-    from urllib.parse import unquote
-
-    return unquote(value)
 
 
 def _settings(url: str, shown: str) -> dict[str, str]:

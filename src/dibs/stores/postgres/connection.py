@@ -18,7 +18,7 @@ from dibs.base.errors import InvalidInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from psycopg.pq.abc import PGconn, PGresult
 
@@ -148,21 +148,17 @@ class PostgresConnection:
 
     def query(self, sql: bytes, values: Sequence[bytes | None], deadline_ms: int) -> list[tuple[bytes | None, ...]]:
         """The rows of one statement. Raises only QueryRefused or LinkLost."""
-        try:
-            self._pg.send_query_params(sql, values)
-        except Error as error:
-            raise LinkLost(_text(error), sent=False) from None
-        return self._answer(deadline_ms)
+        return self._asked(lambda: self._pg.send_query_params(sql, values), deadline_ms)
 
     def script(self, sql: str, deadline_ms: int) -> list[tuple[bytes | None, ...]]:
         """Several statements at once, without parameters. Returns the rows of the last one."""
+        return self._asked(lambda: self._pg.send_query(sql.encode()), deadline_ms)
+
+    def _asked(self, send: Callable[[], None], deadline_ms: int) -> list[tuple[bytes | None, ...]]:
         try:
-            self._pg.send_query(sql.encode())
+            send()
         except Error as error:
             raise LinkLost(_text(error), sent=False) from None
-        return self._answer(deadline_ms)
-
-    def _answer(self, deadline_ms: int) -> list[tuple[bytes | None, ...]]:
         try:
             self._flush(deadline_ms)
             result: PGresult | None = None

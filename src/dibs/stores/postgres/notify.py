@@ -76,7 +76,7 @@ class Listener(Waiters):
                 listening.start()
 
     def pause_ms(self, last_ms: int) -> int:
-        """How long to wait until the next look at the store."""
+        """Return how long to wait until the next look at the store."""
         return HEARD_POLL_MS_MAX if self.hears else min(POLL_MS_MAX, 2 * last_ms or POLL_MS_MIN)
 
     def committed(self, hint: str, *, events: bool, seq: int) -> None:

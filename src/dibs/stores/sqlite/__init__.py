@@ -12,6 +12,10 @@
     errors.py      what an SQLite error means, in words
 
 Most of the last ones are imported when there is need: an ordinary claim has none.
+
+    sqlite:///var/dibs.db   the file /var/dibs.db (three slashes: an absolute path)
+    sqlite:dibs.db          the file dibs.db in the current folder
+    sqlite:~/dibs.db        in the home folder; sqlite:///~/dibs.db is the same
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ import os
 
 from dibs.base.files import store_path
 from dibs.core.limits import CHECKPOINT_PAGES
-from dibs.stores.codec import names_no_store
+from dibs.stores.registry import names_no_store
 from dibs.stores.sqlite.store import SqliteStore
 
 TYPE_CHECKING = False
