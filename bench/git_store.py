@@ -25,8 +25,8 @@ from dibs.base.ids import new_id
 from dibs.core.commands import Acquire, Release
 from dibs.core.outcomes import Granted
 from dibs.engine.coordinator import Coordinator
-from dibs.stores.git import GitStore
-from dibs.stores.git.location import location_of
+from dibs.stores.git import location_of
+from dibs.stores.git.store import GitStore
 from dibs.stores.port import Store
 
 ENV = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}

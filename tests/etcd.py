@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dibs.base.errors import DibsError
+from dibs.stores.etcd import EtcdLocation
 from dibs.stores.etcd.gateway import EtcdGateway
-from dibs.stores.etcd.location import EtcdLocation
 from tests.programs import WAIT_S_MAX, ending_with_us, wait_until
 
 if TYPE_CHECKING:

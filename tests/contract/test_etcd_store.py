@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.ids import new_token
-from dibs.stores.etcd import EtcdStore
 from dibs.stores.etcd.gateway import EtcdGateway
+from dibs.stores.etcd.store import EtcdStore
 from dibs.testing.contract import StoreContract
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs.stores.etcd.location import EtcdLocation
+    from dibs.stores.etcd import EtcdLocation
     from dibs.stores.port import Store
     from tests.etcd import Cluster
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.stores.git import GitStore
-from dibs.stores.git.location import location_of
+from dibs.stores.git import location_of
+from dibs.stores.git.store import GitStore
 from dibs.stores.git.times import Clocks
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract import StoreContract

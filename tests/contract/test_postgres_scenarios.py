@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.stores.port import StoreProxy
-from dibs.stores.postgres.location import PostgresLocation
+from dibs.stores.postgres import PostgresLocation
 from dibs.stores.postgres.store import PostgresStore
 from tests.core.test_scenarios import SCRIPTS, check
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.stores.postgres.location import PostgresLocation
+from dibs.stores.postgres import PostgresLocation
 from dibs.stores.postgres.store import PostgresStore
 from dibs.testing.contract import StoreContract
 from tests.postgres import Schema

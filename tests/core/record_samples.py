@@ -18,7 +18,7 @@ MODULES = (
         "wire.credentials",
         "engine.archive.lines",
         "stores.etcd.clock",
-        "stores.etcd.location",
+        "stores.etcd",
     ),
     "compat.action_llama.runs",
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.ids import new_token
-from dibs.stores.etcd import EtcdStore
+from dibs.stores.etcd.store import EtcdStore
 from dibs.stores.registry import open_store
 from dibs.stores.sqlite import SqliteStore
 from tests.server.harness import Server, running

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.core.limits import PULSE_MS, READERS_MAX
-from dibs.stores.sqlite import SqliteStore
-from dibs.stores.sqlite import store as rows
+from dibs.stores.sqlite import SqliteStore, rows
 from dibs.stores.sqlite import store as store_module
 from tests.server.harness import TOKENS, running
 

@@ -10,8 +10,9 @@ from dibs.base.ids import new_id
 from dibs.core.commands import Acquire
 from dibs.core.outcomes import Granted, Held
 from dibs.engine.coordinator import Coordinator
-from dibs.stores.postgres.location import PostgresLocation
-from dibs.stores.postgres.store import ANCHOR_MS, TOLERANCE_MS, PostgresStore, StepWatch
+from dibs.stores.postgres import PostgresLocation
+from dibs.stores.postgres.clock import ANCHOR_MS, TOLERANCE_MS, StepWatch
+from dibs.stores.postgres.store import PostgresStore
 from dibs.testing.clock import ManualClock
 
 if TYPE_CHECKING:

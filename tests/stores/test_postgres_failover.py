@@ -15,7 +15,7 @@ from dibs.core.keys import META_KEY
 from dibs.core.outcomes import Granted, Held
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.port import Conflict
-from dibs.stores.postgres.location import PostgresLocation
+from dibs.stores.postgres import PostgresLocation
 from dibs.stores.postgres.store import PostgresStore
 from dibs.testing.contract_base import event, key_of, lock, put
 from tests import postgres_pair

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.errors import StoreFull
-from dibs.stores.postgres.location import PostgresLocation
+from dibs.stores.postgres import PostgresLocation
 from dibs.stores.postgres.store import PostgresStore
 from dibs.testing.contract_base import drop, event, key_of, lock, put
 from tests.postgres import somebody

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.base.clock import steady_ms
-from dibs.stores.postgres import store as store_module
-from dibs.stores.postgres.location import PostgresLocation
+from dibs.stores.postgres import PostgresLocation, notify
 from dibs.stores.postgres.notify import MARKS_MAX, hint_of
 from dibs.stores.postgres.store import PostgresStore
 from dibs.testing.contract_base import drop, event, key_of, lock, put
@@ -69,7 +68,7 @@ def hears(store: PostgresStore) -> bool:
 @pytest.fixture
 def _never_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A waiter without a wake-up waits for ever."""
-    monkeypatch.setattr(store_module, "HEARD_POLL_MS_MAX", WAIT_MS)
+    monkeypatch.setattr(notify, "HEARD_POLL_MS_MAX", WAIT_MS)
 
 
 @pytest.mark.usefixtures("_never_looks")

@@ -10,8 +10,8 @@ import pytest
 from dibs.base.clock import steady_ms
 from dibs.base.errors import NotAllowed, StoreCorrupt, StoreTooNew, StoreUnavailable
 from dibs.stores.port import Opening
+from dibs.stores.postgres import PostgresLocation
 from dibs.stores.postgres.connection import PostgresConnection
-from dibs.stores.postgres.location import PostgresLocation
 from dibs.stores.postgres.schema import MIGRATIONS, VERSION, migrated
 from dibs.stores.postgres.store import PostgresStore
 from dibs.stores.registry import open_store

@@ -14,7 +14,7 @@ from dibs.base.errors import InvalidInput, NotAllowed, StoreBroken, StoreFull, S
 from dibs.core.keys import META_KEY
 from dibs.core.records import Meta
 from dibs.stores.port import Conflict
-from dibs.stores.postgres.location import PostgresLocation
+from dibs.stores.postgres import PostgresLocation
 from dibs.stores.postgres.store import PostgresStore
 from dibs.stores.registry import open_store
 from dibs.testing.contract_base import event, in_threads, key_of, lock, put
@@ -334,7 +334,7 @@ SECRET = "hunter2"
     ],
 )
 def test_no_password_is_in_any_message(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dibs.stores.postgres.location.TIMEOUT_MS", 300)
+    monkeypatch.setattr("dibs.stores.postgres.TIMEOUT_MS", 300)
     with pytest.raises((InvalidInput, StoreUnavailable, NotAllowed)) as caught:
         open_store(url)
     assert SECRET not in caught.value.details

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.stores.sqlite import SqliteStore
-from dibs.stores.sqlite.counters import BLOCK
 from dibs.stores.sqlite.queries import marks_of
+from dibs.stores.sqlite.rows import BLOCK
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import event, key_of, lock, put
 

@@ -95,7 +95,7 @@ def test_a_thread_that_cannot_work_fails_no_commit(store: SqliteStore, monkeypat
     def refused(*_: object, **__: object) -> None:
         raise sqlite3.OperationalError("disk I/O error")
 
-    monkeypatch.setattr("dibs.stores.sqlite.checkpoint.sqlite3.connect", refused)
+    monkeypatch.setattr("dibs.stores.sqlite.checkpoint.connect", refused)
     write(store, 30)
     monkeypatch.undo()
     assert len(store.scan("lock/")) == 30

@@ -12,7 +12,7 @@ import pytest
 
 from dibs.base import clock
 from dibs.stores.sqlite import SqliteStore
-from dibs.stores.sqlite.counters import UNTOLD_MS
+from dibs.stores.sqlite.rows import UNWRITTEN_MS
 from dibs.testing.clock import ManualClock
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def test_a_boot_with_a_wall_clock_in_the_past_goes_on_from_the_last_commit(
     clock.reboot()
     clock.step_wall(-40 * 365 * 24 * HOUR_MS)
     after = open_with(clock)
-    again_ms = last_ms + UNTOLD_MS  # a renewal that the file's time does not show may have been the last
+    again_ms = last_ms + UNWRITTEN_MS  # a renewal that the file's time does not show may have been the last
     assert now_ms(after) == again_ms
     clock.advance(70)
     assert now_ms(after) == now_ms(open_with(clock)) == again_ms + 70
@@ -122,9 +122,9 @@ def test_a_file_copied_to_another_machine_goes_on_from_its_own_time(
     there = ManualClock(wall_ms=last_ms - 10 * HOUR_MS, steady_ms=17)
     there.reboot(steady_ms=17)
     elsewhere = open_with(there)
-    assert now_ms(elsewhere) == last_ms + UNTOLD_MS
+    assert now_ms(elsewhere) == last_ms + UNWRITTEN_MS
     there.advance(5)
-    assert commit(elsewhere) == last_ms + UNTOLD_MS + 5
+    assert commit(elsewhere) == last_ms + UNWRITTEN_MS + 5
 
 
 def test_time_stands_rather_than_run_backwards_where_steady_time_means_something_else(

@@ -10,7 +10,7 @@ import pytest
 
 from dibs.stores.port import Conflict
 from dibs.stores.sqlite import SqliteStore, backup
-from dibs.stores.sqlite.counters import UNTOLD_MS
+from dibs.stores.sqlite.rows import UNWRITTEN_MS
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import drop, event, key_of, lock, put, versions
 
@@ -31,7 +31,7 @@ def test_renewals_write_the_counters_once_a_second_and_not_more_often(
     store = connect()
     put(store, lock("x"), events=(event("x", at_ms=clock()),))
     before = row_of(path)
-    clock.advance(UNTOLD_MS - 1)
+    clock.advance(UNWRITTEN_MS - 1)
     for _ in range(3):
         put(store, lock("x"))
     assert row_of(path) == before
@@ -86,14 +86,14 @@ def test_after_a_power_cut_time_is_not_behind_the_last_renewal(
 ) -> None:
     store = connect()
     put(store, lock("x"), events=(event("x", at_ms=clock()),))
-    clock.advance(UNTOLD_MS - 1)
+    clock.advance(UNWRITTEN_MS - 1)
     put(store, lock("x", token=2))
     renewed_ms = clock()
     store.close()
     clock.step_wall(-1_000_000)
     clock.reboot()
     store = connect()
-    assert renewed_ms <= store.read(()).now_ms <= renewed_ms + UNTOLD_MS
+    assert renewed_ms <= store.read(()).now_ms <= renewed_ms + UNWRITTEN_MS
     assert store.read([key_of("x")]).records[key_of("x")].record == lock("x", token=2)
 
 

@@ -14,9 +14,8 @@ import pytest
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.errors import StoreReplaced, StoreUnavailable
 from dibs.stores import forks
-from dibs.stores.sqlite import SqliteStore, opener
+from dibs.stores.sqlite import SqliteStore, opener, rows
 from dibs.stores.sqlite import opener as identity
-from dibs.stores.sqlite import store as rows
 from dibs.stores.sqlite import store as store_module
 from dibs.stores.sqlite.opener import identity_of
 from dibs.testing.contract_base import event, key_of, lock, put

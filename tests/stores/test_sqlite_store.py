@@ -16,9 +16,8 @@ from dibs.core.outcomes import Granted
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Conflict
-from dibs.stores.sqlite import SqliteStore, cache, queries
+from dibs.stores.sqlite import SqliteStore, opener, queries, rows
 from dibs.stores.sqlite import store as store_module
-from dibs.stores.sqlite.opener import FileOpener
 from dibs.testing.contract_base import drop, event, key_of, lock, put
 
 if TYPE_CHECKING:
@@ -58,17 +57,17 @@ def statements(store: SqliteStore) -> list[str]:
 def test_a_file_that_another_process_makes_between_looking_and_opening_is_opened(
     connect: Callable[[], SqliteStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    open_file = FileOpener._connect
+    open_file = opener.connect
 
-    def open_too_early(opener: FileOpener, how: str) -> sqlite3.Connection:
+    def open_too_early(path: str, wait_ms: int, how: str) -> sqlite3.Connection:
         try:
-            return open_file(opener, how)
+            return open_file(path, wait_ms, how)
         except sqlite3.OperationalError:
             monkeypatch.undo()
             put(connect(), lock("x"))  # the other process
             raise
 
-    monkeypatch.setattr(FileOpener, "_connect", open_too_early)
+    monkeypatch.setattr(opener, "connect", open_too_early)
     assert connect().read([key_of("x")]).records[key_of("x")].record is not None
 
 
@@ -145,8 +144,8 @@ def test_a_commit_through_the_same_store_wakes_a_watch_without_waiting_for_its_n
 def test_two_connections_with_caches_answer_as_one_store_without(
     connect: Callable[[], SqliteStore], seed: int, room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "CACHE_ENTRIES_MAX", room)
-    monkeypatch.setattr(cache, "DROPPED_AT_ONCE", seed % 3)
+    monkeypatch.setattr(rows, "CACHE_ENTRIES_MAX", room)
+    monkeypatch.setattr(rows, "DROPPED_AT_ONCE", seed % 3)
     rng = random.Random(seed)
     model = MemoryStore(lambda: 0)
     stores = [connect(), connect()]
@@ -181,15 +180,15 @@ def test_two_connections_with_caches_answer_as_one_store_without(
 
 
 def test_what_came_first_is_forgotten_first(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "CACHE_ENTRIES_MAX", 10)
-    monkeypatch.setattr(cache, "DROPPED_AT_ONCE", 2)
+    monkeypatch.setattr(rows, "CACHE_ENTRIES_MAX", 10)
+    monkeypatch.setattr(rows, "DROPPED_AT_ONCE", 2)
     for number in range(11):
         put(store, lock(str(number)))
     assert list(store._cache.records) == [key_of(str(number)) for number in range(3, 11)]
 
 
 def test_long_records_are_forgotten_by_their_text(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "CACHE_TEXT_MAX", 10_000)
+    monkeypatch.setattr(rows, "CACHE_TEXT_MAX", 10_000)
     for number in range(20):
         put(store, lock(str(number)), lock(f"long-{number}").replace(acl=("user:" + 2_000 * "a",)))
         assert len(store._cache.records) <= 20

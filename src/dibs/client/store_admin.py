@@ -29,7 +29,6 @@ from dibs.stores.sqlite import SqliteStore, sqlite_path
 from dibs.stores.sqlite.backup import (
     WAIT_MS,
     Counters,
-    connect,
     copy,
     counters,
     is_empty,
@@ -40,6 +39,7 @@ from dibs.stores.sqlite.backup import (
     take_over_owner,
 )
 from dibs.stores.sqlite.errors import translated
+from dibs.stores.sqlite.opener import connect
 from dibs.wire.documents import Reply, reply_for_error, reply_to
 from dibs.wire.requests import command_for, shape
 
@@ -224,7 +224,7 @@ def _refuse_unfit(source: str, draft: str) -> None:
 def _prepare(draft: str, old: Counters) -> int:
     """Let the draft go on above all that was handed out. Returns the floor under its new fencing tokens."""
     with translated(draft, WAIT_MS):
-        db = connect(draft)
+        db = connect(draft, WAIT_MS)
         try:
             own = counters(db)
         finally:

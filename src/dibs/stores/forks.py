@@ -1,4 +1,4 @@
-"""What a store holds open does not cross a fork.
+"""Keeps what a store holds open from crossing a fork.
 
 A forked child has its parent's memory and none of its threads. A lock that a thread of the parent held is never freed
 in the child, a connection would be used by two processes, and ids that are made once per process are there twice. So

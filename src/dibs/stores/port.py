@@ -24,17 +24,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from dibs.base.clock import steady_ms
-from dibs.base.errors import InvalidInput, StoreUnavailable
+from dibs.base.errors import DibsError, InvalidInput, StoreUnavailable
 from dibs.base.record import Record
 from dibs.core.limits import COMMIT_BATCH_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from typing import Any
 
-    from dibs.base.errors import DibsError
     from dibs.core.events import Event
     from dibs.core.records import Stored
 
@@ -266,6 +265,14 @@ class Maintenance:
         """Test what the store's location allows, and leave nothing behind. Returns `check`, `ok` and `says` for each
         test."""
         return []
+
+
+def checked(check: str, look: Callable[[], str]) -> dict[str, Any]:
+    """One test of `Maintenance.probe`: what `look` says, or the error that it raises."""
+    try:
+        return {"check": check, "ok": True, "says": look()}
+    except DibsError as error:
+        return {"check": check, "ok": False, "says": error.details}
 
 
 def maintenance_of(store: Store) -> Maintenance:

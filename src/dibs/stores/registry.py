@@ -1,14 +1,4 @@
-"""Which store a URL means. A store's module is imported only when its URL is opened.
-
-    memory://               in this process, gone with it; every call makes a new one
-    sqlite:///var/dibs.db   the file /var/dibs.db (three slashes: an absolute path)
-    sqlite:dibs.db          the file dibs.db in the current folder
-    sqlite:~/dibs.db        in the home folder; sqlite:///~/dibs.db is the same
-    git:                    the refs of the clone that the current folder is in
-    git:origin              the refs of a remote of that clone
-    git+ssh://host/repo     the refs of a remote by its address; also git+https://, git+http://, git+file://
-    postgresql://host/db    the schema `dibs` of a PostgreSQL database; postgres:// is the same
-    etcd://host:2379/prefix an etcd cluster, by one or several members; etcds:// with TLS
+"""Opens the store that a URL means. A store's module is imported only when its URL is opened.
 
 The text before the first `:` or `+` selects the store. A package of your own adds one by an entry point of the group
 `dibs.stores`, named like the scheme; docs/how-to/write-a-store.md has an example.
@@ -16,8 +6,10 @@ The text before the first `:` or `+` selects the store. A package of your own ad
 
 from __future__ import annotations
 
+import os
+
+from dibs.base.errors import InvalidInput
 from dibs.base.files import store_path
-from dibs.stores.codec import names_no_store
 from dibs.stores.port import Opening
 
 TYPE_CHECKING = False
@@ -40,6 +32,33 @@ SHIPPED = {
     "etcds": "dibs.stores.etcd:open_url",
 }
 _FOR_ANYBODY = Opening()
+# The forms of a store's URL. The text of each store's package says what they mean.
+FORMS = (
+    "memory://",
+    "sqlite:///absolute/path.db",
+    "sqlite:relative/path.db",
+    "sqlite:~/path.db",
+    "git:",
+    "git:origin",
+    "git+ssh://host/repo.git",
+    "git+https://host/repo.git",
+    "git+file:///path/repo.git",
+    "postgresql://user@host/database",
+    "etcd://host:2379,host:2379/prefix",
+    "etcds://user:password@host:2379/prefix",
+)
+
+
+class NamesNoStore(InvalidInput):
+    """A URL that has none of the forms."""
+
+
+def names_no_store(url: str) -> NamesNoStore:
+    """The error for a URL that no store understands."""
+    from dibs.base.redact import without_secrets  # only for the error
+
+    hint = f" Did you mean sqlite://{os.path.abspath(url)}?" if url.startswith(("/", "./", "../")) else ""
+    return NamesNoStore(f"{without_secrets(url)!r} names no store. These forms do: {', '.join(FORMS)}.{hint}")
 
 
 def default_url() -> str:

@@ -18,7 +18,7 @@ from dibs.agents.repository.work_tree import NotInWorkTree, Push, Repository, re
 from dibs.base.errors import InvalidInput, StoreUnavailable
 from dibs.client.connect import connect
 from dibs.client.door import Ask
-from dibs.stores.git.location import location_of
+from dibs.stores.git import location_of
 from tests.programs import DIBS, WAIT_S_MAX, clean_env
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.ids import new_token
-from dibs.stores.etcd import EtcdStore
-from dibs.stores.etcd.location import EtcdLocation
+from dibs.stores.etcd import EtcdLocation
+from dibs.stores.etcd.store import EtcdStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dibs.core.keys import META_KEY
 from dibs.core.records import Meta
-from dibs.stores.etcd import EtcdStore
+from dibs.stores.etcd.store import EtcdStore
 from dibs.stores.port import Conflict
 from dibs.testing.contract_base import event
 

@@ -12,8 +12,8 @@ import pytest
 from dibs.base.errors import NotAllowed, StoreUnavailable
 from dibs.core.keys import META_KEY
 from dibs.core.records import Meta
-from dibs.stores.etcd import EtcdStore
 from dibs.stores.etcd.gateway import b64
+from dibs.stores.etcd.store import EtcdStore
 from dibs.stores.port import Conflict
 from dibs.testing.contract_base import event, key_of, lock, put
 from tests import etcd

@@ -16,9 +16,9 @@ from dibs.core.outcomes import Granted
 from dibs.core.records import LockRecord
 from dibs.engine.coordinator import Coordinator
 from dibs.server.monitor.health import known_trouble
-from dibs.stores.etcd import EtcdStore
+from dibs.stores.etcd import EtcdLocation
 from dibs.stores.etcd.errors import RESOURCE_EXHAUSTED, Refusal, translated
-from dibs.stores.etcd.location import EtcdLocation
+from dibs.stores.etcd.store import EtcdStore
 from dibs.stores.registry import open_store
 from dibs.testing.contract_base import drop, event, key_of, lock, put
 from tests import etcd

@@ -14,8 +14,7 @@ from dibs.core.lease_outcomes import Renewed
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, ETCD_READ_KEYS_MAX
 from dibs.core.outcomes import Granted
 from dibs.engine.coordinator import Coordinator
-from dibs.stores.etcd import EtcdStore
-from dibs.stores.etcd.store import OTHER_OPS
+from dibs.stores.etcd.store import OTHER_OPS, EtcdStore
 from dibs.stores.etcd.transaction import COMPARES_MAX, OPS_MAX, inner, packed, range_op
 from dibs.stores.port import CommitTooLarge
 from dibs.testing.contract_base import event, key_of, lock, put

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.errors import InvalidInput
-from dibs.stores.etcd import open_url
-from dibs.stores.etcd.location import etcd_location
+from dibs.stores.etcd import etcd_location, open_url
 from dibs.stores.port import Opening
 from dibs.stores.registry import open_store
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.core.keys import META_KEY
 from dibs.core.records import Meta
-from dibs.stores.etcd import EtcdStore
+from dibs.stores.etcd.store import EtcdStore
 from dibs.testing.contract_base import WAIT_S_MAX, event, key_of, lock, put, versions
 from tests.programs import wait_until
 from tests.stores.etcd.counter import increment
@@ -57,7 +57,9 @@ def test_a_stream_that_is_cut_is_replaced_and_nothing_is_missed(connect: Callabl
         )
         thread.start()
         wait_until(lambda: watching._stream.hears, "the stream is there")
-        watching._stream.cut()
+        connection = watching._stream._connection
+        if connection is not None:
+            connection.cut()
         after = writer.commit({}, {}, [event("x")])
         thread.join(WAIT_S_MAX)
         assert woken == [True]

@@ -15,8 +15,8 @@ from dibs.core.commands import Acquire, Release, Renew
 from dibs.core.keys import lock_key
 from dibs.core.outcomes import Granted, Held
 from dibs.engine.coordinator import Coordinator
-from dibs.stores.git import GitStore
-from dibs.stores.git.location import location_of
+from dibs.stores.git import location_of
+from dibs.stores.git.store import GitStore
 from dibs.stores.git.times import Clocks, Reading
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import in_threads

@@ -17,7 +17,7 @@ from tests.stores.git.harness import TTL_MS, Machine, Remote, acquire, granted, 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs.stores.git import GitStore
+    from dibs.stores.git.store import GitStore
 
 
 def overtaken(store: GitStore, first: Callable[[], object]) -> None:

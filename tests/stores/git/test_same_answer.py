@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.stores.git import GitStore
-from dibs.stores.git.location import location_of
+from dibs.stores.git import location_of
+from dibs.stores.git.store import GitStore
 from dibs.stores.git.times import Clocks
 from tests.core.test_scenarios import SCRIPTS, check
 

@@ -14,9 +14,10 @@ from dibs.base.errors import StoreUnavailable
 from dibs.core.lease_outcomes import Released, Renewed
 from dibs.core.limits import GIT_SKEW_MS
 from dibs.core.outcomes import Granted, Held
-from dibs.stores.git import times
+from dibs.stores.git import repository
 from dibs.stores.git.entries import Entry, tail_of
-from dibs.stores.git.times import Clocks, Locked, StoreTime
+from dibs.stores.git.repository import FileLock
+from dibs.stores.git.times import Clocks, StoreTime
 from tests.stores.git.harness import TTL_MS, Machine, acquire, granted, pass_time, release, renew, store_at
 
 if TYPE_CHECKING:
@@ -244,16 +245,19 @@ def test_what_was_watched_is_not_forgotten_when_very_many_other_records_are_seen
 def test_a_process_that_is_stopped_in_its_lock_is_not_waited_for_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(times, "LOCKED_MS_MAX", 100)
-    first, second = Locked(str(tmp_path)), Locked(str(tmp_path))
+    monkeypatch.setattr(repository, "LOCKED_MS_MAX", 100)
+    first, second = FileLock(str(tmp_path), "times.lock"), FileLock(str(tmp_path), "times.lock")
     with first, pytest.raises(StoreUnavailable, match="Another process has"), second:
         pass
-    with Locked(str(tmp_path)):
+    with FileLock(str(tmp_path), "times.lock"):
         pass
 
     def refused(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr("fcntl.flock", refused)
-    with pytest.raises(StoreUnavailable, match="cannot be locked: No locks available"), Locked(str(tmp_path)):
+    with (
+        pytest.raises(StoreUnavailable, match="cannot be locked: No locks available"),
+        FileLock(str(tmp_path), "times.lock"),
+    ):
         pass

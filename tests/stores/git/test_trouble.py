@@ -14,10 +14,10 @@ from dibs.base.redact import without_secrets
 from dibs.core.lease_outcomes import Renewed
 from dibs.core.outcomes import Granted, Held
 from dibs.stores.git import errors as trouble
+from dibs.stores.git import location_of
 from dibs.stores.git.entries import tail_of
-from dibs.stores.git.location import location_of
-from dibs.stores.git.process import Git
 from dibs.stores.git.refs import Swap
+from dibs.stores.git.repository import Git
 from dibs.stores.port import Conflict
 from dibs.testing.contract_base import lock, put
 from tests.stores.git.harness import Machine, acquire, git, granted, renew, store_at
@@ -277,7 +277,7 @@ def test_the_cache_is_thrown_away_when_it_has_grown(remote: Remote, monkeypatch:
     store = store_at(clone)
     lease = granted(store, "job", "one").lease
     (private,) = (clone / ".git" / "dibs" / "remotes").glob("*/repo.git")
-    monkeypatch.setattr("dibs.stores.git.private.CACHE_FILES_MAX", 1)
+    monkeypatch.setattr("dibs.stores.git.repository.CACHE_FILES_MAX", 1)
     store.tidy()
     assert not private.exists()
     assert isinstance(renew(store, "job", lease.lease_id), Renewed)

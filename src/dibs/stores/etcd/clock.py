@@ -55,22 +55,11 @@ class BootNote(Record):
     """The offset of one boot's steady clock to the store's time, and the reading that it came from."""
 
     offset_ms: int
-    before_ms: int
-    after_ms: int
-    elapsed_s: int
-    lease: str
-    term: str
+    reading: StopwatchReading
 
     def agrees_with(self, reading: StopwatchReading) -> bool:
         """Return whether the machine's clock and the stopwatch ran alike since the note was made."""
-        made = StopwatchReading(
-            before_ms=self.before_ms,
-            after_ms=self.after_ms,
-            elapsed_s=self.elapsed_s,
-            lease=self.lease,
-            term=self.term,
-        )
-        return difference_ms(made, reading) == 0
+        return difference_ms(self.reading, reading) == 0
 
 
 def difference_ms(old: StopwatchReading, new: StopwatchReading) -> int | None:
@@ -124,7 +113,7 @@ class EtcdClock:
         """The note for other processes of this boot."""
         if self._newest is None or self._offset_ms is None:
             return None
-        return BootNote(offset_ms=self._offset_ms, **self._newest.dump())
+        return BootNote(offset_ms=self._offset_ms, reading=self._newest)
 
     def check_is_due(self) -> bool:
         return self._newest is None or not 0 <= self.steady_ms() - self._newest.after_ms < CHECK_MS

@@ -22,17 +22,15 @@ from dibs.base.ids import new_token
 from dibs.stores.codec import decode_event
 from dibs.stores.codec import encode as encode_event
 from dibs.stores.etcd.gateway import unb64
-from dibs.stores.etcd.transaction import compare_revision, put_op, range_op, range_request
+from dibs.stores.etcd.transaction import compare_revision, end_of, put_if, put_op, range_op, read_range
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
     from dibs.core.events import Event
-    from dibs.stores.etcd.gateway import EtcdGateway
+    from dibs.stores.etcd.gateway import Document, EtcdGateway
 
-    Document = dict[str, Any]
 
 # Which key of etcd holds what. All keys begin with the prefix and two slashes.
 #
@@ -40,14 +38,14 @@ if TYPE_CHECKING:
 #     d/DUE/KEY                  when the record under KEY is due: 16 digits, so that the order of keys is that of times
 #     l/KEY                      the record under KEY is live
 #     e/CHAPTER/FIRST.LAST.COUNT.ID   the events of one commit, one JSON text a line
-#     h/NAMESPACE/JOB NUL CHAPTER/ID  those about one job, each after its place in the commit
+#     h/NAMESPACE/JOB NUL CHAPTER/ID  those about one job, each after its position in the commit
 #     c/CHAPTER                  the mark of a chapter, written when it began
 #     chapter                    the chapter that commits write to, and what is added to all numbers (log.py)
 #     last                       written with every commit that has events: its mod revision is that of the newest event
 #     floor                      the lowest number of an event that is not pruned
 #     room                       written by commits that etcd's quota would not see otherwise, see transaction.py
 #     time, stopwatch, boot/ID   see clock.py
-#     time.wide, w/ID/NUMBER     a commit that is too large for one transaction, see wide.py
+#     time.wide, w/ID/NUMBER     a commit that is too large for one transaction, see transaction.py
 #
 # Keys are UTF-8, whose order is the order of code points.
 
@@ -104,14 +102,9 @@ class Layout:
         return self.root + b"boot/" + _bytes(boot_id)
 
 
-def end_of(prefix: bytes) -> bytes:
-    """The first key after all that begin with `prefix`. The prefix must not end with 0xff; none of ours does."""
-    return prefix[:-1] + bytes([prefix[-1] + 1])
-
-
 def seq_of(revision: int, index: int) -> int:
-    """The number of an event, made from the revision of its commit and its place in it. It stays below 2**53 for
-    decades. The place after the last of COMMIT_EVENTS_MAX events is the first of the next revision."""
+    """The number of an event, made from the revision of its commit and its position in it. It stays below 2**53
+    for decades. The position after the last of COMMIT_EVENTS_MAX events is the first of the next revision."""
     return (revision << SEQ_BITS) + index
 
 
@@ -127,6 +120,9 @@ def _bytes(text: str) -> bytes:
 
 
 CHAPTER_COMMITS = 256
+# One part of a wide commit. Events are written twice, with names.
+PART_EVENTS = 500
+PART_EVENTS_BYTES = 300_000
 
 
 class LoggedCommit:
@@ -145,14 +141,6 @@ class LoggedCommit:
         return seq_of(self.revision, self.count)
 
 
-class Appending:
-    """What one commit adds to the log: operations, and a compare."""
-
-    def __init__(self, compare: Document, ops: list[Document]) -> None:
-        self.compare = compare
-        self.ops = ops
-
-
 class EventLog:
     """Writes the log, and knows the chapters for writing and reading. For any thread."""
 
@@ -167,9 +155,9 @@ class EventLog:
         self.base = 0
         self.starts: dict[int, int] = {0: 0}  # chapter: the revision at which it began
 
-    def appending(self, events: Sequence[Event], *, is_wide: bool = False) -> Appending:
-        """`events` are COMMIT_EVENTS_MAX at most. `is_wide`: they are one of several parts that belong to one chapter,
-        so it does not end here."""
+    def appending(self, events: Sequence[Event], *, is_wide: bool = False) -> tuple[Document, list[Document]]:
+        """Return the compare and the operations that add to the log. `events` are COMMIT_EVENTS_MAX at most. `is_wide`:
+        they are one of several parts that belong to one chapter, so it does not end here."""
         with self._lock:
             revision, chapter, before = self._chapter or self._asked()
             self._written += 1
@@ -183,8 +171,23 @@ class EventLog:
         if is_full:
             pairs.append((self.layout.chapter, b"%d %d %d" % (chapter + 1, self._commits, self.base)))
             pairs.append((self.layout.chapter_mark(chapter + 1), b""))
-        ops = [put_op(key, value) for key, value in pairs]
-        return Appending(compare_revision(self.layout.chapter, revision), ops)
+        return compare_revision(self.layout.chapter, revision), [put_op(key, value) for key, value in pairs]
+
+    def appending_wide(self, events: Sequence[Event]) -> list[list[Document]]:
+        """The operations for a wide commit, in parts. No other commit is under way, so no chapter ends meanwhile."""
+        with self._lock:
+            self._asked()
+        parts: list[Sequence[Event]] = []
+        first = size = 0
+        for at, event in enumerate(events):
+            length = len(encode_event(event).encode())
+            if at > first and (at - first == PART_EVENTS or size + length > PART_EVENTS_BYTES):
+                parts.append(events[first:at])
+                first, size = at, 0
+            size += length
+        if events:
+            parts.append(events[first:])
+        return [self.appending(part, is_wide=True)[1] for part in parts]
 
     def _of_jobs(
         self, events: Sequence[Event], texts: list[str], chapter: int, name: bytes
@@ -212,7 +215,7 @@ class EventLog:
             self._commits = max(self._commits, int(last["version"]))
 
     def _asked(self) -> tuple[int, int, int]:
-        return self._learn(self.gateway.read("/v3/kv/range", range_request(self.layout.chapter)).get("kvs"))
+        return self._learn(read_range(self.gateway, self.layout.chapter))
 
     def _learn(self, kvs: list[Document] | None) -> tuple[int, int, int]:
         number, before, self.base = _chapter_in(kvs)
@@ -228,8 +231,7 @@ class EventLog:
             if seq <= self.base:
                 return True
             key, value = self.layout.chapter, b"%d %d %d" % (chapter, before, seq)
-            request = {"compare": [compare_revision(key, revision)], "success": [put_op(key, value)]}
-            is_written = bool(self.gateway.write("/v3/kv/txn", request).get("succeeded"))
+            is_written = bool(self.gateway.write("/v3/kv/txn", put_if(key, revision, value)).get("succeeded"))
             self._asked()
             return is_written
 
@@ -280,8 +282,8 @@ class EventLog:
     def entries(self, chapter: int) -> list[LoggedCommit]:
         """The keys of a chapter, in the order of their commits."""
         prefix = self.layout.log_of(chapter)
-        kvs = self.gateway.read("/v3/kv/range", range_request(prefix, end_of(prefix), keys_only=True)).get("kvs")
-        return sorted([LoggedCommit(kv) for kv in kvs or ()], key=lambda entry: entry.revision)
+        kvs = read_range(self.gateway, prefix, end_of(prefix), keys_only=True)
+        return sorted([LoggedCommit(kv) for kv in kvs], key=lambda entry: entry.revision)
 
 
 def read_events(log: EventLog, after: int, limit: int, job: tuple[str, str] | None, *, newest: bool) -> list[Event]:
@@ -308,10 +310,8 @@ def read_events(log: EventLog, after: int, limit: int, job: tuple[str, str] | No
 def _page(log: EventLog, begin: bytes, end: bytes, first: int, limit: int, *, newest: bool) -> list[Event]:
     """Events from `first` on in one range of keys, from up to `limit` commits. One more commit is read, because the
     events of the commit with `first` may all come before `first`."""
-    request = range_request(
-        begin, end, limit=limit + 1, since=revision_of(first), by_revision="DESCEND" if newest else "ASCEND"
-    )
-    kvs = log.gateway.read("/v3/kv/range", request).get("kvs") or []
+    order = "DESCEND" if newest else "ASCEND"
+    kvs = read_range(log.gateway, begin, end, limit=limit + 1, since=revision_of(first), by_revision=order)
     found = [event for kv in (reversed(kvs) if newest else kvs) for event in events_in(kv, log.base)]
     return [event for event in found if event.seq >= first + log.base]
 
@@ -333,12 +333,12 @@ def _of_job(log: EventLog, job: tuple[str, str], first: int, limit: int, *, newe
 
 
 def events_in(kv: Document, base: int = 0) -> list[Event]:
-    """The events in one key: all of a commit, or those of one job, each with its place."""
+    """The events in one key: all of a commit, or those of one job, each with its position."""
     revision = int(kv["mod_revision"])
     found = []
     for index, line in enumerate(unb64(kv["value"]).decode().split("\n")):
-        place, _, text = (str(index), "", line) if line.startswith("{") else line.partition(" ")
-        found.append(decode_event(seq_of(revision, int(place)) + base, text))
+        position, _, text = (str(index), "", line) if line.startswith("{") else line.partition(" ")
+        found.append(decode_event(seq_of(revision, int(position)) + base, text))
     return found
 
 

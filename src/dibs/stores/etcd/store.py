@@ -2,39 +2,39 @@
 
 A commit is one transaction: it compares the mod revision of every record that was looked at, writes the records, their
 entries in the two indexes (due, live) and the events, and raises the store's time. It must know the old index entries:
-they are remembered when a record is read, and read again if they were forgotten. `wide.py` has the commits that are too
-large for that.
+they are remembered when a record is read, and read again if they were forgotten. `transaction.py` has the commits that
+are too large for that.
 """
 
 from __future__ import annotations
 
-from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, StoreFull
-from dibs.core.limits import ETCD_BATCH_MAX, ETCD_READ_KEYS_MAX
+from dibs.core.limits import ETCD_READ_KEYS_MAX
 from dibs.stores.codec import decode, encode
+from dibs.stores.etcd import CAPABILITIES
 from dibs.stores.etcd.errors import Refusal, translated
 from dibs.stores.etcd.gateway import EtcdGateway, unb64
-from dibs.stores.etcd.log import COMMIT_EVENTS_MAX, EventLog, Layout, end_of, read_events, revision_of, seq_of
+from dibs.stores.etcd.log import COMMIT_EVENTS_MAX, EventLog, Layout, read_events, revision_of, seq_of
 from dibs.stores.etcd.store_time import EtcdTime
 from dibs.stores.etcd.stream import EtcdStream
 from dibs.stores.etcd.transaction import (
     COMPARES_MAX,
+    WideCommits,
     compare_revision,
     delete_op,
+    end_of,
     fits,
     inner,
     packed,
+    parts_of,
     put_op,
     range_op,
-    range_request,
+    read_range,
     seen_by_quota,
-    size_of,
-    too_large,
 )
-from dibs.stores.etcd.upkeep import Pruner
-from dibs.stores.etcd.wide import WideCommits
+from dibs.stores.etcd.upkeep import Pruner, probe
 from dibs.stores.forks import forget_after_fork
-from dibs.stores.port import ABSENT, Capabilities, Conflict, Due, Maintenance, Snapshot, Store, Versioned
+from dibs.stores.port import ABSENT, Conflict, Due, Maintenance, Snapshot, Store, Versioned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,29 +43,11 @@ if TYPE_CHECKING:
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
-    from dibs.stores.etcd.location import EtcdLocation
-    from dibs.stores.etcd.stream import Waiting
+    from dibs.stores.etcd import EtcdLocation
+    from dibs.stores.etcd.gateway import Document
+    from dibs.stores.waiters import Waiter
 
-    Document = dict[str, Any]
-    Places = tuple[int, int | None, bool]  # version, due, live
-
-# What a store on etcd can do, and what it cannot.
-
-CAPABILITIES = Capabilities(
-    name="etcd",
-    clock="the seconds that etcd's leader counts, and each process's steady clock between them; no wall clock",
-    reach="network",
-    watch="native",
-    durable=True,
-    gapless=False,
-    batch_max=ETCD_BATCH_MAX,
-    cannot=(
-        "number events without gaps: numbers come from revisions of the cluster",
-        "keep a record of more than 1.4 MB: etcd accepts no more in a request",
-        "compact or defragment itself: that is for the operator of etcd",
-    ),
-)
-
+    Indexed = tuple[int, int | None, bool]  # a record's version, and its entries in the indexes: due, live
 
 # Finds the first due records without reading the whole index.
 #
@@ -109,15 +91,10 @@ class DueIndex:
         return [self._layout.split_due(unb64(kv["key"])) for kv in answer.get("kvs") or ()]
 
 
-PLACES_MAX = 50_000
+INDEXED_MAX = 50_000
 # Further operations of a commit: the time, a look at the newest event, and what the quota must see.
 OTHER_OPS = 3
 TURNS_MAX = 5  # how often a commit is tried again because a chapter of the log ended, or after a wide commit
-# One part of a wide commit: small enough to be written in much less than WIDE_MS. Events are written twice, with names.
-WIDE_OPS = 1_000
-WIDE_BYTES = 500_000
-WIDE_EVENTS = 500
-WIDE_EVENTS_BYTES = 300_000
 INNER_OPS_MAX = 64
 
 
@@ -142,7 +119,7 @@ class EtcdStore(Store, Maintenance):
         self._pruner = Pruner(self._log)
         self._stream = EtcdStream(self._gateway, self._layout)
         self._dues = DueIndex(self._layout, self._ask, self._time.now_ms)
-        self._places: dict[str, Places] = {}
+        self._indexed: dict[str, Indexed] = {}
         self._trouble: DibsError | None = None
 
     def read(self, keys: Iterable[str]) -> Snapshot:
@@ -198,9 +175,9 @@ class EtcdStore(Store, Maintenance):
             raise
 
     def _remember(self, key: str, version: int, record: Stored) -> None:
-        if len(self._places) >= PLACES_MAX:
-            self._places = {}
-        self._places[key] = (version, record.due_ms(), record.is_live())
+        if len(self._indexed) >= INDEXED_MAX:
+            self._indexed = {}
+        self._indexed[key] = (version, record.due_ms(), record.is_live())
 
     def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         self._time.ready()
@@ -210,11 +187,12 @@ class EtcdStore(Store, Maintenance):
         compares = [compare_revision(self._layout.record(key), version) for key, version in expect.items()]
         compares.append(self._wide.absent())
         for _ in range(TURNS_MAX):
-            appending = self._log.appending(events) if events else None
-            ops = writes if appending is None else [*writes, *appending.ops]
+            ops, all_compares = writes, compares
+            if events:
+                compare, appends = self._log.appending(events)
+                ops, all_compares = [*writes, *appends], [*compares, compare]
             if not fits([*ops, *compares]):
                 return self._commit_wide(expect, puts, events)
-            all_compares = compares if appending is None else [*compares, appending.compare]
             answer = self._write(self._request(all_compares, ops))
             if answer.get("succeeded"):
                 return self._committed(answer, puts, len(events))
@@ -222,13 +200,13 @@ class EtcdStore(Store, Maintenance):
             wide = self._wide.found(other)
             if wide is not None:
                 self._wide.wait(wide)
-            elif appending is None or not self._log.has_turned(chapter):
+            elif not events or not self._log.has_turned(chapter):
                 break
         raise self._conflict(expect)
 
     def _conflict(self, expect: Mapping[str, int]) -> Conflict:
         for key in expect:
-            self._places.pop(key, None)
+            self._indexed.pop(key, None)
         return Conflict()
 
     def _commit_wide(
@@ -242,33 +220,13 @@ class EtcdStore(Store, Maintenance):
                 if any(each.version != expect[key] for key, each in found.items()):
                     raise self._conflict(expect)
                 self._wide.keep(wide)
-            last = self._wide.finish(wide, self._parts(self._writes(expect, puts), events))
+            last = self._wide.finish(wide, parts_of(self._writes(expect, puts), self._log.appending_wide(events)))
         except BaseException:
             self._wide.give_up(wide.id)
             raise
         for key in puts:
-            self._places.pop(key, None)
+            self._indexed.pop(key, None)
         return self._log.last_number(last.get("kvs"))
-
-    def _parts(self, writes: list[Document], events: Sequence[Event]) -> list[list[Document]]:
-        """The operations of a wide commit, in as few parts as possible, the events last. No other commit is under way,
-        so no chapter of the log ends meanwhile."""
-        self._log.has_turned(self._ask(self._log.chapter_op()))
-        chunks = [self._log.appending(chunk, is_wide=True).ops for chunk in _chunks(events)]
-        whole = [*writes, *(chunks[0] if chunks else [])]
-        if len(chunks) < 2 and len(whole) <= WIDE_OPS and sum(map(size_of, whole)) <= WIDE_BYTES:
-            return [whole]
-        parts: list[list[Document]] = []
-        size = WIDE_BYTES
-        for op in writes:
-            if not fits([op]):
-                raise too_large()
-            size += size_of(op)
-            if size > WIDE_BYTES or len(parts[-1]) == WIDE_OPS:
-                size = size_of(op)
-                parts.append([])
-            parts[-1].append(op)
-        return [*parts, *chunks]
 
     def _write(self, request: Document) -> Document:
         try:
@@ -292,7 +250,7 @@ class EtcdStore(Store, Maintenance):
         revision = int(answer["header"]["revision"])
         for key, record in puts.items():
             if record is None:
-                self._places.pop(key, None)
+                self._indexed.pop(key, None)
             else:
                 self._remember(key, revision, record)
         last = answer["responses"][-1]["response_range"].get("kvs")
@@ -304,9 +262,9 @@ class EtcdStore(Store, Maintenance):
     def _writes(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None]) -> list[Document]:
         """The operations that write `puts` and their index entries."""
         layout, ops = self._layout, []
-        places = self._old_places(expect, puts)
+        entries = self._old_entries(expect, puts)
         for key, record in puts.items():
-            _, due_ms, live = places[key]
+            _, due_ms, live = entries[key]
             now_due_ms = record.due_ms() if record is not None else None
             now_live = record is not None and record.is_live()
             if record is None:
@@ -320,15 +278,15 @@ class EtcdStore(Store, Maintenance):
                 ops.append(put_op(layout.live_mark(key), b"") if now_live else delete_op(layout.live_mark(key)))
         return ops
 
-    def _old_places(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None]) -> dict[str, Places]:
+    def _old_entries(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None]) -> dict[str, Indexed]:
         """The index entries of the records that are about to be replaced."""
-        found: dict[str, Places] = {}
+        found: dict[str, Indexed] = {}
         for key in puts:
-            places = self._places.get(key)
+            indexed = self._indexed.get(key)
             if expect[key] == 0:
                 found[key] = (0, None, False)
-            elif places is not None and places[0] == expect[key]:
-                found[key] = places
+            elif indexed is not None and indexed[0] == expect[key]:
+                found[key] = indexed
         missing = [key for key in puts if key not in found]
         if missing:
             for key, versioned in self.read(missing).records.items():
@@ -355,9 +313,7 @@ class EtcdStore(Store, Maintenance):
         return [(key, found[key]) for key in keys if _is_live(found[key])]
 
     def _range(self, begin: bytes, end: bytes | None = None, **options: Any) -> list[Document]:
-        answer = self._gateway.read("/v3/kv/range", range_request(begin, end, **options))
-        kvs: list[Document] = answer.get("kvs") or []
-        return kvs
+        return read_range(self._gateway, begin, end, **options)
 
     def due(self, limit: int) -> Due:
         self._time.ready()
@@ -383,30 +339,19 @@ class EtcdStore(Store, Maintenance):
         return self._log.last_number(self._range(self._layout.last))
 
     def watch(self, after: int, timeout_ms: int) -> bool:
-        def is_so(waiting: Waiting) -> bool:
-            if waiting.heard_revision > revision_of(after - self._log.base):
-                return True
-            return self.newest_seq() > after
+        def is_so(waiter: Waiter) -> bool:
+            return waiter.heard > revision_of(after - self._log.base) or self.newest_seq() > after
 
-        return self._until(None, timeout_ms, is_so)
+        return self._stream.until(None, is_so, self._stream.pause_ms, timeout_ms)
 
     def until_gone(self, key: str, timeout_ms: int) -> bool:
         """Only the deletion of that record wakes it."""
         record = self._layout.record(key)
-        return self._until(record, timeout_ms, lambda _: not self._range(record, keys_only=True))
 
-    def _until(self, key: bytes | None, timeout_ms: int, is_so: Callable[[Waiting], bool]) -> bool:
-        until_ms = steady_ms() + timeout_ms
-        waiting = self._stream.join(key)  # before the first look, so that nothing after it is missed
-        try:
-            while not is_so(waiting):
-                left_ms = until_ms - steady_ms()
-                if left_ms <= 0:
-                    return False
-                self._stream.wait(waiting, left_ms)
-            return True
-        finally:
-            self._stream.leave(waiting)
+        def is_gone(_: Waiter) -> bool:
+            return not self._range(record, keys_only=True)
+
+        return self._stream.until(record, is_gone, self._stream.pause_ms, timeout_ms)
 
     def prune(self, *, keep: int, before_ms: int) -> int:
         return self._pruner.prune(keep=keep, before_ms=before_ms)
@@ -430,8 +375,6 @@ class EtcdStore(Store, Maintenance):
         return {"boots": self._time.forget_old_boots()}
 
     def probe(self) -> list[dict[str, Any]]:
-        from dibs.stores.etcd.upkeep import probe
-
         return probe(self.location, self)
 
     def close(self) -> None:
@@ -449,19 +392,6 @@ def _ranges(responses: list[Document]) -> list[list[Document]]:
         else:
             found.append(each["response_range"].get("kvs") or [])
     return found
-
-
-def _chunks(events: Sequence[Event]) -> list[Sequence[Event]]:
-    """`events` in chunks that fit into one transaction each."""
-    found: list[Sequence[Event]] = []
-    first = size = 0
-    for at, event in enumerate(events):
-        length = len(encode(event).encode())
-        if at > first and (at - first == WIDE_EVENTS or size + length > WIDE_EVENTS_BYTES):
-            found.append(events[first:at])
-            first, size = at, 0
-        size += length
-    return [*found, events[first:]] if events else []
 
 
 def _is_live(versioned: Versioned) -> bool:

@@ -13,27 +13,26 @@ from dibs.base.jsontext import decode, encode
 from dibs.stores.etcd.clock import BootNote, EtcdClock, StopwatchReading
 from dibs.stores.etcd.errors import Refusal
 from dibs.stores.etcd.gateway import unb64
-from dibs.stores.etcd.log import end_of
 from dibs.stores.etcd.transaction import (
     OPS_MAX,
     compare_revision,
     compare_value,
     delete_op,
+    end_of,
     inner,
+    put_if,
     put_op,
     range_op,
-    range_request,
+    read_range,
 )
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
-    from dibs.stores.etcd.gateway import EtcdGateway
+    from dibs.stores.etcd.gateway import Document, EtcdGateway
     from dibs.stores.etcd.log import Layout
 
-    Document = dict[str, Any]
 
 STOPWATCH_S = 10 * 365 * 24 * 3600
 BOOT_KEPT_MS = 30 * 24 * 3600 * 1000
@@ -130,11 +129,10 @@ class EtcdTime:
         """Delete notes of boots that nobody has used for BOOT_KEPT_MS. Returns how many were deleted."""
         self.ready()
         boots = self._layout.boot("")
-        request = range_request(boots, end_of(boots))
         old = []
-        for kv in self._gateway.read("/v3/kv/range", request).get("kvs") or ():
+        for kv in read_range(self._gateway, boots, end_of(boots)):
             note = BootNote.load(decode(unb64(kv["value"]).decode()))
-            if note.offset_ms + note.after_ms < self.now_ms() - BOOT_KEPT_MS:
+            if note.offset_ms + note.reading.after_ms < self.now_ms() - BOOT_KEPT_MS:
                 old.append(unb64(kv["key"]))
         for at in range(0, len(old), OPS_MAX):
             ops = [delete_op(key) for key in old[at : at + OPS_MAX]]
@@ -174,7 +172,7 @@ class EtcdTime:
             return
         if self._clock.is_trusted():
             self.trouble = None
-        if reading is not None and (note is None or note.term != reading.term):
+        if reading is not None and (note is None or note.reading.term != reading.term):
             self._write_note(note_revision)  # the leader has changed: an older note is useless to new processes
         self._restart_if_behind(reading, started_ms, mark_ms, revision, lease)
 
@@ -196,16 +194,11 @@ class EtcdTime:
         """Begin to use a new prefix. The wall clock is read only here. False: somebody else was first."""
         lease, now_ms = self._stopwatch.start(), self._wall_ms()
         keys = self._layout
-        made = self._gateway.read(
-            "/v3/kv/txn",
-            {
-                "compare": [compare_revision(keys.time, 0), compare_revision(keys.stopwatch, 0)],
-                "success": [
-                    put_op(keys.time, b"%016d" % now_ms),
-                    put_op(keys.stopwatch, _started(now_ms, lease)),
-                ],
-            },
-        )
+        request = {
+            "compare": [compare_revision(keys.time, 0), compare_revision(keys.stopwatch, 0)],
+            "success": [put_op(keys.time, b"%016d" % now_ms), put_op(keys.stopwatch, _started(now_ms, lease))],
+        }
+        made = self._gateway.read("/v3/kv/txn", request)
         if not made.get("succeeded"):
             self._stopwatch.stop(lease)
             return False
@@ -244,13 +237,8 @@ class EtcdTime:
             return
         now_ms = self._clock.now_ms()
         fresh = self._stopwatch.start()
-        made = self._gateway.read(
-            "/v3/kv/txn",
-            {
-                "compare": [compare_revision(self._layout.stopwatch, revision)],
-                "success": [put_op(self._layout.stopwatch, _started(now_ms, fresh))],
-            },
-        )
+        swap = put_if(self._layout.stopwatch, revision, _started(now_ms, fresh))
+        made = self._gateway.read("/v3/kv/txn", swap)
         self._stopwatch.stop(lease if made.get("succeeded") else fresh)
 
     def _write_note(self, revision: int) -> bool:
@@ -260,10 +248,7 @@ class EtcdTime:
         if note is None:
             return True
         key = self._layout.boot(self._boot_id())
-        value = encode(note.dump()).encode()
-        made = self._gateway.read(
-            "/v3/kv/txn", {"compare": [compare_revision(key, revision)], "success": [put_op(key, value)]}
-        )
+        made = self._gateway.read("/v3/kv/txn", put_if(key, revision, encode(note.dump()).encode()))
         return bool(made.get("succeeded"))
 
 

@@ -1,9 +1,8 @@
 """One stream from etcd for all waiters of this process: it reports new events and deleted records.
 
-Whoever waits for events is told the revision of the newest and need not ask for it. Everybody looks at the store itself
-now and then without being told: often while there is no stream, seldom while there is one. So a stream that is cut,
-that moves to another member, or that fell behind a compaction loses nothing: when the next one begins, all who wait
-look once.
+Whoever waits for events hears the revision of the newest and need not ask for it. Waiters look at the store often while
+there is no stream, seldom while there is one. When a stream begins, all of them look once. So a stream that is cut,
+that moves to another member, or that fell behind a compaction loses nothing.
 """
 
 from __future__ import annotations
@@ -14,66 +13,41 @@ from dibs.base.jsontext import decode, encode
 from dibs.core.limits import ETCD_HEARD_POLL_MS, ETCD_POLL_MS, ETCD_SILENCE_MS
 from dibs.stores.etcd.errors import UNAUTHENTICATED, LostConnection, Refusal
 from dibs.stores.etcd.gateway import b64, unb64
-from dibs.stores.etcd.log import end_of
+from dibs.stores.etcd.transaction import end_of
+from dibs.stores.waiters import Waiters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
-    from dibs.stores.etcd.gateway import EtcdConnection, EtcdGateway
+    from dibs.stores.etcd.gateway import Document, EtcdConnection, EtcdGateway
     from dibs.stores.etcd.log import Layout
 
-    Document = dict[str, Any]
 
 PAUSE_S = 0.2
 
 
-class Waiting:
-    """One waiter: for events (key None), or for the deletion of one record."""
-
-    def __init__(self, key: bytes | None) -> None:
-        self.key = key
-        self.told = threading.Event()
-        self.heard_revision = 0  # of the newest event, as the stream has told since this wait began
-
-
-class EtcdStream:
-    """For any thread. Its own thread starts with the first waiter."""
+class EtcdStream(Waiters):
+    """Wakes waiters for events (key None) and for deleted records (the record's key). Its own thread starts with the
+    first of them."""
 
     def __init__(self, gateway: EtcdGateway, layout: Layout) -> None:
+        super().__init__()
         self._gateway = gateway
         self._layout = layout
         self._lock = threading.Lock()
-        self._waiting: dict[bytes | None, list[Waiting]] = {}
         self._thread: threading.Thread | None = None
         self._connection: EtcdConnection | None = None
         self._closed = False
         self.hears = False
 
-    def join(self, key: bytes | None) -> Waiting:
-        """Call it before the first look, so that nothing after it is missed."""
-        waiting = Waiting(key)
-        with self._lock:
-            self._waiting.setdefault(key, []).append(waiting)
-        return waiting
-
-    def leave(self, waiting: Waiting) -> None:
-        with self._lock:
-            others = self._waiting.get(waiting.key, [])
-            if waiting in others:
-                others.remove(waiting)
-            if not others:
-                self._waiting.pop(waiting.key, None)
-
-    def wait(self, waiting: Waiting, left_ms: int) -> None:
-        """Wait until a report, or until it is time to look again."""
+    def listen(self) -> None:
         with self._lock:
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(target=self._work, name="dibs-etcd-watch", daemon=True)
                 self._thread.start()
-        pause_ms = ETCD_HEARD_POLL_MS if self.hears else ETCD_POLL_MS
-        if waiting.told.wait(min(pause_ms, left_ms) / 1000):
-            waiting.told.clear()
+
+    def pause_ms(self, _: int) -> int:
+        """Return how long to wait until the next look at the store."""
+        return ETCD_HEARD_POLL_MS if self.hears else ETCD_POLL_MS
 
     def close(self) -> None:
         with self._lock:
@@ -81,26 +55,7 @@ class EtcdStream:
             connection = self._connection
         if connection is not None:
             connection.cut()
-        self._tell_all()
-
-    def cut(self) -> None:
-        """End the stream, for tests: the next one begins by itself."""
-        connection = self._connection
-        if connection is not None:
-            connection.cut()
-
-    def _tell(self, key: bytes | None, revision: int) -> None:
-        with self._lock:
-            concerned = list(self._waiting.get(key, ()))
-        for each in concerned:
-            each.heard_revision = max(each.heard_revision, revision)
-            each.told.set()
-
-    def _tell_all(self) -> None:
-        with self._lock:
-            all_ = [each for several in self._waiting.values() for each in several]
-        for each in all_:
-            each.told.set()
+        self.wake_all()
 
     def _work(self) -> None:
         pause = threading.Event()
@@ -140,13 +95,13 @@ class EtcdStream:
                 created += 1
                 if created == 2:
                     self.hears = True
-                    self._tell_all()
+                    self.wake_all()
             self._hear(result.get("events", ()))
 
     def _hear(self, events: list[Document]) -> None:
         for event in events:
             key = unb64(event["kv"]["key"])
-            self._tell(None if key == self._layout.last else key, int(event["kv"]["mod_revision"]))
+            self.wake((None if key == self._layout.last else key,), int(event["kv"]["mod_revision"]))
 
     def _request(self) -> bytes:
         """Two watches on one stream: the newest event, and records that are deleted."""

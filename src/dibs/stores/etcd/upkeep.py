@@ -9,24 +9,20 @@ import threading
 from functools import partial
 
 from dibs.base.errors import DibsError, StoreUnavailable
+from dibs.stores.etcd import shown_endpoint
 from dibs.stores.etcd.errors import NO_ROOM
 from dibs.stores.etcd.gateway import EtcdGateway, unb64
-from dibs.stores.etcd.location import shown_endpoint
 from dibs.stores.etcd.log import LoggedCommit, events_in, revision_of, seq_of
-from dibs.stores.etcd.transaction import compare_revision, delete_op, packed, put_op, range_request
+from dibs.stores.etcd.transaction import delete_op, packed, put_if, read_range
+from dibs.stores.port import checked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from dibs.core.events import Event
+    from dibs.stores.etcd import EtcdLocation
     from dibs.stores.etcd.log import EventLog
-
-    Document = dict[str, Any]
-    from collections.abc import Callable
-    from typing import Any
-
-    from dibs.stores.etcd.location import EtcdLocation
     from dibs.stores.port import Store
 
 LOOKS_MAX = 200  # how many chapters of unknown size are counted in one prune
@@ -119,7 +115,7 @@ class Pruner:
         return entry.end_seq()
 
     def _read(self, entry: LoggedCommit) -> list[Event]:
-        kvs = self._log.gateway.read("/v3/kv/range", range_request(entry.key)).get("kvs")
+        kvs = read_range(self._log.gateway, entry.key)
         return events_in(kvs[0]) if kvs else []
 
     def _between(self, floor: int, end: int) -> int:
@@ -134,12 +130,12 @@ class Pruner:
 
     def _raise_floor(self, floor: int, to: int) -> bool:
         key = self._log.layout.floor
-        kvs = self._log.gateway.read("/v3/kv/range", range_request(key)).get("kvs")
+        kvs = read_range(self._log.gateway, key)
         revision, held = (int(kvs[0]["mod_revision"]), int(unb64(kvs[0]["value"]))) if kvs else (0, 0)
         if held != floor:
             return False
-        request = {"compare": [compare_revision(key, revision)], "success": [put_op(key, b"%d" % to)]}
-        return bool(self._log.gateway.write("/v3/kv/txn", request).get("succeeded"))
+        answer = self._log.gateway.write("/v3/kv/txn", put_if(key, revision, b"%d" % to))
+        return bool(answer.get("succeeded"))
 
     def _delete_below(self, floor: int) -> None:
         try:
@@ -166,10 +162,9 @@ class Pruner:
     def _gone(self, floor: int) -> list[LoggedCommit]:
         """Some commits whose events are all below the floor. None: all are deleted."""
         chapter = self._log.chapter_of(revision_of(floor))
-        request = range_request(
-            self._log.layout.log, self._log.layout.log_of(chapter + 1), limit=COMMITS_AT_ONCE, keys_only=True
-        )
-        kvs = self._log.gateway.read("/v3/kv/range", request).get("kvs") or ()
+        keys = self._log.layout
+        end = keys.log_of(chapter + 1)
+        kvs = read_range(self._log.gateway, keys.log, end, limit=COMMITS_AT_ONCE, keys_only=True)
         found = [commit for commit in map(LoggedCommit, kvs) if commit.end_seq() <= floor]
         if not found and len(kvs) == COMMITS_AT_ONCE:
             return [commit for commit in self._log.entries(chapter) if commit.end_seq() <= floor]
@@ -200,19 +195,12 @@ VERSION_MIN = (3, 4)
 def probe(location: EtcdLocation, store: Store) -> list[dict[str, Any]]:
     """One line for each member, one for writing, one for the clock."""
     found = [
-        _said(shown_endpoint(each), partial(_member, location.replace(endpoints=(each,))))
+        checked(shown_endpoint(each), partial(_member, location.replace(endpoints=(each,))))
         for each in location.endpoints
     ]
-    found.append(_said("write", lambda: _write(store)))
-    found.append(_said("clock", lambda: _clock(store)))
+    found.append(checked("write", lambda: _write(store)))
+    found.append(checked("clock", lambda: _clock(store)))
     return found
-
-
-def _said(check: str, look: Callable[[], str]) -> dict[str, Any]:
-    try:
-        return {"check": check, "ok": True, "says": look()}
-    except DibsError as error:
-        return {"check": check, "ok": False, "says": error.details}
 
 
 def _member(location: EtcdLocation) -> str:

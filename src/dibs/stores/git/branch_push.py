@@ -14,12 +14,12 @@ from dibs.base.errors import BranchMoved, HookRefused, InvalidInput
 from dibs.base.git_program import run_git
 from dibs.base.redact import without_secrets
 from dibs.stores.git.errors import unreachable
-from dibs.stores.git.process import environment
+from dibs.stores.git.repository import environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.base.git_program import GitResult
-    from dibs.stores.git.location import GitLocation
+    from dibs.stores.git import GitLocation
 
 HOOK_MS_MAX = 3600 * 1000
 

@@ -18,6 +18,7 @@ import zlib
 
 from dibs.base import jsontext
 from dibs.base.errors import InvalidInput, StoreFull
+from dibs.base.ids import new_id
 from dibs.base.record import Record
 from dibs.core import class_of
 from dibs.core.events import Event
@@ -182,6 +183,18 @@ def _key_of(stored: Stored) -> str:
     if isinstance(stored, SessionRecord):
         return session_key(stored.id)
     return tree_key(stored.ns) if isinstance(stored, Tree) else ""
+
+
+def new_body(key: str, stamp: dict[str, Any], version: int = 0, record: Stored | None = None) -> dict[str, Any]:
+    """The JSON of a new entry. Without a record: the key was deleted, or never had one."""
+    return {
+        "dibs": FORMAT,
+        "key": key,
+        "version": version,
+        "record": None if record is None else record.dump(),
+        "nonce": new_id(),
+        "stamp": stamp,
+    }
 
 
 def commit_text(body: dict[str, Any], parent: str, tree: str, seconds: int) -> bytes:

@@ -1,18 +1,16 @@
-"""What a failed git command means, in words. This is the only place where git's errors become ours."""
+"""Translates errors of the git program into errors of dibs. Nowhere else."""
 
 from __future__ import annotations
 
 from dibs.base.errors import NotAllowed, StoreFull, StoreUnavailable
 from dibs.base.redact import without_secrets
-from dibs.stores.git.location import HEADS_PREFIX
+from dibs.stores.git import HEADS_PREFIX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.base.errors import DibsError
     from dibs.base.git_program import GitResult
-    from dibs.stores.git.location import GitLocation
-
-__all__ = ["StoreUnavailable", "is_passing", "lost", "may_have_arrived", "refused", "unreachable"]
+    from dibs.stores.git import GitLocation
 
 # Two pushes met in the server's lock files: nothing is wrong, try again; except together with one of _LASTING.
 _PASSING = ("cannot lock ref", "failed to lock", ".lock': file exists", "reference already exists")

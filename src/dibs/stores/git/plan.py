@@ -13,7 +13,7 @@ from dibs.base.errors import NotAllowed
 from dibs.base.ids import new_id
 from dibs.core.keys import LOCK_PREFIX, META_KEY, lock_key
 from dibs.core.limits import GIT_CHAIN_MAX, GIT_PAST_MAX, GIT_TRIES_MAX
-from dibs.stores.git.entries import FORMAT, BadEntry, Entry, commit_text, dumped, oid_of, parse, tail_of
+from dibs.stores.git.entries import BadEntry, Entry, commit_text, dumped, new_body, oid_of, parse, tail_of
 from dibs.stores.git.refs import Swap
 
 TYPE_CHECKING = False
@@ -33,15 +33,15 @@ NAMED_MAX = 16
 
 
 class CommitPlan:
-    """What one commit needs. `made` are the new entries, by tail. `past` returns the events to keep when a chain is
-    restarted; without it no chain is, and `anew` says whether one was."""
+    """Holds what one commit needs. `made` are the new entries, by tail. `past` returns the events to keep when a chain
+    is restarted; without it no chain is, and `anew` says whether one was."""
 
     def __init__(
         self,
         refs: Refs,
         time: StoreTime,
         tips: Mapping[str, Entry | None],
-        past: Callable[[Entry], list[Event]] | None,
+        past: Callable[[Entry], list[Event]] | None = None,
     ) -> None:
         self._refs = refs
         self._tips = tips
@@ -62,26 +62,19 @@ class CommitPlan:
         after_seq: int,
     ) -> None:
         changes = {key: record for key, record in puts.items() if record is not None or self._stored(key) is not None}
-        told = self._number(events, changes, after_seq)
+        numbered = self._number(events, changes, after_seq)
         version = 1 + max([self._base(key) for key in changes], default=0)
         # Records that concern several jobs come first: `meta`, sessions, trees. A large step names only some.
         named = sorted(changes, key=lambda key: (key != META_KEY, key.startswith(LOCK_PREFIX)))[:NAMED_MAX]
         together = {tail_of(key): version for key in named}
         for key, record in changes.items():
-            body = {
-                "dibs": FORMAT,
-                "key": key,
-                "version": version,
-                "record": None if record is None else record.dump(),
-                "nonce": new_id(),
-                "stamp": self._stamp,
-            }
+            body = new_body(key, self._stamp, version, record)
             if len(changes) > 1:
                 body["with"] = {tail: at for tail, at in together.items() if tail != tail_of(key)}
-            self._add(key, body, told.get(key, []))
-        for key in [*expect, *[key for key in told if key not in expect]]:
+            self._add(key, body, numbered.get(key, []))
+        for key in [*expect, *[key for key in numbered if key not in expect]]:
             if key not in changes:
-                self._look_at(key, told.get(key, []))
+                self._compare(key, numbered.get(key, []))
 
     def _number(
         self, events: Sequence[Event], changes: Mapping[str, Stored | None], after_seq: int
@@ -91,12 +84,12 @@ class CommitPlan:
         seqs = [tip.seq for tip in [self._tips.get(tail_of(key)) for key in homes] if tip is not None]
         # Two clones that do not know of each other may give the same number to events of different jobs.
         seq = max([after_seq, int(self._stamp["wall_ms"]) * SEQS_A_MS, *seqs])
-        told: dict[str, list[Event]] = {}
+        numbered: dict[str, list[Event]] = {}
         for key, event in zip(homes, events, strict=True):
             seq += 1
-            told.setdefault(key, []).append(event.replace(seq=seq))
+            numbered.setdefault(key, []).append(event.replace(seq=seq))
         self.last_seq = seq if events else 0
-        return told
+        return numbered
 
     def _stored(self, key: str) -> Stored | None:
         tip = self._tips.get(tail_of(key))
@@ -108,7 +101,8 @@ class CommitPlan:
         tip = self._tips.get(tail_of(key))
         return tip.version if tip is not None else self._seconds
 
-    def _look_at(self, key: str, events: list[Event]) -> None:
+    def _compare(self, key: str, events: list[Event]) -> None:
+        """Let git compare a ref whose record does not change."""
         tail = tail_of(key)
         tip = self._tips.get(tail)
         if not events and (self._refs.verifies or key == META_KEY):
@@ -119,8 +113,7 @@ class CommitPlan:
         if tip is not None:
             body = {name: value for name, value in tip.body.items() if name not in ("events", "past", "was")}
         else:
-            body = {"dibs": FORMAT, "key": key, "version": 0, "record": None, "nonce": new_id()}
-            body["stamp"] = self._stamp
+            body = new_body(key, self._stamp)
         body["touch"] = new_id()
         self._add(key, body, events)
 
@@ -163,22 +156,21 @@ def home_of(event: Event, changes: Mapping[str, Stored | None]) -> str:
     return next(iter(changes), META_KEY)
 
 
-# History from the refs' logs: the events in each commit, back to the start of its chain.
+# The history of refs: the events in each commit, back to the start of its chain.
 
 
 def of_chain(tips: Tips, tip: Entry) -> list[Event]:
     """All events of one ref, in order."""
-    return _told(tips, [tip])
+    return _events_of(tips, [tip])
 
 
 def of_job(tips: Tips, after: int, limit: int, job: tuple[str, str], *, newest: bool) -> list[Event]:
     """See the port."""
     key = lock_key(*job)
-    tail = tail_of(key)
-    tips.look([tail])
+    tips.look([tail_of(key)])
     tip = tips.entry(key)
-    told = _told(tips, [tip]) if tip is not None and tip.seq > after else []
-    return _page([event for event in told if (event.ns, event.job) == job], after, limit, newest=newest)
+    found = _events_of(tips, [tip]) if tip is not None and tip.seq > after else []
+    return _page([event for event in found if (event.ns, event.job) == job], after, limit, newest=newest)
 
 
 def of_all(tips: Tips, entries: Iterable[Entry], after: int, limit: int, *, newest: bool) -> list[Event]:
@@ -186,24 +178,24 @@ def of_all(tips: Tips, entries: Iterable[Entry], after: int, limit: int, *, newe
     moved = [entry for entry in entries if entry.seq > after]
     if newest:  # each of the newest refs has at least one event
         moved = sorted(moved, key=lambda tip: tip.seq)[-limit:] if limit > 0 else []
-    return _page(_told(tips, moved), after, limit, newest=newest)
+    return _page(_events_of(tips, moved), after, limit, newest=newest)
 
 
-def _page(told: list[Event], after: int, limit: int, *, newest: bool) -> list[Event]:
-    found = [event for event in told if event.seq > after]
+def _page(events: list[Event], after: int, limit: int, *, newest: bool) -> list[Event]:
+    found = [event for event in events if event.seq > after]
     return found[max(0, len(found) - max(0, limit)) :] if newest else found[: max(0, limit)]
 
 
-def _told(tips: Tips, entries: list[Entry]) -> list[Event]:
+def _events_of(tips: Tips, entries: list[Entry]) -> list[Event]:
     oids = tips.refs.chain([entry.oid for entry in entries])
-    told: list[Event] = []
+    found: list[Event] = []
     for oid, (kind, raw) in tips.refs.objects(oids).items():
         try:
             entry = parse(oid, None, kind, raw)
         except BadEntry:
             continue  # somebody changed the chain by hand; the commits of dibs still count
-        told += [*entry.past, *entry.events]
-    return sorted(told, key=_order)
+        found += [*entry.past, *entry.events]
+    return sorted(found, key=_order)
 
 
 def _order(event: Event) -> tuple[int, str, str]:
@@ -215,14 +207,14 @@ def prune(tips: Tips, *, keep: int, before_ms: int) -> int:
     """Restart the chains that hold events to be dropped; the new chains keep the others. See the port."""
     for _ in range(GIT_TRIES_MAX):
         entries = tips.look([""])
-        told = {tail: _told(tips, [entry]) for tail, entry in entries.items() if entry.seq}
-        every = sorted([event for events in told.values() for event in events], key=_order)
+        logs = {tail: _events_of(tips, [entry]) for tail, entry in entries.items() if entry.seq}
+        every = sorted([event for events in logs.values() for event in events], key=_order)
         young = [event for event in every if event.at_ms >= before_ms]
         kept = set(young[max(0, len(young) - keep) :])
         if len(kept) == len(every):
             return 0
-        plan = CommitPlan(tips.refs, tips.time, entries, None)
-        for tail, events in told.items():
+        plan = CommitPlan(tips.refs, tips.time, entries)
+        for tail, events in logs.items():
             staying = [event for event in events if event in kept]
             if len(staying) != len(events):
                 tip = entries[tail]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dibs.base.errors import DibsError, NotAllowed
 from dibs.base.ids import new_id
 from dibs.core.durations import format_duration
-from dibs.stores.git.entries import FORMAT, commit_text, oid_of, tail_of
-from dibs.stores.git.location import HEADS_PREFIX
-from dibs.stores.git.process import check_version
+from dibs.stores.git import HEADS_PREFIX
+from dibs.stores.git.entries import commit_text, new_body, oid_of, tail_of
 from dibs.stores.git.refs import Swap
+from dibs.stores.git.repository import check_version
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Probe:
     """The steps, in order. Each says what it tested."""
 
     def __init__(self, tips: Tips, steady_ms: Callable[[], int]) -> None:
-        self._seen = tips
+        self._tips = tips
         self._refs: Refs = tips.refs
         self._steady_ms = steady_ms
         # If refs cannot be deleted, these stay like other deleted records, until somebody can delete them.
@@ -41,7 +41,7 @@ class Probe:
         self.checks: list[dict[str, Any]] = []
 
     def run(self) -> list[dict[str, Any]]:
-        self._note("git", True, f"version {'.'.join(map(str, check_version()))}")
+        self._add("git", True, f"version {'.'.join(map(str, check_version()))}")
         began_ms = self._steady_ms()
         try:
             self._steps(began_ms)
@@ -52,7 +52,7 @@ class Probe:
         return self.checks
 
     def _steps(self, began_ms: int) -> None:
-        prefix = self._seen.location.prefix
+        prefix = self._tips.location.prefix
         self._step("create", [0], f"refs can be created below {prefix}/")
         self._replace()
         self._stale()
@@ -65,9 +65,9 @@ class Probe:
             done = self._refs.swap([Swap(tail, oid, "") for tail, oid in zip(self._tails, at, strict=True)])
         except DibsError as error:
             self._at = at
-            self._note("delete", False, f"{error.details} Claims work, but `dibs gc` cannot clear away old refs.")
+            self._add("delete", False, f"{error.details} Claims work, but `dibs gc` cannot clear away old refs.")
         else:
-            self._note("delete", done, "refs can be deleted")
+            self._add("delete", done, "refs can be deleted")
         self._numbers()
         self._clocks()
         self._suggest(pushed_ms // 4, read_ms)
@@ -82,7 +82,7 @@ class Probe:
             self._step("replace", [0], says)
             return
         self._at[0] = made
-        self._note("replace", done, "a ref can be replaced by an unrelated commit, if it has the expected value")
+        self._add("replace", done, "a ref can be replaced by an unrelated commit, if it has the expected value")
 
     def _step(self, check: str, which: list[int], says: str) -> None:
         made = [self._commit(index) for index in which]
@@ -90,26 +90,21 @@ class Probe:
         try:
             done = self._refs.swap(swaps)
         except DibsError as error:
-            self._note(check, False, f"{error.details}{self._other_prefix() if check == 'create' else ''}")
+            self._add(check, False, f"{error.details}{self._other_prefix() if check == 'create' else ''}")
             raise _Stopped from None
         for index, oid in zip(which, made, strict=True):
             self._at[index] = oid
-        self._note(check, done, says if done else "the remote did not do it, and did not say why")
+        self._add(check, done, says if done else "the remote did not do it, and did not say why")
 
     def _stale(self) -> None:
         """The basis of claims: a change with a wrong expected value is refused."""
         swap = Swap(self._tails[0], self._commit(0), self._commit(0))
-        self._note(
-            "compare",
-            not self._refs.swap([swap]),
-            "a change with a wrong expected value is refused",
-        )
+        self._add("compare", not self._refs.swap([swap]), "a change with a wrong expected value is refused")
 
     def _commit(self, index: int) -> str:
-        body = {"dibs": FORMAT, "key": self._keys[index], "version": 0, "record": None, "nonce": new_id()}
-        body["stamp"] = self._seen.time.stamp()
+        body = new_body(self._keys[index], self._tips.time.stamp())
         parent = self._at[index] if self._follows else ""
-        text = commit_text(body, parent, self._refs.tree(), self._seen.time.wall_ms() // 1000)
+        text = commit_text(body, parent, self._refs.tree(), self._tips.time.wall_ms() // 1000)
         self._refs.keep([text])
         return oid_of("commit", text, self._refs.algorithm)
 
@@ -117,23 +112,23 @@ class Probe:
         began_ms = self._steady_ms()
         found = self._refs.look(self._tails)
         seen = [found.get(tail, "") for tail in self._tails] == self._at
-        self._note("read", seen, "what was written is read back" if seen else "what was written is not read back")
+        self._add("read", seen, "what was written is read back" if seen else "what was written is not read back")
         return self._steady_ms() - began_ms
 
     def _numbers(self) -> None:
-        self._seen.look([""])
-        for notice in self._seen.notices():
-            self._note("tokens", True, notice)
+        self._tips.look([""])
+        for notice in self._tips.notices():
+            self._add("tokens", True, notice)
 
     def _clocks(self) -> None:
-        """Return whether this machine may use the clock to decide which claims are over."""
-        tips = self._seen
+        """Tell whether this machine may use the clock to decide which claims are over."""
+        tips = self._tips
         ahead_ms = tips.time.ahead_ms()
         if ahead_ms is None:
             by_watch = "another machine's claim counts as over when this one has watched it for its TTL"
             stated = f"clocks are stated to be within {format_duration(tips.location.skew_ms)} of each other"
             rule = stated if tips.location.skew_is_stated else by_watch
-            self._note("clocks", True, f"the remote tells no time; {rule}")
+            self._add("clocks", True, f"the remote tells no time; {rule}")
             return
         way = "ahead of" if ahead_ms > 0 else "behind"
         apart = f"{format_duration(abs(ahead_ms))} {way}" if abs(ahead_ms) >= 1000 else "in step with"
@@ -143,18 +138,18 @@ class Probe:
                 f", and {format_duration(tips.location.skew_ms)} are allowed: set it right. Until then another "
                 "machine's claim counts as over only when this one has watched it for its whole TTL"
             )
-        self._note("clocks", not tips.time.is_off(), says)
+        self._add("clocks", not tips.time.is_off(), says)
 
     def _suggest(self, push_ms: int, read_ms: int) -> None:
         said = f"a read takes {read_ms} ms, a write about {push_ms} ms, so a claim {read_ms + push_ms} ms"
-        self._note("speed", True, said)
+        self._add("speed", True, said)
         ttl_ms = max(TTL_MS_MIN, (read_ms + push_ms) * TRIPS_A_TTL)
         ttl_ms = -(-ttl_ms // 60_000) * 60_000
-        self._note("ttl", True, f"--ttl {format_duration(ttl_ms)} or longer leaves room for failed heartbeats")
+        self._add("ttl", True, f"--ttl {format_duration(ttl_ms)} or longer leaves room for failed heartbeats")
 
     def _other_prefix(self) -> str:
         """A prefix that works instead, if there is one."""
-        location = self._seen.location
+        location = self._tips.location
         if location.is_local or location.prefix == HEADS_PREFIX:
             return ""
         before = location.prefix
@@ -178,7 +173,7 @@ class Probe:
                 self._refs.swap([swap])
             except DibsError:
                 name = self._refs.name(swap.tail)
-                self._note("clean up", False, f"{name} was left behind; you may delete it")
+                self._add("clean up", False, f"{name} was left behind; you may delete it")
 
-    def _note(self, check: str, ok: bool, says: str) -> None:
+    def _add(self, check: str, ok: bool, says: str) -> None:
         self.checks.append({"check": check, "ok": ok, "says": says})

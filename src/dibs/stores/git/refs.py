@@ -10,20 +10,21 @@ import os
 from abc import ABC, abstractmethod
 
 from dibs.base import clock
+from dibs.base.errors import StoreUnavailable
 from dibs.base.ids import new_id
 from dibs.core.limits import GIT_RECORD_BYTES_MAX
 from dibs.stores.git import errors as trouble
-from dibs.stores.git import private
 from dibs.stores.git import times as remoteclock
 from dibs.stores.git.entries import oid_of, pack
+from dibs.stores.git.repository import ALGORITHMS, FileLock, make_private, remake_private, remove_locks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from dibs.base.git_program import GitResult
+    from dibs.stores.git import GitLocation
     from dibs.stores.git.branch_push import BranchUpdate
-    from dibs.stores.git.location import GitLocation
     from dibs.stores.git.times import Reading
 
 
@@ -45,7 +46,7 @@ class Swap:
 
 
 class Refs(ABC):
-    """What the store needs from git. `verifies`: unchanged refs can be compared in the same step."""
+    """Reads and changes refs for the store. `verifies`: unchanged refs can be compared in the same step."""
 
     verifies: bool
     durably: tuple[str, ...] = ()  # settings that make git wait for the disk
@@ -140,6 +141,49 @@ class Refs(ABC):
         return {name.removeprefix(strip): oid for oid, name in lines}
 
 
+# The refs of a clone, compared and swapped in one transaction of `git update-ref`.
+
+
+class LocalRefs(Refs):
+    """The refs of a clone."""
+
+    verifies = True
+    durably = ("core.fsync=loose-object,pack,reference",)  # git 2.36 and newer; older ones leave it to the system
+
+    def _make(self) -> None:
+        """Nothing to make: the clone exists."""
+
+    def look(self, tails: Sequence[str]) -> dict[str, str]:
+        patterns = [self.name(tail).rstrip("/") for tail in tails]
+        return self._list(patterns, self.location.prefix + "/") if patterns else {}
+
+    def swap(self, swaps: Sequence[Swap], branch_update: BranchUpdate | None = None) -> bool:
+        nothing = "0" * len(self.tree())
+        lines = []
+        for each in swaps:
+            name, old, new = self.name(each.tail), each.old or nothing, each.new or nothing
+            if each.old == each.new:
+                lines.append(f"verify {name} {old}\n")
+            elif not each.new:
+                lines.append(f"delete {name} {old}\n")
+            else:
+                lines.append(f"update {name} {new} {old}\n")
+        given = "".join(lines).encode()
+        result = self.git.run("update-ref", "--no-deref", "--stdin", given=given, config=self.durably)
+        if not result.code and not result.timed_out:
+            return True
+        now = self.look([each.tail for each in swaps])
+        if all(now.get(each.tail, "") == each.new for each in swaps):
+            return True  # killed because it took too long, but it had finished
+        if any(now.get(each.tail, "") == each.new != each.old for each in swaps):
+            raise trouble.torn(self.location, result)
+        if any(now.get(each.tail, "") != each.old for each in swaps):
+            return False
+        if trouble.is_passing(result):
+            return False
+        raise trouble.refused(self.location, result)
+
+
 # The refs of a remote, compared and swapped in one atomic push from a private repository.
 
 
@@ -148,14 +192,18 @@ class RemoteRefs(Refs):
 
     verifies = False
 
+    def _use(self) -> FileLock:
+        """Held by every user of the private repository, so that nobody deletes it meanwhile."""
+        return FileLock(self.location.folder, "use.lock", shared=True)
+
     def look(self, tails: Sequence[str]) -> dict[str, str]:
         if not tails:
             return {}
-        with private.RepositoryGuard(self.location.folder, "use.lock"):
+        with self._use():
             self._make()
             # Two processes that fetch into the same refs would conflict: one uses the mirror, others fetch into other
             # refs.
-            with private.RepositoryGuard(self.location.folder, "mirror.lock", alone=True, wait=False) as mine:
+            with FileLock(self.location.folder, "mirror.lock", waits=False) as mine:
                 space = "refs/mirror" if mine else f"refs/aside/{new_id()}"
                 try:
                     self._fetch(tails, space)
@@ -167,7 +215,7 @@ class RemoteRefs(Refs):
 
     def _make(self) -> None:
         if not os.path.isdir(self.git.git_dir):
-            private.make(self.location, private.ALGORITHMS[0])
+            make_private(self.location, ALGORITHMS[0])
 
     def _fetch(self, tails: Sequence[str], space: str) -> None:
         # A pattern even for one ref: then a missing ref is not an error, and the server lists no others.
@@ -175,7 +223,7 @@ class RemoteRefs(Refs):
         result = self._timed_fetch(specs)
         if result.code and trouble.is_passing(result):
             # Nobody else writes there, so lock files there are left over from a killed fetch.
-            private.unlock(self.location, space)
+            remove_locks(self.location, space)
             result = self._reach("fetch", *_FETCH, self.location.remote, *specs)
         if not result.timed_out and "mismatched algorithms" in result.err:
             self._take_other_algorithm()
@@ -202,8 +250,8 @@ class RemoteRefs(Refs):
 
     def _take_other_algorithm(self) -> None:
         """The remote uses another hash algorithm. A remote without refs shows this only on a push."""
-        other = next(name for name in private.ALGORITHMS if name != self.algorithm)
-        private.remake(self.location, other)
+        other = next(name for name in ALGORITHMS if name != self.algorithm)
+        remake_private(self.location, other)
         self._algorithm = ""
 
     def _forget(self, space: str) -> None:
@@ -215,15 +263,15 @@ class RemoteRefs(Refs):
         return self.git.run(*words, timeout_ms=self.location.timeout_ms)
 
     def keep(self, commits: Sequence[bytes]) -> None:
-        with private.RepositoryGuard(self.location.folder, "use.lock"):
+        with self._use():
             super().keep(commits)
 
     def swap(self, swaps: Sequence[Swap], branch_update: BranchUpdate | None = None) -> bool:
-        with private.RepositoryGuard(self.location.folder, "use.lock"):
+        with self._use():
             result = self._push(swaps, branch_update)
         if _all_accepted(result, swaps, self.location.prefix):
             return True
-        return self._settle(swaps, result, branch_update)
+        return self._outcome_of(swaps, result, branch_update)
 
     def _push(self, swaps: Sequence[Swap], branch_update: BranchUpdate | None) -> GitResult:
         # A single ref needs no transaction, and some hosts have none.
@@ -240,7 +288,7 @@ class RemoteRefs(Refs):
             *words, timeout_ms=self.location.timeout_ms, extra=branch_update.env if branch_update else {}
         )
 
-    def _settle(self, swaps: Sequence[Swap], result: GitResult, branch_update: BranchUpdate | None) -> bool:
+    def _outcome_of(self, swaps: Sequence[Swap], result: GitResult, branch_update: BranchUpdate | None) -> bool:
         """The push did not report success: read its outcome from the refs."""
         if not result.timed_out and "hash algorithm" in result.err:
             self._take_other_algorithm()
@@ -248,7 +296,7 @@ class RemoteRefs(Refs):
         maybe = trouble.may_have_arrived(result)
         try:
             now = self.look([each.tail for each in swaps])
-        except trouble.StoreUnavailable as error:
+        except StoreUnavailable as error:
             raise trouble.lost(self.location, result, unknown=maybe) from error
         if not result.code and not result.timed_out:
             return False  # "up to date": somebody else's, because no two records are equal
@@ -307,8 +355,8 @@ def _all_accepted(result: GitResult, swaps: Sequence[Swap], prefix: str) -> bool
     for line in result.out.decode("utf-8", "replace").splitlines():
         flag, _, rest = line.partition("\t")
         flags[rest.partition("\t")[0].rpartition(":")[2]] = flag
-    wanted = {f"{prefix}/{each.tail}": each.old == each.new for each in swaps}
+    names = {f"{prefix}/{each.tail}": each.old == each.new for each in swaps}
     return all(
         flags.get(name) in ((" ", "*", "+", "-", "=") if looked else (" ", "*", "+", "-"))
-        for name, looked in wanted.items()
+        for name, looked in names.items()
     )

@@ -14,16 +14,15 @@ from dibs.base.errors import NotAllowed, StoreUnavailable
 from dibs.base.ids import new_fraction
 from dibs.core.keys import META_KEY
 from dibs.core.limits import GIT_TIDY_BATCH_MAX, GIT_TOMBSTONE_MS, GIT_TRIES_MAX
-from dibs.stores.git import errors as trouble
+from dibs.stores.git import LOCAL, REMOTE
 from dibs.stores.git import plan as history
-from dibs.stores.git import private
 from dibs.stores.git.entries import tail_of
 from dibs.stores.git.plan import CommitPlan, home_of
-from dibs.stores.git.private import shrink
-from dibs.stores.git.refs import Refs, RemoteRefs, Swap
+from dibs.stores.git.refs import LocalRefs, Refs, RemoteRefs, Swap
+from dibs.stores.git.repository import shrink_private
 from dibs.stores.git.times import Clocks
 from dibs.stores.git.tips import Tips
-from dibs.stores.port import ABSENT, Capabilities, Conflict, Due, Maintenance, Snapshot, Store, Versioned
+from dibs.stores.port import ABSENT, Conflict, Due, Maintenance, Snapshot, Store, Versioned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,84 +31,9 @@ if TYPE_CHECKING:
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
+    from dibs.stores.git import GitLocation
     from dibs.stores.git.branch_push import BranchUpdate
     from dibs.stores.git.entries import Entry
-    from dibs.stores.git.location import GitLocation
-
-
-# What a store on git can do, and what it cannot.
-
-_NO_ORDER = "number the events of different jobs in one order: every claim would have to wait for every other"
-_NO_CREDIT = "give credit for an outage: there is no server to notice one"
-_CLOCK = "each machine's own; a record's age counts from its first sight, or by the remote's clock less 15 minutes"
-
-LOCAL = Capabilities(
-    name="git",
-    clock=_CLOCK,
-    reach="host",
-    watch="polling",
-    durable=True,
-    one_log=False,
-    gapless=False,
-    serves=False,
-    poll_ms=200,
-    cannot=(_NO_ORDER, _NO_CREDIT, "be used by a server: SQLite is far faster"),
-)
-REMOTE = LOCAL.replace(
-    name="git remote",
-    reach="network",
-    poll_ms=5_000,
-    cannot=(
-        _NO_ORDER,
-        _NO_CREDIT,
-        "hand a job over within a second: waiters look every 5 seconds (every second on a `file://` remote)",
-        "be used by a server: its beats would be several pushes a second",
-        "be more durable than the remote's own git",
-    ),
-)
-
-
-# The refs of a clone, compared and swapped in one transaction of `git update-ref`.
-
-
-class LocalRefs(Refs):
-    """The refs of a clone."""
-
-    verifies = True
-    durably = ("core.fsync=loose-object,pack,reference",)  # git 2.36 and newer; older ones leave it to the system
-
-    def _make(self) -> None:
-        """Nothing to make: the clone exists."""
-
-    def look(self, tails: Sequence[str]) -> dict[str, str]:
-        patterns = [self.name(tail).rstrip("/") for tail in tails]
-        return self._list(patterns, self.location.prefix + "/") if patterns else {}
-
-    def swap(self, swaps: Sequence[Swap], branch_update: BranchUpdate | None = None) -> bool:
-        nothing = "0" * len(self.tree())
-        lines = []
-        for each in swaps:
-            name, old, new = self.name(each.tail), each.old or nothing, each.new or nothing
-            if each.old == each.new:
-                lines.append(f"verify {name} {old}\n")
-            elif not each.new:
-                lines.append(f"delete {name} {old}\n")
-            else:
-                lines.append(f"update {name} {new} {old}\n")
-        given = "".join(lines).encode()
-        result = self.git.run("update-ref", "--no-deref", "--stdin", given=given, config=self.durably)
-        if not result.code and not result.timed_out:
-            return True
-        now = self.look([each.tail for each in swaps])
-        if all(now.get(each.tail, "") == each.new for each in swaps):
-            return True  # killed because it took too long, but it had finished
-        if any(now.get(each.tail, "") == each.new != each.old for each in swaps):
-            raise trouble.torn(self.location, result)
-        if any(now.get(each.tail, "") != each.old for each in swaps):
-            return False
-        if trouble.is_passing(result):
-            return False
-        raise trouble.refused(self.location, result)
 
 
 # Deletes old refs: those of deleted records, and of keys that were only looked at. They keep versions and history for
@@ -131,7 +55,7 @@ def tidy(tips: Tips) -> dict[str, Any]:
             removed += tips.refs.swap([Swap(tail, entry.oid, "")])
     broken = {tips.refs.name(tail): why for tail, why in sorted(tips.broken.items())}
     if not tips.location.is_local:
-        shrink(tips.location)
+        shrink_private(tips.location)
     return {"removed": removed, "broken": broken}
 
 
@@ -151,13 +75,12 @@ class GitStore(Store, Maintenance):
         self.refs: Refs = LocalRefs(location) if location.is_local else RemoteRefs(location)
         self.tips = Tips(location, self.refs, clocks)
         self.time = self.tips.time
-        if (
-            not location.is_local and new_fraction() < 1 / 256
-        ):  # only few runs check the size of the cache, because it grows slowly
-            private.shrink(location)
+        # Only few runs check the size of the cache, because it grows slowly.
+        if not location.is_local and new_fraction() < 1 / 256:
+            shrink_private(location)
         self._riding: tuple[BranchUpdate, Callable[[Mapping[str, Stored | None]], bool]] | None = None
         # The newest event of each ref at the last `events` call for all jobs.
-        self._told: dict[str, int] | None = None
+        self._listed: dict[str, int] | None = None
 
     def read(self, keys: Iterable[str]) -> Snapshot:
         wanted = list(keys)
@@ -188,7 +111,7 @@ class GitStore(Store, Maintenance):
             )
 
     def _try(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> bool:
-        plan = self._plan()
+        plan = CommitPlan(self.refs, self.time, self.tips.known, past=lambda tip: history.of_chain(self.tips, tip))
         plan.build(expect, puts, events, self.tips.last_seq)
         try:
             return self._swap(plan, puts)
@@ -196,13 +119,9 @@ class GitStore(Store, Maintenance):
             if not plan.anew:
                 raise
         # The remote accepts only fast-forward changes: then its chain keeps growing.
-        plan = self._plan(anew=False)
+        plan = CommitPlan(self.refs, self.time, self.tips.known)
         plan.build(expect, puts, events, self.tips.last_seq)
         return self._swap(plan, puts)
-
-    def _plan(self, *, anew: bool = True) -> CommitPlan:
-        past = (lambda tip: history.of_chain(self.tips, tip)) if anew else None
-        return CommitPlan(self.refs, self.time, self.tips.known, past)
 
     def _swap(self, plan: CommitPlan, puts: Mapping[str, Stored | None]) -> bool:
         if not plan.made:
@@ -255,7 +174,7 @@ class GitStore(Store, Maintenance):
             if job is not None:
                 return history.of_job(self.tips, after, limit, job, newest=newest)
             entries = self.tips.look([""])
-            self._told = {tail: entry.seq for tail, entry in entries.items()}
+            self._listed = {tail: entry.seq for tail, entry in entries.items()}
             return history.of_all(self.tips, entries.values(), after, limit, newest=newest)
 
     def watch(self, after: int, timeout_ms: int) -> bool:
@@ -264,9 +183,9 @@ class GitStore(Store, Maintenance):
         until_ms = clock.steady_ms() + timeout_ms
         while True:
             entries = self.tips.look([""])
-            told = self._told
+            listed = self._listed
             if any(
-                entry.seq > after or (told is not None and entry.seq > told.get(tail, 0))
+                entry.seq > after or (listed is not None and entry.seq > listed.get(tail, 0))
                 for tail, entry in entries.items()
             ):
                 return True

@@ -21,16 +21,13 @@ record, until the ref has another record or is gone.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
-import time
 
-from dibs.base import clock, jsontext
-from dibs.base.errors import StoreUnavailable
-from dibs.base.files import SHARED, replace_file
+from dibs.base import clock
 from dibs.base.ids import new_id
 from dibs.stores.git.entries import tail_of
+from dibs.stores.git.repository import FileLock, load_json, save_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -111,8 +108,7 @@ def of_trace(path: str, began_ms: int, ended_ms: int) -> Reading | None:
     return None if said_ms is None else Reading(said_ms, began_ms, ended_ms, HTTP_GRAIN_MS)
 
 
-LOCKED_MS_MAX = 10_000  # others only read and write one small file under the lock
-LOCK_PAUSE_S = 0.002
+LOCK = "times.lock"
 # Of wall and steady time since a record of this boot was put. With a larger difference the record counts as foreign.
 STEP_MS_MAX = 2_000
 
@@ -157,7 +153,7 @@ class StoreTime:
         self._last_ms = 0
         self._seen: dict[str, tuple[str, int]] = {}  # by ref: the record's nonce, and when it was first seen
         self._offset_ms = 0
-        with Locked(folder):
+        with FileLock(folder, LOCK):
             kept = self._load()
             if kept is None:
                 self._save()
@@ -210,7 +206,7 @@ class StoreTime:
         if not new:
             return
         exact, prefixes = set(tails), tuple([tail for tail in tails if not tail or tail.endswith("/")])
-        with Locked(os.path.dirname(self._path)):
+        with FileLock(os.path.dirname(self._path), LOCK):
             self._load()  # other processes may have seen them before
             steady_ms = self._clocks.steady_ms()
             for tail in [each for each in self._seen if each not in entries]:
@@ -232,9 +228,9 @@ class StoreTime:
             return max(0, steady_ms - int(stamp["steady_ms"]))
         first_ms = self._first_ms(tail_of(entry.key), entry.nonce)
         seen_ms = 0 if first_ms is None else steady_ms - first_ms
-        return max(seen_ms, self._told_ms(stamp) - self._margin_ms, 0)
+        return max(seen_ms, self._by_remote_ms(stamp) - self._margin_ms, 0)
 
-    def _told_ms(self, stamp: dict[str, Any]) -> int:
+    def _by_remote_ms(self, stamp: dict[str, Any]) -> int:
         """Return how long ago a record of another machine was put, by the remote's clock that both have read. 0: there
         is none."""
         if stamp["clock"] == self._clock_id:
@@ -269,8 +265,7 @@ class StoreTime:
     def _load(self) -> dict[str, Any] | None:
         """Use the file if it is of this boot. Otherwise make a new anchor, not before the last time."""
         try:
-            with open(self._path, encoding="utf-8") as file:
-                kept: dict[str, Any] = jsontext.decode(file.read())
+            kept: dict[str, Any] = load_json(self._path)
             last_ms = int(kept["last_ms"])
             if kept["clock"] == self._clock_id:
                 self._offset_ms = int(kept["offset_ms"])
@@ -278,57 +273,13 @@ class StoreTime:
                     first_ms = self._first_ms(tail, nonce)
                     self._seen[tail] = (nonce, steady_ms if first_ms is None else min(steady_ms, first_ms))
                 return kept
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        except (ValueError, LookupError, TypeError, AttributeError):
             last_ms = 0  # none yet, or of another boot: a new anchor only makes times later
         self._offset_ms = max(self._clocks.wall_ms(), last_ms) - self._clocks.steady_ms()
         return None
 
     def _save(self) -> None:
-        kept = {
-            "clock": self._clock_id,
-            "offset_ms": self._offset_ms,
-            "last_ms": self.now_ms(),
-            "seen": self._seen,
-        }
-        try:
-            replace_file(self._path, jsontext.encode(kept), mode=SHARED)
-        except OSError as error:
-            raise StoreUnavailable(f"{self._path} cannot be written: {error.strerror}.") from None
-
-
-class Locked:
-    """Lets one process at a time change the file."""
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-
-    def __enter__(self) -> None:
-        try:
-            os.makedirs(self._folder, exist_ok=True)
-            self._fd = os.open(os.path.join(self._folder, "times.lock"), os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise StoreUnavailable(f"{self._folder} cannot be written: {error.strerror}.") from None
-        try:
-            self._take()
-        except BaseException:
-            os.close(self._fd)
-            raise
-
-    def _take(self) -> None:
-        until_ms = clock.steady_ms() + LOCKED_MS_MAX
-        while True:
-            try:
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                if clock.steady_ms() > until_ms:
-                    raise StoreUnavailable(
-                        f"Another process has {self._folder}/times.lock for longer than {LOCKED_MS_MAX // 1000} s. "
-                        "Perhaps it is stopped; end it."
-                    ) from None
-            except OSError as error:
-                raise StoreUnavailable(f"{self._folder} cannot be locked: {error.strerror}.") from None
-            time.sleep(LOCK_PAUSE_S)
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._fd)
+        save_json(
+            self._path,
+            {"clock": self._clock_id, "offset_ms": self._offset_ms, "last_ms": self.now_ms(), "seen": self._seen},
+        )

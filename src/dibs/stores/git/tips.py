@@ -1,5 +1,5 @@
-"""What this process last saw of each ref. A read always looks at the refs. A commit begins with what was read, and
-looks again when git says that a ref has moved. History, tidying and the probe use the same view as the store itself.
+"""Remembers what this process last saw of each ref. A read always looks at the refs. A commit begins with what was
+read, and looks again when git says that a ref has moved. History, tidying and the probe use the same view as the store.
 """
 
 from __future__ import annotations
@@ -8,14 +8,13 @@ import os
 import time
 from _thread import RLock
 
-from dibs.base import jsontext
-from dibs.base.errors import StoreCorrupt, StoreUnavailable
-from dibs.base.files import SHARED, replace_file
+from dibs.base.errors import StoreCorrupt
 from dibs.core.keys import LOCK_PREFIX, META_KEY
 from dibs.core.limits import GIT_TOKENS_KEPT, GIT_TORN_TRIES_MAX
 from dibs.core.records import LockRecord, Meta, shifted
 from dibs.stores.git.entries import BadEntry, parse, tail_of
-from dibs.stores.git.times import Clocks, Locked, StoreTime
+from dibs.stores.git.repository import FileLock, load_json, save_json
+from dibs.stores.git.times import LOCK, Clocks, StoreTime
 from dibs.stores.port import ABSENT, Versioned
 
 TYPE_CHECKING = False
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dibs.core.records import Stored
+    from dibs.stores.git import GitLocation
     from dibs.stores.git.entries import Entry
-    from dibs.stores.git.location import GitLocation
     from dibs.stores.git.refs import Refs
 
 
@@ -75,12 +74,12 @@ class HighWater:
         return True
 
     def _remember(self, risen: Mapping[str, int]) -> None:
-        with Locked(self._folder):
+        with FileLock(self._folder, LOCK):
             for tail, token in (*self._load().items(), *risen.items()):
                 self._seen[tail] = max(token, self._seen.get(tail, 0))
             if len(self._seen) > GIT_TOKENS_KEPT:
                 self._forget()
-            self._save()
+            save_json(self._path, self._seen)
 
     def _forget(self) -> None:
         """Drop the lowest, because the high numbers matter most."""
@@ -89,18 +88,8 @@ class HighWater:
             del self._seen[tail]
 
     def _load(self) -> dict[str, int]:
-        try:
-            with open(self._path, encoding="utf-8") as file:
-                kept = jsontext.decode(file.read())
-            return {tail: token for tail, token in kept.items() if type(token) is int}
-        except (OSError, ValueError, AttributeError):
-            return {}
-
-    def _save(self) -> None:
-        try:
-            replace_file(self._path, jsontext.encode(self._seen), mode=SHARED)
-        except OSError as error:
-            raise StoreUnavailable(f"{self._path} cannot be written: {error.strerror}.") from None
+        kept = load_json(self._path)
+        return {tail: token for tail, token in kept.items() if type(token) is int} if isinstance(kept, dict) else {}
 
 
 NEW_MS = 60_000
@@ -199,12 +188,8 @@ class Tips:
 
     def is_as(self, expect: Mapping[str, int]) -> bool:
         """Return whether the last seen entries have the expected versions."""
-        found = {tail_of(key): self.entry(key) for key in expect}
-        for key, version in expect.items():
-            entry = found[tail_of(key)]
-            if (entry.shown_version if entry is not None else 0) != version:
-                return False
-        return True
+        found = {key: self.entry(key) for key in expect}
+        return all((0 if entry is None else entry.shown_version) == expect[key] for key, entry in found.items())
 
     def is_whole(self, tails: Sequence[str]) -> bool:
         """Return whether all of these were seen before, and no step was seen only in a part of them: they may have been

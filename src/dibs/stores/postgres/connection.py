@@ -18,7 +18,7 @@ from dibs.base.errors import InvalidInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from psycopg.pq.abc import PGconn, PGresult
 
@@ -62,21 +62,16 @@ _LATE = "no answer in time"
 
 
 class QueryRefused(Exception):
-    """The server refused a statement and rolled it back. `sqlstate` says why; the connection can still be used."""
-
-    def __init__(self, sqlstate: str, says: str) -> None:
-        super().__init__(says)
-        self.sqlstate = sqlstate
-
-
-class HeldUp(QueryRefused):
-    """A lock was not given in time. `who` has it, if that is known; `by_standby`: it is a commit that waits for the
+    """The server refused a statement of `user` and rolled it back. `sqlstate` says why; the connection can still be
+    used. If a lock was not given in time, `holder` has it, and `by_standby` says that it is a commit that waits for the
     standby."""
 
-    def __init__(self, error: QueryRefused, who: str, *, by_standby: bool) -> None:
-        super().__init__(error.sqlstate, str(error))
-        self.who = who
-        self.by_standby = by_standby
+    def __init__(self, sqlstate: str, says: str, user: str) -> None:
+        super().__init__(says)
+        self.sqlstate = sqlstate
+        self.user = user
+        self.holder = ""
+        self.by_standby = False
 
 
 class LinkLost(Exception):
@@ -153,21 +148,17 @@ class PostgresConnection:
 
     def query(self, sql: bytes, values: Sequence[bytes | None], deadline_ms: int) -> list[tuple[bytes | None, ...]]:
         """The rows of one statement. Raises only QueryRefused or LinkLost."""
-        try:
-            self._pg.send_query_params(sql, values)
-        except Error as error:
-            raise LinkLost(_text(error), sent=False) from None
-        return self._answer(deadline_ms)
+        return self._asked(lambda: self._pg.send_query_params(sql, values), deadline_ms)
 
     def script(self, sql: str, deadline_ms: int) -> list[tuple[bytes | None, ...]]:
         """Several statements at once, without parameters. Returns the rows of the last one."""
+        return self._asked(lambda: self._pg.send_query(sql.encode()), deadline_ms)
+
+    def _asked(self, send: Callable[[], None], deadline_ms: int) -> list[tuple[bytes | None, ...]]:
         try:
-            self._pg.send_query(sql.encode())
+            send()
         except Error as error:
             raise LinkLost(_text(error), sent=False) from None
-        return self._answer(deadline_ms)
-
-    def _answer(self, deadline_ms: int) -> list[tuple[bytes | None, ...]]:
         try:
             self._flush(deadline_ms)
             result: PGresult | None = None
@@ -185,7 +176,7 @@ class PostgresConnection:
         says = (result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"").decode(errors="replace") or self._says()
         if self._pg.status == pq.ConnStatus.BAD or not sqlstate:
             raise LinkLost(says, sent=True, sqlstate=sqlstate)
-        raise QueryRefused(sqlstate, says)
+        raise QueryRefused(sqlstate, says, self.user)
 
     def _flush(self, deadline_ms: int) -> None:
         while self._pg.flush():

@@ -13,18 +13,16 @@ from dibs.base.errors import (
     StoreReplaced,
     StoreUnavailable,
 )
-from dibs.stores.postgres.connection import HeldUp, LinkBehind
+from dibs.stores.postgres.connection import LinkBehind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.base.errors import DibsError
+    from dibs.stores.postgres import PostgresLocation
     from dibs.stores.postgres.connection import LinkLost, QueryRefused
-    from dibs.stores.postgres.location import PostgresLocation
 
-SERIALIZATION = (
-    "40001",
-    "40P01",
-)  # rolled back because of another transaction: these should be tried again
+# Rolled back because of another transaction: these should be tried again.
+SERIALIZATION = ("40001", "40P01")
 READ_ONLY = "25006"
 MISSING = ("42P01", "42883", "3F000", "42703")  # no such table, function, schema or column
 LOCKED = "55P03"
@@ -69,11 +67,11 @@ def unreachable(lost: LinkLost, location: PostgresLocation, *, unknown: bool) ->
     )
 
 
-def refusal(error: QueryRefused, location: PostgresLocation, user: str) -> DibsError:
+def refusal(error: QueryRefused, location: PostgresLocation) -> DibsError:
     """The error for a statement that was rolled back. Nothing was changed."""
     state, says = error.sqlstate, location.without_secrets(str(error))
     if state == "42501":
-        return missing_right(says, location, user)
+        return missing_right(says, location, error.user)
     if state == READ_ONLY:
         return StoreUnavailable(
             f"The PostgreSQL at {location.shown} is read-only: a standby, most likely. Name the primary, or all hosts, "
@@ -83,8 +81,8 @@ def refusal(error: QueryRefused, location: PostgresLocation, user: str) -> DibsE
         return _no_connection_left(says, location)
     if state in _FULL:
         return StoreFull(f"PostgreSQL ({location.shown}) has no room left: {says}. Make room, then try again.")
-    if isinstance(error, HeldUp):
-        return held_up(error, location)
+    if state == LOCKED:
+        return _held_up(error, location)
     if state in (_CANCELLED, *SERIALIZATION):
         return StoreUnavailable(f"PostgreSQL ({location.shown}) gave up on a statement: {says}. Try again.")
     if state in MISSING:
@@ -99,14 +97,14 @@ def refusal(error: QueryRefused, location: PostgresLocation, user: str) -> DibsE
     return StoreUnavailable(f"PostgreSQL ({location.shown}) refused to work: {says} ({state}).")
 
 
-def held_up(error: HeldUp, location: PostgresLocation) -> DibsError:
+def _held_up(error: QueryRefused, location: PostgresLocation) -> DibsError:
     if error.by_standby:
         return StoreUnavailable(
             f"PostgreSQL ({location.shown}) waits for a standby (synchronous_standby_names), and none answers.\n"
             "Start the standby. Do not end the transaction that waits: it is a commit of dibs."
         )
     return StoreUnavailable(
-        f"The schema {location.schema} was locked by {error.who or 'somebody else'} for too long. Try again; if it "
+        f"The schema {location.schema} was locked by {error.holder or 'somebody else'} for too long. Try again; if it "
         "stays so, look in pg_stat_activity for a transaction that is kept open."
     )
 

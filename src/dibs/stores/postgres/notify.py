@@ -2,8 +2,7 @@
 
 A commit notifies with the number of the last event and a mark for each record it deleted. Whoever waits for events has
 the number with the note, and does not ask for it again: that would be a round trip in every hand-off between servers.
-Everybody looks now and then without a note. So where notes do not come, because pgbouncer stands in between or the
-connection is away, nothing is missed, only later.
+Where notes do not come, because pgbouncer stands in between or the connection is away, waiters look more often.
 """
 
 from __future__ import annotations
@@ -19,20 +18,22 @@ from dibs.stores.forks import forget_after_fork
 from dibs.stores.postgres.connection import LinkLost, QueryRefused
 from dibs.stores.postgres.errors import quoted
 from dibs.stores.postgres.pool import connected
+from dibs.stores.waiters import Waiters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from _thread import LockType
-    from collections.abc import Collection, Iterable
-    from types import TracebackType
+    from collections.abc import Collection
 
+    from dibs.stores.postgres import PostgresLocation
     from dibs.stores.postgres.connection import PostgresConnection
-    from dibs.stores.postgres.location import PostgresLocation
     from dibs.stores.postgres.pool import Pool
 
 MARKS_MAX = 800  # in one note, which may have 8,000 bytes
 EVERYBODY = "*"
 SEQ_DIGITS_MAX = 20
+POLL_MS_MIN = 20
+POLL_MS_MAX = 100
+HEARD_POLL_MS_MAX = 1_000  # while notes come; this is for those that are lost
 _AGAIN_S = 0.5
 _AGAIN_S_MAX = 10.0
 _POOLED_S = 60.0
@@ -49,39 +50,8 @@ def hint_of(keys: Collection[str]) -> str:
     return EVERYBODY if len(keys) > MARKS_MAX else " ".join(map(mark_of, keys))
 
 
-class NoteWait:
-    """One waiter: for any event, or with `mark` for the deletion of one record. A context manager."""
-
-    def __init__(self, listener: Listener, mark: str | None) -> None:
-        self.mark = mark
-        self.heard_seq = 0  # the last event, as notes have told since this wait began
-        self._listener = listener
-        self._woken: LockType = allocate_lock()
-        self._woken.acquire()
-
-    def wake(self, seq: int = 0) -> None:
-        self.heard_seq = max(self.heard_seq, seq)
-        if self._woken.locked():
-            try:
-                self._woken.release()
-            except RuntimeError:
-                pass  # another thread did it
-
-    def wait(self, timeout_ms: int) -> None:
-        self._woken.acquire(timeout=max(0, timeout_ms) / 1000)
-
-    def __enter__(self) -> NoteWait:
-        self._listener.add(self)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._listener.remove(self)
-
-
-class Listener:
-    """Receives the notes of one store, from the first wait on."""
+class Listener(Waiters):
+    """Receives the notes of one store, from the first wait on. Waiters have the key None, or the mark of a record."""
 
     def __init__(self, location: PostgresLocation, pool: Pool) -> None:
         self._location = location
@@ -91,13 +61,12 @@ class Listener:
 
     def forget(self) -> None:
         """Start again: nobody waits, nobody listens."""
-        self._waits: list[NoteWait] = []
+        super().__init__()
         self._starting = allocate_lock()
         self._stop: int | None = None  # closed at the end
         self.hears = False
 
-    def add(self, wait: NoteWait) -> None:
-        self._waits.append(wait)
+    def listen(self) -> None:
         if not self._location.listens_at:
             return
         with self._starting:
@@ -106,18 +75,16 @@ class Listener:
                 listening = threading.Thread(target=self._listen, args=(woken_by,), name="dibs-listen", daemon=True)
                 listening.start()
 
-    def remove(self, wait: NoteWait) -> None:
-        try:
-            self._waits.remove(wait)
-        except ValueError:
-            pass
+    def pause_ms(self, last_ms: int) -> int:
+        """Return how long to wait until the next look at the store."""
+        return HEARD_POLL_MS_MAX if self.hears else min(POLL_MS_MAX, 2 * last_ms or POLL_MS_MIN)
 
-    def told(self, marks: Iterable[str], *, events: bool, seq: int = 0) -> None:
+    def committed(self, hint: str, *, events: bool, seq: int) -> None:
         """Wake the waiters that a commit concerns. `seq` is the last event after it, 0 if that is not known."""
-        found = set(marks)
-        for each in tuple(self._waits):
-            if EVERYBODY in found or (events if each.mark is None else each.mark in found):
-                each.wake(seq)
+        if hint == EVERYBODY:
+            self.wake_all()
+        else:
+            self.wake({*hint.split(), None} if events else set(hint.split()), seq)
 
     def close(self) -> None:
         stop, self._stop = self._stop, None
@@ -137,7 +104,7 @@ class Listener:
             except (LinkLost, QueryRefused):
                 pause_s = min(_AGAIN_S_MAX, pause_s * 2)
             self.hears = False
-            self.told((EVERYBODY,), events=True)  # they poll from now on
+            self.wake_all()  # they poll from now on
             if self._stop is not None:
                 _pause(woken_by, pause_s)
         os.close(woken_by)
@@ -150,12 +117,13 @@ class Listener:
     def _hear(self, link: PostgresConnection, woken_by: int) -> None:
         link.script(f"LISTEN {quoted(self._location.channel)}", steady_ms() + self._location.timeout_ms)
         self.hears = True
-        self.told((EVERYBODY,), events=True)  # earlier notes were missed
+        self.wake_all()  # earlier notes were missed
         while self._stop is not None:
             for note in link.notes(woken_by, _SILENCE_MS):
-                seq, *marks = note.split() or [""]
+                seq, _, hint = note.partition(" ")
                 # Anybody who may connect may notify: what is no number only wakes.
-                self.told(marks, events=True, seq=int(seq) if seq.isdecimal() and len(seq) < SEQ_DIGITS_MAX else 0)
+                is_number = seq.isdecimal() and len(seq) < SEQ_DIGITS_MAX
+                self.committed(hint, events=True, seq=int(seq) if is_number else 0)
 
 
 def _pause(woken_by: int, seconds: float) -> None:

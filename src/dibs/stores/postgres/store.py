@@ -14,21 +14,22 @@ this store has arrived: the floor of the fencing tokens is raised above all that
 from __future__ import annotations
 
 import logging
-import threading
 
 from dibs.base import clock
 from dibs.base.errors import StoreFull, StoreUnavailable
 from dibs.core.keys import META_KEY
 from dibs.core.records import Meta
 from dibs.stores.codec import decode, decode_event, encode, end_of
-from dibs.stores.port import ABSENT, Capabilities, Conflict, Due, Maintenance, Snapshot, Store, Versioned
+from dibs.stores.port import ABSENT, Conflict, Due, Maintenance, Snapshot, Store, Versioned
+from dibs.stores.postgres import CAPABILITIES
 from dibs.stores.postgres import connection as arrays
+from dibs.stores.postgres.clock import StepWatch
 from dibs.stores.postgres.connection import LinkBehind, QueryRefused
 from dibs.stores.postgres.errors import quoted
-from dibs.stores.postgres.hosts import primary
-from dibs.stores.postgres.notify import Listener, NoteWait, hint_of, mark_of
-from dibs.stores.postgres.pool import Pool, held_back
+from dibs.stores.postgres.notify import Listener, hint_of, mark_of
+from dibs.stores.postgres.pool import Pool, primary
 from dibs.stores.postgres.schema import Queries, prepare
+from dibs.stores.postgres.upkeep import held_back, probe, size_bytes, tidy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,86 +39,13 @@ if TYPE_CHECKING:
     from dibs.base.errors import DibsError
     from dibs.core.events import Event
     from dibs.core.records import Stored
+    from dibs.stores.postgres import PostgresLocation
     from dibs.stores.postgres.connection import PostgresConnection
-    from dibs.stores.postgres.location import PostgresLocation
     from dibs.stores.postgres.pool import Row
-
-
-# What a store on PostgreSQL can do. Declared here, where nothing of PostgreSQL is imported.
-
-CAPABILITIES = Capabilities(
-    name="postgresql",
-    clock="the database's wall clock, corrected when it is stepped forward, and never running backwards",
-    reach="network",
-    watch="native",
-    durable=True,
-    cannot=(
-        "wake waiters at once behind pgbouncer without a direct address to listen at: they look every 100 ms then",
-    ),
-)
-
-
-# The store's time: the database's wall clock, made fit for leases.
-#
-#     time = the larger of: wall clock + offset, and the time of the latest decision
-#
-# Both numbers are in the one row of the table `state`. Wall clocks can be stepped, and after a failover the clock is
-# another machine's. Two rules protect leases from that:
-#
-# - **Backwards.** Time stops at the highest known time, and the next commit moves the offset so that time continues
-#   from there. Leases last that much longer; a live server commits several times a second.
-# - **Forwards.** Every process compares each answer with its own steady clock. If the store's time advanced more, by
-#   more than a tolerance, that is a step: the process subtracts it from the offset, before it decides anything. The
-#   comparison gives the store the benefit of the whole round trip. The time of a decision is never taken back.
-#
-# A process that was started after the step cannot notice it. A running server corrects it within a few hundred
-# milliseconds. If no server ran during the step, the next server treats it as an outage, for which leases get credit.
-
-TOLERANCE_MS = 50
-SLOWEST = 1_000  # plus one in a thousand: steady clocks of two machines differ by far less
-ANCHOR_MS = 60_000  # how long one comparison is used; then the tolerance starts again
-
-
-class StepWatch:
-    """Detects that the store's time ran ahead of this process's steady clock. For any thread."""
-
-    def __init__(self, steady_ms: Callable[[], int] = clock.steady_ms) -> None:
-        self.steady_ms = steady_ms
-        self._lock = threading.Lock()
-        self._ahead_ms: int | None = None  # store time minus steady time, the lowest value seen
-        self._since_ms = 0
-        self._last_ms = 0
-
-    def expected_ms(self, store_ms: int, asked_ms: int) -> int | None:
-        """None if `store_ms`, read at `asked_ms`, is possible. Otherwise the latest possible time."""
-        with self._lock:
-            got_ms = self.steady_ms()
-            if self._ahead_ms is not None:
-                passed_ms = max(0, got_ms - self._since_ms)
-                latest_ms = self._ahead_ms + got_ms
-                if store_ms > latest_ms + TOLERANCE_MS + passed_ms // SLOWEST:
-                    return max(latest_ms, self._last_ms)
-            ahead_ms = store_ms - asked_ms
-            if self._ahead_ms is None or ahead_ms < self._ahead_ms or got_ms - self._since_ms > ANCHOR_MS:
-                self._ahead_ms, self._since_ms = ahead_ms, asked_ms
-            return None
-
-    def handed_out(self, store_ms: int) -> int:
-        """The time to return to the caller: never less than before."""
-        with self._lock:
-            self._last_ms = max(self._last_ms, store_ms)
-            return self._last_ms
-
-    @property
-    def last_ms(self) -> int:
-        """The highest time returned so far."""
-        return self._last_ms
+    from dibs.stores.waiters import Waiter
 
 
 CACHE_ENTRIES_MAX = 50_000
-POLL_MS_MIN = 20
-POLL_MS_MAX = 100
-HEARD_POLL_MS_MAX = 1_000  # for waiters that are notified; this covers lost notes
 PRUNE_ROWS = 10_000  # in one statement
 CORRECTIONS_MAX = 3  # others may correct the clock at the same moment
 NOTICES_MAX = 10
@@ -304,7 +232,7 @@ class PostgresStore(Store, Maintenance):
         self._keep({**dict.fromkeys(gone, ABSENT), **written})
         self._seen_seq = max(self._seen_seq, int(last))
         if events or gone:
-            self._listener.told(hint.split(), events=bool(events), seq=int(last))
+            self._listener.committed(hint, events=bool(events), seq=int(last))
         return int(last)
 
     def _arrive(self) -> None:
@@ -358,25 +286,20 @@ class PostgresStore(Store, Maintenance):
 
     def watch(self, after: int, timeout_ms: int) -> bool:
         """Every commit with an event, on any machine, wakes it; it also looks now and then."""
-        with NoteWait(self._listener, None) as wait:
-            return self._until(lambda: wait.heard_seq > after or self.newest_seq() > after, wait, timeout_ms)
+
+        def is_so(waiter: Waiter) -> bool:
+            return waiter.heard > after or self.newest_seq() > after
+
+        return self._listener.until(None, is_so, self._listener.pause_ms, timeout_ms)
 
     def until_gone(self, key: str, timeout_ms: int) -> bool:
         """The commit that deletes the record wakes it."""
         asked = (arrays.text(key),)
-        with NoteWait(self._listener, mark_of(key)) as wait:
-            return self._until(lambda: not self._pool.rows(self._queries.exists, asked), wait, timeout_ms)
 
-    def _until(self, is_so: Callable[[], bool], wait: NoteWait, timeout_ms: int) -> bool:
-        until_ms = clock.steady_ms() + timeout_ms
-        pause_ms = POLL_MS_MIN
-        while not is_so():
-            left_ms = until_ms - clock.steady_ms()
-            if left_ms <= 0:
-                return False
-            wait.wait(min(HEARD_POLL_MS_MAX if self._listener.hears else pause_ms, left_ms))
-            pause_ms = min(POLL_MS_MAX, pause_ms * 2)
-        return True
+        def is_gone(_: Waiter) -> bool:
+            return not self._pool.rows(self._queries.exists, asked)
+
+        return self._listener.until(mark_of(key), is_gone, self._listener.pause_ms, timeout_ms)
 
     def newest_seq(self) -> int:
         ((last,),) = self._pool.rows(self._queries.last_seq)
@@ -420,21 +343,16 @@ class PostgresStore(Store, Maintenance):
         return self._trouble
 
     def size_bytes(self) -> int:
-        from dibs.stores.postgres.upkeep import size_bytes
-
         return size_bytes(self._pool, self._location)
 
     def tidy(self) -> dict[str, Any]:
-        from dibs.stores.postgres.upkeep import tidy
-
         return tidy(self._pool, self._location)
 
     def probe(self) -> list[dict[str, Any]]:
-        from dibs.stores.postgres.upkeep import probe
-
-        def write() -> None:
+        def write() -> str:
             self.commit({}, {}, ())
             self._pool.rows(self._queries.room)
+            return f"the schema {self._location.schema} can be written"
 
         return probe(self._pool, self._location, write)
 

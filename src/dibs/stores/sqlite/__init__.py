@@ -1,11 +1,10 @@
 """The default store: one SQLite file, shared by every process of a machine.
 
-    store.py       the port's methods, and what one commit writes
-    cache.py       records kept decoded, and the argument why that is right
+    store.py       the port's methods
+    rows.py        records kept decoded, and the argument why that is right; what one commit writes; the counters
     connection.py  the connection: threads, forks; the door at which driver errors are translated
     opener.py      opening the file, and the check that the files are still those that were opened
     clock.py       the lease clock, one anchor for each boot
-    counters.py    what the file says of itself, and how far it has come
     queries.py     reading many records, what is due, and events; pruning
     backup.py      the file as it is at one moment; copies, made while others use the file, and put in place
     checkpoint.py  moving the log into the file, in a thread of a server; a wake for one waiter
@@ -13,6 +12,10 @@
     errors.py      what an SQLite error means, in words
 
 Most of the last ones are imported when there is need: an ordinary claim has none.
+
+    sqlite:///var/dibs.db   the file /var/dibs.db (three slashes: an absolute path)
+    sqlite:dibs.db          the file dibs.db in the current folder
+    sqlite:~/dibs.db        in the home folder; sqlite:///~/dibs.db is the same
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import os
 
 from dibs.base.files import store_path
 from dibs.core.limits import CHECKPOINT_PAGES
-from dibs.stores.codec import names_no_store
+from dibs.stores.registry import names_no_store
 from dibs.stores.sqlite.store import SqliteStore
 
 TYPE_CHECKING = False

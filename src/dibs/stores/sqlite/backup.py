@@ -17,12 +17,14 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput, StoreCorrupt, StoreFull, StoreUnavailable
 from dibs.base.files import to_disk
 from dibs.base.ids import new_id
+from dibs.base.record import Record
 from dibs.core.records import LockRecord, Meta
 from dibs.stores.codec import decode, decode_event
 from dibs.stores.port import StoreMoment
-from dibs.stores.sqlite.counters import APPLICATION_ID, READ, SETTLE
 from dibs.stores.sqlite.errors import check, translated
+from dibs.stores.sqlite.opener import APPLICATION_ID, connect
 from dibs.stores.sqlite.queries import decoded, page, selected
+from dibs.stores.sqlite.rows import READ_COUNTERS, SETTLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,24 +37,12 @@ if TYPE_CHECKING:
 # and nobody blocks it.
 
 
-def uri(path: str, how: str) -> str:
-    """The file as SQLite wants it named."""
-    escaped = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
-    return f"file:{escaped}?{how}"
-
-
 class SqliteMoment(StoreMoment):
     def __init__(self, path: str, busy_ms: int, now_ms: Callable[[], int]) -> None:
         self._path = path
         self._busy_ms = busy_ms
         with translated(path, busy_ms):
-            self._db = sqlite3.connect(
-                uri(path, "mode=rw"),
-                uri=True,
-                timeout=busy_ms / 1000,
-                isolation_level=None,
-                check_same_thread=False,
-            )
+            self._db = connect(path, busy_ms)
             self._db.execute("BEGIN")
             self._db.execute("SELECT revision FROM counters").fetchone()  # from here on nothing changes for us
         self.now_ms = now_ms()
@@ -76,18 +66,14 @@ PAUSE_S = 0.02
 LOCKS_AT, LOCKS_BYTES = 0x40000000, 512
 
 
-class Counters:
+class Counters(Record):
     """How far a file has come: nothing that comes after it may go below."""
 
-    def __init__(self, revision: int = 0, last_seq: int = 0, time_ms: int = 0, token: int = 0) -> None:
-        self.revision = revision
-        self.last_seq = last_seq
-        self.time_ms = time_ms
-        self.token = token  # the highest fencing token that any job has had
-
-
-def connect(path: str, how: str = "mode=rw", wait_ms: int = WAIT_MS) -> sqlite3.Connection:
-    return sqlite3.connect(uri(path, how), uri=True, timeout=wait_ms / 1000, isolation_level=None)
+    revision: int = 0
+    last_seq: int = 0
+    time_ms: int = 0
+    # The highest fencing token that any job has had.
+    token: int = 0
 
 
 def copy(path: str, draft: str) -> None:
@@ -102,9 +88,9 @@ def copy(path: str, draft: str) -> None:
 
 def _copy(path: str, draft: str) -> None:
     with translated(path, WAIT_MS):
-        source = connect(path)
+        source = connect(path, WAIT_MS)
         try:
-            target = connect(draft)
+            target = connect(draft, WAIT_MS)
             try:
                 source.backup(target)  # all pages in one step: a read transaction, which is in nobody's way
                 target.execute("PRAGMA journal_mode = DELETE")  # one plain file, without a log beside it
@@ -120,7 +106,7 @@ def _copy(path: str, draft: str) -> None:
 def is_empty(path: str) -> bool:
     """Return whether there is no table in this file."""
     with translated(path, WAIT_MS):
-        db = connect(path)
+        db = connect(path, WAIT_MS)
         try:
             return db.execute("SELECT 1 FROM sqlite_master").fetchone() is None
         finally:
@@ -138,7 +124,7 @@ def sync(path: str) -> None:
 def raise_counters(draft: str, least: Counters) -> None:
     """Let the file go on from where another one had come to. It gets an id of its own: it is not the one it was."""
     with translated(draft, WAIT_MS):
-        db = connect(draft)
+        db = connect(draft, WAIT_MS)
         try:
             db.execute("BEGIN IMMEDIATE")
             db.execute(SETTLE)
@@ -152,7 +138,7 @@ def raise_counters(draft: str, least: Counters) -> None:
 
 
 def counters(db: sqlite3.Connection) -> Counters:
-    revision, last_seq, time_ms = db.execute(READ).fetchone()
+    revision, last_seq, time_ms = db.execute(READ_COUNTERS).fetchone()
     (version,) = db.execute("SELECT max(version) FROM records").fetchone()
     revision = max(revision, version or 0)
     token = 0
@@ -165,7 +151,7 @@ def counters(db: sqlite3.Connection) -> Counters:
             token = max(token, record.token_floor)
         elif isinstance(record, LockRecord):
             token = max(token, record.token)
-    return Counters(revision, last_seq, time_ms, token)
+    return Counters(revision=revision, last_seq=last_seq, time_ms=time_ms, token=token)
 
 
 @contextmanager
@@ -195,7 +181,7 @@ def _locked(path: str) -> sqlite3.Connection:
     """A connection that is the only one, and leaves no log beside the file."""
     until_ms = steady_ms() + WAIT_MS
     while True:
-        db = connect(path, wait_ms=0)
+        db = connect(path, 0)
         try:
             db.execute("PRAGMA locking_mode = EXCLUSIVE")
             (mode,) = db.execute("PRAGMA journal_mode = DELETE").fetchone()

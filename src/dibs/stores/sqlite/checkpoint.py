@@ -18,8 +18,7 @@ from time import sleep
 
 from dibs.base.cheap import sqlite3
 from dibs.stores.forks import listen
-from dibs.stores.sqlite.backup import uri
-from dibs.stores.sqlite.opener import identity_of, reach_the_disk
+from dibs.stores.sqlite.opener import connect, identity_of, reach_the_disk
 from dibs.system import ways
 
 TYPE_CHECKING = False
@@ -162,7 +161,7 @@ class Checkpointer:
         with self._working:
             try:
                 main = identity_of(self._path)
-                db = sqlite3.connect(uri(self._path, "mode=rw"), uri=True, timeout=0, isolation_level=None)
+                db = connect(self._path, 0)
                 try:
                     if identity_of(self._path) == main:
                         self._move_on(db)

@@ -6,14 +6,14 @@ A steady clock is named by the boot it counts from (`base/clock.py`). Every proc
 anchor and the same steady clock, so they agree to the millisecond; a wall clock that is stepped moves nothing, and time
 spent suspended counts. Steady time means nothing across two boots, nor on the machine a file was copied from: for a
 clock that the file does not know, an anchor is made that is not before the last time the file knows of, and those of
-other clocks stay as they are. That time may be UNTOLD_MS behind the last renewal, so a wall clock that came up in the
-past begins that much later. A wall clock within that very second is taken as it is: time may then be less than a second
-behind the last renewal. So a wall clock that came up in the past only makes leases last longer.
+other clocks stay as they are. That time may be UNWRITTEN_MS behind the last renewal, so a wall clock that came up in
+the past begins that much later. A wall clock within that very second is taken as it is: time may then be less than a
+second behind the last renewal. So a wall clock that came up in the past only makes leases last longer.
 """
 
 from __future__ import annotations
 
-from dibs.stores.sqlite.counters import UNTOLD_MS
+from dibs.stores.sqlite.rows import UNWRITTEN_MS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class LeaseClock:
         """Wall time and steady time of an anchor for this clock. Takes effect through `follow`."""
         wall_ms = self._wall_ms()
         if wall_ms < self._last_ms:
-            wall_ms = self._last_ms + UNTOLD_MS
+            wall_ms = self._last_ms + UNWRITTEN_MS
         return wall_ms, self._steady_ms()
 
     def now_ms(self) -> int:

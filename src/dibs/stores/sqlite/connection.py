@@ -24,6 +24,12 @@ from dibs.stores.port import Busy
 from dibs.stores.sqlite.opener import FileOpener, Identity
 
 TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from dibs.base.errors import DibsError
+    from dibs.stores.sqlite.opener import State
 
 # A thread that does not wait for others: it gets Busy where another thread would wait for its turn, or for the write
 # lock of another process.
@@ -65,14 +71,6 @@ class ShortTurn:
 
 def busy() -> Busy:
     return Busy("The store is in use. Try again.")
-
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
-
-    from dibs.base.errors import DibsError
-    from dibs.stores.sqlite.opener import State
 
 
 FORK_WAIT_S = 6.0  # longer than a statement waits for others
@@ -119,26 +117,15 @@ class SqliteConnection:
         self._forking = False
         self._closed = False
         self._identity = Identity(path)
-        self._opener = FileOpener(path, busy_ms, opened, clock, self._identity, folders=folders)
+        self.opener = FileOpener(path, busy_ms, opened, clock, self._identity, folders=folders)
         listen(self)
-
-    @property
-    def made(self) -> bool:
-        """Return whether this connection made the file."""
-        return self._opener.made
-
-    @property
-    def version_before(self) -> int:
-        """The version of the format that this connection found."""
-        return self._opener.version_before
 
     @property
     def turn(self) -> RLock | ShortTurn:
         """The lock to hold around a block."""
         if self._is_mine():
             raise StoreUnavailable(
-                "The store was called by code that interrupted it, most likely a signal handler of this "
-                "thread. "
+                "The store was called by code that interrupted it, most likely a signal handler of this thread. "
                 "Set a flag there, and call it later."
             )
         return ShortTurn(self._lock) if self.impatience.is_mine else self._lock
@@ -156,7 +143,7 @@ class SqliteConnection:
             if self._damage is not None:
                 # Parts of the file may still be readable, and would make a held job look free.
                 raise StoreCorrupt(self._damage.details)
-            if self._opener.frozen:
+            if self.opener.frozen:
                 self._spoilt()
                 self._discard()
             if self._db is None:
@@ -164,7 +151,7 @@ class SqliteConnection:
                     raise StoreUnavailable(f"The store at {self.path} was closed. Open it again.")
                 if self.impatience.is_mine:
                     raise busy()  # opening may take long
-                self._db = self._opener.open()
+                self._db = self.opener.open()
                 self._waits_ms = self._busy_ms
             else:
                 self._identity.check()
@@ -210,9 +197,9 @@ class SqliteConnection:
             return False
         if self.writing_bytes >= self._failed_bytes // 2 or steady_ms() - self._failed_ms > TROUBLE_MS:
             return True
-        from dibs.stores.sqlite.errors import has_room
+        from dibs.stores.sqlite.errors import is_full
 
-        return isinstance(self.trouble, StoreFull) and has_room(self.path)
+        return isinstance(self.trouble, StoreFull) and not is_full(self.path)
 
     def close(self) -> None:
         """Close the file for good."""
@@ -229,13 +216,13 @@ class SqliteConnection:
                 raise busy() from error
             from dibs.stores.sqlite.errors import is_lasting, translate
 
-            told = translate(error, self.path, self._busy_ms, unknown=unknown)
-            if isinstance(told, StoreCorrupt):
-                self.trouble = self._damage = told
+            ours = translate(error, self.path, self._busy_ms, unknown=unknown)
+            if isinstance(ours, StoreCorrupt):
+                self.trouble = self._damage = ours
             elif is_lasting(error) and not isinstance(self.trouble, StoreCorrupt):
-                self.trouble = told
+                self.trouble = ours
                 self._failed_bytes, self._failed_ms = self.writing_bytes, steady_ms()
-            raise told from error
+            raise ours from error
 
     def _settle(self) -> None:
         """After a failure: end the transaction, and discard everything remembered."""

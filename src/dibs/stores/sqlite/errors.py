@@ -10,6 +10,10 @@ from dibs.base.errors import InvalidInput, StoreCorrupt, StoreFull, StoreUnavail
 from dibs.system import ways
 
 TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dibs.base.errors import DibsError
 
 # The process that holds the write lock of an SQLite file. Reads /proc/locks, so it works on Linux only.
 
@@ -42,11 +46,6 @@ def _is_stopped(pid: int) -> bool:
         return file.read().rpartition(")")[2].split()[0] in "Tt"
 
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dibs.base.errors import DibsError
-
 _FREE_BYTES_MIN = 256 * 1024  # an I/O error with less free space than this means a full disk
 _ANOTHER = "or name another file (sqlite:///PATH)"
 
@@ -61,7 +60,7 @@ def translate(
         return StoreUnavailable(_why_not_open(path) or f"{path} cannot be made: {error.strerror or error}.")
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_MISUSE)
     reason = code & 0xFF
-    if reason == sqlite3.SQLITE_FULL or (reason == sqlite3.SQLITE_IOERR and _is_full(path)):
+    if reason == sqlite3.SQLITE_FULL or (reason == sqlite3.SQLITE_IOERR and is_full(path)):
         # Nothing was written when there is no room for it. An I/O error at the very end leaves that open.
         unknown = unknown and reason == sqlite3.SQLITE_IOERR
         return StoreFull(f"The disk that holds {path} is full. Make room, then try again.", unknown=unknown)
@@ -146,11 +145,7 @@ def _corrupt(path: str, error: sqlite3.Error) -> StoreCorrupt:
     )
 
 
-def has_room(path: str) -> bool:
-    return not _is_full(path)
-
-
-def _is_full(path: str) -> bool:
+def is_full(path: str) -> bool:
     try:
         disk = os.statvfs(os.path.dirname(path) or ".")
     except OSError:

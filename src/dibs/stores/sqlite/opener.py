@@ -11,10 +11,14 @@ import os
 from dibs.base.cheap import sqlite3
 from dibs.base.clock import wall_ms
 from dibs.base.errors import StoreReplaced
-from dibs.stores.sqlite.counters import APPLICATION_ID, VERSION
 from dibs.system import ways
 
 TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+APPLICATION_ID = 0x64696273  # "dibs": whose file it is
+VERSION = 1  # of the format: how many steps schema.py has
 
 # Checks that a connection still works on the files at its path. A process that keeps writing to a deleted or moved
 # file, while others use a new one at the same path, would give out every job a second time. So this is checked before
@@ -122,9 +126,6 @@ def replaced(path: str, main: str, *, gone: bool) -> StoreReplaced:
     )
 
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 # Everything that opening needs to know, in one statement. It fails on a file without our tables, which is how a new
 # file is noticed.
 _LOOK = """SELECT (SELECT user_version FROM pragma_user_version),
@@ -146,6 +147,20 @@ class State:
     def __init__(self, row: tuple[int, int, int, str, int | None, int | None]) -> None:
         self.revision, self.last_seq, self.time_ms, self.store_id, wall_ms, steady_ms = row
         self.anchor = None if wall_ms is None or steady_ms is None else (wall_ms, steady_ms)
+
+
+def connect(path: str, wait_ms: int, how: str = "mode=rw") -> sqlite3.Connection:
+    """A connection that waits `wait_ms` for others. Every transaction on it is written out. The caller sees to it that
+    one thread at a time uses it."""
+    escaped = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    return sqlite3.connect(
+        f"file:{escaped}?{how}",
+        uri=True,
+        timeout=wait_ms / 1000,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=64,
+    )
 
 
 def reach_the_disk(db: sqlite3.Connection) -> None:
@@ -223,10 +238,10 @@ class FileOpener:
     def _try(self, how: str) -> sqlite3.Connection:
         main = identity_of(self.path)
         self._was_missing = main is None
-        db = self._connect(how)
+        db = connect(self.path, self._busy_ms, how)
         try:
             reach_the_disk(db)
-            state = State(self._look(db))
+            state = self._look(db)
             self._identity.check_content(state.store_id, state.revision)
             if identity_of(self.path) != main:
                 raise ReplacedWhileOpening("the file was replaced while it was opened")
@@ -237,18 +252,7 @@ class FileOpener:
             raise
         return db
 
-    def _connect(self, how: str) -> sqlite3.Connection:
-        path = self.path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
-        return sqlite3.connect(
-            f"file:{path}?{how}",
-            uri=True,
-            timeout=self._busy_ms / 1000,
-            isolation_level=None,  # every transaction is written out
-            check_same_thread=False,  # the lock above sees to it
-            cached_statements=64,
-        )
-
-    def _look(self, db: sqlite3.Connection) -> tuple[int, int, int, str, int | None, int | None]:
+    def _look(self, db: sqlite3.Connection) -> State:
         """The state row of a file that is ours and up to date, after making it so where needed."""
         try:
             row = db.execute(_LOOK, (self._clock(),)).fetchone()
@@ -265,8 +269,7 @@ class FileOpener:
             from dibs.stores.sqlite.schema import use_wal
 
             use_wal(db, self._busy_ms)
-        made: tuple[int, int, int, str, int | None, int | None] = row[3:]
-        return made
+        return State(row[3:])
 
     def _is_read_only_media(self, error: sqlite3.OperationalError) -> bool:
         """Reading needs to make files beside the database, and cannot. Without a log there is nothing to miss."""

@@ -10,21 +10,17 @@ from dibs.base.cheap import sqlite3
 from dibs.base.errors import StoreBroken, StoreCorrupt
 from dibs.stores.codec import decode, decode_event, end_of
 from dibs.stores.port import ABSENT, Due, Versioned
-from dibs.stores.sqlite import counters
-from dibs.stores.sqlite.counters import BLOCK, SETTLE
+from dibs.stores.sqlite.rows import BLOCK, SETTLE, read_counters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dibs.stores.sqlite.cache import RecordCache
-    from dibs.stores.sqlite.connection import SqliteConnection
-
-    Row = tuple[str, int, str]
-    import sqlite3
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from dibs.core.events import Event
+    from dibs.stores.sqlite.connection import SqliteConnection
+    from dibs.stores.sqlite.rows import RecordCache
+
+    Row = tuple[str, int, str]
 
 _REACHED = "SELECT due_ms, key, version, body FROM records WHERE due_ms <= ? ORDER BY due_ms LIMIT ?"
 _FIRST = "SELECT min(due_ms) FROM records WHERE due_ms IS NOT NULL"
@@ -63,7 +59,7 @@ def decoded(rows: list[Row]) -> list[tuple[str, Versioned]]:
 
 
 def due(link: SqliteConnection, cache: RecordCache, limit: int, now_ms: Callable[[], int]) -> Due:
-    """See the port. The file may have a record as due too early (`store.py`): such entries are corrected here."""
+    """See the port. The file may have a record as due too early (`rows.py`): such entries are corrected here."""
     with link.turn, link as db:
         now, count = now_ms(), max(CORRECTED_MIN, limit)
         reached, early = _reached(db, cache, now, count)
@@ -109,7 +105,7 @@ def _correct(db: sqlite3.Connection, early: list[tuple[int | None, str, int]]) -
     """Another process may have written a record since: its version tells. False: the file cannot be written."""
     try:
         db.execute("BEGIN IMMEDIATE")
-        counters.read(db)  # fails if a newer version has brought the file to another format
+        read_counters(db)  # fails if a newer version has brought the file to another format
         db.executemany(_CORRECT, early)
         db.execute("COMMIT")
     except sqlite3.OperationalError as error:
@@ -144,7 +140,9 @@ _MARK_BYTES = 4
 _JOBS = "SELECT ns, job FROM events WHERE seq > ? AND seq <= ?"
 _NOTE = "INSERT OR REPLACE INTO event_blocks VALUES (?, ?)"
 _OTHERS = "SELECT block FROM event_blocks WHERE block BETWEEN ? AND ? AND NOT instr(jobs, ?)"
-_FORGET = f"DELETE FROM event_blocks WHERE (block + 1) * {BLOCK} < (SELECT ifnull(min(seq), 1 << 62) FROM events)"
+_FORGET_BLOCKS = (
+    f"DELETE FROM event_blocks WHERE (block + 1) * {BLOCK} < (SELECT ifnull(min(seq), 1 << 62) FROM events)"
+)
 
 
 def marks_of(jobs: Iterable[tuple[str, str]]) -> bytes:
@@ -158,11 +156,6 @@ def note_full(db: sqlite3.Connection, before: int, last_seq: int) -> None:
         jobs = db.execute(_JOBS, (block * BLOCK, (block + 1) * BLOCK)).fetchall()
         if jobs:
             db.execute(_NOTE, (block, marks_of(jobs)))
-
-
-def forget_pruned(db: sqlite3.Connection) -> None:
-    """Delete the rows of blocks that have no event any more."""
-    db.execute(_FORGET)
 
 
 def blocks_of(db: sqlite3.Connection, job: tuple[str, str], after: int) -> list[int]:
@@ -244,7 +237,7 @@ def _delete(link: SqliteConnection, upto: int) -> int:
                 (upto, PRUNE_ROWS),
             ).rowcount
             if count:
-                forget_pruned(db)
+                db.execute(_FORGET_BLOCKS)
             db.execute("COMMIT" if count else "ROLLBACK")
         total += count
         if count < PRUNE_ROWS:

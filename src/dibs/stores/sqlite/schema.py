@@ -12,7 +12,7 @@ import time
 
 from dibs.base.cheap import sqlite3
 from dibs.base.errors import StoreCorrupt, StoreTooNew
-from dibs.stores.sqlite.counters import APPLICATION_ID, VERSION
+from dibs.stores.sqlite.opener import APPLICATION_ID, VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         # Rows of their own, found through an index of keys: a new record goes to the end of the table, where its
         # neighbours in the batch go too. Rows inside the index (WITHOUT ROWID) took twice as long for random names.
-        # `due_ms` may be early (`store.py`).
+        # `due_ms` may be early (`rows.py`).
         "CREATE TABLE records (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, version INTEGER NOT NULL,"
         " due_ms INTEGER, live INTEGER NOT NULL, body TEXT NOT NULL)",
         "CREATE INDEX records_due ON records (due_ms) WHERE due_ms IS NOT NULL",
@@ -32,14 +32,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         " kind TEXT NOT NULL, body TEXT NOT NULL, revision INTEGER)",
         # `queries.py` finds the events of a job.
         "CREATE TABLE event_blocks (block INTEGER PRIMARY KEY, jobs BLOB NOT NULL)",
-        # One row. `counters.py` says what is there, and what only the last event has. `store_id` tells this file from
+        # One row. `rows.py` says what is there, and what only the last event has. `store_id` tells this file from
         # another one at the same path.
         "CREATE TABLE counters (id INTEGER PRIMARY KEY CHECK (id = 1), revision INTEGER NOT NULL, last_seq INTEGER NOT"
         " NULL, time_ms INTEGER NOT NULL, store_id TEXT NOT NULL)",
         "INSERT INTO counters VALUES (1, 0, 0, 0, lower(hex(randomblob(16))))",
         # One row for each steady clock (`clock.py`).
         "CREATE TABLE anchors (clock TEXT PRIMARY KEY, wall_ms INTEGER NOT NULL, steady_ms INTEGER NOT NULL)",
-        # How far the file has come (`counters.py`).
+        # How far the file has come (`rows.py`).
         "CREATE VIEW progress AS"
         " SELECT max(c.revision, ifnull(e.revision, 0)) AS revision,"
         " max(c.last_seq, CASE WHEN e.revision > c.revision THEN e.seq ELSE 0 END) AS last_seq,"

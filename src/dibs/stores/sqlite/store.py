@@ -1,27 +1,24 @@
 """Records in one SQLite file, for any number of processes of one machine.
 
-Records read or written are kept decoded; why that is right stands in `cache.py`.
+Records read or written are kept decoded; why that is right stands in `rows.py`.
 """
 
 from __future__ import annotations
 
 import os
-from _thread import allocate_lock
 
 from dibs.base import clock
 from dibs.base.cheap import sqlite3
 from dibs.base.errors import DibsError
 from dibs.stores.codec import encode
-from dibs.stores.port import ABSENT, Capabilities, Conflict, Due, Maintenance, Snapshot, Store, Versioned
-from dibs.stores.sqlite import counters
-from dibs.stores.sqlite.cache import RecordCache
+from dibs.stores.port import Capabilities, Due, Maintenance, Snapshot, Store, Versioned, checked
 from dibs.stores.sqlite.clock import LeaseClock
 from dibs.stores.sqlite.connection import SqliteConnection
-from dibs.stores.sqlite.counters import BLOCK, VERSION
+from dibs.stores.sqlite.opener import VERSION
+from dibs.stores.sqlite.rows import WRITE_COUNTERS, RecordCache, carried_by, kept_by, log, read_counters, write
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from _thread import LockType
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
@@ -32,80 +29,7 @@ if TYPE_CHECKING:
     from dibs.stores.sqlite.checkpoint import Checkpointer
     from dibs.stores.sqlite.connection import Impatience
     from dibs.stores.sqlite.opener import State
-
-# What one commit writes, as rows.
-#
-# The column `due_ms` says when the sweeper looks at a record: when the record is due, or earlier. So a renewal, which
-# puts off the time, does not write the index of that column: it would be two pages more, and most leases are renewed
-# many times. When the time in the column comes, `queries.due` corrects it.
-
-
-_ADD = "INSERT INTO records (key, version, due_ms, live, body) VALUES (?, ?, ?, ?, ?)"
-# None of these writes an index that it need not write.
-_CHANGE = "UPDATE records SET version = ?, body = ? WHERE key = ?"
-_MOVE = "UPDATE records SET version = ?, body = ?, due_ms = ? WHERE key = ?"
-_TURN = "UPDATE records SET version = ?, body = ?, live = ? WHERE key = ?"
-_TURN_AND_MOVE = "UPDATE records SET version = ?, body = ?, live = ?, due_ms = ? WHERE key = ?"
-_REMOVE = "DELETE FROM records WHERE key = ?"
-_LOG = "INSERT INTO events (seq, at_ms, ns, job, kind, body, revision) VALUES (?, ?, ?, ?, ?, ?, ?)"
-
-
-def write(
-    db: sqlite3.Connection,
-    revision: int,
-    now_ms: int,
-    puts: Mapping[str, Stored | None],
-    bodies: Mapping[str, str],
-    found: Mapping[str, Versioned],
-) -> None:
-    """Write records. Every key was compared: `found` has what the file has. A key that is not in it is new."""
-    rows: dict[str, list[tuple[Any, ...]]] = {}
-    for key, record in puts.items():
-        was = found.get(key, ABSENT).record
-        if record is None:
-            if was is not None:
-                rows.setdefault(_REMOVE, []).append((key,))
-            continue
-        live, due_ms = int(record.is_live()), record.due_ms()  # sqlite3 takes long to find out what a bool is
-        if was is None:
-            rows.setdefault(_ADD, []).append((key, revision, due_ms, live, bodies[key]))
-            continue
-        was_due_ms = was.due_ms()
-        # Whether its entry is still to come, and comes in time.
-        is_entered = was_due_ms is not None and was_due_ms > now_ms and (due_ms is None or due_ms >= was_due_ms)
-        if was.is_live() == live:
-            if is_entered:
-                rows.setdefault(_CHANGE, []).append((revision, bodies[key], key))
-            else:
-                rows.setdefault(_MOVE, []).append((revision, bodies[key], due_ms, key))
-        elif is_entered:
-            rows.setdefault(_TURN, []).append((revision, bodies[key], live, key))
-        else:
-            rows.setdefault(_TURN_AND_MOVE, []).append((revision, bodies[key], live, due_ms, key))
-    try:
-        for statement, values in rows.items():
-            if db.executemany(statement, values).rowcount != len(values):
-                raise Conflict  # the file is not what the cache says
-    except sqlite3.IntegrityError as error:
-        if error.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_UNIQUE:
-            raise
-        raise Conflict from None  # it is not new
-
-
-def log(db: sqlite3.Connection, before: int, revision: int | None, events: Sequence[Event], lines: list[str]) -> None:
-    """Append events after the number `before`. `revision`: they carry the counters."""
-    db.executemany(
-        _LOG,
-        [
-            (before + 1 + index, event.at_ms, event.ns, event.job, event.kind, lines[index], revision)
-            for index, event in enumerate(events)
-        ],
-    )
-    if (before + len(events)) // BLOCK != before // BLOCK:
-        from dibs.stores.sqlite.queries import note_full
-
-        note_full(db, before, before + len(events))
-
+    from dibs.stores.waiters import Waiters
 
 BUSY_MS = 5_000  # less than a client waits for its answer, so that it hears why
 POLL_MS_MIN = 20
@@ -153,9 +77,9 @@ class SqliteStore(Store, Maintenance):
         self._counted_at: int | None = None  # data_version at which the counters below were the file's
         self._revision = 0
         self._last_seq = 0
-        self._told = (0, 0)  # revision and time, as the file has them
+        self._written = (0, 0)  # revision and time, as the file has them
         self._store_id = ""
-        self._watchers: list[LockType] = []
+        self._waiters: Waiters | None = None  # of `watch`
         self._checkpointer: Checkpointer | None = None
         if checkpoint_pages is not None:
             from dibs.stores.sqlite.checkpoint import Checkpointer
@@ -170,7 +94,7 @@ class SqliteStore(Store, Maintenance):
     @property
     def made(self) -> bool:
         """Return whether this very store made its file: there was none at the path."""
-        return self._link.made
+        return self._link.opener.made
 
     def _opened(self, db: sqlite3.Connection, state: State) -> None:
         self._forget()
@@ -196,7 +120,7 @@ class SqliteStore(Store, Maintenance):
 
     def _follow(self, db: sqlite3.Connection) -> bool:
         anchor = db.execute(_ANCHOR, (self._clock.name(),)).fetchone()
-        return self._clock.follow(anchor, counters.read(db)[2])
+        return self._clock.follow(anchor, read_counters(db)[2])
 
     def _forget(self) -> None:
         self._cache.forget()
@@ -239,28 +163,28 @@ class SqliteStore(Store, Maintenance):
             db.execute("BEGIN IMMEDIATE")
             self._cache.is_true(db)
             if self._counted_at != self._cache.begun_at:
-                self._revision, self._last_seq, time_ms = counters.read(db)
-                self._told = (self._revision, time_ms)
+                self._revision, self._last_seq, time_ms = read_counters(db)
+                self._written = (self._revision, time_ms)
                 self._counted_at = self._cache.begun_at
             self._cache.compare(db, expect, puts)
             revision = max(self._revision, max(expect.values(), default=0)) + 1
             last_seq, now_ms = self._last_seq + len(events), self._clock.now_ms()
             write(db, revision, now_ms, puts, bodies, self._cache.records)
             if events:
-                told = counters.told_by(events, revision, now_ms)
-                log(db, self._last_seq, revision if told is not None else None, events, lines)
+                written = carried_by(events, revision, now_ms)
+                log(db, self._last_seq, revision if written is not None else None, events, lines)
             else:
-                told = counters.left_by(expect, puts, self._told, now_ms)
-            if told is None:
-                told = (revision, now_ms)
-                db.execute(counters.WRITE, (revision, last_seq, now_ms))
+                written = kept_by(expect, puts, self._written, now_ms)
+            if written is None:
+                written = (revision, now_ms)
+                db.execute(WRITE_COUNTERS, (revision, last_seq, now_ms))
             self._link.committing = True
             db.execute("COMMIT")
-            self._link.committed(told[0])
+            self._link.committed(written[0])
             self._cache.remember(revision, puts, bodies)
-            self._revision, self._last_seq, self._told = revision, last_seq, told
-            if events:
-                self._wake()
+            self._revision, self._last_seq, self._written = revision, last_seq, written
+            if events and self._waiters is not None:
+                self._waiters.wake((None,))
             if self._checkpointer is not None:
                 self._checkpointer.committed(db, len(puts), len(events))
         gone = [key for key, record in puts.items() if record is None and expect[key]]
@@ -294,49 +218,29 @@ class SqliteStore(Store, Maintenance):
 
     def newest_seq(self) -> int:
         with self._link.turn, self._link as db:
-            return counters.read(db)[1]
+            return read_counters(db)[1]
 
     def watch(self, after: int, timeout_ms: int) -> bool:
         """Looks every 20 ms at first and every 100 ms later; a commit through this very store wakes it at once."""
-        until_ms = clock.steady_ms() + timeout_ms
-        pause_ms = POLL_MS_MIN
-        woken = allocate_lock()
-        woken.acquire()
-        self._watchers.append(woken)  # before the first look: a commit after it is not missed
-        try:
-            while True:
-                if self.newest_seq() > after:
-                    return True
-                left_ms = until_ms - clock.steady_ms()
-                if left_ms <= 0:
-                    return False
-                woken.acquire(timeout=min(pause_ms, left_ms) / 1000)
-                pause_ms = min(POLL_MS_MAX, pause_ms + POLL_MS_MIN)
-        finally:
-            self._watchers.remove(woken)
+        with self._link.turn:
+            if self._waiters is None:
+                from dibs.stores.waiters import Waiters
 
-    def _wake(self) -> None:
-        for woken in tuple(self._watchers):
-            if woken.locked():
-                woken.release()
+                self._waiters = Waiters()
+        return self._waiters.until(None, lambda _: self.newest_seq() > after, _pauses(POLL_MS_MAX), timeout_ms)
 
     def until_gone(self, key: str, timeout_ms: int) -> bool:
         """Woken by whoever deletes the record, in whichever process; looks every so often without that."""
         from dibs.stores.sqlite.checkpoint import Wakeup
+        from dibs.stores.waiters import wait_until
 
-        until_ms = clock.steady_ms() + timeout_ms
-        pause_ms = POLL_MS_MIN
+        def is_gone() -> bool:
+            with self._link.turn, self._link as db:
+                return db.execute("SELECT 1 FROM records WHERE key = ?", (key,)).fetchone() is None
+
         with Wakeup(self._store_id, key) as wakeup:  # before the first look: a commit after it is not missed
-            most_ms = HEARD_POLL_MS_MAX if wakeup.can_hear else POLL_MS_MAX
-            while True:
-                with self._link.turn, self._link as db:
-                    if db.execute("SELECT 1 FROM records WHERE key = ?", (key,)).fetchone() is None:
-                        return True
-                left_ms = until_ms - clock.steady_ms()
-                if left_ms <= 0:
-                    return False
-                wakeup.wait(min(pause_ms, left_ms))
-                pause_ms = min(most_ms, 2 * pause_ms)
+            pauses = _pauses(HEARD_POLL_MS_MAX if wakeup.can_hear else POLL_MS_MAX)
+            return wait_until(is_gone, wakeup.wait, pauses, timeout_ms)
 
     def prune(self, *, keep: int, before_ms: int) -> int:
         from dibs.stores.sqlite.queries import prune
@@ -352,14 +256,13 @@ class SqliteStore(Store, Maintenance):
         """Return whether the file is whole, and can be written."""
         from dibs.stores.sqlite.errors import check
 
+        def write() -> str:
+            self.commit({}, {}, ())
+            return "can be written"
+
         with self._link.turn, self._link as db:
             damage = check(db, self.path)
-        found = [{"check": "file", "ok": damage is None, "says": damage or "is whole"}]
-        try:
-            self.commit({}, {}, ())
-        except DibsError as error:
-            return [*found, {"check": "write", "ok": False, "says": error.details}]
-        return [*found, {"check": "write", "ok": True, "says": "can be written"}]
+        return [{"check": "file", "ok": damage is None, "says": damage or "is whole"}, checked("write", write)]
 
     def moment(self) -> SqliteMoment:
         from dibs.stores.sqlite.backup import SqliteMoment
@@ -377,7 +280,7 @@ class SqliteStore(Store, Maintenance):
         return self._link.trouble
 
     def migrated(self) -> tuple[int, int]:
-        return self._link.version_before, VERSION
+        return self._link.opener.version_before, VERSION
 
     def size_bytes(self) -> int:
         sizes = 0
@@ -392,3 +295,7 @@ class SqliteStore(Store, Maintenance):
         if self._checkpointer is not None:
             self._checkpointer.close()
         self._link.close()
+
+
+def _pauses(most_ms: int) -> Callable[[int], int]:
+    return lambda last_ms: min(most_ms, 2 * last_ms or POLL_MS_MIN)

@@ -1,4 +1,4 @@
-"""Records of one SQLite file, kept decoded.
+"""The rows of the file: records, kept decoded; what one commit compares and writes; and how far the file has come.
 
 Why the cache is right. Records read or written are kept decoded, together with the value that `PRAGMA data_version` had
 when the cache was begun. SQLite promises that this value differs if any other connection, of this process or another,
@@ -26,15 +26,21 @@ from __future__ import annotations
 
 from itertools import islice
 
+from dibs.base.cheap import sqlite3
+from dibs.base.errors import StoreCorrupt
 from dibs.stores.codec import decode
 from dibs.stores.port import ABSENT, Conflict, Versioned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Mapping, Sequence
+    from typing import Any
 
+    from dibs.core.events import Event
     from dibs.core.records import Stored
+
+    Written = tuple[int, int]
+    """Revision and time, as the file has them."""
 
 # What is kept: so many records, about 1.2 KB each for a lease, and of long ones so much text beyond the first KiB of
 # each. Whatever came first goes first, a few at a time: to drop everything at once would take as long as a hundred
@@ -182,3 +188,125 @@ class RecordCache:
             self._weigh(body)
         for key, record in puts.items():
             self.records[key] = ABSENT if record is None else Versioned(version=revision, record=record)
+
+
+# What one commit writes, as rows.
+#
+# The column `due_ms` says when the sweeper looks at a record: when the record is due, or earlier. So a renewal, which
+# puts off the time, does not write the index of that column: it would be two pages more, and most leases are renewed
+# many times. When the time in the column comes, `queries.due` corrects it.
+
+
+_ADD = "INSERT INTO records (key, version, due_ms, live, body) VALUES (?, ?, ?, ?, ?)"
+# None of these writes an index that it need not write.
+_CHANGE = "UPDATE records SET version = ?, body = ? WHERE key = ?"
+_MOVE = "UPDATE records SET version = ?, body = ?, due_ms = ? WHERE key = ?"
+_TURN = "UPDATE records SET version = ?, body = ?, live = ? WHERE key = ?"
+_TURN_AND_MOVE = "UPDATE records SET version = ?, body = ?, live = ?, due_ms = ? WHERE key = ?"
+_REMOVE = "DELETE FROM records WHERE key = ?"
+_LOG = "INSERT INTO events (seq, at_ms, ns, job, kind, body, revision) VALUES (?, ?, ?, ?, ?, ?, ?)"
+
+
+def write(
+    db: sqlite3.Connection,
+    revision: int,
+    now_ms: int,
+    puts: Mapping[str, Stored | None],
+    bodies: Mapping[str, str],
+    found: Mapping[str, Versioned],
+) -> None:
+    """Write records. Every key was compared: `found` has what the file has. A key that is not in it is new."""
+    rows: dict[str, list[tuple[Any, ...]]] = {}
+    for key, record in puts.items():
+        was = found.get(key, ABSENT).record
+        if record is None:
+            if was is not None:
+                rows.setdefault(_REMOVE, []).append((key,))
+            continue
+        live, due_ms = int(record.is_live()), record.due_ms()  # sqlite3 takes long to find out what a bool is
+        if was is None:
+            rows.setdefault(_ADD, []).append((key, revision, due_ms, live, bodies[key]))
+            continue
+        was_due_ms = was.due_ms()
+        # Whether its entry is still to come, and comes in time.
+        is_entered = was_due_ms is not None and was_due_ms > now_ms and (due_ms is None or due_ms >= was_due_ms)
+        if was.is_live() == live:
+            if is_entered:
+                rows.setdefault(_CHANGE, []).append((revision, bodies[key], key))
+            else:
+                rows.setdefault(_MOVE, []).append((revision, bodies[key], due_ms, key))
+        elif is_entered:
+            rows.setdefault(_TURN, []).append((revision, bodies[key], live, key))
+        else:
+            rows.setdefault(_TURN_AND_MOVE, []).append((revision, bodies[key], live, due_ms, key))
+    try:
+        for statement, values in rows.items():
+            if db.executemany(statement, values).rowcount != len(values):
+                raise Conflict  # the file is not what the cache says
+    except sqlite3.IntegrityError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_UNIQUE:
+            raise
+        raise Conflict from None  # it is not new
+
+
+def log(db: sqlite3.Connection, before: int, revision: int | None, events: Sequence[Event], lines: list[str]) -> None:
+    """Append events after the number `before`. `revision`: they carry the counters."""
+    db.executemany(
+        _LOG,
+        [
+            (before + 1 + index, event.at_ms, event.ns, event.job, event.kind, lines[index], revision)
+            for index, event in enumerate(events)
+        ],
+    )
+    if (before + len(events)) // BLOCK != before // BLOCK:
+        from dibs.stores.sqlite.queries import note_full
+
+        note_full(db, before, before + len(events))
+
+
+# The counters: how far the file has come. They are its revision, the number of its last event, and the time of its last
+# commit.
+#
+# A commit with events writes its revision into them, and leaves the row of the table `counters` alone: a page less for
+# each claim. So the counters are those of the last event, or those of the row if it is further. The view `progress` has
+# both. Before events are deleted, the row is brought up to them.
+#
+# A commit that only changes records, such as a renewal, leaves the counters as they are: a page less again. The
+# versions of its records are then above the revision, and the next commit that looks at one of them goes on from there.
+# So a version never repeats: whoever deletes a record raises the revision above its version. The time in the file is at
+# most UNWRITTEN_MS behind the last renewal. It is needed after a reboot only, if the clock came up in the past
+# (`clock.py`).
+
+READ_COUNTERS = "SELECT revision, last_seq, time_ms FROM progress"
+WRITE_COUNTERS = "UPDATE counters SET revision = ?, last_seq = ?, time_ms = ?"
+# Brings the row up to the last event.
+SETTLE = f"UPDATE counters SET (revision, last_seq, time_ms) = ({READ_COUNTERS})"
+BLOCK = 256  # how many events a row of event_blocks is about
+EVENT_AGE_MS_MAX = 1_000  # an event that was decided longer ago than this has not the commit's time
+UNWRITTEN_MS = 1_000
+
+
+def read_counters(db: sqlite3.Connection) -> tuple[int, int, int]:
+    """Revision, number of the last event, and the time of the last commit."""
+    row: tuple[int, int, int] | None = db.execute(READ_COUNTERS).fetchone()
+    if row is None or not all(isinstance(each, int) for each in row):
+        raise StoreCorrupt("The store's own counters cannot be read. Restore it from a backup.")
+    return row
+
+
+def carried_by(events: Sequence[Event], revision: int, now_ms: int) -> Written | None:
+    """The counters that events of a commit carry. None: they are imported, and have times of another store."""
+    at_ms = events[-1].at_ms
+    return (revision, at_ms) if 0 <= now_ms - at_ms < EVENT_AGE_MS_MAX else None
+
+
+def kept_by(
+    expect: Mapping[str, int], puts: Mapping[str, Stored | None], before: Written, now_ms: int
+) -> Written | None:
+    """The counters as they were, for a commit without events that may leave them. None: it has to write them."""
+    if not puts or not 0 <= now_ms - before[1] < UNWRITTEN_MS:
+        return None
+    for key, record in puts.items():
+        if record is None or not expect[key]:
+            return None
+    return before

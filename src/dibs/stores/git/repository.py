@@ -1,0 +1,249 @@
+"""Repositories: running git in one, the private repository of a remote, and the files that processes share beside it.
+
+`git` is bounded in time, without prompts, and killed with all its children. dibs may be called from a git hook, whose
+environment names an index, a work tree, a quarantine: these are not passed on. The user's configuration for remotes is
+passed on: credential helpers, ssh commands, proxies, configuration in the environment.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+
+from dibs.base import clock, jsontext
+from dibs.base.errors import StoreUnavailable
+from dibs.base.files import SHARED, replace_file
+from dibs.base.git_program import LOCAL_MS_MAX, run_git
+from dibs.base.ids import new_id
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from dibs.base.git_program import GitResult
+    from dibs.stores.git import GitLocation
+
+VERSION_MIN = (2, 34)
+
+# Variables that git sets for its hooks, or that would point git at another repository.
+_SCRUBBED = (
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_COMMON_DIR",
+    "GIT_INDEX_FILE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_QUARANTINE_PATH",
+    "GIT_PUSH_OPTION_COUNT",
+    "GIT_NAMESPACE",
+    "GIT_PREFIX",
+    "GIT_IMPLICIT_WORK_TREE",
+    "GIT_GRAFT_FILE",
+    "GIT_SHALLOW_FILE",
+    "GIT_NO_REPLACE_OBJECTS",
+    "GIT_REPLACE_REF_BASE",
+    "GIT_INTERNAL_SUPER_PREFIX",
+    "GIT_REFLOG_ACTION",
+    "SSH_ASKPASS",  # a prompt in a window that nobody would see
+)
+# dibs' own git commands run no hooks, signing or background work of the user.
+_CONFIG = (
+    "core.hooksPath=/dev/null",
+    "core.logAllRefUpdates=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "fetch.writeCommitGraph=false",
+    "push.pushOption=",
+    "push.gpgSign=false",
+    "advice.pushUpdateRejected=false",
+)
+
+
+class Git:
+    """The git program, on one repository. `folder` is where relative addresses start."""
+
+    def __init__(self, git_dir: str, folder: str, extra: Mapping[str, str] | None = None) -> None:
+        self.git_dir = git_dir
+        self.folder = folder
+        self._env = {**environment(), "GIT_DIR": git_dir, **(extra or {})}
+
+    def run(
+        self,
+        *words: str,
+        given: bytes = b"",
+        timeout_ms: int = LOCAL_MS_MAX,
+        config: Sequence[str] = (),
+        extra: Mapping[str, str] | None = None,
+    ) -> GitResult:
+        """Run it until it ends or its time is over. `extra` goes into its environment."""
+        env = {**self._env, **extra} if extra else self._env
+        return run_git(
+            words,
+            env=env,
+            folder=self.folder,
+            given=given,
+            timeout_ms=timeout_ms,
+            config=(*_CONFIG, *config),
+        )
+
+    def ask(self, *words: str, given: bytes = b"", config: Sequence[str] = ()) -> bytes:
+        """The output of a command that must succeed."""
+        result = self.run(*words, given=given, config=config)
+        if result.timed_out or result.code:
+            why = "took too long" if result.timed_out else result.words
+            raise StoreUnavailable(f"git {words[0]} failed in {self.git_dir}: {why}")
+        return result.out
+
+
+def environment(*, keep: tuple[str, ...] = ()) -> dict[str, str]:
+    """The caller's environment, without variables that would point git elsewhere or let it prompt."""
+    env = {name: value for name, value in os.environ.items() if name not in _SCRUBBED or name in keep}
+    env.update(LC_ALL="C", LANGUAGE="C", GIT_TERMINAL_PROMPT="0", SSH_ASKPASS_REQUIRE="never")
+    env["GIT_ASKPASS"] = ""  # empty, not absent: then core.askPass is not asked either
+    env.update(GIT_OPTIONAL_LOCKS="0", GCM_INTERACTIVE="never")
+    return env
+
+
+def check_version() -> tuple[int, ...]:
+    """The version of git; raises if it is too old."""
+    said = run_git(["--version"], env=environment(), folder=None)
+    text = said.out.decode("utf-8", "replace").removeprefix("git version ").split()
+    numbers = tuple([int(part) for part in (text[0] if text else "").split(".")[:3] if part.isdecimal()])
+    if numbers < VERSION_MIN:
+        wanted = ".".join(str(number) for number in VERSION_MIN)
+        raise StoreUnavailable(
+            f"git {' '.join(text) or 'of an unknown version'} is too old for this; dibs needs git {wanted} or newer."
+        )
+    return numbers
+
+
+# The private repository of a remote. It is made on first use, and deleted when it is too large. It is a cache:
+# everything in it came from the remote, or was pushed there.
+
+CACHE_FILES_MAX = 20_000
+ALGORITHMS = ("sha1", "sha256")
+
+
+def make_private(location: GitLocation, algorithm: str) -> None:
+    """Make the repository, completely or not at all. Two processes that make it at once make the same."""
+    path = location.git.git_dir
+    made = f"{path}.{new_id()}"
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        words = ("init", "--quiet", "--bare", "--template=", f"--object-format={algorithm}", made)
+        location.git.ask(*words)
+        with open(os.path.join(made, "config"), "a", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(_settings(location))
+        os.rename(made, path)
+    except OSError as error:
+        if not os.path.isdir(path):
+            raise StoreUnavailable(f"{path} cannot be made: {error.strerror}.") from None
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _settings(location: GitLocation) -> str:
+    """The clone's configuration, so that credentials, rewritten addresses and proxies are its own."""
+    if not location.include:
+        return ""
+    path = os.path.relpath(location.include, location.git.git_dir)
+    quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in (path, location.name)]
+    return (
+        f'[include]\n\tpath = "{quoted[0]}"\n'
+        f'[remote "{quoted[1]}"]\n\tmirror = false\n\tpromisor = false\n\tprune = false\n\ttagOpt = --no-tags\n'
+    )
+
+
+def remake_private(location: GitLocation, algorithm: str) -> None:
+    """The remote uses another hash algorithm: make it again."""
+    shutil.rmtree(location.git.git_dir, ignore_errors=True)
+    make_private(location, algorithm)
+
+
+def remove_locks(location: GitLocation, space: str) -> None:
+    """Remove lock files below refs that only the caller writes."""
+    for folder, _, files in os.walk(os.path.join(location.git.git_dir, space)):
+        for name in files:
+            if name.endswith(".lock"):
+                os.unlink(os.path.join(folder, name))
+
+
+def shrink_private(location: GitLocation) -> bool:
+    """Delete the cache if it is large and nobody uses it."""
+    path = location.git.git_dir
+    count = sum(len(files) for _, _, files in os.walk(path))
+    if count <= CACHE_FILES_MAX:
+        return False
+    with FileLock(location.folder, "use.lock", waits=False) as is_alone:
+        if is_alone:
+            shutil.rmtree(path, ignore_errors=True)
+        return is_alone
+
+
+# Files that all processes of a clone share.
+
+LOCKED_MS_MAX = 10_000  # others only read and write one small file under a lock, or use the private repository
+LOCK_PAUSE_S = 0.002
+
+
+class FileLock:
+    """Lets one process at a time into what a file of `folder` stands for, or any number of those that are `shared`.
+    Entering says whether the lock was taken; it always is if the process waits for it."""
+
+    def __init__(self, folder: str, name: str, *, shared: bool = False, waits: bool = True) -> None:
+        self._folder = folder
+        self._path = os.path.join(folder, name)
+        self._how = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
+        self._waits = waits
+
+    def __enter__(self) -> bool:
+        try:
+            os.makedirs(self._folder, exist_ok=True)
+            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise StoreUnavailable(f"{self._folder} cannot be written: {error.strerror}.") from None
+        try:
+            return self._take()
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def _take(self) -> bool:
+        until_ms = clock.steady_ms() + LOCKED_MS_MAX
+        while True:
+            try:
+                fcntl.flock(self._fd, self._how)
+                return True
+            except BlockingIOError:
+                if not self._waits:
+                    return False
+                if clock.steady_ms() > until_ms:
+                    raise StoreUnavailable(
+                        f"Another process has {self._path} for longer than {LOCKED_MS_MAX // 1000} s. "
+                        "Perhaps it is stopped; end it."
+                    ) from None
+            except OSError as error:
+                raise StoreUnavailable(f"{self._folder} cannot be locked: {error.strerror}.") from None
+            time.sleep(LOCK_PAUSE_S)
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+
+def load_json(path: str) -> Any:
+    """Return what `save_json` wrote; None if there is nothing that can be read."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return jsontext.decode(file.read())
+    except (OSError, ValueError):
+        return None
+
+
+def save_json(path: str, document: Mapping[str, Any]) -> None:
+    try:
+        replace_file(path, jsontext.encode(document), mode=SHARED)
+    except OSError as error:
+        raise StoreUnavailable(f"{path} cannot be written: {error.strerror}.") from None
