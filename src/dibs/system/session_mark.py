@@ -13,8 +13,7 @@ from __future__ import annotations
 import os
 
 from dibs.base.clock import boot_id
-from dibs.system.process_table import ABOUT, process_handle
-from dibs.system.processes import table
+from dibs.system.processes import ABOUT, process_handle, table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
