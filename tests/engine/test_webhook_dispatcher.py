@@ -21,9 +21,9 @@ from dibs.core.limits import WEBHOOK_DOUBTED_IN_FLIGHT_MAX
 from dibs.core.webhooks import DeadLetter, DeadLetters, SaveDelivery, TakeDuty, WebhookDuty, WebhookProgress
 from dibs.engine.auth import TokenGuard
 from dibs.engine.coordinator import Coordinator
-from dibs.engine.webhooks.admin import WebhookAdmin
-from dibs.engine.webhooks.delivery_rounds import NO_TOKEN
+from dibs.engine.webhooks import WebhookAdmin
 from dibs.engine.webhooks.dispatcher import WebhookDispatcher
+from dibs.engine.webhooks.ledger import NO_TOKEN
 from dibs.engine.webhooks.sender import DeliveryResult, Sender
 from dibs.stores.memory import MemoryStore
 

@@ -12,8 +12,8 @@ import pytest
 
 from dibs.base.clock import wall_ms
 from dibs.core.limits import WEBHOOKS_PER_PRINCIPAL_MAX
+from dibs.engine.webhooks import TargetPolicy
 from dibs.engine.webhooks.sender import Resolver, Sender
-from dibs.engine.webhooks.target import TargetPolicy
 from dibs.stores.memory import MemoryStore
 from tests.server.harness import Server, running, wait_until
 from tests.server.webhook_target import HOST, OK, HookTarget, listening

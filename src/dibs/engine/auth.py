@@ -1,4 +1,4 @@
-"""Which callers are accepted: by the store's tokens (`engine/directory.py`), and by those of a file that only its
+"""Which callers are accepted: by the store's tokens (`engine/credentials.py`), and by those of a file that only its
 owner can read.
 
 `wire/credentials.py` has the form of a line. Blank lines and lines that begin with `#` are skipped. The role is agent
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dibs.core.identity import Caller
-    from dibs.engine.directory import CredentialDirectory
+    from dibs.engine.credentials import CredentialDirectory
 
 log = logging.getLogger("dibs")
 

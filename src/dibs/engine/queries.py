@@ -1,4 +1,4 @@
-"""Read-only queries: the list of jobs and of sessions. Nothing here writes."""
+"""Questions about many records: jobs, sessions, places in line, events; and the count of what a principal has."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dibs.core.commands import BeginCount, CountUsage, InspectSession
 from dibs.core.credentials import Usage
 from dibs.core.decide import decide
 from dibs.core.draft import Draft, Missing, View
+from dibs.core.events import RIGHTS_CHANGES
 from dibs.core.exclusion import blockers, live_holders, state_of
 from dibs.core.expiry import ticket_over
 from dibs.core.keys import (
@@ -31,10 +32,12 @@ from dibs.core.queue import ahead
 from dibs.core.records import HELD, PARKED, LockRecord, SessionRecord, Ticket
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.event_log import position_at, read_page
+from dibs.wire.event_frames import gap_document, named_event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from typing import Any
 
     from dibs.core.events import Event
     from dibs.core.outcomes import Outcome
@@ -365,3 +368,25 @@ def _live_states(
 def inspect_one(store: Store, session_id: str, principal: str | None = None, bound: str | None = None) -> Outcome:
     """One session and what it holds, all of one moment. Without a principal, a session of any principal."""
     return Coordinator(store).one(InspectSession(session=session_id, principal=principal, bound=bound))
+
+
+def rights_page(store: Store, bound: str | None, after: int, limit: int) -> dict[str, Any]:
+    """What changed about who may do what, for an admin: the first events about tokens, webhooks and access lists after
+    a position; with `bound` those of one namespace. There is no index of them, so one page looks at
+    LIST_LOOKS_MAX events and says in `next` where it stopped; null: at the end."""
+    found: list[Event] = []
+    at, oldest, looked, is_last = after, None, 0, False
+    while len(found) < limit and looked < LIST_LOOKS_MAX and not is_last:
+        page = read_page(store, at, LIST_PAGE_DEFAULT)
+        taken = [event for event in page.events if event.kind in RIGHTS_CHANGES and bound in (None, event.ns)]
+        at, is_last, looked = page.upto, page.is_last, looked + LIST_PAGE_DEFAULT
+        if len(found) + len(taken) > limit:
+            taken = taken[: limit - len(found)]
+            at, is_last = taken[-1].seq, False
+        found += taken
+        oldest = page.oldest if oldest is None else oldest
+    return {
+        "events": [{**named_event(event), "user_id": event.principal or event.by} for event in found],
+        "next": None if is_last else at,
+        "gap": None if oldest is None else gap_document(after, oldest),
+    }

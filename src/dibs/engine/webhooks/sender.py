@@ -6,6 +6,7 @@ TLS and in the Host header.
 from __future__ import annotations
 
 import asyncio
+import hmac
 import socket
 import ssl
 import threading
@@ -27,12 +28,12 @@ from dibs.core.limits import (
     WEBHOOK_KEPT_MS,
     WEBHOOK_LOOKUPS_MAX,
 )
-from dibs.engine.webhooks.target import TargetPolicy, TargetRefused, check_addresses, parse_target
+from dibs.engine.webhooks import TargetPolicy, TargetRefused, check_addresses, parse_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from dibs.engine.webhooks.target import Target
+    from dibs.engine.webhooks import Target
 
     Lookup = Callable[[str, int], list[str]]
 
@@ -90,6 +91,24 @@ class Resolver:
             future.exception()  # perhaps nobody waits for it any more
         else:
             future.set_result(found)
+
+
+# Signs deliveries. A receiver checks one of the two headers with the webhook's secret.
+
+OCTOSTORE_HEADER = "X-OctoStore-Signature"
+HEADER = "X-Dibs-Signature"
+
+
+def signatures(secret: str, body: bytes, at_s: int) -> dict[str, str]:
+    """OctoStore's signature is over the body alone, so a copied delivery stays valid for ever. Ours is over the time,
+    too: a receiver refuses one that is old."""
+    if not secret:
+        return {}
+    key = secret.encode()
+    return {
+        OCTOSTORE_HEADER: f"sha256={hmac.new(key, body, 'sha256').hexdigest()}",
+        HEADER: f"t={at_s},v1={hmac.new(key, b'%d.' % at_s + body, 'sha256').hexdigest()}",
+    }
 
 
 USER_AGENT = f"dibs-webhook/{__version__}"

@@ -34,9 +34,9 @@ from dibs.core.limits import TOKEN_FLOOR_MAX, WEBHOOKS_MAX
 from dibs.core.moved import Renumbering, merged, moved, without_history
 from dibs.core.records import LockRecord, Meta, Ticket, Tree
 from dibs.core.webhooks import WebhookRegister
-from dibs.engine.archive.lines import ArchiveReader
+from dibs.engine.archive import ArchiveReader
 from dibs.engine.coordinator import Coordinator
-from dibs.engine.webhooks.admin import registered
+from dibs.engine.webhooks import registered
 from dibs.stores.port import CommitTooLarge, Conflict, maintenance_of
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from dibs.core.records import FreezeMark, Stored
-    from dibs.engine.archive.lines import ArchiveHeader
+    from dibs.engine.archive import ArchiveHeader
     from dibs.stores.port import Store
 
     Puts = dict[str, Stored | None]
