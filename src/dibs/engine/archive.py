@@ -1,6 +1,6 @@
 """A whole store as text, to be moved to another one: the file of `dibs export` and `dibs import`, and the export.
 
-    {"dibs_archive": 1, "dibs": "0.1", "store": "sqlite", "at_ms": ..., "frozen": true, "last_seq": ..., "counts": ...}
+    {"dibs_archive": 1, "dibs": "0.1", "store": "sqlite", "at_ms": ..., "frozen": true, "last_seq": ...}
     {"key": "lock/default/issue-1842", "record": {...}}
     {"event": {...}}
     {"end": {"records": 3, "events": 1, "checksum": "..."}}
@@ -155,7 +155,6 @@ class ArchiveHeader(Record):
     store: str = ""
     frozen: bool = False
     last_seq: int = 0
-    counts: dict[str, int] = {}  # noqa: RUF012 - never mutated
 
 
 class ArchiveWriter:
@@ -305,72 +304,60 @@ class Exported(Record):
     frozen: bool
 
 
-class _Survey:
-    """The records and their versions. If two surveys are equal, nothing changed in between."""
+def _copy(
+    store: Store,
+    reader: Store | StoreMoment,
+    write: Write,
+    *,
+    frozen: bool,
+    now_ms: int,
+    newest_seq: int,
+    last_seq: int,
+) -> tuple[Exported, str]:
+    """Write an archive of what `reader` shows of the store. Returns the survey of what was read."""
+    seen, counts, writer = sha256(), Counter[str](), ArchiveWriter(write)
+    writer.header(ArchiveHeader(at_ms=now_ms, store=store.capabilities.name, frozen=frozen, last_seq=newest_seq))
+    for key, version, record in _records(reader):
+        seen.update(_seen(key, version))
+        counts[key.split("/", 1)[0]] += 1
+        writer.record(key, record.replace(frozen=None) if isinstance(record, Meta) else record)
+    for event in _events(reader, last_seq, one_log=store.capabilities.one_log):
+        writer.event(event)
+    writer.end()
+    return Exported(at_ms=now_ms, counts=dict(counts), events=writer.events, frozen=frozen), seen.hexdigest()
 
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self._sum = sha256()
 
-    def saw(self, key: str, version: int) -> None:
-        self.counts[key.split("/", 1)[0]] += 1
-        self._sum.update(f"{version} {key}\n".encode())
-
-    def digest(self) -> str:
-        return self._sum.hexdigest()
+def _survey(store: Store) -> str:
+    """A digest of all records' versions. If it is the same twice, nothing changed in between."""
+    seen = sha256()
+    for key, version, _ in _records(store):
+        seen.update(_seen(key, version))
+    return seen.hexdigest()
 
 
-class _Source:
-    """The source: a store, or a store as it was at one moment."""
+def _seen(key: str, version: int) -> bytes:
+    return f"{version} {key}\n".encode()
 
-    def __init__(self, store: Store, reader: Store | StoreMoment, *, frozen: bool) -> None:
-        self._reader = reader
-        self._one_log = store.capabilities.one_log
-        self._name = store.capabilities.name
-        self._frozen = frozen
 
-    def survey(self) -> _Survey:
-        seen = _Survey()
-        for key, version, _ in self._records():
-            seen.saw(key, version)
-        return seen
+def _records(reader: Store | StoreMoment) -> Iterator[tuple[str, int, Stored]]:
+    after = ""
+    while page := reader.scan("", after, PAGE):
+        after = page[-1][0]
+        for key, found in page:
+            if found.record is not None and key.split("/", 1)[0] not in LEFT_OUT:
+                yield key, found.version, found.record
 
-    def copy(
-        self, write: Write, counted: _Survey, now_ms: int, newest_seq: int, last_seq: int
-    ) -> tuple[Exported, _Survey]:
-        """Write an archive of the current state. Returns the survey of what was read."""
-        seen, writer = _Survey(), ArchiveWriter(write)
-        counts = dict(counted.counts)
-        writer.header(
-            ArchiveHeader(at_ms=now_ms, store=self._name, frozen=self._frozen, last_seq=newest_seq, counts=counts)
-        )
-        for key, version, record in self._records():
-            seen.saw(key, version)
-            writer.record(key, record.replace(frozen=None) if isinstance(record, Meta) else record)
-        for event in self._events(last_seq):
-            writer.event(event)
-        writer.end()
-        done = Exported(at_ms=now_ms, counts=dict(seen.counts), events=writer.events, frozen=self._frozen)
-        return done, seen
 
-    def _records(self) -> Iterator[tuple[str, int, Stored]]:
-        after = ""
-        while page := self._reader.scan("", after, PAGE):
-            after = page[-1][0]
-            for key, found in page:
-                if found.record is not None and key.split("/", 1)[0] not in LEFT_OUT:
-                    yield key, found.version, found.record
-
-    def _events(self, last_seq: int) -> Iterator[Event]:
-        if not self._one_log:  # without one log there are no numbers for pages
-            yield from self._reader.events(0, NO_END)
+def _events(reader: Store | StoreMoment, last_seq: int, *, one_log: bool) -> Iterator[Event]:
+    if not one_log:  # without one log there are no numbers for pages
+        yield from reader.events(0, NO_END)
+        return
+    after = 0
+    while page := reader.events(after, PAGE):
+        after = page[-1].seq
+        yield from (event for event in page if event.seq <= last_seq)
+        if after >= last_seq:
             return
-        after = 0
-        while page := self._reader.events(after, PAGE):
-            after = page[-1].seq
-            yield from (event for event in page if event.seq <= last_seq)
-            if after >= last_seq:
-                return
 
 
 def export(store: Store, write: Write, *, freeze: bool = False) -> Exported:
@@ -381,8 +368,8 @@ def export(store: Store, write: Write, *, freeze: bool = False) -> Exported:
     if moment is None:
         return _of_two_looks(store, write, frozen=frozen)
     try:
-        source = _Source(store, moment, frozen=frozen)
-        return source.copy(write, source.survey(), moment.now_ms, newest_seq, NO_END)[0]
+        now_ms = moment.now_ms
+        return _copy(store, moment, write, frozen=frozen, now_ms=now_ms, newest_seq=newest_seq, last_seq=NO_END)[0]
     finally:
         moment.close()
 
@@ -400,14 +387,14 @@ def _frozen(store: Store, *, freeze: bool) -> bool:
 
 
 def _of_two_looks(store: Store, write: Write, *, frozen: bool) -> Exported:
-    source = _Source(store, store, frozen=frozen)
-    survey = source.survey()
+    survey = _survey(store)
     for _ in range(TRIES_MAX):
-        now_ms = store.read(()).now_ms
-        newest_seq = store.newest_seq()
+        now_ms, last_seq = store.read(()).now_ms, store.newest_seq()
         with tempfile.TemporaryFile("w+", encoding="ascii", prefix="dibs-export-") as spool:
-            done, again = source.copy(spool.write, survey, now_ms, newest_seq, newest_seq)
-            if again.digest() == survey.digest():
+            done, again = _copy(
+                store, store, spool.write, frozen=frozen, now_ms=now_ms, newest_seq=last_seq, last_seq=last_seq
+            )
+            if again == survey:
                 spool.seek(0)
                 while text := spool.read(SPOOL_CHARS):
                     write(text)
