@@ -31,19 +31,20 @@ from dibs.core.proof import may_use
 from dibs.core.queue import ahead
 from dibs.core.records import HELD, PARKED, LockRecord, SessionRecord, Ticket
 from dibs.engine.coordinator import Coordinator
-from dibs.engine.event_log import position_at, read_page
+from dibs.engine.event_log import EventFilter, collect, position_at, read_page
 from dibs.wire.event_frames import gap_document, named_event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from typing import Any
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Any, TypeVar
 
     from dibs.core.events import Event
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Stored
     from dibs.stores.port import Store
 
+    Answer = TypeVar("Answer")
 
 # How much happened in each minute of the last hour, counted from the store's events.
 #
@@ -153,23 +154,14 @@ def live_tickets(store: Store, ns: str, prefix: str, after: str, limit: int) -> 
 
 
 def _live(store: Store, tickets: list[Ticket]) -> tuple[int, list[TicketState]]:
-    """Those that still wait, all of one moment. What the rules ask for besides is read as they ask."""
-    if not tickets:
-        return 0, []
-    keys = {META_KEY}
+    """Those that still wait, all of one moment."""
+    keys: set[str] = set()
     for ticket in tickets:
         keys |= {ticket_key(ticket.ns, ticket.name, ticket.number), lock_key(ticket.ns, ticket.name)}
         if ticket.session is not None:
             keys.add(session_key(ticket.session))
-    while True:
-        snapshot = store.read(keys)
-        draft = Draft(View(snapshot.now_ms, {key: each.record for key, each in snapshot.records.items()}))
-        try:
-            found = [_state(draft, ticket) for ticket in tickets]
-        except Missing as missing:
-            keys |= set(missing.keys)
-        else:
-            return snapshot.now_ms, [state for state in found if state is not None]
+    now_ms, found = _decided(store, {"": keys}, lambda view, _: [_state(Draft(view), ticket) for ticket in tickets])
+    return now_ms, [state for state in found.get("", ()) if state is not None]
 
 
 def _state(draft: Draft, listed: Ticket) -> TicketState | None:
@@ -300,28 +292,44 @@ def _ended_so(lock: LockRecord, ended: Sequence[str]) -> bool:
 
 def _settled(store: Store, locks: list[LockRecord]) -> tuple[int, list[LockRecord]]:
     """The locks with their live holds only, and the time of that state. Whether a hold is live depends on the lock, its
-    owner's session, the outages and the time together, so each lock is read again with them. A lock that got another
-    owner meanwhile is read once more, with the other session."""
+    owner's session, the outages and the time together, so each lock is read again with them."""
+    listed = {lock_key(lock.ns, lock.name): lock for lock in locks}
+    needs = {
+        key: {key, *[session_key(each.session) for each in lock.holders if each.session]}
+        for key, lock in listed.items()
+        if lock.holders
+    }
+    now_ms, found = _decided(store, needs, _with_live_holds)
+    settled = [found.get(key, lock) for key, lock in listed.items()]
+    return now_ms, [lock for lock in settled if lock is not None]
+
+
+def _with_live_holds(view: View, key: str) -> LockRecord | None:
+    lock = view.records[key]
+    return lock.replace(holders=live_holders(Draft(view), lock)) if isinstance(lock, LockRecord) else None
+
+
+def _decided(
+    store: Store, needs: dict[str, set[str]], ask: Callable[[View, str], Answer]
+) -> tuple[int, dict[str, Answer]]:
+    """What `ask` answers for each of `needs`, and the time of the last read. All records that are known to be needed
+    are read at once, and once more with those that a rule asked for besides. So each answer is of one moment, and many
+    cost hardly more reads than one."""
     now_ms = 0
-    settled: dict[str, LockRecord] = {lock_key(lock.ns, lock.name): lock for lock in locks}
-    todo = {key: lock for key, lock in settled.items() if lock.holders}
+    found: dict[str, Answer] = {}
+    todo = {each: keys for each, keys in needs.items() if keys}
     while todo:
-        sessions = {session_key(each.session) for lock in todo.values() for each in lock.holders if each.session}
-        snapshot = store.read([META_KEY, *todo, *sessions])
-        now_ms = max(now_ms, snapshot.now_ms)
-        draft = Draft(View(snapshot.now_ms, {key: found.record for key, found in snapshot.records.items()}))
-        changed = {}
-        for key in todo:
-            lock = snapshot.records[key].record
-            if not isinstance(lock, LockRecord):
-                del settled[key]
-                continue
+        snapshot = store.read({META_KEY, *[key for keys in todo.values() for key in keys]})
+        now_ms = snapshot.now_ms
+        view = View(now_ms, {key: versioned.record for key, versioned in snapshot.records.items()})
+        for each in list(todo):
             try:
-                settled[key] = lock.replace(holders=live_holders(draft, lock))
-            except Missing:
-                changed[key] = lock
-        todo = changed
-    return now_ms, list(settled.values())
+                found[each] = ask(view, each)
+            except Missing as missing:
+                todo[each] |= set(missing.keys)
+            else:
+                del todo[each]
+    return now_ms, found
 
 
 def open_sessions(store: Store, principal: str | None, bound: str | None = None) -> list[SessionState]:
@@ -346,21 +354,11 @@ def open_sessions(store: Store, principal: str | None, bound: str | None = None)
 def _live_states(
     store: Store, sessions: list[SessionRecord], principal: str | None, bound: str | None
 ) -> list[SessionState]:
-    """The states of these sessions. All records that are known to be needed are read at once, and once more with those
-    that were missing. So each answer is of one moment, and many sessions cost hardly more reads than one."""
-    found: dict[str, Outcome] = {}
-    needed = {session.id: {session_key(session.id), *session.holds} for session in sessions}
-    while needed:
-        snapshot = store.read({META_KEY, *[key for keys in needed.values() for key in keys]})
-        view = View(snapshot.now_ms, {key: versioned.record for key, versioned in snapshot.records.items()})
-        for session_id in list(needed):
-            command = InspectSession(session=session_id, principal=principal, bound=bound)
-            try:
-                found[session_id] = decide(view, command).outcome
-            except Missing as missing:
-                needed[session_id] |= set(missing.keys)
-            else:
-                del needed[session_id]
+    def state_of_session(view: View, session_id: str) -> Outcome:
+        return decide(view, InspectSession(session=session_id, principal=principal, bound=bound)).outcome
+
+    needs = {session.id: {session_key(session.id), *session.holds} for session in sessions}
+    found = _decided(store, needs, state_of_session)[1]
     states = [found[session.id] for session in sessions]
     return [state for state in states if isinstance(state, SessionState) and state.live]
 
@@ -370,23 +368,19 @@ def inspect_one(store: Store, session_id: str, principal: str | None = None, bou
     return Coordinator(store).one(InspectSession(session=session_id, principal=principal, bound=bound))
 
 
+class RightsFilter(EventFilter):
+    """The events about tokens, webhooks and access lists, in one namespace or, if it is empty, in all."""
+
+    def takes(self, event: Event) -> bool:
+        return event.kind in RIGHTS_CHANGES and self.ns in ("", event.ns)
+
+
 def rights_page(store: Store, bound: str | None, after: int, limit: int) -> dict[str, Any]:
-    """What changed about who may do what, for an admin: the first events about tokens, webhooks and access lists after
-    a position; with `bound` those of one namespace. There is no index of them, so one page looks at
-    LIST_LOOKS_MAX events and says in `next` where it stopped; null: at the end."""
-    found: list[Event] = []
-    at, oldest, looked, is_last = after, None, 0, False
-    while len(found) < limit and looked < LIST_LOOKS_MAX and not is_last:
-        page = read_page(store, at, LIST_PAGE_DEFAULT)
-        taken = [event for event in page.events if event.kind in RIGHTS_CHANGES and bound in (None, event.ns)]
-        at, is_last, looked = page.upto, page.is_last, looked + LIST_PAGE_DEFAULT
-        if len(found) + len(taken) > limit:
-            taken = taken[: limit - len(found)]
-            at, is_last = taken[-1].seq, False
-        found += taken
-        oldest = page.oldest if oldest is None else oldest
+    """What changed about who may do what, for an admin: the first such events after a position; with `bound` those of
+    one namespace. `next` says where the page stopped; null: at the end."""
+    page = collect(store, RightsFilter(ns=bound or ""), after, limit)
     return {
-        "events": [{**named_event(event), "user_id": event.principal or event.by} for event in found],
-        "next": None if is_last else at,
-        "gap": None if oldest is None else gap_document(after, oldest),
+        "events": [{**named_event(event), "user_id": event.principal or event.by} for event in page.events],
+        "next": None if page.is_last else page.upto,
+        "gap": None if page.oldest is None else gap_document(after, page.oldest),
     }
