@@ -186,14 +186,7 @@ class MachineGuard(TokenGuard):
     user are admins. Headers about the user are ignored."""
 
     def __init__(self) -> None:
-        self.path = None
-        self.fixed = {}
-        self._wall = wall_ms
-        self.has_own_token = False
-        self.directory = None
-        self._callers = {}
-        self._ends_ms = {}
-        self._keys = {}
+        super().__init__(None)
         self._known: dict[bytes, Caller] = {}
 
     def known(self, key: bytes | None, peer: bytes | None = None) -> Caller:

@@ -50,8 +50,7 @@ FAILED_MS = 1_000  # after a round that failed
 
 
 class DeliveryRounds:
-    """For one event loop, between `begin` and `end`. Other threads may set `has_news` and `has_changes`, and read
-    `jobs_waiting`."""
+    """For one event loop, between `begin` and `end`. Other threads may set `has_news` and `has_changes`."""
 
     def __init__(self, ledger: WebhookLedger, steady: Callable[[], int], counts: dict[str, int] | None) -> None:
         self.has_news = True  # there may be events that nobody has delivered
@@ -83,11 +82,12 @@ class DeliveryRounds:
 
     @property
     def has_duty(self) -> bool:
+        """Return whether this server is the one that delivers. For any thread."""
         return self._duty is not None
 
     @property
     def jobs_waiting(self) -> int:
-        """Return how many jobs have something to be sent by this server."""
+        """Return how many jobs have something to be sent by this server. For any thread."""
         return sum([plan.jobs_waiting for plan in list(self._plans.values())])
 
     async def round(self) -> int:
@@ -115,7 +115,7 @@ class DeliveryRounds:
 
     async def _take_duty(self) -> int:
         """0 if it is ours now; else how long to wait before the next try."""
-        has_any, duty, wait_ms = await self._in_store(self._ledger.take_duty, self._steady)
+        has_any, duty, wait_ms = await self._in_store(self._ledger.take_duty)
         if not has_any:
             self.has_news = self.has_changes = False
             return limits.WEBHOOK_LOOK_MS * 30
@@ -155,7 +155,7 @@ class DeliveryRounds:
             wanted = [(plan.webhook.ns, lane) for plan, lane in lanes]
             pages = await self._in_store(self._ledger.lane_pages, wanted)
             for (plan, lane), page in zip(lanes, pages, strict=True):
-                plan.fill(lane, page.events, page.oldest, self._store_ms())
+                plan.fill(lane, page.events, page.oldest, self._ledger.now_ms())
         plans = [each for each in self._plans.values() if (has_news or each.is_behind) and each.wants_events()]
         if has_news:
             for plan in self._plans.values():
@@ -178,7 +178,7 @@ class DeliveryRounds:
         self._turn += 1
         start = self._turn % max(len(plans), 1)  # beginning with another webhook each time
         plans = sorted(plans[start:] + plans[:start], key=lambda plan: (not plan.target.is_trusted, plan.target.row))
-        now_ms = self._store_ms()
+        now_ms = self._ledger.now_ms()
         for plan in plans:
             room = limits.WEBHOOK_ALL_IN_FLIGHT_MAX - len(self._tasks)
             if not plan.target.is_trusted:
@@ -196,7 +196,7 @@ class DeliveryRounds:
         tries = lane.tries + 1
         result = await self.send(plan.webhook, event, tries)
         note = DeliveryNote(
-            at_ms=self._store_ms(),
+            at_ms=self._ledger.now_ms(),
             seq=event.seq,
             job=event.job,
             kind=event.kind,
@@ -253,7 +253,7 @@ class DeliveryRounds:
         at_ms = [now_ms + limits.WEBHOOK_LOOK_MS]
         if any(plan.is_dirty for plan in self._plans.values()):
             at_ms.append(self._saved_ms + limits.WEBHOOK_SAVE_MS)
-        store_ms = self._store_ms()
+        store_ms = self._ledger.now_ms()
         if any(plan.is_behind and plan.wants_events() for plan in self._plans.values()):
             return 0
         for plan in self._plans.values():
@@ -267,9 +267,6 @@ class DeliveryRounds:
             await self._save(positions=True)
             await self._in_store(self._ledger.leave, self._duty)
         self._duty, self._plans = None, {}
-
-    def _store_ms(self) -> int:
-        return self._ledger.now_ms(self._steady())
 
     async def _in_store(self, call: Callable[..., Found], *args: object) -> Found:
         """The store may take long to answer."""
@@ -287,8 +284,8 @@ class WebhookDispatcher:
         steady: Callable[[], int] = steady_ms,
         counts: dict[str, int] | None = None,
     ) -> None:
-        self.ledger = WebhookLedger(store, server or new_token())
-        self._rounds = DeliveryRounds(self.ledger, steady, counts)
+        self.ledger = WebhookLedger(store, server or new_token(), steady)
+        self.rounds = DeliveryRounds(self.ledger, steady, counts)
         self._make_sender = make_sender
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -321,33 +318,23 @@ class WebhookDispatcher:
 
     def wake(self) -> None:
         """There may be new events."""
-        self._rounds.has_news = True
+        self.rounds.has_news = True
         self._rouse()
 
     def changed(self) -> None:
         """A webhook was made, removed or replayed."""
-        self._rounds.has_changes = True
+        self.rounds.has_changes = True
         self.start()
         self.wake()
 
-    @property
-    def has_duty(self) -> bool:
-        """Return whether this server is the one that delivers. For any thread."""
-        return self._rounds.has_duty
-
-    @property
-    def jobs_waiting(self) -> int:
-        """Return how many jobs have something to be sent by this server. For any thread."""
-        return self._rounds.jobs_waiting
-
     async def check(self, url: str) -> None:
         """Raise TargetRefused if a webhook may not lead there. For any event loop."""
-        await self._elsewhere(lambda: self._rounds.sender.check(url))
+        await self._elsewhere(lambda: self.rounds.sender.check(url))
 
     async def test(self, webhook: Webhook) -> DeliveryResult:
         """Send a delivery that is about nothing, now. For any event loop."""
         event = Event(at_ms=wall_ms(), kind=TEST)
-        return await self._elsewhere(lambda: self._rounds.send(webhook, event, 1))
+        return await self._elsewhere(lambda: self.rounds.send(webhook, event, 1))
 
     async def _elsewhere(self, make: Callable[[], Coroutine[Any, Any, Found]]) -> Found:
         self.start()
@@ -371,14 +358,14 @@ class WebhookDispatcher:
     async def _main(self) -> None:
         self._roused = asyncio.Event()
         self._loop = asyncio.get_running_loop()  # from here on, other threads rouse it
-        self._rounds.begin(self._make_sender(), self._roused.set)
+        self.rounds.begin(self._make_sender(), self._roused.set)
         self._up.set()
         try:
             while not self._is_stopping:
                 await self._pause(await self._guarded_round())
         finally:
             self._up.clear()
-            await self._rounds.end()
+            await self.rounds.end()
 
     async def _pause(self, pause_ms: int) -> None:
         with suppress(TimeoutError):
@@ -386,12 +373,12 @@ class WebhookDispatcher:
                 await self._roused.wait()
         self._is_rousing = False
         self._roused.clear()
-        if self._rounds.has_news and not self._is_stopping:
+        if self.rounds.has_news and not self._is_stopping:
             await asyncio.sleep(_GATHER_S)  # events come in crowds, and one page has many
 
     async def _guarded_round(self) -> int:
         try:
-            pause_ms = await self._rounds.round()
+            pause_ms = await self.rounds.round()
         except Exception as error:
             if not self._has_failed:
                 ours = None if isinstance(error, DibsError) else error

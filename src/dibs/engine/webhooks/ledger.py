@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dibs.base.clock import steady_ms
 from dibs.base.errors import StoreUnavailable
 from dibs.core import limits
 from dibs.core.credentials import CredentialRegister
@@ -52,11 +53,11 @@ class Duty:
 
 
 class WebhookLedger:
-    def __init__(self, store: Store, server: str) -> None:
+    def __init__(self, store: Store, server: str, steady: Callable[[], int] = steady_ms) -> None:
         self._store = store
         self._coordinator = Coordinator(store)
         self._server = server
-        self._steady: Callable[[], int] = lambda: 0
+        self._steady = steady
         # Principals with their namespaces: those with a valid token, and those all of whose tokens are over.
         self._valid: set[Owner] = set()
         self._over: set[Owner] = set()
@@ -64,16 +65,15 @@ class WebhookLedger:
         self.holders: Callable[[], set[Owner] | None] = lambda: None  # whom a server lets in besides; None: unknown
         self._ahead_ms = 0  # how far the store's clock is ahead of ours
 
-    def now_ms(self, steady_now_ms: int) -> int:
+    def now_ms(self) -> int:
         """The store's time, about. Deliveries are rare enough to be a little early."""
-        return steady_now_ms + self._ahead_ms
+        return self._steady() + self._ahead_ms
 
-    def take_duty(self, steady: Callable[[], int]) -> tuple[bool, Duty | None, int]:
+    def take_duty(self) -> tuple[bool, Duty | None, int]:
         """Return whether there are webhooks; the duty; if another server has it, for how long."""
-        self._steady = steady
         if not registered(self._store).entries:
             return False, None, 0
-        asked_ms = steady()
+        asked_ms = self._steady()
         state = self._ask_duty()
         if not state.token:
             return True, None, max(state.until_ms - state.now_ms, 0)
