@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.system.processes import ABOUT, LinuxProcesses, table
+from dibs.system import table
+from dibs.system.processes import ABOUT, LinuxProcesses
 from dibs.system.session_mark import (
     VARIABLE,
     guarded_env,

@@ -251,7 +251,7 @@ class EmbeddedDoor:
         return admin.ask(asked.verb, asked.name, asked.document.get("id", ""), document)
 
     def _rights(self, asked: Ask, ns: str) -> Reply:
-        from dibs.engine.queries import rights_page
+        from dibs.engine.credentials import rights_page
 
         return _ok(rights_page(self.store(), None, asked.document["after"], asked.document["limit"]))
 

@@ -36,6 +36,7 @@ from dibs.core.credentials import (
     TokenState,
     credential_key,
 )
+from dibs.core.events import RIGHTS_CHANGES
 from dibs.core.identity import Caller
 from dibs.core.keys import CREDENTIAL_PREFIX, REGISTER_KEY
 from dibs.core.limits import (
@@ -47,6 +48,7 @@ from dibs.core.limits import (
     USES_AT_ONCE_MAX,
 )
 from dibs.engine.coordinator import Coordinator
+from dibs.engine.event_log import EventFilter, collect
 from dibs.engine.queries import recount
 from dibs.wire.credentials import (
     create_command,
@@ -57,6 +59,7 @@ from dibs.wire.credentials import (
     limits_of,
 )
 from dibs.wire.documents import Reply, reply_for
+from dibs.wire.event_frames import gap_document, named_event
 from dibs.wire.permissions import require
 from dibs.wire.requests import shape
 
@@ -66,6 +69,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.core.credentials import TokenCommand
+    from dibs.core.events import Event
     from dibs.stores.port import Store
 
     Document = dict[str, Any]
@@ -409,3 +413,21 @@ class CredentialDirectory:
             keys.pop(proof_key_id(key), None)
         else:
             keys[proof_key_id(key)] = key
+
+
+class RightsFilter(EventFilter):
+    """The events about tokens, webhooks and access lists, in one namespace or, if it is empty, in all."""
+
+    def takes(self, event: Event) -> bool:
+        return event.kind in RIGHTS_CHANGES and self.ns in ("", event.ns)
+
+
+def rights_page(store: Store, bound: str | None, after: int, limit: int) -> dict[str, Any]:
+    """What changed about who may do what, for an admin: the first such events after a position; with `bound` those of
+    one namespace. `next` says where the page stopped; null: at the end."""
+    page = collect(store, RightsFilter(ns=bound or ""), after, limit)
+    return {
+        "events": [{**named_event(event), "user_id": event.principal or event.by} for event in page.events],
+        "next": None if page.is_last else page.upto,
+        "gap": None if page.oldest is None else gap_document(after, page.oldest),
+    }

@@ -11,7 +11,6 @@ from dibs.core.commands import BeginCount, CountUsage, InspectSession
 from dibs.core.credentials import Usage
 from dibs.core.decide import decide
 from dibs.core.draft import Draft, Missing, View
-from dibs.core.events import RIGHTS_CHANGES
 from dibs.core.exclusion import blockers, live_holders, state_of
 from dibs.core.expiry import ticket_over
 from dibs.core.keys import (
@@ -31,13 +30,12 @@ from dibs.core.proof import may_use
 from dibs.core.queue import ahead
 from dibs.core.records import HELD, PARKED, LockRecord, SessionRecord, Ticket
 from dibs.engine.coordinator import Coordinator
-from dibs.engine.event_log import EventFilter, collect, position_at, read_page
-from dibs.wire.event_frames import gap_document, named_event
+from dibs.engine.event_log import position_at, read_page
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from typing import Any, TypeVar
+    from typing import TypeVar
 
     from dibs.core.events import Event
     from dibs.core.outcomes import Outcome
@@ -366,21 +364,3 @@ def _live_states(
 def inspect_one(store: Store, session_id: str, principal: str | None = None, bound: str | None = None) -> Outcome:
     """One session and what it holds, all of one moment. Without a principal, a session of any principal."""
     return Coordinator(store).one(InspectSession(session=session_id, principal=principal, bound=bound))
-
-
-class RightsFilter(EventFilter):
-    """The events about tokens, webhooks and access lists, in one namespace or, if it is empty, in all."""
-
-    def takes(self, event: Event) -> bool:
-        return event.kind in RIGHTS_CHANGES and self.ns in ("", event.ns)
-
-
-def rights_page(store: Store, bound: str | None, after: int, limit: int) -> dict[str, Any]:
-    """What changed about who may do what, for an admin: the first such events after a position; with `bound` those of
-    one namespace. `next` says where the page stopped; null: at the end."""
-    page = collect(store, RightsFilter(ns=bound or ""), after, limit)
-    return {
-        "events": [{**named_event(event), "user_id": event.principal or event.by} for event in page.events],
-        "next": None if page.is_last else page.upto,
-        "gap": None if page.oldest is None else gap_document(after, page.oldest),
-    }

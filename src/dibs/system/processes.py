@@ -209,29 +209,3 @@ def _hides_processes() -> bool:
         return True
     last = b",".join(found[-1]) if found else b""
     return not found or (b"hidepid=" in last and not any(word in last for word in (b"hidepid=0", b"hidepid=off")))
-
-
-_chosen: list[ProcessTable] = []
-
-
-def table() -> ProcessTable:
-    """The table of this system, chosen once."""
-    if not _chosen:
-        _chosen.append(_table())
-    return _chosen[0]
-
-
-def _table() -> ProcessTable:
-    if ways.IS_LINUX:
-        return LinuxProcesses()
-    if ways.IS_MACOS:
-        from dibs.system.macos_processes import loaded
-
-        found = loaded()
-        if found is not None:
-            return found
-    if ways.IS_MACOS or ways.IS_PORTABLE:
-        from dibs.system.ps_processes import PsProcesses
-
-        return PsProcesses()
-    return ProcessTable()

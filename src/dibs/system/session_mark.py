@@ -13,7 +13,8 @@ from __future__ import annotations
 import os
 
 from dibs.base.clock import boot_id
-from dibs.system.processes import ABOUT, process_handle, table
+from dibs.system import table
+from dibs.system.processes import ABOUT, process_handle
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
