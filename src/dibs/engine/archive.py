@@ -296,7 +296,7 @@ SPOOL_CHARS = 1 << 16
 
 
 class Exported(Record):
-    """What an archive holds, by kind of record, and its events."""
+    """The result of an export: how many records by kind, and how many events."""
 
     at_ms: int
     counts: dict[str, int]

@@ -1,4 +1,4 @@
-"""Which callers are accepted: by the store's tokens (`engine/credentials.py`), and by those of a file that only its
+"""Callers that are accepted: by the store's tokens (`engine/credentials.py`), and by those of a file that only its
 owner can read.
 
 `wire/credentials.py` has the form of a line. Blank lines and lines that begin with `#` are skipped. The role is agent

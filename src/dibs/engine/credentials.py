@@ -423,7 +423,7 @@ class RightsFilter(EventFilter):
 
 
 def rights_page(store: Store, bound: str | None, after: int, limit: int) -> dict[str, Any]:
-    """What changed about who may do what, for an admin: the first such events after a position; with `bound` those of
+    """Changes of who may do what, for an admin: the first such events after a position; with `bound` those of
     one namespace. `next` says where the page stopped; null: at the end."""
     page = collect(store, RightsFilter(ns=bound or ""), after, limit)
     return {

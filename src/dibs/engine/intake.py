@@ -60,7 +60,7 @@ EVER_MS = 2**53
 
 
 class Imported(Record):
-    """What an import brought in. `events` is 0 if it added to a store, because that store has its own history."""
+    """The result of an import. `events` is 0 if it added to a store, because that store has its own history."""
 
     records: int
     events: int
@@ -69,7 +69,7 @@ class Imported(Record):
 
 
 class _Contents(Record):
-    """What a checked file holds."""
+    """The contents of a checked file, as far as they are needed before its records."""
 
     header: ArchiveHeader
     checksum: str

@@ -270,9 +270,9 @@ def claimed(
         # Jobs in other states are skipped here, so a page of the store may give less than one of ours.
         page = store.scan(lock_key(ns, prefix), key, step, live=live)
         locks = [versioned.record for _, versioned in page if isinstance(versioned.record, LockRecord)]
-        at_ms, settled = _settled(store, locks)
+        at_ms, live_ones = _with_live_owners(store, locks)
         now_ms = max(now_ms, at_ms)
-        found += [lock for lock in settled if state_of(lock, now_ms) in states and _ended_so(lock, ended)]
+        found += [lock for lock in live_ones if state_of(lock, now_ms) in states and _ended_so(lock, ended)]
         if len(found) > limit:
             return Page(now_ms=now_ms, locks=found[:limit], next_after=found[limit - 1].name)
         if len(page) < step:
@@ -288,7 +288,7 @@ def _ended_so(lock: LockRecord, ended: Sequence[str]) -> bool:
     return not ended or bool(lock.endings and lock.endings[0].how in ended)
 
 
-def _settled(store: Store, locks: list[LockRecord]) -> tuple[int, list[LockRecord]]:
+def _with_live_owners(store: Store, locks: list[LockRecord]) -> tuple[int, list[LockRecord]]:
     """The locks with their live holds only, and the time of that state. Whether a hold is live depends on the lock, its
     owner's session, the outages and the time together, so each lock is read again with them."""
     listed = {lock_key(lock.ns, lock.name): lock for lock in locks}
@@ -310,9 +310,9 @@ def _with_live_holds(view: View, key: str) -> LockRecord | None:
 def _decided(
     store: Store, needs: dict[str, set[str]], ask: Callable[[View, str], Answer]
 ) -> tuple[int, dict[str, Answer]]:
-    """What `ask` answers for each of `needs`, and the time of the last read. All records that are known to be needed
-    are read at once, and once more with those that a rule asked for besides. So each answer is of one moment, and many
-    cost hardly more reads than one."""
+    """Return the time of the last read, and the answer of `ask` for each of `needs`. All records that are known to be
+    needed are read at once, and once more with those that a rule asked for besides. So each answer is of one moment,
+    and many cost hardly more reads than one."""
     now_ms = 0
     found: dict[str, Answer] = {}
     todo = {each: keys for each, keys in needs.items() if keys}

@@ -1,4 +1,4 @@
-"""Whether the worker of a session has ended. Another process on the same machine may be able to see that.
+"""Marks by which another process on the same machine may see that the worker of a session has ended.
 
 A mark identifies one process permanently: the boot, the PID namespace (containers on one machine share only the boot),
 the pid, and the start time, because pids are reused. The start time is left out if it cannot be read.

@@ -53,9 +53,9 @@ BE_SOMEBODY = (
 class Callers:
     """The notes about one namespace of a store or server. `pid` is the calling process."""
 
-    def __init__(self, env: Mapping[str, str], place: str, namespace: str, pid: int) -> None:
+    def __init__(self, env: Mapping[str, str], url: str, namespace: str, pid: int) -> None:
         self._folder = os.path.join(state_folder(env), "callers")
-        self._place = place
+        self._url = url
         self._namespace = namespace
         self._lineage = lineage(pid)
         if not self._lineage:
@@ -108,7 +108,7 @@ class Callers:
             pass
 
     def _path(self, name: str) -> str:
-        return os.path.join(self._folder, digest(self._place, self._namespace, name))
+        return os.path.join(self._folder, digest(self._url, self._namespace, name))
 
 
 def ask_dibs(

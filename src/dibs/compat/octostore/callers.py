@@ -1,4 +1,4 @@
-"""Who asks, as OctoStore sees it: a user by its token, or the admin by its key. All that hold the same token are one
+"""Callers as OctoStore sees them: a user by its token, or the admin by its key. All that hold the same token are one
 user, and a user with a namespace may only use names below it.
 """
 

@@ -56,7 +56,7 @@ _UNSERVED = ("GITHUB_CLIENT_ID", "GITHUB_CLIENT_SECRET", "OAUTH_DASHBOARD_URL", 
 
 @dataclass(frozen=True)
 class OctoStoreContract:
-    """How a server answers that stands in for OctoStore's own: its users, as names and tokens, and its admin's key."""
+    """Makes a server stand in for OctoStore's own: with its users, as names and tokens, and its admin's key."""
 
     users: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     admin_key: str | None = field(default=None, repr=False)

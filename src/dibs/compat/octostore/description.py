@@ -1,5 +1,5 @@
-"""What `/openapi.json` and `/docs` say under `--octostore`: the operations that OctoStore has, with its bodies. What a
-request may have is read from the tables by which the handlers read it. Pure.
+"""The contents of `/openapi.json` and `/docs` under `--octostore`: the operations that OctoStore has, with its bodies.
+Fields of requests are read from the tables by which the handlers read them. Pure.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class TargetRefused(InvalidInput):
 
 
 class TargetPolicy(Record):
-    """What an operator allows."""
+    """The targets that an operator allows besides public ones over HTTPS."""
 
     private: bool = False
     http: bool = False

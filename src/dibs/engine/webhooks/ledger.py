@@ -1,4 +1,5 @@
-"""What the dispatcher reads from the store and writes there. Everything here is called on one thread."""
+"""The store as the dispatcher reads and writes it: the duty, the webhooks, their events and progress. Everything here
+is called on one thread."""
 
 from __future__ import annotations
 

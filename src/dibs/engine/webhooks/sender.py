@@ -80,9 +80,9 @@ class Resolver:
         except BaseException as error:
             found = error if isinstance(error, LookupFailed) else LookupFailed("the lookup failed")
         with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(self._settle, key, found)
+            loop.call_soon_threadsafe(self._finish, key, found)
 
-    def _settle(self, key: tuple[str, int], found: list[str] | BaseException) -> None:
+    def _finish(self, key: tuple[str, int], found: list[str] | BaseException) -> None:
         future = self._under_way.pop(key)
         if future.cancelled():
             return
