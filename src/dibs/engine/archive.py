@@ -305,18 +305,11 @@ class Exported(Record):
 
 
 def _copy(
-    store: Store,
-    reader: Store | StoreMoment,
-    write: Write,
-    *,
-    frozen: bool,
-    now_ms: int,
-    newest_seq: int,
-    last_seq: int,
+    store: Store, reader: Store | StoreMoment, write: Write, header: ArchiveHeader, last_seq: int
 ) -> tuple[Exported, str]:
     """Write an archive of what `reader` shows of the store. Returns the survey of what was read."""
     seen, counts, writer = sha256(), Counter[str](), ArchiveWriter(write)
-    writer.header(ArchiveHeader(at_ms=now_ms, store=store.capabilities.name, frozen=frozen, last_seq=newest_seq))
+    writer.header(header)
     for key, version, record in _records(reader):
         seen.update(_seen(key, version))
         counts[key.split("/", 1)[0]] += 1
@@ -324,7 +317,12 @@ def _copy(
     for event in _events(reader, last_seq, one_log=store.capabilities.one_log):
         writer.event(event)
     writer.end()
-    return Exported(at_ms=now_ms, counts=dict(counts), events=writer.events, frozen=frozen), seen.hexdigest()
+    done = Exported(at_ms=header.at_ms, counts=dict(counts), events=writer.events, frozen=header.frozen)
+    return done, seen.hexdigest()
+
+
+def _header(store: Store, now_ms: int, last_seq: int, *, frozen: bool) -> ArchiveHeader:
+    return ArchiveHeader(at_ms=now_ms, store=store.capabilities.name, frozen=frozen, last_seq=last_seq)
 
 
 def _survey(store: Store) -> str:
@@ -368,8 +366,8 @@ def export(store: Store, write: Write, *, freeze: bool = False) -> Exported:
     if moment is None:
         return _of_two_looks(store, write, frozen=frozen)
     try:
-        now_ms = moment.now_ms
-        return _copy(store, moment, write, frozen=frozen, now_ms=now_ms, newest_seq=newest_seq, last_seq=NO_END)[0]
+        header = _header(store, moment.now_ms, newest_seq, frozen=frozen)
+        return _copy(store, moment, write, header, NO_END)[0]
     finally:
         moment.close()
 
@@ -389,11 +387,9 @@ def _frozen(store: Store, *, freeze: bool) -> bool:
 def _of_two_looks(store: Store, write: Write, *, frozen: bool) -> Exported:
     survey = _survey(store)
     for _ in range(TRIES_MAX):
-        now_ms, last_seq = store.read(()).now_ms, store.newest_seq()
+        header = _header(store, store.read(()).now_ms, store.newest_seq(), frozen=frozen)
         with tempfile.TemporaryFile("w+", encoding="ascii", prefix="dibs-export-") as spool:
-            done, again = _copy(
-                store, store, spool.write, frozen=frozen, now_ms=now_ms, newest_seq=last_seq, last_seq=last_seq
-            )
+            done, again = _copy(store, store, spool.write, header, header.last_seq)
             if again == survey:
                 spool.seek(0)
                 while text := spool.read(SPOOL_CHARS):

@@ -276,15 +276,14 @@ class Gateway:
 
     async def _acquire(self, call: HttpRequest) -> Said:
         run, key, ttl_seconds = await self._asked(call)
-        caller = run.caller
         self._api.check_open()
-        caller = self._api.counted(caller)
+        run = run.replace(caller=self._api.counted(run.caller))
         document = {
             "session_id": run.session,
             "owner": run.holder,
             "ttl_seconds": ttl_seconds or self._ttl_seconds,
         }
-        return theirs.acquired(key, await self._ask(run, caller, "acquire", key, document))
+        return theirs.acquired(key, await self._ask(run, "acquire", key, document))
 
     async def _release(self, call: HttpRequest) -> Said:
         run, key, _ = await self._asked(call)
@@ -309,7 +308,6 @@ class Gateway:
         caller = self._api.caller_for("locks-of-all", call.headers)
         require(caller, "locks-of-all")
         ns = self._api.namespace_of(caller, parse_query(call.query), call.headers)
-
         return 200, await self._api.in_reader(lambda: {"locks": self._all_locks(ns)})
 
     def _all_locks(self, ns: str) -> list[Document]:
@@ -347,11 +345,11 @@ class Gateway:
         return run
 
     async def _follow(self, run: Run, asking: Asking) -> Said:
-        return await run_generator_async(asking, lambda question: self._ask(run, run.caller, *question))
+        return await run_generator_async(asking, lambda question: self._ask(run, *question))
 
-    async def _ask(self, run: Run, caller: Caller, verb: str, key: str, document: Document) -> Reply:
+    async def _ask(self, run: Run, verb: str, key: str, document: Document) -> Reply:
         try:
-            command = command_for(verb, run.namespace, key, shape(verb, document), caller)
+            command = command_for(verb, run.namespace, key, shape(verb, document), run.caller)
             return reply_to(verb, await self._batcher.submit(command))
         except DibsError as error:
             return reply_for_error(error)
