@@ -36,14 +36,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any, BinaryIO
 
-    from dibs.core.records import Stored
-
-    Bad = Callable[[str], DibsError]
-    from collections.abc import Callable
-
     from dibs.core.events import Event
+    from dibs.core.records import Stored
     from dibs.stores.port import Store, StoreMoment
 
+    Bad = Callable[[str], DibsError]
     Write = Callable[[str], object]
 
 # Whether a record is one that dibs could have written. Anybody can make a file. Without this check a rule would meet a

@@ -65,7 +65,7 @@ from dibs.wire.requests import shape
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from dibs.core.credentials import TokenCommand
@@ -73,7 +73,6 @@ if TYPE_CHECKING:
     from dibs.stores.port import Store
 
     Document = dict[str, Any]
-    from collections.abc import Callable
 
 
 log = logging.getLogger("dibs")

@@ -26,11 +26,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.server.http.request import HttpRequest, Known
+    from dibs.server.http.response import Header
 
     Document = dict[str, Any]
-    from typing import Any
-
-    from dibs.server.http.response import Header
 
 # Refusals in OctoStore's words: the same status, title, code and details as an OctoStore server gives.
 

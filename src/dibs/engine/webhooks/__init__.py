@@ -31,6 +31,7 @@ from dibs.wire.webhooks import deliveries_document, standing_document, webhook_d
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
     from dibs.core.identity import Caller
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from dibs.stores.port import Store
 
     Document = dict[str, Any]
-    from collections.abc import Iterable
 
 # Where a webhook may lead. The promise `webhook:private`: a webhook cannot be used to reach what only the server can
 # reach, unless the operator allows it.

@@ -1,5 +1,5 @@
 """Sends one delivery over HTTP/1.1. Proxies are ignored, redirects are not followed, and every part of an answer is
-bounded in size and time. The connection goes to an address that was checked (`target.py`); the host's name is used for
+bounded in size and time. The connection goes to an address that was checked; the host's name is used for
 TLS and in the Host header.
 """
 
