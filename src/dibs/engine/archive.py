@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any, BinaryIO
 
-    from dibs.core.events import Event
     from dibs.core.records import Stored
     from dibs.stores.port import Store, StoreMoment
 

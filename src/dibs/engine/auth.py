@@ -39,7 +39,6 @@ from dibs.wire.credentials import TokenLine, is_entry, parse_line
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs.core.identity import Caller
     from dibs.engine.credentials import CredentialDirectory
 
 log = logging.getLogger("dibs")

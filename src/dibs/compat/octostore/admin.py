@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
 
-    from dibs.core.identity import Caller
     from dibs.core.records import LockRecord
     from dibs.server.annexes import Contract
     from dibs.server.handlers import Api

@@ -58,12 +58,10 @@ if TYPE_CHECKING:
 
     from dibs.compat.octostore.callers import User, UserDirectory
     from dibs.core.commands import Command
-    from dibs.core.identity import Caller
     from dibs.core.outcomes import Outcome
     from dibs.engine.webhooks import Target, TargetPolicy
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
-    from dibs.server.http.response import HttpResponse
 
     Document = dict[str, Any]
 
