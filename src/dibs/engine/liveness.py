@@ -443,10 +443,8 @@ class Decider:
             self.batches += 1
 
     def beat_if_due(self) -> None:
-        if not self.liveness.beat_due_in_ms():
-            self._beat()
-
-    def _beat(self) -> None:
+        if self.liveness.beat_due_in_ms():
+            return
         noted = self.liveness.beating()
         beat = Beat(server=self.server)
         if self.liveness.has_gap():
