@@ -10,7 +10,7 @@ import pytest
 from dibs.stores.sqlite import SqliteStore
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract import StoreContract
-from dibs.testing.contract_trouble import TroubleContract
+from dibs.testing.contract_races import TroubleContract
 
 if TYPE_CHECKING:
     from collections.abc import Callable

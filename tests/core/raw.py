@@ -10,9 +10,9 @@ from dibs.core.expiry import credited_ms
 from dibs.core.keys import META_KEY, lock_key, session_key
 from dibs.core.limits import TICKET_MS
 from dibs.core.records import SHARED, Holder, LockRecord, Meta, SessionRecord, Ticket, Tree
-from dibs.testing.history import overtaken
-from dibs.testing.replay import ReplayedHold, replay
+from tests.models.history import overtaken
 from tests.models.queue import Hold, Place, Run, Wish, World, overlap
+from tests.models.replay import ReplayedHold, replay
 
 if TYPE_CHECKING:
     from dibs.core.events import Event

@@ -14,9 +14,8 @@ MODULES = (
     *("core.records", "core.events", "core.commands", "core.credentials", "core.identity"),
     *("core.outcomes", "core.lease_outcomes"),
     *(
-        "testing.replay",
         "wire.credentials",
-        "engine.archive.lines",
+        "engine.archive",
         "stores.etcd.clock",
         "stores.etcd",
     ),

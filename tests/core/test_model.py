@@ -33,8 +33,8 @@ from dibs.core.limits import OUTAGE_CREDIT_MS_MAX, OUTAGES_KEPT, PULSE_LATE_MS
 from dibs.core.records import LockRecord
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
-from dibs.testing.replay import ReplayedHold, replay
 from tests.models.ownership import Model, Told
+from tests.models.replay import ReplayedHold, replay
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from dibs.base.record import Record
 from dibs.core import commands, events, lease_outcomes, outcomes, records
 from dibs.core.records import Done, Ending, Holder, LockRecord, Meta, Outage, Pulse
-from dibs.testing import replay
 from tests.core.make import acquire, ending, holder, lock
+from tests.models import replay
 
 MODULES = (records, events, commands, outcomes, lease_outcomes, replay)
 

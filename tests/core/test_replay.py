@@ -6,7 +6,7 @@ import pytest
 
 from dibs.core import events
 from dibs.core.events import Event
-from dibs.testing.replay import ReplayedHold, apply, replay
+from tests.models.replay import ReplayedHold, apply, replay
 
 JOB = ("default", "issue-1")
 CLAIM = ReplayedHold(owner="a1", principal="team", token=1, mode="exclusive", attempt=1)

@@ -28,13 +28,12 @@ from dibs.core.keys import META_KEY, lock_key
 from dibs.core.lease_outcomes import Frozen, Renewed, SessionState
 from dibs.core.outcomes import AlreadyDone, Granted, Queued, Status
 from dibs.core.records import Meta
-from dibs.engine.archive.export import export
-from dibs.engine.archive.intake import intake
+from dibs.engine.archive import export
 from dibs.engine.coordinator import Coordinator
-from dibs.engine.credentials import credentials
-from dibs.engine.directory import CredentialDirectory
-from dibs.engine.webhooks.admin import WebhookAdmin
-from dibs.engine.webhooks.delivery_rounds import WebhookLedger
+from dibs.engine.credentials import CredentialDirectory, credentials
+from dibs.engine.intake import intake
+from dibs.engine.webhooks import WebhookAdmin
+from dibs.engine.webhooks.ledger import WebhookLedger
 from dibs.stores.codec import encode
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import CommitTooLarge, StoreProxy
@@ -251,7 +250,7 @@ def test_a_store_with_webhooks_and_tokens_of_its_own_gets_those_of_the_file_as_w
 def test_more_webhooks_than_a_store_may_have_are_refused_before_it_is_touched(
     source: MemoryStore, target: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dibs.engine.archive.intake.WEBHOOKS_MAX", 2)
+    monkeypatch.setattr("dibs.engine.intake.WEBHOOKS_MAX", 2)
     for store, count in ((source, 2), (target, 1)):
         for _ in range(count):
             WebhookAdmin(store, LOCAL, NS).ask("webhook-create", "", {"url": "https://hook.test/"})
@@ -403,7 +402,7 @@ class Dying(StoreProxy):
 def test_an_import_that_was_killed_is_noticed_and_can_be_repeated(
     source: MemoryStore, adds: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dibs.engine.archive.intake.PART_RECORDS", 3)
+    monkeypatch.setattr("dibs.engine.intake.PART_RECORDS", 3)
     text = text_of(source)
     for commits in range(20):
         target = MemoryStore(ManualClock(wall_ms=1_700_000_000_000))

@@ -15,7 +15,7 @@ from dibs.core.identity import Caller, Limits
 from dibs.core.limits import CREDENTIAL_CHANGES_KEPT, CREDENTIAL_RELOAD_MS, CREDENTIAL_STALE_MS_MAX
 from dibs.engine.auth import TokenGuard
 from dibs.engine.coordinator import Coordinator
-from dibs.engine.directory import CredentialDirectory, TokensUnchecked
+from dibs.engine.credentials import CredentialDirectory, TokensUnchecked
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import StoreProxy
 from dibs.testing.clock import ManualClock

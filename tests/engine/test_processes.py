@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.system.linux_processes import LinuxProcesses
-from dibs.system.process_table import ABOUT
-from dibs.system.processes import table
+from dibs.system import table
+from dibs.system.processes import ABOUT, LinuxProcesses
 from dibs.system.session_mark import (
     VARIABLE,
     guarded_env,

@@ -12,8 +12,8 @@ import pytest
 
 from dibs.core import events as kinds
 from dibs.core.records import LockRecord
-from dibs.testing.history import all_events, broken_promises, overlaps
 from tests.core import raw as raws
+from tests.models.history import all_events, broken_promises, overlaps
 from tests.models.servers import Cluster
 from tests.models.workers import Worker
 

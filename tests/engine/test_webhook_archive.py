@@ -10,11 +10,11 @@ from dibs.base.clock import wall_ms
 from dibs.core.delivery import DeliveryPlan
 from dibs.core.events import Event
 from dibs.core.identity import LOCAL
-from dibs.engine.archive.export import export
-from dibs.engine.archive.intake import intake
+from dibs.engine.archive import export
 from dibs.engine.event_log import read_page
-from dibs.engine.webhooks.admin import WebhookAdmin
-from dibs.engine.webhooks.delivery_rounds import WebhookLedger
+from dibs.engine.intake import intake
+from dibs.engine.webhooks import WebhookAdmin
+from dibs.engine.webhooks.ledger import WebhookLedger
 from dibs.stores.memory import MemoryStore
 
 

@@ -21,9 +21,9 @@ from dibs.core.limits import WEBHOOK_DOUBTED_IN_FLIGHT_MAX
 from dibs.core.webhooks import DeadLetter, DeadLetters, SaveDelivery, TakeDuty, WebhookDuty, WebhookProgress
 from dibs.engine.auth import TokenGuard
 from dibs.engine.coordinator import Coordinator
-from dibs.engine.webhooks.admin import WebhookAdmin
-from dibs.engine.webhooks.delivery_rounds import NO_TOKEN
+from dibs.engine.webhooks import WebhookAdmin
 from dibs.engine.webhooks.dispatcher import WebhookDispatcher
+from dibs.engine.webhooks.ledger import NO_TOKEN
 from dibs.engine.webhooks.sender import DeliveryResult, Sender
 from dibs.stores.memory import MemoryStore
 from tests.programs import WAIT_S_MAX
@@ -212,7 +212,7 @@ def test_a_server_that_lost_its_duty_while_it_waited_for_an_answer_starts_nothin
     deployment.ahead_ms = 60_000
     deployment.server(quick)
     wait_until(lambda: len(quick.bodies) == 3, "the other delivers all")
-    wait_until(lambda: not deployment.servers[0].has_duty, "the first notices")
+    wait_until(lambda: not deployment.servers[0].rounds.has_duty, "the first notices")
     assert slow.bodies == []
 
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.core.limits import WEBHOOK_LOOKUPS_MAX
-from dibs.engine.webhooks.sender import LookupFailed, Resolver, Sender
-from dibs.engine.webhooks.target import (
+from dibs.engine.webhooks import (
     TargetPolicy,
     TargetRefused,
     check_addresses,
     is_refused,
     parse_target,
 )
+from dibs.engine.webhooks.sender import LookupFailed, Resolver, Sender
 
 if TYPE_CHECKING:
     from dibs.engine.webhooks.sender import DeliveryResult

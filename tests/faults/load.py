@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dibs.base.clock import steady_ms
 from dibs.client.connect import connect
 from dibs.client.door import Ask
-from dibs.testing.history import ObservedHold
+from tests.models.history import ObservedHold
 from tests.programs import WAIT_S_MAX, pause
 
 if TYPE_CHECKING:

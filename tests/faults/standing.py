@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dibs.core.records import LockRecord, SessionRecord, Ticket
 from dibs.stores.registry import open_store
-from dibs.testing.history import all_events
+from tests.models.history import all_events
 from tests.programs import wait_until
 
 if TYPE_CHECKING:

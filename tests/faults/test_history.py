@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dibs.core.events import Event
-from dibs.testing.history import ObservedHold, broken_promises, overlaps
+from tests.models.history import ObservedHold, broken_promises, overlaps
 
 
 def history(*lines: str) -> list[Event]:

@@ -16,8 +16,8 @@ import pytest
 from dibs.base.clock import steady_ms
 from dibs.client.connect import connect
 from dibs.client.door import Ask
-from dibs.testing.history import broken_promises
 from tests.faults.standing import events_of
+from tests.models.history import broken_promises
 from tests.programs import (
     WAIT_S_MAX,
     ServerProcess,

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.testing.history import broken_promises, overlaps
 from tests.faults.load import Client
 from tests.faults.standing import events_of
 from tests.faults.test_server_killed import (
@@ -21,6 +20,7 @@ from tests.faults.test_server_killed import (
     ownership,
     what_is_claimed_once_events_agree,
 )
+from tests.models.history import broken_promises, overlaps
 from tests.programs import WAIT_S_MAX, ServerProcess, pause, wait_until
 
 if TYPE_CHECKING:

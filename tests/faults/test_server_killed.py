@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.client.door import Ask
-from dibs.testing.history import broken_promises, overlaps
-from dibs.testing.replay import replay
 from tests.faults.load import Client
 from tests.faults.standing import events_of
+from tests.models.history import broken_promises, overlaps
+from tests.models.replay import replay
 from tests.programs import WAIT_S_MAX, ServerProcess, pause, wait_until
 
 if TYPE_CHECKING:

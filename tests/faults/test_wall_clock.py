@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.stores.registry import open_store
-from dibs.testing.history import all_events, broken_promises
+from tests.models.history import all_events, broken_promises
 from tests.programs import WAIT_S_MAX, Ran, ServerProcess, clean_env, wait_until
 
 if TYPE_CHECKING:

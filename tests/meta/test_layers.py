@@ -225,7 +225,7 @@ def test_a_forbidden_import_is_found_however_it_is_written(importer: str, source
         ("dibs.client.embedded", "from dibs.engine.coordinator import Coordinator"),
         ("dibs.cli.main", "from dibs.core.durations import parse\nfrom dibs.server import app"),
         ("dibs.contrib.celery", "from dibs.contrib.one_owner import OneOwner\nimport dibs.sdk.default"),
-        ("dibs.contrib.tooz.driver", "from dibs.contrib.tooz.driver import DibsLock\nimport tooz"),
+        ("dibs.contrib.tooz", "from dibs.contrib.tooz.groups import Groups\nimport tooz"),
     ],
 )
 def test_an_allowed_import_is_left_alone(importer: str, source: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.core import lease_outcomes, outcomes
 from dibs.core.commands import Acquire, KeepSession, Leave, OpenSession, Release, Renew
-from dibs.testing.history import ObservedHold
+from tests.models.history import ObservedHold
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.client.door import Ask
 from dibs.client.embedded import EmbeddedDoor
-from dibs.system import ways
-from dibs.system.processes import table
+from dibs.system import table, ways
 from tests.programs import WAIT_S_MAX, environment_without_dibs, wait_until
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 
 from dibs.client.door import Ask
 from dibs.stores.registry import open_store
-from dibs.testing.history import all_events, broken_promises
+from tests.models.history import all_events, broken_promises
 from tests.processes.racing import Place, Racers, only_winner
 from tests.programs import Ran, ServerProcess, clean_env, dibs, wait_until
 

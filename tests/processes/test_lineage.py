@@ -10,9 +10,8 @@ import sys
 import pytest
 
 from dibs.cli.supervise import survivors as lineage
-from dibs.system.linux_processes import LinuxProcesses
-from dibs.system.process_table import ProcessTable
-from dibs.system.processes import table
+from dibs.system import table
+from dibs.system.processes import LinuxProcesses, ProcessTable
 from dibs.system.ps_processes import PsProcesses
 
 TREE = "sh -c 'sleep 600 & echo $!; wait' & sleep 600 & echo $!; wait"

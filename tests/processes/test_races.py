@@ -11,7 +11,7 @@ from dibs.base.ids import new_token
 from dibs.client.connect import connect
 from dibs.client.door import Ask
 from dibs.stores.registry import open_store
-from dibs.testing.history import all_events, broken_promises
+from tests.models.history import all_events, broken_promises
 from tests.processes.racing import Place, Racers, only_winner
 from tests.programs import ServerProcess, wait_until
 

@@ -11,7 +11,7 @@ import pytest
 
 from dibs.base.clock import steady_ms
 from dibs.client.door import Ask
-from dibs.system.processes import table
+from dibs.system import table
 from dibs.system.session_mark import process_mark
 from tests.processes.machine import SETSID, Machine, finished, first_line, guards_of
 from tests.programs import ServerProcess, wait_until, wait_until_stopped

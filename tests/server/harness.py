@@ -20,9 +20,9 @@ from dibs.base.clock import steady_ms
 from dibs.compat.action_llama.routes import Gateway
 from dibs.core.limits import CLIENT_IDLE_MS_MAX, LOCKS_PER_PRINCIPAL_MAX
 from dibs.engine.auth import TokenGuard
-from dibs.engine.directory import CredentialDirectory
+from dibs.engine.credentials import CredentialDirectory
 from dibs.engine.sweeper import NEVER_MS
-from dibs.engine.webhooks.target import TargetPolicy
+from dibs.engine.webhooks import TargetPolicy
 from dibs.server.engine import Engine
 from dibs.server.handlers import Api
 from dibs.server.http.listen import BindAddress, open_socket

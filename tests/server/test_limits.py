@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.compat.octostore.environment import OctoStoreContract
+from dibs.compat.octostore.contract import OctoStoreContract
 from dibs.core.identity import Caller, Limits
 from dibs.core.limits import ADMIN_GUESSES_MAX, REGISTRATIONS_MAX
 from dibs.engine.auth import RateLimited, RequestRates

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.compat.octostore.environment import ORIGINS, OctoStoreContract
+from dibs.compat.octostore.contract import ORIGINS, OctoStoreContract
 from dibs.server.http.browser import OwnNames
 from dibs.server.http.proxies import TrustedProxies
 from dibs.server.settings import ServerSettings

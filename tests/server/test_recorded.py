@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.compat.octostore.environment import OctoStoreContract
+from dibs.compat.octostore.contract import OctoStoreContract
 from dibs.server.settings import PublicElections, ServerSettings
 from tests.server.harness import running
 

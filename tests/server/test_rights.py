@@ -9,9 +9,9 @@ import pytest
 
 from dibs.core.identity import Caller
 from dibs.core.limits import USE_NOTED_MS
-from dibs.engine.directory import CredentialDirectory
+from dibs.engine.credentials import CredentialDirectory
 from dibs.engine.metrics import Metrics
-from dibs.engine.webhooks.admin import WebhookAdmin
+from dibs.engine.webhooks import WebhookAdmin
 from dibs.server.http.listen import parse_bind
 from dibs.server.monitor.minutes import LOG_EVERY_MS, Refusals
 from dibs.server.settings import ServerSettings

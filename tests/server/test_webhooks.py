@@ -12,8 +12,8 @@ import pytest
 
 from dibs.base.clock import wall_ms
 from dibs.core.limits import WEBHOOKS_PER_PRINCIPAL_MAX
+from dibs.engine.webhooks import TargetPolicy
 from dibs.engine.webhooks.sender import Resolver, Sender
-from dibs.engine.webhooks.target import TargetPolicy
 from dibs.stores.memory import MemoryStore
 from tests.server.harness import Server, running, wait_until
 from tests.server.webhook_target import HOST, OK, HookTarget, listening
@@ -146,7 +146,7 @@ def test_a_job_whose_delivery_fails_keeps_its_order_and_holds_up_no_other_job(
     # Other webhooks of this server may have been served meanwhile.
     assert counted["delivered"] - before["delivered"] >= 3
     assert counted["failed"] - before["failed"] >= 1
-    wait_until(lambda: server.engine.dispatcher.jobs_waiting == 0, "nothing waits")
+    wait_until(lambda: server.engine.dispatcher.rounds.jobs_waiting == 0, "nothing waits")
     assert [(each.json["lock"], each.json["event"]) for each in target.to(path)] == [
         (bad, "acquired"),
         (good, "acquired"),

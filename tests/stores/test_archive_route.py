@@ -13,9 +13,9 @@ from dibs.base.ids import new_id
 from dibs.core.commands import Acquire, OpenSession, Release, Renew
 from dibs.core.lease_outcomes import Renewed
 from dibs.core.outcomes import Queued
-from dibs.engine.archive.export import export
-from dibs.engine.archive.intake import intake
+from dibs.engine.archive import export
 from dibs.engine.coordinator import Coordinator
+from dibs.engine.intake import intake
 from dibs.stores.registry import open_store
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from dibs.base.ids import new_id
 from dibs.core.events import Event
 from dibs.core.identity import LOCAL
 from dibs.core.limits import METADATA_CHARS_MAX
-from dibs.engine.archive.export import export
-from dibs.engine.archive.intake import intake
+from dibs.engine.archive import export
 from dibs.engine.event_log import EventFilter, read_page
-from dibs.engine.webhooks.admin import WebhookAdmin
+from dibs.engine.intake import intake
+from dibs.engine.webhooks import WebhookAdmin
 from dibs.engine.webhooks.dispatcher import WebhookDispatcher
 from dibs.engine.webhooks.sender import DeliveryResult, Sender
 from dibs.stores.registry import open_store

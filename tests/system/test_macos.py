@@ -10,7 +10,6 @@ import pytest
 from dibs.system.macos_processes import (
     BSDINFO_BYTES,
     SHORTBSDINFO_BYTES,
-    MacosLibrary,
     MacosProcesses,
     parsed_arguments,
 )
@@ -106,12 +105,11 @@ class StandIn:
 
 
 @pytest.fixture
-def library() -> MacosLibrary:
-    return MacosLibrary(StandIn())
+def seen() -> MacosProcesses:
+    return MacosProcesses(StandIn())
 
 
-def test_a_process_is_known_by_its_parent_and_its_start_to_the_microsecond(library: MacosLibrary) -> None:
-    seen = MacosProcesses(library)
+def test_a_process_is_known_by_its_parent_and_its_start_to_the_microsecond(seen: MacosProcesses) -> None:
     found = seen.entry(70)
     assert found is not None
     assert (found.parent, found.started, found.has_ended) == (1, "1700000100000250", False)
@@ -120,15 +118,13 @@ def test_a_process_is_known_by_its_parent_and_its_start_to_the_microsecond(libra
     assert seen.children(1) == [70]
 
 
-def test_a_process_that_nobody_collected_has_ended(library: MacosLibrary) -> None:
-    seen = MacosProcesses(library)
+def test_a_process_that_nobody_collected_has_ended(seen: MacosProcesses) -> None:
     assert seen.is_dead(71)
     assert not seen.is_dead(70)
     assert not seen.is_dead(72)  # who is not seen is not proven dead
 
 
-def test_program_words_and_environment_are_told_apart(library: MacosLibrary) -> None:
-    seen = MacosProcesses(library)
+def test_program_words_and_environment_are_told_apart(seen: MacosProcesses) -> None:
     assert seen.command(70) == ("/bin/zsh", b"-zsh\0-l\0")
     assert seen.environment(70) == b"HOME=/h\0A=b=c\0"
     assert seen.command(71) is None
@@ -139,7 +135,7 @@ def test_a_hidden_environment_is_not_an_empty_one() -> None:
     assert parsed_arguments((1).to_bytes(4, "little") + b"/bin/sh\0\0sh\0") == (b"sh\0", b"")
     hidden = StandIn()
     hidden.arguments[70] = (1).to_bytes(4, "little") + b"/bin/sh\0\0sh\0\0"
-    assert MacosProcesses(MacosLibrary(hidden)).environment(70) is None
+    assert MacosProcesses(hidden).environment(70) is None
 
 
 @pytest.mark.parametrize("content", [b"", b"\1", b"\xff\xff\xff\xff", b"\1\0\0\0/bin/sh"])
@@ -148,15 +144,14 @@ def test_arguments_that_are_cut_off_are_read_without_an_error(content: bytes) ->
     assert variables == b"" or words == b""
 
 
-def test_not_all_is_shown_so_no_command_is_proven_gone(library: MacosLibrary) -> None:
-    assert not MacosProcesses(library).shows_all()
+def test_not_all_is_shown_so_no_command_is_proven_gone(seen: MacosProcesses) -> None:
+    assert not seen.shows_all()
 
 
-def test_the_boot_is_named_by_the_system(library: MacosLibrary) -> None:
-    assert library.system_name(b"kern.bootsessionuuid") == b"0F1E2D3C-0000-4000-8000-ABCDEF012345"
-    assert library.system_name(b"kern.nothing") is None
+def test_the_boot_is_named_by_the_system(seen: MacosProcesses) -> None:
+    assert seen.boot_session() == "0F1E2D3C-0000-4000-8000-ABCDEF012345"
 
 
 def test_the_living_processes_of_a_group_are_found_also_of_other_users() -> None:
-    assert MacosProcesses(MacosLibrary(StandIn())).group(69) == [70]
-    assert MacosProcesses(MacosLibrary(StandIn())).group(71) == []
+    assert MacosProcesses(StandIn()).group(69) == [70]
+    assert MacosProcesses(StandIn()).group(71) == []

@@ -8,8 +8,7 @@ import subprocess
 
 import pytest
 
-from dibs.system.linux_processes import LinuxProcesses
-from dibs.system.process_table import ABOUT, ProcessTable
+from dibs.system.processes import ABOUT, LinuxProcesses, ProcessTable
 from dibs.system.ps_processes import PsProcesses, parsed_entry
 from tests.programs import wait_until
 

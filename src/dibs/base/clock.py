@@ -111,9 +111,8 @@ def _boot_session() -> str:
         return ""
     from dibs.system.macos_processes import loaded
 
-    library = loaded()
-    name = library.system_name(b"kern.bootsessionuuid") if library is not None else None
-    return (name or b"").decode("ascii", "replace").strip()
+    found = loaded()
+    return "" if found is None else found.boot_session()
 
 
 def _boot_by_wall_clock() -> str:

@@ -251,13 +251,13 @@ class EmbeddedDoor:
         return admin.ask(asked.verb, asked.name, asked.document.get("id", ""), document)
 
     def _rights(self, asked: Ask, ns: str) -> Reply:
-        from dibs.engine.rights_log import rights_page
+        from dibs.engine.credentials import rights_page
 
         return _ok(rights_page(self.store(), None, asked.document["after"], asked.document["limit"]))
 
     def _webhooks(self, asked: Ask, ns: str) -> Reply:
         """A request about the webhooks that servers on this store deliver to."""
-        from dibs.engine.webhooks.admin import WebhookAdmin
+        from dibs.engine.webhooks import WebhookAdmin
 
         return WebhookAdmin(self.store(), self._caller, ns).ask(asked.verb, asked.name, asked.document)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 UNKNOWN_TYPE = 415
 _CLAIMS = ("acquire", "acquire-any", "acquire-all")
 _OWN_FIELDS = {"inspect": "owner", "list": "next"}  # a document without it is of another program's server
-_FOREIGN = "dibs.compat.octostore.replies"  # completes such a document
+_FOREIGN = "dibs.compat.octostore"  # completes such a document
 
 # The least that a reply has, by verb; for a claim, by its status. Other JSON did not come from dibs.
 _TOKEN = ("id", "name", "role", "valid")

@@ -21,9 +21,9 @@ from dibs.core.lease_outcomes import Frozen, Raised, Thawed
 from dibs.core.limits import SWEEP_BATCH_MAX
 from dibs.core.records import LockRecord, Meta
 from dibs.core.upkeep import is_swept
-from dibs.engine.archive.export import export
-from dibs.engine.archive.intake import floor_after, intake
+from dibs.engine.archive import export
 from dibs.engine.coordinator import Coordinator
+from dibs.engine.intake import floor_after, intake
 from dibs.stores.port import Opening, maintenance_of
 from dibs.stores.sqlite import SqliteStore, sqlite_path
 from dibs.stores.sqlite.backup import (

@@ -1,4 +1,4 @@
-"""What the integrations share: the settings of a claim, and the claim of the work that runs now."""
+"""Shared by the integrations: the settings of a claim, and the claim of the work that runs now."""
 
 from __future__ import annotations
 

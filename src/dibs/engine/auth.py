@@ -1,4 +1,4 @@
-"""Which callers are accepted: by the store's tokens (`engine/directory.py`), and by those of a file that only its
+"""Callers that are accepted: by the store's tokens (`engine/credentials.py`), and by those of a file that only its
 owner can read.
 
 `wire/credentials.py` has the form of a line. Blank lines and lines that begin with `#` are skipped. The role is agent
@@ -38,8 +38,7 @@ from dibs.wire.credentials import TokenLine, is_entry, parse_line
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs.core.identity import Caller
-    from dibs.engine.directory import CredentialDirectory
+    from dibs.engine.credentials import CredentialDirectory
 
 log = logging.getLogger("dibs")
 
@@ -185,14 +184,7 @@ class MachineGuard(TokenGuard):
     user are admins. Headers about the user are ignored."""
 
     def __init__(self) -> None:
-        self.path = None
-        self.fixed = {}
-        self._wall = wall_ms
-        self.has_own_token = False
-        self.directory = None
-        self._callers = {}
-        self._ends_ms = {}
-        self._keys = {}
+        super().__init__(None)
         self._known: dict[bytes, Caller] = {}
 
     def known(self, key: bytes | None, peer: bytes | None = None) -> Caller:

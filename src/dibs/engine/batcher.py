@@ -215,7 +215,7 @@ class Batcher:
         """The outcome of `command`; raises its error."""
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
-        def settle(result: Result) -> None:
+        def finish(result: Result) -> None:
             if future.done():  # the caller is gone
                 return
             if isinstance(result, BaseException):
@@ -223,7 +223,7 @@ class Batcher:
             else:
                 future.set_result(result)
 
-        self.post(command, settle, is_gone)
+        self.post(command, finish, is_gone)
         return await future
 
     def _work(self) -> None:
@@ -272,6 +272,6 @@ class Batcher:
         self.metrics.decided(commands, results)
         if not gone:
             return results
-        told = iter(results)
+        decided = iter(results)
         nobody = CallerGone("The caller hung up. Nothing was done.")
-        return [nobody if id(asked) in gone else next(told) for asked in batch]
+        return [nobody if id(asked) in gone else next(decided) for asked in batch]

@@ -72,9 +72,8 @@ class _Batch:
         self._view = View(now_ms=0)
         self._is_of_one_moment = True
         self._seen: list[set[str]] = []  # for each command decided, the keys it looked at
-        self._looked: set[str] = (
-            set()
-        )  # these and the written records; records that were loaded but not used are not compared
+        # These and the written records. Records that were loaded but not used are not compared.
+        self._looked: set[str] = set()
         self.versions: dict[str, int] = {}
         self.puts: dict[str, Stored | None] = {}
         self.events: list[Event] = []
@@ -195,11 +194,11 @@ class Coordinator:
             try:
                 todo = [*self._run(commands, todo[:size], results, doubts), *todo[size:]]
             except DibsError as error:
-                told = {index: doubts.get(index, error) for index in todo}
-                if not results and len(set(told.values())) == 1:
-                    raise told[todo[0]] from None
+                errors = {index: doubts.get(index, error) for index in todo}
+                if not results and len(set(errors.values())) == 1:
+                    raise errors[todo[0]] from None
                 # Some were answered before the store failed; those answers are valid, and the error is for the others.
-                results.update(told)
+                results.update(errors)
                 break
         return [results[index] for index in range(len(commands))]
 

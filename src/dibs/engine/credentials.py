@@ -1,23 +1,53 @@
-"""Makes, shows, replaces and revokes the tokens of a store, for a server's routes and for the command on a store of
-this machine. Errors are raised. No claim needs this module.
+"""The tokens of a store: the requests that make, show, replace and revoke them, and what a server knows of them.
+
+`CredentialAdmin` is for a server's routes and for the command on a store of this machine. Errors are raised.
+
+`CredentialDirectory` has the tokens in memory, so that no request reads the store for them. A server looks at the
+register of changes, which is one record, every CREDENTIAL_LOOK_MS, and sooner when it hears of a change. So it knows a
+token that was made or revoked anywhere within that time. A server that could not look for CREDENTIAL_STALE_MS_MAX
+accepts none of the store's tokens until it has looked. That is the bound of the promise `auth:revoked`.
 """
 
 from __future__ import annotations
 
-from dibs.base.errors import InvalidInput, RequestRefused, UnknownToken
-from dibs.base.ids import new_secret
+import logging
+import threading
+from contextlib import suppress
+
+from dibs.base.clock import steady_ms
+from dibs.base.errors import (
+    AuthenticationFailed,
+    DibsError,
+    InvalidInput,
+    RequestRefused,
+    StoreUnavailable,
+    UnknownToken,
+)
+from dibs.base.ids import new_secret, proof_key_id
 from dibs.core.credentials import (
     CreateToken,
     Credential,
+    CredentialRegister,
     LimitToken,
+    NoteUse,
     RevokeToken,
     RotateToken,
     TokenState,
+    credential_key,
 )
+from dibs.core.events import RIGHTS_CHANGES
 from dibs.core.identity import Caller, require
-from dibs.core.keys import CREDENTIAL_PREFIX
-from dibs.core.limits import LIST_PAGE_DEFAULT
+from dibs.core.keys import CREDENTIAL_PREFIX, REGISTER_KEY
+from dibs.core.limits import (
+    CREDENTIAL_LOOK_MS,
+    CREDENTIAL_RELOAD_MS,
+    CREDENTIAL_STALE_MS_MAX,
+    LIST_PAGE_DEFAULT,
+    USE_NOTED_MS,
+    USES_AT_ONCE_MAX,
+)
 from dibs.engine.coordinator import Coordinator
+from dibs.engine.event_log import EventFilter, collect
 from dibs.engine.queries import recount
 from dibs.wire.credentials import (
     create_command,
@@ -28,18 +58,24 @@ from dibs.wire.credentials import (
     limits_of,
 )
 from dibs.wire.documents import Reply, reply_for
+from dibs.wire.lease_documents import gap_document, named_event
 from dibs.wire.requests import shape
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from dibs.core.commands import PlainCommand
+    from dibs.core.events import Event
     from dibs.stores.port import Store
 
     Document = dict[str, Any]
 
+
+log = logging.getLogger("dibs")
+
+_NEVER_MS = 2**63
 OF_ANOTHER = "A token with this hash is known, and is not of your namespace."
 VERBS = ("tokens", "token-create", "token-rotate", "token-revoke", "token-limit")
 
@@ -195,3 +231,200 @@ class CredentialAdmin:
         payer = Caller(principal=credential.name, namespace=credential.namespace, limits=credential.limits).payer
         if payer is not None and isinstance(command, CreateToken | LimitToken):
             recount(self._store, payer)
+
+
+class TokensUnchecked(StoreUnavailable):
+    """This server cannot know whether the token is still valid."""
+
+    retry_after_ms = 1_000
+
+
+class CredentialDirectory:
+    """One per server. Any thread may call `look`, one at a time; only the event loop's thread may call `caller`."""
+
+    def __init__(self, store: Store, steady: Callable[[], int] = steady_ms) -> None:
+        self._store = store
+        self._steady = steady
+        self._looking = threading.Lock()
+        self._changes = -1
+        self._known: dict[bytes, tuple[Caller, int]] = {}  # by hash; with the time of its end
+        self._keys: dict[str, bytes] = {}  # hashes by their name in proofs
+        self._looked_ms = self._loaded_ms = -_NEVER_MS
+        self._ahead_ms = 0  # how far the store's clock is ahead of ours
+        self._used: set[bytes] = set()  # hashes of tokens that were used since that was last written down
+        self._use_noted_ms = steady()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._failed = False
+        self._thread = threading.Thread(target=self._follow, name="dibs-tokens", daemon=True)
+
+    def __len__(self) -> int:
+        """Return how many tokens are valid now."""
+        now_ms = self._steady() + self._ahead_ms
+        return len([over_ms for _, over_ms in list(self._known.values()) if now_ms < over_ms])
+
+    def principals(self) -> set[str]:
+        """The names of all tokens that are valid now."""
+        now_ms = self._steady() + self._ahead_ms
+        return {caller.principal for caller, over_ms in list(self._known.values()) if now_ms < over_ms}
+
+    def caller(self, key: bytes) -> Caller | None:
+        """The caller of the token with this hash. None: the store does not know it. Raises if the token has ended, and
+        if the last look is too old."""
+        known = self._known.get(key)
+        if known is None:
+            return None
+        now_ms = self._steady()
+        if now_ms - self._looked_ms > CREDENTIAL_STALE_MS_MAX:
+            raise TokensUnchecked("This server cannot read its store, so it cannot tell if the token is valid.")
+        caller, over_ms = known
+        if now_ms + self._ahead_ms >= over_ms:
+            raise AuthenticationFailed("The token has expired or was revoked. Ask an admin for a new one.")
+        self._used.add(key)
+        return caller
+
+    def ends_ms(self, key: bytes) -> int | None:
+        """Return when the token with this hash ends by itself, if it does."""
+        _, over_ms = self._known.get(key, (None, _NEVER_MS))
+        return None if over_ms == _NEVER_MS else over_ms
+
+    def next_end_in_ms(self) -> int | None:
+        """In how many milliseconds the next of the valid tokens ends. For any thread."""
+        now_ms = self._steady() + self._ahead_ms
+        ends = [over_ms - now_ms for _, over_ms in list(self._known.values()) if now_ms < over_ms < _NEVER_MS]
+        return min(ends, default=None)
+
+    def key_named(self, key_id: str) -> bytes | None:
+        """The hash that a proof is asked for."""
+        return self._keys.get(key_id)
+
+    def look(self) -> None:
+        """Read the changes. Raises the store's errors."""
+        with self._looking:
+            self._look()
+            if self._steady() - self._loaded_ms > CREDENTIAL_RELOAD_MS:
+                self._read_again()
+
+    def note_use(self) -> None:
+        """Write down which tokens were used. Raises the store's errors; what was not written is then forgotten."""
+        used, self._used = self._used, set()  # one that the event loop still adds to the old set is lost
+        self._use_noted_ms = self._steady()
+        digests = sorted([key.hex() for key in list(used)])
+        for first in range(0, len(digests), USES_AT_ONCE_MAX):
+            command = NoteUse(digests=tuple(digests[first : first + USES_AT_ONCE_MAX]))
+            Coordinator(self._store).one(command)
+
+    def start(self) -> None:
+        self.look()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """The store may be closed after this."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(CREDENTIAL_STALE_MS_MAX / 1000)
+
+    def hurry(self) -> None:
+        """Look soon, because there is a change."""
+        self._wake.set()
+
+    def _follow(self) -> None:
+        while not self._stopping:
+            self._wake.wait(CREDENTIAL_LOOK_MS / 1000)
+            self._wake.clear()
+            try:
+                self.look()
+                if self._used and self._steady() - self._use_noted_ms >= USE_NOTED_MS:
+                    self.note_use()
+            except Exception as error:
+                if not self._failed and not self._stopping:
+                    ours = None if isinstance(error, DibsError) else error
+                    log.error("the store's tokens cannot be looked at: %s", error, exc_info=ours)
+                self._failed = True
+            else:
+                self._failed = False
+        with suppress(DibsError):
+            self.note_use()
+
+    def _look(self) -> None:
+        now_ms = self._steady()
+        snapshot = self._store.read((REGISTER_KEY,))
+        register = snapshot.records[REGISTER_KEY].record
+        if not isinstance(register, CredentialRegister):
+            register = CredentialRegister()
+        self._ahead_ms = snapshot.now_ms - now_ms
+        behind = register.changes - self._changes
+        if self._changes < 0 or not 0 <= behind <= len(register.recent):
+            self._known, self._keys = self._load()
+            self._loaded_ms = now_ms
+        elif behind:
+            self._read(register.recent[-behind:])
+        self._changes = register.changes
+        self._looked_ms = now_ms
+
+    def _read(self, digests: tuple[str, ...]) -> None:
+        records = self._store.read([credential_key(digest) for digest in digests]).records
+        for digest in digests:
+            record = records[credential_key(digest)].record
+            if isinstance(record, Credential):
+                self._note(self._known, self._keys, record)
+
+    def _read_again(self) -> None:
+        """Read all tokens, which is necessary after a restore. There may be many, so looking continues meanwhile;
+        tokens that change meanwhile are read once more at the end."""
+        changes, began_ms = self._changes, self._steady()
+        known, keys = self._load(self._look_if_due)
+        self._known, self._keys = known, keys
+        self._changes, self._loaded_ms = changes, began_ms
+        self._look()
+
+    def _look_if_due(self) -> None:
+        if self._steady() - self._looked_ms >= CREDENTIAL_LOOK_MS:
+            self._look()
+
+    def _load(
+        self, between: Callable[[], None] = lambda: None
+    ) -> tuple[dict[bytes, tuple[Caller, int]], dict[str, bytes]]:
+        known: dict[bytes, tuple[Caller, int]] = {}
+        keys: dict[str, bytes] = {}
+        for page in credential_pages(self._store):
+            for credential in page:
+                self._note(known, keys, credential)
+            between()
+        return known, keys
+
+    @staticmethod
+    def _note(known: dict[bytes, tuple[Caller, int]], keys: dict[str, bytes], credential: Credential) -> None:
+        key = bytes.fromhex(credential.digest)
+        caller = Caller(
+            principal=credential.name,
+            role=credential.role,
+            namespace=credential.namespace,
+            badges=(f"user:{credential.name}", f"token:sha256:{credential.digest}"),
+            limits=credential.limits,
+        )
+        over_ms = 0 if credential.ended_ms else credential.expires_ms or _NEVER_MS
+        known[key] = (caller, over_ms)
+        if credential.ended_ms:
+            keys.pop(proof_key_id(key), None)
+        else:
+            keys[proof_key_id(key)] = key
+
+
+class RightsFilter(EventFilter):
+    """The events about tokens, webhooks and access lists, in one namespace or, if it is empty, in all."""
+
+    def takes(self, event: Event) -> bool:
+        return event.kind in RIGHTS_CHANGES and self.ns in ("", event.ns)
+
+
+def rights_page(store: Store, bound: str | None, after: int, limit: int) -> dict[str, Any]:
+    """Changes of who may do what, for an admin: the first such events after a position; with `bound` those of
+    one namespace. `next` says where the page stopped; null: at the end."""
+    page = collect(store, RightsFilter(ns=bound or ""), after, limit)
+    return {
+        "events": [{**named_event(event), "user_id": event.principal or event.by} for event in page.events],
+        "next": None if page.is_last else page.upto,
+        "gap": None if page.oldest is None else gap_document(after, page.oldest),
+    }

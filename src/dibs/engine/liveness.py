@@ -1,4 +1,4 @@
-"""Up to when this server can vouch for the time. The promise `lease:outage-credit` needs it.
+"""The time up to which this server can vouch for its clock. The promise `lease:outage-credit` needs it.
 
 An outage is a time in which no renewal could be committed by any server. This server may have been stopped, suspended,
 or cut off from its store without knowing yet whether that was one. So every batch carries a time up to which the server
@@ -133,7 +133,7 @@ def _could_lose(record: Stored | None, since_ms: int) -> bool:
 
 
 class SweepShare:
-    """Which of the due keys this server sweeps: its own part at once, and another server's part when that one is late.
+    """Chooses the due keys to sweep here: this server's part at once, and another server's part when that one is late.
 
     A key belongs to one of the live servers by its hash. The next server takes over after SWEEP_GRACE_MS, the one after
     it after twice as long, so that two servers do not both begin at once."""
@@ -443,10 +443,8 @@ class Decider:
             self.batches += 1
 
     def beat_if_due(self) -> None:
-        if not self.liveness.beat_due_in_ms():
-            self._beat()
-
-    def _beat(self) -> None:
+        if self.liveness.beat_due_in_ms():
+            return
         noted = self.liveness.beating()
         beat = Beat(server=self.server)
         if self.liveness.has_gap():

@@ -1,4 +1,4 @@
-"""What one server counts since it started: plain integers, changed where an answer, a commit or an error passes once.
+"""Counts of one server since it started: plain integers, changed where an answer, a commit or an error passes once.
 
 Commands and batches are counted by whoever decides, requests by the event loop, deliveries by the thread that delivers.
 Events, commits and errors of the store are counted under a lock, because upkeep writes beside the batches. Any thread
@@ -46,7 +46,7 @@ OTHER = "other"  # no verb of ours: an unknown address, or no request at all
 
 
 class Histogram:
-    """How many values there were, by size. `counts` has one more place than `bounds`: for what is above all of them."""
+    """Counts values by size. `counts` has one more entry than `bounds`: for what is above all of them."""
 
     __slots__ = ("bounds", "counts", "total")
 

@@ -1,4 +1,4 @@
-"""Read-only queries: the list of jobs and of sessions. Nothing here writes."""
+"""Questions about many records: jobs, sessions, places in line, events; and the count of what a principal has."""
 
 from __future__ import annotations
 
@@ -33,13 +33,15 @@ from dibs.engine.event_log import position_at, read_page
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import TypeVar
 
     from dibs.core.events import Event
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Stored
     from dibs.stores.port import Store
 
+    Answer = TypeVar("Answer")
 
 # How much happened in each minute of the last hour, counted from the store's events.
 #
@@ -132,23 +134,14 @@ def live_tickets(store: Store, ns: str, prefix: str, after: str, limit: int) -> 
 
 
 def _live(store: Store, tickets: list[Ticket]) -> tuple[int, list[TicketState]]:
-    """Those that still wait, all of one moment. What the rules ask for besides is read as they ask."""
-    if not tickets:
-        return 0, []
-    keys = {META_KEY}
+    """Those that still wait, all of one moment."""
+    keys: set[str] = set()
     for ticket in tickets:
         keys |= {ticket_key(ticket.ns, ticket.name, ticket.number), lock_key(ticket.ns, ticket.name)}
         if ticket.session is not None:
             keys.add(session_key(ticket.session))
-    while True:
-        snapshot = store.read(keys)
-        draft = Draft(View(snapshot.now_ms, {key: each.record for key, each in snapshot.records.items()}))
-        try:
-            found = [_state(draft, ticket) for ticket in tickets]
-        except Missing as missing:
-            keys |= set(missing.keys)
-        else:
-            return snapshot.now_ms, [state for state in found if state is not None]
+    now_ms, found = _decided(store, {"": keys}, lambda view, _: [_state(Draft(view), ticket) for ticket in tickets])
+    return now_ms, [state for state in found.get("", ()) if state is not None]
 
 
 def _state(draft: Draft, listed: Ticket) -> TicketState | None:
@@ -259,9 +252,9 @@ def claimed(
         # Jobs in other states are skipped here, so a page of the store may give less than one of ours.
         page = store.scan(lock_key(ns, prefix), key, step, live=live)
         locks = [versioned.record for _, versioned in page if isinstance(versioned.record, LockRecord)]
-        at_ms, settled = _settled(store, locks)
+        at_ms, live_ones = _with_live_owners(store, locks)
         now_ms = max(now_ms, at_ms)
-        found += [lock for lock in settled if state_of(lock, now_ms) in states and _ended_so(lock, ended)]
+        found += [lock for lock in live_ones if state_of(lock, now_ms) in states and _ended_so(lock, ended)]
         if len(found) > limit:
             return Page(now_ms=now_ms, locks=found[:limit], next_after=found[limit - 1].name)
         if len(page) < step:
@@ -277,30 +270,46 @@ def _ended_so(lock: LockRecord, ended: Sequence[str]) -> bool:
     return not ended or bool(lock.endings and lock.endings[0].how in ended)
 
 
-def _settled(store: Store, locks: list[LockRecord]) -> tuple[int, list[LockRecord]]:
+def _with_live_owners(store: Store, locks: list[LockRecord]) -> tuple[int, list[LockRecord]]:
     """The locks with their live holds only, and the time of that state. Whether a hold is live depends on the lock, its
-    owner's session, the outages and the time together, so each lock is read again with them. A lock that got another
-    owner meanwhile is read once more, with the other session."""
+    owner's session, the outages and the time together, so each lock is read again with them."""
+    listed = {lock_key(lock.ns, lock.name): lock for lock in locks}
+    needs = {
+        key: {key, *[session_key(each.session) for each in lock.holders if each.session]}
+        for key, lock in listed.items()
+        if lock.holders
+    }
+    now_ms, found = _decided(store, needs, _with_live_holds)
+    settled = [found.get(key, lock) for key, lock in listed.items()]
+    return now_ms, [lock for lock in settled if lock is not None]
+
+
+def _with_live_holds(view: View, key: str) -> LockRecord | None:
+    lock = view.records[key]
+    return lock.replace(holders=live_holders(Draft(view), lock)) if isinstance(lock, LockRecord) else None
+
+
+def _decided(
+    store: Store, needs: dict[str, set[str]], ask: Callable[[View, str], Answer]
+) -> tuple[int, dict[str, Answer]]:
+    """Return the time of the last read, and the answer of `ask` for each of `needs`. All records that are known to be
+    needed are read at once, and once more with those that a rule asked for besides. So each answer is of one moment,
+    and many cost hardly more reads than one."""
     now_ms = 0
-    settled: dict[str, LockRecord] = {lock_key(lock.ns, lock.name): lock for lock in locks}
-    todo = {key: lock for key, lock in settled.items() if lock.holders}
+    found: dict[str, Answer] = {}
+    todo = {each: keys for each, keys in needs.items() if keys}
     while todo:
-        sessions = {session_key(each.session) for lock in todo.values() for each in lock.holders if each.session}
-        snapshot = store.read([META_KEY, *todo, *sessions])
-        now_ms = max(now_ms, snapshot.now_ms)
-        draft = Draft(View(snapshot.now_ms, {key: found.record for key, found in snapshot.records.items()}))
-        changed = {}
-        for key in todo:
-            lock = snapshot.records[key].record
-            if not isinstance(lock, LockRecord):
-                del settled[key]
-                continue
+        snapshot = store.read({META_KEY, *[key for keys in todo.values() for key in keys]})
+        now_ms = snapshot.now_ms
+        view = View(now_ms, {key: versioned.record for key, versioned in snapshot.records.items()})
+        for each in list(todo):
             try:
-                settled[key] = lock.replace(holders=live_holders(draft, lock))
-            except Missing:
-                changed[key] = lock
-        todo = changed
-    return now_ms, list(settled.values())
+                found[each] = ask(view, each)
+            except Missing as missing:
+                todo[each] |= set(missing.keys)
+            else:
+                del todo[each]
+    return now_ms, found
 
 
 def open_sessions(store: Store, principal: str | None, bound: str | None = None) -> list[SessionState]:
@@ -325,21 +334,11 @@ def open_sessions(store: Store, principal: str | None, bound: str | None = None)
 def _live_states(
     store: Store, sessions: list[SessionRecord], principal: str | None, bound: str | None
 ) -> list[SessionState]:
-    """The states of these sessions. All records that are known to be needed are read at once, and once more with those
-    that were missing. So each answer is of one moment, and many sessions cost hardly more reads than one."""
-    found: dict[str, Outcome] = {}
-    needed = {session.id: {session_key(session.id), *session.holds} for session in sessions}
-    while needed:
-        snapshot = store.read({META_KEY, *[key for keys in needed.values() for key in keys]})
-        view = View(snapshot.now_ms, {key: versioned.record for key, versioned in snapshot.records.items()})
-        for session_id in list(needed):
-            command = InspectSession(session=session_id, principal=principal, bound=bound)
-            try:
-                found[session_id] = decide(view, command).outcome
-            except Missing as missing:
-                needed[session_id] |= set(missing.keys)
-            else:
-                del needed[session_id]
+    def state_of_session(view: View, session_id: str) -> Outcome:
+        return decide(view, InspectSession(session=session_id, principal=principal, bound=bound)).outcome
+
+    needs = {session.id: {session_key(session.id), *session.holds} for session in sessions}
+    found = _decided(store, needs, state_of_session)[1]
     states = [found[session.id] for session in sessions]
     return [state for state in states if isinstance(state, SessionState) and state.live]
 

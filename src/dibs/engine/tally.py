@@ -69,16 +69,10 @@ class Tally:
         counts = self._by_principal.copy()  # another thread may change it
         return sum(count for (_, where), count in counts.items() if where == namespace)
 
-    def build(self, store: Store) -> None:
-        """Count holds, waiters and open sessions; idle jobs are skipped. Events that come during the scan are applied
-        after it. They are applied by token: if the scan already saw the effect of an event, later events correct the
-        count."""
-        self.begin(store)
-        while self.is_counting:
-            self.count_page(store)
-
     def begin(self, store: Store) -> None:
-        """From here on events are followed; `count_page` counts what existed before them."""
+        """From here on events are followed; `count_page` counts the holds, waiters and open sessions that existed
+        before them. Events are applied by token: if a page already shows the effect of an event, later events correct
+        the count."""
         newest = store.events(0, 1, newest=True)
         self._seen_seq = self._told_seq = newest[-1].seq if newest else 0
         self._pages = self._count_pages(store, store.read(()).now_ms)

@@ -185,21 +185,23 @@ class Waiters:
     def on_timeout(self, waiter: Waiter) -> None:
         """Ask a last time, so that the caller gets its current position, or the job if it just got it."""
         waiter.wait_ms = 0
-        if self._is_parked(waiter):
-            del self._parked[waiter.place]  # type: ignore[arg-type]  # who is parked has a place
+        if self._unpark(waiter):
             self._ask_again(waiter)
 
     def abandon(self, waiter: Waiter) -> None:
         """The caller is gone: leave the line. If its first answer has not come yet, this happens when it comes."""
         if waiter.timer is not None:
             waiter.timer.cancel()
-        if self._is_parked(waiter):
-            del self._parked[waiter.place]  # type: ignore[arg-type]  # who is parked has a place
+        if self._unpark(waiter):
             self._metrics.abandoned += 1
             self._give_up(waiter)
 
-    def _is_parked(self, waiter: Waiter) -> bool:
-        return waiter.place is not None and self._parked.get(waiter.place) is waiter
+    def _unpark(self, waiter: Waiter) -> bool:
+        """False if it does not wait here."""
+        if waiter.place is None or self._parked.get(waiter.place) is not waiter:
+            return False
+        del self._parked[waiter.place]
+        return True
 
     def on_not_taken(self, waiter: Waiter, result: Result) -> None:
         """The caller of this answer hung up. Give up its place, or its job."""

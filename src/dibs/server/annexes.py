@@ -51,9 +51,7 @@ if TYPE_CHECKING:
 GROUP = "dibs.routes"  # of entry points
 # The word that switches routes on, and what opens them, written as in an entry point.
 ROUTES = {"gateway": "dibs.compat.action_llama.routes:open_gateway"}
-# Served by every server. Each module has a function `routes`.
-_ALWAYS = ("dibs.compat.octostore.accounts", "dibs.compat.octostore.admin")
-_METRICS = "dibs.compat.octostore.metrics"
+_OCTOSTORE = "dibs.compat.octostore.admin"  # served by every server
 _MCP = "dibs.agents.http_endpoint"
 
 
@@ -74,12 +72,14 @@ def open_routes(api: Api, words: Iterable[str]) -> list[AnnexRoutes]:
 
 def shared_routes(api: Api) -> Table:
     """Routes of annexes that every server has."""
-    return [route for module in _ALWAYS if (found := annex(module)) is not None for route in found.routes(api)]
+    found = annex(_OCTOSTORE)
+    routes: Table = [] if found is None else found.routes(api)
+    return routes
 
 
 def metrics_document() -> Any | None:
     """The function that makes the JSON form of the metrics; None: they have Prometheus' form alone."""
-    found = annex(_METRICS)
+    found = annex(_OCTOSTORE)
     return None if found is None else found.metrics_document
 
 

@@ -18,10 +18,9 @@ from dibs.engine.metrics import Metrics
 from dibs.engine.sweeper import NEWS_MS, Sweeper
 from dibs.engine.tally import Tally
 from dibs.engine.waiters import Waiters
-from dibs.engine.webhooks.admin import registered
+from dibs.engine.webhooks import TargetPolicy, registered
 from dibs.engine.webhooks.dispatcher import WebhookDispatcher
 from dibs.engine.webhooks.sender import Sender
-from dibs.engine.webhooks.target import TargetPolicy
 
 if TYPE_CHECKING:
     import asyncio

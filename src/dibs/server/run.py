@@ -158,7 +158,7 @@ async def _serve(
     observers: list[RequestObserver],
     on_ready: Callable[[], None],
 ) -> None:
-    from dibs.engine.webhooks.target import TargetPolicy
+    from dibs.engine.webhooks import TargetPolicy
     from dibs.server.annexes import mcp_endpoint, open_routes
     from dibs.server.engine import Engine
     from dibs.server.handlers import Api

@@ -233,7 +233,7 @@ def open_directory(
     """Accept the store's tokens, too. Returns a line about them."""
     if settings.system:
         return ""
-    from dibs.engine.directory import CredentialDirectory
+    from dibs.engine.credentials import CredentialDirectory
 
     directory = CredentialDirectory(store)
     directory.start()

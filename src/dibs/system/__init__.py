@@ -1,1 +1,36 @@
 """What systems do differently: Linux, macOS, and what every Unix has."""
+
+from __future__ import annotations
+
+from dibs.system import ways
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.system.processes import ProcessTable
+
+_chosen: list[ProcessTable] = []
+
+
+def table() -> ProcessTable:
+    """The table of processes of this system, chosen once."""
+    if not _chosen:
+        _chosen.append(_table())
+    return _chosen[0]
+
+
+def _table() -> ProcessTable:
+    from dibs.system.processes import LinuxProcesses, ProcessTable
+
+    if ways.IS_LINUX:
+        return LinuxProcesses()
+    if ways.IS_MACOS:
+        from dibs.system.macos_processes import loaded
+
+        found = loaded()
+        if found is not None:
+            return found
+    if ways.IS_MACOS or ways.IS_PORTABLE:
+        from dibs.system.ps_processes import PsProcesses
+
+        return PsProcesses()
+    return ProcessTable()

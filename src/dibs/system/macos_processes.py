@@ -1,4 +1,4 @@
-"""Processes as macOS shows them through libproc and sysctl. NOT RUN ON macOS: tested with a stand-in.
+"""Processes as macOS shows them through libproc and sysctl. NOT RUN ON macOS: tested with a stand-in for its library.
 
 The start of a process is recorded once, to the microsecond, so a process with another start is another process. The
 kernel tells it of processes of the same user only; others count as alive while their number is taken. There
@@ -9,15 +9,13 @@ hidden, so the list is never taken for complete.
 from __future__ import annotations
 
 import os
+from ctypes import CDLL, byref, c_int, c_size_t, c_uint64, create_string_buffer, sizeof
 
-from dibs.system.process_table import ProcessEntry, ProcessTable
+from dibs.system.processes import ProcessEntry, ProcessTable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-
-# The functions of macOS that dibs calls in its C library (libSystem). NOT RUN ON macOS: tested with a stand-in.
 
 _CTL_KERN = 1
 _KERN_PROCARGS2 = 49
@@ -29,87 +27,31 @@ _PIDS_MAX = 65536
 BSDINFO_BYTES = 136
 _PROC_PIDT_SHORTBSDINFO = 13
 SHORTBSDINFO_BYTES = 64
-
-
-class MacosLibrary:
-    """Calls that return what the kernel wrote, or None. `library` is a ctypes library, or what stands in for it."""
-
-    def __init__(self, library: Any) -> None:
-        self._library = library
-
-    def system_name(self, name: bytes) -> bytes | None:
-        """A text of `sysctl`, such as kern.bootsessionuuid."""
-        from ctypes import byref, c_size_t, create_string_buffer
-
-        size = c_size_t(256)
-        buffer = create_string_buffer(size.value)
-        if self._library.sysctlbyname(name, buffer, byref(size), None, c_size_t(0)) != 0:
-            return None
-        return buffer.raw[: size.value].partition(b"\0")[0]
-
-    def bsd_info(self, pid: int) -> bytes | None:
-        """`struct proc_bsdinfo` of a process. The kernel tells it of this user's processes only, and root of all."""
-        return self._info(pid, _PROC_PIDTBSDINFO, _WITH_ENDED, BSDINFO_BYTES)
-
-    def short_info(self, pid: int) -> bytes | None:
-        """`struct proc_bsdshortinfo` of a living process of any user. It has no start."""
-        return self._info(pid, _PROC_PIDT_SHORTBSDINFO, 0, SHORTBSDINFO_BYTES)
-
-    def _info(self, pid: int, kind: int, argument: int, size: int) -> bytes | None:
-        from ctypes import c_uint64, create_string_buffer
-
-        buffer = create_string_buffer(size)
-        written = self._library.proc_pidinfo(pid, kind, c_uint64(argument), buffer, size)
-        return buffer.raw if written == size else None
-
-    def arguments(self, pid: int) -> bytes | None:
-        """Return how many words, the program, the words, the environment."""
-        from ctypes import byref, c_int, c_size_t, create_string_buffer
-
-        name = (c_int * 3)(_CTL_KERN, _KERN_PROCARGS2, pid)
-        size = c_size_t(_ARGUMENTS_BYTES_MAX)
-        buffer = create_string_buffer(size.value)
-        if self._library.sysctl(name, 3, buffer, byref(size), None, c_size_t(0)) != 0:
-            return None
-        return buffer.raw[: size.value]
-
-    def path(self, pid: int) -> bytes | None:
-        from ctypes import create_string_buffer
-
-        buffer = create_string_buffer(_PATH_BYTES_MAX)
-        length = self._library.proc_pidpath(pid, buffer, _PATH_BYTES_MAX)
-        return buffer.raw[:length] if 0 < length <= _PATH_BYTES_MAX else None
-
-    def pids(self) -> list[int]:
-        from ctypes import c_int, sizeof
-
-        buffer = (c_int * _PIDS_MAX)()
-        count = self._library.proc_listallpids(buffer, sizeof(buffer))
-        return [each for each in buffer[: max(0, count)] if each > 0]
-
-
-def loaded() -> MacosLibrary | None:
-    """The C library of this program; None where it has no such functions."""
-    try:
-        from ctypes import CDLL
-
-        library = CDLL(None, use_errno=True)
-        for name in ("sysctlbyname", "sysctl", "proc_pidinfo", "proc_pidpath", "proc_listallpids"):
-            getattr(library, name)
-    except (ImportError, AttributeError, OSError):
-        return None
-    return MacosLibrary(library)
-
-
 _ENDED = 5  # SZOMB
 # Where the fields of `struct proc_bsdinfo` are.
 _STATUS, _PARENT, _SECONDS, _MICROSECONDS = slice(4, 8), slice(16, 20), slice(120, 128), slice(128, 136)
 _SHORT_GROUP = slice(8, 12)  # the same in `struct proc_bsdshortinfo`
 
 
+def loaded() -> MacosProcesses | None:
+    """The processes by the C library of this program; None where it has no such functions."""
+    library = CDLL(None, use_errno=True)
+    names = ("sysctlbyname", "sysctl", "proc_pidinfo", "proc_pidpath", "proc_listallpids")
+    return MacosProcesses(library) if all(hasattr(library, name) for name in names) else None
+
+
 class MacosProcesses(ProcessTable):
-    def __init__(self, library: MacosLibrary) -> None:
+    """`library` is macOS's C library (libSystem), or what stands in for it."""
+
+    def __init__(self, library: Any) -> None:
         self._library = library
+
+    def boot_session(self) -> str:
+        """The system's own name for its boot; empty if it has none."""
+        size = c_size_t(256)
+        buffer = create_string_buffer(size.value)
+        failed = self._library.sysctlbyname(b"kern.bootsessionuuid", buffer, byref(size), None, c_size_t(0))
+        return "" if failed else buffer.value.decode("ascii", "replace").strip()
 
     def namespace(self) -> str:
         return "macos"
@@ -118,38 +60,52 @@ class MacosProcesses(ProcessTable):
         return True
 
     def pids(self) -> list[int]:
-        return self._library.pids()
+        buffer = (c_int * _PIDS_MAX)()
+        count = self._library.proc_listallpids(buffer, sizeof(buffer))
+        return [each for each in buffer[: max(0, count)] if each > 0]
 
     def entry(self, pid: int) -> ProcessEntry | None:
-        info = self._library.bsd_info(pid)
-        return None if info is None else parsed_info(info)
-
-    def is_dead(self, pid: int) -> bool:
-        found = self.entry(pid)
-        return found is not None and found.has_ended
+        """The kernel tells it of this user's processes only, and root of all."""
+        info = self._info(pid, _PROC_PIDTBSDINFO, _WITH_ENDED, BSDINFO_BYTES)
+        if info is None:
+            return None
+        started = str(_number(info[_SECONDS]) * 1_000_000 + _number(info[_MICROSECONDS]))
+        return ProcessEntry(_number(info[_PARENT]), started, has_ended=_number(info[_STATUS]) == _ENDED)
 
     def children(self, pid: int) -> list[int]:
         return [each for each in self.pids() if (found := self.entry(each)) is not None and found.parent == pid]
 
     def group(self, number: int) -> list[int]:
-        found = [(pid, self._library.short_info(pid)) for pid in self.pids()]
+        """The short form is told of living processes of any user. It has no start."""
+        found = [(pid, self._info(pid, _PROC_PIDT_SHORTBSDINFO, 0, SHORTBSDINFO_BYTES)) for pid in self.pids()]
         return [pid for pid, info in found if info is not None and _number(info[_SHORT_GROUP]) == number]
 
     def command(self, pid: int) -> tuple[str, bytes] | None:
-        path, arguments = self._library.path(pid), self._library.arguments(pid)
-        if path is None or arguments is None:
+        buffer = create_string_buffer(_PATH_BYTES_MAX)
+        length = self._library.proc_pidpath(pid, buffer, _PATH_BYTES_MAX)
+        arguments = self._arguments(pid)
+        if not 0 < length <= _PATH_BYTES_MAX or arguments is None:
             return None
-        return os.fsdecode(path), parsed_arguments(arguments)[0]
+        return os.fsdecode(buffer.raw[:length]), parsed_arguments(arguments)[0]
 
     def environment(self, pid: int) -> bytes | None:
         """None also for an empty one, because the kernel leaves out what it hides."""
-        arguments = self._library.arguments(pid)
+        arguments = self._arguments(pid)
         return None if arguments is None else parsed_arguments(arguments)[1] or None
 
+    def _info(self, pid: int, kind: int, argument: int, size: int) -> bytes | None:
+        buffer = create_string_buffer(size)
+        written = self._library.proc_pidinfo(pid, kind, c_uint64(argument), buffer, size)
+        return buffer.raw if written == size else None
 
-def parsed_info(info: bytes) -> ProcessEntry:
-    started = str(_number(info[_SECONDS]) * 1_000_000 + _number(info[_MICROSECONDS]))
-    return ProcessEntry(_number(info[_PARENT]), started, has_ended=_number(info[_STATUS]) == _ENDED)
+    def _arguments(self, pid: int) -> bytes | None:
+        """Return how many words, the program, the words, the environment."""
+        name = (c_int * 3)(_CTL_KERN, _KERN_PROCARGS2, pid)
+        size = c_size_t(_ARGUMENTS_BYTES_MAX)
+        buffer = create_string_buffer(size.value)
+        if self._library.sysctl(name, 3, buffer, byref(size), None, c_size_t(0)) != 0:
+            return None
+        return buffer.raw[: size.value]
 
 
 def parsed_arguments(content: bytes) -> tuple[bytes, bytes]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from dibs.system.process_table import ABOUT, ProcessEntry, ProcessTable
+from dibs.system.processes import ABOUT, ProcessEntry, ProcessTable
 
 _PROGRAM = "/bin/ps"
 _ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC0"}
@@ -32,10 +32,6 @@ class PsProcesses(ProcessTable):
 
     def entry(self, pid: int) -> ProcessEntry | None:
         return parsed_entry(_run("-o", "ppid=", "-o", "stat=", "-o", "lstart=", "-p", str(pid))[1])
-
-    def is_dead(self, pid: int) -> bool:
-        found = self.entry(pid)
-        return found is not None and found.has_ended
 
     def children(self, pid: int) -> list[int]:
         own, shown = _run("-A", "-o", "pid=", "-o", "ppid=")

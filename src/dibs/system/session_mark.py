@@ -1,4 +1,4 @@
-"""Whether the worker of a session has ended. Another process on the same machine may be able to see that.
+"""Marks by which another process on the same machine may see that the worker of a session has ended.
 
 A mark identifies one process permanently: the boot, the PID namespace (containers on one machine share only the boot),
 the pid, and the start time, because pids are reused. The start time is left out if it cannot be read.
@@ -13,8 +13,8 @@ from __future__ import annotations
 import os
 
 from dibs.base.clock import boot_id
-from dibs.system.process_table import ABOUT, process_handle
-from dibs.system.processes import table
+from dibs.system import table
+from dibs.system.processes import ABOUT, process_handle
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

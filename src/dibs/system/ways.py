@@ -1,4 +1,4 @@
-"""Which system's own ways are used. Chosen once, here.
+"""Chooses, once, the system whose own ways are used.
 
 DIBS_PORTABLE=1 forces what every Unix has. It is for tests: they show on Linux what remains of each promise where
 Linux's own ways do not exist.

@@ -16,14 +16,12 @@ from __future__ import annotations
 
 import pytest
 
-for _part in ("records", "events", "races", "leases", "trouble"):
+for _part in ("records", "events", "races"):
     pytest.register_assert_rewrite(f"dibs.testing.contract_{_part}")
 
 from dibs.testing.contract_events import EventContract  # noqa: E402 - only after the line above it can be rewritten
-from dibs.testing.contract_leases import LeaseContract  # noqa: E402
-from dibs.testing.contract_races import RaceContract  # noqa: E402
+from dibs.testing.contract_races import LeaseContract, RaceContract, TroubleContract  # noqa: E402
 from dibs.testing.contract_records import RecordContract  # noqa: E402
-from dibs.testing.contract_trouble import TroubleContract  # noqa: E402
 
 __all__ = ["StoreContract"]
 

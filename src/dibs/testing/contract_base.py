@@ -1,4 +1,4 @@
-"""What the parts of the store contract share: places, connections, time, and records to store."""
+"""Shared by the parts of the store contract: places, connections, time, and records to store."""
 
 from __future__ import annotations
 

@@ -323,9 +323,8 @@ class RecordContract(ContractBase):
         assert store.due(10).keys == [key_of("moved"), key_of("gone")]
         put(store, lock("moved", expires_ms=10**15))
         drop(store, key_of("gone"))
-        store.commit(
-            {pulse_key("s"): 0}, {pulse_key("s"): Pulse(server="s", at_ms=1)}, ()
-        )  # a record that is never due
+        # A record that is never due.
+        store.commit({pulse_key("s"): 0}, {pulse_key("s"): Pulse(server="s", at_ms=1)}, ())
         assert store.due(10).keys == []
         assert store.due(0).next_ms == 10**15
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # its stubs are another package
 
-from dibs.compat.octostore.environment import ORIGINS, OctoStoreContract
+from dibs.compat.octostore.contract import ORIGINS, OctoStoreContract
 from dibs.server.settings import PublicElections, ServerSettings
 from tests.annexes.compat.octostore_steps import ADMIN_KEY, STATIC_TOKENS, STEPS, TOKENS, Player
 from tests.programs import WAIT_S_MAX

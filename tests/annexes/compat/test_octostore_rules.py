@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.base.errors import InvalidInput
-from dibs.compat.octostore.environment import BIND_DEFAULT, OctoStoreContract, settings_from
+from dibs.compat.octostore.contract import BIND_DEFAULT, OctoStoreContract, settings_from
 from dibs.compat.octostore.locks import LOCKS_MAX
 from dibs.core.events import ACQUIRED, QUEUED, Event
 from dibs.core.keys import webhook_key

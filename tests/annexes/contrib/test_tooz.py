@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tooz import ToozError, coordination
 
-from dibs.contrib.tooz.driver import DibsLock
+from dibs.contrib.tooz import DibsLock
 from tests.programs import ROOT, ServerProcess, clean_env, start_program, wait_until, wait_until_stopped
 
 if TYPE_CHECKING:

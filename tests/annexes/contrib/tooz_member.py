@@ -6,7 +6,7 @@ import sys
 
 from tooz import coordination
 
-from dibs.contrib.tooz.driver import DibsLock
+from dibs.contrib.tooz import DibsLock
 from tests.programs import pause
 
 

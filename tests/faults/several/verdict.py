@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.core.events import OWNERSHIP_ENDS
 from dibs.core.limits import ENDINGS_KEPT
-from dibs.testing.history import broken_promises, overtaken
-from dibs.testing.replay import replay
 from tests.faults.schedules import fenced_writes, late, overlaps
+from tests.models.history import broken_promises, overtaken
+from tests.models.replay import replay
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ import os
 
 from dibs.agents.harness.identity import VARIABLES, agents_of
 from dibs.cli.framework.shell_actor import forked_shells, look, runner
-from dibs.system.processes import table
+from dibs.system import table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -135,11 +135,11 @@ _TABLE = (
         "compat",
         "As in grite",
         (
-            ("lock acquire", "compat.grite.commands", "lock a resource, as grite does"),
-            ("lock renew", "compat.grite.commands", "extend a lock you hold"),
-            ("lock release", "compat.grite.commands", "release a lock you hold"),
-            ("lock status", "compat.grite.commands", "list all held locks"),
-            ("lock gc", "compat.grite.commands", "delete expired locks"),
+            ("lock acquire", "compat.grite.locks", "lock a resource, as grite does"),
+            ("lock renew", "compat.grite.locks", "extend a lock you hold"),
+            ("lock release", "compat.grite.locks", "release a lock you hold"),
+            ("lock status", "compat.grite.locks", "list all held locks"),
+            ("lock gc", "compat.grite.locks", "delete expired locks"),
         ),
     ),
     (
@@ -195,7 +195,7 @@ _PARTS = {
     "staged files": "agents.git.staged",
     "git hooks": "agents.git.hook_check",
     "gateway": "compat.action_llama.protocol",
-    "OctoStore": "compat.octostore.environment",
+    "OctoStore": "compat.octostore.contract",
 }
 # The variables by which coding agents name their session to the commands they run.
 AGENT_SESSIONS = ("CLAUDE_CODE_SESSION_ID", "CODEX_THREAD_ID", "GEMINI_SESSION_ID")

@@ -28,7 +28,7 @@ from dibs.base.jsontext import decode, encode
 from dibs.cli.framework.parse import UsageError
 from dibs.core.limits import LOCK_MEMORY_MS, OWNER_CHARS_MAX
 from dibs.core.names import DEFAULT_NAMESPACE
-from dibs.system.processes import table
+from dibs.system import table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ import select
 from dibs.base.cheap import signal
 from dibs.base.clock import steady_ms
 from dibs.cli.supervise.survivors import adopt_orphans, descendants, die_with, wake_with_parent
-from dibs.system.processes import table
+from dibs.system import table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

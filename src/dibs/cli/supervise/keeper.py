@@ -16,7 +16,7 @@ from dibs.base.clock import steady_ms
 from dibs.cli.framework.parse import UsageError
 from dibs.client.door import OVER_CODES, Ask
 from dibs.client.plan import RenewalPlan
-from dibs.system.process_table import process_handle
+from dibs.system.processes import process_handle
 from dibs.system.session_mark import is_gone, process_mark
 
 TYPE_CHECKING = False

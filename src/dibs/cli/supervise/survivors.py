@@ -12,8 +12,7 @@ import os
 import select
 
 from dibs.base.clock import steady_ms
-from dibs.system import ways
-from dibs.system.processes import table
+from dibs.system import table, ways
 from dibs.system.session_mark import marked, process_mark
 
 TYPE_CHECKING = False

@@ -18,7 +18,7 @@ from dibs.base.cheap import signal
 from dibs.base.clock import steady_ms
 from dibs.cli.supervise.guardian import IGNORED, NAP_MS
 from dibs.cli.supervise.survivors import Survivors, adopt_orphans, wait_for_end, wake_with_parent
-from dibs.system.process_table import process_handle
+from dibs.system.processes import process_handle
 from dibs.system.session_mark import process_mark
 
 TYPE_CHECKING = False

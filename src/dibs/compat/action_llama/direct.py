@@ -53,9 +53,9 @@ BE_SOMEBODY = (
 class Callers:
     """The notes about one namespace of a store or server. `pid` is the calling process."""
 
-    def __init__(self, env: Mapping[str, str], place: str, namespace: str, pid: int) -> None:
+    def __init__(self, env: Mapping[str, str], url: str, namespace: str, pid: int) -> None:
         self._folder = os.path.join(state_folder(env), "callers")
-        self._place = place
+        self._url = url
         self._namespace = namespace
         self._lineage = lineage(pid)
         if not self._lineage:
@@ -108,7 +108,7 @@ class Callers:
             pass
 
     def _path(self, name: str) -> str:
-        return os.path.join(self._folder, digest(self._place, self._namespace, name))
+        return os.path.join(self._folder, digest(self._url, self._namespace, name))
 
 
 def ask_dibs(
@@ -124,19 +124,20 @@ def ask_dibs(
     from dibs.client.settings import Settings
 
     # A run brings its own namespace.
-    settings = Settings({} if env.get("SHUTDOWN_SECRET") else _place_of(key, env), env)
+    settings = Settings({} if env.get("SHUTDOWN_SECRET") else _namespace_around(key, env), env)
     door = (opener or open_door)(settings)
     try:
+        request = _LockRequest(door, verb, key, ttl_seconds, settings, unconfirmed)
         if env.get("DIBS_SESSION"):
-            return _in_session(door, verb, key, ttl_seconds, settings, unconfirmed)
+            return request.in_session()
         if env.get("SHUTDOWN_SECRET"):
-            return _in_run(door, verb, key, ttl_seconds, env["SHUTDOWN_SECRET"], unconfirmed)
-        return _as_nobody(door, verb, key, ttl_seconds, settings, pid, unconfirmed)
+            return request.in_run(env["SHUTDOWN_SECRET"])
+        return request.as_nobody(pid)
     finally:
         door.close()
 
 
-def _place_of(key: str, env: Mapping[str, str]) -> dict[str, str]:
+def _namespace_around(key: str, env: Mapping[str, str]) -> dict[str, str]:
     """A path key belongs to the repository's namespace, as in the other commands."""
     if env.get("DIBS_NAMESPACE") or not key.startswith(("path:", "repo:")):
         return {}
@@ -148,140 +149,108 @@ def _place_of(key: str, env: Mapping[str, str]) -> dict[str, str]:
     return {} if found is None else {"namespace": found}
 
 
-def _in_session(
-    door: Door,
-    verb: str,
-    key: str,
-    ttl_seconds: int | None,
-    settings: Settings,
-    unconfirmed: UnconfirmedClaims,
-) -> Said:
-    from dibs.wire.shapes import is_id
+class _LockRequest:
+    """One verb for one key, asked through a door. The answer is theirs."""
 
-    session = settings.env["DIBS_SESSION"].strip().lower()
-    if not is_id(session):
-        raise Rejected("invalid session", "DIBS_SESSION is not the id of a session: `dibs session run` sets it.", 403)
-    owner = settings.pick("owner", "DIBS_OWNER") or ""  # else it is the session's
-    return _shown(door, verb, key, ttl_seconds, {"session_id": session}, owner, unconfirmed)
+    def __init__(
+        self,
+        door: Door,
+        verb: str,
+        key: str,
+        ttl_seconds: int | None,
+        settings: Settings,
+        unconfirmed: UnconfirmedClaims,
+    ) -> None:
+        self._door = door
+        self._verb = verb
+        self._key = key
+        self._ttl_seconds = ttl_seconds
+        self._settings = settings
+        self._unconfirmed = unconfirmed
 
+    def in_session(self) -> Said:
+        from dibs.wire.shapes import is_id
 
-def _in_run(
-    door: Door, verb: str, key: str, ttl_seconds: int | None, secret: str, unconfirmed: UnconfirmedClaims
-) -> Said:
-    from dibs.client.embedded import EmbeddedDoor
-    from dibs.compat.action_llama.runs import EmbeddedRuns
+        session = self._settings.env["DIBS_SESSION"].strip().lower()
+        if not is_id(session):
+            reason = "DIBS_SESSION is not the id of a session: `dibs session run` sets it."
+            raise Rejected("invalid session", reason, 403)
+        owner = self._settings.pick("owner", "DIBS_OWNER") or ""  # else it is the session's
+        return self._with_proof({"session_id": session}, owner)
 
-    assert isinstance(door, EmbeddedDoor)  # a server is asked through its gateway instead
-    try:
-        # A release first tests its proof with a heartbeat. The history must not show that heartbeat.
-        found = EmbeddedRuns(door).as_run(secret, audited=verb != "release")
-    except DibsError as error:
-        return UNREACHABLE, refusal(error.code, error.details)
-    if found is None:
-        reason = "No run of this store has the secret in SHUTDOWN_SECRET. dibs run-secret create makes one."
-        raise Rejected("invalid secret", reason, 403)
-    run, own_door = found
-    return _shown(own_door, verb, key, ttl_seconds, {"session_id": run.session}, run.holder, unconfirmed)
+    def in_run(self, secret: str) -> Said:
+        from dibs.client.embedded import EmbeddedDoor
+        from dibs.compat.action_llama.runs import EmbeddedRuns
 
-
-def _shown(
-    door: Door,
-    verb: str,
-    key: str,
-    ttl_seconds: int | None,
-    proof: Document,
-    owner: str,
-    unconfirmed: UnconfirmedClaims,
-) -> Said:
-    """Ask with a proof of identity."""
-    if verb == "release":
-        return _follow(door, release(key, proof))
-    if verb == "heartbeat":
-        return _follow(door, heartbeat(key, proof, ttl_seconds))
-    return acquired(key, _claim(door, key, _wish(owner, ttl_seconds) | proof, unconfirmed))
-
-
-def _as_nobody(
-    door: Door,
-    verb: str,
-    key: str,
-    ttl_seconds: int | None,
-    settings: Settings,
-    pid: int,
-    unconfirmed: UnconfirmedClaims,
-) -> Said:
-    """Ask as the calling process, which has no identity. Every claim is new; a note of its lease serves the release."""
-    from dibs.compat.action_llama.direct import Callers
-
-    callers = Callers(settings.env, settings.url or "", settings.namespace or "", pid)
-    if verb == "acquire":
-        return _claim_as_nobody(door, key, ttl_seconds, settings, callers, pid, unconfirmed)
-    lease = callers.lease(key)
-    proof = None if lease is None else {"lease_id": lease}
-    if verb == "release":
-        callers.tidy()
-        return _follow(door, release(key, proof))
-    said = _follow(door, heartbeat(key, proof, ttl_seconds))
-    if said[0] == 200:
-        callers.freshen(key)
-    return said
-
-
-def _claim_as_nobody(
-    door: Door,
-    key: str,
-    ttl_seconds: int | None,
-    settings: Settings,
-    callers: Callers,
-    pid: int,
-    unconfirmed: UnconfirmedClaims,
-) -> Said:
-    from dibs.compat.action_llama.direct import BE_SOMEBODY
-
-    owner = settings.pick("owner", "DIBS_OWNER") or f"{settings.owner} (pid {pid})"
-    reply = _claim(door, key, _wish(owner, ttl_seconds), unconfirmed)
-    status, document = acquired(key, reply)
-    if status == 200 and reply.body is not None:
+        assert isinstance(self._door, EmbeddedDoor)  # a server is asked through its gateway instead
         try:
-            callers.note(key, reply.body["lease_id"])
+            # A release first tests its proof with a heartbeat. The history must not show that heartbeat.
+            found = EmbeddedRuns(self._door).as_run(secret, audited=self._verb != "release")
         except DibsError as error:
-            door.ask(Ask("release", key, {"lease_id": reply.body["lease_id"]}))
-            return 500, refusal("not noted", error.details)
-    elif document.get("holder") == owner and callers.lease(key) is not None:
-        here = "it was locked from here. rlock-heartbeat keeps it and runlock releases it. To lock it more than once:"
-        document["reason"] += f": {here} {BE_SOMEBODY}"
-    return status, document
+            return UNREACHABLE, refusal(error.code, error.details)
+        if found is None:
+            reason = "No run of this store has the secret in SHUTDOWN_SECRET. dibs run-secret create makes one."
+            raise Rejected("invalid secret", reason, 403)
+        run, self._door = found
+        return self._with_proof({"session_id": run.session}, run.holder)
+
+    def _with_proof(self, proof: Document, owner: str) -> Said:
+        if self._verb == "release":
+            return self._follow(release(self._key, proof))
+        if self._verb == "heartbeat":
+            return self._follow(heartbeat(self._key, proof, self._ttl_seconds))
+        return acquired(self._key, self._claim(owner, proof))
+
+    def as_nobody(self, pid: int) -> Said:
+        """Ask as the calling process, which has no identity. Every claim is new; a note of its lease serves the
+        release."""
+        callers = Callers(self._settings.env, self._settings.url or "", self._settings.namespace or "", pid)
+        if self._verb == "acquire":
+            return self._claim_as_nobody(callers, pid)
+        lease = callers.lease(self._key)
+        proof = None if lease is None else {"lease_id": lease}
+        if self._verb == "release":
+            callers.tidy()
+            return self._follow(release(self._key, proof))
+        said = self._follow(heartbeat(self._key, proof, self._ttl_seconds))
+        if said[0] == 200:
+            callers.freshen(self._key)
+        return said
+
+    def _claim_as_nobody(self, callers: Callers, pid: int) -> Said:
+        owner = self._settings.pick("owner", "DIBS_OWNER") or f"{self._settings.owner} (pid {pid})"
+        reply = self._claim(owner, {})
+        status, document = acquired(self._key, reply)
+        if status == 200 and reply.body is not None:
+            try:
+                callers.note(self._key, reply.body["lease_id"])
+            except DibsError as error:
+                self._door.ask(Ask("release", self._key, {"lease_id": reply.body["lease_id"]}))
+                return 500, refusal("not noted", error.details)
+        elif document.get("holder") == owner and callers.lease(self._key) is not None:
+            here = (
+                "it was locked from here. rlock-heartbeat keeps it and runlock releases it. To lock it more than once:"
+            )
+            document["reason"] += f": {here} {BE_SOMEBODY}"
+        return status, document
+
+    def _claim(self, owner: str, proof: Document) -> Reply:
+        """Claim the key. An interrupt releases the claim, if it was granted."""
+        from dibs.base.ids import new_id
+        from dibs.client.queueing import PendingClaim, drive
+        from dibs.core.limits import RLOCK_TTL_MS_DEFAULT
+
+        ttl_seconds = self._ttl_seconds or RLOCK_TTL_MS_DEFAULT // 1000
+        document = {"owner": owner, "ttl_seconds": ttl_seconds, "request_key": new_id(), **proof}
+        pending = PendingClaim("acquire", self._key, document)
+        self._unconfirmed.begin(pending, lambda: self._door)
+        return _known(drive(self._door, pending.ask_once()))
+
+    def _follow(self, asking: Asking) -> Said:
+        return run_generator(asking, lambda question: _known(self._door.ask(Ask(*question))))
 
 
-def _wish(owner: str, ttl_seconds: int | None) -> Document:
-    from dibs.base.ids import new_id
-    from dibs.core.limits import RLOCK_TTL_MS_DEFAULT
-
-    return {
-        "owner": owner,
-        "ttl_seconds": ttl_seconds or RLOCK_TTL_MS_DEFAULT // 1000,
-        "request_key": new_id(),
-    }
-
-
-def _follow(door: Door, asking: Asking) -> Said:
-    return run_generator(asking, lambda question: _call(door, *question))
-
-
-def _claim(door: Door, key: str, document: Document, unconfirmed: UnconfirmedClaims) -> Reply:
-    """Claim `key`. An interrupt releases the claim, if it was granted."""
-    from dibs.client.queueing import PendingClaim, drive
-
-    pending = PendingClaim("acquire", key, document)
-    unconfirmed.begin(pending, lambda: door)
-    return _told_apart(drive(door, pending.ask_once()))
-
-
-def _call(door: Door, verb: str, key: str, document: Document) -> Reply:
-    return _told_apart(door.ask(Ask(verb, key, document)))
-
-
-def _told_apart(reply: Reply) -> Reply:
+def _known(reply: Reply) -> Reply:
     """Tell a server or store that cannot be reached from one that answers "later": only a real answer has a
     request id."""
     if reply.status == 401:

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 # The gateway's operations, as declared for the router and the OpenAPI document.
 
-PLACE = "/gateway"
+PREFIX = "/gateway"
 SECTION = "Gateway"
 _TEXT: Schema = {"type": "string"}
 _TTL: Schema = {"type": "integer", "minimum": TTL_MS_MIN // 1000, "maximum": TTL_MS_MAX // 1000}
@@ -125,7 +125,7 @@ def _theirs(
     """An operation of Action Llama's protocol: the secret of a run takes the place of a token."""
     return Operation(
         method,
-        PLACE + path,
+        PREFIX + path,
         f"gateway-{name}",
         summary,
         SECTION,
@@ -157,7 +157,7 @@ HEALTH = _theirs(
 
 OPEN_RUN = Operation(
     "POST",
-    f"{PLACE}/runs",
+    f"{PREFIX}/runs",
     "run-open",
     "begin a run",
     SECTION,
@@ -169,7 +169,7 @@ OPEN_RUN = Operation(
 )
 RUNS = Operation(
     "GET",
-    f"{PLACE}/runs",
+    f"{PREFIX}/runs",
     "runs",
     "open runs",
     SECTION,
@@ -185,7 +185,7 @@ RUNS = Operation(
 )
 END_RUNS = Operation(
     "DELETE",
-    f"{PLACE}/runs/{{name}}",
+    f"{PREFIX}/runs/{{name}}",
     "run-end",
     "end all runs of a holder",
     SECTION,
@@ -208,7 +208,7 @@ def passed_on(method: str, path: str, what: str) -> Operation:
     name = path.strip("/").replace("/{name}", "-of")
     return Operation(
         method,
-        PLACE + path,
+        PREFIX + path,
         f"gateway-{name}",
         f"passed on to Action Llama's own gateway: {what}",
         SECTION,
@@ -223,7 +223,7 @@ def passed_on(method: str, path: str, what: str) -> Operation:
 
 def with_two_slashes(operation: Operation) -> Operation:
     """The same, for a GATEWAY_URL that ends in a slash."""
-    return operation._replace(path=operation.path.replace(PLACE, f"{PLACE}/", 1), is_listed=False)
+    return operation._replace(path=operation.path.replace(PREFIX, f"{PREFIX}/", 1), is_listed=False)
 
 
 class Gateway:
@@ -249,7 +249,8 @@ class Gateway:
         ]
         foreign: Table = [(operation, _in_their_words(handler)) for operation, handler in locks]
         foreign += [
-            (passed_on(method, path, what), self._passing_on(method, path)) for method, path, what in upstream.ROUTES
+            (passed_on(method, path, what), _in_their_words(self._passing_on(method, path)))
+            for method, path, what in upstream.ROUTES
         ]
         return [
             (OPEN_RUN, self.open_run),
@@ -264,7 +265,7 @@ class Gateway:
             name = call.raw_name.decode("latin-1")
             return await self._upstream.forward(method, path.replace("{name}", name), call)
 
-        return _told(handle)
+        return handle
 
     async def _health(self, call: HttpRequest) -> Said:
         """Health, which their agents check before they begin. This one also checks that locks can be acquired."""
@@ -275,15 +276,14 @@ class Gateway:
 
     async def _acquire(self, call: HttpRequest) -> Said:
         run, key, ttl_seconds = await self._asked(call)
-        caller = run.caller
         self._api.check_open()
-        caller = self._api.counted(caller)
+        run = run.replace(caller=self._api.counted(run.caller))
         document = {
             "session_id": run.session,
             "owner": run.holder,
             "ttl_seconds": ttl_seconds or self._ttl_seconds,
         }
-        return theirs.acquired(key, await self._ask(run, caller, "acquire", key, document))
+        return theirs.acquired(key, await self._ask(run, "acquire", key, document))
 
     async def _release(self, call: HttpRequest) -> Said:
         run, key, _ = await self._asked(call)
@@ -308,7 +308,6 @@ class Gateway:
         caller = self._api.caller_for("locks-of-all", call.headers)
         require(caller, "locks-of-all")
         ns = self._api.namespace_of(caller, parse_query(call.query), call.headers)
-
         return 200, await self._api.in_reader(lambda: {"locks": self._all_locks(ns)})
 
     def _all_locks(self, ns: str) -> list[Document]:
@@ -346,11 +345,11 @@ class Gateway:
         return run
 
     async def _follow(self, run: Run, asking: Asking) -> Said:
-        return await run_generator_async(asking, lambda question: self._ask(run, run.caller, *question))
+        return await run_generator_async(asking, lambda question: self._ask(run, *question))
 
-    async def _ask(self, run: Run, caller: Caller, verb: str, key: str, document: Document) -> Reply:
+    async def _ask(self, run: Run, verb: str, key: str, document: Document) -> Reply:
         try:
-            command = command_for(verb, run.namespace, key, shape(verb, document), caller)
+            command = command_for(verb, run.namespace, key, shape(verb, document), run.caller)
             return reply_to(verb, await self._batcher.submit(command))
         except DibsError as error:
             return reply_for_error(error)
@@ -387,31 +386,24 @@ class Gateway:
         return await self._api.in_reader(lambda: open_sessions(self._api.engine.store, principal_of(ns)))
 
 
-def _in_their_words(handler: Callable[[HttpRequest], Awaitable[Said]]) -> Handler:
+def _in_their_words(handler: Callable[[HttpRequest], Awaitable[Said | HttpResponse]]) -> Handler:
     """Answer every error in the form that their gateway uses: `ok`, `error`, `reason`."""
 
     async def handle(call: HttpRequest) -> HttpResponse:
-        status, body = await handler(call)
-        return answer_document(body, status)
-
-    return _told(handle)
-
-
-def _told(handler: Handler) -> Handler:
-    async def handle(call: HttpRequest) -> HttpResponse:
         try:
-            return await handler(call)
+            answer = await handler(call)
+            return answer if isinstance(answer, HttpResponse) else answer_document(answer[1], answer[0])
         except theirs.Rejected as rejected:
             return answer_document(rejected.body, rejected.status)
         except ClientGone:
             raise
         except Exception as error:
-            answer = answer_for_error(error)
-            told = "Unauthorized" if answer.status == 401 else getattr(error, "code", "internal_error")
+            refused = answer_for_error(error)
+            word = "Unauthorized" if refused.status == 401 else getattr(error, "code", "internal_error")
             reason = getattr(
-                error, "details", f"The request failed; see the server's log ({answer.request_id.decode()})."
+                error, "details", f"The request failed; see the server's log ({refused.request_id.decode()})."
             )
-            return answer._replace(body=encode(theirs.refusal(told, reason)))
+            return refused._replace(body=encode(theirs.refusal(word, reason)))
 
     return handle
 

@@ -88,7 +88,7 @@ class Upstream:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[RawReply] = loop.create_future()
 
-        def settle(result: RawReply | Rejected) -> None:
+        def finish(result: RawReply | Rejected) -> None:
             if answer.done():
                 return
             if isinstance(result, Rejected):
@@ -99,7 +99,7 @@ class Upstream:
         def ask() -> None:
             result = _exchange(address, request)
             try:
-                loop.call_soon_threadsafe(settle, result)
+                loop.call_soon_threadsafe(finish, result)
             except RuntimeError:
                 pass  # the server has ended in the meantime
 

@@ -1,20 +1,25 @@
-"""OctoStore's pages for an admin: what is held, who has a token, and the last minutes."""
+"""OctoStore's pages that every server has: those for an admin, tokens as its users get them, its form of /metrics."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, InvalidInput
 from dibs.compat.octostore.bodies import user_id
 from dibs.core import events
-from dibs.core.identity import require
-from dibs.core.limits import ADMIN_GUESSES_MAX, LIST_PAGE_MAX
-from dibs.engine.credentials import credentials
+from dibs.core.identity import ADMIN, AGENT, Caller, require
+from dibs.core.limits import ADMIN_GUESSES_MAX, LIST_PAGE_MAX, REGISTRATIONS_MAX
+from dibs.core.names import DEFAULT_NAMESPACE, check_namespace
+from dibs.engine.credentials import CredentialAdmin, credentials
+from dibs.engine.metrics import RequestCounts
 from dibs.engine.queries import claimed
 from dibs.server.http.admission import ClientWindows
-from dibs.server.http.request import parse_query
-from dibs.server.http.response import answer_document
+from dibs.server.http.request import check_head, parse_json, parse_query
+from dibs.server.http.response import HttpError, answer_document
 from dibs.server.routes.health import HEALTH
+from dibs.server.routes.public_rooms import PUBLIC_NAMESPACE
+from dibs.wire.credentials import digest_of
 from dibs.wire.operations import NAMESPACE, Operation, document_schema, in_query
 from dibs.wire.parts import timestamp
 
@@ -22,11 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
 
-    from dibs.core.identity import Caller
     from dibs.core.records import LockRecord
+    from dibs.server.annexes import Contract
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
     from dibs.server.http.response import HttpResponse
+    from dibs.server.monitor.metric_table import Scrape
     from dibs.server.routes.table import Table
 
 KEY_HEADERS = (b"x-admin-key", b"x-octostore-admin-key")
@@ -80,8 +86,13 @@ TIMESERIES = Operation(
 
 
 def routes(api: Api) -> Table:
-    pages = AdminPages(api)
-    return [(STATUS, pages.status), (TIMESERIES, pages.timeseries)]
+    accounts, pages = Accounts(api), AdminPages(api)
+    return [
+        (REGISTER, accounts.register),
+        (ROTATE, accounts.rotate),
+        (STATUS, pages.status),
+        (TIMESERIES, pages.timeseries),
+    ]
 
 
 def key_of(headers: Mapping[bytes, bytes]) -> bytes | None:
@@ -185,3 +196,180 @@ def _rows(lock: LockRecord, now_ms: int) -> Iterator[dict[str, Any]]:
 
 def _offset(ms: int) -> str:
     return timestamp(ms).replace("Z", "+00:00")
+
+
+# Tokens as users of OctoStore get them: by giving a name, where that is allowed, and by replacing their own.
+
+NAME_CHARS_MAX = 64
+ACCOUNTS = "Tokens"
+_NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+# To OctoStore's clients a namespace is a beginning of names. These two are where their locks and elections are: a user
+# of one could see all of them by dibs' own routes.
+_RESERVED = (DEFAULT_NAMESPACE, PUBLIC_NAMESPACE)
+_BEARER = b"Bearer "
+_FIELDS = {
+    "token": ("text", "the token, shown only here"),
+    "user_id": ("text", "an id made from the name"),
+    "namespace": ("text?", "the only namespace it may use; null: any"),
+}
+REGISTER = Operation(
+    "POST",
+    "/auth/register",
+    "register",
+    "a token for a name that nobody has",
+    ACCOUNTS,
+    {200: document_schema({**_FIELDS, "username": ("text", "as given")})},
+    ("not_found", "conflict", "rate_limited", "invalid_lock_name"),
+    is_open=True,
+    who="anybody on this machine, if so set",
+    request={
+        "type": "object",
+        "properties": {
+            "username": {"type": "string", "minLength": 1, "maxLength": NAME_CHARS_MAX},
+            "namespace": {"type": ["string", "null"], "maxLength": NAME_CHARS_MAX},
+        },
+        "required": ["username"],
+    },
+)
+ROTATE = Operation(
+    "POST",
+    "/auth/token/rotate",
+    "token-rotate-own",
+    "a new token in the place of the caller's own",
+    ACCOUNTS,
+    {200: document_schema({**_FIELDS, "github_username": ("text", "the token's name")})},
+    ("conflict", "not_found"),
+)
+
+
+class Accounts:
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._registering = asyncio.Lock()  # looking whether a name is free, and taking it
+        self._requests = ClientWindows(REGISTRATIONS_MAX, "registrations")
+
+    async def register(self, call: HttpRequest) -> HttpResponse:
+        if not self._api.settings.local_registration:
+            raise HttpError("Resource not found", 404, code="not_found")
+        self._api.names.check(call.headers.items(), strict=True)  # whoever has a name gets a token
+        check_head(call.headers)
+        name, namespace = _wanted(parse_json(await call.rest()))
+        self._requests.charge(call.client)
+        if self._api.settings.contract is not None and namespace in _RESERVED:
+            raise HttpError("local registration is unavailable for that namespace", 409, code="conflict")
+        async with self._registering:
+            token = await self._api.in_reader(lambda: self._make(name, namespace))
+            await self._api.in_reader(self._api.look_for_tokens)
+        return answer_document({"token": token, **_whose(name, namespace), "username": name})
+
+    def _make(self, name: str, namespace: str | None) -> str:
+        """Raises if the name is, or was, somebody's: who has a name has what was claimed under it."""
+        store = self._api.engine.store
+        taken = {each.name for each in credentials(store)} | self._api.guard.principals()
+        if name.lower() in {each.lower() for each in taken}:
+            raise HttpError("local registration is unavailable for that username", 409, code="conflict")
+        document = {"name": name, "role": AGENT, "namespace": namespace}
+        made = CredentialAdmin(store, Caller(principal=name, role=ADMIN)).ask("token-create", "", "", document)
+        return str((made.body or {})["token"])
+
+    async def rotate(self, call: HttpRequest) -> HttpResponse:
+        caller = self._api.caller_for(ROTATE.id, call.headers)
+        authorization = call.headers.get(b"authorization", b"").strip()
+        if not authorization.startswith(_BEARER):
+            raise AuthenticationRequired("Bearer token required")
+        if self._api.guard.is_own_token(authorization):
+            raise HttpError(
+                "This token is in a file that the commands of this machine read. Remove the file and start the server "
+                "again to replace it.",
+                409,
+                code="conflict",
+            )
+        digest = digest_of(authorization.removeprefix(_BEARER).decode("utf-8", "replace"))
+        admin = CredentialAdmin(self._api.engine.store, caller)
+        left_ms = self._api.guard.left_ms(authorization)
+        token = await self._api.in_reader(lambda: admin.replace_own(digest, left_ms))
+        await self._api.in_reader(self._api.look_for_tokens)
+        whose = _whose(caller.principal, caller.namespace)
+        return answer_document({"token": token, **whose, "github_username": caller.principal})
+
+
+def _wanted(document: object) -> tuple[str, str | None]:
+    name = document.get("username") if isinstance(document, dict) else None
+    namespace = document.get("namespace") if isinstance(document, dict) else None
+    if not isinstance(name, str) or not isinstance(namespace, str | None):
+        raise HttpError("The field username is required, and is text; namespace is text or left out.", 422)
+    if not 1 <= len(name) <= NAME_CHARS_MAX or not _NAME.issuperset(name):
+        raise InvalidInput(f"username is 1 to {NAME_CHARS_MAX} letters, digits, hyphens or underscores.")
+    namespace = namespace.strip("/") if namespace else None
+    return name, check_namespace(namespace) if namespace else None
+
+
+def _whose(name: str, namespace: str | None) -> dict[str, Any]:
+    return {"user_id": user_id(name, namespace), "namespace": namespace}
+
+
+# OctoStore's endpoint for each of dibs' operations.
+_ENDPOINTS = {
+    **{verb: verb for verb in ("acquire", "release", "renew", "list")},
+    "inspect": "status",
+    **dict.fromkeys(("register", "token-rotate-own"), "auth"),
+    **dict.fromkeys(("election-open", "campaign", "election-renew", "resign"), "election"),
+    **dict.fromkeys(("election-show", "election-watch"), "election"),
+}
+
+
+def metrics_document(scrape: Scrape, users: int, contract: Contract | None = None) -> dict[str, Any]:
+    """The same numbers as for Prometheus, in the form that OctoStore's clients know. With a contract: without the
+    operations that it does not have."""
+    metrics = scrape.metrics
+    endpoints = _by_endpoint(metrics.requests, only_its_own=contract is not None)
+    uptime_ms = max(scrape.engine.uptime_ms(), 1)
+    requests = sum(counts.count for counts in list(metrics.requests.values()))
+    return {
+        "uptime_seconds": uptime_ms // 1000,
+        "total_requests": requests,
+        "requests_per_second": round(requests * 1000 / uptime_ms, 2),
+        "active_locks": scrape.engine.tally.live,
+        "total_users": users,
+        "endpoints": {verb: _endpoint(counts) for verb, counts in sorted(endpoints.items())},
+        "lock_store": {
+            "total_acquires": metrics.events[events.ACQUIRED],
+            "total_releases": metrics.events[events.RELEASED],
+            "total_expirations": metrics.events[events.EXPIRED],
+            "cache_hits": 0,  # never counted there, either
+            "cache_misses": 0,
+        },
+        "memory_bytes": scrape.process.resident_bytes,
+    }
+
+
+def _by_endpoint(requests: dict[str, RequestCounts], *, only_its_own: bool) -> dict[str, RequestCounts]:
+    """OctoStore's endpoints, which are always there, and those of dibs' operations that it does not have."""
+    found = {name: RequestCounts() for name in dict.fromkeys(_ENDPOINTS.values())}
+    for verb, counts in list(requests.items()):
+        name = _ENDPOINTS.get(verb)
+        if name is not None:
+            found[name].include(counts)
+        elif verb not in found and not only_its_own:
+            found[verb] = counts
+    return found
+
+
+def _endpoint(counts: RequestCounts) -> dict[str, Any]:
+    """Times in milliseconds, of which the least and the most are whole ones. Percentiles are the upper bounds of
+    buckets."""
+    durations, count = counts.durations, max(counts.count, 1)
+    return {
+        "count": counts.count,
+        "errors": counts.errors,
+        "avg_ms": _ms(durations.total / count),
+        "min_ms": int(min(counts.min_s, counts.max_s) * 1000),
+        "max_ms": int(counts.max_s * 1000),
+        "p50_ms": _ms(durations.quantile(0.5)),
+        "p95_ms": _ms(durations.quantile(0.95)),
+        "p99_ms": _ms(durations.quantile(0.99)),
+    }
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.1f}"

@@ -1,4 +1,4 @@
-"""Who asks, as OctoStore sees it: a user by its token, or the admin by its key. All that hold the same token are one
+"""Callers as OctoStore sees them: a user by its token, or the admin by its key. All that hold the same token are one
 user, and a user with a namespace may only use names below it.
 """
 
@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dibs.base.errors import DibsError, InvalidInput, InvalidName
 from dibs.base.ids import new_token
 from dibs.compat.octostore.admin import BEARER_ADMIN, KEY_HEADERS
-from dibs.compat.octostore.bodies import check_lock_name, user_id
-from dibs.compat.octostore.refusals import forbidden, unsupported
+from dibs.compat.octostore.bodies import check_lock_name, forbidden, unsupported, user_id
 from dibs.core.identity import ADMIN, AGENT, Caller, require
 from dibs.core.limits import ADMIN_GUESSES_MAX
 from dibs.core.names import check_principal

@@ -1,12 +1,12 @@
-"""What `/openapi.json` and `/docs` say under `--octostore`: the operations that OctoStore has, with its bodies. What a
-request may have is read from the tables by which the handlers read it. Pure.
+"""The contents of `/openapi.json` and `/docs` under `--octostore`: the operations that OctoStore has, with its bodies.
+Fields of requests are read from the tables by which the handlers read them. Pure.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dibs.compat.octostore import elections, locks, sessions, webhooks
+from dibs.compat.octostore import locks, routes
 from dibs.compat.octostore.bodies import (
     ACL_ENTRIES_MAX,
     ACL_ENTRY_BYTES_MAX,
@@ -133,7 +133,7 @@ _ANSWERS: dict[str, dict[int, Any]] = {
     "health": {200: document_schema(_HEALTHY)},
     "status": {200: document_schema(_COUNTS)},
 }
-_REQUESTS = {**locks.FIELDS, **sessions.FIELDS, **elections.FIELDS, **webhooks.FIELDS}
+_REQUESTS = {**locks.FIELDS, **routes.FIELDS}
 _KINDS: dict[str, Schema] = {
     "number": {"type": "integer", "minimum": 0, "maximum": U32_MAX},
     "text": {"type": "string"},

@@ -11,24 +11,22 @@ from typing import TYPE_CHECKING
 from dibs.base.ids import new_id
 from dibs.compat.octostore.bodies import (
     OCTOSTORE,
-    acl_of,
-    delay_ms_of,
-    holder_id,
-    metadata_of,
-    read_body,
-    ttl_ms_of,
-)
-from dibs.compat.octostore.callers import internal_id
-from dibs.compat.octostore.refusals import (
     OctoStoreRefusal,
+    acl_of,
     conflict,
+    delay_ms_of,
     forbidden,
+    holder_id,
     invalid,
     lease_gone,
     lease_taken,
+    metadata_of,
     no_session,
+    read_body,
     session_over,
+    ttl_ms_of,
 )
+from dibs.compat.octostore.callers import internal_id
 from dibs.core.commands import Acquire, Inspect, InspectSession, Release, Renew, SetAcl
 from dibs.core.keys import META_KEY
 from dibs.core.lease_outcomes import AclSet, Released, Renewed, SessionState

@@ -1,169 +1,315 @@
-"""`dibs serve --octostore`: the operations that OctoStore has are answered as it answers them. All other operations of
-dibs stay as they are.
+"""Sessions, elections and webhooks as OctoStore answers them.
+
+Sessions are dibs' own. Elections are always public, with nothing that dibs adds. A user has its own webhooks, and is
+told of its own locks alone; deliveries are dibs'.
 """
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING
 
-from dibs.compat.octostore.admin import STATUS as ADMIN_STATUS
-from dibs.compat.octostore.admin import TIMESERIES
-from dibs.compat.octostore.bodies import PlainStream
-from dibs.compat.octostore.callers import UserDirectory
-from dibs.compat.octostore.description import described
-from dibs.compat.octostore.elections import Elections
-from dibs.compat.octostore.locks import Locks, UnknownOutcome, own_end_ms
-from dibs.compat.octostore.refusals import answer_refusal
-from dibs.compat.octostore.sessions import Sessions
-from dibs.compat.octostore.webhooks import Webhooks
-from dibs.core import events
-from dibs.core.commands import Inspect
+from dibs.base.errors import AuthenticationRequired, InvalidInput, InvalidTtl, UnknownWebhook
+from dibs.base.ids import new_id
+from dibs.compat.octostore.bodies import (
+    OCTOSTORE,
+    OctoStoreRefusal,
+    PlainStream,
+    forbidden,
+    invalid,
+    invalid_ttl,
+    lease_gone,
+    lease_taken,
+    metadata_of,
+    no_session,
+    read_body,
+    session_over,
+    unsupported,
+)
+from dibs.compat.octostore.callers import id_of
+from dibs.core.commands import Acquire, EndSession, Inspect, InspectSession, KeepSession, OpenSession
+from dibs.core.identity import AGENT, Caller
+from dibs.core.lease_outcomes import Released, SessionState
+from dibs.core.limits import (
+    CANDIDATE_CHARS_MAX,
+    ROOM_CHARS_MAX,
+    ROOM_CHARS_MIN,
+    SESSION_TTL_MS_DEFAULT,
+    SESSION_TTL_MS_MAX,
+    SESSION_TTL_MS_MIN,
+    WEBHOOKS_PER_PRINCIPAL_MAX,
+)
 from dibs.core.names import DEFAULT_NAMESPACE
-from dibs.core.outcomes import Status
-from dibs.engine.event_log import EventFilter
-from dibs.server.http.response import ClientGone, answer_document
-from dibs.server.routes import elections, webhooks
-from dibs.stores.port import maintenance_of
-from dibs.wire.lease_documents import frame, lock_change, lock_snapshot
+from dibs.core.outcomes import NotCurrent, QuotaExceeded, SessionOver, Status
+from dibs.core.records import RELEASED
+from dibs.core.webhooks import EVERY, Webhook
+from dibs.engine.webhooks import TargetRefused, WebhookAdmin, check_addresses, parse_target
+from dibs.server.http.request import decode_name
+from dibs.server.http.response import NO_CONTENT, HttpResponse, answer_document, answer_for
+from dibs.server.routes.elections import CAMPAIGN, ElectionRoutes
+from dibs.server.routes.public_rooms import PUBLIC_NAMESPACE
+from dibs.server.routes.webhooks import CREATE, REMOVE, WEBHOOKS
+from dibs.wire.elections import election_document
 from dibs.wire.parts import timestamp
+from dibs.wire.webhooks import webhook_document
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from dibs.core.events import Event
-    from dibs.server.event_stream import EventStream
+    from dibs.compat.octostore.callers import User, UserDirectory
+    from dibs.core.commands import Command
+    from dibs.core.outcomes import Outcome
+    from dibs.engine.webhooks import Target, TargetPolicy
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
-    from dibs.server.http.response import HttpResponse
-    from dibs.server.routes.table import Handler, Table
 
-ADMIN_PAGES = (ADMIN_STATUS.id, TIMESERIES.id, "metrics")
+    Document = dict[str, Any]
 
-
-def as_octostore(api: Api, table: Table, admin_key: str | None) -> Table:
-    """`table`, with OctoStore's answers where it has the operation."""
-    routes = OctoStoreRoutes(api, admin_key)
-    own = routes.handlers()
-    made: Table = []
-    for operation, handler in table:
-        if operation.id in ADMIN_PAGES:
-            handler = routes.for_admin(handler)
-        elif operation.id in own:
-            handler = own[operation.id]
-        elif operation.id not in OTHERS:
-            made.append((operation, handler))
-            continue
-        made.append((described(operation), _in_its_words(handler)))
-    return made
+FULL_RETRY_S = 30
+EVENTS = ("acquired", "released", "renewed", "expired", EVERY)
+# What the body of a request may have, by verb.
+FIELDS = {
+    "session-open": {"ttl_seconds": "number"},
+    CAMPAIGN.id: {"candidate_id": "text!", "ttl_seconds": "number", "metadata": "text"},
+    "election-renew": {"leader_token": "text!", "ttl_seconds": "number"},
+    "resign": {"leader_token": "text!", "ttl_seconds": "number"},
+    CREATE.id: {"url": "text!", "secret": "text", "events": "texts", "lock_pattern": "text"},
+}
 
 
-OTHERS = ("register", "token-rotate-own")  # dibs' handlers, with OctoStore's refusals
-
-
-class OctoStoreRoutes:
-    def __init__(self, api: Api, admin_key: str | None) -> None:
+class Sessions:
+    def __init__(self, api: Api, callers: UserDirectory) -> None:
         self._api = api
-        self._callers = UserDirectory(api, admin_key)
-        self._locks = Locks(api, self._callers)
+        self._callers = callers
 
-    def handlers(self) -> dict[str, Handler]:
-        """By the id of the operation."""
-        locks, sessions, rooms = self._locks, Sessions(self._api, self._callers), Elections(self._api)
-        hooks = Webhooks(self._api, self._callers)
-        return {
-            "acquire": locks.acquire,
-            "renew": locks.renew,
-            "release": locks.release,
-            "inspect": locks.show,
-            "list": locks.listing,
-            "acl": locks.acl,
-            "watch": self.watch,
-            "session-open": sessions.open,
-            "session-keep": sessions.keep,
-            "session-show": sessions.show,
-            "session-end": sessions.end,
-            elections.OPEN.id: rooms.open,
-            elections.CAMPAIGN.id: rooms.asks(elections.CAMPAIGN),
-            elections.RENEW.id: rooms.asks(elections.RENEW),
-            elections.RESIGN.id: rooms.asks(elections.RESIGN),
-            elections.SHOW.id: rooms.show,
-            elections.WATCH.id: rooms.watch,
-            webhooks.WEBHOOKS.id: hooks.listing,
-            webhooks.CREATE.id: hooks.create,
-            webhooks.REMOVE.id: hooks.remove,
-            "health": self.health,
-            "status": self.status,
-        }
-
-    async def watch(self, call: HttpRequest) -> EventStream:
-        """The state of one lock and its changes."""
-        user = self._callers.user("watch", call)
-        name = self._callers.lock_name(call, user)
+    async def open(self, call: HttpRequest) -> HttpResponse:
+        document = await read_body(call, self._api.caller_of, FIELDS["session-open"])
+        user = self._callers.user("session-open", call)
         self._api.check_open()
-        client = call.client
-        self._api.streams.check_room(client)
-        feed = self._api.engine.feed
-        at = await feed.position_now()
-        state = await self._api.engine.batcher.submit(Inspect(ns=DEFAULT_NAMESPACE, name=name))
-        shown: dict[str, Any] = {"status": "free"}
-        if isinstance(state, Status) and state.lock.holders:
-            holder = state.lock.holders[0]
-            expires_at = timestamp(own_end_ms(holder))
-            shown = {"status": "held", "fencing_token": holder.token, "expires_at": expires_at}
-        first = frame(lock_snapshot(name, shown, state.now_ms), at)
-        wanted = EventFilter(ns=DEFAULT_NAMESPACE, name=name)
-        stream = PlainStream(feed, wanted, at, _change_frame, first=first)
-        stream.is_allowed = lambda: self._callers.is_still_known(user, call)
-        self._api.streams.add(stream, client)
-        return stream
-
-    async def health(self, call: HttpRequest) -> HttpResponse:
-        """Unlike OctoStore's, it asks the store: 503 if that does not answer."""
-        answer = await self._api.health()
-        if answer.status != 200:
-            return answer
-        size = await self._api.in_reader(lambda: maintenance_of(self._api.engine.store).size_bytes())
-        return answer_document({"db_size_bytes": size, "status": "ok", "storage": "wal"})
-
-    async def status(self, call: HttpRequest) -> HttpResponse:
-        tally = self._api.engine.tally
+        asked_ms = document.get("ttl_seconds", SESSION_TTL_MS_DEFAULT // 1000) * 1000
+        command = OpenSession(
+            fresh_id=new_id(),
+            principal=user.principal,
+            owner=user.principal,
+            ttl_ms=min(max(asked_ms, SESSION_TTL_MS_MIN), SESSION_TTL_MS_MAX),
+            ns=user.scope or DEFAULT_NAMESPACE,
+        )
+        state = _opened(await self._api.engine.batcher.submit(command))
         return answer_document(
             {
-                "active_locks": tally.live,
-                "status": "ok",
-                "total_acquires": tally.kinds[events.ACQUIRED],
-                "total_releases": tally.kinds[events.RELEASED],
-                "total_users": len(self._api.guard.principals()),
-                "uptime_seconds": self._api.engine.uptime_ms() // 1000,
+                "session_id": state.session.id,
+                "expires_at": timestamp(state.session.expires_ms),
+                "keepalive_interval_secs": state.session.ttl_ms // 2000,
+            },
+            201,
+        )
+
+    async def keep(self, call: HttpRequest) -> HttpResponse:
+        session_id = _id_in(call)
+        user = self._callers.user("session-keep", call)
+        command = KeepSession(session=session_id, principal=user.principal, bound=user.scope)
+        state = _opened(await self._api.engine.batcher.submit(command))
+        return answer_document({"session_id": session_id, "expires_at": timestamp(state.session.expires_ms)})
+
+    async def show(self, call: HttpRequest) -> HttpResponse:
+        session_id = _id_in(call)
+        user = self._callers.user("session-show", call)
+        state = await self._look(session_id, user)
+        return answer_document(
+            {
+                "session_id": session_id,
+                "user_id": user.id,
+                "expires_at": timestamp(state.session.expires_ms),
+                "lock_count": len(state.holds),
+                "active": state.live,
             }
         )
 
-    def for_admin(self, handler: Handler) -> Handler:
-        """An admin's page: by the server's admin key, as a header or after `Bearer admin:`, or by dibs' own roles."""
+    async def end(self, call: HttpRequest) -> HttpResponse:
+        session_id = _id_in(call)
+        user = self._callers.user("session-end", call)
+        await self._look(session_id, user)
+        outcome = await self._api.engine.batcher.submit(
+            EndSession(session=session_id, principal=user.principal, bound=user.scope)
+        )
+        if not isinstance(outcome, SessionState | SessionOver):
+            raise no_session()
+        return answer_document({})._replace(status=NO_CONTENT, body=b"")
 
-        async def handle(call: HttpRequest) -> HttpResponse | EventStream:
-            self._callers.admit_admin(call)
-            answer: HttpResponse | EventStream = await handler(call)  # which finds an admin's token in the request
-            return answer
-
-        return handle
-
-
-def _change_frame(event: Event) -> bytes | None:
-    change = lock_change(event)
-    return None if change is None else frame(change, event.seq)
+    async def _look(self, session_id: str, user: User) -> SessionState:
+        """The session, if it has not ended: one that has is unknown."""
+        found = await self._api.engine.batcher.submit(InspectSession(session=session_id, principal=user.principal))
+        if not isinstance(found, SessionState) or not user.has(found.session) or found.session.ended_ms:
+            raise no_session()
+        return found
 
 
-def _in_its_words(handler: Handler) -> Handler:
-    async def handle(call: HttpRequest) -> HttpResponse | EventStream:
+def _opened(outcome: Outcome) -> SessionState:
+    if isinstance(outcome, SessionState):
+        return outcome
+    if isinstance(outcome, SessionOver) and outcome.session.how != RELEASED:
+        raise session_over()
+    raise no_session()
+
+
+def _id_in(call: HttpRequest) -> str:
+    try:
+        return str(uuid.UUID(call.raw_name.decode("ascii")))
+    except ValueError:
+        raise unsupported(400) from None
+
+
+class Elections(ElectionRoutes):
+    """dibs' election routes, with other words around the same commands."""
+
+    stream_class = PlainStream
+
+    async def _read(self, verb: str, call: HttpRequest) -> dict[str, Any]:
+        return await read_body(call, self._no_stranger, FIELDS[verb])
+
+    @staticmethod
+    def _no_stranger(headers: object) -> None:
+        """Nobody is known here, so nobody may send more than a stranger."""
+        raise AuthenticationRequired("Bearer token required")
+
+    def _caller(self, verb: str, call: HttpRequest) -> tuple[Caller, bool]:
+        if self._api.rooms.settings is None:
+            raise forbidden("Public elections are disabled on this server")
+        return self._api.rooms.caller(), True
+
+    def _namespace(self, caller: Caller, call: HttpRequest) -> str:
+        return PUBLIC_NAMESPACE
+
+    def _room(self, call: HttpRequest) -> str:
+        room = decode_name(call.raw_name)
+        if not ROOM_CHARS_MIN <= len(room.encode()) <= ROOM_CHARS_MAX:
+            raise invalid(f"Election ID must be between {ROOM_CHARS_MIN} and {ROOM_CHARS_MAX} characters")
+        if not (room.isascii() and room.replace("-", "a").replace("_", "a").isalnum()):
+            raise invalid("Election ID may only contain letters, numbers, '-' and '_'")
+        return room
+
+    def _command(
+        self, verb: str, ns: str, room: str, document: dict[str, Any], caller: Caller, *, public: bool
+    ) -> Command:
+        if verb == CAMPAIGN.id:
+            _check_candidate(document["candidate_id"])
+            metadata_of(document)
+        if verb == "resign":
+            document = {"leader_token": document["leader_token"]}
         try:
-            answer: HttpResponse | EventStream = await handler(call)
-            return answer
-        except ClientGone:
-            raise
-        except UnknownOutcome as unknown:
-            return unknown.answer
-        except Exception as error:
-            return answer_refusal(error)
+            command = super()._command(verb, ns, room, document, caller, public=public)
+        except InvalidTtl:
+            raise invalid_ttl("Public election TTL must be between 5 and 300 seconds") from None
+        except InvalidInput as error:
+            raise invalid(error.details) from None
+        return command.replace(policy=OCTOSTORE) if isinstance(command, Acquire) else command
 
-    return handle
+    async def _answer(self, room: str, command: Command, call: HttpRequest, public: bool) -> HttpResponse:
+        outcome = await self._api.engine.batcher.submit(command)
+        if isinstance(outcome, QuotaExceeded):
+            raise OctoStoreRefusal(
+                "capacity_exceeded",
+                "Capacity exceeded: Public election capacity reached; retry later or self-host OctoStore",
+                retry_s=FULL_RETRY_S,
+            )
+        if isinstance(outcome, NotCurrent):
+            raise lease_taken() if outcome.holders else lease_gone()
+        if isinstance(outcome, Released) and outcome.again:
+            state = await self._api.engine.batcher.submit(Inspect(ns=PUBLIC_NAMESPACE, name=outcome.name))
+            raise lease_taken() if isinstance(state, Status) and state.lock.holders else lease_gone()
+        document = election_document(room, outcome)
+        return answer_for(outcome) if document is None else answer_document(document)
+
+
+def _check_candidate(candidate: str) -> None:
+    if not 1 <= len(candidate.encode()) <= CANDIDATE_CHARS_MAX:
+        raise invalid(f"Candidate ID must be between 1 and {CANDIDATE_CHARS_MAX} characters")
+    plain = candidate.translate(dict.fromkeys(map(ord, "-_.:@"), "a"))
+    if not (plain.isascii() and plain.isalnum()):
+        raise invalid("Candidate ID contains unsupported characters")
+
+
+class Webhooks:
+    def __init__(self, api: Api, callers: UserDirectory) -> None:
+        self._api = api
+        self._callers = callers
+
+    async def listing(self, call: HttpRequest) -> HttpResponse:
+        admin = self._admin(self._callers.user(WEBHOOKS.id, call))
+        found = await self._api.in_reader(admin.mine)
+        return answer_document([_document(each) for each in found])
+
+    async def create(self, call: HttpRequest) -> HttpResponse:
+        document = await read_body(call, self._api.caller_of, FIELDS[CREATE.id])
+        user = self._callers.user(CREATE.id, call)
+        policy = self._api.engine.webhook_policy
+        document["url"] = _url(document["url"], policy)
+        if not set(document.get("events", ())) <= set(EVENTS):
+            raise invalid("Webhook events must be acquired, released, renewed, expired, or *")
+        admin = self._admin(user)
+        webhook = await self._api.in_reader(lambda: _made(admin, document))
+        self._api.engine.dispatcher.changed()
+        return answer_document(_document(webhook), 201)
+
+    async def remove(self, call: HttpRequest) -> HttpResponse:
+        webhook_id = _id_in(call)
+        admin = self._admin(self._callers.user(REMOVE.id, call))
+        try:
+            await self._api.in_reader(lambda: admin.ask(REMOVE.id, webhook_id, {}))
+        except UnknownWebhook:
+            raise OctoStoreRefusal("not_found", "Resource not found: Webhook not found") from None
+        self._api.engine.dispatcher.changed()
+        return HttpResponse(NO_CONTENT, b"", answer_document({}).request_id)
+
+    def _admin(self, user: User) -> WebhookAdmin:
+        """As an agent, who sees its own webhooks alone: so does the admin there."""
+        caller = Caller(principal=user.principal, role=AGENT, namespace=user.scope)
+        engine = self._api.engine
+        return WebhookAdmin(engine.store, caller, DEFAULT_NAMESPACE, engine.webhook_policy, own=True)
+
+
+def _made(admin: WebhookAdmin, document: Document) -> Webhook:
+    if len(admin.mine()) >= WEBHOOKS_PER_PRINCIPAL_MAX:
+        raise invalid(f"Maximum {WEBHOOKS_PER_PRINCIPAL_MAX} webhooks per user")
+    reply = admin.ask(CREATE.id, "", document)
+    return admin.find((reply.body or {})["id"])
+
+
+def _document(webhook: Webhook) -> Document:
+    shown = webhook_document(webhook)
+    fields = ("id", "url", "secret", "events", "created_at", "active")
+    return {
+        **{field: shown[field] for field in fields},
+        "user_id": id_of(webhook.principal),
+        "lock_pattern": None if webhook.pattern == EVERY else webhook.pattern,
+    }
+
+
+def _url(text: str, policy: TargetPolicy) -> str:
+    """The URL as it is kept. A host that is an address is checked now, and every host when something is sent."""
+    try:
+        target = parse_target(text, policy)
+    except TargetRefused:
+        raise invalid(_why(text)) from None
+    try:
+        _check_host(target, policy)
+    except TargetRefused:
+        raise invalid("Webhook URL must resolve only to public network addresses") from None
+    return f"{'https' if target.is_tls else 'http'}://{target.host_header}{target.path}"
+
+
+def _check_host(target: Target, policy: TargetPolicy) -> None:
+    is_address = ":" in target.host or target.host.replace(".", "").isdecimal()
+    if is_address or target.host == "localhost":
+        check_addresses(("127.0.0.1",) if target.host == "localhost" else (target.host,), policy)
+
+
+def _why(text: str) -> str:
+    scheme, colon, rest = text.partition("://")
+    if not colon:
+        return "Webhook URL must be a valid HTTPS URL"
+    if scheme.lower() != "https":
+        return "Webhook URL must use HTTPS"
+    if "@" in rest.partition("/")[0]:
+        return "Webhook URL must not contain credentials"
+    return "Webhook URL must be a valid HTTPS URL"

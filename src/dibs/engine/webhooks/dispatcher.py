@@ -6,7 +6,8 @@ duty while there is something to deliver; the others look again when it should h
 that rises, and progress is written only with the current one: a server that was paused cannot move the position of the
 one that took over. What was sent since the last write is sent again after a crash.
 
-What is done on that loop is in `delivery_rounds.py`.
+It delivers in rounds. A round takes the duty, learns which webhooks there are, reads their events, sends, and writes
+down how far each is. What is sent when is decided in `core/delivery.py`.
 """
 
 from __future__ import annotations
@@ -14,22 +15,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.errors import DibsError, Unavailable
-from dibs.base.ids import new_token
+from dibs.base.ids import new_fraction, new_token
+from dibs.core import limits
+from dibs.core.delivery import DeliveryPlan
 from dibs.core.events import Event
-from dibs.core.webhooks import TEST
-from dibs.engine.webhooks.delivery_rounds import FAILED_MS, DeliveryRounds, WebhookLedger
-from dibs.engine.webhooks.sender import DeliveryResult, Sender
+from dibs.core.webhooks import TEST, DeliveryNote
+from dibs.engine.webhooks.ledger import WebhookLedger
+from dibs.engine.webhooks.sender import Sender, signatures
+from dibs.wire.webhooks import payload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any, TypeVar
 
+    from dibs.core.delivery import LaneState
     from dibs.core.webhooks import Webhook
+    from dibs.engine.webhooks.ledger import Duty
+    from dibs.engine.webhooks.sender import DeliveryResult
     from dibs.stores.port import Store
 
     Found = TypeVar("Found")
@@ -38,6 +46,231 @@ log = logging.getLogger("dibs")
 
 _STOP_S = 3.0
 _GATHER_S = 0.01
+FAILED_MS = 1_000  # after a round that failed
+
+
+class DeliveryRounds:
+    """For one event loop, between `begin` and `end`. Other threads may set `has_news` and `has_changes`."""
+
+    def __init__(self, ledger: WebhookLedger, steady: Callable[[], int], counts: dict[str, int] | None) -> None:
+        self.has_news = True  # there may be events that nobody has delivered
+        self.has_changes = True  # there may be other webhooks
+        self._ledger = ledger
+        self._steady = steady
+        self._counts = counts  # of all webhooks, since the start
+        self._plans: dict[str, DeliveryPlan] = {}  # the duty's, while this server has it
+        self._duty: Duty | None = None
+
+    def begin(self, sender: Sender, rouse: Callable[[], None]) -> None:
+        """`rouse` asks for the next round."""
+        self.sender = sender
+        self._rouse = rouse
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._doubted: set[asyncio.Task[None]] = set()  # of them, those to targets that have not answered yet
+        self._looked_ms = self._saved_ms = self._busy_ms = self._steady()
+        self._turn = 0
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="dibs-webhook-store")
+
+    async def end(self) -> None:
+        """Send nothing more, write down how far it is, and give up the duty."""
+        for task in self._tasks:
+            task.cancel()
+        with suppress(DibsError):
+            await self._resign()
+        self.sender.close()
+        self._reader.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def has_duty(self) -> bool:
+        """Return whether this server is the one that delivers. For any thread."""
+        return self._duty is not None
+
+    @property
+    def jobs_waiting(self) -> int:
+        """Return how many jobs have something to be sent by this server. For any thread."""
+        return sum([plan.jobs_waiting for plan in list(self._plans.values())])
+
+    async def round(self) -> int:
+        """One look at everything. Returns after how many milliseconds the next is due, if nothing happens before."""
+        now_ms = self._steady()
+        is_due = now_ms - self._looked_ms >= limits.WEBHOOK_LOOK_MS
+        if self._duty is None:
+            if not self.has_news and not self.has_changes:
+                return limits.WEBHOOK_LOOK_MS * 30
+            wait_ms = await self._take_duty()
+            if wait_ms:
+                return wait_ms
+        elif self._duty.is_renewed_at <= now_ms:
+            await self._in_store(self._ledger.renew, self._duty)
+        if self._duty is None or not self._duty.is_ours:
+            self._abandon()
+            return FAILED_MS
+        if self.has_changes or is_due:
+            await self._look()
+        await self._read()
+        self._deliver()
+        if self._steady() - self._saved_ms >= limits.WEBHOOK_SAVE_MS:
+            await self._save()
+        return await self._rest()
+
+    async def _take_duty(self) -> int:
+        """0 if it is ours now; else how long to wait before the next try."""
+        has_any, duty, wait_ms = await self._in_store(self._ledger.take_duty)
+        if not has_any:
+            self.has_news = self.has_changes = False
+            return limits.WEBHOOK_LOOK_MS * 30
+        if duty is None:
+            return int(wait_ms + limits.WEBHOOK_PAUSE_MS_MIN * new_fraction())
+        self._duty, self._plans = duty, {}
+        self.has_changes = True
+        self._busy_ms = self._steady()
+        return 0
+
+    def _abandon(self) -> None:
+        """Another server has the duty, or may have it. What is under way there may come twice."""
+        for task in self._tasks:
+            task.cancel()
+        self._duty, self._plans, self.has_news = None, {}, True
+
+    async def _look(self) -> None:
+        """Learn which webhooks there are."""
+        self._looked_ms, self.has_changes = self._steady(), False
+        found = await self._in_store(self._ledger.webhooks)
+        plans = {}
+        for webhook, progress, letters in found:
+            plan = self._plans.get(webhook.id)
+            if plan is None:
+                plan = DeliveryPlan(webhook, progress, letters, self._counts)
+            elif plan.webhook != webhook:
+                plan.renew(webhook, letters)
+            plans[webhook.id] = plan
+        self._plans = plans
+        self.sender.tidy()
+
+    async def _read(self) -> None:
+        """Plans are changed on this thread only, so what was read is given to them afterwards."""
+        has_news, self.has_news = self.has_news, False
+        lanes = [(plan, lane) for plan in self._plans.values() for lane in plan.empty_lanes()]
+        if lanes:
+            wanted = [(plan.webhook.ns, lane) for plan, lane in lanes]
+            pages = await self._in_store(self._ledger.lane_pages, wanted)
+            for (plan, lane), page in zip(lanes, pages, strict=True):
+                plan.fill(lane, page.events, page.oldest, self._ledger.now_ms())
+        plans = [each for each in self._plans.values() if (has_news or each.is_behind) and each.wants_events()]
+        if has_news:
+            for plan in self._plans.values():
+                plan.is_behind = True
+        if not plans:
+            return
+        found = await self._in_store(self._ledger.pages, {plan.at for plan in plans})
+        for plan in plans:
+            after = found[plan.at]  # only this coroutine moves a position
+            if after.oldest is not None:
+                plan.tell_gap(plan.at, after.oldest)
+            plan.take(after.events, after.upto, is_last=after.is_last)
+
+    def _deliver(self) -> None:
+        """Start what is ready. Targets that answer come first, and those that do not leave half of the places free:
+        many that hang must not keep the others waiting."""
+        if self._duty is None or self._steady() >= self._duty.safe_until:
+            return
+        plans = list(self._plans.values())
+        self._turn += 1
+        start = self._turn % max(len(plans), 1)  # beginning with another webhook each time
+        plans = sorted(plans[start:] + plans[:start], key=lambda plan: (not plan.target.is_trusted, plan.target.row))
+        now_ms = self._ledger.now_ms()
+        for plan in plans:
+            room = limits.WEBHOOK_ALL_IN_FLIGHT_MAX - len(self._tasks)
+            if not plan.target.is_trusted:
+                room = min(room, limits.WEBHOOK_DOUBTED_IN_FLIGHT_MAX - len(self._doubted))
+            for lane, event in plan.ready(now_ms, room):
+                self._start(plan, lane, event)
+
+    def _start(self, plan: DeliveryPlan, lane: LaneState, event: Event) -> None:
+        task = asyncio.ensure_future(self._try(plan, lane, event))
+        for tasks in (self._tasks,) if plan.target.is_trusted else (self._tasks, self._doubted):
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+    async def _try(self, plan: DeliveryPlan, lane: LaneState, event: Event) -> None:
+        tries = lane.tries + 1
+        result = await self.send(plan.webhook, event, tries)
+        note = DeliveryNote(
+            at_ms=self._ledger.now_ms(),
+            seq=event.seq,
+            job=event.job,
+            kind=event.kind,
+            tries=tries,
+            took_ms=result.took_ms,
+            status=result.status,
+            error=result.error[: limits.WEBHOOK_ERROR_CHARS_MAX],
+        )
+        if result.error:
+            plan.failed(lane, event, note, new_fraction(), result.rest_ms)
+        else:
+            plan.done(lane, event, note, new_fraction())
+        self._rouse()
+
+    async def send(self, webhook: Webhook, event: Event, tries: int) -> DeliveryResult:
+        body = payload(webhook, event)
+        headers = {
+            "X-Dibs-Event-Id": str(event.seq),
+            "X-Dibs-Webhook-Id": webhook.id,
+            "X-Dibs-Try": str(tries),
+            **signatures(webhook.secret, body, wall_ms() // 1000),
+        }
+        return await self.sender.send(webhook.url, headers, body)
+
+    async def _save(self, *, positions: bool = False) -> None:
+        """Write down how far each webhook is. With `positions`, also if only events came that it does not want."""
+        self._saved_ms = self._steady()
+        assert self._duty is not None
+        plans = [plan for plan in self._plans.values() if plan.is_dirty or positions]
+        if not plans:
+            return
+        commands = [plan.save(self._duty.token) for plan in plans]
+        try:
+            saved = await self._in_store(self._ledger.save, commands)
+        except BaseException:
+            for plan in plans:
+                plan.is_dirty = True
+            raise
+        for plan, command, is_ours in zip(plans, commands, saved, strict=True):
+            if is_ours:
+                plan.noted(command)
+        if not all(saved):
+            self.has_changes = True  # it was removed; if the duty is another server's, renewing it says so
+            await self._in_store(self._ledger.renew, self._duty)
+
+    async def _rest(self) -> int:
+        """Return how long nothing is to be done. Gives up the duty if that has lasted for long."""
+        now_ms = self._steady()
+        if self._tasks or self.has_news or any(plan.has_work() for plan in self._plans.values()):
+            self._busy_ms = now_ms
+        elif now_ms - self._busy_ms >= limits.WEBHOOK_IDLE_MS:
+            await self._resign()
+            return limits.WEBHOOK_LOOK_MS * 30
+        at_ms = [now_ms + limits.WEBHOOK_LOOK_MS]
+        if any(plan.is_dirty for plan in self._plans.values()):
+            at_ms.append(self._saved_ms + limits.WEBHOOK_SAVE_MS)
+        store_ms = self._ledger.now_ms()
+        if any(plan.is_behind and plan.wants_events() for plan in self._plans.values()):
+            return 0
+        for plan in self._plans.values():
+            due_ms = plan.next_ms()
+            if due_ms is not None and due_ms > store_ms:
+                at_ms.append(now_ms + due_ms - store_ms)
+        return 0 if self.has_news else max(min(at_ms) - now_ms, 1)
+
+    async def _resign(self) -> None:
+        if self._duty is not None and self._duty.is_ours:
+            await self._save(positions=True)
+            await self._in_store(self._ledger.leave, self._duty)
+        self._duty, self._plans = None, {}
+
+    async def _in_store(self, call: Callable[..., Found], *args: object) -> Found:
+        """The store may take long to answer."""
+        return await asyncio.get_running_loop().run_in_executor(self._reader, call, *args)
 
 
 class WebhookDispatcher:
@@ -51,8 +284,8 @@ class WebhookDispatcher:
         steady: Callable[[], int] = steady_ms,
         counts: dict[str, int] | None = None,
     ) -> None:
-        self.ledger = WebhookLedger(store, server or new_token())
-        self._rounds = DeliveryRounds(self.ledger, steady, counts)
+        self.ledger = WebhookLedger(store, server or new_token(), steady)
+        self.rounds = DeliveryRounds(self.ledger, steady, counts)
         self._make_sender = make_sender
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -85,33 +318,23 @@ class WebhookDispatcher:
 
     def wake(self) -> None:
         """There may be new events."""
-        self._rounds.has_news = True
+        self.rounds.has_news = True
         self._rouse()
 
     def changed(self) -> None:
         """A webhook was made, removed or replayed."""
-        self._rounds.has_changes = True
+        self.rounds.has_changes = True
         self.start()
         self.wake()
 
-    @property
-    def has_duty(self) -> bool:
-        """Return whether this server is the one that delivers. For any thread."""
-        return self._rounds.has_duty
-
-    @property
-    def jobs_waiting(self) -> int:
-        """Return how many jobs have something to be sent by this server. For any thread."""
-        return self._rounds.jobs_waiting
-
     async def check(self, url: str) -> None:
         """Raise TargetRefused if a webhook may not lead there. For any event loop."""
-        await self._elsewhere(lambda: self._rounds.sender.check(url))
+        await self._elsewhere(lambda: self.rounds.sender.check(url))
 
     async def test(self, webhook: Webhook) -> DeliveryResult:
         """Send a delivery that is about nothing, now. For any event loop."""
         event = Event(at_ms=wall_ms(), kind=TEST)
-        return await self._elsewhere(lambda: self._rounds.send(webhook, event, 1))
+        return await self._elsewhere(lambda: self.rounds.send(webhook, event, 1))
 
     async def _elsewhere(self, make: Callable[[], Coroutine[Any, Any, Found]]) -> Found:
         self.start()
@@ -135,14 +358,14 @@ class WebhookDispatcher:
     async def _main(self) -> None:
         self._roused = asyncio.Event()
         self._loop = asyncio.get_running_loop()  # from here on, other threads rouse it
-        self._rounds.begin(self._make_sender(), self._roused.set)
+        self.rounds.begin(self._make_sender(), self._roused.set)
         self._up.set()
         try:
             while not self._is_stopping:
                 await self._pause(await self._guarded_round())
         finally:
             self._up.clear()
-            await self._rounds.end()
+            await self.rounds.end()
 
     async def _pause(self, pause_ms: int) -> None:
         with suppress(TimeoutError):
@@ -150,12 +373,12 @@ class WebhookDispatcher:
                 await self._roused.wait()
         self._is_rousing = False
         self._roused.clear()
-        if self._rounds.has_news and not self._is_stopping:
+        if self.rounds.has_news and not self._is_stopping:
             await asyncio.sleep(_GATHER_S)  # events come in crowds, and one page has many
 
     async def _guarded_round(self) -> int:
         try:
-            pause_ms = await self._rounds.round()
+            pause_ms = await self.rounds.round()
         except Exception as error:
             if not self._has_failed:
                 ours = None if isinstance(error, DibsError) else error

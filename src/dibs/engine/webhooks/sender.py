@@ -1,11 +1,12 @@
 """Sends one delivery over HTTP/1.1. Proxies are ignored, redirects are not followed, and every part of an answer is
-bounded in size and time. The connection goes to an address that was checked (`target.py`); the host's name is used for
+bounded in size and time. The connection goes to an address that was checked; the host's name is used for
 TLS and in the Host header.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import socket
 import ssl
 import threading
@@ -27,12 +28,12 @@ from dibs.core.limits import (
     WEBHOOK_KEPT_MS,
     WEBHOOK_LOOKUPS_MAX,
 )
-from dibs.engine.webhooks.target import TargetPolicy, TargetRefused, check_addresses, parse_target
+from dibs.engine.webhooks import TargetPolicy, TargetRefused, check_addresses, parse_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from dibs.engine.webhooks.target import Target
+    from dibs.engine.webhooks import Target
 
     Lookup = Callable[[str, int], list[str]]
 
@@ -79,9 +80,9 @@ class Resolver:
         except BaseException as error:
             found = error if isinstance(error, LookupFailed) else LookupFailed("the lookup failed")
         with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(self._settle, key, found)
+            loop.call_soon_threadsafe(self._finish, key, found)
 
-    def _settle(self, key: tuple[str, int], found: list[str] | BaseException) -> None:
+    def _finish(self, key: tuple[str, int], found: list[str] | BaseException) -> None:
         future = self._under_way.pop(key)
         if future.cancelled():
             return
@@ -90,6 +91,24 @@ class Resolver:
             future.exception()  # perhaps nobody waits for it any more
         else:
             future.set_result(found)
+
+
+# Signs deliveries. A receiver checks one of the two headers with the webhook's secret.
+
+OCTOSTORE_HEADER = "X-OctoStore-Signature"
+HEADER = "X-Dibs-Signature"
+
+
+def signatures(secret: str, body: bytes, at_s: int) -> dict[str, str]:
+    """OctoStore's signature is over the body alone, so a copied delivery stays valid for ever. Ours is over the time,
+    too: a receiver refuses one that is old."""
+    if not secret:
+        return {}
+    key = secret.encode()
+    return {
+        OCTOSTORE_HEADER: f"sha256={hmac.new(key, body, 'sha256').hexdigest()}",
+        HEADER: f"t={at_s},v1={hmac.new(key, b'%d.' % at_s + body, 'sha256').hexdigest()}",
+    }
 
 
 USER_AGENT = f"dibs-webhook/{__version__}"

@@ -264,7 +264,7 @@ METRICS = (
         "dibs_webhook_jobs_waiting",
         GAUGE,
         "Jobs with deliveries that wait or are under way. One server delivers; 0 at the others.",
-        lambda scrape: scrape.engine.dispatcher.jobs_waiting,
+        lambda scrape: scrape.engine.dispatcher.rounds.jobs_waiting,
     ),
     Metric(
         "dibs_http_requests_total",

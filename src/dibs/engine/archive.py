@@ -1,37 +1,47 @@
-"""The file: JSON lines in ASCII.
+"""A whole store as text, to be moved to another one: the file of `dibs export` and `dibs import`, and the export.
 
-    {"dibs_archive": 1, "dibs": "0.1", "store": "sqlite", "at_ms": ..., "frozen": true, "last_seq": ..., "counts": ...}
+    {"dibs_archive": 1, "dibs": "0.1", "store": "sqlite", "at_ms": ..., "frozen": true, "last_seq": ...}
     {"key": "lock/default/issue-1842", "record": {...}}
     {"event": {...}}
     {"end": {"records": 3, "events": 1, "checksum": "..."}}
 
-Records are ordered by key, events by number. The checksum covers every byte before the last line: a file that was cut
-off or changed is noticed before anything of it is used.
+The file is JSON lines in ASCII. Records are ordered by key, events by number. The checksum covers every byte before the
+last line: a file that was cut off or changed is noticed before anything of it is used. `intake.py` brings a file into a
+store. Only the store port is used, so this works between any two stores.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import tempfile
+from collections import Counter
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from dibs._version import __version__
-from dibs.base.errors import DibsError, InvalidInput
+from dibs.base.errors import DibsError, InvalidInput, StoreUnavailable
+from dibs.base.ids import new_id
 from dibs.base.record import Record
 from dibs.core import class_of
+from dibs.core.commands import Freeze
 from dibs.core.events import Event
-from dibs.core.keys import lock_key, session_key, ticket_key, tree_key
+from dibs.core.keys import META_KEY, lock_key, session_key, ticket_key, tree_key
+from dibs.core.lease_outcomes import FreezeNoted, Frozen
 from dibs.core.names import check_name, check_namespace
-from dibs.core.records import LockRecord, SessionRecord, Ticket, Tree
+from dibs.core.records import LockRecord, Meta, SessionRecord, Ticket, Tree
+from dibs.engine.coordinator import Coordinator
+from dibs.stores.port import maintenance_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any, BinaryIO
 
     from dibs.core.records import Stored
+    from dibs.stores.port import Store, StoreMoment
 
     Bad = Callable[[str], DibsError]
+    Write = Callable[[str], object]
 
 # Whether a record is one that dibs could have written. Anybody can make a file. Without this check a rule would meet a
 # field of the wrong type much later, in a server.
@@ -142,7 +152,6 @@ class ArchiveHeader(Record):
     store: str = ""
     frozen: bool = False
     last_seq: int = 0
-    counts: dict[str, int] = {}  # noqa: RUF012 - never mutated
 
 
 class ArchiveWriter:
@@ -269,3 +278,122 @@ def _no_number(text: str) -> float:
 
 
 _decode = json.JSONDecoder(parse_constant=_no_number).decode
+
+
+# Copies a store to an archive, as of one moment. If a store can show one moment (`Maintenance.moment`), that is read
+# while others write. Any other store is read twice: versions never repeat, so if every record had the same version both
+# times, all of them existed together in between. On a store that others keep changing this never succeeds; then freeze
+# it.
+
+PAGE = 1_000
+TRIES_MAX = 5
+LEFT_OUT = ("pulse", "webhook-duty")  # records about the servers of this store
+NO_END = 2**53  # more than there are events
+SPOOL_CHARS = 1 << 16
+
+
+class Exported(Record):
+    """The result of an export: how many records by kind, and how many events."""
+
+    at_ms: int
+    counts: dict[str, int]
+    events: int
+    frozen: bool
+
+
+def _copy(
+    store: Store, reader: Store | StoreMoment, write: Write, header: ArchiveHeader, last_seq: int
+) -> tuple[Exported, str]:
+    """Write an archive of what `reader` shows of the store. Returns the survey of what was read."""
+    seen, counts, writer = sha256(), Counter[str](), ArchiveWriter(write)
+    writer.header(header)
+    for key, version, record in _records(reader):
+        seen.update(_seen(key, version))
+        counts[key.split("/", 1)[0]] += 1
+        writer.record(key, record.replace(frozen=None) if isinstance(record, Meta) else record)
+    for event in _events(reader, last_seq, one_log=store.capabilities.one_log):
+        writer.event(event)
+    writer.end()
+    done = Exported(at_ms=header.at_ms, counts=dict(counts), events=writer.events, frozen=header.frozen)
+    return done, seen.hexdigest()
+
+
+def _header(store: Store, now_ms: int, last_seq: int, *, frozen: bool) -> ArchiveHeader:
+    return ArchiveHeader(at_ms=now_ms, store=store.capabilities.name, frozen=frozen, last_seq=last_seq)
+
+
+def _survey(store: Store) -> str:
+    """A digest of all records' versions. If it is the same twice, nothing changed in between."""
+    seen = sha256()
+    for key, version, _ in _records(store):
+        seen.update(_seen(key, version))
+    return seen.hexdigest()
+
+
+def _seen(key: str, version: int) -> bytes:
+    return f"{version} {key}\n".encode()
+
+
+def _records(reader: Store | StoreMoment) -> Iterator[tuple[str, int, Stored]]:
+    after = ""
+    while page := reader.scan("", after, PAGE):
+        after = page[-1][0]
+        for key, found in page:
+            if found.record is not None and key.split("/", 1)[0] not in LEFT_OUT:
+                yield key, found.version, found.record
+
+
+def _events(reader: Store | StoreMoment, last_seq: int, *, one_log: bool) -> Iterator[Event]:
+    if not one_log:  # without one log there are no numbers for pages
+        yield from reader.events(0, NO_END)
+        return
+    after = 0
+    while page := reader.events(after, PAGE):
+        after = page[-1].seq
+        yield from (event for event in page if event.seq <= last_seq)
+        if after >= last_seq:
+            return
+
+
+def export(store: Store, write: Write, *, freeze: bool = False) -> Exported:
+    """Write all of `store` as an archive. With `freeze`, the store does not change from then on."""
+    frozen = _frozen(store, freeze=freeze)
+    newest_seq = store.newest_seq()
+    moment = maintenance_of(store).moment()
+    if moment is None:
+        return _of_two_looks(store, write, frozen=frozen)
+    try:
+        header = _header(store, moment.now_ms, newest_seq, frozen=frozen)
+        return _copy(store, moment, write, header, NO_END)[0]
+    finally:
+        moment.close()
+
+
+def _frozen(store: Store, *, freeze: bool) -> bool:
+    """Return whether the store is frozen now; freezes it if asked."""
+    meta = store.read((META_KEY,)).records[META_KEY].record
+    mark = meta.frozen if isinstance(meta, Meta) else None
+    if mark is None and freeze:
+        outcome = Coordinator(store).one(Freeze(id=new_id()))
+        mark = outcome.mark if isinstance(outcome, Frozen | FreezeNoted) else None
+    if mark is not None and mark.incomplete:
+        raise InvalidInput("An import into this store is not complete. Repeat the import first.")
+    return mark is not None
+
+
+def _of_two_looks(store: Store, write: Write, *, frozen: bool) -> Exported:
+    survey = _survey(store)
+    for _ in range(TRIES_MAX):
+        header = _header(store, store.read(()).now_ms, store.newest_seq(), frozen=frozen)
+        with tempfile.TemporaryFile("w+", encoding="ascii", prefix="dibs-export-") as spool:
+            done, again = _copy(store, store, spool.write, header, header.last_seq)
+            if again == survey:
+                spool.seek(0)
+                while text := spool.read(SPOOL_CHARS):
+                    write(text)
+                return done
+        survey = again
+    raise StoreUnavailable(
+        "Others kept changing the store while it was read, so a copy would not be of one moment. Nothing was written. "
+        "Stop them, or freeze the store."
+    )

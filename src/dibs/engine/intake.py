@@ -33,9 +33,9 @@ from dibs.core.limits import TOKEN_FLOOR_MAX, WEBHOOKS_MAX
 from dibs.core.moved import Renumbering, merged, moved, without_history
 from dibs.core.records import LockRecord, Meta, Ticket, Tree, shifted
 from dibs.core.webhooks import WebhookRegister
-from dibs.engine.archive.lines import ArchiveReader
+from dibs.engine.archive import ArchiveReader
 from dibs.engine.coordinator import Coordinator
-from dibs.engine.webhooks.admin import registered
+from dibs.engine.webhooks import registered
 from dibs.stores.port import CommitTooLarge, Conflict, maintenance_of
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from dibs.core.records import FreezeMark, Stored
-    from dibs.engine.archive.lines import ArchiveHeader
+    from dibs.engine.archive import ArchiveHeader
     from dibs.stores.port import Store
 
     Puts = dict[str, Stored | None]
@@ -59,7 +59,7 @@ EVER_MS = 2**53
 
 
 class Imported(Record):
-    """What an import brought in. `events` is 0 if it added to a store, because that store has its own history."""
+    """The result of an import. `events` is 0 if it added to a store, because that store has its own history."""
 
     records: int
     events: int
@@ -68,7 +68,7 @@ class Imported(Record):
 
 
 class _Contents(Record):
-    """What a checked file holds."""
+    """The contents of a checked file, as far as they are needed before its records."""
 
     header: ArchiveHeader
     checksum: str

@@ -1,0 +1,289 @@
+"""`dibs serve --octostore`: the operations that OctoStore has are answered as it answers them, and all other operations
+of dibs stay as they are. The variables of an OctoStore server are the settings; a malformed one ends the start, as it
+does there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dibs.base.errors import InvalidInput
+from dibs.compat.octostore.admin import STATUS as ADMIN_STATUS
+from dibs.compat.octostore.admin import TIMESERIES
+from dibs.compat.octostore.bodies import PlainStream, answer_refusal, unsupported
+from dibs.compat.octostore.callers import UserDirectory, fixed_callers
+from dibs.compat.octostore.description import described
+from dibs.compat.octostore.locks import Locks, UnknownOutcome, own_end_ms
+from dibs.compat.octostore.routes import Elections, Sessions, Webhooks
+from dibs.core import events
+from dibs.core.commands import Inspect
+from dibs.core.names import DEFAULT_NAMESPACE
+from dibs.core.outcomes import Status
+from dibs.engine.event_log import EventFilter
+from dibs.server.http.response import ClientGone, answer_document
+from dibs.server.routes import elections, webhooks
+from dibs.server.settings import PublicElections
+from dibs.stores.port import maintenance_of
+from dibs.wire.lease_documents import frame, lock_change, lock_snapshot
+from dibs.wire.parts import timestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from dibs.core.events import Event
+    from dibs.core.identity import Caller
+    from dibs.server.event_stream import EventStream
+    from dibs.server.handlers import Api
+    from dibs.server.http.request import HttpRequest
+    from dibs.server.http.response import HttpResponse
+    from dibs.server.routes.table import Handler, Table
+
+BIND_DEFAULT = "127.0.0.1:3000"  # its own default is 0.0.0.0, which other machines reach
+ORIGINS = (
+    "https://octostore.io",
+    "https://www.octostore.io",
+    "http://localhost:3000",
+    "http://localhost:4173",
+    "http://127.0.0.1:4173",
+)
+ADMIN_PAGES = (ADMIN_STATUS.id, TIMESERIES.id, "metrics")
+OTHERS = ("register", "token-rotate-own")  # dibs' handlers, with OctoStore's refusals
+_YES, _NO = ("1", "true", "on", "yes"), ("0", "false", "off", "no")
+_UNSERVED = ("GITHUB_CLIENT_ID", "GITHUB_CLIENT_SECRET", "OAUTH_DASHBOARD_URL", "ADMIN_USERNAME")
+
+
+@dataclass(frozen=True)
+class OctoStoreContract:
+    """Makes a server stand in for OctoStore's own: with its users, as names and tokens, and its admin's key."""
+
+    users: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    admin_key: str | None = field(default=None, repr=False)
+    says = "users    those of STATIC_TOKENS, and of the store"
+
+    @property
+    def callers(self) -> dict[bytes, Caller]:
+        return fixed_callers(self.users, self.admin_key)
+
+    def served(self, api: Api, table: Table) -> Table:
+        """`table`, with OctoStore's answers where it has the operation."""
+        routes = OctoStoreRoutes(api, self.admin_key)
+        own = routes.handlers()
+        made: Table = []
+        for operation, handler in table:
+            if operation.id in ADMIN_PAGES:
+                handler = routes.for_admin(handler)
+            elif operation.id in own:
+                handler = own[operation.id]
+            elif operation.id not in OTHERS:
+                made.append((operation, handler))
+                continue
+            made.append((described(operation), _in_its_words(handler)))
+        return made
+
+    def refusal(self, status: int) -> HttpResponse:
+        return answer_refusal(unsupported(status))
+
+
+def settings_from(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Settings of a server, by their names."""
+    for name in _UNSERVED:
+        if environ.get(name):
+            raise InvalidInput(f"{name} is for signing in with GitHub, which dibs does not do. Unset it.")
+    users = _users(environ)
+    admin_key = _text(environ, "ADMIN_KEY")
+    if admin_key is not None and any(token == admin_key for _, token in users):
+        raise InvalidInput("ADMIN_KEY must not match any configured static bearer token.")
+    registers = _flag(environ, "LOCAL_REGISTRATION", False)
+    if registers and users:
+        raise InvalidInput("LOCAL_REGISTRATION cannot be combined with STATIC_TOKENS or STATIC_TOKENS_FILE.")
+    return {
+        "bind": environ.get("BIND_ADDR") or BIND_DEFAULT,
+        "contract": OctoStoreContract(users=users, admin_key=admin_key),
+        "local_registration": registers,
+        "public_elections": _elections(environ),
+        "cors_origins": ORIGINS,
+        # Any other value than these two means no there, too.
+        "webhook_allow_private": environ.get("OCTOSTORE_WEBHOOK_ALLOW_PRIVATE_NETWORKS") in ("1", "true"),
+    }
+
+
+def _elections(environ: Mapping[str, str]) -> PublicElections | None:
+    if not _flag(environ, "PUBLIC_ELECTIONS", True):
+        return None
+    plain = PublicElections()
+    streams = "PUBLIC_ELECTION_WATCH_STREAMS"
+    return PublicElections(
+        rooms=_number(environ, "MAX_PUBLIC_ELECTIONS", plain.rooms),
+        requests=_number(environ, "PUBLIC_ELECTION_REQUESTS_PER_MINUTE", plain.requests),
+        streams=_number(environ, f"{streams}_GLOBAL", plain.streams),
+        streams_per_client=_number(environ, f"{streams}_PER_CLIENT", plain.streams_per_client),
+        stream_ms=_number(environ, "PUBLIC_ELECTION_WATCH_MAX_SECONDS", plain.stream_ms // 1000) * 1000,
+    )
+
+
+def _users(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    found: list[tuple[str, str]] = []
+    text = _text(environ, "STATIC_TOKENS")
+    if text is not None:
+        found += _pairs(text, "STATIC_TOKENS")
+    path = _text(environ, "STATIC_TOKENS_FILE")
+    if path is not None:
+        try:
+            with open(path, encoding="utf-8") as file:
+                found += _pairs(file.read(), "STATIC_TOKENS_FILE")
+        except (OSError, UnicodeDecodeError):
+            raise InvalidInput(f"STATIC_TOKENS_FILE {path} cannot be read.") from None
+    return tuple(found)
+
+
+def _pairs(text: str, source: str) -> list[tuple[str, str]]:
+    """`user:token`, or a token alone, with commas or line ends between. No message holds a token."""
+    entries = [entry.strip() for line in text.splitlines() for entry in line.split(",")]
+    pairs = []
+    for number, entry in enumerate([each for each in entries if each and not each.startswith("#")], start=1):
+        name, colon, token = entry.partition(":")
+        name, token = (name.strip(), token.strip()) if colon else (entry, entry)
+        if not name or not token or any(character.isspace() for character in token):
+            raise InvalidInput(f"{source} has an invalid entry: number {number}. Write user:token.")
+        pairs.append((name, token))
+    if not pairs:
+        raise InvalidInput(f"{source} must contain at least one token.")
+    return pairs
+
+
+def _text(environ: Mapping[str, str], name: str) -> str | None:
+    value = environ.get(name)
+    if value is not None and not value.strip():
+        raise InvalidInput(f"{name} must not be empty when set.")
+    return value
+
+
+def _flag(environ: Mapping[str, str], name: str, default: bool) -> bool:
+    value = environ.get(name)
+    if value is None:
+        return default
+    word = value.strip().lower()
+    if word not in (*_YES, *_NO):
+        raise InvalidInput(f"{name} must be one of true, false, 1, 0, on, off, yes, or no.")
+    return word in _YES
+
+
+def _number(environ: Mapping[str, str], name: str, default: int) -> int:
+    value = environ.get(name)
+    if value is None:
+        return default
+    text = value.strip()
+    if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0):
+        raise InvalidInput(f"{name} must be a positive integer.")
+    return int(text)
+
+
+class OctoStoreRoutes:
+    def __init__(self, api: Api, admin_key: str | None) -> None:
+        self._api = api
+        self._callers = UserDirectory(api, admin_key)
+        self._locks = Locks(api, self._callers)
+
+    def handlers(self) -> dict[str, Handler]:
+        """By the id of the operation."""
+        locks, sessions, rooms = self._locks, Sessions(self._api, self._callers), Elections(self._api)
+        hooks = Webhooks(self._api, self._callers)
+        return {
+            "acquire": locks.acquire,
+            "renew": locks.renew,
+            "release": locks.release,
+            "inspect": locks.show,
+            "list": locks.listing,
+            "acl": locks.acl,
+            "watch": self.watch,
+            "session-open": sessions.open,
+            "session-keep": sessions.keep,
+            "session-show": sessions.show,
+            "session-end": sessions.end,
+            elections.OPEN.id: rooms.open,
+            elections.CAMPAIGN.id: rooms.asks(elections.CAMPAIGN),
+            elections.RENEW.id: rooms.asks(elections.RENEW),
+            elections.RESIGN.id: rooms.asks(elections.RESIGN),
+            elections.SHOW.id: rooms.show,
+            elections.WATCH.id: rooms.watch,
+            webhooks.WEBHOOKS.id: hooks.listing,
+            webhooks.CREATE.id: hooks.create,
+            webhooks.REMOVE.id: hooks.remove,
+            "health": self.health,
+            "status": self.status,
+        }
+
+    async def watch(self, call: HttpRequest) -> EventStream:
+        """The state of one lock and its changes."""
+        user = self._callers.user("watch", call)
+        name = self._callers.lock_name(call, user)
+        self._api.check_open()
+        client = call.client
+        self._api.streams.check_room(client)
+        feed = self._api.engine.feed
+        at = await feed.position_now()
+        state = await self._api.engine.batcher.submit(Inspect(ns=DEFAULT_NAMESPACE, name=name))
+        shown: dict[str, Any] = {"status": "free"}
+        if isinstance(state, Status) and state.lock.holders:
+            holder = state.lock.holders[0]
+            expires_at = timestamp(own_end_ms(holder))
+            shown = {"status": "held", "fencing_token": holder.token, "expires_at": expires_at}
+        first = frame(lock_snapshot(name, shown, state.now_ms), at)
+        wanted = EventFilter(ns=DEFAULT_NAMESPACE, name=name)
+        stream = PlainStream(feed, wanted, at, _change_frame, first=first)
+        stream.is_allowed = lambda: self._callers.is_still_known(user, call)
+        self._api.streams.add(stream, client)
+        return stream
+
+    async def health(self, call: HttpRequest) -> HttpResponse:
+        """Unlike OctoStore's, it asks the store: 503 if that does not answer."""
+        answer = await self._api.health()
+        if answer.status != 200:
+            return answer
+        size = await self._api.in_reader(lambda: maintenance_of(self._api.engine.store).size_bytes())
+        return answer_document({"db_size_bytes": size, "status": "ok", "storage": "wal"})
+
+    async def status(self, call: HttpRequest) -> HttpResponse:
+        tally = self._api.engine.tally
+        return answer_document(
+            {
+                "active_locks": tally.live,
+                "status": "ok",
+                "total_acquires": tally.kinds[events.ACQUIRED],
+                "total_releases": tally.kinds[events.RELEASED],
+                "total_users": len(self._api.guard.principals()),
+                "uptime_seconds": self._api.engine.uptime_ms() // 1000,
+            }
+        )
+
+    def for_admin(self, handler: Handler) -> Handler:
+        """An admin's page: by the server's admin key, as a header or after `Bearer admin:`, or by dibs' own roles."""
+
+        async def handle(call: HttpRequest) -> HttpResponse | EventStream:
+            self._callers.admit_admin(call)
+            answer: HttpResponse | EventStream = await handler(call)  # which finds an admin's token in the request
+            return answer
+
+        return handle
+
+
+def _change_frame(event: Event) -> bytes | None:
+    change = lock_change(event)
+    return None if change is None else frame(change, event.seq)
+
+
+def _in_its_words(handler: Handler) -> Handler:
+    async def handle(call: HttpRequest) -> HttpResponse | EventStream:
+        try:
+            answer: HttpResponse | EventStream = await handler(call)
+            return answer
+        except ClientGone:
+            raise
+        except UnknownOutcome as unknown:
+            return unknown.answer
+        except Exception as error:
+            return answer_refusal(error)
+
+    return handle

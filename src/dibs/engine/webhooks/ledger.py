@@ -1,0 +1,163 @@
+"""The store as the dispatcher reads and writes it: the duty, the webhooks, their events and progress. Everything here
+is called on one thread."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dibs.base.clock import steady_ms
+from dibs.base.errors import StoreUnavailable
+from dibs.core import limits
+from dibs.core.credentials import CredentialRegister
+from dibs.core.identity import LOCAL
+from dibs.core.keys import REGISTER_KEY, dead_letters_key, progress_key, webhook_key
+from dibs.core.webhooks import (
+    DeadLetters,
+    DeliverySaved,
+    DutyState,
+    LeaveDuty,
+    StopWebhook,
+    TakeDuty,
+    Webhook,
+    WebhookProgress,
+)
+from dibs.engine.coordinator import Coordinator
+from dibs.engine.credentials import credential_pages
+from dibs.engine.event_log import EventFilter, read_page
+from dibs.engine.webhooks import registered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from dibs.core.delivery import LaneState
+    from dibs.core.webhooks import DeadLetter, SaveDelivery
+    from dibs.engine.event_log import EventPage
+    from dibs.stores.port import Snapshot, Store
+
+    Owner = tuple[str, str | None]
+
+NO_TOKEN = "All tokens of its owner have expired or were revoked."
+
+
+class Duty:
+    """The duty to deliver, as this server has it. Times are steady ones of this machine."""
+
+    def __init__(self, token: int, asked_ms: int) -> None:
+        self.token = token
+        self.is_ours = True
+        self.taken(asked_ms)
+
+    def taken(self, asked_ms: int) -> None:
+        """It lasts from before it was asked for, so it ends here before it ends in the store."""
+        self.is_renewed_at = asked_ms + limits.WEBHOOK_DUTY_MS // 3
+        self.safe_until = asked_ms + limits.WEBHOOK_DUTY_MS * 2 // 3
+
+
+class WebhookLedger:
+    def __init__(self, store: Store, server: str, steady: Callable[[], int] = steady_ms) -> None:
+        self._store = store
+        self._coordinator = Coordinator(store)
+        self._server = server
+        self._steady = steady
+        # Principals with their namespaces: those with a valid token, and those all of whose tokens are over.
+        self._valid: set[Owner] = set()
+        self._over: set[Owner] = set()
+        self._over_at = (-1, 0)  # of which change of the tokens, and when
+        self.holders: Callable[[], set[Owner] | None] = lambda: None  # whom a server lets in besides; None: unknown
+        self._ahead_ms = 0  # how far the store's clock is ahead of ours
+
+    def now_ms(self) -> int:
+        """The store's time, about. Deliveries are rare enough to be a little early."""
+        return self._steady() + self._ahead_ms
+
+    def take_duty(self) -> tuple[bool, Duty | None, int]:
+        """Return whether there are webhooks; the duty; if another server has it, for how long."""
+        if not registered(self._store).entries:
+            return False, None, 0
+        asked_ms = self._steady()
+        state = self._ask_duty()
+        if not state.token:
+            return True, None, max(state.until_ms - state.now_ms, 0)
+        return True, Duty(state.token, asked_ms), 0
+
+    def renew(self, duty: Duty) -> bool:
+        """Keep the duty. A higher number means that another server had it meanwhile, or that it ran out."""
+        asked_ms = self._steady()
+        state = self._ask_duty()
+        duty.is_ours = state.token == duty.token
+        if duty.is_ours:
+            duty.taken(asked_ms)
+        elif state.token:
+            self.leave(Duty(state.token, asked_ms))
+        return duty.is_ours
+
+    def leave(self, duty: Duty) -> None:
+        self._coordinator.one(LeaveDuty(server=self._server, token=duty.token))
+
+    def _ask_duty(self) -> DutyState:
+        state = self._coordinator.one(TakeDuty(server=self._server, ttl_ms=limits.WEBHOOK_DUTY_MS))
+        if not isinstance(state, DutyState):  # frozen, to be moved
+            raise StoreUnavailable("The store is frozen.")
+        self._ahead_ms = state.now_ms - self._steady()
+        return state
+
+    def webhooks(self) -> list[tuple[Webhook, WebhookProgress, tuple[DeadLetter, ...]]]:
+        """All that are to be served. Stops those whose owner has no valid token any more."""
+        ids = [each.id for each in registered(self._store).entries]
+        keys = [key(each) for each in ids for key in (webhook_key, progress_key, dead_letters_key)]
+        snapshot = self._store.read((*keys, REGISTER_KEY))
+        found = []
+        self._look_at_owners(snapshot)
+        in_file = self.holders()
+        for each in ids:
+            records = [snapshot.records[key(each)].record for key in (webhook_key, progress_key, dead_letters_key)]
+            webhook, progress, dead = records
+            if not isinstance(webhook, Webhook) or not isinstance(progress, WebhookProgress):
+                continue
+            if not webhook.stopped and self._is_over((webhook.principal, webhook.bound), in_file):
+                self._coordinator.one(StopWebhook(webhook_id=webhook.id, reason=NO_TOKEN))
+            elif not webhook.stopped:
+                found.append((webhook, progress, dead.letters if isinstance(dead, DeadLetters) else ()))
+        return found
+
+    def _is_over(self, owner: Owner, in_file: set[Owner] | None) -> bool:
+        """Return whether an owner has no valid token any more. A user of the store itself has none, and needs none."""
+        if in_file is None:
+            return owner in self._over
+        return owner not in in_file and owner not in self._valid and owner[0] != LOCAL.principal
+
+    def _look_at_owners(self, snapshot: Snapshot) -> None:
+        """There may be many tokens: they are read after a change, and now and then, because tokens expire."""
+        register = snapshot.records[REGISTER_KEY].record
+        changes = register.changes if isinstance(register, CredentialRegister) else 0
+        known, at_ms = self._over_at
+        if changes != known or snapshot.now_ms - at_ms > limits.CREDENTIAL_RELOAD_MS:
+            self._read_owners(snapshot.now_ms)
+            self._over_at = (changes, snapshot.now_ms)
+
+    def _read_owners(self, now_ms: int) -> None:
+        over: set[Owner] = set()
+        valid: set[Owner] = set()
+        for page in credential_pages(self._store):
+            for each in page:
+                (over if each.is_over(now_ms) else valid).add((each.name, each.namespace))
+        self._valid, self._over = valid, over - valid
+
+    def pages(self, positions: Iterable[int]) -> dict[int, EventPage]:
+        """The events after each position. Webhooks at the same position share a page."""
+        return {at: read_page(self._store, at, limits.FEED_PAGE_MAX) for at in positions}
+
+    def lane_pages(self, lanes: Sequence[tuple[str, LaneState]]) -> list[EventPage]:
+        """The next events of each lane's job. Each lane is given with its namespace."""
+        most = limits.WEBHOOK_LANE_EVENTS_MAX
+        return [read_page(self._store, lane.after, most, EventFilter(ns=ns, name=lane.job)) for ns, lane in lanes]
+
+    def save(self, commands: Sequence[SaveDelivery]) -> list[bool]:
+        """Return whether each was written. Not if another server has the duty, or the webhook was removed."""
+        saved = []
+        for command in commands:  # one commit each: together they may be larger than a store takes
+            outcome = self._coordinator.one(command)
+            if not isinstance(outcome, DeliverySaved):
+                raise StoreUnavailable("The store is frozen.")
+            saved.append(outcome.is_ours)
+        return saved
