@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from dibs.agents.http_endpoint import McpEndpoint
 from dibs.base.clock import steady_ms
 from dibs.compat.action_llama.routes import Gateway
 from dibs.core.limits import CLIENT_IDLE_MS_MAX, LOCKS_PER_PRINCIPAL_MAX
@@ -268,10 +267,8 @@ def running(
             engine.webhook_policy = TargetPolicy(private=True)
         engine.start()
         api = Api(engine, guard, locks_per_principal=locks_per_principal, settings=settings)
-        mcp = McpEndpoint(api)
         server = make_server(
             api,
-            mcp=mcp,
             on_ready=up.set,
             annexes=[] if gateway_ttl_ms is None else [Gateway(api, gateway_ttl_ms, gateway_upstream)],
             admission=admission,
@@ -283,7 +280,6 @@ def running(
         )
         ready.append((engine, server, asyncio.get_running_loop()))
         await server.serve(listening)
-        await mcp.close()
         api.close()
         await asyncio.to_thread(engine.stop)
 

@@ -52,9 +52,8 @@ GROUP = "dibs.routes"  # of entry points
 # The word that switches routes on, and what opens them, written as in an entry point.
 ROUTES = {"gateway": "dibs.compat.action_llama.routes:open_gateway"}
 # Served by every server. Each module has a function `routes`.
-_ALWAYS = ("dibs.compat.octostore.accounts", "dibs.compat.octostore.admin")
+_ALWAYS = ("dibs.compat.octostore.accounts", "dibs.compat.octostore.admin", "dibs.agents.http_endpoint")
 _METRICS = "dibs.compat.octostore.metrics"
-_MCP = "dibs.agents.http_endpoint"
 
 
 def open_routes(api: Api, words: Iterable[str]) -> list[AnnexRoutes]:
@@ -81,9 +80,3 @@ def metrics_document() -> Any | None:
     """The function that makes the JSON form of the metrics; None: they have Prometheus' form alone."""
     found = annex(_METRICS)
     return None if found is None else found.metrics_document
-
-
-def mcp_endpoint(api: Api) -> Any | None:
-    """The endpoint of `/mcp`; None without the annex."""
-    found = annex(_MCP)
-    return None if found is None else found.McpEndpoint(api)

@@ -19,7 +19,6 @@ from dibs.server.routes.webhooks import webhook_routes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
     from dibs.server.annexes import AnnexRoutes
     from dibs.server.handlers import Api
@@ -27,11 +26,8 @@ if TYPE_CHECKING:
     from dibs.server.routes.table import Table
 
 
-def build_router(api: Api, annexes: Sequence[AnnexRoutes] = (), mcp: Any | None = None) -> Router:
-    """All routes of the server; `mcp` is served at /mcp."""
+def build_router(api: Api, annexes: Sequence[AnnexRoutes] = ()) -> Router:
     table = [*served_table(api), *(route for each in annexes for route in each.routes())]
-    if mcp is not None:
-        table.append((mcp.operation, mcp.handle))
     api.operations = [operation for operation, _ in table]
 
     def refuse(refusal: HttpError) -> HttpResponse:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import socket
     import ssl
     from collections.abc import Callable, Sequence
-    from typing import Any
 
     from dibs.server.annexes import AnnexRoutes
     from dibs.server.handlers import Api
@@ -110,7 +109,6 @@ class HttpServer:
 def make_server(
     api: Api,
     *,
-    mcp: Any | None = None,
     access_log: bool = False,
     json_log: bool = False,
     observers: Sequence[RequestObserver] = (),
@@ -121,7 +119,7 @@ def make_server(
     tls: ssl.SSLContext | None = None,
     proxies: TrustedProxies | None = None,
 ) -> HttpServer:
-    """An HTTP server for `api`, for `mcp` at /mcp, and for the routes of `annexes`. `admission` bounds its
+    """An HTTP server for `api` and the routes of `annexes`. `admission` bounds its
     connections."""
     if access_log and json_log:
         access_log, observers = False, [*observers, RequestLog()]
@@ -129,7 +127,7 @@ def make_server(
     origins = api.settings.cors_origins
     state = ServerState(
         api,
-        build_router(api, annexes, mcp),
+        build_router(api, annexes),
         headers=[(b"x-dibs-store", api.engine.store_id.encode()), NO_SNIFF, *([] if tls is None else [HSTS])],
         admission=admission,
         knows_peers=knows_peers,

@@ -159,7 +159,7 @@ async def _serve(
     on_ready: Callable[[], None],
 ) -> None:
     from dibs.engine.webhooks.target import TargetPolicy
-    from dibs.server.annexes import mcp_endpoint, open_routes
+    from dibs.server.annexes import open_routes
     from dibs.server.engine import Engine
     from dibs.server.handlers import Api
     from dibs.server.http.admission import Admission
@@ -185,11 +185,9 @@ async def _serve(
     if tls is not None:
         api.certificate_ends_ms = tls.ends_ms
     api.names, api.checks_names = names, is_for_machine
-    mcp = mcp_endpoint(api)
     try:
         server = make_server(
             api,
-            mcp=mcp,
             access_log=settings.access_log,
             json_log=settings.log_format == "json",
             observers=observers,
@@ -206,8 +204,6 @@ async def _serve(
         with lifecycle.on_signals(lambda: _reload(guard, tls), change_level):
             await server.serve(listening)
     finally:
-        if mcp is not None:
-            await mcp.close()
         api.close()
         if not await asyncio.to_thread(engine.stop, SHUTDOWN_MS_MAX // 2):
             log.error("the store did not finish the last writes in time; their callers got no answer")
