@@ -35,10 +35,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dibs.engine.webhooks.sender import Sender
-    from dibs.server.http.admission import Admission
-    from dibs.server.http.proxies import TrustedProxies
+    from dibs.server.http.admission import Admission, TrustedProxies
+    from dibs.server.http.protocol import RequestObserver
     from dibs.server.http_server import HttpServer
-    from dibs.server.monitor.request_note import RequestObserver
     from dibs.server.settings import ServerSettings
     from dibs.stores.port import Store
 

@@ -55,12 +55,12 @@ from dibs.server.http.response import (
     HttpError,
     HttpResponse,
     answer_document,
+    note,
 )
 from dibs.server.http.typed_body import typed_document
 from dibs.server.monitor.health import HealthProbe
 from dibs.server.monitor.minutes import MinuteSeries, Refusals
-from dibs.server.monitor.request_note import note
-from dibs.server.routes.public_rooms import PublicRooms
+from dibs.server.routes.elections import PublicRooms
 from dibs.server.settings import ServerSettings
 from dibs.wire.lease_documents import history_document, list_document, session_document, short_session
 from dibs.wire.parts import challenge_text

@@ -14,7 +14,7 @@ from dibs.engine.credentials import CredentialAdmin, credentials
 from dibs.server.http.admission import ClientWindows
 from dibs.server.http.request import check_head, parse_json
 from dibs.server.http.response import HttpError, answer_document
-from dibs.server.routes.public_rooms import PUBLIC_NAMESPACE
+from dibs.server.routes.elections import PUBLIC_NAMESPACE
 from dibs.wire.credentials import digest_of
 from dibs.wire.operations import Operation, document_schema
 

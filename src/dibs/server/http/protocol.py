@@ -41,22 +41,27 @@ from dibs.engine.metrics import OTHER
 from dibs.server.event_stream import EventStream
 from dibs.server.http.admission import client_of, peer_uid
 from dibs.server.http.request import KEY_HEADER, PEER, HttpRequest, RequestHead
-from dibs.server.http.response import UNSUPPORTED, ClientGone, HttpError, HttpResponse, answer_for_error
+from dibs.server.http.response import UNSUPPORTED, ClientGone, HttpError, HttpResponse, answer_for_error, current
 from dibs.server.http.tls import lacks_certificate
-from dibs.server.monitor.request_note import current
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
-    from typing import Any
+    from typing import Any, Protocol
 
     from dibs.server.handlers import Api
-    from dibs.server.http.admission import Admission, Waiting
+    from dibs.server.http.admission import Admission, TrustedProxies, Waiting
     from dibs.server.http.browser import Cors
-    from dibs.server.http.proxies import TrustedProxies
     from dibs.server.http.request import Answer
     from dibs.server.http.response import Header
-    from dibs.server.monitor.request_note import RequestObserver
     from dibs.server.routes.table import Router
+
+    class RequestObserver(Protocol):
+        """Is told of each request: when its turn begins, and when it is answered."""
+
+        def begin(self, call: HttpRequest) -> None: ...
+
+        def end(self, call: HttpRequest) -> None: ...
+
 
 LINGER_S = 1.0
 REQUEST_S = REQUEST_MS_MAX / 1000

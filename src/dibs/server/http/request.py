@@ -26,11 +26,9 @@ from dibs.core.records import ENDINGS, HELD, STATES
 from dibs.core.references import job_name
 from dibs.engine.auth import digest_of
 from dibs.engine.metrics import OTHER, outcome_word
-from dibs.server.http.admission import client_of, counted_as
+from dibs.server.http.admission import client_of, counted_as, forwarded_scheme
 from dibs.server.http.browser import with_credential
-from dibs.server.http.proxies import forwarded_scheme
-from dibs.server.http.response import JSON, NO_CONTENT, ClientGone, HttpError, answer_for
-from dibs.server.monitor.request_note import current
+from dibs.server.http.response import JSON, NO_CONTENT, ClientGone, HttpError, answer_for, current
 from dibs.wire.shapes import OWN_TYPE
 
 if TYPE_CHECKING:
