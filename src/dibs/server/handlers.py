@@ -30,13 +30,11 @@ from dibs.engine.metrics import WAIT, outcome_word
 from dibs.engine.queries import claimed, open_sessions
 from dibs.server.event_stream import StreamRegistry
 from dibs.server.http.browser import REFUSED, OwnNames
-from dibs.server.http.request import (
+from dibs.server.http.parse import (
     KEY_HEADER,
     NAMESPACE_HEADER,
-    PEER,
     SEQ_MAX,
     STORE_HEADER,
-    RequestHead,
     add_key,
     check_head,
     decode_name,
@@ -47,8 +45,10 @@ from dibs.server.http.request import (
     parse_json,
     parse_query,
     states_asked,
+    typed_document,
     whole_number,
 )
+from dibs.server.http.request import PEER, RequestHead
 from dibs.server.http.response import (
     MISDIRECTED,
     ClientGone,
@@ -57,7 +57,6 @@ from dibs.server.http.response import (
     answer_document,
     note,
 )
-from dibs.server.http.typed_body import typed_document
 from dibs.server.monitor.health import HealthProbe
 from dibs.server.monitor.minutes import MinuteSeries, Refusals
 from dibs.server.routes.elections import PublicRooms

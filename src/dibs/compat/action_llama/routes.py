@@ -34,7 +34,7 @@ from dibs.core.limits import (
     TTL_MS_MIN,
 )
 from dibs.engine.queries import claimed, open_sessions
-from dibs.server.http.request import check_head, decode_name, parse_json, parse_query
+from dibs.server.http.parse import check_head, decode_name, parse_json, parse_query
 from dibs.server.http.response import ClientGone, HttpResponse, answer_document, answer_for_error, encode
 from dibs.wire.documents import reply_for_error, reply_to
 from dibs.wire.operations import NAMESPACE, Operation, document_schema, in_path, in_query

@@ -12,7 +12,7 @@ from dibs.core.limits import REGISTRATIONS_MAX
 from dibs.core.names import DEFAULT_NAMESPACE, check_namespace
 from dibs.engine.credentials import CredentialAdmin, credentials
 from dibs.server.http.admission import ClientWindows
-from dibs.server.http.request import check_head, parse_json
+from dibs.server.http.parse import check_head, parse_json
 from dibs.server.http.response import HttpError, answer_document
 from dibs.server.routes.elections import PUBLIC_NAMESPACE
 from dibs.wire.credentials import digest_of

@@ -11,7 +11,7 @@ from dibs.core.limits import ADMIN_GUESSES_MAX, LIST_PAGE_MAX
 from dibs.engine.credentials import credentials
 from dibs.engine.queries import claimed
 from dibs.server.http.admission import ClientWindows
-from dibs.server.http.request import parse_query
+from dibs.server.http.parse import parse_query
 from dibs.server.http.response import answer_document
 from dibs.server.routes.health import HEALTH
 from dibs.wire.operations import NAMESPACE, Operation, document_schema, in_query

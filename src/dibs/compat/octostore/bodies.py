@@ -12,7 +12,7 @@ from dibs.base.errors import InvalidInput
 from dibs.compat.octostore.refusals import invalid, invalid_name, invalid_ttl, unsupported
 from dibs.core.commands import ClaimPolicy
 from dibs.server.event_stream import EventStream
-from dibs.server.http.request import check_head, parse_json
+from dibs.server.http.parse import check_head, parse_json
 from dibs.server.http.response import HttpError
 from dibs.wire.shapes import OWN_TYPE, U32_MAX, is_unicode
 from dibs.wire.values import token_badge

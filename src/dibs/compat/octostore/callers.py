@@ -18,7 +18,7 @@ from dibs.core.limits import ADMIN_GUESSES_MAX
 from dibs.core.names import check_principal
 from dibs.core.proof import may_use
 from dibs.server.http.admission import ClientWindows
-from dibs.server.http.request import decode_name
+from dibs.server.http.parse import decode_name
 from dibs.wire.permissions import require
 from dibs.wire.values import token_badge
 

@@ -40,7 +40,8 @@ from dibs.core.limits import (
 from dibs.engine.metrics import OTHER
 from dibs.server.event_stream import EventStream
 from dibs.server.http.admission import client_of, peer_uid
-from dibs.server.http.request import KEY_HEADER, PEER, HttpRequest, RequestHead
+from dibs.server.http.parse import KEY_HEADER
+from dibs.server.http.request import PEER, HttpRequest, RequestHead
 from dibs.server.http.response import UNSUPPORTED, ClientGone, HttpError, HttpResponse, answer_for_error, current
 from dibs.server.http.tls import lacks_certificate
 

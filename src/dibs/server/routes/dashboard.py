@@ -21,7 +21,7 @@ from dibs.core.records import SessionRecord
 from dibs.engine.queries import Activity, live_tickets
 from dibs.server.http.admission import ClientWindows
 from dibs.server.http.browser import clear_cookie, has_mark, is_from_own_page, set_cookie
-from dibs.server.http.request import check_head, decode_name, name_part, parse_json, parse_query, whole_number
+from dibs.server.http.parse import check_head, decode_name, name_part, parse_json, parse_query, whole_number
 from dibs.server.http.response import (
     NO_CONTENT,
     HttpError,

@@ -20,7 +20,7 @@ from dibs.engine.auth import RateLimited
 from dibs.engine.event_log import EventFilter
 from dibs.server.event_stream import EventStream
 from dibs.server.http.admission import ClientWindows
-from dibs.server.http.request import add_key, check_head, decode_name, parse_json, parse_query
+from dibs.server.http.parse import add_key, check_head, decode_name, parse_json, parse_query
 from dibs.server.http.response import HttpResponse, answer_document, answer_for
 from dibs.wire.elections import (
     WatchedElection,

@@ -15,7 +15,7 @@ from dibs.core.limits import (
 from dibs.core.names import check_name
 from dibs.engine.event_log import EventFilter, collect
 from dibs.server.event_stream import EventStream
-from dibs.server.http.request import (
+from dibs.server.http.parse import (
     SEQ_MAX,
     decode_name,
     header_text,

@@ -10,7 +10,7 @@ from dibs.core.limits import (
     NAME_BYTES_MAX,
 )
 from dibs.core.records import ENDINGS, STATES
-from dibs.server.http.request import SEQ_MAX, check_head
+from dibs.server.http.parse import SEQ_MAX, check_head
 from dibs.wire.operations import (
     JOB,
     KEY,

@@ -8,7 +8,7 @@ from dibs.base.errors import RequestRefused
 from dibs.core.limits import HISTORY_PAGE_DEFAULT, HISTORY_PAGE_MAX
 from dibs.engine.credentials import OF_ANOTHER, CredentialAdmin
 from dibs.engine.rights_log import rights_page
-from dibs.server.http.request import SEQ_MAX, check_head, decode_name, parse_json, parse_query, whole_number
+from dibs.server.http.parse import SEQ_MAX, check_head, decode_name, parse_json, parse_query, whole_number
 from dibs.server.http.response import HttpResponse, answer_document
 from dibs.wire.credentials import check_digest
 from dibs.wire.operations import Link, Operation, document_schema, in_path, in_query, number_in_query

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dibs.engine.webhooks.admin import WebhookAdmin
-from dibs.server.http.request import check_head, parse_json, parse_query
+from dibs.server.http.parse import check_head, parse_json, parse_query
 from dibs.server.http.response import NO_CONTENT, HttpResponse, answer_document
 from dibs.wire.operations import NAMESPACE, Operation, document_schema, in_path
 from dibs.wire.permissions import require
