@@ -1,4 +1,4 @@
-"""Bodies that msgspec parses and checks in one step (`server/http/typed_body.py`). That way accepts only what the long
+"""Bodies that msgspec parses and checks in one step (`server/http/parse.py`). That way accepts only what the long
 way accepts, and with the same result."""
 
 from __future__ import annotations

@@ -87,10 +87,10 @@ if TYPE_CHECKING:
     Found = TypeVar("Found")
 
 CHARGED = b":charged"  # a request that was counted already; no header of a request can be called so
-_CLAIMS = ("acquire", "acquire-any", "acquire-all")
-_BEGINS = (*_CLAIMS, "session-open")
-_BODILESS = ("inspect", "session-show", "session-end")
-_BODY_OPTIONAL = ("session-keep", "free")
+_CLAIMS = frozenset(("acquire", "acquire-any", "acquire-all"))
+_BEGINS = frozenset((*_CLAIMS, "session-open"))
+_SESSIONS = frozenset(("session-open", "session-keep", "session-show", "session-end"))
+_BODILESS = frozenset(("inspect", "session-show", "session-end", "session-keep", "free"))  # or it may have one
 
 
 # What is of no use to anybody but the caller is not decided for a caller that has gone. A heartbeat or a release is.
@@ -187,7 +187,7 @@ class Api:
         """The command of a request, and for how many milliseconds its caller would wait. Raises for an invalid
         request."""
         document: Document = {}
-        if verb not in _BODILESS and (body or verb not in _BODY_OPTIONAL):
+        if body or verb not in _BODILESS:
             if not head.is_acceptable:
                 check_head(head.headers)
             typed = typed_document(verb, body)
@@ -208,16 +208,18 @@ class Api:
             ns = caller.namespace or DEFAULT_NAMESPACE
         if self.is_draining and verb in _BEGINS:
             self.check_open()
-        if STORE_HEADER in headers:
-            self._check_store(headers[STORE_HEADER])
-        if verb in _CLAIMS:
-            if KEY_HEADER in headers:
+        is_claim = verb in _CLAIMS
+        if head.has_terms:
+            if STORE_HEADER in headers:
+                self._check_store(headers[STORE_HEADER])
+            if is_claim and KEY_HEADER in headers:
                 add_key(document, headers[KEY_HEADER])
-            wanted = len(document["names"]) if verb == "acquire-all" else 1
-            caller = self.counted(caller, wanted)
+        if is_claim:
+            caller = self.counted(caller, len(document["names"]) if verb == "acquire-all" else 1)
         # Session ids are plain UUIDs; a percent-encoded one is invalid.
-        name = raw_name.decode("latin-1") if verb.startswith("session-") else decode_name(raw_name)
-        if head.has_terms and not verb.startswith("session-"):
+        is_session = verb in _SESSIONS
+        name = raw_name.decode("latin-1") if is_session else decode_name(raw_name)
+        if head.has_terms and not is_session:
             name = one_name(name, headers)
             if "names" in document:
                 document["names"] = [one_name(each, headers) for each in document["names"]]

@@ -160,8 +160,8 @@ def unquote_key(value: str) -> str:
 # Bodies of the usual requests are parsed and checked in one step, in C. This way only accepts: it never refuses.
 #
 # The fields and their types are those of `wire/fields.py`. The result is that of `shape(verb, parse_json(body))`. For
-# everything else it is None, and the long way parses the body again and says what is wrong with it: a wrong type, a field
-# that is unknown, null or given twice, an id in upper case, an object in the body.
+# everything else it is None, and the long way parses the body again and says what is wrong with it: a wrong type, a
+# field that is unknown, null or given twice, an id in upper case, an object in the body.
 
 VERBS = ("acquire", "acquire-any", "acquire-all", "renew", "release")
 _NUMBER = msgspec.Meta(ge=0, le=U32_MAX)

@@ -216,6 +216,7 @@ class HttpConnection(asyncio.Protocol):
         if state.knows_peers:
             uid = peer_uid(transport.get_extra_info("socket"))
             self.peer = b"" if uid is None else b"%d" % uid
+            self._known = {}  # two users may send the same headers
         if state.admission is not None and not self._client:
             self._be_admitted(state.admission, client_of(transport))
         if state.proxies is not None and state.proxies.trusts(client_of(transport)):
@@ -372,7 +373,7 @@ class HttpConnection(asyncio.Protocol):
         if known is None or end < 0:
             return False
         length, head = known
-        if len(data) != end + len(_END) + length or end > PARSE_BYTES_MAX or self.peer or self._is_last:
+        if len(data) != end + len(_END) + length or end > PARSE_BYTES_MAX:
             return False
         line = _REQUEST_LINE.fullmatch(data, 0, line_end)
         if line is None:
@@ -386,7 +387,7 @@ class HttpConnection(asyncio.Protocol):
 
     def keep_head(self, call: HttpRequest, body: bytes) -> None:
         """The caller of this request is known: keep its headers, if they are ordinary and came in one piece."""
-        if call.head.is_plain and call.keep_alive and not self.peer:
+        if call.head.is_plain and call.keep_alive and not self.state.knows_peers:
             block = block_of(self.whole, call.raw_method, self._url, body)
             self.state.heads.learn(block, len(body), call.head)
 
@@ -454,6 +455,8 @@ class HttpConnection(asyncio.Protocol):
         if self.peer:
             sent.append((PEER, self.peer))
         call = HttpRequest(self, parser.get_method(), path, query, RequestHead(sent), None)
+        if b"cookie" in call.headers:
+            call.take_cookie()
         call.version = version
         call.keep_alive = version != "1.0" and parser.should_keep_alive()
         self._is_last = not call.keep_alive
@@ -502,18 +505,18 @@ class HttpConnection(asyncio.Protocol):
     def _begin(self, call: HttpRequest) -> None:
         """It is this request's turn."""
         self.call = call
-        if self.state.api.is_draining:
+        state, head = self.state, call.head
+        api = state.api
+        if api.is_draining:
             call.keep_alive = False
-        if self.state.observers:
-            for observer in self.state.observers:
-                observer.begin(call)
-        api, head = self.state.api, call.head
+        for observer in state.observers:
+            observer.begin(call)
         is_usual = not api.checks_names or (head.is_plain and api.names.knows(head.host))
-        if call.route is None or self.state.cors is not None or not is_usual:
-            self.step(call, self._answer_browser, call)
-        else:
+        if call.route is not None and is_usual and state.cors is None:
             call.verb, handler = call.route
             self.step(call, handler, call)
+        else:
+            self.step(call, self._answer_browser, call)
 
     def _answer_browser(self, call: HttpRequest) -> Answer:
         """Call the handler, if there is one, and if a browser may ask this server so."""
@@ -529,12 +532,12 @@ class HttpConnection(asyncio.Protocol):
         answer: Answer = handler(call)
         return answer
 
-    def step(self, call: HttpRequest, work: Callable[..., Answer], *args: Any) -> None:
+    def step(self, call: HttpRequest, work: Callable[[Any], Answer], given: object) -> None:
         """Do some of the work for a request. If that has an answer now, or fails, the request is answered; if it is a
         coroutine, it goes on in a task."""
         noted = current.set(call) if self.state.observers else None
         try:
-            answer = work(*args)
+            answer = work(given)
             if answer is not None and not isinstance(answer, HttpResponse):
                 call.has_task = True
                 task = self.loop.create_task(self._run(call, answer))
@@ -576,13 +579,14 @@ class HttpConnection(asyncio.Protocol):
         if call is not self.call:
             return
         self.call = None
-        self.state.total_requests += 1
+        state = self.state
+        state.total_requests += 1
         self._unsent_bytes = 0  # answers to a slow reader do not get this far
         call.is_over = True
         if not call.status:
             call.begins(0)
-        if self.state.observers:
-            for observer in reversed(self.state.observers):
+        if state.observers:
+            for observer in reversed(state.observers):
                 observer.end(call)
         if not call.keep_alive:
             self.transport.close()

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     Answer = HttpResponse | Awaitable[Any] | None
     Headers = Mapping[bytes, bytes]
     Known = Callable[[Headers], object]  # raises for an unknown caller
-    Done = Callable[[bytes | BaseException], Answer]
+    Done = Callable[[bytes | BaseException], None]
 
 PEER = b":peer"  # no header of a request can be called so
 SERVERS_HEADER = b"x-dibs-servers"  # from a client that can ask other servers
@@ -77,6 +77,7 @@ class HttpRequest:
     is_over = False  # it is answered, or nobody waits
     moves = False  # whether its client may have gone on to another server
     command: Command | None = None  # the one that is being decided, if nobody waits in line for it
+    verb = OTHER  # as it is counted
     # For the log and the spans.
     status = 0  # 0: the client was gone
     took_s = 0.0  # until the answer began
@@ -104,17 +105,21 @@ class HttpRequest:
         self.path = path
         self.query = query
         self.head = head
-        if not head.is_plain and b"cookie" in head.headers:
-            headers = dict(head.headers)
-            with_credential(self.method, self.scheme, headers, head.sent)
-            self.head = RequestHead(head.sent, headers)
-        self.headers = self.head.headers
         self._body = body or b""
         self.is_whole = body is not None
-        self.verb = OTHER  # as it is counted
         # `raw_name` is what the {part} of the path is, still percent-encoded.
         self.route, self.raw_name = connection.state.router.find(method, path)
         self.began_s = stopwatch_s()
+
+    def take_cookie(self) -> None:
+        """The login cookie of a browser is its credential."""
+        headers = dict(self.headers)
+        with_credential(self.method, self.scheme, headers, self.head.sent)
+        self.head = RequestHead(self.head.sent, headers)
+
+    @property
+    def headers(self) -> Headers:
+        return self.head.headers
 
     @property
     def scheme(self) -> str:
@@ -166,8 +171,8 @@ class HttpRequest:
         if self._done is not None:
             self._tell(self._body)
 
-    def read(self, known: Known | None, done: Done) -> bytes | None:
-        """The whole body, if it is there. If not, `done` is called with it, or with what is wrong with it. If `known`
+    def read(self, known: Known | None, done: Done) -> None:
+        """Give `done` the whole body: now, or when it has come; and then perhaps what is wrong with it. If `known`
         refuses the caller, or is None, at most STRANGERS_BODY_BYTES_MAX are kept in memory."""
         self._known = known
         if not self.head.is_plain:
@@ -177,12 +182,12 @@ class HttpRequest:
             if refusal is not None:
                 raise refusal
         if self.is_whole:
-            return self._body
-        if self.is_over:
+            done(self._body)
+        elif self.is_over:
             raise ClientGone
-        self._done = done
-        self.connection.set_reading()
-        return None
+        else:
+            self._done = done
+            self.connection.set_reading()
 
     def _tell_to_send(self) -> None:
         """Some clients send a body only after they were told that it is wanted."""
@@ -221,8 +226,8 @@ class HttpRequest:
             else:
                 future.set_exception(result)
 
-        body = self.read(known, done)
-        return await future if body is None else body
+        self.read(known, done)
+        return await future
 
     # The answer.
 
@@ -279,20 +284,20 @@ class HttpRequest:
         """Answer with the outcome of a command. False if the client is gone."""
         connection = self.connection
         connection.waiting = None
-        if connection.transport.is_closing() or (self.moves and connection.has_hung_up):
+        if self.is_away():
             connection.transport.close()
             connection.finish(self)
             if self.command is not None:
                 connection.state.api.undelivered(self.command, result)
             return False
         verb = "" if self.route is None else self.route.verb
-        if not connection.state.observers:
+        if connection.state.observers:
+            noted = current.set(self)
+            self.outcome = outcome_word(type(result))
             self.respond(answer_for(result, verb))
-            return True
-        noted = current.set(self)
-        self.outcome = outcome_word(type(result))
-        self.respond(answer_for(result, verb))
-        current.reset(noted)
+            current.reset(noted)
+        else:
+            self.respond(answer_for(result, verb))
         return True
 
     def is_away(self) -> bool:

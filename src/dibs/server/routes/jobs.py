@@ -261,9 +261,7 @@ def asks(api: Api, operation: Operation) -> tuple[Operation, Handler]:
     def handle(call: HttpRequest) -> None:
         if not (call.head.is_acceptable or operation.body_optional):
             check_head(call.headers)  # before the body has come
-        body = call.read(api.caller_of, lambda body: api.ask(call, verb, body))
-        if body is not None:
-            api.ask(call, verb, body)
+        call.read(api.caller_of, lambda body: api.ask(call, verb, body))
 
     return operation, handle
 

@@ -50,16 +50,16 @@ class Router:
         routes = self._routes.get(method)
         if routes is None:
             return _NOWHERE
+        last = path.rfind(b"/")
+        inner = path.rfind(b"/", 0, last) + 1
+        route = routes.get(path[:inner] + _PART + path[last:])  # as the usual ones are: /locks/{name}/acquire
+        if route is not None:
+            return route, path[inner:last]
+        route = routes.get(path[: last + 1] + _PART)
+        if route is not None:
+            return route, path[last + 1 :]
         route = routes.get(path)
-        if route is not None:
-            return route, b""
-        last = path.rfind(b"/") + 1
-        route = routes.get(path[:last] + _PART)
-        if route is not None:
-            return route, path[last:]
-        inner = path.rfind(b"/", 0, last - 1) + 1
-        route = routes.get(path[:inner] + _PART + path[last - 1 :])
-        return _NOWHERE if route is None else (route, path[inner : last - 1])
+        return _NOWHERE if route is None else (route, b"")
 
     def refusal(self, path: bytes) -> HttpResponse:
         """The answer to a request that has no route."""
