@@ -31,6 +31,7 @@ from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, Unava
 from dibs.base.ids import new_request_id
 from dibs.sdk.async_doors import AsyncDoor
 from dibs.server.handlers import CHARGED
+from dibs.server.http.parse import check_head
 from dibs.server.http.request import RequestHead
 from dibs.server.http.response import ClientGone, HttpError, HttpResponse, answer_document, reply_for
 from dibs.wire.documents import Reply, reply_to
@@ -191,7 +192,8 @@ def routes(api: Api) -> Table:
         if not _accepts_json(call.headers):
             raise HttpError("The answer is JSON: send the header Accept: application/json, text/event-stream.", 406)
         dialogue = HttpDialogue(methods, HttpBackend(ApiDoor(api, call)), call.head)
-        body = await call.body(lambda headers: None)  # the caller is known
+        check_head(call.headers)
+        body = await call.rest(lambda headers: None)  # the caller is known
         try:
             answer = await dialogue.answer(parse_message(body))
         except ProtocolError as error:

@@ -1,7 +1,7 @@
 """What each address does. The routes call this.
 
 The order of the checks is the contract's: the body's type, size, syntax and fields first, then who asks, then what the
-values mean. `Api.command` does all of that for every verb; `response.answer_for` makes the answer from the outcome.
+values mean. `Api.ask` does all of that for every verb; `response.answer_for` makes the answer from the outcome.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from dibs._version import __version__
 from dibs.base.errors import AuthenticationRequired, DibsError, InvalidInput, ServerDraining
-from dibs.core import events
 from dibs.core.commands import Acquire, AcquireAll
 from dibs.core.identity import AGENT, NO_LIMITS
 from dibs.core.limits import (
@@ -62,10 +60,8 @@ from dibs.server.monitor.minutes import MinuteSeries, Refusals
 from dibs.server.routes.elections import PublicRooms
 from dibs.server.settings import ServerSettings
 from dibs.wire.lease_documents import history_document, list_document, session_document, short_session
-from dibs.wire.parts import challenge_text
 from dibs.wire.permissions import require
 from dibs.wire.requests import command_for, namespace_for, shape, wait_ms
-from dibs.wire.shapes import is_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -147,7 +143,7 @@ class Api:
         self.post: Callable[..., None] = engine.batcher.post
         self.wait = engine.waiters.ask
         self.undelivered = engine.waiters.on_undelivered
-        self._guard = guard
+        self.guard = guard
         if guard.directory is not None:
             engine.on_tokens = guard.directory.hurry
             engine.dispatcher.ledger.holders = guard.holders
@@ -183,27 +179,17 @@ class Api:
                 retry_after_ms=OVERLOAD_RETRY_MS,
             )
 
-    def command(self, verb: str, raw_name: bytes, query: bytes, head: RequestHead, body: bytes) -> tuple[Command, int]:
-        """The command of a request, and for how many milliseconds its caller would wait. Raises for an invalid
-        request."""
-        document: Document = {}
-        if body or verb not in _BODILESS:
-            if not head.is_acceptable:
-                check_head(head.headers)
-            typed = typed_document(verb, body)
-            document = shape(verb, parse_json(body)) if typed is None else typed
-        return self.command_of(verb, raw_name, query, head, document)
-
     def command_of(
         self, verb: str, raw_name: bytes, query: bytes, head: RequestHead, document: Document
     ) -> tuple[Command, int]:
-        """The same, of a request whose fields are checked."""
+        """The command of a request whose fields are checked, and for how many milliseconds its caller would wait.
+        Raises for an invalid request."""
         headers = head.headers
         caller = self._known(head.digest, headers)
         if caller.limits is not NO_LIMITS and CHARGED not in headers:
             self._rates.charge(caller, verb)
         if query or head.has_terms:
-            ns = self._namespace(caller, parse_query(query), headers)
+            ns = self.namespace_of(caller, parse_query(query), headers)
         else:
             ns = caller.namespace or DEFAULT_NAMESPACE
         if self.is_draining and verb in _BEGINS:
@@ -231,9 +217,17 @@ class Api:
         if isinstance(body, BaseException):
             raise body
         head = call.head
-        command, wait_ms = self.command(verb, call.raw_name, call.query, head, body)
-        if call.connection.whole:
-            call.connection.keep_head(call, body)
+        document: Document | None = {}
+        if body or verb not in _BODILESS:
+            if not head.is_acceptable:
+                check_head(head.headers)
+            document = typed_document(verb, body)
+            if document is None:
+                document = shape(verb, parse_json(body))
+        command, wait_ms = self.command_of(verb, call.raw_name, call.query, head, document)
+        connection = call.connection
+        if connection.whole:
+            connection.keep_head(call, body)
         # From a client that asks another server when this one is slow, and closes the connection then. A server that
         # stood still must not claim for it what it has, or was refused, elsewhere.
         call.moves = head.may_move and verb in _CLAIMS
@@ -241,7 +235,7 @@ class Api:
             call.verb = WAIT
             has_hung_up = call.is_away if call.moves else None
             # `Waiters` handles a caller that hangs up while it waits.
-            call.connection.waiting = self.wait(command, wait_ms, call.deliver, has_hung_up=has_hung_up)
+            connection.waiting = self.wait(command, wait_ms, call.deliver, has_hung_up=has_hung_up)
         else:
             call.command = command
             self.post(command, call.deliver, call.is_away if verb in FOR_THE_CALLER else None)
@@ -281,11 +275,11 @@ class Api:
                     document["session_id"] = short_session(document["session_id"])
             return answer_document({"sessions": documents})
 
-        return await self._read(read)
+        return await self.in_reader(read)
 
     async def list(self, query: bytes, headers: Headers) -> HttpResponse:
         read = self.list_reader(query, headers)
-        return await self._read(lambda: answer_document(read()))
+        return await self.in_reader(lambda: answer_document(read()))
 
     def list_reader(self, query: bytes, headers: Headers) -> Callable[[], Document]:
         """Reads the list that a request asks for."""
@@ -302,7 +296,7 @@ class Api:
 
     async def history(self, raw_name: bytes, query: bytes, headers: Headers) -> HttpResponse:
         read = self.history_reader(raw_name, query, headers)
-        return await self._read(lambda: answer_document(read()))
+        return await self.in_reader(lambda: answer_document(read()))
 
     def history_reader(self, raw_name: bytes, query: bytes, headers: Headers) -> Callable[[], Document]:
         """Reads the newest events of a job; with `after`, the events that follow it."""
@@ -326,35 +320,6 @@ class Api:
         health = await self.health()
         return answer_document({"status": "ready"}) if health.status == 200 else health
 
-    async def proof(self, query: bytes, server: tuple[str, int | None] | None) -> HttpResponse:
-        """Prove to a client that this server knows the client's token, before the client sends it."""
-        asked = parse_query(query)
-        nonce = asked.get("nonce", "")
-        if not is_id(nonce) or server is None:
-            raise InvalidInput("nonce is a fresh UUID, asked over TCP.")
-        proof = self._guard.proof(asked.get("key", ""), challenge_text(nonce, server))
-        return answer_document({"proof": proof})
-
-    async def alive(self) -> HttpResponse:
-        return answer_document({"status": "ok"})
-
-    async def status(self) -> HttpResponse:
-        tally = self.engine.tally
-        return answer_document(
-            {
-                "status": "ok",
-                "uptime_seconds": self.engine.uptime_ms() // 1000,
-                "active_locks": tally.live,
-                "waiting": tally.waiting,
-                "sessions": tally.sessions,
-                "total_users": len(self._guard.principals()),
-                "total_acquires": tally.kinds[events.ACQUIRED],
-                "total_releases": tally.kinds[events.RELEASED],
-                "total_failures": tally.kinds[events.FAILED],
-                "version": __version__,
-            }
-        )
-
     def _check_store(self, wanted: bytes) -> None:
         if wanted != self.engine.store_id.encode():
             raise HttpError(
@@ -365,17 +330,13 @@ class Api:
 
     # For other routes beside these (the gateway, OctoStore's).
 
-    @property
-    def guard(self) -> TokenGuard:
-        return self._guard
-
     def caller_of(self, headers: Headers) -> Caller:
         """The caller: known by token, or as the user at the other end of the machine's socket."""
         return self._known(digest_of(headers.get(b"authorization")), headers)
 
     def _known(self, digest: bytes | None, headers: Headers) -> Caller:
         try:
-            caller = self._guard.known(digest, headers.get(PEER))
+            caller = self.guard.known(digest, headers.get(PEER))
         except AuthenticationRequired:
             if REFUSED in headers:
                 raise AuthenticationRequired(headers[REFUSED].decode()) from None
@@ -389,7 +350,7 @@ class Api:
 
         def principal() -> str:
             try:
-                return self._guard.known(digest, peer).principal
+                return self.guard.known(digest, peer).principal
             except DibsError:
                 return "nobody that is known"
 
@@ -423,10 +384,6 @@ class Api:
 
         return is_allowed
 
-    def ends_ms(self, authorization: bytes | None) -> int | None:
-        """Return when the token of this Authorization header ends by itself, if it does."""
-        return self._guard.ends_ms(authorization)
-
     def caller_for(self, verb: str, headers: Headers) -> Caller:
         """The caller, with one more request counted for it."""
         caller = self.caller_of(headers)
@@ -436,15 +393,8 @@ class Api:
 
     def look_for_tokens(self) -> None:
         """Learn at once of changes made here. Other servers learn of them within the bound of `auth:revoked`."""
-        if self._guard.directory is not None:
-            self._guard.directory.look()
-
-    def next_token_end_ms(self) -> int | None:
-        """Return when the next token ends, on the wall clock."""
-        return self._guard.next_end_ms()
-
-    def namespace_of(self, caller: Caller, asked: Mapping[str, str], headers: Headers) -> str:
-        return self._namespace(caller, asked, headers)
+        if self.guard.directory is not None:
+            self.guard.directory.look()
 
     def counted(self, caller: Caller, wanted: int = 1) -> Caller:
         """The caller of a claim. It says so if the credential may not hold so many jobs more."""
@@ -453,16 +403,13 @@ class Api:
         live = self.engine.tally.live_of(caller.principal, caller.namespace)
         return caller.replace(over_quota=True) if live + wanted > self._locks_max else caller
 
-    async def in_reader(self, read: Callable[[], Found]) -> Found:
-        return await self._read(read)
-
     def _reader(self, verb: str, query: bytes, headers: Headers) -> tuple[str, dict[str, str]]:
         caller = self.caller_for(verb, headers)
         require(caller, verb)
         asked = parse_query(query)
-        return self._namespace(caller, asked, headers), asked
+        return self.namespace_of(caller, asked, headers), asked
 
-    def _namespace(self, caller: Caller, asked: Mapping[str, str], headers: Headers) -> str:
+    def namespace_of(self, caller: Caller, asked: Mapping[str, str], headers: Headers) -> str:
         raw = headers.get(NAMESPACE_HEADER)
         named = asked.get("namespace")
         if raw is None:
@@ -472,6 +419,6 @@ class Api:
             raise InvalidInput("The header X-Dibs-Namespace and the query name two different namespaces.")
         return namespace_for(caller, in_header)
 
-    async def _read(self, read: Callable[[], Found]) -> Found:
+    async def in_reader(self, read: Callable[[], Found]) -> Found:
         """A long read must delay neither the event loop nor the commits."""
         return await asyncio.get_running_loop().run_in_executor(self._readers, read)

@@ -34,7 +34,7 @@ from dibs.core.limits import (
     TTL_MS_MIN,
 )
 from dibs.engine.queries import claimed, open_sessions
-from dibs.server.http.parse import check_head, decode_name, parse_json, parse_query
+from dibs.server.http.parse import decode_name, parse_json, parse_query
 from dibs.server.http.response import ClientGone, HttpResponse, answer_document, answer_for_error, encode
 from dibs.wire.documents import reply_for_error, reply_to
 from dibs.wire.operations import NAMESPACE, Operation, document_schema, in_path, in_query
@@ -358,8 +358,7 @@ class Gateway:
     # Runs
 
     async def open_run(self, call: HttpRequest) -> HttpResponse:
-        check_head(call.headers)
-        document = parse_json(await call.rest(self._api.caller_of))
+        document = await call.json(self._api.caller_of)
         caller, ns = self._operator("run-open", call)
         command, secret = open_run_command(ns, document, caller)
         return answer_document(opened_document(command, await self._batcher.submit(command), secret), 201)

@@ -12,7 +12,6 @@ from dibs.core.limits import REGISTRATIONS_MAX
 from dibs.core.names import DEFAULT_NAMESPACE, check_namespace
 from dibs.engine.credentials import CredentialAdmin, credentials
 from dibs.server.http.admission import ClientWindows
-from dibs.server.http.parse import check_head, parse_json
 from dibs.server.http.response import HttpError, answer_document
 from dibs.server.routes.elections import PUBLIC_NAMESPACE
 from dibs.wire.credentials import digest_of
@@ -83,8 +82,7 @@ class Accounts:
         if not self._api.settings.local_registration:
             raise HttpError("Resource not found", 404, code="not_found")
         self._api.names.check(call.headers.items(), strict=True)  # whoever has a name gets a token
-        check_head(call.headers)
-        name, namespace = _wanted(parse_json(await call.rest()))
+        name, namespace = _wanted(await call.json())
         self._requests.charge(call.client)
         if self._api.settings.contract is not None and namespace in _RESERVED:
             raise HttpError("local registration is unavailable for that namespace", 409, code="conflict")

@@ -12,7 +12,6 @@ from dibs.base.errors import InvalidInput
 from dibs.compat.octostore.refusals import invalid, invalid_name, invalid_ttl, unsupported
 from dibs.core.commands import ClaimPolicy
 from dibs.server.event_stream import EventStream
-from dibs.server.http.parse import check_head, parse_json
 from dibs.server.http.response import HttpError
 from dibs.wire.shapes import OWN_TYPE, U32_MAX, is_unicode
 from dibs.wire.values import token_badge
@@ -85,8 +84,7 @@ async def read_body(call: HttpRequest, known: Known, fields: dict[str, str]) -> 
     if call.headers.get(b"content-type", b"").startswith(OWN_TYPE.encode()):
         raise unsupported(415)  # dibs' own clients ask for rules that are not these
     try:
-        check_head(call.headers)
-        document = parse_json(await call.rest(known))
+        document = await call.json(known)
     except HttpError as error:
         raise unsupported(error.status) from None
     except InvalidInput:

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import asyncio
 import http
-import re
 import select
 from collections import deque
 from email.utils import formatdate
@@ -70,8 +69,8 @@ KEPT_MAX = 512  # a few for each kind of client: the length of the body is one o
 KEPT_BYTES_MAX = 1024
 _HUNG_UP = getattr(select, "POLLRDHUP", 0)  # Linux only
 _LINE_END, _END = b"\r\n", b"\r\n\r\n"
-# An address in ASCII that can be printed, without a query and a fragment.
-_REQUEST_LINE = re.compile(rb"([A-Z]+) (/[!\"$->@-~]*) HTTP/1\.1")
+_VERSION = b"HTTP/1.1"
+_PATH_BYTES = bytes(range(0x21, 0x7F)).translate(None, b"?#")  # of an address without a query and a fragment
 # Numbers, because CPython looks for a text of one byte by first raising and catching an exception.
 _QUERY, _FRAGMENT, _SLASH = b"?#/"
 
@@ -375,11 +374,10 @@ class HttpConnection(asyncio.Protocol):
         length, head = known
         if len(data) != end + len(_END) + length or end > PARSE_BYTES_MAX:
             return False
-        line = _REQUEST_LINE.fullmatch(data, 0, line_end)
-        if line is None:
+        line = data[:line_end].split(b" ")
+        if len(line) != 3 or line[2] != _VERSION or line[1].translate(None, _PATH_BYTES):
             return False
-        method, path = line.groups()
-        call = HttpRequest(self, method, path, b"", head, data[end + len(_END) :])
+        call = HttpRequest(self, line[0], line[1], b"", head, data[end + len(_END) :])
         if call.route is None:
             return False
         self._begin(call)

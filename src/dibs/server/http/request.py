@@ -17,6 +17,7 @@ from dibs.server.http.parse import (
     STORE_HEADER,
     check_head,
     is_acceptable,
+    parse_json,
     too_large,
 )
 from dibs.server.http.response import NO_CONTENT, ClientGone, answer_for, current
@@ -72,7 +73,6 @@ class HttpRequest:
     """One request: what was asked, as the handlers need it, and the way back for its answer."""
 
     version = "1.1"
-    keep_alive = True
     has_task = False
     is_over = False  # it is answered, or nobody waits
     moves = False  # whether its client may have gone on to another server
@@ -107,6 +107,7 @@ class HttpRequest:
         self.head = head
         self._body = body or b""
         self.is_whole = body is not None
+        self.keep_alive = True
         # `raw_name` is what the {part} of the path is, still percent-encoded.
         self.route, self.raw_name = connection.state.router.find(method, path)
         self.began_s = stopwatch_s()
@@ -209,10 +210,10 @@ class HttpRequest:
         if done is not None:
             self.connection.step(self, done, result)
 
-    async def body(self, known: Known) -> bytes:
-        """The whole body, after its head was checked."""
+    async def json(self, known: Known | None = None) -> Any:
+        """The document in the body, after its head was checked."""
         check_head(self.headers)
-        return await self.rest(known)
+        return parse_json(await self.rest(known))
 
     async def rest(self, known: Known | None = None) -> bytes:
         """The whole body."""
@@ -284,7 +285,7 @@ class HttpRequest:
         """Answer with the outcome of a command. False if the client is gone."""
         connection = self.connection
         connection.waiting = None
-        if self.is_away():
+        if connection.transport.is_closing() or (self.moves and connection.has_hung_up):
             connection.transport.close()
             connection.finish(self)
             if self.command is not None:

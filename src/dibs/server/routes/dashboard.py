@@ -21,7 +21,7 @@ from dibs.core.records import SessionRecord
 from dibs.engine.queries import Activity, live_tickets
 from dibs.server.http.admission import ClientWindows
 from dibs.server.http.browser import clear_cookie, has_mark, is_from_own_page, set_cookie
-from dibs.server.http.parse import check_head, decode_name, name_part, parse_json, parse_query, whole_number
+from dibs.server.http.parse import decode_name, name_part, parse_query, whole_number
 from dibs.server.http.response import (
     NO_CONTENT,
     HttpError,
@@ -86,8 +86,7 @@ class LoginRoutes:
 
     async def login(self, call: HttpRequest) -> HttpResponse:
         """Answer a valid token with a cookie that holds it."""
-        check_head(call.headers)
-        document = shape("login", parse_json(await call.rest()))
+        document = shape("login", await call.json())
         if b"origin" in call.headers or b"sec-fetch-site" in call.headers:
             _check_page(call)  # else a foreign page could log the browser in with a token of its own
         token = (text_of(document, "token") or "").strip()
@@ -99,7 +98,7 @@ class LoginRoutes:
         except AuthenticationFailed:
             self._failures.charge(client)
             raise
-        answer = answer_document(whoami_document(caller, self._api.ends_ms(authorization)))
+        answer = answer_document(whoami_document(caller, self._api.guard.ends_ms(authorization)))
         return answer._replace(more=((b"set-cookie", set_cookie(token, call.scheme)),))
 
     async def logout(self, call: HttpRequest) -> HttpResponse:
@@ -113,7 +112,7 @@ class LoginRoutes:
     async def whoami(self, call: HttpRequest) -> HttpResponse:
         caller = self._api.caller_for("whoami", call.headers)
         require(caller, "whoami")
-        ends_ms = self._api.ends_ms(call.headers.get(b"authorization"))
+        ends_ms = self._api.guard.ends_ms(call.headers.get(b"authorization"))
         return answer_document(whoami_document(caller, ends_ms))
 
 
@@ -197,8 +196,7 @@ class BoardRoutes:
 
     async def break_session(self, call: HttpRequest) -> HttpResponse:
         """An operator ends somebody's session. The whole id would prove the session, so its beginning names it."""
-        check_head(call.headers)
-        document = shape("session-break", parse_json(await call.rest(self._api.caller_of)))
+        document = shape("session-break", await call.json(self._api.caller_of))
         caller = self._api.caller_for("session-break", call.headers)
         require(caller, "session-break")
         reason = text_of(document, "reason")

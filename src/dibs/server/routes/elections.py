@@ -20,7 +20,7 @@ from dibs.engine.auth import RateLimited
 from dibs.engine.event_log import EventFilter
 from dibs.server.event_stream import EventStream
 from dibs.server.http.admission import ClientWindows
-from dibs.server.http.parse import add_key, check_head, decode_name, parse_json, parse_query
+from dibs.server.http.parse import add_key, decode_name, parse_query
 from dibs.server.http.response import HttpResponse, answer_document, answer_for
 from dibs.wire.elections import (
     WatchedElection,
@@ -229,8 +229,7 @@ class ElectionRoutes:
         return await self._answer(room, command, call, public)
 
     async def _read(self, verb: str, call: HttpRequest) -> dict[str, Any]:
-        check_head(call.headers)
-        document = shape(verb, parse_json(await call.rest()))
+        document = shape(verb, await call.json())
         if verb == CAMPAIGN.id and b"idempotency-key" in call.headers:
             add_key(document, call.headers[b"idempotency-key"])
         return document

@@ -8,7 +8,7 @@ from dibs.base.errors import RequestRefused
 from dibs.core.limits import HISTORY_PAGE_DEFAULT, HISTORY_PAGE_MAX
 from dibs.engine.credentials import OF_ANOTHER, CredentialAdmin
 from dibs.engine.rights_log import rights_page
-from dibs.server.http.parse import SEQ_MAX, check_head, decode_name, parse_json, parse_query, whole_number
+from dibs.server.http.parse import SEQ_MAX, decode_name, parse_query, whole_number
 from dibs.server.http.response import HttpResponse, answer_document
 from dibs.wire.credentials import check_digest
 from dibs.wire.operations import Link, Operation, document_schema, in_path, in_query, number_in_query
@@ -125,8 +125,7 @@ def token_routes(api: Api) -> Table:
 async def _answer(api: Api, verb: str, call: HttpRequest) -> HttpResponse:
     document: dict[str, Any] = {}
     if verb not in _BODILESS:
-        check_head(call.headers)
-        document = shape(verb, parse_json(await call.rest(api.caller_of)))
+        document = shape(verb, await call.json(api.caller_of))
     caller = api.caller_for(verb, call.headers)
     require(caller, verb)
     digest = check_digest(document["sha256"]) if "sha256" in document else None

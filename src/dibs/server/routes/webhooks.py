@@ -160,8 +160,7 @@ class WebhookRoutes:
         return handle
 
     async def create(self, call: HttpRequest) -> HttpResponse:
-        check_head(call.headers)
-        document = shape(CREATE.id, parse_json(await call.rest(self._api.caller_of)))
+        document = shape(CREATE.id, await call.json(self._api.caller_of))
         admin = self._admin(CREATE, call)
         dispatcher = self._api.engine.dispatcher
         await dispatcher.check(document["url"])
