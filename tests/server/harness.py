@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import uvloop
@@ -26,6 +27,7 @@ from dibs.server.engine import Engine
 from dibs.server.handlers import Api
 from dibs.server.http.listen import BindAddress, open_socket
 from dibs.server.http_server import make_server
+from dibs.server.settings import ServerSettings
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     from dibs.server.http.admission import Admission, TrustedProxies
     from dibs.server.http.protocol import RequestObserver
     from dibs.server.http_server import HttpServer
-    from dibs.server.settings import ServerSettings
     from dibs.stores.port import Store
 
 WAIT_S = 10.0
@@ -265,7 +266,8 @@ def running(
         if webhook_sender is not None:
             engine.webhook_policy = TargetPolicy(private=True)
         engine.start()
-        api = Api(engine, guard, locks_per_principal=locks_per_principal, settings=settings)
+        chosen = replace(settings or ServerSettings(), locks_per_principal=locks_per_principal)
+        api = Api(engine, guard, chosen)
         server = make_server(
             api,
             on_ready=up.set,

@@ -75,7 +75,7 @@ class World:
         asyncio.set_event_loop(self.loop)
         engine = Engine(MemoryStore(ManualClock()), self.loop)
         self.guard = TokenGuard(str(tokens) if tokens else None)
-        api: Any = Api(engine, self.guard, locks_per_principal=10)
+        api: Any = Api(engine, self.guard)
         self.api = api
         self.seen: list[tuple[Any, ...]] = []
         if tokens is None:

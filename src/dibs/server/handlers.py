@@ -10,10 +10,12 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from dibs.base.errors import AuthenticationRequired, DibsError, InvalidInput, ServerDraining
+from dibs.base.errors import AuthenticationRequired, DibsError, InvalidInput, ServerDraining, StoreUnavailable
+from dibs.base.ids import new_request_id
 from dibs.core.commands import Acquire, AcquireAll
-from dibs.core.identity import AGENT, NO_LIMITS
+from dibs.core.identity import AGENT, LEAST_ROLE, NO_LIMITS
 from dibs.core.limits import (
+    HEALTH_MS_MAX,
     HISTORY_PAGE_DEFAULT,
     HISTORY_PAGE_MAX,
     LIST_PAGE_DEFAULT,
@@ -55,7 +57,7 @@ from dibs.server.http.response import (
     answer_document,
     note,
 )
-from dibs.server.monitor.health import HealthProbe
+from dibs.server.monitor.health import SharedProbe, health_of
 from dibs.server.monitor.minutes import MinuteSeries, Refusals
 from dibs.server.routes.elections import PublicRooms
 from dibs.server.settings import ServerSettings
@@ -131,14 +133,7 @@ class LongPoll:
 
 
 class Api:
-    def __init__(
-        self,
-        engine: Engine,
-        guard: TokenGuard,
-        *,
-        locks_per_principal: int,
-        settings: ServerSettings | None = None,
-    ) -> None:
+    def __init__(self, engine: Engine, guard: TokenGuard, settings: ServerSettings | None = None) -> None:
         self.engine = engine
         self.post: Callable[..., None] = engine.batcher.post
         self.wait = engine.waiters.ask
@@ -147,7 +142,6 @@ class Api:
         if guard.directory is not None:
             engine.on_tokens = guard.directory.hurry
             engine.dispatcher.ledger.holders = guard.holders
-        self._locks_max = locks_per_principal
         self._rates = RequestRates(metrics=engine.metrics)
         self._refusals = Refusals(engine.metrics)
         self.is_draining = False  # about to end: refuses new claims and sessions
@@ -162,7 +156,7 @@ class Api:
         self.rooms = PublicRooms(self.settings.public_elections)
         self.minutes = MinuteSeries(engine.tally)
         self.on_close: list[Callable[[], object]] = [self.minutes.stop]
-        self._probe = HealthProbe(engine.store)
+        self._probe = SharedProbe(lambda: health_of(engine.store), "dibs-health")
         self._readers = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="dibs-reader")
 
     def close(self) -> None:
@@ -263,7 +257,6 @@ class Api:
     async def sessions(self, headers: Headers) -> HttpResponse:
         """The caller's open sessions. For roles other than agent: all sessions in the token's namespaces."""
         caller = self.caller_for("sessions", headers)
-        require(caller, "sessions")
         whose = caller.principal if caller.role == AGENT else None
 
         def read() -> HttpResponse:
@@ -283,7 +276,7 @@ class Api:
 
     def list_reader(self, query: bytes, headers: Headers) -> Callable[[], Document]:
         """Reads the list that a request asks for."""
-        ns, asked = self._reader("list", query, headers)
+        ns, asked = self.reader("list", query, headers)
         prefix, after = name_part(asked, "prefix"), name_part(asked, "after")
         limit = whole_number(asked, "limit", LIST_PAGE_DEFAULT, 1, LIST_PAGE_MAX)
         states, ended = states_asked(asked), endings_asked(asked)
@@ -300,7 +293,7 @@ class Api:
 
     def history_reader(self, raw_name: bytes, query: bytes, headers: Headers) -> Callable[[], Document]:
         """Reads the newest events of a job; with `after`, the events that follow it."""
-        ns, asked = self._reader("history", query, headers)
+        ns, asked = self.reader("history", query, headers)
         name = check_name(one_name(decode_name(raw_name), headers))
         limit = whole_number(asked, "limit", HISTORY_PAGE_DEFAULT, 1, HISTORY_PAGE_MAX)
         after = whole_number(asked, "after", 0, 0, SEQ_MAX)
@@ -312,7 +305,13 @@ class Api:
         return read
 
     async def health(self) -> HttpResponse:
-        return await self._probe.health()
+        """Ask the store, and wait no longer than a load balancer would. No token is needed, so the cost must not grow
+        with the number of callers."""
+        try:
+            answer = await self._probe.ask(HEALTH_MS_MAX)
+        except TimeoutError:
+            raise StoreUnavailable(f"The store did not answer within {HEALTH_MS_MAX} ms.") from None
+        return answer._replace(request_id=new_request_id().encode())
 
     async def ready(self) -> HttpResponse:
         """Tell whether new claims are taken here, for load balancers."""
@@ -385,10 +384,12 @@ class Api:
         return is_allowed
 
     def caller_for(self, verb: str, headers: Headers) -> Caller:
-        """The caller, with one more request counted for it."""
+        """The caller, with one more request counted for it. Raises NotAllowed if its role is not enough for `verb`."""
         caller = self.caller_of(headers)
         if CHARGED not in headers:
             self._rates.charge(caller, verb)
+        if verb in LEAST_ROLE:
+            require(caller, verb)
         return caller
 
     def look_for_tokens(self) -> None:
@@ -401,11 +402,11 @@ class Api:
         if caller.limits.held:  # the store counts what it has
             return caller
         live = self.engine.tally.live_of(caller.principal, caller.namespace)
-        return caller.replace(over_quota=True) if live + wanted > self._locks_max else caller
+        return caller.replace(over_quota=True) if live + wanted > self.settings.locks_per_principal else caller
 
-    def _reader(self, verb: str, query: bytes, headers: Headers) -> tuple[str, dict[str, str]]:
+    def reader(self, verb: str, query: bytes, headers: Headers) -> tuple[str, dict[str, str]]:
+        """The namespace that somebody wants to read in, and the parameters of the query."""
         caller = self.caller_for(verb, headers)
-        require(caller, verb)
         asked = parse_query(query)
         return self.namespace_of(caller, asked, headers), asked
 

@@ -94,15 +94,8 @@ def serve(settings: ServerSettings) -> None:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         gc.set_threshold(*GC_THRESHOLDS)
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            names = _names_of(settings, address)
-            # A browser of this machine reaches it under any name, unless a certificate says which is right. A proxy has
-            # names that are not known here.
-            is_for_machine = bool(address.host) and address.is_local and tls is None and not proxies
             runner.run(
-                _serve(
-                    *(settings, store, guard, tls, proxies, listening, names),
-                    *(is_for_machine, observers, lambda: _tell(text)),
-                )
+                _serve(settings, store, guard, tls, proxies, address, listening, observers, lambda: _tell(text)),
             )
     log.warning("stopped")
     flush_log()
@@ -132,11 +125,6 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
-def _names_of(settings: ServerSettings, address: BindAddress) -> OwnNames:
-    names = (*settings.mcp_hosts, os.uname().nodename, *([address.host] if address.host else ()))
-    return OwnNames(names, settings.cors_origins)
-
-
 def _reload(guard: TokenGuard, tls: ServerTls | None) -> None:
     guard.reload()
     if tls is not None:
@@ -157,9 +145,8 @@ async def _serve(
     guard: TokenGuard,
     tls: ServerTls | None,
     proxies: TrustedProxies,
+    address: BindAddress,
     listening: socket.socket,
-    names: OwnNames,
-    is_for_machine: bool,
     observers: list[RequestObserver],
     on_ready: Callable[[], None],
 ) -> None:
@@ -173,15 +160,14 @@ async def _serve(
         webhook_policy=TargetPolicy(private=settings.webhook_allow_private, http=settings.webhook_allow_http),
     )
     await asyncio.to_thread(engine.start)
-    api = Api(
-        engine,
-        guard,
-        locks_per_principal=settings.locks_per_principal,
-        settings=settings,
-    )
+    api = Api(engine, guard, settings)
     if tls is not None:
         api.certificate_ends_ms = tls.ends_ms
-    api.names, api.checks_names = names, is_for_machine
+    names = (*settings.mcp_hosts, os.uname().nodename, *([address.host] if address.host else ()))
+    api.names = OwnNames(names, settings.cors_origins)
+    # A browser of this machine reaches it under any name, unless a certificate says which is right. A proxy has names
+    # that are not known here.
+    api.checks_names = bool(address.host) and address.is_local and tls is None and not proxies
     try:
         server = make_server(
             api,

@@ -173,7 +173,7 @@ def set_up_logging(settings: ServerSettings) -> None:
     handler = LogWriter(sys.stderr)
     handler.setFormatter(JsonLines() if settings.log_format == "json" else LogLines(_LINE))
     logging.basicConfig(handlers=[handler])
-    _set_level(level)
+    log.setLevel(level)
     _access.setLevel(logging.INFO)
     _access.addFilter(hide_secrets)
 
@@ -183,12 +183,8 @@ def change_level(steps: int) -> None:
     numbers = [level_of(name) for name in LEVELS]
     at = numbers.index(log.level) if log.level in numbers else 2
     name = LEVELS[min(max(at + steps, 0), len(LEVELS) - 1)]
-    _set_level(level_of(name))
+    log.setLevel(level_of(name))
     log.log(log.level, "the log level is now %s", name)
-
-
-def _set_level(level: int) -> None:
-    log.setLevel(level)
 
 
 def flush_log() -> None:

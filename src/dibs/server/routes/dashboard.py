@@ -21,7 +21,7 @@ from dibs.core.records import SessionRecord
 from dibs.engine.queries import Activity, live_tickets
 from dibs.server.http.admission import ClientWindows
 from dibs.server.http.browser import clear_cookie, has_mark, is_from_own_page, set_cookie
-from dibs.server.http.parse import decode_name, name_part, parse_query, whole_number
+from dibs.server.http.parse import decode_name, name_part, whole_number
 from dibs.server.http.response import (
     NO_CONTENT,
     HttpError,
@@ -34,7 +34,6 @@ from dibs.wire.credentials import whoami_document
 from dibs.wire.documents import reply_to
 from dibs.wire.lease_documents import SESSION_SHOWN, activity_document, short_session, waiters_document
 from dibs.wire.operations import NAMESPACE, Operation, in_header, in_path, in_query, number_in_query
-from dibs.wire.permissions import require
 from dibs.wire.requests import shape
 from dibs.wire.values import text_of
 
@@ -111,7 +110,6 @@ class LoginRoutes:
 
     async def whoami(self, call: HttpRequest) -> HttpResponse:
         caller = self._api.caller_for("whoami", call.headers)
-        require(caller, "whoami")
         ends_ms = self._api.guard.ends_ms(call.headers.get(b"authorization"))
         return answer_document(whoami_document(caller, ends_ms))
 
@@ -182,7 +180,7 @@ class BoardRoutes:
         self._activity = Activity(api.engine.store)
 
     async def waiters(self, call: HttpRequest) -> HttpResponse:
-        ns, asked = self._reader("waiters", call)
+        ns, asked = self._api.reader("waiters", call.query, call.headers)
         prefix, after = name_part(asked, "prefix"), name_part(asked, "after")
         limit = whole_number(asked, "limit", LIST_PAGE_DEFAULT, 1, LIST_PAGE_MAX)
         store = self._api.engine.store
@@ -190,7 +188,7 @@ class BoardRoutes:
         return answer_document(waiters_document(page))
 
     async def activity(self, call: HttpRequest) -> HttpResponse:
-        ns, _ = self._reader("activity", call)
+        ns, _ = self._api.reader("activity", call.query, call.headers)
         hour = await self._api.in_reader(lambda: self._activity.hour(ns))
         return answer_document(activity_document(hour, self._api.engine.tally.live_in(ns)))
 
@@ -198,7 +196,6 @@ class BoardRoutes:
         """An operator ends somebody's session. The whole id would prove the session, so its beginning names it."""
         document = shape("session-break", await call.json(self._api.caller_of))
         caller = self._api.caller_for("session-break", call.headers)
-        require(caller, "session-break")
         reason = text_of(document, "reason")
         if not reason:
             raise InvalidInput("Ending somebody's session needs a reason: history keeps it.")
@@ -229,12 +226,6 @@ class BoardRoutes:
         if not chosen:
             raise HttpError("There is no such session, or it ended over an hour ago.", 404, code="not_found")
         return chosen[0]
-
-    def _reader(self, verb: str, call: HttpRequest) -> tuple[str, dict[str, str]]:
-        caller = self._api.caller_for(verb, call.headers)
-        require(caller, verb)
-        asked = parse_query(call.query)
-        return self._api.namespace_of(caller, asked, call.headers), asked
 
 
 PAGE = "index.html"

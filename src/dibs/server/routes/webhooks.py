@@ -8,11 +8,9 @@ from dibs.engine.webhooks.admin import WebhookAdmin
 from dibs.server.http.parse import check_head, parse_json, parse_query
 from dibs.server.http.response import NO_CONTENT, HttpResponse, answer_document
 from dibs.wire.operations import NAMESPACE, Operation, document_schema, in_path
-from dibs.wire.permissions import require
 from dibs.wire.requests import shape
 
 if TYPE_CHECKING:
-    from dibs.core.identity import Caller
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
     from dibs.server.routes.table import Handler, Table
@@ -182,7 +180,6 @@ class WebhookRoutes:
         )
 
     def _admin(self, operation: Operation, call: HttpRequest) -> WebhookAdmin:
-        caller: Caller = self._api.caller_for(operation.id, call.headers)
-        require(caller, operation.id)
+        caller = self._api.caller_for(operation.id, call.headers)
         ns = self._api.namespace_of(caller, parse_query(call.query), call.headers)
         return WebhookAdmin(self._api.engine.store, caller, ns, self._api.engine.webhook_policy)
