@@ -70,7 +70,7 @@ KEPT_BYTES_MAX = 1024
 _HUNG_UP = getattr(select, "POLLRDHUP", 0)  # Linux only
 _LINE_END, _END = b"\r\n", b"\r\n\r\n"
 _VERSION = b"HTTP/1.1"
-_PATH_BYTES = bytes(range(0x21, 0x7F)).translate(None, b"?#")  # of an address without a query and a fragment
+_NAME_BYTES = bytes(range(0x21, 0x7F)).translate(None, b"?#")  # of an address without a query and a fragment
 # Numbers, because CPython looks for a text of one byte by first raising and catching an exception.
 _QUERY, _FRAGMENT, _SLASH = b"?#/"
 
@@ -154,6 +154,15 @@ def block_of(data: bytes, method: bytes, url: bytes, body: bytes) -> bytes | Non
 
 
 class HttpConnection(asyncio.Protocol):
+    # Slots, because CPython finds more than 30 attributes of an object more slowly.
+    __slots__ = tuple(
+        (
+            "_client _deaf _drained _head_bytes _headers _in_head _incoming _is_advancing _is_last _is_parsing "
+            "_is_read_paused _known _lost _queue _receiving _refusal _since_s _timer _unread _unsent_bytes "
+            "_unsent_since_s _url call is_write_paused loop parser peer proxy scheme state transport waiting "
+            "whole"
+        ).split()
+    )
     keep_alive_s = KEEP_ALIVE_MS / 1000
     transport: asyncio.Transport
 
@@ -375,10 +384,10 @@ class HttpConnection(asyncio.Protocol):
         if len(data) != end + len(_END) + length or end > PARSE_BYTES_MAX:
             return False
         line = data[:line_end].split(b" ")
-        if len(line) != 3 or line[2] != _VERSION or line[1].translate(None, _PATH_BYTES):
+        if len(line) != 3 or line[2] != _VERSION:
             return False
         call = HttpRequest(self, line[0], line[1], b"", head, data[end + len(_END) :])
-        if call.route is None:
+        if call.route is None or call.raw_name.strip(_NAME_BYTES):
             return False
         self._begin(call)
         return True

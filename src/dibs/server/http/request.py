@@ -74,19 +74,11 @@ class HttpRequest:
 
     version = "1.1"
     has_task = False
-    is_over = False  # it is answered, or nobody waits
-    moves = False  # whether its client may have gone on to another server
-    command: Command | None = None  # the one that is being decided, if nobody waits in line for it
-    verb = OTHER  # as it is counted
     # For the log and the spans.
-    status = 0  # 0: the client was gone
-    took_s = 0.0  # until the answer began
     principal = outcome = ""
-    request_id = b""
     trace: tuple[str, str, bool] | None = None
     span: Any = None
     # Of the body, and of an answer in parts.
-    _known: Known | None = None
     _done: Done | None = None
     _was_told_to_send = False
     _is_chunked = False
@@ -107,20 +99,39 @@ class HttpRequest:
         self.head = head
         self._body = body or b""
         self.is_whole = body is not None
+        self._known: Known | None = None
+        # What most requests set later is here, too: CPython finds it faster then.
         self.keep_alive = True
+        # It is answered, or nobody waits.
+        self.is_over = False
+        # As it is counted.
+        self.verb = OTHER
+        # Its client may have gone on to another server.
+        self.moves = False
+        # The one that is being decided, if nobody waits in line for it.
+        self.command: Command | None = None
+        # 0: the client was gone.
+        self.status = 0
+        self.request_id = b""
         # `raw_name` is what the {part} of the path is, still percent-encoded.
         self.route, self.raw_name = connection.state.router.find(method, path)
         self.began_s = stopwatch_s()
+        # Until the answer began.
+        self.took_s = 0.0
 
     def take_cookie(self) -> None:
         """The login cookie of a browser is its credential."""
         headers = dict(self.headers)
         with_credential(self.method, self.scheme, headers, self.head.sent)
-        self.head = RequestHead(self.head.sent, headers)
+        self.headers = headers
 
     @property
     def headers(self) -> Headers:
         return self.head.headers
+
+    @headers.setter
+    def headers(self, headers: Headers) -> None:
+        self.head = RequestHead(self.head.sent, headers)
 
     @property
     def scheme(self) -> str:
