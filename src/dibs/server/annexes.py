@@ -1,4 +1,4 @@
-"""What annexes and packages of others do for a server: routes, answers in the words of another program, MCP.
+"""Finds what annexes and packages of others add to a server: routes, MCP, the answers of another program.
 
 A package registers routes by an entry point of the group `dibs.routes`: a function that takes the `Api` and returns
 `AnnexRoutes`. `dibs serve --routes WORD` switches them on.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
             """The server stops: answer those who wait."""
 
     class Contract(Protocol):
-        """How a server answers in the place of another program. A server of dibs' own has none."""
+        """Answers in the place of another program. A server of dibs' own has none."""
 
         @property
         def callers(self) -> Mapping[bytes, Caller]:

@@ -1,4 +1,4 @@
-"""What each address does. The routes call this.
+"""Does what the routes are for: reads a request, has its command decided, reads lists.
 
 The order of the checks is the contract's: the body's type, size, syntax and fields first, then who asks, then what the
 values mean. `Api.ask` does all of that for every verb; `response.answer_for` makes the answer from the outcome.

@@ -76,7 +76,7 @@ _QUERY, _FRAGMENT, _SLASH = b"?#/"
 
 
 class ServerState:
-    """What all connections of a server share."""
+    """Is shared by all connections of a server."""
 
     def __init__(
         self,

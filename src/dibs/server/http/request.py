@@ -46,7 +46,7 @@ _USUAL = b"%bcontent-type: %b\r\ncontent-length: %d\r\nx-request-id: %b\r\ncache
 
 
 class RequestHead:
-    """What the headers of a request mean, worked out once: a client sends the same ones with every request, and a
+    """The meaning of a request's headers, worked out once: a client sends the same ones with every request, and a
     connection keeps them (`protocol.KnownHeads`). So it does not depend on the server's state: a credential is kept as
     its hash, and looked up with every request, because it may be revoked. Nothing changes it."""
 

@@ -1,4 +1,4 @@
-"""Whether the store answers. There is one look at a time, however many callers ask."""
+"""Asks whether the store answers. There is one look at a time, however many callers ask."""
 
 from __future__ import annotations
 

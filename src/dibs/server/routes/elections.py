@@ -1,5 +1,5 @@
 """Elections: OctoStore's routes, on the rules of claims. With a token an election is in the token's namespace; without
-one, where that is allowed, in a namespace of its own (`public_rooms.py`).
+one, where that is allowed, in a namespace of its own (`PublicRooms`).
 """
 
 from __future__ import annotations

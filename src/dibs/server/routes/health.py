@@ -1,4 +1,4 @@
-"""Whether the server and its store answer. Nobody needs a token for these."""
+"""The routes that say whether the server and its store answer, for everybody; and its metrics."""
 
 from __future__ import annotations
 
