@@ -80,16 +80,16 @@ class HttpServer:
         self._tls = tls
         self._annexes = annexes
         self._on_ready = on_ready
-        self._listeners: list[asyncio.Server | TlsListener] = []
 
     async def serve(self, listening: socket.socket) -> None:
         """Serve until `should_exit`, then finish the requests under way."""
         state = self.server_state
         loop = asyncio.get_running_loop()
+        listener: asyncio.Server | TlsListener
         if self._tls is None:
-            self._listeners = [await loop.create_server(self.connect, sock=listening, backlog=BACKLOG)]
+            listener = await loop.create_server(self.connect, sock=listening, backlog=BACKLOG)
         else:
-            self._listeners = [TlsListener(listening, self._tls, self.connect, state.admission)]
+            listener = TlsListener(listening, self._tls, self.connect, state.admission)
         self.api.minutes.start(lambda: state.total_requests)
         self._on_ready()
         ticks = 0
@@ -98,13 +98,12 @@ class HttpServer:
             ticks += 1
             if not ticks % TICKS_IN_A_SECOND:
                 state.set_date()
-        await self._shut_down(listening)
-
-    async def _shut_down(self, listening: socket.socket) -> None:
         self.dismiss_waiters()
-        for listener in self._listeners:
-            listener.close()
+        listener.close()
         listening.close()
+        await self._finish()
+
+    async def _finish(self) -> None:
         self.close_idle_connections()
         tasks = self.server_state.tasks
         try:

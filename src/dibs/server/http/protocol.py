@@ -224,7 +224,6 @@ class HttpConnection(asyncio.Protocol):
         if state.knows_peers:
             uid = peer_uid(transport.get_extra_info("socket"))
             self.peer = b"" if uid is None else b"%d" % uid
-            self._known = {}  # two users may send the same headers
         if state.admission is not None and not self._client:
             self._be_admitted(state.admission, client_of(transport))
         if state.proxies is not None and state.proxies.trusts(client_of(transport)):
@@ -394,6 +393,7 @@ class HttpConnection(asyncio.Protocol):
 
     def keep_head(self, call: HttpRequest, body: bytes) -> None:
         """The caller of this request is known: keep its headers, if they are ordinary and came in one piece."""
+        # Two users of a Unix socket may send the same headers.
         if call.head.is_plain and call.keep_alive and not self.state.knows_peers:
             block = block_of(self.whole, call.raw_method, self._url, body)
             self.state.heads.learn(block, len(body), call.head)

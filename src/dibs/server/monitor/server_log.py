@@ -43,13 +43,6 @@ _NAME = re.compile(r"(?<![a-z_])[a-z_]++(?=\s*=)")
 _SESSION = re.compile(r"(?<=/sessions/)[^/?]{8,}")
 
 
-def hide_secrets(record: logging.LogRecord) -> bool:
-    """A filter for the access log. It lets every line pass, without its secrets."""
-    if isinstance(record.args, tuple):
-        record.args = tuple([without_secrets_in_path(each) if isinstance(each, str) else each for each in record.args])
-    return True
-
-
 def without_secrets_in_path(text: str) -> str:
     path, mark, query = text.partition("?")
     path = _SESSION.sub(lambda found: found.group()[:8] + "...", path)
@@ -175,7 +168,6 @@ def set_up_logging(settings: ServerSettings) -> None:
     logging.basicConfig(handlers=[handler])
     log.setLevel(level)
     _access.setLevel(logging.INFO)
-    _access.addFilter(hide_secrets)
 
 
 def change_level(steps: int) -> None:
@@ -204,7 +196,7 @@ class RequestLog:
             "principal": call.principal,
             "client": _address_of(call)[0],
             "method": call.method,
-            "path": without_secrets_in_path(_path_of(call)),
+            "path": _path_of(call),
             "verb": call.verb,
             "status": call.status,
             "outcome": call.outcome,
@@ -231,7 +223,7 @@ def _address_of(call: HttpRequest) -> tuple[str, int]:
 
 
 def _path_of(call: HttpRequest) -> str:
-    return (call.path + (b"?" + call.query if call.query else b"")).decode("latin-1")
+    return without_secrets_in_path((call.path + (b"?" + call.query if call.query else b"")).decode("latin-1"))
 
 
 def trace_in(call: HttpRequest) -> tuple[str, str, bool] | None:
