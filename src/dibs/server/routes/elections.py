@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dibs.base.clock import steady_ms
@@ -211,10 +212,7 @@ class ElectionRoutes:
         return answer_document(room_document(new_room_id()), 201)
 
     def asks(self, operation: Operation) -> Handler:
-        async def handle(call: HttpRequest) -> HttpResponse:
-            return await self._change(operation.id, call)
-
-        return handle
+        return partial(self._change, operation.id)
 
     async def _change(self, verb: str, call: HttpRequest) -> HttpResponse:
         document = await self._read(verb, call)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dibs.base.errors import RequestRefused
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
-    from dibs.server.routes.table import Handler, Table
+    from dibs.server.routes.table import Table
 
 
 # GET /rights: what changed about who may do what, for admins.
@@ -111,13 +112,7 @@ LIMITS = Operation(
 
 
 def token_routes(api: Api) -> Table:
-    def asks(operation: Operation) -> tuple[Operation, Handler]:
-        async def handle(call: HttpRequest) -> HttpResponse:
-            return await _answer(api, operation.id, call)
-
-        return operation, handle
-
-    return [asks(operation) for operation in (TOKENS, CREATE, REVOKE, ROTATE, LIMITS)]
+    return [(each, partial(_answer, api, each.id)) for each in (TOKENS, CREATE, REVOKE, ROTATE, LIMITS)]
 
 
 async def _answer(api: Api, verb: str, call: HttpRequest) -> HttpResponse:
