@@ -149,7 +149,7 @@ def block_of(data: bytes, method: bytes, url: bytes, body: bytes) -> bytes | Non
     end = data.find(_END, len(line))
     if not data.startswith(line + _LINE_END) or data[end + len(_END) :] != body or end < 0:
         return None
-    block = data[len(line) : end]
+    block = data[len(line) + len(_LINE_END) : end]
     return block if block.count(b"\n") == block.count(_LINE_END) else None
 
 
@@ -374,18 +374,15 @@ class HttpConnection(asyncio.Protocol):
 
     def _take(self, data: bytes) -> bool:
         """Begin the request in `data`, if that is exactly one with known headers, for an address that exists."""
-        line_end = data.find(_LINE_END)
-        end = data.find(_END, line_end)
-        known = self._known.get(data[line_end:end])
-        if known is None or end < 0:
+        head, end, body = data.partition(_END)
+        line, _, block = head.partition(_LINE_END)
+        known = self._known.get(block)
+        if known is None or not end or len(head) > PARSE_BYTES_MAX or known[0] != len(body):
             return False
-        length, head = known
-        if len(data) != end + len(_END) + length or end > PARSE_BYTES_MAX:
+        words = line.split(b" ")
+        if len(words) != 3 or words[2] != _VERSION:
             return False
-        line = data[:line_end].split(b" ")
-        if len(line) != 3 or line[2] != _VERSION:
-            return False
-        call = HttpRequest(self, line[0], line[1], b"", head, data[end + len(_END) :])
+        call = HttpRequest(self, words[0], words[1], b"", known[1], body)
         if call.route is None or call.raw_name.strip(_NAME_BYTES):
             return False
         self._begin(call)
