@@ -79,12 +79,12 @@ class World:
         self.api = api
         self.seen: list[tuple[Any, ...]] = []
         if tokens is None:
-            api.command = self._command
+            api.command_of = self._command_of
         api.post = lambda command, answer, is_gone=None: answer(InvalidInput("seen"))
         self.state = make_server(self.api).server_state
 
-    def _command(self, verb: str, name: bytes, query: bytes, head: RequestHead, body: bytes) -> tuple[None, int]:
-        self.seen.append((verb, name, query, dict(head.headers), body))
+    def _command_of(self, verb: str, name: bytes, query: bytes, head: RequestHead, document: Any) -> tuple[None, int]:
+        self.seen.append((verb, name, query, dict(head.headers), document))
         return None, 0
 
     def feed(self, *parts: bytes, known: bool = True) -> tuple[list[tuple[Any, ...]], bytes, bool]:

@@ -108,7 +108,7 @@ def test_no_secret_is_in_the_report_of_a_fault(
     def fail(self: Api, *words: object, **named: object) -> None:
         raise RuntimeError("a fault")
 
-    monkeypatch.setattr(Api, "command", fail)
+    monkeypatch.setattr(Api, "command_of", fail)
     monkeypatch.setattr(Api, "list", fail)
     headers = {"Cookie": f"dibs_token={GUESS}"}
     assert life.ask("POST", "/locks/a/acquire", {"request_key": KEY}, headers=headers)["code"] == "internal_error"
