@@ -211,13 +211,12 @@ class Api:
         if isinstance(body, BaseException):
             raise body
         head = call.head
-        document: Document | None = {}
+        document: Document = {}
         if body or verb not in _BODILESS:
             if not head.is_acceptable:
                 check_head(head.headers)
-            document = typed_document(verb, body)
-            if document is None:
-                document = shape(verb, parse_json(body))
+            typed = typed_document(verb, body)
+            document = shape(verb, parse_json(body)) if typed is None else typed
         command, wait_ms = self.command_of(verb, call.raw_name, call.query, head, document)
         connection = call.connection
         if connection.whole:
