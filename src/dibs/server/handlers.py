@@ -29,6 +29,7 @@ from dibs.engine.coordinator import CallerGone
 from dibs.engine.metrics import WAIT, outcome_word
 from dibs.engine.queries import claimed, open_sessions
 from dibs.server.event_stream import StreamRegistry
+from dibs.server.http.admission import PublicRooms
 from dibs.server.http.browser import REFUSED, OwnNames
 from dibs.server.http.parse import (
     KEY_HEADER,
@@ -59,7 +60,6 @@ from dibs.server.http.response import (
 )
 from dibs.server.monitor.health import SharedProbe, health_of
 from dibs.server.monitor.minutes import MinuteSeries, Refusals
-from dibs.server.routes.elections import PublicRooms
 from dibs.server.settings import ServerSettings
 from dibs.wire.lease_documents import history_document, list_document, session_document, short_session
 from dibs.wire.permissions import require

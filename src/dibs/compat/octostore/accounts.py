@@ -11,9 +11,8 @@ from dibs.core.identity import ADMIN, AGENT, Caller
 from dibs.core.limits import REGISTRATIONS_MAX
 from dibs.core.names import DEFAULT_NAMESPACE, check_namespace
 from dibs.engine.credentials import CredentialAdmin, credentials
-from dibs.server.http.admission import ClientWindows
+from dibs.server.http.admission import PUBLIC_NAMESPACE, ClientWindows
 from dibs.server.http.response import HttpError, answer_document
-from dibs.server.routes.elections import PUBLIC_NAMESPACE
 from dibs.wire.credentials import digest_of
 from dibs.wire.operations import Operation, document_schema
 

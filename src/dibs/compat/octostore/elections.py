@@ -18,9 +18,10 @@ from dibs.core.commands import Acquire, Inspect
 from dibs.core.lease_outcomes import Released
 from dibs.core.limits import CANDIDATE_CHARS_MAX, ROOM_CHARS_MAX, ROOM_CHARS_MIN
 from dibs.core.outcomes import NotCurrent, QuotaExceeded, Status
+from dibs.server.http.admission import PUBLIC_NAMESPACE
 from dibs.server.http.parse import decode_name
 from dibs.server.http.response import answer_document, answer_for
-from dibs.server.routes.elections import CAMPAIGN, PUBLIC_NAMESPACE, ElectionRoutes
+from dibs.server.routes.elections import CAMPAIGN, ElectionRoutes
 from dibs.wire.elections import election_document
 
 if TYPE_CHECKING:

@@ -1,26 +1,22 @@
 """Elections: OctoStore's routes, on the rules of claims. With a token an election is in the token's namespace; without
-one, where that is allowed, in a namespace of its own (`PublicRooms`).
+one, where that is allowed, in a namespace of its own (`admission.PublicRooms`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dibs.base.clock import steady_ms
 from dibs.base.errors import AuthenticationRequired, DibsError
 from dibs.base.ids import new_room_id
 from dibs.core.commands import Inspect
-from dibs.core.identity import AGENT, Caller, Limits
-from dibs.core.limits import NAME_BYTES_MAX, OVERLOAD_RETRY_MS, PUBLIC_FULL_RETRY_MS
+from dibs.core.identity import Caller
+from dibs.core.limits import NAME_BYTES_MAX, PUBLIC_FULL_RETRY_MS
 from dibs.core.names import ELECTION_PREFIX, check_name
 from dibs.core.outcomes import QuotaExceeded, Status
-from dibs.engine.auth import RateLimited
 from dibs.engine.event_log import EventFilter
 from dibs.server.event_stream import EventStream
-from dibs.server.http.admission import ClientWindows
 from dibs.server.http.parse import add_key, decode_name, parse_query
 from dibs.server.http.response import HttpResponse, answer_document, answer_for
 from dibs.wire.elections import (
@@ -47,12 +43,6 @@ if TYPE_CHECKING:
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
     from dibs.server.routes.table import Handler, Table
-    from dibs.server.settings import PublicElections
-
-
-# Public elections have a namespace of their own, so nothing in them can be in the way of a job.
-PUBLIC_NAMESPACE = "public-elections"
-PUBLIC_PRINCIPAL = "public"
 
 
 class RoomsFull(DibsError):
@@ -60,49 +50,6 @@ class RoomsFull(DibsError):
 
     code = "capacity_exceeded"
     retry_after_ms = PUBLIC_FULL_RETRY_MS
-
-
-class PublicRooms:
-    """For one event loop. `settings` None: there are no public elections. Clients are counted as for connections."""
-
-    def __init__(self, settings: PublicElections | None, steady: Callable[[], int] = steady_ms) -> None:
-        self.settings = settings
-        most = 0 if settings is None else settings.requests
-        self._requests = ClientWindows(most, "ids and campaigns", steady)
-        self._streams: Counter[str] = Counter()
-
-    def caller(self) -> Caller:
-        """Anybody. The number of rooms is counted in the store, for all servers together."""
-        if self.settings is None:
-            raise AuthenticationRequired("Bearer token required")
-        limits = Limits(held=self.settings.rooms)
-        return Caller(principal=PUBLIC_PRINCIPAL, role=AGENT, namespace=PUBLIC_NAMESPACE, limits=limits)
-
-    def charge(self, client: str) -> None:
-        """Count one request of a client; raises RateLimited if it is one too many."""
-        self._requests.charge(client)
-
-    def enter_stream(self, client: str) -> Callable[[], None]:
-        """Count one more stream; raises if it is one too many. Call what it returns at the end of the stream."""
-        if self.settings is None:
-            return lambda: None
-        if self._streams[client] >= self.settings.streams_per_client:
-            raise RateLimited(
-                f"One client may watch {self.settings.streams_per_client} public elections at a time.",
-                PUBLIC_FULL_RETRY_MS,
-            )
-        if self._streams.total() >= self.settings.streams:
-            raise RateLimited(
-                f"This server has {self.settings.streams} streams of public elections, which is its limit.",
-                OVERLOAD_RETRY_MS,
-            )
-        self._streams[client] += 1
-        return lambda: self._leave_stream(client)
-
-    def _leave_stream(self, client: str) -> None:
-        self._streams[client] -= 1
-        if not self._streams[client]:
-            del self._streams[client]
 
 
 ELECTIONS = "Elections"
