@@ -35,6 +35,7 @@ from dibs.server.handlers import Api
 from dibs.server.http.protocol import HttpConnection
 from dibs.server.http_server import make_server
 from dibs.server.run import GC_THRESHOLDS
+from dibs.server.settings import ServerSettings
 from dibs.stores import codec
 from dibs.stores.port import Opening, Store, StoreProxy
 from dibs.stores.registry import open_store
@@ -160,7 +161,7 @@ class Lane:
         tokens.write_text(f"bench:{TOKEN}:agent\n")
         engine = Engine(store, loop)
         engine.store_id = "0" * 32
-        api = Api(engine, TokenGuard(str(tokens)), locks_per_principal=10**9)
+        api = Api(engine, TokenGuard(str(tokens)), ServerSettings(locks_per_principal=10**9))
         api.post = self._post
         state = make_server(api).server_state
         self.posted: list[tuple[Any, Callable[[Any], None]]] = []

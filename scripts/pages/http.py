@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import MagicMock
 
 from dibs.core.limits import ACL_ENTRY_BYTES_MAX, ALL_NAMES_MAX
-from dibs.server.app import served_table
+from dibs.server.http_server import served_table
 from dibs.server.settings import ServerSettings
 from dibs.wire.answer_fields import ANSWERS
 from dibs.wire.operations import allowed

@@ -11,11 +11,11 @@ import socket
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from dibs.agents.http_endpoint import McpEndpoint
 from dibs.base.clock import steady_ms
 from dibs.compat.action_llama.routes import Gateway
 from dibs.core.limits import CLIENT_IDLE_MS_MAX, LOCKS_PER_PRINCIPAL_MAX
@@ -27,6 +27,7 @@ from dibs.server.engine import Engine
 from dibs.server.handlers import Api
 from dibs.server.http.listen import BindAddress, open_socket
 from dibs.server.http_server import make_server
+from dibs.server.settings import ServerSettings
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from tests.programs import WAIT_S_MAX
@@ -37,11 +38,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dibs.engine.webhooks.sender import Sender
-    from dibs.server.http.admission import Admission
-    from dibs.server.http.proxies import TrustedProxies
+    from dibs.server.http.admission import Admission, TrustedProxies
+    from dibs.server.http.protocol import RequestObserver
     from dibs.server.http_server import HttpServer
-    from dibs.server.monitor.request_note import RequestObserver
-    from dibs.server.settings import ServerSettings
     from dibs.stores.port import Store
 
 TOKENS = {
@@ -267,11 +266,10 @@ def running(
         if webhook_sender is not None:
             engine.webhook_policy = TargetPolicy(private=True)
         engine.start()
-        api = Api(engine, guard, locks_per_principal=locks_per_principal, settings=settings)
-        mcp = McpEndpoint(api)
+        chosen = replace(settings or ServerSettings(), locks_per_principal=locks_per_principal)
+        api = Api(engine, guard, chosen)
         server = make_server(
             api,
-            mcp=mcp,
             on_ready=up.set,
             annexes=[] if gateway_ttl_ms is None else [Gateway(api, gateway_ttl_ms, gateway_upstream)],
             admission=admission,
@@ -283,7 +281,6 @@ def running(
         )
         ready.append((engine, server, asyncio.get_running_loop()))
         await server.serve(listening)
-        await mcp.close()
         api.close()
         await asyncio.to_thread(engine.stop)
 

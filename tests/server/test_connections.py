@@ -252,7 +252,7 @@ def test_what_one_connection_keeps_in_memory_does_not_grow_with_what_it_sends(
         most[:] = max(most[0], len(self._queue)), max(most[1], len(self._unread))
 
     monkeypatch.setattr(protocol.HttpConnection, "_parse", watched)
-    one = request("GET", "/status", head=b"")
+    one = request("GET", "/health", head=b"")
     with running(tmp_path) as server, server.raw() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.settimeout(0.5)

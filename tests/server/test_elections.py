@@ -10,7 +10,7 @@ import pytest
 from dibs.core.limits import PUBLIC_CLIENTS_MAX, PUBLIC_REQUESTS_MS
 from dibs.engine.auth import RateLimited
 from dibs.server import event_stream
-from dibs.server.routes.public_rooms import PublicRooms
+from dibs.server.http.admission import PublicRooms
 from dibs.server.settings import PublicElections, ServerSettings
 from dibs.testing.clock import ManualClock
 from dibs.wire.elections import lease_of, token_of

@@ -75,16 +75,16 @@ class World:
         asyncio.set_event_loop(self.loop)
         engine = Engine(MemoryStore(ManualClock()), self.loop)
         self.guard = TokenGuard(str(tokens) if tokens else None)
-        api: Any = Api(engine, self.guard, locks_per_principal=10)
+        api: Any = Api(engine, self.guard)
         self.api = api
         self.seen: list[tuple[Any, ...]] = []
         if tokens is None:
-            api.command = self._command
+            api.command_of = self._command_of
         api.post = lambda command, answer, is_gone=None: answer(InvalidInput("seen"))
         self.state = make_server(self.api).server_state
 
-    def _command(self, verb: str, name: bytes, query: bytes, head: RequestHead, body: bytes) -> tuple[None, int]:
-        self.seen.append((verb, name, query, dict(head.headers), body))
+    def _command_of(self, verb: str, name: bytes, query: bytes, head: RequestHead, document: Any) -> tuple[None, int]:
+        self.seen.append((verb, name, query, dict(head.headers), document))
         return None, 0
 
     def feed(self, *parts: bytes, known: bool = True) -> tuple[list[tuple[Any, ...]], bytes, bool]:
@@ -283,7 +283,7 @@ def test_what_is_kept_is_bounded() -> None:
 
 
 def test_only_headers_with_the_usual_line_ends_are_kept() -> None:
-    assert block_of(CLAIM, b"POST", b"/locks/job-1/acquire", BODY) == BLOCK
+    assert block_of(CLAIM, b"POST", b"/locks/job-1/acquire", BODY) == BLOCK.removeprefix(b"\r\n")
     assert block_of(b"\r\n" + CLAIM, b"POST", b"/locks/job-1/acquire", BODY) is None
     assert block_of(CLAIM + b"x", b"POST", b"/locks/job-1/acquire", BODY) is None
     assert block_of(CLAIM.replace(b"\r\n", b"\n"), b"POST", b"/locks/job-1/acquire", BODY) is None

@@ -10,8 +10,7 @@ from dibs.compat.octostore.contract import OctoStoreContract
 from dibs.core.identity import Caller, Limits
 from dibs.core.limits import ADMIN_GUESSES_MAX, REGISTRATIONS_MAX
 from dibs.engine.auth import RateLimited, RequestRates
-from dibs.server.http.admission import Admission, counted_as
-from dibs.server.http.proxies import TrustedProxies
+from dibs.server.http.admission import Admission, TrustedProxies, counted_as
 from dibs.server.settings import ServerSettings
 from dibs.stores.sqlite import SqliteStore
 from dibs.testing.clock import ManualClock

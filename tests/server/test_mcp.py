@@ -12,11 +12,13 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from dibs.agents.http_endpoint import ApiDoor, McpEndpoint
+from dibs.agents.http_endpoint import ApiDoor
+from dibs.agents.stdio import HANDSHAKE
 from dibs.client.door import Ask
 from dibs.client.embedded import EmbeddedDoor
 from dibs.engine.coordinator import Coordinator
 from tests.annexes.agents.connection import LEGACY, MODERN, Agent
+from tests.annexes.agents.test_protocol import ENVELOPE
 from tests.server.harness import TOKENS, running, wait_until
 
 if TYPE_CHECKING:
@@ -285,13 +287,87 @@ def test_what_is_no_message_is_refused(fast: Server) -> None:
     assert reply.status == 413
 
 
-async def test_a_server_without_the_sdk_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
+def test_only_json_is_taken_and_answered(fast: Server) -> None:
+    assert post(fast, {"Content-Type": "text/plain"}).status == 415
+    for kinds, status in (("*/*", 200), ("application/json;q=0.5", 200), ("text/event-stream", 406), ("", 406)):
+        assert post(fast, {"Accept": kinds}).status == status
 
-    from dibs.server.http.response import HttpError
 
-    monkeypatch.setitem(sys.modules, "mcp.server.streamable_http_manager", None)
-    endpoint = McpEndpoint(api=None)  # type: ignore[arg-type]  # it is not asked
-    with pytest.raises(HttpError, match=r"pip install '\.\[mcp\]'") as refused:
-        endpoint._load()
-    assert refused.value.status == 404
+PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+BATCH_OF_ONE = [PING]
+
+
+@pytest.mark.parametrize(
+    ("message", "status", "code"),
+    [
+        (PING, 200, None),
+        ({**PING, "params": {"_meta": {"progressToken": 1}}}, 200, None),
+        ({"jsonrpc": "2.0", "method": "notifications/initialized"}, 202, None),
+        ({"jsonrpc": "2.0", "id": 1, "result": {}}, 202, None),
+        ({**PING, "method": "no/such"}, 200, -32601),
+        ({**PING, "method": "tools/list", "params": {"cursor": 5}}, 200, -32602),
+        ({**PING, "jsonrpc": "1.0"}, 400, -32600),
+        (BATCH_OF_ONE, 400, -32600),
+        ({**PING, "params": {"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}}}, 400, -32020),
+    ],
+)
+@pytest.mark.parametrize("version", [None, *HANDSHAKE])
+def test_a_message_of_a_revision_with_a_handshake(
+    fast: Server, version: str | None, message: Any, status: int, code: int | None
+) -> None:
+    headers = ACCEPT if version is None else {**ACCEPT, "MCP-Protocol-Version": version}
+    reply = fast.ask("POST", "/mcp", message, headers=headers)
+    assert reply.status == status
+    if status == 202:
+        assert reply.body == b""
+    else:
+        assert reply.json.get("error", {}).get("code") == code
+
+
+NAMING = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "get_job_owner"}
+IN_BASE64 = "=?base64?Z2V0X2pvYl9vd25lcg==?="
+
+
+@pytest.mark.parametrize(
+    ("headers", "params", "status", "code"),
+    [
+        ({}, {}, 200, None),
+        ({"Mcp-Name": IN_BASE64}, {}, 200, None),
+        ({"Mcp-Name": IN_BASE64.replace("=", "", 3)}, {}, 400, -32020),
+        ({"Mcp-Name": "=?base64?Z?="}, {}, 400, -32020),
+        ({"Mcp-Name": "other"}, {}, 400, -32020),
+        ({"Mcp-Method": "tools/list"}, {}, 400, -32020),
+        ({"MCP-Protocol-Version": "2099-01-01"}, {}, 400, -32020),
+        ({"Mcp-Name": "no-such"}, {"name": "no-such"}, 400, -32602),
+        ({}, {"_meta": {}}, 400, -32602),
+        ({}, {"_meta": 5}, 400, -32602),
+    ],
+)
+def test_a_message_of_the_revision_without_a_handshake_says_the_same_in_its_headers(
+    fast: Server, headers: dict[str, str], params: dict[str, Any], status: int, code: int | None
+) -> None:
+    call = {"name": "get_job_owner", "arguments": {"job": "x"}, "_meta": ENVELOPE, **params}
+    message = {**PING, "method": "tools/call", "params": call}
+    reply = fast.ask("POST", "/mcp", message, headers={**ACCEPT, **NAMING, **headers})
+    assert (reply.status, reply.json.get("error", {}).get("code")) == (status, code)
+
+
+def test_a_header_that_names_the_request_twice_is_refused(fast: Server) -> None:
+    params = {"name": "get_job_owner", "arguments": {"job": "x"}, "_meta": ENVELOPE}
+    body = json.dumps({**PING, "method": "tools/call", "params": params})
+    lines = [f"{name}: {value}\r\n" for name, value in {**ACCEPT, **NAMING}.items()]
+    with fast.raw() as connection:
+        connection.sendall(
+            f"POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKENS['agent']}\r\n"
+            f"Mcp-Name: release_job\r\n{''.join(lines)}Content-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
+        )
+        assert b"more than once" in connection.recv(65536)
+
+
+def test_a_method_that_the_revision_without_a_handshake_does_not_have_is_not_found(fast: Server) -> None:
+    for method in ("ping", "initialize", "no/such"):
+        headers = {**ACCEPT, "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": method}
+        message = {**PING, "method": method, "params": {"_meta": ENVELOPE}}
+        reply = fast.ask("POST", "/mcp", message, headers=headers)
+        assert (reply.status, reply.json["error"]["code"]) == (404, -32601)

@@ -8,11 +8,11 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from dibs.agents.http_endpoint import MCP, McpEndpoint
+from dibs.agents.http_endpoint import MCP
 from dibs.client.replies import REPLIES
 from dibs.compat.action_llama.routes import Gateway
 from dibs.core.identity import LEAST_ROLE
-from dibs.server import app
+from dibs.server import http_server
 from dibs.server.http.response import answer_for_error
 from dibs.server.routes.table import Router
 from dibs.server.settings import ServerSettings
@@ -23,7 +23,7 @@ from dibs.wire.operations import NULL, Operation, codes_of
 
 API = cast("Any", MagicMock(settings=ServerSettings()))
 GATEWAY = Gateway(API, 60_000)
-OPERATIONS = [operation for operation, _ in (*app.served_table(API), *GATEWAY.routes())] + [MCP]
+OPERATIONS = [operation for operation, _ in (*http_server.served_table(API), *GATEWAY.routes())]
 
 
 def titled(operation: Operation) -> str:
@@ -31,7 +31,7 @@ def titled(operation: Operation) -> str:
 
 
 def test_every_served_route_is_declared_once() -> None:
-    app.build_router(API, [GATEWAY], McpEndpoint(API))
+    http_server.build_router(API, [GATEWAY])
     served = [titled(operation) for operation in API.operations]
     assert sorted(served) == sorted(titled(operation) for operation in OPERATIONS)
     assert len(set(served)) == len(served)

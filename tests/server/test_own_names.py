@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.compat.octostore.contract import ORIGINS, OctoStoreContract
+from dibs.server.http.admission import TrustedProxies
 from dibs.server.http.browser import OwnNames
-from dibs.server.http.proxies import TrustedProxies
 from dibs.server.settings import ServerSettings
 from tests.server.harness import running
 

@@ -9,8 +9,7 @@ import pytest
 
 from dibs.base.errors import InvalidInput
 from dibs.core.limits import LOGIN_FAILURES_MAX
-from dibs.server.http.admission import Admission
-from dibs.server.http.proxies import TrustedProxies, forwarded_scheme
+from dibs.server.http.admission import Admission, TrustedProxies, forwarded_scheme
 from tests.server.harness import read_response, running
 
 if TYPE_CHECKING:

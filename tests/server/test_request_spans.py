@@ -16,8 +16,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from dibs.base.errors import JobHeld
 from dibs.sdk.async_client import AsyncClient
 from dibs.sdk.client import Client
-from dibs.server.monitor import request_spans
-from dibs.server.monitor.request_spans import RequestSpans
+from dibs.server.monitor import server_log
+from dibs.server.monitor.server_log import RequestSpans
 from tests.server.harness import TOKENS, running, wait_until
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def test_a_fault_of_the_tracer_does_not_cost_a_lease(server: Server, monkeypatch
 
 
 def test_a_collector_that_does_not_answer_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_spans, "CLOSE_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(server_log, "CLOSE_SECONDS_MAX", 0.05)
     answered, ended = threading.Event(), threading.Event()
 
     class Hanging(TracerProvider):

@@ -14,8 +14,8 @@ from dibs.engine.metrics import Metrics
 from dibs.engine.webhooks import WebhookAdmin
 from dibs.server.http.listen import parse_bind
 from dibs.server.monitor.minutes import LOG_EVERY_MS, Refusals
+from dibs.server.run import warn_without_tls
 from dibs.server.settings import ServerSettings
-from dibs.server.startup import warn_without_tls
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from tests.server.harness import running

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import grp
 import http.client
+import importlib
 import os
 import signal
 import socket
@@ -310,8 +311,9 @@ def test_a_log_level_that_is_not_one_is_refused() -> None:
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "httptools", None)
+    monkeypatch.delitem(sys.modules, "dibs.server.run")
     with pytest.raises(MissingExtra, match=r"pip install '\.\[server\]'"):
-        serve(ServerSettings())
+        importlib.import_module("dibs.server.run")
 
 
 def test_a_store_url_that_is_not_one_is_refused(tmp_path: Path) -> None:

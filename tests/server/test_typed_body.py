@@ -1,4 +1,4 @@
-"""Bodies that msgspec parses and checks in one step (`server/http/typed_body.py`). That way accepts only what the long
+"""Bodies that msgspec parses and checks in one step (`server/http/parse.py`). That way accepts only what the long
 way accepts, and with the same result."""
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from dibs.base.errors import DibsError
 from dibs.core.commands import AcquireTerms
 from dibs.core.identity import Caller, Limits
-from dibs.server.http.request import parse_json
-from dibs.server.http.typed_body import VERBS, typed_document
+from dibs.server.http.parse import VERBS, parse_json, typed_document
 from dibs.wire.fields import REQUESTS
 from dibs.wire.requests import command_for, shape, wait_ms
 

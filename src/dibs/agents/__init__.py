@@ -8,5 +8,5 @@ mcp       the methods of the protocol: tools and resources, the same for every t
 stdio     `dibs mcp`: the protocol over standard input and output
 skills    the skill, and the command that installs it where an agent finds it
 
-All of this needs the standard library only. `/mcp` of a server needs the `mcp` extra.
+All of this needs the standard library only.
 """

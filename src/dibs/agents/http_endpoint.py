@@ -4,39 +4,51 @@ Each request is independent. It needs the same tokens as every other, has the to
 tool asks `Api` like an HTTP request. There is no connection to watch between two calls, so the lease id proves a claim.
 A caller that waits in line loses its place when its connection ends.
 
-The `mcp` SDK is large, so it is loaded at the first request. A server without it says what is missing.
+The header `MCP-Protocol-Version` says in which revision a request is written; without it, 2025-03-26. There is no
+session, no stream and no batch: a request is answered in JSON, and a notification with 202.
 """
 
 from __future__ import annotations
 
-import asyncio
+import base64
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from dibs.agents.backend import ToolBackend
+from dibs.agents.mcp import INVALID_PARAMS, METHOD_NOT_FOUND, Methods, ProtocolError
+from dibs.agents.stdio import (
+    HANDSHAKE,
+    INVALID_REQUEST,
+    NO_ENVELOPE,
+    PARSE_ERROR,
+    UNSUPPORTED,
+    VERSION_KEY,
+    Dialogue,
+    error_answer,
+    parse_message,
+)
 from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, Unavailable
-from dibs.core.limits import BODY_BYTES_MAX, SHUTDOWN_MS_MAX
+from dibs.base.ids import new_request_id
 from dibs.sdk.async_doors import AsyncDoor
 from dibs.server.handlers import CHARGED
-from dibs.server.http.asgi import scope_of, serve
+from dibs.server.http.parse import check_head
 from dibs.server.http.request import RequestHead
-from dibs.server.http.response import ClientGone, HttpError, reply_for
+from dibs.server.http.response import ClientGone, HttpError, HttpResponse, answer_document, reply_for
 from dibs.wire.documents import Reply, reply_to
 from dibs.wire.operations import Operation
 from dibs.wire.requests import shape
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+    from collections.abc import Mapping, Sequence
 
     from dibs.client.door import Ask
     from dibs.sdk.answers import Lease
     from dibs.server.handlers import Api
-    from dibs.server.http.asgi import Scope
     from dibs.server.http.request import HttpRequest
+    from dibs.server.routes.table import Table
 
-    Headers = dict[bytes, bytes]
+    Document = dict[str, Any]
+    Headers = Mapping[bytes, bytes]
 
 MCP = Operation(
     "POST",
@@ -49,9 +61,17 @@ MCP = Operation(
     request={"type": "object"},
     about="JSON-RPC, as the Model Context Protocol has it.",
 )
-_FREE = "dibs.free"  # in the scope: one operation of this request is not charged, because the request was
 _PASSED_ON = (b"authorization", b"x-dibs-namespace", b":peer")
 _CHALLENGE = ((b"www-authenticate", b"Bearer"),)
+_VERSION_HEADER, _METHOD_HEADER, _NAME_HEADER = b"mcp-protocol-version", b"mcp-method", b"mcp-name"
+_WITHOUT_HEADER = "2025-03-26"  # the revision of a request without the header
+_NAMED_BY = {"tools/call": "name", "resources/read": "uri"}  # the parameter that is also in the header
+_BASE64, _BASE64_END = "=?base64?", "?="
+HEADER_MISMATCH = -32020
+# The status of an answer with an error. Clients of the revisions with a handshake would take other ones than 200 for
+# faults of the transport.
+_STATUSES = {PARSE_ERROR: 400, INVALID_REQUEST: 400, HEADER_MISMATCH: 400, UNSUPPORTED: 400}
+_MODERN_STATUSES = {**_STATUSES, INVALID_PARAMS: 400, METHOD_NOT_FOUND: 404}
 
 
 class ApiDoor(AsyncDoor):
@@ -59,11 +79,12 @@ class ApiDoor(AsyncDoor):
 
     slice_seconds = 20
 
-    def __init__(self, api: Api, headers: Headers, scope: Scope) -> None:
+    def __init__(self, api: Api, call: HttpRequest) -> None:
         self._api = api
-        self._scope = scope
-        self._headers = {name: headers[name] for name in _PASSED_ON if name in headers}
-        self._connection: Any = scope["dibs.connection"]
+        # As they came: a cookie does not count here.
+        self._headers = {name: value for name, value in reversed(call.head.sent) if name in _PASSED_ON}
+        self._connection = call.connection
+        self._is_charged = True  # the first operation is not charged, because the request was
 
     @property
     def is_gone(self) -> bool:
@@ -82,8 +103,9 @@ class ApiDoor(AsyncDoor):
 
     async def _answer(self, step: Ask) -> Reply:
         headers = self._headers
-        if self._scope.pop(_FREE, False):
+        if self._is_charged:
             headers = {**headers, CHARGED: b""}
+            self._is_charged = False
         verb, name = step.verb, quote(step.name, safe="").encode()
         read = None
         if verb == "list":
@@ -114,73 +136,85 @@ class HttpBackend(ToolBackend):
         return lease, again
 
 
-class McpEndpoint:
-    """The handler of /mcp: the SDK's ASGI application, behind the checks of every request."""
+class HttpDialogue(Dialogue):
+    """The protocol for one HTTP request."""
 
-    operation = MCP
+    def __init__(self, methods: Methods, backend: ToolBackend, head: RequestHead) -> None:
+        version = _value(head.headers, _VERSION_HEADER)
+        asked = _WITHOUT_HEADER if version is None else version
+        super().__init__(methods, backend, asked)
+        self._head = head
+        self.is_modern = asked not in HANDSHAKE
 
-    def __init__(self, api: Api) -> None:
-        self._api = api
-        self._stop = asyncio.Event()
-        self._ready: asyncio.Future[StreamableHTTPSessionManager] | None = None
-        self._task: asyncio.Task[None] | None = None
+    async def _result(self, method: str, params: Document) -> Document:
+        meta = params.get("_meta", {})
+        has_envelope = isinstance(meta, dict) and VERSION_KEY in meta
+        if not self.is_modern and not has_envelope:
+            return await super()._result(method, params)
+        if not has_envelope:
+            raise ProtocolError(INVALID_PARAMS, NO_ENVELOPE)
+        self._check_headers(method, params, meta)
+        return await self._modern(method, params, meta)
 
-    async def handle(self, call: HttpRequest) -> None:
-        self._check(call.head)
-        scope = scope_of(call)
-        scope[_FREE] = True
-        if self._ready is None:
-            self._ready = asyncio.get_running_loop().create_future()
-            self._task = asyncio.create_task(self._live(self._ready), name="dibs mcp")
-        manager = await asyncio.shield(self._ready)
-        await serve(manager.handle_request, scope, call)
+    def _check_headers(self, method: str, params: Document, meta: Document) -> None:
+        """Refuse a request whose headers say something else than its body: whoever filters requests on the way reads
+        the headers alone."""
+        headers = self._head.headers
+        names = [name for name, _ in self._head.sent if name in (_VERSION_HEADER, _METHOD_HEADER, _NAME_HEADER)]
+        if len(set(names)) != len(names):
+            raise ProtocolError(HEADER_MISMATCH, "A header that names the request appears more than once")
+        said = [(_VERSION_HEADER, meta[VERSION_KEY]), (_METHOD_HEADER, method)]
+        name = params.get(_NAMED_BY.get(method, ""))
+        if name is not None:
+            said.append((_NAME_HEADER, name))
+        for header, value in said:
+            if _value(headers, header) != value:
+                told = f"The header {header.decode()} does not say what the request's body says"
+                raise ProtocolError(HEADER_MISMATCH, told)
 
-    async def close(self) -> None:
-        self._stop.set()
-        if self._task is not None:
-            await asyncio.wait([self._task], timeout=SHUTDOWN_MS_MAX / 2000)
 
-    def _check(self, head: RequestHead) -> None:
-        """Both Host and Origin must name this machine, at every server, as the protocol wants it."""
-        self._api.names.check(head.sent, strict=True)
+def _value(headers: Headers, name: bytes) -> str | None:
+    """The text of a header. A text that HTTP does not carry comes in base64."""
+    text = headers[name].decode("latin-1") if name in headers else None
+    if text is None or not (text.startswith(_BASE64) and text.endswith(_BASE64_END)):
+        return text
+    try:
+        return base64.b64decode(text[len(_BASE64) : -len(_BASE64_END)], validate=True).decode()
+    except ValueError:
+        return None
+
+
+def routes(api: Api) -> Table:
+    methods = Methods(kept=False)
+
+    async def handle(call: HttpRequest) -> HttpResponse:
+        _check_caller(api, call.head)
+        if not _accepts_json(call.headers):
+            raise HttpError("The answer is JSON: send the header Accept: application/json, text/event-stream.", 406)
+        dialogue = HttpDialogue(methods, HttpBackend(ApiDoor(api, call)), call.head)
+        check_head(call.headers)
+        body = await call.rest(lambda headers: None)  # the caller is known
         try:
-            self._api.caller_for(MCP.id, dict(reversed(head.sent)))
-        except (AuthenticationRequired, AuthenticationFailed) as error:
-            raise HttpError(error.details, 401, code=error.code, headers=_CHALLENGE) from None
+            answer = await dialogue.answer(parse_message(body))
+        except ProtocolError as error:
+            answer = error_answer(None, error)
+        if answer is None:
+            return HttpResponse(202, b"", new_request_id().encode())
+        statuses = _MODERN_STATUSES if dialogue.is_modern else _STATUSES
+        return answer_document(answer, statuses.get(answer["error"]["code"], 200) if "error" in answer else 200)
 
-    async def _live(self, ready: asyncio.Future[StreamableHTTPSessionManager]) -> None:
-        """The SDK's manager, from the first request to the end of the server."""
-        try:
-            manager = await asyncio.to_thread(self._load)
-            async with manager.run():
-                ready.set_result(manager)
-                await self._stop.wait()
-        except Exception as error:
-            if ready.done():
-                raise
-            ready.set_exception(error)
+    return [(MCP, handle)]
 
-    def _load(self) -> StreamableHTTPSessionManager:
-        try:
-            from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-            from dibs.agents.mcp import build_server
-        except ImportError as error:
-            raise HttpError(
-                f"There is no MCP here: {error.name} is not installed. Where the server runs, in a clone of dibs, run "
-                "pip install '.[mcp]', and start the server again.",
-                404,
-                code="not_found",
-            ) from None
+def _check_caller(api: Api, head: RequestHead) -> None:
+    """Both Host and Origin must name this machine, at every server, as the protocol wants it."""
+    api.names.check(head.sent, strict=True)
+    try:
+        api.caller_for(MCP.id, dict(reversed(head.sent)))
+    except (AuthenticationRequired, AuthenticationFailed) as error:
+        raise HttpError(error.details, 401, code=error.code, headers=_CHALLENGE) from None
 
-        def backend_for(context: Any) -> HttpBackend:
-            scope = context.request.scope
-            return HttpBackend(ApiDoor(self._api, dict(reversed(scope["headers"])), scope))
 
-        # Host and Origin were checked above, where the refusal says what to do.
-        return StreamableHTTPSessionManager(
-            build_server(backend_for, kept=False),
-            json_response=True,
-            stateless=True,
-            max_request_body_size=BODY_BYTES_MAX,
-        )
+def _accepts_json(headers: Headers) -> bool:
+    kinds = [part.partition(b";")[0].strip().lower() for part in headers.get(b"accept", b"").split(b",")]
+    return any(kind in (b"application/json", b"application/*", b"*/*") for kind in kinds)

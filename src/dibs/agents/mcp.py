@@ -1,7 +1,6 @@
 """What dibs answers to an MCP client: its tools and resources, as the protocol has them. The same for every transport.
 
-Over stdio `stdio.Connection` speaks the protocol around it; over HTTP the `mcp` SDK does. The transport provides the
-backend of the caller.
+`stdio.Dialogue` speaks the protocol around it. The transport provides the backend of the caller.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from dibs._version import __version__
 from dibs.agents import words
 from dibs.agents.answers import NAMES, NUMBER, TEXT, TRUTH
 from dibs.agents.tools import TOOLS, Tool
@@ -23,17 +21,13 @@ from dibs.core.names import check_name
 from dibs.wire import sentences
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from mcp.server import Server
-    from mcp.server.context import ServerRequestContext
+    from collections.abc import Iterable, Sequence
 
     from dibs.agents.answers import ToolField
     from dibs.agents.backend import ToolBackend
 
     Document = dict[str, Any]
     Schema = dict[str, Any]
-    Context = ServerRequestContext[Any, Any]
 
 log = logging.getLogger("dibs")
 
@@ -232,7 +226,6 @@ class Methods:
         self._kept = kept
         self._tools = {tool.name: tool for tool in tools}
         self._listed = [described(tool, kept=kept) for tool in tools]
-        self.inputs: dict[str, Schema] = {each["name"]: each["inputSchema"] for each in self._listed}
 
     def check(self, method: str) -> None:
         """Raise ProtocolError if there is no such method."""
@@ -371,30 +364,3 @@ def complete(method: str, result: Document) -> Document:
     """The result with what revision 2026-07-28 adds to it."""
     found = {**result, "resultType": "complete"}
     return found if method == "tools/call" else {**found, "cacheScope": "private", "ttlMs": 0}
-
-
-def build_server(backend_for: Callable[[Context], ToolBackend], *, kept: bool) -> Server[Any]:
-    """The SDK's server around the methods. `backend_for` returns the backend for a request."""
-    from mcp.server import Server
-    from mcp.shared.exceptions import MCPError
-    from mcp_types import RequestParams
-
-    methods = Methods(kept=kept)
-    server: Server[Any] = Server(
-        "dibs",
-        version=__version__,
-        title="dibs",
-        instructions=INSTRUCTIONS,
-        get_tool_input_schema=methods.inputs.get,
-    )
-
-    async def handle(context: Context, _: RequestParams) -> Document:
-        try:
-            result = await methods.answer(backend_for(context), context.method, dict(context.params or {}))
-            return complete(context.method, result)  # the SDK leaves it out for older revisions
-        except ProtocolError as error:
-            raise MCPError(**error.document) from None
-
-    for method in _TAKES:
-        server.add_request_handler(method, RequestParams, handle)
-    return server

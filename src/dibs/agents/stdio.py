@@ -47,7 +47,7 @@ HANDSHAKE = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 BATCHES = "2025-03-26"  # the one revision that has batches
 MODERN = "2026-07-28"
 _META = "io.modelcontextprotocol/"
-_VERSION, _CLIENT, _ABLE = _META + "protocolVersion", _META + "clientInfo", _META + "clientCapabilities"
+VERSION_KEY, _CLIENT, _ABLE = _META + "protocolVersion", _META + "clientInfo", _META + "clientCapabilities"
 PARSE_ERROR, INVALID_REQUEST, INTERNAL_ERROR, UNSUPPORTED = -32700, -32600, -32603, -32022
 _INFO = {"name": "dibs", "title": "dibs", "version": __version__}
 _ABOUT = {
@@ -57,70 +57,35 @@ _ABOUT = {
     },
     "instructions": INSTRUCTIONS,
 }
-_NO_ENVELOPE = f"params._meta must be an object carrying the required '{_VERSION}' and '{_ABLE}' envelope keys"
+NO_ENVELOPE = f"params._meta must be an object carrying the required '{VERSION_KEY}' and '{_ABLE}' envelope keys"
 
 
-class Connection:
-    """The protocol with one client. `send` takes lines for it."""
+class Dialogue:
+    """The protocol with one client, message by message. `version` is that of the handshake."""
 
-    def __init__(self, methods: Methods, backend: ToolBackend, send: Callable[[bytes], object]) -> None:
+    def __init__(self, methods: Methods, backend: ToolBackend, version: str | None = None) -> None:
         self._methods = methods
         self._backend = backend
-        self._send = send
-        self._version: str | None = None  # of the handshake
-        self._work: set[asyncio.Task[None]] = set()
+        self._version = version
         self._calls: dict[int | str, asyncio.Task[Any]] = {}
 
-    def receive(self, line: bytes) -> None:
-        if not line.strip():
-            return
-        try:
-            message = json.loads(line.decode())
-        except (ValueError, RecursionError):
-            return self._reply(_error(None, ProtocolError(PARSE_ERROR, "Parse error")))
-        if isinstance(message, list) and message and self._version == BATCHES:
-            work = asyncio.create_task(self._replied(self._batch(message)))
-        else:
-            work = asyncio.create_task(self._replied(self._message(message)))
-        self._work.add(work)
-        work.add_done_callback(self._work.discard)
-
-    async def close(self) -> None:
-        """End all calls, and release all claims. This takes a bounded time."""
-        for work in self._work:
-            work.cancel()
-        closing = asyncio.create_task(self._backend.close())
-        await asyncio.wait([*self._work, closing], timeout=CLOSE_SECONDS_MAX)
-
-    async def _replied(self, work: Awaitable[Document | list[Document] | None]) -> None:
-        answer = await work
-        if answer:
-            self._reply(answer)
-
-    def _reply(self, answer: Document | list[Document]) -> None:
-        self._send(json.dumps(answer, separators=(",", ":")).encode() + b"\n")
-
-    async def _batch(self, messages: list[Any]) -> list[Document]:
-        answers = await asyncio.gather(*[self._message(each) for each in messages], return_exceptions=True)
-        return [each for each in answers if isinstance(each, dict)]
-
-    async def _message(self, message: Any) -> Document | None:
+    async def answer(self, message: Any) -> Document | None:
         """The answer to a message. None for one that gets none."""
         if not isinstance(message, dict):
-            return _error(None, _invalid_request())
+            return error_answer(None, _invalid_request())
         key, method, params = message.get("id"), message.get("method"), message.get("params")
         params = {} if params is None else params
         has_key = isinstance(key, int | str) and not isinstance(key, bool)
         if message.get("jsonrpc") == "2.0" and has_key and ("result" in message or "error" in message):
             return None  # an answer, though nothing was asked
         if message.get("jsonrpc") != "2.0" or not isinstance(method, str) or not isinstance(params, dict):
-            return _error(key if has_key else None, _invalid_request())
+            return error_answer(key if has_key else None, _invalid_request())
         if "id" not in message:
             if method == "notifications/cancelled":
                 self._cancel(params.get("requestId"))
             return None
         if not isinstance(key, int | str) or not has_key:
-            return _error(None, _invalid_request())
+            return error_answer(None, _invalid_request())
         return await self._request(key, method, params)
 
     def _cancel(self, key: Any) -> None:
@@ -135,10 +100,10 @@ class Connection:
         try:
             return {"jsonrpc": "2.0", "id": key, "result": await self._result(method, params)}
         except ProtocolError as error:
-            return _error(key, error)
+            return error_answer(key, error)
         except Exception:
             log.exception("%s failed in a way it should not", method[:64])
-            return _error(key, ProtocolError(INTERNAL_ERROR, "Internal server error"))
+            return error_answer(key, ProtocolError(INTERNAL_ERROR, "Internal server error"))
         finally:
             if self._calls.get(key) is task:
                 del self._calls[key]
@@ -146,16 +111,16 @@ class Connection:
     async def _result(self, method: str, params: Document) -> Document:
         meta = params.get("_meta", {})
         if not isinstance(meta, dict):
-            raise invalid_params() if self._version else ProtocolError(INVALID_PARAMS, _NO_ENVELOPE)
+            raise invalid_params() if self._version else ProtocolError(INVALID_PARAMS, NO_ENVELOPE)
         if method == "initialize":
             return self._initialized(params)
-        if _VERSION in meta:
+        if VERSION_KEY in meta:
             return await self._modern(method, params, meta)
         if method == "ping":
             return {}
         self._methods.check(method)
         if self._version is None:
-            raise ProtocolError(INVALID_PARAMS, _NO_ENVELOPE)
+            raise ProtocolError(INVALID_PARAMS, NO_ENVELOPE)
         return await self._methods.answer(self._backend, method, params)
 
     def _initialized(self, params: Document) -> Document:
@@ -171,7 +136,7 @@ class Connection:
         if _ABLE not in meta:
             told = f"params._meta is missing the required envelope key(s): {_ABLE}"
             raise ProtocolError(INVALID_PARAMS, told)
-        asked = meta[_VERSION]
+        asked = meta[VERSION_KEY]
         if not isinstance(asked, str):
             raise ProtocolError(INVALID_PARAMS, "the protocol-version envelope value must be a string")
         if asked != MODERN:
@@ -196,7 +161,57 @@ class Connection:
         self._backend.introduce(client["name"])
 
 
-def _error(key: int | str | None, error: ProtocolError) -> Document:
+class Connection(Dialogue):
+    """The dialogue over lines. `send` takes those for the client."""
+
+    def __init__(self, methods: Methods, backend: ToolBackend, send: Callable[[bytes], object]) -> None:
+        super().__init__(methods, backend)
+        self._send = send
+        self._work: set[asyncio.Task[None]] = set()
+
+    def receive(self, line: bytes) -> None:
+        if not line.strip():
+            return
+        try:
+            message = parse_message(line)
+        except ProtocolError as error:
+            return self._reply(error_answer(None, error))
+        if isinstance(message, list) and message and self._version == BATCHES:
+            work = asyncio.create_task(self._replied(self._batch(message)))
+        else:
+            work = asyncio.create_task(self._replied(self.answer(message)))
+        self._work.add(work)
+        work.add_done_callback(self._work.discard)
+
+    async def close(self) -> None:
+        """End all calls, and release all claims. This takes a bounded time."""
+        for work in self._work:
+            work.cancel()
+        closing = asyncio.create_task(self._backend.close())
+        await asyncio.wait([*self._work, closing], timeout=CLOSE_SECONDS_MAX)
+
+    async def _replied(self, work: Awaitable[Document | list[Document] | None]) -> None:
+        answer = await work
+        if answer:
+            self._reply(answer)
+
+    def _reply(self, answer: Document | list[Document]) -> None:
+        self._send(json.dumps(answer, separators=(",", ":")).encode() + b"\n")
+
+    async def _batch(self, messages: list[Any]) -> list[Document]:
+        answers = await asyncio.gather(*[self.answer(each) for each in messages], return_exceptions=True)
+        return [each for each in answers if isinstance(each, dict)]
+
+
+def parse_message(text: bytes) -> Any:
+    """Raises ProtocolError for what is not JSON."""
+    try:
+        return json.loads(text.decode())
+    except (ValueError, RecursionError):
+        raise ProtocolError(PARSE_ERROR, "Parse error") from None
+
+
+def error_answer(key: int | str | None, error: ProtocolError) -> Document:
     return {"jsonrpc": "2.0", "id": key, "error": error.document}
 
 

@@ -1,4 +1,4 @@
-"""What annexes and packages of others do for a server: routes, answers in the words of another program, MCP.
+"""Finds what annexes and packages of others add to a server: routes, MCP, the answers of another program.
 
 A package registers routes by an entry point of the group `dibs.routes`: a function that takes the `Api` and returns
 `AnnexRoutes`. `dibs serve --routes WORD` switches them on.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
             """The server stops: answer those who wait."""
 
     class Contract(Protocol):
-        """How a server answers in the place of another program. A server of dibs' own has none."""
+        """Answers in the place of another program. A server of dibs' own has none."""
 
         @property
         def callers(self) -> Mapping[bytes, Caller]:
@@ -51,8 +51,9 @@ if TYPE_CHECKING:
 GROUP = "dibs.routes"  # of entry points
 # The word that switches routes on, and what opens them, written as in an entry point.
 ROUTES = {"gateway": "dibs.compat.action_llama.routes:open_gateway"}
-_OCTOSTORE = "dibs.compat.octostore.admin"  # served by every server
-_MCP = "dibs.agents.http_endpoint"
+_OCTOSTORE = "dibs.compat.octostore.admin"
+# Served by every server. Each module has a function `routes`.
+_ALWAYS = (_OCTOSTORE, "dibs.agents.http_endpoint")
 
 
 def open_routes(api: Api, words: Iterable[str]) -> list[AnnexRoutes]:
@@ -72,18 +73,10 @@ def open_routes(api: Api, words: Iterable[str]) -> list[AnnexRoutes]:
 
 def shared_routes(api: Api) -> Table:
     """Routes of annexes that every server has."""
-    found = annex(_OCTOSTORE)
-    routes: Table = [] if found is None else found.routes(api)
-    return routes
+    return [route for module in _ALWAYS if (found := annex(module)) is not None for route in found.routes(api)]
 
 
 def metrics_document() -> Any | None:
     """The function that makes the JSON form of the metrics; None: they have Prometheus' form alone."""
     found = annex(_OCTOSTORE)
     return None if found is None else found.metrics_document
-
-
-def mcp_endpoint(api: Api) -> Any | None:
-    """The endpoint of `/mcp`; None without the annex."""
-    found = annex(_MCP)
-    return None if found is None else found.McpEndpoint(api)

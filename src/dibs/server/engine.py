@@ -148,19 +148,13 @@ class Engine:
     def _handed(self, handed: Sequence[HandedOver]) -> None:
         self.batcher.after(self.waiters.on_handed_over, handed)
 
-    def _tell_of_webhooks(self, events: Sequence[Event]) -> None:
+    def _read(self, events: Sequence[Event]) -> None:
+        if any(event.kind in kinds.TOKEN_CHANGES for event in events):
+            self.on_tokens()
         if any(event.kind in kinds.WEBHOOK_CHANGES for event in events):
             self.dispatcher.changed()
         elif self.dispatcher.is_started:
             self.dispatcher.wake()
-
-    def _tell_of_tokens(self, events: Sequence[Event]) -> None:
-        if any(event.kind in kinds.TOKEN_CHANGES for event in events):
-            self.on_tokens()
-
-    def _read(self, events: Sequence[Event]) -> None:
-        self._tell_of_tokens(events)
-        self._tell_of_webhooks(events)
         if self.feed:
             self.batcher.after(self.feed.wake)
         placed = [event for event in events if event.ticket and event.kind in (kinds.ACQUIRED, kinds.LEFT)]

@@ -1,7 +1,7 @@
-"""What each address does. The routes call this.
+"""Does what the routes are for: reads a request, has its command decided, reads lists.
 
 The order of the checks is the contract's: the body's type, size, syntax and fields first, then who asks, then what the
-values mean. `Api.command` does all of that for every verb; `response.answer_for` makes the answer from the outcome.
+values mean. `Api.ask` does all of that for every verb; `response.answer_for` makes the answer from the outcome.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from dibs._version import __version__
-from dibs.base.errors import AuthenticationRequired, DibsError, InvalidInput, ServerDraining
-from dibs.core import events
+from dibs.base.errors import AuthenticationRequired, DibsError, InvalidInput, ServerDraining, StoreUnavailable
+from dibs.base.ids import new_request_id
 from dibs.core.commands import Acquire, AcquireAll
-from dibs.core.identity import AGENT, NO_LIMITS, require
+from dibs.core.identity import AGENT, LEAST_ROLE, NO_LIMITS, require
 from dibs.core.limits import (
+    HEALTH_MS_MAX,
     HISTORY_PAGE_DEFAULT,
     HISTORY_PAGE_MAX,
     LIST_PAGE_DEFAULT,
@@ -29,14 +29,13 @@ from dibs.engine.coordinator import CallerGone
 from dibs.engine.metrics import WAIT, outcome_word
 from dibs.engine.queries import claimed, open_sessions
 from dibs.server.event_stream import StreamRegistry
+from dibs.server.http.admission import PublicRooms
 from dibs.server.http.browser import REFUSED, OwnNames
-from dibs.server.http.request import (
+from dibs.server.http.parse import (
     KEY_HEADER,
     NAMESPACE_HEADER,
-    PEER,
     SEQ_MAX,
     STORE_HEADER,
-    RequestHead,
     add_key,
     check_head,
     decode_name,
@@ -47,25 +46,23 @@ from dibs.server.http.request import (
     parse_json,
     parse_query,
     states_asked,
+    typed_document,
     whole_number,
 )
+from dibs.server.http.request import PEER, RequestHead
 from dibs.server.http.response import (
     MISDIRECTED,
     ClientGone,
     HttpError,
     HttpResponse,
     answer_document,
+    note,
 )
-from dibs.server.http.typed_body import typed_document
-from dibs.server.monitor.health import HealthProbe
+from dibs.server.monitor.health import SharedProbe, health_of
 from dibs.server.monitor.minutes import MinuteSeries, Refusals
-from dibs.server.monitor.request_note import note
-from dibs.server.routes.public_rooms import PublicRooms
 from dibs.server.settings import ServerSettings
 from dibs.wire.lease_documents import history_document, list_document, session_document, short_session
-from dibs.wire.parts import challenge_text
 from dibs.wire.requests import command_for, namespace_for, shape, wait_ms
-from dibs.wire.shapes import is_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -87,10 +84,10 @@ if TYPE_CHECKING:
     Found = TypeVar("Found")
 
 CHARGED = b":charged"  # a request that was counted already; no header of a request can be called so
-_CLAIMS = ("acquire", "acquire-any", "acquire-all")
-_BEGINS = (*_CLAIMS, "session-open")
-_BODILESS = ("inspect", "session-show", "session-end")
-_BODY_OPTIONAL = ("session-keep", "free")
+_CLAIMS = frozenset(("acquire", "acquire-any", "acquire-all"))
+_BEGINS = frozenset((*_CLAIMS, "session-open"))
+_SESSIONS = frozenset(("session-open", "session-keep", "session-show", "session-end"))
+_BODILESS = frozenset(("inspect", "session-show", "session-end", "session-keep", "free"))  # or it may have one
 
 
 # What is of no use to anybody but the caller is not decided for a caller that has gone. A heartbeat or a release is.
@@ -135,23 +132,15 @@ class LongPoll:
 
 
 class Api:
-    def __init__(
-        self,
-        engine: Engine,
-        guard: TokenGuard,
-        *,
-        locks_per_principal: int,
-        settings: ServerSettings | None = None,
-    ) -> None:
+    def __init__(self, engine: Engine, guard: TokenGuard, settings: ServerSettings | None = None) -> None:
         self.engine = engine
         self.post: Callable[..., None] = engine.batcher.post
         self.wait = engine.waiters.ask
         self.undelivered = engine.waiters.on_undelivered
-        self._guard = guard
+        self.guard = guard
         if guard.directory is not None:
             engine.on_tokens = guard.directory.hurry
             engine.dispatcher.ledger.holders = guard.holders
-        self._locks_max = locks_per_principal
         self._rates = RequestRates(metrics=engine.metrics)
         self._refusals = Refusals(engine.metrics)
         self.is_draining = False  # about to end: refuses new claims and sessions
@@ -166,7 +155,7 @@ class Api:
         self.rooms = PublicRooms(self.settings.public_elections)
         self.minutes = MinuteSeries(engine.tally)
         self.on_close: list[Callable[[], object]] = [self.minutes.stop]
-        self._probe = HealthProbe(engine.store)
+        self._probe = SharedProbe(lambda: health_of(engine.store), "dibs-health")
         self._readers = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="dibs-reader")
 
     def close(self) -> None:
@@ -183,41 +172,33 @@ class Api:
                 retry_after_ms=OVERLOAD_RETRY_MS,
             )
 
-    def command(self, verb: str, raw_name: bytes, query: bytes, head: RequestHead, body: bytes) -> tuple[Command, int]:
-        """The command of a request, and for how many milliseconds its caller would wait. Raises for an invalid
-        request."""
-        document: Document = {}
-        if verb not in _BODILESS and (body or verb not in _BODY_OPTIONAL):
-            if not head.is_acceptable:
-                check_head(head.headers)
-            typed = typed_document(verb, body)
-            document = shape(verb, parse_json(body)) if typed is None else typed
-        return self.command_of(verb, raw_name, query, head, document)
-
     def command_of(
         self, verb: str, raw_name: bytes, query: bytes, head: RequestHead, document: Document
     ) -> tuple[Command, int]:
-        """The same, of a request whose fields are checked."""
+        """The command of a request whose fields are checked, and for how many milliseconds its caller would wait.
+        Raises for an invalid request."""
         headers = head.headers
         caller = self._known(head.digest, headers)
         if caller.limits is not NO_LIMITS and CHARGED not in headers:
             self._rates.charge(caller, verb)
         if query or head.has_terms:
-            ns = self._namespace(caller, parse_query(query), headers)
+            ns = self.namespace_of(caller, parse_query(query), headers)
         else:
             ns = caller.namespace or DEFAULT_NAMESPACE
         if self.is_draining and verb in _BEGINS:
             self.check_open()
-        if STORE_HEADER in headers:
-            self._check_store(headers[STORE_HEADER])
-        if verb in _CLAIMS:
-            if KEY_HEADER in headers:
+        is_claim = verb in _CLAIMS
+        if head.has_terms:
+            if STORE_HEADER in headers:
+                self._check_store(headers[STORE_HEADER])
+            if is_claim and KEY_HEADER in headers:
                 add_key(document, headers[KEY_HEADER])
-            wanted = len(document["names"]) if verb == "acquire-all" else 1
-            caller = self.counted(caller, wanted)
+        if is_claim:
+            caller = self.counted(caller, len(document["names"]) if verb == "acquire-all" else 1)
         # Session ids are plain UUIDs; a percent-encoded one is invalid.
-        name = raw_name.decode("latin-1") if verb.startswith("session-") else decode_name(raw_name)
-        if head.has_terms and not verb.startswith("session-"):
+        is_session = verb in _SESSIONS
+        name = raw_name.decode("latin-1") if is_session else decode_name(raw_name)
+        if head.has_terms and not is_session:
             name = one_name(name, headers)
             if "names" in document:
                 document["names"] = [one_name(each, headers) for each in document["names"]]
@@ -229,9 +210,16 @@ class Api:
         if isinstance(body, BaseException):
             raise body
         head = call.head
-        command, wait_ms = self.command(verb, call.raw_name, call.query, head, body)
-        if call.connection.whole:
-            call.connection.keep_head(call, body)
+        document: Document = {}
+        if body or verb not in _BODILESS:
+            if not head.is_acceptable:
+                check_head(head.headers)
+            typed = typed_document(verb, body)
+            document = shape(verb, parse_json(body)) if typed is None else typed
+        command, wait_ms = self.command_of(verb, call.raw_name, call.query, head, document)
+        connection = call.connection
+        if connection.whole:
+            connection.keep_head(call, body)
         # From a client that asks another server when this one is slow, and closes the connection then. A server that
         # stood still must not claim for it what it has, or was refused, elsewhere.
         call.moves = head.may_move and verb in _CLAIMS
@@ -239,7 +227,7 @@ class Api:
             call.verb = WAIT
             has_hung_up = call.is_away if call.moves else None
             # `Waiters` handles a caller that hangs up while it waits.
-            call.connection.waiting = self.wait(command, wait_ms, call.deliver, has_hung_up=has_hung_up)
+            connection.waiting = self.wait(command, wait_ms, call.deliver, has_hung_up=has_hung_up)
         else:
             call.command = command
             self.post(command, call.deliver, call.is_away if verb in FOR_THE_CALLER else None)
@@ -267,7 +255,6 @@ class Api:
     async def sessions(self, headers: Headers) -> HttpResponse:
         """The caller's open sessions. For roles other than agent: all sessions in the token's namespaces."""
         caller = self.caller_for("sessions", headers)
-        require(caller, "sessions")
         whose = caller.principal if caller.role == AGENT else None
 
         def read() -> HttpResponse:
@@ -279,15 +266,15 @@ class Api:
                     document["session_id"] = short_session(document["session_id"])
             return answer_document({"sessions": documents})
 
-        return await self._read(read)
+        return await self.in_reader(read)
 
     async def list(self, query: bytes, headers: Headers) -> HttpResponse:
         read = self.list_reader(query, headers)
-        return await self._read(lambda: answer_document(read()))
+        return await self.in_reader(lambda: answer_document(read()))
 
     def list_reader(self, query: bytes, headers: Headers) -> Callable[[], Document]:
         """Reads the list that a request asks for."""
-        ns, asked = self._reader("list", query, headers)
+        ns, asked = self.reader("list", query, headers)
         prefix, after = name_part(asked, "prefix"), name_part(asked, "after")
         limit = whole_number(asked, "limit", LIST_PAGE_DEFAULT, 1, LIST_PAGE_MAX)
         states, ended = states_asked(asked), endings_asked(asked)
@@ -300,11 +287,11 @@ class Api:
 
     async def history(self, raw_name: bytes, query: bytes, headers: Headers) -> HttpResponse:
         read = self.history_reader(raw_name, query, headers)
-        return await self._read(lambda: answer_document(read()))
+        return await self.in_reader(lambda: answer_document(read()))
 
     def history_reader(self, raw_name: bytes, query: bytes, headers: Headers) -> Callable[[], Document]:
         """Reads the newest events of a job; with `after`, the events that follow it."""
-        ns, asked = self._reader("history", query, headers)
+        ns, asked = self.reader("history", query, headers)
         name = check_name(one_name(decode_name(raw_name), headers))
         limit = whole_number(asked, "limit", HISTORY_PAGE_DEFAULT, 1, HISTORY_PAGE_MAX)
         after = whole_number(asked, "after", 0, 0, SEQ_MAX)
@@ -316,42 +303,19 @@ class Api:
         return read
 
     async def health(self) -> HttpResponse:
-        return await self._probe.health()
+        """Ask the store, and wait no longer than a load balancer would. No token is needed, so the cost must not grow
+        with the number of callers."""
+        try:
+            answer = await self._probe.ask(HEALTH_MS_MAX)
+        except TimeoutError:
+            raise StoreUnavailable(f"The store did not answer within {HEALTH_MS_MAX} ms.") from None
+        return answer._replace(request_id=new_request_id().encode())
 
     async def ready(self) -> HttpResponse:
         """Tell whether new claims are taken here, for load balancers."""
         self.check_open()
         health = await self.health()
         return answer_document({"status": "ready"}) if health.status == 200 else health
-
-    async def proof(self, query: bytes, server: tuple[str, int | None] | None) -> HttpResponse:
-        """Prove to a client that this server knows the client's token, before the client sends it."""
-        asked = parse_query(query)
-        nonce = asked.get("nonce", "")
-        if not is_id(nonce) or server is None:
-            raise InvalidInput("nonce is a fresh UUID, asked over TCP.")
-        proof = self._guard.proof(asked.get("key", ""), challenge_text(nonce, server))
-        return answer_document({"proof": proof})
-
-    async def alive(self) -> HttpResponse:
-        return answer_document({"status": "ok"})
-
-    async def status(self) -> HttpResponse:
-        tally = self.engine.tally
-        return answer_document(
-            {
-                "status": "ok",
-                "uptime_seconds": self.engine.uptime_ms() // 1000,
-                "active_locks": tally.live,
-                "waiting": tally.waiting,
-                "sessions": tally.sessions,
-                "total_users": len(self._guard.principals()),
-                "total_acquires": tally.kinds[events.ACQUIRED],
-                "total_releases": tally.kinds[events.RELEASED],
-                "total_failures": tally.kinds[events.FAILED],
-                "version": __version__,
-            }
-        )
 
     def _check_store(self, wanted: bytes) -> None:
         if wanted != self.engine.store_id.encode():
@@ -363,17 +327,13 @@ class Api:
 
     # For other routes beside these (the gateway, OctoStore's).
 
-    @property
-    def guard(self) -> TokenGuard:
-        return self._guard
-
     def caller_of(self, headers: Headers) -> Caller:
         """The caller: known by token, or as the user at the other end of the machine's socket."""
         return self._known(digest_of(headers.get(b"authorization")), headers)
 
     def _known(self, digest: bytes | None, headers: Headers) -> Caller:
         try:
-            caller = self._guard.known(digest, headers.get(PEER))
+            caller = self.guard.known(digest, headers.get(PEER))
         except AuthenticationRequired:
             if REFUSED in headers:
                 raise AuthenticationRequired(headers[REFUSED].decode()) from None
@@ -387,7 +347,7 @@ class Api:
 
         def principal() -> str:
             try:
-                return self._guard.known(digest, peer).principal
+                return self.guard.known(digest, peer).principal
             except DibsError:
                 return "nobody that is known"
 
@@ -421,46 +381,34 @@ class Api:
 
         return is_allowed
 
-    def ends_ms(self, authorization: bytes | None) -> int | None:
-        """Return when the token of this Authorization header ends by itself, if it does."""
-        return self._guard.ends_ms(authorization)
-
     def caller_for(self, verb: str, headers: Headers) -> Caller:
-        """The caller, with one more request counted for it."""
+        """The caller, with one more request counted for it. Raises NotAllowed if its role is not enough for `verb`."""
         caller = self.caller_of(headers)
         if CHARGED not in headers:
             self._rates.charge(caller, verb)
+        if verb in LEAST_ROLE:
+            require(caller, verb)
         return caller
 
     def look_for_tokens(self) -> None:
         """Learn at once of changes made here. Other servers learn of them within the bound of `auth:revoked`."""
-        if self._guard.directory is not None:
-            self._guard.directory.look()
-
-    def next_token_end_ms(self) -> int | None:
-        """Return when the next token ends, on the wall clock."""
-        return self._guard.next_end_ms()
-
-    def namespace_of(self, caller: Caller, asked: Mapping[str, str], headers: Headers) -> str:
-        return self._namespace(caller, asked, headers)
+        if self.guard.directory is not None:
+            self.guard.directory.look()
 
     def counted(self, caller: Caller, wanted: int = 1) -> Caller:
         """The caller of a claim. It says so if the credential may not hold so many jobs more."""
         if caller.limits.held:  # the store counts what it has
             return caller
         live = self.engine.tally.live_of(caller.principal, caller.namespace)
-        return caller.replace(over_quota=True) if live + wanted > self._locks_max else caller
+        return caller.replace(over_quota=True) if live + wanted > self.settings.locks_per_principal else caller
 
-    async def in_reader(self, read: Callable[[], Found]) -> Found:
-        return await self._read(read)
-
-    def _reader(self, verb: str, query: bytes, headers: Headers) -> tuple[str, dict[str, str]]:
+    def reader(self, verb: str, query: bytes, headers: Headers) -> tuple[str, dict[str, str]]:
+        """The namespace that somebody wants to read in, and the parameters of the query."""
         caller = self.caller_for(verb, headers)
-        require(caller, verb)
         asked = parse_query(query)
-        return self._namespace(caller, asked, headers), asked
+        return self.namespace_of(caller, asked, headers), asked
 
-    def _namespace(self, caller: Caller, asked: Mapping[str, str], headers: Headers) -> str:
+    def namespace_of(self, caller: Caller, asked: Mapping[str, str], headers: Headers) -> str:
         raw = headers.get(NAMESPACE_HEADER)
         named = asked.get("namespace")
         if raw is None:
@@ -470,6 +418,6 @@ class Api:
             raise InvalidInput("The header X-Dibs-Namespace and the query name two different namespaces.")
         return namespace_for(caller, in_header)
 
-    async def _read(self, read: Callable[[], Found]) -> Found:
+    async def in_reader(self, read: Callable[[], Found]) -> Found:
         """A long read must delay neither the event loop nor the commits."""
         return await asyncio.get_running_loop().run_in_executor(self._readers, read)

@@ -1,32 +1,55 @@
-"""The HTTP server: its sockets, its clock, its end. `http/protocol.py` has its connections."""
+"""The HTTP server: its operations, its sockets, its clock, its end. `http/protocol.py` has its connections."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
+import signal
 from typing import TYPE_CHECKING
 
-from dibs.core.limits import SHUTDOWN_MS_MAX
-from dibs.server.app import build_router
+from dibs.base.errors import DibsError
+from dibs.core.limits import (
+    DRAIN_LOOK_MS,
+    DRAIN_MS_DEFAULT,
+    DRAIN_QUIET_MS,
+    HEALTH_MS_MAX,
+    PULSE_LATE_MS,
+    SHUTDOWN_MS_MAX,
+)
+from dibs.core.upkeep import live_servers
+from dibs.engine.liveness import pulses_of
+from dibs.server.annexes import shared_routes
 from dibs.server.http.browser import Cors
 from dibs.server.http.listen import BACKLOG
 from dibs.server.http.protocol import HttpConnection, ServerState
+from dibs.server.http.response import answer_for_error
 from dibs.server.http.tls import TlsListener
 from dibs.server.monitor.server_log import RequestLog, log_access
+from dibs.server.routes.dashboard import board_routes, dashboard_routes, login_routes
+from dibs.server.routes.description import description_routes
+from dibs.server.routes.elections import election_routes
+from dibs.server.routes.events import event_routes
+from dibs.server.routes.health import health_routes, metrics_routes
+from dibs.server.routes.jobs import job_routes, session_routes
+from dibs.server.routes.table import Router
+from dibs.server.routes.tokens import rights_routes, token_routes
+from dibs.server.routes.webhooks import webhook_routes
 
 if TYPE_CHECKING:
     import socket
     import ssl
-    from collections.abc import Callable, Sequence
-    from typing import Any
+    from collections.abc import Callable, Iterator, Sequence
 
     from dibs.server.annexes import AnnexRoutes
+    from dibs.server.engine import Engine
     from dibs.server.handlers import Api
-    from dibs.server.http.admission import Admission
-    from dibs.server.http.proxies import TrustedProxies
-    from dibs.server.http.response import Header
-    from dibs.server.monitor.request_note import RequestObserver
+    from dibs.server.http.admission import Admission, TrustedProxies
+    from dibs.server.http.protocol import RequestObserver
+    from dibs.server.http.response import Header, HttpError, HttpResponse
+    from dibs.server.routes.table import Table
+
 
 log = logging.getLogger("dibs")
 
@@ -40,7 +63,7 @@ TICKS_IN_A_SECOND = 10
 
 
 class HttpServer:
-    """Leaves signals to its caller (`startup.Lifecycle`)."""
+    """Leaves signals to its caller (`Lifecycle`)."""
 
     def __init__(
         self,
@@ -57,16 +80,16 @@ class HttpServer:
         self._tls = tls
         self._annexes = annexes
         self._on_ready = on_ready
-        self._listeners: list[asyncio.Server | TlsListener] = []
 
     async def serve(self, listening: socket.socket) -> None:
         """Serve until `should_exit`, then finish the requests under way."""
         state = self.server_state
         loop = asyncio.get_running_loop()
+        listener: asyncio.Server | TlsListener
         if self._tls is None:
-            self._listeners = [await loop.create_server(self.connect, sock=listening, backlog=BACKLOG)]
+            listener = await loop.create_server(self.connect, sock=listening, backlog=BACKLOG)
         else:
-            self._listeners = [TlsListener(listening, self._tls, self.connect, state.admission)]
+            listener = TlsListener(listening, self._tls, self.connect, state.admission)
         self.api.minutes.start(lambda: state.total_requests)
         self._on_ready()
         ticks = 0
@@ -75,13 +98,12 @@ class HttpServer:
             ticks += 1
             if not ticks % TICKS_IN_A_SECOND:
                 state.set_date()
-        await self._shut_down(listening)
-
-    async def _shut_down(self, listening: socket.socket) -> None:
         self.dismiss_waiters()
-        for listener in self._listeners:
-            listener.close()
+        listener.close()
         listening.close()
+        await self._finish()
+
+    async def _finish(self) -> None:
         self.close_idle_connections()
         tasks = self.server_state.tasks
         try:
@@ -107,10 +129,114 @@ class HttpServer:
             connection.shutdown()
 
 
+# How a server ends.
+#
+# SIGTERM drains the server, if there are other servers on the store: it takes no new claims and no new sessions, and
+# sends waiters elsewhere with their tickets. Clients that hold something are still served (renew, release, heartbeat,
+# transfer, a look). Draining ends when nobody has asked for a moment, and in any case after `--drain`. Then the
+# server stops accepting, finishes the requests under way and writes the accepted commands, within SHUTDOWN_MS_MAX. It
+# does so at once on SIGINT, on a second signal, or if there is no other server. A server that is alone does not
+# drain: its clients have no other server and wait for it to come back.
+
+
+class Lifecycle:
+    """For one event loop. `drain_ms` None: the default, where there are other servers."""
+
+    def __init__(self, server: HttpServer, loop: asyncio.AbstractEventLoop, drain_ms: int | None = None) -> None:
+        self._server = server
+        self._loop = loop
+        self._drain_ms = drain_ms
+        self._drain: asyncio.Task[None] | None = None
+
+    @contextlib.contextmanager
+    def on_signals(self, reload: Callable[[], object], change_level: Callable[[int], object]) -> Iterator[None]:
+        handlers = {
+            signal.SIGTERM: self.drain,
+            signal.SIGINT: self.stop,
+            signal.SIGHUP: reload,
+            signal.SIGUSR1: lambda: change_level(-1),
+            signal.SIGUSR2: lambda: change_level(1),
+        }
+        for number, handler in handlers.items():
+            self._loop.add_signal_handler(number, handler)
+        try:
+            yield
+        finally:
+            for number in handlers:
+                self._loop.remove_signal_handler(number)
+            if self._drain is not None:
+                self._drain.cancel()
+
+    def stop(self) -> None:
+        """Accept nothing more and finish the requests under way; on a second call, without waiting."""
+        if self._server.should_exit:
+            self._server.force_exit = True
+        self._server.should_exit = True
+
+    def drain(self) -> None:
+        """Refuse new claims, still serve clients that hold something, then stop. On a second call, stop at once."""
+        if self._drain is not None or self._server.should_exit or self._drain_ms == 0:
+            self.stop()
+        else:
+            self._drain = self._loop.create_task(self._drained())
+
+    async def _drained(self) -> None:
+        try:
+            drain_ms = self._drain_ms
+            if drain_ms is None:
+                drain_ms = DRAIN_MS_DEFAULT if await self._has_others() else 0
+            if drain_ms:
+                await self._serve_on(drain_ms)
+        finally:
+            if not self._server.should_exit:
+                self.stop()
+
+    async def _has_others(self) -> bool:
+        """Tell whether there is another server on the store. A server that ended a moment ago also has a recent pulse,
+        so this waits for one more pulse of it. Servers send no pulse while nobody holds anything; then there is nobody
+        to drain for."""
+        with contextlib.suppress(TimeoutError, DibsError):  # without its store it serves nobody
+            async with asyncio.timeout(HEALTH_MS_MAX / 1000):
+                first = await self._others()
+                until_s = self._loop.time() + PULSE_LATE_MS / 1000
+                while first and self._loop.time() < until_s and not self._server.should_exit:
+                    await asyncio.sleep(DRAIN_LOOK_MS / 1000)
+                    now = await self._others()
+                    if any(at_ms > first.get(server, 0) for server, at_ms in now.items()):
+                        return True
+        return False
+
+    async def _others(self) -> dict[str, int]:
+        """The last pulse of each other server with a recent pulse."""
+        return await asyncio.to_thread(_others_of, self._server.api.engine)
+
+    async def _serve_on(self, drain_ms: int) -> None:
+        server = self._server
+        server.api.is_draining = True
+        log.warning("draining for up to %g s: no new claims", drain_ms / 1000)
+        server.dismiss_waiters()
+        server.close_idle_connections()
+        until_s = self._loop.time() + drain_ms / 1000
+        quiet_s = min(until_s, self._loop.time() + DRAIN_QUIET_MS / 1000)
+        answered = server.server_state.total_requests
+        while self._loop.time() < min(until_s, quiet_s) and not server.should_exit:
+            await asyncio.sleep(DRAIN_LOOK_MS / 1000)
+            state = server.server_state
+            if state.total_requests != answered or state.connections:
+                answered = state.total_requests
+                quiet_s = self._loop.time() + DRAIN_QUIET_MS / 1000
+
+
+def _others_of(engine: Engine) -> dict[str, int]:
+    pulses = pulses_of(engine.store)
+    live = live_servers(pulses, engine.store.read(()).now_ms)
+    own = engine.decider.server
+    return {pulse.server: pulse.at_ms for pulse in pulses if pulse.server in live and pulse.server != own}
+
+
 def make_server(
     api: Api,
     *,
-    mcp: Any | None = None,
     access_log: bool = False,
     json_log: bool = False,
     observers: Sequence[RequestObserver] = (),
@@ -121,7 +247,7 @@ def make_server(
     tls: ssl.SSLContext | None = None,
     proxies: TrustedProxies | None = None,
 ) -> HttpServer:
-    """An HTTP server for `api`, for `mcp` at /mcp, and for the routes of `annexes`. `admission` bounds its
+    """An HTTP server for `api` and the routes of `annexes`. `admission` bounds its
     connections."""
     if access_log and json_log:
         access_log, observers = False, [*observers, RequestLog()]
@@ -129,7 +255,7 @@ def make_server(
     origins = api.settings.cors_origins
     state = ServerState(
         api,
-        build_router(api, annexes, mcp),
+        build_router(api, annexes),
         headers=[(b"x-dibs-store", api.engine.store_id.encode()), NO_SNIFF, *([] if tls is None else [HSTS])],
         admission=admission,
         knows_peers=knows_peers,
@@ -139,3 +265,35 @@ def make_server(
         observers=observers,
     )
     return HttpServer(state, annexes, on_ready, tls)
+
+
+def build_router(api: Api, annexes: Sequence[AnnexRoutes] = ()) -> Router:
+    table = [*served_table(api), *(route for each in annexes for route in each.routes())]
+    api.operations = [operation for operation, _ in table]
+
+    def refuse(refusal: HttpError) -> HttpResponse:
+        contract = api.settings.contract
+        return answer_for_error(refusal) if contract is None else contract.refusal(refusal.status)
+
+    return Router(table, refuse)
+
+
+def served_table(api: Api) -> Table:
+    """Every operation that each server has, with its handler. Of two that match, the first is taken."""
+    table = [
+        *job_routes(api),
+        *event_routes(api),
+        *session_routes(api),
+        *election_routes(api),
+        *token_routes(api),
+        *rights_routes(api),
+        *login_routes(api),
+        *shared_routes(api),
+        *webhook_routes(api),
+        *health_routes(api),
+        *description_routes(api),
+        *metrics_routes(api),
+        *board_routes(api),
+        *dashboard_routes(),
+    ]
+    return table if api.settings.contract is None else api.settings.contract.served(api, table)

@@ -1,5 +1,5 @@
-"""`dibs serve`: open the store and the tokens, listen, and end cleanly. `startup.py` has the end. Standard error gets
-one line for each important event; no line ever holds a token or a lease id.
+"""`dibs serve`: open the store and the tokens, listen, and say so. `http_server.Lifecycle` has the end. Standard error
+gets one line for each important event; no line ever holds a token or a lease id.
 """
 
 from __future__ import annotations
@@ -7,43 +7,49 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import getpass
 import logging
 import os
 import sys
 from typing import TYPE_CHECKING
 
-from dibs.base.errors import InvalidInput
+from dibs._version import __version__
+from dibs.base import files as paths
+from dibs.base.errors import InvalidInput, MissingExtra
 from dibs.base.redact import without_secrets
-from dibs.core.limits import SHUTDOWN_MS_MAX
+from dibs.core.limits import CONNECTIONS_TURNED_AWAY_MAX, SHUTDOWN_MS_MAX
+from dibs.engine.auth import MachineGuard, TokenGuard, ensure_token_file
+
+try:
+    import httptools  # noqa: F401 - only whether these are there
+    import msgspec  # noqa: F401
+except ImportError as error:
+    raise MissingExtra(f"dibs serve needs {error.name}. In a clone of dibs, run: pip install '.[server]'") from None
+
+from dibs.engine.credentials import CredentialDirectory
+from dibs.engine.webhooks import TargetPolicy
+from dibs.server.annexes import open_routes
+from dibs.server.engine import Engine
+from dibs.server.handlers import Api
+from dibs.server.http.admission import Admission, TrustedProxies
 from dibs.server.http.browser import OwnNames
 from dibs.server.http.listen import open_socket, parse_bind, url_of
-from dibs.server.http.proxies import TrustedProxies
-from dibs.server.monitor.server_log import change_level, flush_log, set_up_logging
-from dibs.server.settings import ServerSettings
-from dibs.server.startup import (
-    check_extras,
-    connections_max,
-    greeting,
-    loop_factory,
-    make_folders,
-    open_directory,
-    open_guard,
-    open_tls,
-    socket_mode,
-    warn_without_tls,
-)
+from dibs.server.http.tls import ServerTls, TlsFiles
+from dibs.server.http_server import Lifecycle, make_server
+from dibs.server.monitor.server_log import change_level, flush_log, open_spans, set_up_logging
+from dibs.server.settings import SYSTEM_SOCKET, SYSTEM_STORE, ServerSettings
 from dibs.stores import codec
 from dibs.stores.port import Opening
 from dibs.stores.registry import default_url, open_store
+from dibs.stores.sqlite import sqlite_path
+from dibs.system import ways
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from dibs.engine.auth import TokenGuard
     from dibs.server.http.listen import BindAddress
-    from dibs.server.http.tls import ServerTls
-    from dibs.server.monitor.request_note import RequestObserver
+    from dibs.server.http.protocol import RequestObserver
     from dibs.stores.port import Store
 
 log = logging.getLogger("dibs")
@@ -54,10 +60,13 @@ SWITCH_INTERVAL_S = 0.001
 # time.
 GC_THRESHOLDS = (50_000, 20, 100)
 
+# For the store, its readers, refused connections that are still being answered, and Python's own files.
+FILES_OF_OUR_OWN = 100 + CONNECTIONS_TURNED_AWAY_MAX
+FILES_OF_MACOS = 10_240  # OPEN_MAX there
+
 
 def serve(settings: ServerSettings) -> None:
     """Serve until told to stop. Raises DibsError if it cannot start."""
-    check_extras()
     address = parse_bind(settings.bind)
     set_up_logging(settings)
     tls = open_tls(settings, address)
@@ -85,24 +94,15 @@ def serve(settings: ServerSettings) -> None:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         gc.set_threshold(*GC_THRESHOLDS)
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            names = _names_of(settings, address)
-            # A browser of this machine reaches it under any name, unless a certificate says which is right. A proxy has
-            # names that are not known here.
-            is_for_machine = bool(address.host) and address.is_local and tls is None and not proxies
             runner.run(
-                _serve(
-                    *(settings, store, guard, tls, proxies, listening, names),
-                    *(is_for_machine, observers, lambda: _tell(text)),
-                )
+                _serve(settings, store, guard, tls, proxies, address, listening, observers, lambda: _tell(text)),
             )
     log.warning("stopped")
     flush_log()
 
 
 def _open(store_url: str) -> Store:
-    import msgspec  # noqa: F401 - the stores' records are read and written by it from now on
-
-    codec.pick_again()
+    codec.pick_again()  # msgspec reads and writes the stores' records from now on
     store = open_store(store_url, Opening(serves=True))
     if store.capabilities.serves:
         return store
@@ -125,11 +125,6 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
-def _names_of(settings: ServerSettings, address: BindAddress) -> OwnNames:
-    names = (*settings.mcp_hosts, os.uname().nodename, *([address.host] if address.host else ()))
-    return OwnNames(names, settings.cors_origins)
-
-
 def _reload(guard: TokenGuard, tls: ServerTls | None) -> None:
     guard.reload()
     if tls is not None:
@@ -139,8 +134,6 @@ def _reload(guard: TokenGuard, tls: ServerTls | None) -> None:
 def _observers(settings: ServerSettings, stack: contextlib.ExitStack) -> list[RequestObserver]:
     if not settings.traces:
         return []
-    from dibs.server.monitor.request_spans import open_spans
-
     spans = open_spans()
     stack.callback(spans.close)
     return [spans]
@@ -152,19 +145,11 @@ async def _serve(
     guard: TokenGuard,
     tls: ServerTls | None,
     proxies: TrustedProxies,
+    address: BindAddress,
     listening: socket.socket,
-    names: OwnNames,
-    is_for_machine: bool,
     observers: list[RequestObserver],
     on_ready: Callable[[], None],
 ) -> None:
-    from dibs.engine.webhooks import TargetPolicy
-    from dibs.server.annexes import mcp_endpoint, open_routes
-    from dibs.server.engine import Engine
-    from dibs.server.handlers import Api
-    from dibs.server.http.admission import Admission
-    from dibs.server.http_server import make_server
-    from dibs.server.startup import Lifecycle
 
     loop = asyncio.get_running_loop()
     engine = Engine(
@@ -176,20 +161,17 @@ async def _serve(
         webhook_policy=TargetPolicy(private=settings.webhook_allow_private, http=settings.webhook_allow_http),
     )
     await asyncio.to_thread(engine.start)
-    api = Api(
-        engine,
-        guard,
-        locks_per_principal=settings.locks_per_principal,
-        settings=settings,
-    )
+    api = Api(engine, guard, settings)
     if tls is not None:
         api.certificate_ends_ms = tls.ends_ms
-    api.names, api.checks_names = names, is_for_machine
-    mcp = mcp_endpoint(api)
+    names = (*settings.mcp_hosts, os.uname().nodename, *([address.host] if address.host else ()))
+    api.names = OwnNames(names, settings.cors_origins)
+    # A browser of this machine reaches it under any name, unless a certificate says which is right. A proxy has names
+    # that are not known here.
+    api.checks_names = bool(address.host) and address.is_local and tls is None and not proxies
     try:
         server = make_server(
             api,
-            mcp=mcp,
             access_log=settings.access_log,
             json_log=settings.log_format == "json",
             observers=observers,
@@ -206,8 +188,167 @@ async def _serve(
         with lifecycle.on_signals(lambda: _reload(guard, tls), change_level):
             await server.serve(listening)
     finally:
-        if mcp is not None:
-            await mcp.close()
         api.close()
         if not await asyncio.to_thread(engine.stop, SHUTDOWN_MS_MAX // 2):
             log.error("the store did not finish the last writes in time; their callers got no answer")
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def open_guard(settings: ServerSettings, address: BindAddress) -> tuple[TokenGuard, str]:
+    """The guard, and a line that says where its tokens are."""
+    if settings.local_registration and not address.is_local:
+        raise InvalidInput(
+            "Registration is for users of this machine. Bind to a loopback address such as 127.0.0.1:3427."
+        )
+    if settings.system:
+        if not address.path or settings.tokens_file is not None:
+            raise InvalidInput("--system serves the users of this machine, on a Unix socket and without tokens.")
+        who = f"members of {settings.group}" if settings.group else "all users of this machine"
+        return MachineGuard(), f"for      {who}; their dibs finds it when it is at {SYSTEM_SOCKET}"
+    if settings.tokens_file is not None:
+        guard = TokenGuard(settings.tokens_file)
+        return guard, f"tokens   {guard.path} ({len(guard)}); SIGHUP reads it again"
+    if settings.contract is not None and not address.is_local:
+        return TokenGuard(None), settings.contract.says
+    if not address.is_local:
+        if _is_missing(settings.store or default_url()):
+            raise _nobody_let_in(settings)  # and no store is left behind
+        return TokenGuard(None), ""  # the store's tokens decide
+    path = paths.token_path()
+    made = ensure_token_file(path, _login())
+    return TokenGuard(
+        path, own=True
+    ), f"token    {path}{' (made just now)' if made else ''}; your own dibs finds it there"
+
+
+def open_tls(settings: ServerSettings, address: BindAddress) -> ServerTls | None:
+    """TLS as the settings say. Every fault of a file is InvalidInput."""
+    if settings.tls_cert is None:
+        return None
+    if address.path:
+        raise InvalidInput("TLS is for HOST:PORT. A Unix socket needs none: no other machine can reach it.")
+    return ServerTls(TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_client_ca))
+
+
+def warn_without_tls(settings: ServerSettings, address: BindAddress) -> None:
+    """Say that tokens can be read on the way. Where a proxy is named, that ends TLS."""
+    if settings.tls_cert is None and not address.is_local and not settings.trusted_proxies:
+        log.warning(
+            "%s CAN BE REACHED FROM OTHER MACHINES WITHOUT TLS: whoever is on the way reads every token. Give "
+            "--tls-cert, or listen on 127.0.0.1 behind a proxy that ends TLS, and name it with --trusted-proxy",
+            settings.bind,
+        )
+
+
+def socket_mode(settings: ServerSettings) -> int | None:
+    """Everybody may connect to the machine's service, unless the settings say otherwise."""
+    if settings.socket_mode is None and settings.system and settings.group is None:
+        return 0o666
+    return settings.socket_mode
+
+
+def open_directory(
+    stack: contextlib.ExitStack,
+    guard: TokenGuard,
+    store: Store,
+    settings: ServerSettings,
+    address: BindAddress,
+) -> str:
+    """Accept the store's tokens, too. Returns a line about them."""
+    if settings.system:
+        return ""
+    directory = CredentialDirectory(store)
+    directory.start()
+    stack.callback(directory.stop)
+    guard.directory = directory
+    if guard.path is None and not directory and settings.contract is None:
+        raise _nobody_let_in(settings)
+    if guard.path is None or directory:
+        lead = "" if guard.path is None else "\n  "
+        return f"{lead}tokens   in the store ({len(directory)}); dibs token list shows them"
+    return ""
+
+
+def _is_missing(store_url: str) -> bool:
+    """Tell whether it is a file that opening would make."""
+    if not store_url.startswith("sqlite:"):
+        return False
+    path = sqlite_path(store_url)
+    return not os.path.exists(path) and (store_url == default_url() or os.path.isdir(os.path.dirname(path)))
+
+
+def _nobody_let_in(settings: ServerSettings) -> InvalidInput:
+    return InvalidInput(
+        f"{settings.bind} can be reached from other machines, and no token lets anybody in. Run `dibs token create "
+        "NAME --role admin --url STORE`, or give --tokens FILE, or bind to 127.0.0.1."
+    )
+
+
+def make_folders(socket_path: str, store_url: str) -> None:
+    """Make the folders as an init system would: the socket's is readable by all, the store's by the service alone."""
+    try:
+        os.makedirs(os.path.dirname(socket_path), mode=0o755, exist_ok=True)
+        if store_url == SYSTEM_STORE:
+            os.makedirs(os.path.dirname(SYSTEM_STORE.removeprefix("sqlite://")), mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(f"The folder {error.filename} cannot be made ({error.strerror}). Run it as root.") from None
+
+
+def _login() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # no entry for this user id, as in many containers
+        return f"uid-{os.getuid()}"
+
+
+def greeting(settings: ServerSettings, url: str, store_url: str, says: str, *, has_own_token: bool) -> str:
+    token = "" if has_own_token or settings.system else "DIBS_TOKEN=... "
+    return (
+        f"dibs {__version__} listens on {url}\n"
+        f"  store    {store_url}\n"
+        f"  {says}\n"
+        f"{_board_line(url, has_own_token=has_own_token)}"
+        f"{_gateway_line(settings, url)}"
+        f"  try      {token}dibs claim issue-1842 --url {url}\n"
+    )
+
+
+def _board_line(url: str, *, has_own_token: bool) -> str:
+    if url.startswith("unix:"):  # no browser opens it
+        return ""
+    how = "sign in with: dibs token show" if has_own_token else "sign in with a token"
+    return f"  board    {url}/ ({how})\n"
+
+
+def _gateway_line(settings: ServerSettings, url: str) -> str:
+    if "gateway" not in settings.routes:
+        return ""
+    where = "/gateway on the socket" if url.startswith("unix:") else f"GATEWAY_URL={url}/gateway"
+    return f"  gateway  {where}; dibs run-secret create makes secrets\n"
+
+
+def connections_max(wanted: int) -> int:
+    """The wanted number, or fewer if this process may not open so many files."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # macOS names no bound; old versions refuse that number, new ones accept it and keep to a bound of their own.
+    for more in (min(hard, FILES_OF_MACOS),) if ways.IS_MACOS else (hard, FILES_OF_MACOS):
+        if soft != hard and (soft < more or more == resource.RLIM_INFINITY):
+            with contextlib.suppress(OSError, ValueError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
+                soft = more
+                break
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    room = max(1, soft - FILES_OF_OUR_OWN)
+    if wanted > room:
+        log.warning("no more than %d connections: this process may have %d files open (ulimit -n)", room, soft)
+    return min(wanted or room, room)

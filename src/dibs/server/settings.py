@@ -1,4 +1,4 @@
-"""What can be chosen about a server."""
+"""The settings of a server."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class PublicElections:
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """What can be chosen about a server. `store` None: the user's own; `tokens_file` None: the user's own token."""
+    """All that can be chosen about a server. `store` None: the user's own; `tokens_file` None: the user's own token."""
 
     bind: str = DEFAULT_BIND
     store: str | None = None

@@ -13,8 +13,8 @@ from dibs.core.limits import ADMIN_GUESSES_MAX, MINUTES_KEPT, REGISTRATIONS_MAX
 from dibs.engine.tally import Tally
 from dibs.server.http.listen import parse_bind
 from dibs.server.monitor.minutes import MinuteSeries
+from dibs.server.run import open_guard
 from dibs.server.settings import ServerSettings
-from dibs.server.startup import open_guard
 from dibs.wire.parts import instant_ms
 from tests.server.harness import running, wait_until
 from tests.server.sse import StreamReader

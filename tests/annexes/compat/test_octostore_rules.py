@@ -17,7 +17,7 @@ from dibs.core.keys import webhook_key
 from dibs.core.limits import ADMIN_GUESSES_MAX
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.core.webhooks import Webhook
-from dibs.server.routes.public_rooms import PUBLIC_NAMESPACE
+from dibs.server.http.admission import PUBLIC_NAMESPACE
 from dibs.server.settings import PublicElections, ServerSettings
 from tests.server.harness import running
 from tests.server.sse import StreamReader

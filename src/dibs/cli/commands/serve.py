@@ -258,8 +258,8 @@ COMMANDS = {
             "well: `dibs token create` makes them. To listen for other machines the server needs those, or --tokens. "
             "SIGHUP reads the tokens file and the TLS files again, SIGTERM drains the server and ends it, SIGINT ends "
             "it. "
-            "It needs the server extra: pip install '.[server]' in a clone; with the mcp extra it answers MCP clients "
-            "at /mcp, under the same tokens."
+            "It needs the server extra: pip install '.[server]' in a clone. It answers MCP clients at /mcp, under the "
+            "same tokens."
         ),
         options=OPTIONS,
         examples=(

@@ -26,7 +26,6 @@ from dibs.compat.action_llama.runs import (
 )
 from dibs.compat.action_llama.upstream import Upstream
 from dibs.core.commands import EndSession, InspectSession, KeepSession
-from dibs.core.identity import require
 from dibs.core.limits import (
     OWNER_CHARS_MAX,
     RUN_SECRET_CHARS_MAX,
@@ -35,7 +34,7 @@ from dibs.core.limits import (
     TTL_MS_MIN,
 )
 from dibs.engine.queries import claimed, open_sessions
-from dibs.server.http.request import check_head, decode_name, parse_json, parse_query
+from dibs.server.http.parse import decode_name, parse_json, parse_query
 from dibs.server.http.response import ClientGone, HttpResponse, answer_document, answer_for_error, encode
 from dibs.wire.documents import reply_for_error, reply_to
 from dibs.wire.operations import NAMESPACE, Operation, document_schema, in_path, in_query
@@ -305,9 +304,7 @@ class Gateway:
         return 200, entries  # type: ignore[return-value]  # theirs is a bare list
 
     async def _status(self, call: HttpRequest) -> Said:
-        caller = self._api.caller_for("locks-of-all", call.headers)
-        require(caller, "locks-of-all")
-        ns = self._api.namespace_of(caller, parse_query(call.query), call.headers)
+        ns, _ = self._api.reader("locks-of-all", call.query, call.headers)
         return 200, await self._api.in_reader(lambda: {"locks": self._all_locks(ns)})
 
     def _all_locks(self, ns: str) -> list[Document]:
@@ -357,8 +354,7 @@ class Gateway:
     # Runs
 
     async def open_run(self, call: HttpRequest) -> HttpResponse:
-        check_head(call.headers)
-        document = parse_json(await call.rest(self._api.caller_of))
+        document = await call.json(self._api.caller_of)
         caller, ns = self._operator("run-open", call)
         command, secret = open_run_command(ns, document, caller)
         return answer_document(opened_document(command, await self._batcher.submit(command), secret), 201)
@@ -379,7 +375,6 @@ class Gateway:
 
     def _operator(self, verb: str, call: HttpRequest) -> tuple[Caller, str]:
         caller = self._api.caller_for(verb, call.headers)
-        require(caller, verb)
         return caller, self._api.namespace_of(caller, parse_query(call.query), call.headers)
 
     async def _runs_of(self, ns: str) -> list[SessionState]:

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING
 from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, InvalidInput
 from dibs.compat.octostore.bodies import user_id
 from dibs.core import events
-from dibs.core.identity import ADMIN, AGENT, Caller, require
+from dibs.core.identity import ADMIN, AGENT, Caller
 from dibs.core.limits import ADMIN_GUESSES_MAX, LIST_PAGE_MAX, REGISTRATIONS_MAX
 from dibs.core.names import DEFAULT_NAMESPACE, check_namespace
 from dibs.engine.credentials import CredentialAdmin, credentials
 from dibs.engine.metrics import RequestCounts
 from dibs.engine.queries import claimed
-from dibs.server.http.admission import ClientWindows
-from dibs.server.http.request import check_head, parse_json, parse_query
+from dibs.server.http.admission import PUBLIC_NAMESPACE, ClientWindows
+from dibs.server.http.parse import parse_query
 from dibs.server.http.response import HttpError, answer_document
 from dibs.server.routes.health import HEALTH
-from dibs.server.routes.public_rooms import PUBLIC_NAMESPACE
 from dibs.wire.credentials import digest_of
 from dibs.wire.operations import NAMESPACE, Operation, document_schema, in_query
 from dibs.wire.parts import timestamp
@@ -136,17 +135,13 @@ class AdminPages:
         one cannot be guessed."""
         key = key_of(call.headers)
         if key is None:
-            caller = self._api.caller_for(verb, call.headers)
-            require(caller, verb)
-            return caller
+            return self._api.caller_for(verb, call.headers)
         self._guesses.check(call.client)
         try:
-            caller = self._api.caller_for(verb, {b"authorization": b"Bearer " + key})
+            return self._api.caller_for(verb, {b"authorization": b"Bearer " + key})
         except (AuthenticationFailed, AuthenticationRequired):
             self._guesses.charge(call.client)
             raise
-        require(caller, verb)
-        return caller
 
     def _status(self, ns: str, bound: str | None) -> dict[str, Any]:
         engine = self._api.engine
@@ -252,8 +247,7 @@ class Accounts:
         if not self._api.settings.local_registration:
             raise HttpError("Resource not found", 404, code="not_found")
         self._api.names.check(call.headers.items(), strict=True)  # whoever has a name gets a token
-        check_head(call.headers)
-        name, namespace = _wanted(parse_json(await call.rest()))
+        name, namespace = _wanted(await call.json())
         self._requests.charge(call.client)
         if self._api.settings.contract is not None and namespace in _RESERVED:
             raise HttpError("local registration is unavailable for that namespace", 409, code="conflict")

@@ -15,7 +15,6 @@ from dibs.base.ids import new_request_id
 from dibs.core.commands import ClaimPolicy
 from dibs.engine.auth import RateLimited
 from dibs.server.event_stream import EventStream
-from dibs.server.http.request import check_head, parse_json
 from dibs.server.http.response import UNSUPPORTED, HttpError, HttpResponse, answer_for_error, encode
 from dibs.wire.codes import CODES
 from dibs.wire.shapes import OWN_TYPE, U32_MAX, is_unicode
@@ -195,8 +194,7 @@ async def read_body(call: HttpRequest, known: Known, fields: dict[str, str]) -> 
     if call.headers.get(b"content-type", b"").startswith(OWN_TYPE.encode()):
         raise unsupported(415)  # dibs' own clients ask for rules that are not these
     try:
-        check_head(call.headers)
-        document = parse_json(await call.rest(known))
+        document = await call.json(known)
     except HttpError as error:
         raise unsupported(error.status) from None
     except InvalidInput:

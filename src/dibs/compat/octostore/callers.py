@@ -12,12 +12,12 @@ from dibs.base.errors import DibsError, InvalidInput, InvalidName
 from dibs.base.ids import new_token
 from dibs.compat.octostore.admin import BEARER_ADMIN, KEY_HEADERS
 from dibs.compat.octostore.bodies import check_lock_name, forbidden, unsupported, user_id
-from dibs.core.identity import ADMIN, AGENT, Caller, require
+from dibs.core.identity import ADMIN, AGENT, Caller
 from dibs.core.limits import ADMIN_GUESSES_MAX
 from dibs.core.names import check_principal
 from dibs.core.proof import may_use
 from dibs.server.http.admission import ClientWindows
-from dibs.server.http.request import decode_name
+from dibs.server.http.parse import decode_name
 from dibs.wire.values import token_badge
 
 if TYPE_CHECKING:
@@ -69,7 +69,6 @@ class UserDirectory:
         if self.has_admin_key(call):
             return User(ADMIN_PRINCIPAL, is_admin=True)
         caller = self._api.caller_for(verb, call.headers)
-        require(caller, verb)
         badges = tuple(each.lower() if each.startswith("user:") else each for each in caller.badges)
         return User(caller.principal, caller.namespace, badges=badges)
 

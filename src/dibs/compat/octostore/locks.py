@@ -47,7 +47,7 @@ from dibs.core.outcomes import (
 )
 from dibs.core.records import EXPIRED, Meta
 from dibs.engine.queries import claimed
-from dibs.server.http.request import parse_query
+from dibs.server.http.parse import parse_query
 from dibs.server.http.response import HttpResponse, answer_document, answer_for
 from dibs.wire.lease_documents import acl_document
 from dibs.wire.parts import timestamp

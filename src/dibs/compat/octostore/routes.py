@@ -44,10 +44,10 @@ from dibs.core.outcomes import NotCurrent, QuotaExceeded, SessionOver, Status
 from dibs.core.records import RELEASED
 from dibs.core.webhooks import EVERY, Webhook
 from dibs.engine.webhooks import TargetRefused, WebhookAdmin, check_addresses, parse_target
-from dibs.server.http.request import decode_name
+from dibs.server.http.admission import PUBLIC_NAMESPACE
+from dibs.server.http.parse import decode_name
 from dibs.server.http.response import NO_CONTENT, HttpResponse, answer_document, answer_for
 from dibs.server.routes.elections import CAMPAIGN, ElectionRoutes
-from dibs.server.routes.public_rooms import PUBLIC_NAMESPACE
 from dibs.server.routes.webhooks import CREATE, REMOVE, WEBHOOKS
 from dibs.wire.elections import election_document
 from dibs.wire.parts import timestamp

@@ -1,8 +1,13 @@
-"""Bounds the number of connections, in all and from one client.
+"""Says who a client is, and bounds how many there are: connections, in all and from one client, and requests without a
+token.
 
 A client is an address; of IPv6 the network, because one machine may use all its addresses; on a Unix socket, a user of
 this machine. All clients behind a proxy have one address. There is no bound for a proxy that the operator named; it
 must count itself.
+
+Anybody can write `X-Forwarded-For`. So it counts only if the connection comes from a proxy that the operator named, and
+only back to the first hop that is not such a proxy: what is left of that was written by strangers. `Forwarded` is not
+read. A proxy writes one of the two and may pass on the other as the client sent it.
 """
 
 from __future__ import annotations
@@ -10,15 +15,19 @@ from __future__ import annotations
 import ipaddress
 import logging
 import socket
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from dibs.base.clock import steady_ms
+from dibs.base.errors import AuthenticationRequired, InvalidInput
+from dibs.core.identity import AGENT, Caller, Limits
 from dibs.core.limits import (
     CONNECTIONS_MAX,
     CONNECTIONS_PER_CLIENT_MAX,
     CONNECTIONS_TURNED_AWAY_MAX,
     OVERLOAD_RETRY_MS,
     PUBLIC_CLIENTS_MAX,
+    PUBLIC_FULL_RETRY_MS,
     PUBLIC_REQUESTS_MS,
 )
 from dibs.engine.auth import RateLimited
@@ -27,10 +36,10 @@ from dibs.system import socket_peer
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
-    from typing import Protocol
+    from collections.abc import Callable, Iterable
+    from typing import Any, Protocol
 
-    from dibs.server.http.proxies import TrustedProxies
+    PublicElections = Any  # dibs.server.settings.PublicElections, which knows these
 
     class Waiting(Protocol):
         def cancel(self) -> None:
@@ -38,6 +47,76 @@ if TYPE_CHECKING:
 
         def hurry(self) -> None:
             """The client sent another request: answer this one with its place in line."""
+
+
+UNIX = "unix"
+_SCHEMES = (b"http", b"https")
+
+
+class TrustedProxies:
+    """`named` are addresses, networks, or `unix` for whoever connects to a Unix socket."""
+
+    def __init__(self, named: Iterable[str] = ()) -> None:
+        words = tuple(named)
+        self._unix = UNIX in words
+        self._networks = [_network(word) for word in words if word != UNIX]
+
+    def __bool__(self) -> bool:
+        return self._unix or bool(self._networks)
+
+    def trusts(self, client: str) -> bool:
+        """Tell whether a client, as `admission.client_of` calls it, is one of the proxies."""
+        address = _address(client)
+        if address is None:
+            return self._unix
+        return any(address in network for network in self._networks)
+
+    def client(self, peer: str, headers: Iterable[tuple[bytes, bytes]]) -> str:
+        """The client of a request that came over a connection from the proxy `peer`."""
+        lines = [value for name, value in headers if name == b"x-forwarded-for"]
+        found = peer
+        for hop in reversed(b",".join(lines).split(b",") if lines else []):
+            address = _address(_without_port(hop.decode("latin-1").strip()))
+            if address is None:
+                break  # the proxy passed on what is no address
+            found = str(address)
+            if not self.trusts(found):
+                break
+        return found
+
+
+def forwarded_scheme(headers: Iterable[tuple[bytes, bytes]], scheme: str) -> str:
+    """The scheme that the browser used, by the word of the nearest proxy; else `scheme`."""
+    lines = [value for name, value in headers if name == b"x-forwarded-proto"]
+    told = lines[-1].rpartition(b",")[2].strip().lower() if lines else b""
+    return told.decode() if told in _SCHEMES else scheme
+
+
+def _network(word: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    try:
+        network = ipaddress.ip_network(word)
+    except ValueError:
+        raise InvalidInput(
+            f"{word!r} is no proxy's address. Write addresses or networks with commas between: "
+            "10.0.0.2,192.168.7.0/24. Or unix, for a proxy on a Unix socket."
+        ) from None
+    if network.prefixlen == 0:
+        raise InvalidInput(f"{word} would trust everybody to say who a client is.")
+    return network
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    return (isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped) or address
+
+
+def _without_port(hop: str) -> str:
+    if hop.startswith("["):
+        return hop[1:].partition("]")[0]
+    return hop.partition(":")[0] if hop.count(":") == 1 else hop
 
 
 # Counts requests of each client by the minute, for what needs no token. Clients that nobody counts apart share one
@@ -85,6 +164,56 @@ class ClientWindows:
             each: window for each, window in self._windows.items() if now_ms - window[0] < PUBLIC_REQUESTS_MS
         }
         return client if len(self._windows) < PUBLIC_CLIENTS_MAX else _OTHERS
+
+
+# Elections for callers without a token: who such a caller is, and the bounds on what all of them may do.
+
+# Public elections have a namespace of their own, so nothing in them can be in the way of a job.
+PUBLIC_NAMESPACE = "public-elections"
+PUBLIC_PRINCIPAL = "public"
+
+
+class PublicRooms:
+    """For one event loop. `settings` None: there are no public elections. Clients are counted as for connections."""
+
+    def __init__(self, settings: PublicElections | None, steady: Callable[[], int] = steady_ms) -> None:
+        self.settings = settings
+        most = 0 if settings is None else settings.requests
+        self._requests = ClientWindows(most, "ids and campaigns", steady)
+        self._streams: Counter[str] = Counter()
+
+    def caller(self) -> Caller:
+        """Anybody. The number of rooms is counted in the store, for all servers together."""
+        if self.settings is None:
+            raise AuthenticationRequired("Bearer token required")
+        limits = Limits(held=self.settings.rooms)
+        return Caller(principal=PUBLIC_PRINCIPAL, role=AGENT, namespace=PUBLIC_NAMESPACE, limits=limits)
+
+    def charge(self, client: str) -> None:
+        """Count one request of a client; raises RateLimited if it is one too many."""
+        self._requests.charge(client)
+
+    def enter_stream(self, client: str) -> Callable[[], None]:
+        """Count one more stream; raises if it is one too many. Call what it returns at the end of the stream."""
+        if self.settings is None:
+            return lambda: None
+        if self._streams[client] >= self.settings.streams_per_client:
+            raise RateLimited(
+                f"One client may watch {self.settings.streams_per_client} public elections at a time.",
+                PUBLIC_FULL_RETRY_MS,
+            )
+        if self._streams.total() >= self.settings.streams:
+            raise RateLimited(
+                f"This server has {self.settings.streams} streams of public elections, which is its limit.",
+                OVERLOAD_RETRY_MS,
+            )
+        self._streams[client] += 1
+        return lambda: self._leave_stream(client)
+
+    def _leave_stream(self, client: str) -> None:
+        self._streams[client] -= 1
+        if not self._streams[client]:
+            del self._streams[client]
 
 
 log = logging.getLogger("dibs")

@@ -1,4 +1,4 @@
-"""What a browser sends that a program does not: names of this machine, a login cookie, questions of other pages. Pure.
+"""Checks what only browsers send: names of this machine, a login cookie, questions of other pages. Pure.
 
 **Names.** A page in a browser can reach a server on this machine under a name of its own, whose address its owner
 changes to 127.0.0.1 once the page is loaded (DNS rebinding). To the browser they are one origin then. What gives it

@@ -1,4 +1,4 @@
-"""Where a server listens: `127.0.0.1:3427`, `[::1]:3427`, `unix:/path`. Port 0 asks for any free one."""
+"""Opens the socket of a server: `127.0.0.1:3427`, `[::1]:3427`, `unix:/path`. Port 0 asks for any free one."""
 
 from __future__ import annotations
 

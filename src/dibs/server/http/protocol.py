@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import asyncio
 import http
-import re
 import select
 from collections import deque
 from email.utils import formatdate
@@ -40,23 +39,29 @@ from dibs.core.limits import (
 from dibs.engine.metrics import OTHER
 from dibs.server.event_stream import EventStream
 from dibs.server.http.admission import client_of, peer_uid
-from dibs.server.http.request import KEY_HEADER, PEER, HttpRequest, RequestHead
-from dibs.server.http.response import UNSUPPORTED, ClientGone, HttpError, HttpResponse, answer_for_error
+from dibs.server.http.parse import KEY_HEADER
+from dibs.server.http.request import PEER, HttpRequest, RequestHead
+from dibs.server.http.response import UNSUPPORTED, ClientGone, HttpError, HttpResponse, answer_for_error, current
 from dibs.server.http.tls import lacks_certificate
-from dibs.server.monitor.request_note import current
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
-    from typing import Any
+    from typing import Any, Protocol
 
     from dibs.server.handlers import Api
-    from dibs.server.http.admission import Admission, Waiting
+    from dibs.server.http.admission import Admission, TrustedProxies, Waiting
     from dibs.server.http.browser import Cors
-    from dibs.server.http.proxies import TrustedProxies
     from dibs.server.http.request import Answer
     from dibs.server.http.response import Header
-    from dibs.server.monitor.request_note import RequestObserver
     from dibs.server.routes.table import Router
+
+    class RequestObserver(Protocol):
+        """Is told of each request: when its turn begins, and when it is answered."""
+
+        def begin(self, call: HttpRequest) -> None: ...
+
+        def end(self, call: HttpRequest) -> None: ...
+
 
 LINGER_S = 1.0
 REQUEST_S = REQUEST_MS_MAX / 1000
@@ -64,14 +69,14 @@ KEPT_MAX = 512  # a few for each kind of client: the length of the body is one o
 KEPT_BYTES_MAX = 1024
 _HUNG_UP = getattr(select, "POLLRDHUP", 0)  # Linux only
 _LINE_END, _END = b"\r\n", b"\r\n\r\n"
-# An address in ASCII that can be printed, without a query and a fragment.
-_REQUEST_LINE = re.compile(rb"([A-Z]+) (/[!\"$->@-~]*) HTTP/1\.1")
+_VERSION = b"HTTP/1.1"
+_NAME_BYTES = bytes(range(0x21, 0x7F)).translate(None, b"?#")  # of an address without a query and a fragment
 # Numbers, because CPython looks for a text of one byte by first raising and catching an exception.
 _QUERY, _FRAGMENT, _SLASH = b"?#/"
 
 
 class ServerState:
-    """What all connections of a server share."""
+    """Is shared by all connections of a server."""
 
     def __init__(
         self,
@@ -144,11 +149,20 @@ def block_of(data: bytes, method: bytes, url: bytes, body: bytes) -> bytes | Non
     end = data.find(_END, len(line))
     if not data.startswith(line + _LINE_END) or data[end + len(_END) :] != body or end < 0:
         return None
-    block = data[len(line) : end]
+    block = data[len(line) + len(_LINE_END) : end]
     return block if block.count(b"\n") == block.count(_LINE_END) else None
 
 
 class HttpConnection(asyncio.Protocol):
+    # Slots, because CPython finds more than 30 attributes of an object more slowly.
+    __slots__ = tuple(
+        (
+            "_client _deaf _drained _head_bytes _headers _in_head _incoming _is_advancing _is_last _is_parsing "
+            "_is_read_paused _known _lost _queue _receiving _refusal _since_s _timer _unread _unsent_bytes "
+            "_unsent_since_s _url call is_write_paused loop parser peer proxy scheme state transport waiting "
+            "whole"
+        ).split()
+    )
     keep_alive_s = KEEP_ALIVE_MS / 1000
     transport: asyncio.Transport
 
@@ -360,27 +374,24 @@ class HttpConnection(asyncio.Protocol):
 
     def _take(self, data: bytes) -> bool:
         """Begin the request in `data`, if that is exactly one with known headers, for an address that exists."""
-        line_end = data.find(_LINE_END)
-        end = data.find(_END, line_end)
-        known = self._known.get(data[line_end:end])
-        if known is None or end < 0:
+        head, end, body = data.partition(_END)
+        line, _, block = head.partition(_LINE_END)
+        known = self._known.get(block)
+        if known is None or not end or len(head) > PARSE_BYTES_MAX or known[0] != len(body):
             return False
-        length, head = known
-        if len(data) != end + len(_END) + length or end > PARSE_BYTES_MAX or self.peer or self._is_last:
+        words = line.split(b" ")
+        if len(words) != 3 or words[2] != _VERSION:
             return False
-        line = _REQUEST_LINE.fullmatch(data, 0, line_end)
-        if line is None:
-            return False
-        method, path = line.groups()
-        call = HttpRequest(self, method, path, b"", head, data[end + len(_END) :])
-        if call.route is None:
+        call = HttpRequest(self, words[0], words[1], b"", known[1], body)
+        if call.route is None or call.raw_name.strip(_NAME_BYTES):
             return False
         self._begin(call)
         return True
 
     def keep_head(self, call: HttpRequest, body: bytes) -> None:
         """The caller of this request is known: keep its headers, if they are ordinary and came in one piece."""
-        if call.head.is_plain and call.keep_alive and not self.peer:
+        # Two users of a Unix socket may send the same headers.
+        if call.head.is_plain and call.keep_alive and not self.state.knows_peers:
             block = block_of(self.whole, call.raw_method, self._url, body)
             self.state.heads.learn(block, len(body), call.head)
 
@@ -448,6 +459,8 @@ class HttpConnection(asyncio.Protocol):
         if self.peer:
             sent.append((PEER, self.peer))
         call = HttpRequest(self, parser.get_method(), path, query, RequestHead(sent), None)
+        if b"cookie" in call.headers:
+            call.take_cookie()
         call.version = version
         call.keep_alive = version != "1.0" and parser.should_keep_alive()
         self._is_last = not call.keep_alive
@@ -496,18 +509,18 @@ class HttpConnection(asyncio.Protocol):
     def _begin(self, call: HttpRequest) -> None:
         """It is this request's turn."""
         self.call = call
-        if self.state.api.is_draining:
+        state, head = self.state, call.head
+        api = state.api
+        if api.is_draining:
             call.keep_alive = False
-        if self.state.observers:
-            for observer in self.state.observers:
-                observer.begin(call)
-        api, head = self.state.api, call.head
+        for observer in state.observers:
+            observer.begin(call)
         is_usual = not api.checks_names or (head.is_plain and api.names.knows(head.host))
-        if call.route is None or self.state.cors is not None or not is_usual:
-            self.step(call, self._answer_browser, call)
-        else:
+        if call.route is not None and is_usual and state.cors is None:
             call.verb, handler = call.route
             self.step(call, handler, call)
+        else:
+            self.step(call, self._answer_browser, call)
 
     def _answer_browser(self, call: HttpRequest) -> Answer:
         """Call the handler, if there is one, and if a browser may ask this server so."""
@@ -523,12 +536,12 @@ class HttpConnection(asyncio.Protocol):
         answer: Answer = handler(call)
         return answer
 
-    def step(self, call: HttpRequest, work: Callable[..., Answer], *args: Any) -> None:
+    def step(self, call: HttpRequest, work: Callable[[Any], Answer], given: object) -> None:
         """Do some of the work for a request. If that has an answer now, or fails, the request is answered; if it is a
         coroutine, it goes on in a task."""
         noted = current.set(call) if self.state.observers else None
         try:
-            answer = work(*args)
+            answer = work(given)
             if answer is not None and not isinstance(answer, HttpResponse):
                 call.has_task = True
                 task = self.loop.create_task(self._run(call, answer))
@@ -570,13 +583,14 @@ class HttpConnection(asyncio.Protocol):
         if call is not self.call:
             return
         self.call = None
-        self.state.total_requests += 1
+        state = self.state
+        state.total_requests += 1
         self._unsent_bytes = 0  # answers to a slow reader do not get this far
         call.is_over = True
         if not call.status:
             call.begins(0)
-        if self.state.observers:
-            for observer in reversed(self.state.observers):
+        if state.observers:
+            for observer in reversed(state.observers):
                 observer.end(call)
         if not call.keep_alive:
             self.transport.close()

@@ -1,37 +1,26 @@
-"""Parses the parts of a request: the body, the name in the address, the query. All of it is untrusted. Each fault is a
-refusal with its own message: 415 for a type that is not JSON, 413 for too much, 400 for invalid text.
-`wire/requests.py` checks the values.
-"""
+"""One request, as the handlers see it: what its headers mean, its body as it comes, and the way back for its answer."""
 
 from __future__ import annotations
 
-import json
-import re
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, unquote_to_bytes
-
-import msgspec
 
 from dibs.base.clock import stopwatch_s
-from dibs.base.errors import InvalidInput, InvalidName
-from dibs.core.limits import (
-    BODY_BYTES_MAX,
-    JSON_DEPTH_MAX,
-    NAME_BYTES_MAX,
-    QUERY_BYTES_MAX,
-    QUERY_FIELDS_MAX,
-    STRANGERS_BODY_BYTES_MAX,
-)
-from dibs.core.records import ENDINGS, HELD, STATES
-from dibs.core.references import job_name
+from dibs.core.limits import BODY_BYTES_MAX, STRANGERS_BODY_BYTES_MAX
 from dibs.engine.auth import digest_of
 from dibs.engine.metrics import OTHER, outcome_word
-from dibs.server.http.admission import client_of, counted_as
+from dibs.server.http.admission import client_of, counted_as, forwarded_scheme
 from dibs.server.http.browser import with_credential
-from dibs.server.http.proxies import forwarded_scheme
-from dibs.server.http.response import JSON, NO_CONTENT, ClientGone, HttpError, answer_for
-from dibs.server.monitor.request_note import current
-from dibs.wire.shapes import OWN_TYPE
+from dibs.server.http.parse import (
+    KEY_HEADER,
+    NAMES_HEADER,
+    NAMESPACE_HEADER,
+    STORE_HEADER,
+    check_head,
+    is_acceptable,
+    parse_json,
+    too_large,
+)
+from dibs.server.http.response import NO_CONTENT, ClientGone, answer_for, current
 
 if TYPE_CHECKING:
     import asyncio
@@ -47,147 +36,17 @@ if TYPE_CHECKING:
     Answer = HttpResponse | Awaitable[Any] | None
     Headers = Mapping[bytes, bytes]
     Known = Callable[[Headers], object]  # raises for an unknown caller
-    Done = Callable[[bytes | BaseException], Answer]
+    Done = Callable[[bytes | BaseException], None]
 
 PEER = b":peer"  # no header of a request can be called so
-STORE_HEADER = b"x-dibs-store"  # the store that a client of several servers expects
 SERVERS_HEADER = b"x-dibs-servers"  # from a client that can ask other servers
-KEY_HEADER = b"idempotency-key"
-NAMESPACE_HEADER = b"x-dibs-namespace"
-NAMES_HEADER = b"x-dibs-names"
-SEQ_MAX = 2**63 - 1
 _TERMS = frozenset((STORE_HEADER, KEY_HEADER, NAMESPACE_HEADER, NAMES_HEADER))
 _UNUSUAL = frozenset((b"expect", b"transfer-encoding", b"upgrade", b"cookie", b"origin"))
-_decode = msgspec.json.Decoder().decode
-_OWN = OWN_TYPE.encode()
-_JSON_TYPE = re.compile(rb"application/(?:(?:[!#$%&'*+.^_`|~0-9a-z-]+\+)?json|x\.dibs)\s*(?:;.*)?", re.IGNORECASE)
-_BAD_PERCENT = re.compile(rb"%(?![0-9A-Fa-f]{2})")
-
-
-def check_head(headers: Mapping[bytes, bytes]) -> None:
-    """Refuse what can be refused before the body has come: a wrong type, a length that is too large."""
-    kind = headers.get(b"content-type")
-    if kind not in (JSON, _OWN) and (kind is None or not _JSON_TYPE.fullmatch(kind)):
-        raise HttpError("Send JSON, with the header Content-Type: application/json.", 415)
-    length = headers.get(b"content-length")
-    if length is not None and (len(length) > 15 or int(length) > BODY_BYTES_MAX):
-        raise too_large()
-
-
-def is_acceptable(headers: Mapping[bytes, bytes]) -> bool:
-    """Tell whether `check_head` accepts them."""
-    try:
-        check_head(headers)
-    except HttpError:
-        return False
-    return True
-
-
-def too_large(most: int = BODY_BYTES_MAX) -> HttpError:
-    return HttpError(f"A request body may have {most} bytes at most.", 413)
-
-
-def parse_json(body: bytes) -> Any:
-    """The document in `body`. A field given twice is refused, because it is unclear which one was meant."""
-    try:
-        document = _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        if isinstance(error, RecursionError):
-            raise _too_deep() from None
-        raise InvalidInput("The request body is not valid JSON.") from None
-    # Two counts of bytes show whether the body is flat, as most are, or needs a closer look.
-    if body.count(b"{") + body.count(b"[") > JSON_DEPTH_MAX and _depth(document) > JSON_DEPTH_MAX:
-        raise _too_deep()
-    if not isinstance(document, dict) or body.count(b":") != len(document):
-        _check_repeats(body)
-    return document
-
-
-def _too_deep() -> InvalidInput:
-    return InvalidInput(f"The request body is nested deeper than {JSON_DEPTH_MAX} levels.")
-
-
-def _depth(document: object) -> int:
-    depth, level = 0, [document]
-    while level:
-        depth += 1
-        inner: list[object] = []
-        for value in level:
-            if isinstance(value, dict):
-                inner += value.values()
-            elif isinstance(value, list):
-                inner += value
-        level = inner
-    return depth - 1  # the innermost values do not count as a level
-
-
-def _check_repeats(body: bytes) -> None:
-    def no_repeats(pairs: list[tuple[str, object]]) -> None:
-        if len({name for name, _ in pairs}) != len(pairs):
-            raise InvalidInput("The request body gives a field twice.")
-
-    json.loads(body, object_pairs_hook=no_repeats)
-
-
-def decode_name(raw: bytes) -> str:
-    """The job name in one segment of the path, as it was sent."""
-    try:
-        if raw.find(b"%") < 0:  # quicker than `in`, which first raises and catches an exception
-            return raw.decode()
-        if _BAD_PERCENT.search(raw):
-            raise InvalidName("The name in the address has a % that is not followed by two hexadecimal digits.")
-        return unquote_to_bytes(raw).decode()
-    except UnicodeDecodeError:
-        raise InvalidName("The name in the address is not UTF-8 once its percent signs are decoded.") from None
-
-
-def parse_query(query: bytes) -> dict[str, str]:
-    """The parameters after the question mark."""
-    if not query:
-        return {}
-    if len(query) > QUERY_BYTES_MAX:
-        raise InvalidInput(f"The query is longer than {QUERY_BYTES_MAX} bytes.")
-    if _BAD_PERCENT.search(query):
-        raise InvalidInput("The query has a % that is not followed by two hexadecimal digits.")
-    try:
-        pairs = parse_qsl(
-            query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=QUERY_FIELDS_MAX
-        )
-    except ValueError:  # UnicodeDecodeError among them
-        raise InvalidInput("The query is not UTF-8, or has too many parts.") from None
-    if len(dict(pairs)) != len(pairs):
-        raise InvalidInput("The query gives a parameter twice.")
-    return dict(pairs)
-
-
-def whole_number(query: Mapping[str, str], field: str, default: int, least: int, most: int) -> int:
-    text = query.get(field)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdecimal() and len(text) < 20 and least <= int(text) <= most):
-        raise InvalidInput(f"{field} is a whole number from {least} to {most}.")
-    return int(text)
-
-
-def header_text(value: bytes, what: str) -> str:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        raise InvalidInput(f"The header {what} is not UTF-8.") from None
-
-
-def unquote_key(value: str) -> str:
-    """An Idempotency-Key may come as a structured-field string: in quotes, with \\" and \\\\ inside."""
-    if len(value) >= 2 and value[0] == value[-1] == '"':
-        return re.sub(r"\\(.)", r"\1", value[1:-1])
-    return value
-
-
 _USUAL = b"%bcontent-type: %b\r\ncontent-length: %d\r\nx-request-id: %b\r\ncache-control: no-store\r\n\r\n%b"
 
 
 class RequestHead:
-    """What the headers of a request mean, worked out once: a client sends the same ones with every request, and a
+    """The meaning of a request's headers, worked out once: a client sends the same ones with every request, and a
     connection keeps them (`protocol.KnownHeads`). So it does not depend on the server's state: a credential is kept as
     its hash, and looked up with every request, because it may be revoked. Nothing changes it."""
 
@@ -214,20 +73,12 @@ class HttpRequest:
     """One request: what was asked, as the handlers need it, and the way back for its answer."""
 
     version = "1.1"
-    keep_alive = True
     has_task = False
-    is_over = False  # it is answered, or nobody waits
-    moves = False  # whether its client may have gone on to another server
-    command: Command | None = None  # the one that is being decided, if nobody waits in line for it
     # For the log and the spans.
-    status = 0  # 0: the client was gone
-    took_s = 0.0  # until the answer began
     principal = outcome = ""
-    request_id = b""
     trace: tuple[str, str, bool] | None = None
     span: Any = None
     # Of the body, and of an answer in parts.
-    _known: Known | None = None
     _done: Done | None = None
     _was_told_to_send = False
     _is_chunked = False
@@ -246,17 +97,41 @@ class HttpRequest:
         self.path = path
         self.query = query
         self.head = head
-        if not head.is_plain and b"cookie" in head.headers:
-            headers = dict(head.headers)
-            with_credential(self.method, self.scheme, headers, head.sent)
-            self.head = RequestHead(head.sent, headers)
-        self.headers = self.head.headers
         self._body = body or b""
         self.is_whole = body is not None
-        self.verb = OTHER  # as it is counted
+        self._known: Known | None = None
+        # What most requests set later is here, too: CPython finds it faster then.
+        self.keep_alive = True
+        # It is answered, or nobody waits.
+        self.is_over = False
+        # As it is counted.
+        self.verb = OTHER
+        # Its client may have gone on to another server.
+        self.moves = False
+        # The one that is being decided, if nobody waits in line for it.
+        self.command: Command | None = None
+        # 0: the client was gone.
+        self.status = 0
+        self.request_id = b""
         # `raw_name` is what the {part} of the path is, still percent-encoded.
         self.route, self.raw_name = connection.state.router.find(method, path)
         self.began_s = stopwatch_s()
+        # Until the answer began.
+        self.took_s = 0.0
+
+    def take_cookie(self) -> None:
+        """The login cookie of a browser is its credential."""
+        headers = dict(self.headers)
+        with_credential(self.method, self.scheme, headers, self.head.sent)
+        self.headers = headers
+
+    @property
+    def headers(self) -> Headers:
+        return self.head.headers
+
+    @headers.setter
+    def headers(self, headers: Headers) -> None:
+        self.head = RequestHead(self.head.sent, headers)
 
     @property
     def scheme(self) -> str:
@@ -308,8 +183,8 @@ class HttpRequest:
         if self._done is not None:
             self._tell(self._body)
 
-    def read(self, known: Known | None, done: Done) -> bytes | None:
-        """The whole body, if it is there. If not, `done` is called with it, or with what is wrong with it. If `known`
+    def read(self, known: Known | None, done: Done) -> None:
+        """Give `done` the whole body: now, or when it has come; and then perhaps what is wrong with it. If `known`
         refuses the caller, or is None, at most STRANGERS_BODY_BYTES_MAX are kept in memory."""
         self._known = known
         if not self.head.is_plain:
@@ -319,12 +194,12 @@ class HttpRequest:
             if refusal is not None:
                 raise refusal
         if self.is_whole:
-            return self._body
-        if self.is_over:
+            done(self._body)
+        elif self.is_over:
             raise ClientGone
-        self._done = done
-        self.connection.set_reading()
-        return None
+        else:
+            self._done = done
+            self.connection.set_reading()
 
     def _tell_to_send(self) -> None:
         """Some clients send a body only after they were told that it is wanted."""
@@ -346,10 +221,10 @@ class HttpRequest:
         if done is not None:
             self.connection.step(self, done, result)
 
-    async def body(self, known: Known) -> bytes:
-        """The whole body, after its head was checked."""
+    async def json(self, known: Known | None = None) -> Any:
+        """The document in the body, after its head was checked."""
         check_head(self.headers)
-        return await self.rest(known)
+        return parse_json(await self.rest(known))
 
     async def rest(self, known: Known | None = None) -> bytes:
         """The whole body."""
@@ -363,8 +238,8 @@ class HttpRequest:
             else:
                 future.set_exception(result)
 
-        body = self.read(known, done)
-        return await future if body is None else body
+        self.read(known, done)
+        return await future
 
     # The answer.
 
@@ -428,13 +303,13 @@ class HttpRequest:
                 connection.state.api.undelivered(self.command, result)
             return False
         verb = "" if self.route is None else self.route.verb
-        if not connection.state.observers:
+        if connection.state.observers:
+            noted = current.set(self)
+            self.outcome = outcome_word(type(result))
             self.respond(answer_for(result, verb))
-            return True
-        noted = current.set(self)
-        self.outcome = outcome_word(type(result))
-        self.respond(answer_for(result, verb))
-        current.reset(noted)
+            current.reset(noted)
+        else:
+            self.respond(answer_for(result, verb))
         return True
 
     def is_away(self) -> bool:
@@ -456,51 +331,3 @@ class HttpRequest:
             state.api.answered(status, self.verb, self.peer, self.head.digest, self.headers.get(PEER))
         if state.log_access is not None and status:
             state.log_access(self)
-
-
-# What headers and query of a request mean for several routes: names, parts of names, states, the request key. Pure.
-
-
-def add_key(document: dict[str, Any], header: bytes) -> None:
-    """The Idempotency-Key header is the request key."""
-    key = unquote_key(header_text(header, "Idempotency-Key"))
-    if document.setdefault("request_key", key) != key:
-        raise InvalidInput("The header Idempotency-Key and the field request_key differ.")
-
-
-def one_name(name: str, headers: Headers) -> str:
-    """The name; its one name if the header asks for that. A server knows no clone."""
-    return job_name(name).name if wants_one_name(headers) else name
-
-
-def wants_one_name(headers: Headers) -> bool:
-    asked = headers.get(NAMES_HEADER)
-    if asked not in (None, b"one"):
-        raise InvalidInput("The header X-Dibs-Names is one: turn names into their one name. Or leave it out.")
-    return asked is not None
-
-
-def name_part(asked: Mapping[str, str], field: str) -> str:
-    text = asked.get(field, "")
-    if len(text.encode()) > NAME_BYTES_MAX or any(character < " " for character in text):
-        raise InvalidName(f"{field} may have {NAME_BYTES_MAX} bytes at most, and no control characters.")
-    return text
-
-
-def states_asked(asked: Mapping[str, str]) -> tuple[str, ...]:
-    """Return which jobs a list shows: held ones, unless `status` says otherwise."""
-    text = asked.get("status", HELD)
-    states = STATES if text == "all" else tuple(text.split(","))
-    if not set(states) <= set(STATES):
-        raise InvalidInput(f"status is all, or some of {', '.join(STATES)} with commas between.")
-    return states
-
-
-def endings_asked(asked: Mapping[str, str]) -> tuple[str, ...]:
-    """Return which jobs a list shows: those whose last hold ended so. All, unless `ended` says otherwise."""
-    if "ended" not in asked:
-        return ()
-    endings = tuple(asked["ended"].split(","))
-    if not set(endings) <= set(ENDINGS):
-        raise InvalidInput(f"ended is some of {', '.join(ENDINGS)} with commas between.")
-    return endings

@@ -7,13 +7,13 @@ Retry-After header. An unexpected exception is answered as an internal error, an
 from __future__ import annotations
 
 import logging
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from dibs.base.errors import DibsError
 from dibs.base.ids import new_request_id
-from dibs.server.monitor.request_note import note
 from dibs.wire.codes import CODES
 from dibs.wire.documents import Reply, reply_for_error, reply_to
 
@@ -32,6 +32,19 @@ UNSUPPORTED = "The request could not be parsed or is not supported by this endpo
 TOO_MANY = 429
 MISDIRECTED = 421  # a request for another store
 NO_CONTENT = 204  # has no body, and no headers about one
+
+
+# The `HttpRequest` that is being answered, for what is called on the way and is not handed it: the log, and whoever
+# knows the caller or the outcome. Known only where somebody observes requests (a log in JSON, `--traces`).
+current: ContextVar[Any] = ContextVar("dibs-request", default=None)
+
+
+def note(**what: str) -> None:
+    """Add to what is known of the request that is being answered."""
+    found = current.get()
+    if found is not None:
+        for name, value in what.items():
+            setattr(found, name, value)
 
 
 class HttpError(DibsError):

@@ -1,1 +1,1 @@
-"""What operators see of a server: metrics, logs, traces, health."""
+"""For the operators of a server: metrics, logs, traces, health."""

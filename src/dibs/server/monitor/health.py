@@ -1,4 +1,4 @@
-"""Whether the store answers. There is one look at a time, however many callers ask."""
+"""Asks whether the store answers. There is one look at a time, however many callers ask."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from dibs._version import __version__
 from dibs.base.errors import StoreUnavailable
-from dibs.base.ids import new_request_id
 from dibs.core.keys import META_KEY
-from dibs.core.limits import HEALTH_MS_MAX
 from dibs.server.http.response import HttpResponse, answer_document
 from dibs.stores.port import maintenance_of
 from dibs.wire.parts import timestamp
@@ -21,9 +19,6 @@ if TYPE_CHECKING:
 
     from dibs.base.errors import DibsError
     from dibs.stores.port import Store
-
-
-# One look at a time at something that may hang, however many callers ask.
 
 Found = TypeVar("Found")
 
@@ -52,25 +47,6 @@ class SharedProbe(Generic[Found]):
             looked.exception()  # those who waited for it were told
 
 
-class HealthProbe:
-    """Belongs to one event loop."""
-
-    def __init__(self, store: Store) -> None:
-        self._probe = SharedProbe(lambda: _health(store), "dibs-health")
-
-    def close(self) -> None:
-        self._probe.close()
-
-    async def health(self) -> HttpResponse:
-        """Ask the store, and wait no longer than a load balancer would. No token is needed, so the cost must not grow
-        with the number of callers."""
-        try:
-            answer = await self._probe.ask(HEALTH_MS_MAX)
-        except TimeoutError:
-            raise StoreUnavailable(f"The store did not answer within {HEALTH_MS_MAX} ms.") from None
-        return answer._replace(request_id=new_request_id().encode())
-
-
 def known_trouble(store: Store) -> DibsError | None:
     """The fault of the store that is not known to be over."""
     if isinstance(store.trouble(), StoreUnavailable):  # the fault may be over, but nobody has written since
@@ -79,7 +55,7 @@ def known_trouble(store: Store) -> DibsError | None:
     return store.trouble()
 
 
-def _health(store: Store) -> HttpResponse:
+def health_of(store: Store) -> HttpResponse:
     """`ok`, or `degraded` with the known fault of the store: some of it may still be readable."""
     now_ms = store.read((META_KEY,)).now_ms
     maintenance = maintenance_of(store)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class StoreLook(NamedTuple):
-    """What a look at the store found."""
+    """The result of a look at the store."""
 
     last_seq: int
     token_ends_ms: int | None  # on the wall clock: when the next token ends
@@ -31,7 +31,7 @@ class StoreLook(NamedTuple):
 
 
 class Scrape(NamedTuple):
-    """Where the numbers of one scrape come from."""
+    """The sources of the numbers of one scrape."""
 
     engine: Engine
     process: ProcessNumbers

@@ -1,4 +1,4 @@
-"""What one server saw in each of the last minutes: requests, new leases, releases, and how many leases there were."""
+"""Counts what one server saw: refusals, and in each of the last minutes requests, new leases, releases, and leases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The log of a server on standard error: as lines for people, or as one JSON object per line.
+"""The log of a server on standard error, as lines for people or as one JSON object per line; and with `--traces`, spans
+of OpenTelemetry.
 
 Nothing waits for whoever reads the log. A thread writes it; if nobody reads the pipe behind standard error, lines are
 kept up to LOG_BYTES_MAX, and later ones are dropped and counted. The number is told as soon as there is room.
@@ -15,12 +16,13 @@ from collections import deque
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_plus
 
+from dibs._version import __version__
 from dibs.base.clock import steady_ms, wall_ms
-from dibs.base.errors import InvalidInput
+from dibs.base.errors import InvalidInput, MissingExtra
 from dibs.base.terminal import log_lines
 from dibs.base.traceparent import HEADER, trace_of
 from dibs.core.limits import LOG_BYTES_MAX, LOG_FLUSH_MS_MAX
-from dibs.server.monitor.request_note import current
+from dibs.server.http.response import current
 from dibs.wire.parts import timestamp
 
 if TYPE_CHECKING:
@@ -39,13 +41,6 @@ HIDDEN = frozenset("secret token lease lease_id session session_id ticket reques
 # It looks at each letter once: strangers choose how long the text is.
 _NAME = re.compile(r"(?<![a-z_])[a-z_]++(?=\s*=)")
 _SESSION = re.compile(r"(?<=/sessions/)[^/?]{8,}")
-
-
-def hide_secrets(record: logging.LogRecord) -> bool:
-    """A filter for the access log. It lets every line pass, without its secrets."""
-    if isinstance(record.args, tuple):
-        record.args = tuple([without_secrets_in_path(each) if isinstance(each, str) else each for each in record.args])
-    return True
 
 
 def without_secrets_in_path(text: str) -> str:
@@ -171,9 +166,8 @@ def set_up_logging(settings: ServerSettings) -> None:
     handler = LogWriter(sys.stderr)
     handler.setFormatter(JsonLines() if settings.log_format == "json" else log_lines(_LINE))
     logging.basicConfig(handlers=[handler])
-    _set_level(level)
+    log.setLevel(level)
     _access.setLevel(logging.INFO)
-    _access.addFilter(hide_secrets)
 
 
 def change_level(steps: int) -> None:
@@ -181,12 +175,8 @@ def change_level(steps: int) -> None:
     numbers = [level_of(name) for name in LEVELS]
     at = numbers.index(log.level) if log.level in numbers else 2
     name = LEVELS[min(max(at + steps, 0), len(LEVELS) - 1)]
-    _set_level(level_of(name))
+    log.setLevel(level_of(name))
     log.log(log.level, "the log level is now %s", name)
-
-
-def _set_level(level: int) -> None:
-    log.setLevel(level)
 
 
 def flush_log() -> None:
@@ -206,7 +196,7 @@ class RequestLog:
             "principal": call.principal,
             "client": _address_of(call)[0],
             "method": call.method,
-            "path": without_secrets_in_path(_path_of(call)),
+            "path": _path_of(call),
             "verb": call.verb,
             "status": call.status,
             "outcome": call.outcome,
@@ -233,7 +223,7 @@ def _address_of(call: HttpRequest) -> tuple[str, int]:
 
 
 def _path_of(call: HttpRequest) -> str:
-    return (call.path + (b"?" + call.query if call.query else b"")).decode("latin-1")
+    return without_secrets_in_path((call.path + (b"?" + call.query if call.query else b"")).decode("latin-1"))
 
 
 def trace_in(call: HttpRequest) -> tuple[str, str, bool] | None:
@@ -245,3 +235,80 @@ def trace_in(call: HttpRequest) -> tuple[str, str, bool] | None:
 _access = logging.getLogger("dibs.access")
 _requests = logging.getLogger("dibs.request")
 _requests.setLevel(logging.INFO)  # whoever asks for these lines gets them, whatever the level of the others
+
+
+CLOSE_SECONDS_MAX = 2.0
+
+
+class RequestSpans:
+    """`provider`: an OpenTelemetry TracerProvider. `owned`: it ends with the server."""
+
+    def __init__(self, provider: Any, *, owned: bool = False) -> None:
+        from opentelemetry import trace
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        self._trace = trace
+        self._owned = provider if owned else None
+        self._tracer = provider.get_tracer("dibs", __version__)
+        self._propagator = TraceContextTextMapPropagator()
+
+    def begin(self, call: HttpRequest) -> None:
+        call.trace = trace_in(call)
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in call.head.sent}
+        parent = self._propagator.extract(headers if call.trace is not None else {})
+        call.span = self._tracer.start_span(
+            "dibs",
+            context=parent,
+            kind=self._trace.SpanKind.SERVER,
+            attributes={"http.request.method": call.method},
+        )
+
+    def end(self, call: HttpRequest) -> None:
+        span = call.span
+        span.update_name(f"{call.method} {call.verb}")
+        span.set_attributes(
+            {
+                "http.response.status_code": call.status,
+                "dibs.verb": call.verb,
+                "dibs.outcome": call.outcome,
+                "dibs.principal": call.principal,
+                "dibs.request_id": call.request_id.decode(),
+            }
+        )
+        if call.status >= 500:
+            span.set_status(self._trace.StatusCode.ERROR)
+        span.end()
+
+    def close(self) -> None:
+        """Sends the last spans. A collector that does not answer must not hold up the end of the server: the provider
+        itself would wait for it for 30 seconds."""
+        if self._owned is not None:
+            closing = threading.Thread(target=self._owned.shutdown, name="dibs-spans", daemon=True)
+            closing.start()
+            closing.join(CLOSE_SECONDS_MAX)
+
+
+def open_spans() -> RequestSpans:
+    """With the provider that this process has already (`opentelemetry-instrument`), or one that exports by OTLP, as
+    the variables OTEL_* say."""
+    try:
+        from opentelemetry import trace
+        from opentelemetry.sdk.trace import TracerProvider
+
+        found = trace.get_tracer_provider()
+        if isinstance(found, TracerProvider):
+            return RequestSpans(found)
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError as error:
+        raise MissingExtra(
+            f"--traces needs {error.name}. In a clone of dibs, run: pip install '.[server,otel]'"
+        ) from None
+    resource = Resource.create({"service.version": __version__})
+    if str(resource.attributes.get("service.name")).startswith("unknown_service"):
+        resource = resource.merge(Resource({"service.name": "dibs"}))
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)  # close() does
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    trace.set_tracer_provider(provider)
+    return RequestSpans(provider, owned=True)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from dibs.base.errors import AuthenticationFailed, InvalidInput, NotAllowed
 from dibs.base.ids import new_request_id
 from dibs.core.commands import EndSession
-from dibs.core.identity import require
 from dibs.core.keys import SESSION_PREFIX
 from dibs.core.limits import LIST_PAGE_DEFAULT, LIST_PAGE_MAX, LOGIN_FAILURES_MAX, NAME_BYTES_MAX
 from dibs.core.proof import may_use
@@ -22,7 +21,7 @@ from dibs.core.records import SessionRecord
 from dibs.engine.queries import Activity, live_tickets
 from dibs.server.http.admission import ClientWindows
 from dibs.server.http.browser import clear_cookie, has_mark, is_from_own_page, set_cookie
-from dibs.server.http.request import check_head, decode_name, name_part, parse_json, parse_query, whole_number
+from dibs.server.http.parse import decode_name, name_part, whole_number
 from dibs.server.http.response import (
     NO_CONTENT,
     HttpError,
@@ -86,8 +85,7 @@ class LoginRoutes:
 
     async def login(self, call: HttpRequest) -> HttpResponse:
         """Answer a valid token with a cookie that holds it."""
-        check_head(call.headers)
-        document = shape("login", parse_json(await call.rest()))
+        document = shape("login", await call.json())
         if b"origin" in call.headers or b"sec-fetch-site" in call.headers:
             _check_page(call)  # else a foreign page could log the browser in with a token of its own
         token = (text_of(document, "token") or "").strip()
@@ -99,7 +97,7 @@ class LoginRoutes:
         except AuthenticationFailed:
             self._failures.charge(client)
             raise
-        answer = answer_document(whoami_document(caller, self._api.ends_ms(authorization)))
+        answer = answer_document(whoami_document(caller, self._api.guard.ends_ms(authorization)))
         return answer._replace(more=((b"set-cookie", set_cookie(token, call.scheme)),))
 
     async def logout(self, call: HttpRequest) -> HttpResponse:
@@ -112,8 +110,7 @@ class LoginRoutes:
 
     async def whoami(self, call: HttpRequest) -> HttpResponse:
         caller = self._api.caller_for("whoami", call.headers)
-        require(caller, "whoami")
-        ends_ms = self._api.ends_ms(call.headers.get(b"authorization"))
+        ends_ms = self._api.guard.ends_ms(call.headers.get(b"authorization"))
         return answer_document(whoami_document(caller, ends_ms))
 
 
@@ -183,7 +180,7 @@ class BoardRoutes:
         self._activity = Activity(api.engine.store)
 
     async def waiters(self, call: HttpRequest) -> HttpResponse:
-        ns, asked = self._reader("waiters", call)
+        ns, asked = self._api.reader("waiters", call.query, call.headers)
         prefix, after = name_part(asked, "prefix"), name_part(asked, "after")
         limit = whole_number(asked, "limit", LIST_PAGE_DEFAULT, 1, LIST_PAGE_MAX)
         store = self._api.engine.store
@@ -191,17 +188,15 @@ class BoardRoutes:
         return answer_document(waiters_document(page))
 
     async def activity(self, call: HttpRequest) -> HttpResponse:
-        ns, _ = self._reader("activity", call)
+        ns, _ = self._api.reader("activity", call.query, call.headers)
         hour = await self._api.in_reader(lambda: self._activity.hour(ns))
         held = self._api.engine.tally.live_in(ns)
         return answer_document(activity_document(hour.now_ms, hour.first_ms, hour.counts, held, whole=hour.is_whole))
 
     async def break_session(self, call: HttpRequest) -> HttpResponse:
         """An operator ends somebody's session. The whole id would prove the session, so its beginning names it."""
-        check_head(call.headers)
-        document = shape("session-break", parse_json(await call.rest(self._api.caller_of)))
+        document = shape("session-break", await call.json(self._api.caller_of))
         caller = self._api.caller_for("session-break", call.headers)
-        require(caller, "session-break")
         reason = text_of(document, "reason")
         if not reason:
             raise InvalidInput("Ending somebody's session needs a reason: history keeps it.")
@@ -232,12 +227,6 @@ class BoardRoutes:
         if not chosen:
             raise HttpError("There is no such session, or it ended over an hour ago.", 404, code="not_found")
         return chosen[0]
-
-    def _reader(self, verb: str, call: HttpRequest) -> tuple[str, dict[str, str]]:
-        caller = self._api.caller_for(verb, call.headers)
-        require(caller, verb)
-        asked = parse_query(call.query)
-        return self._api.namespace_of(caller, asked, call.headers), asked
 
 
 PAGE = "index.html"

@@ -9,6 +9,7 @@ import json
 import re
 import shlex
 from html import escape
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from dibs._version import __version__
@@ -111,7 +112,7 @@ def _each(document: Document) -> Iterator[tuple[str, str, Document]]:
 
 def _contents(document: Document) -> Iterator[str]:
     yield "<nav aria-label='Operations'>\n"
-    for section, lines in _by_section(document):
+    for section, lines in groupby(_each(document), key=lambda each: str(each[2]["tags"][0])):
         yield f"<h2>{escape(section)}</h2>\n<ul>\n"
         for path, method, operation in lines:
             yield (
@@ -120,11 +121,6 @@ def _contents(document: Document) -> Iterator[str]:
             )
         yield "</ul>\n"
     yield "</nav>\n"
-
-
-def _by_section(document: Document) -> Iterator[tuple[str, list[tuple[str, str, Document]]]]:
-    for tag in document["tags"]:
-        yield tag["name"], [each for each in _each(document) if each[2]["tags"] == [tag["name"]]]
 
 
 def _operations(document: Document) -> Iterator[str]:

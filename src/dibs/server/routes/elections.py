@@ -1,24 +1,24 @@
 """Elections: OctoStore's routes, on the rules of claims. With a token an election is in the token's namespace; without
-one, where that is allowed, in a namespace of its own (`public_rooms.py`).
+one, where that is allowed, in a namespace of its own (`admission.PublicRooms`).
 """
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
-from dibs.base.errors import AuthenticationRequired
+from dibs.base.errors import AuthenticationRequired, DibsError
 from dibs.base.ids import new_room_id
 from dibs.core.commands import Inspect
-from dibs.core.identity import require
-from dibs.core.limits import NAME_BYTES_MAX
+from dibs.core.identity import Caller
+from dibs.core.limits import NAME_BYTES_MAX, PUBLIC_FULL_RETRY_MS
 from dibs.core.names import ELECTION_PREFIX, check_name
 from dibs.core.outcomes import QuotaExceeded, Status
 from dibs.engine.event_log import EventFilter
 from dibs.server.event_stream import EventStream
-from dibs.server.http.request import add_key, check_head, decode_name, parse_json, parse_query
+from dibs.server.http.parse import add_key, decode_name, parse_query
 from dibs.server.http.response import HttpResponse, answer_document, answer_for
-from dibs.server.routes.public_rooms import RoomsFull
 from dibs.wire.elections import (
     WatchedElection,
     campaign_command,
@@ -43,6 +43,14 @@ if TYPE_CHECKING:
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
     from dibs.server.routes.table import Handler, Table
+
+
+class RoomsFull(DibsError):
+    """As many public elections have a leader as may."""
+
+    code = "capacity_exceeded"
+    retry_after_ms = PUBLIC_FULL_RETRY_MS
+
 
 ELECTIONS = "Elections"
 WHO = "[anybody](#elections), if so set"
@@ -151,10 +159,7 @@ class ElectionRoutes:
         return answer_document(room_document(new_room_id()), 201)
 
     def asks(self, operation: Operation) -> Handler:
-        async def handle(call: HttpRequest) -> HttpResponse:
-            return await self._change(operation.id, call)
-
-        return handle
+        return partial(self._change, operation.id)
 
     async def _change(self, verb: str, call: HttpRequest) -> HttpResponse:
         document = await self._read(verb, call)
@@ -168,8 +173,7 @@ class ElectionRoutes:
         return await self._answer(room, command, call, public)
 
     async def _read(self, verb: str, call: HttpRequest) -> dict[str, Any]:
-        check_head(call.headers)
-        document = shape(verb, parse_json(await call.rest()))
+        document = shape(verb, await call.json())
         if verb == CAMPAIGN.id and b"idempotency-key" in call.headers:
             add_key(document, call.headers[b"idempotency-key"])
         return document
@@ -248,11 +252,9 @@ class ElectionRoutes:
     def _caller(self, verb: str, call: HttpRequest) -> tuple[Caller, bool]:
         """The caller, and whether it is anybody."""
         try:
-            caller = self._api.caller_for(verb, call.headers)
+            return self._api.caller_for(verb, call.headers), False
         except AuthenticationRequired:
             return self._api.rooms.caller(), True
-        require(caller, verb)
-        return caller, False
 
     def _charge(self, call: HttpRequest, public: bool) -> None:
         if public:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from dibs.base.errors import InvalidInput
 from dibs.core.commands import Inspect
-from dibs.core.identity import require
 from dibs.core.limits import (
     EVENTS_AGE_MS_MAX,
     HISTORY_PAGE_DEFAULT,
@@ -16,13 +15,12 @@ from dibs.core.limits import (
 from dibs.core.names import check_name
 from dibs.engine.event_log import EventFilter, collect
 from dibs.server.event_stream import EventStream
-from dibs.server.http.request import (
+from dibs.server.http.parse import (
     SEQ_MAX,
     decode_name,
     header_text,
     name_part,
     one_name,
-    parse_query,
     wants_one_name,
     whole_number,
 )
@@ -111,8 +109,8 @@ class EventRoutes:
 
     async def events(self, call: HttpRequest) -> HttpResponse | EventStream:
         """A page of events, or a stream of them."""
-        asked = self._admit("events", call)
-        wanted = self._wanted(call, asked)
+        ns, asked = self._api.reader("events", call.query, call.headers)
+        wanted = _wanted(ns, asked, call.headers)
         after = _position(asked, call.headers)
         since_s = whole_number(asked, "since_seconds", 0, 0, _SINCE_S_MAX)
         limit = whole_number(asked, "limit", HISTORY_PAGE_DEFAULT, 1, HISTORY_PAGE_MAX)
@@ -131,10 +129,8 @@ class EventRoutes:
 
     async def watch(self, call: HttpRequest) -> HttpResponse | EventStream:
         """The state of one job and its changes, as OctoStore tells them."""
-        asked = self._admit("watch", call)
+        ns, _ = self._api.reader("watch", call.query, call.headers)
         name = check_name(one_name(decode_name(call.raw_name), call.headers))
-        caller = self._api.caller_of(call.headers)
-        ns = self._api.namespace_of(caller, asked, call.headers)
         self._check_room(call)
         feed = self._api.engine.feed
         at = await feed.position_now()
@@ -150,21 +146,6 @@ class EventRoutes:
             self._framed = event, frame(named_event(event), event.seq)
         return self._framed[1]
 
-    def _admit(self, verb: str, call: HttpRequest) -> dict[str, str]:
-        require(self._api.caller_for(verb, call.headers), verb)
-        return parse_query(call.query)
-
-    def _wanted(self, call: HttpRequest, asked: Mapping[str, str]) -> EventFilter:
-        caller = self._api.caller_of(call.headers)
-        ns = self._api.namespace_of(caller, asked, call.headers)
-        prefix = name_part(asked, "prefix")
-        wants_one_name(call.headers)
-        if "name" not in asked:
-            return EventFilter(ns=ns, prefix=prefix)
-        if prefix:
-            raise InvalidInput("Give name or prefix, not both.")
-        return EventFilter(ns=ns, name=check_name(one_name(asked["name"], call.headers)))
-
     def _check_room(self, call: HttpRequest) -> None:
         self._api.check_open()
         self._api.streams.check_room(call.client)
@@ -173,6 +154,16 @@ class EventRoutes:
         stream.is_allowed = self._api.still_allows(call.headers)
         self._api.streams.add(stream, call.client)
         return stream
+
+
+def _wanted(ns: str, asked: Mapping[str, str], headers: Mapping[bytes, bytes]) -> EventFilter:
+    prefix = name_part(asked, "prefix")
+    wants_one_name(headers)
+    if "name" not in asked:
+        return EventFilter(ns=ns, prefix=prefix)
+    if prefix:
+        raise InvalidInput("Give name or prefix, not both.")
+    return EventFilter(ns=ns, name=check_name(one_name(asked["name"], headers)))
 
 
 def _is_stream(asked: Mapping[str, str], headers: Mapping[bytes, bytes]) -> bool:

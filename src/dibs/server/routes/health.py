@@ -1,19 +1,23 @@
-"""Whether the server and its store answer. Nobody needs a token for these."""
+"""The routes that say whether the server and its store answer, for everybody; and its metrics."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dibs.base.errors import DibsError
+from dibs._version import __version__
+from dibs.base.errors import DibsError, InvalidInput
 from dibs.base.ids import new_request_id
-from dibs.core.identity import require
+from dibs.core import events
 from dibs.core.limits import SCRAPE_MS_MAX
 from dibs.server.annexes import metrics_document
+from dibs.server.http.parse import parse_query
 from dibs.server.http.response import HttpResponse, answer_document
 from dibs.server.monitor.exposition import OPEN_TYPE, PLAIN_TYPE, exposition, format_for, process_numbers
 from dibs.server.monitor.health import SharedProbe, known_trouble
 from dibs.server.monitor.metric_table import METRICS, Scrape, StoreLook
 from dibs.wire.operations import ID_PATTERN, JSON_TYPE, SOME_ID, Operation, document_schema, in_query
+from dibs.wire.parts import challenge_text
+from dibs.wire.shapes import is_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,7 +91,7 @@ def _look(path: str, name: str, summary: str, answer: Schema, codes: tuple[str, 
 
 def health_routes(api: Api) -> Table:
     return [
-        (_PROOF, lambda call: api.proof(call.query, call.server)),
+        (_PROOF, lambda call: _proved(api, call)),
         (
             _look("/health", "health", "does the store answer", _HEALTHY, _STORE_CODES),
             lambda call: api.health(),
@@ -97,9 +101,39 @@ def health_routes(api: Api) -> Table:
             lambda call: api.ready(),
         ),
         (_look("/readyz", "readyz", "the same", _READY, _READY_CODES), lambda call: api.ready()),
-        (_look("/healthz", "healthz", "does the process answer", _ALIVE), lambda call: api.alive()),
-        (_look("/status", "status", "counts", _COUNTS), lambda call: api.status()),
+        (
+            _look("/healthz", "healthz", "does the process answer", _ALIVE),
+            lambda call: answer_document({"status": "ok"}),
+        ),
+        (_look("/status", "status", "counts", _COUNTS), lambda call: _counts(api)),
     ]
+
+
+def _proved(api: Api, call: HttpRequest) -> HttpResponse:
+    """Prove to a client that this server knows the client's token, before the client sends it."""
+    asked = parse_query(call.query)
+    nonce, server = asked.get("nonce", ""), call.server
+    if not is_id(nonce) or server is None:
+        raise InvalidInput("nonce is a fresh UUID, asked over TCP.")
+    return answer_document({"proof": api.guard.proof(asked.get("key", ""), challenge_text(nonce, server))})
+
+
+def _counts(api: Api) -> HttpResponse:
+    tally = api.engine.tally
+    return answer_document(
+        {
+            "status": "ok",
+            "uptime_seconds": api.engine.uptime_ms() // 1000,
+            "active_locks": tally.live,
+            "waiting": tally.waiting,
+            "sessions": tally.sessions,
+            "total_users": len(api.guard.principals()),
+            "total_acquires": tally.kinds[events.ACQUIRED],
+            "total_releases": tally.kinds[events.RELEASED],
+            "total_failures": tally.kinds[events.FAILED],
+            "version": __version__,
+        }
+    )
 
 
 # GET /metrics and GET /metrics/prometheus: the counts of this server.
@@ -157,7 +191,7 @@ class MetricsRoutes:
 
     def _admit(self, call: HttpRequest, verb: str) -> None:
         if not self._api.metrics_are_open:
-            require(self._api.caller_for(verb, call.headers), verb)
+            self._api.caller_for(verb, call.headers)
 
     async def _scrape(self) -> Scrape:
         try:
@@ -168,7 +202,7 @@ class MetricsRoutes:
 
     def _look(self) -> StoreLook:
         store = self._api.engine.store
-        return StoreLook(store.newest_seq(), self._api.next_token_end_ms(), known_trouble(store) is not None)
+        return StoreLook(store.newest_seq(), self._api.guard.next_end_ms(), known_trouble(store) is not None)
 
 
 def metrics_routes(api: Api) -> Table:

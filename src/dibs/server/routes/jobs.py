@@ -1,4 +1,4 @@
-"""The operations on jobs."""
+"""The operations on jobs and sessions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dibs.core.limits import (
     NAME_BYTES_MAX,
 )
 from dibs.core.records import ENDINGS, STATES
-from dibs.server.http.request import SEQ_MAX, check_head
+from dibs.server.http.parse import SEQ_MAX, check_head
 from dibs.wire.operations import (
     JOB,
     KEY,
@@ -18,6 +18,7 @@ from dibs.wire.operations import (
     NAMESPACE,
     NULL,
     OF_A_JOB,
+    SESSION,
     SOME_ID,
     STORE,
     Link,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
     from dibs.server.routes.table import Handler, Table
+
 
 JOBS = "Jobs"
 _CLAIM_CODES = (
@@ -259,8 +261,80 @@ def asks(api: Api, operation: Operation) -> tuple[Operation, Handler]:
     def handle(call: HttpRequest) -> None:
         if not (call.head.is_acceptable or operation.body_optional):
             check_head(call.headers)  # before the body has come
-        body = call.read(api.caller_of, lambda body: api.ask(call, verb, body))
-        if body is not None:
-            api.ask(call, verb, body)
+        call.read(api.caller_of, lambda body: api.ask(call, verb, body))
 
     return operation, handle
+
+
+SESSIONS = "Sessions"
+_OF_A_SESSION = (SESSION, *NAMESPACE, STORE)
+
+_ID = {"id": "$response.body#/session_id"}
+_OF_THE_SESSION = (
+    Link("keepalive", "session-keep", "The session is alive", 201, _ID),
+    Link("show", "session-show", "How it stands", 201, _ID),
+    Link("end", "session-end", "Its end: all that it holds is let go", 201, _ID),
+    Link("acquire", "acquire", "Claim a job in it", 201, {}, {"session_id": "$response.body#/session_id"}),
+)
+
+OPEN = Operation(
+    "POST",
+    "/sessions",
+    "session-open",
+    "open a session",
+    SESSIONS,
+    {201: "session"},
+    ("invalid_ttl", "not_found", "session_expired", "capacity_exceeded", "draining"),
+    (*NAMESPACE, STORE),
+    example={"owner": "worker-1", "ttl_seconds": 60},
+    links=_OF_THE_SESSION,
+)
+SESSION_LIST = Operation(
+    "GET",
+    "/sessions",
+    "sessions",
+    "open sessions: those of the token; for an operator or admin, all",
+    SESSIONS,
+    {200: "sessions"},
+)
+KEEP = Operation(
+    "POST",
+    "/sessions/{id}/keepalive",
+    "session-keep",
+    "the session is alive",
+    SESSIONS,
+    {200: "session"},
+    ("invalid_ttl", "not_found", "session_expired"),
+    _OF_A_SESSION,
+    body_optional=True,
+)
+SHOW = Operation(
+    "GET",
+    "/sessions/{id}",
+    "session-show",
+    "how a session stands",
+    SESSIONS,
+    {200: "session"},
+    ("not_found",),
+    _OF_A_SESSION,
+)
+END = Operation(
+    "DELETE",
+    "/sessions/{id}",
+    "session-end",
+    "end a session",
+    SESSIONS,
+    {204: None},
+    ("not_found", "session_expired"),
+    _OF_A_SESSION,
+)
+
+
+def session_routes(api: Api) -> Table:
+    return [
+        asks(api, OPEN),
+        (SESSION_LIST, lambda call: api.sessions(call.headers)),
+        asks(api, KEEP),
+        asks(api, SHOW),
+        asks(api, END),
+    ]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _NOWHERE: tuple[None, bytes] = (None, b"")
 _PART = b"\0"  # stands for the {part} of a path; the parser lets no path have one
+_PART_LAST, _PART_BETWEEN = b"/" + _PART, b"/" + _PART + b"/"
 
 
 class Route(NamedTuple):
@@ -50,16 +51,16 @@ class Router:
         routes = self._routes.get(method)
         if routes is None:
             return _NOWHERE
+        above, _, last = path.rpartition(b"/")
+        begin, _, inner = above.rpartition(b"/")
+        route = routes.get(begin + _PART_BETWEEN + last)  # as the usual ones are: /locks/{name}/acquire
+        if route is not None:
+            return route, inner
+        route = routes.get(above + _PART_LAST)
+        if route is not None:
+            return route, last
         route = routes.get(path)
-        if route is not None:
-            return route, b""
-        last = path.rfind(b"/") + 1
-        route = routes.get(path[:last] + _PART)
-        if route is not None:
-            return route, path[last:]
-        inner = path.rfind(b"/", 0, last - 1) + 1
-        route = routes.get(path[:inner] + _PART + path[last - 1 :])
-        return _NOWHERE if route is None else (route, path[inner : last - 1])
+        return _NOWHERE if route is None else (route, b"")
 
     def refusal(self, path: bytes) -> HttpResponse:
         """The answer to a request that has no route."""

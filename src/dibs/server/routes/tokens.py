@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dibs.base.errors import RequestRefused
-from dibs.core.identity import require
 from dibs.core.limits import HISTORY_PAGE_DEFAULT, HISTORY_PAGE_MAX
 from dibs.engine.credentials import OF_ANOTHER, CredentialAdmin, rights_page
-from dibs.server.http.request import SEQ_MAX, check_head, decode_name, parse_json, parse_query, whole_number
+from dibs.server.http.parse import SEQ_MAX, decode_name, parse_query, whole_number
 from dibs.server.http.response import HttpResponse, answer_document
 from dibs.wire.credentials import check_digest
 from dibs.wire.operations import Link, Operation, document_schema, in_path, in_query, number_in_query
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
-    from dibs.server.routes.table import Handler, Table
+    from dibs.server.routes.table import Table
 
 
 # GET /rights: what changed about who may do what, for admins.
@@ -50,7 +50,6 @@ RIGHTS = Operation(
 def rights_routes(api: Api) -> Table:
     async def rights(call: HttpRequest) -> HttpResponse:
         caller = api.caller_for(RIGHTS.id, call.headers)
-        require(caller, RIGHTS.id)
         asked = parse_query(call.query)
         after = whole_number(asked, "after", 0, 0, SEQ_MAX)
         limit = whole_number(asked, "limit", HISTORY_PAGE_DEFAULT, 1, HISTORY_PAGE_MAX)
@@ -112,22 +111,14 @@ LIMITS = Operation(
 
 
 def token_routes(api: Api) -> Table:
-    def asks(operation: Operation) -> tuple[Operation, Handler]:
-        async def handle(call: HttpRequest) -> HttpResponse:
-            return await _answer(api, operation.id, call)
-
-        return operation, handle
-
-    return [asks(operation) for operation in (TOKENS, CREATE, REVOKE, ROTATE, LIMITS)]
+    return [(each, partial(_answer, api, each.id)) for each in (TOKENS, CREATE, REVOKE, ROTATE, LIMITS)]
 
 
 async def _answer(api: Api, verb: str, call: HttpRequest) -> HttpResponse:
     document: dict[str, Any] = {}
     if verb not in _BODILESS:
-        check_head(call.headers)
-        document = shape(verb, parse_json(await call.rest(api.caller_of)))
+        document = shape(verb, await call.json(api.caller_of))
     caller = api.caller_for(verb, call.headers)
-    require(caller, verb)
     digest = check_digest(document["sha256"]) if "sha256" in document else None
     if digest and caller.namespace is not None and api.guard.is_of_another(digest, caller.namespace):
         raise RequestRefused(OF_ANOTHER, "conflict")

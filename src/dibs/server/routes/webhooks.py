@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dibs.core.identity import require
 from dibs.engine.webhooks import WebhookAdmin
-from dibs.server.http.request import check_head, parse_json, parse_query
+from dibs.server.http.parse import check_head, parse_json, parse_query
 from dibs.server.http.response import NO_CONTENT, HttpResponse, answer_document
 from dibs.wire.operations import NAMESPACE, Operation, document_schema, in_path
 from dibs.wire.requests import shape
 
 if TYPE_CHECKING:
-    from dibs.core.identity import Caller
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
     from dibs.server.routes.table import Handler, Table
@@ -160,8 +158,7 @@ class WebhookRoutes:
         return handle
 
     async def create(self, call: HttpRequest) -> HttpResponse:
-        check_head(call.headers)
-        document = shape(CREATE.id, parse_json(await call.rest(self._api.caller_of)))
+        document = shape(CREATE.id, await call.json(self._api.caller_of))
         admin = self._admin(CREATE, call)
         dispatcher = self._api.engine.dispatcher
         await dispatcher.check(document["url"])
@@ -183,7 +180,6 @@ class WebhookRoutes:
         )
 
     def _admin(self, operation: Operation, call: HttpRequest) -> WebhookAdmin:
-        caller: Caller = self._api.caller_for(operation.id, call.headers)
-        require(caller, operation.id)
+        caller = self._api.caller_for(operation.id, call.headers)
         ns = self._api.namespace_of(caller, parse_query(call.query), call.headers)
         return WebhookAdmin(self._api.engine.store, caller, ns, self._api.engine.webhook_policy)
