@@ -1,5 +1,5 @@
-# Shared by the scripts beside it; sourced, never run. Gives ROOT, say, die, need_debian, want_programs, use_venv, use_memory,
-# wait_for, test_beside_others, test_alone, make_compiled.
+# Shared by the scripts beside it; sourced, never run. Gives ROOT, say, die, need_debian, want_programs, use_venv,
+# use_memory, wait_for, test_beside_others, test_alone, make_compiled.
 # shellcheck shell=bash
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

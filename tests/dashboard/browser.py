@@ -6,7 +6,7 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 from dibs.server.http.browser import NAME
 from tests.server.harness import TOKENS
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tests.server.harness import Server
 
 WAIT_MS = 30_000
+expect.set_options(timeout=WAIT_MS)
 # Another machine's name, as far as the browser knows: it sends less about who asks than to loopback.
 ELSEWHERE = "board.test"
 
