@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from dibs.base.clock import steady_ms
-from dibs.client.connect import connect
+from dibs.client.settings import connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -32,9 +32,8 @@ from dibs.core.references import is_plain
 from dibs.sdk import operations
 from dibs.sdk.answers import body_of
 from dibs.sdk.async_claim import taken
-from dibs.sdk.async_doors import LEAVING, drive
-from dibs.sdk.async_guard import shielded
-from dibs.sdk.async_session import AsyncSession
+from dibs.sdk.async_client import AsyncSession
+from dibs.sdk.async_doors import LEAVING, drive, shielded
 from dibs.sdk.claim_state import finish_hold, release_at_exit
 from dibs.sdk.claims import TIMEOUT_SECONDS
 from dibs.sdk.hold import SessionLeaseHold

@@ -7,8 +7,7 @@ from dibs.base.errors import BadReply, DibsError, ServerUnreachable
 from dibs.base.generators import run_generator
 from dibs.base.http1 import ConnectionLost
 from dibs.client.door import ANYWHERE, Ask
-from dibs.client.exchange import ask_servers
-from dibs.client.replies import document_of
+from dibs.client.exchange import ask_servers, document_of
 from dibs.client.requests import RequestBuilder
 from dibs.client.transport import Deadline, NotConnected, ServerConnection
 from dibs.wire.documents import Reply, reply_for_error

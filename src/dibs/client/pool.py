@@ -11,10 +11,9 @@ import threading
 from typing import TYPE_CHECKING
 
 from dibs.base.errors import StoreUnavailable
-from dibs.client.connect import servers_of
 from dibs.client.embedded import EmbeddedDoor, SharedStore
 from dibs.client.http import HttpDoor
-from dibs.client.settings import naming_of
+from dibs.client.settings import naming_of, servers_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,20 +18,21 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import BadReply, DibsError, ServerUnreachable, StoreUnavailable
 from dibs.base.generators import run_generator_async
 from dibs.base.http1 import ConnectionLost
-from dibs.client.connect import servers_of
 from dibs.client.door import Ask
 from dibs.client.embedded import EmbeddedDoor, SharedStore
 from dibs.client.event_reader import StreamFrames
 from dibs.client.exchange import ask_servers
 from dibs.client.queueing import Pause, Work
 from dibs.client.requests import RequestBuilder
-from dibs.client.settings import naming_of
+from dibs.client.settings import naming_of, servers_of
 from dibs.client.transport import NotConnected, TimedOut, too_slow
 from dibs.core.limits import CLIENT_IDLE_MS_MAX, STREAM_SILENCE_MS
 from dibs.sdk.async_connection import AsyncServerConnection, connected, hang_up
 from dibs.wire.documents import Reply, reply_for_error
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from dibs.base.http1 import RawReply, ReplyReader
     from dibs.client.door import Streamed
     from dibs.client.exchange import Attempt, Result
@@ -45,6 +46,7 @@ IDLE_MAX = 8
 ASKING, KEEPING, LEAVING, WAITING = "asking", "keeping", "leaving", "waiting"
 WATCHING = "watching"
 THREADS = {ASKING: 4, KEEPING: 4, LEAVING: 4, WAITING: 64, WATCHING: 64}
+TRIES = 3
 EMBEDDED_SLICE_SECONDS = 1  # how long one thread is lent to one waiter at a time
 
 
@@ -128,6 +130,29 @@ def _hear(flow: Flow[T], reply: Reply) -> None:
         flow.send(reply)
     except (StopIteration, DibsError):
         pass
+
+
+async def shielded(begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run `begin()` to its end, despite cancellations; they take effect afterwards. It takes a bounded time, like
+    every request. A loop that shuts down cancels all tasks, including the one that does the work: then the work is
+    started again."""
+    cancelled: asyncio.CancelledError | None = None
+    left = TRIES
+    while True:
+        task = asyncio.ensure_future(begin())
+        left -= 1
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if left == 0 or not task.cancelled():
+            break
+    if cancelled is None:
+        return task.result()
+    if not task.cancelled():
+        task.exception()  # its result does not matter to a cancelled task
+    raise cancelled
 
 
 class ServerDoor(AsyncDoor):

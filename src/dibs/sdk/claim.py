@@ -8,19 +8,23 @@ from typing import TYPE_CHECKING, TypeVar
 
 from dibs.base.errors import DibsError, InvalidInput, NotClaimed, Unavailable
 from dibs.client.queueing import drive
-from dibs.sdk import operations, spans
+from dibs.sdk import operations
 from dibs.sdk.claim_state import (
     GIVE_UP_MS,
     ClaimState,
+    LeaderState,
+    begin_claim,
+    begin_hold,
     confirm_hold,
+    end_claim,
+    end_hold,
     finish_hold,
     raise_if_lost_at_exit,
     release_at_exit,
 )
 from dibs.sdk.heart import WATCHDOG, Grip, Heart, SafeEvent, beat_once, in_own_thread
 from dibs.sdk.hold import LeaseHold, hold_in
-from dibs.sdk.methods import given
-from dibs.sdk.parameters import explained
+from dibs.sdk.methods import explained, given
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,15 +103,15 @@ class Claim(ClaimState):
         request, self._request = self._request, None
         if request is None:
             raise InvalidInput(self._used_text())
-        span = spans.begin_claim()
+        span = begin_claim()
         try:
             hold = self._taken(request)
-            spans.end_claim(span, hold)
+            end_claim(span, hold)
             self._keep(hold)
-            self._span = spans.begin_hold(hold)
+            self._span = begin_hold(hold)
         except BaseException as error:  # not claimed; or no thread, or an interrupt: nothing would renew it
             if self._held is None:
-                spans.end_claim(span, None, error)
+                end_claim(span, None, error)
             else:
                 self._held.let_go()
                 given_up(self._doors, request, self._session)
@@ -158,7 +162,7 @@ class Claim(ClaimState):
             self._abandon(error)
             raise
         finally:
-            spans.end_hold(self._span, self._hold, error)
+            end_hold(self._span, self._hold, error)
 
     def _abandon(self, error: BaseException | None) -> None:
         hold = self._hold
@@ -227,3 +231,16 @@ class Claim(ClaimState):
     def _stop_heart(self) -> None:
         if self._heart is not None:
             self._heart.stop()
+
+
+class Leader(LeaderState, Claim):
+    """`with client.leader(name) as leader:`. A loss is told as that of a claim: by `lost`, `on_lost`, `check()`, and at
+    the end of the block."""
+
+    def __enter__(self) -> Leader:
+        super().__enter__()
+        return self
+
+    def resign(self) -> None:
+        """Lead no more, before the block ends."""
+        self.release()

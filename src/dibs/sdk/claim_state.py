@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, InvalidInput, LeaseLost, NotClaimed, Unavailable
 from dibs.base.ids import new_id
+from dibs.base.traceparent import tracing
 from dibs.client.queueing import Pause
+from dibs.core.names import ELECTION_PREFIX
 from dibs.sdk import operations
 
 if TYPE_CHECKING:
@@ -21,10 +23,90 @@ if TYPE_CHECKING:
     from dibs.sdk.hold import LeaseHold
     from dibs.sdk.operations import ClaimRequest
 
+
 log = logging.getLogger("dibs")
 T = TypeVar("T")
 if TYPE_CHECKING:
     Ending = Callable[[Lease], Flow[T]]
+
+# Spans of OpenTelemetry about a claim: `dibs claim` while it is asked for, `dibs hold` while it is held.
+#
+# There are some only in a program that uses OpenTelemetry itself; else every function here returns at once. A span has
+# the job's name and its fencing token, and never the lease id. Nothing is raised here: a trace must not cost a lease.
+
+
+class ClaimSpan(NamedTuple):
+    span: Any
+    token: Any  # what undoes that it is the current span
+
+
+def begin_claim() -> ClaimSpan | None:
+    """From here on, requests belong to this span."""
+    trace = tracing()
+    if trace is None:
+        return None
+    try:
+        from opentelemetry import context
+
+        span = _tracer(trace).start_span("dibs claim", kind=trace.SpanKind.CLIENT)
+        return ClaimSpan(span, context.attach(trace.set_span_in_context(span)))
+    except Exception as error:
+        log.debug("no span: %s", error)
+        return None
+
+
+def end_claim(begun: ClaimSpan | None, hold: LeaseHold | None, error: BaseException | None = None) -> None:
+    if begun is None:
+        return
+    try:
+        from opentelemetry import context
+
+        if hold is not None:
+            begun.span.set_attributes(_attributes(hold))
+        if isinstance(error, NotClaimed):  # an answer, and no fault
+            begun.span.set_attribute("dibs.outcome", error.code)
+        elif error is not None:
+            begun.span.set_status(tracing().StatusCode.ERROR, type(error).__name__)
+        else:
+            begun.span.set_attribute("dibs.outcome", "acquired")
+        begun.span.end()
+        context.detach(begun.token)
+    except Exception as trouble:
+        log.debug("no span: %s", trouble)
+
+
+def begin_hold(hold: LeaseHold) -> Any:
+    """A span from the claim to its end. It is not the current one: the block may be left in another context."""
+    trace = tracing()
+    if trace is None:
+        return None
+    try:
+        return _tracer(trace).start_span("dibs hold", attributes=_attributes(hold))
+    except Exception as error:
+        log.debug("no span: %s", error)
+        return None
+
+
+def end_hold(span: Any, hold: LeaseHold, error: BaseException | None) -> None:
+    if span is None:
+        return
+    try:
+        span.set_attribute("dibs.lost", hold.was_lost)
+        if error is not None or hold.was_lost:
+            span.set_status(tracing().StatusCode.ERROR, type(error).__name__ if error is not None else "lost")
+        span.end()
+    except Exception as trouble:
+        log.debug("no span: %s", trouble)
+
+
+def _tracer(trace: Any) -> Any:
+    return trace.get_tracer("dibs")
+
+
+def _attributes(hold: LeaseHold) -> dict[str, Any]:
+    return {"dibs.job": hold.name, "dibs.fencing_token": hold.leases[0].fencing_token}
+
+
 TRIES = 3
 PAUSE_MS = 200
 INSIST_MS = 2_000
@@ -158,6 +240,31 @@ class ClaimState:
             checkpoint=checkpoint,
             fresh_lease_id=fresh,
         )
+
+
+class LeaderState(ClaimState):
+    """What a claim says when it is an election."""
+
+    _noun = "leader"
+
+    def _not_taken_text(self) -> str:
+        return f"The election was not won yet. Use the leader in a with block: `{self._block} … as leader:`."
+
+    @property
+    def election(self) -> str:
+        """The name of the election."""
+        return self.name.removeprefix(ELECTION_PREFIX)
+
+    @property
+    def term(self) -> int:
+        """Rises with every leader. Send it with your writes, and let the receiver refuse smaller ones
+        (`dibs.Fence`)."""
+        return self.fencing_token
+
+    @property
+    def is_leader(self) -> bool:
+        """Tell whether we certainly lead now. Cheap: it reads this machine's clock, not the network."""
+        return self.remaining() > 0
 
 
 def confirm_hold(hold: LeaseHold) -> Flow[None]:

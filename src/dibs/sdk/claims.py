@@ -13,8 +13,8 @@ from dibs.client.queueing import SLICE_SECONDS
 from dibs.client.settings import Settings, place_of
 from dibs.core.durations import duration_ms
 from dibs.core.names import election_job
+from dibs.sdk.methods import explained, name_given
 from dibs.sdk.operations import ClaimRequest, whole_seconds
-from dibs.sdk.parameters import explained, name_given
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

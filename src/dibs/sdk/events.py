@@ -13,7 +13,7 @@ from dibs.core.durations import duration_ms
 from dibs.core.limits import STREAM_RETRY_MS
 from dibs.sdk.answers import event_from, refusal_of
 from dibs.sdk.async_doors import WAITING
-from dibs.sdk.parameters import prefix_given
+from dibs.sdk.methods import prefix_given
 from dibs.wire.event_frames import GAP
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from dibs.core.limits import (
 from dibs.core.names import OF_REPOSITORY
 from dibs.core.references import is_plain, is_tracked
 from dibs.sdk import answers
-from dibs.sdk.parameters import name_given, prefix_given
+from dibs.sdk.methods import name_given, prefix_given
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

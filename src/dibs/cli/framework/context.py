@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def open_door(settings: Settings) -> Door:
     """Open the door that the settings name."""
-    from dibs.client.connect import connect_as
+    from dibs.client.settings import connect_as
 
     return connect_as(settings)
 
@@ -121,7 +121,7 @@ class Call:
     def keeping_door(self, timeout_ms: int) -> Door:
         """The door for renewals. For a server it is a second one with a shorter timeout, else it is the command's own.
         Either may be closed."""
-        from dibs.client.connect import servers_at
+        from dibs.client.settings import servers_at
 
         return self.another_door(timeout_ms) if servers_at(self.settings.url) else self.door()
 
