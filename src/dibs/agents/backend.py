@@ -37,7 +37,7 @@ from dibs.sdk.async_doors import LEAVING, drive, shielded
 from dibs.sdk.claim_state import finish_hold, release_at_exit
 from dibs.sdk.claims import TIMEOUT_SECONDS
 from dibs.sdk.hold import SessionLeaseHold
-from dibs.sdk.operations import ClaimRequest
+from dibs.sdk.operations import claim_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -246,7 +246,7 @@ class ToolBackend:
         if session is not None:
             terms["owner"] = terms["owner"] or session._owner
             terms |= {"session_id": session.session_id, "tracker": self._names}
-        request = ClaimRequest(verb, names, slice_seconds=self.door.slice_seconds, **terms)
+        request = claim_request(verb, names, slice_seconds=self.door.slice_seconds, **terms)
         within = None if session is None or verb == ALL else session._hold
         return await taken(self.door, request, TIMEOUT_MS, within)
 

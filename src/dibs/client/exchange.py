@@ -220,38 +220,26 @@ _ELSEWHERE = ("draining", "upstream_unavailable", "capacity_exceeded")
 UNAVAILABLE = 503
 
 
-class Attempt:
-    """Send `request` to `address` and wait for the reply for `timeout_ms`. Answered with the reply, or with what went
-    wrong: ConnectionLost or a ServerUnreachable, as values."""
-
-    __slots__ = ("address", "repeatable", "request", "timeout_ms")
-
-    def __init__(self, address: ServerAddress, request: bytes, timeout_ms: int, repeatable: bool) -> None:
-        self.address = address
-        self.request = request
-        self.timeout_ms = timeout_ms
-        self.repeatable = repeatable
-
-
 def ask_servers(
     servers: Servers, builder: RequestBuilder, asked: Ask, timeout_ms: int
-) -> Generator[Attempt, Result, Reply]:
+) -> Generator[Attempts, Result, Reply]:
     """The reply. Raises DibsError when nobody answered, or with something that is not dibs."""
     if not servers.is_one:
         asked = within(asked, builder.slice_ms)
     now_ms = steady_ms()
     until_ms = now_ms + timeout_ms + waits_ms(asked)
     waiting = servers.order(now_ms)
-    tries = _Tries(asked, alone=servers.is_one)
+    attempts = Attempts(asked, waiting[0], alone=servers.is_one)
     while waiting:
-        address = waiting.pop(0)
+        address = attempts.address = waiting.pop(0)
         left_ms = max(1, until_ms - now_ms)
         if waiting:
             line_ms = waits_ms(asked)
             spare_ms = max(0, left_ms - line_ms) // (len(waiting) + 1)
             left_ms = max(1, min(left_ms, line_ms + min(PATIENCE_MS, spare_ms)))
-        request = builder.request(asked, address)
-        got = yield Attempt(address, request, left_ms, tries.repeatable)
+        attempts.timeout_ms = left_ms
+        attempts.request = builder.request(asked, address)
+        got = yield attempts
         now_ms = steady_ms()
         if isinstance(got, RawReply):
             servers.heard(address, got.status, got.headers.get("x-dibs-store"), now_ms)
@@ -259,16 +247,16 @@ def ask_servers(
             if isinstance(reply, Reply) and not _is_elsewhere(reply):
                 servers.answered(address, now_ms)
                 return reply
-            tries.refused(reply)
+            attempts.refused(reply)
         else:
-            if isinstance(got, ConnectionLost) and tries.may_repeat():
+            if isinstance(got, ConnectionLost) and attempts.may_repeat():
                 waiting.append(address)  # the others first
-            tries.failed(got, address)
+            attempts.failed(got)
         servers.failed(address, now_ms)
-        if not tries.may_go_on() or now_ms >= until_ms:
+        if not attempts.may_go_on() or now_ms >= until_ms:
             break
         asked = within(asked, SHORT_WAIT_MS)
-    return tries.end()
+    return attempts.end()
 
 
 def _read(asked: Ask, raw: RawReply, address: ServerAddress) -> Reply | ServerUnreachable:
@@ -286,13 +274,19 @@ def _is_elsewhere(reply: Reply) -> bool:
     return can_later and body.get("code") in _ELSEWHERE
 
 
-class _Tries:
-    """What came of the attempts so far. `alone`: there is one server only, and its own words are told as they are."""
+class Attempts:
+    """The attempts to have one request answered: the one to make now, and what came of the others. Whoever is given it
+    sends `request` to `address` and waits for the reply for `timeout_ms`. It is answered with the reply, or with what
+    went wrong: ConnectionLost or a ServerUnreachable, as values. `alone`: there is one server only, and its own words
+    are told as they are."""
 
-    def __init__(self, asked: Ask, *, alone: bool) -> None:
+    def __init__(self, asked: Ask, address: ServerAddress, *, alone: bool) -> None:
+        self.address = address
+        self.request = b""
+        self.timeout_ms = 0
+        self.repeatable = is_repeatable(asked)
         self._asked = asked
         self._alone = alone
-        self.repeatable = is_repeatable(asked)
         self._repeats = RETRIES_MAX if self.repeatable else 0
         self._errors: list[ServerUnreachable] = []
         self._reply: Reply | None = None
@@ -311,10 +305,10 @@ class _Tries:
             self._errors.append(reply)
             self._passed_on = True
 
-    def failed(self, error: Failure, address: ServerAddress) -> None:
+    def failed(self, error: Failure) -> None:
         if isinstance(error, ConnectionLost):
             self._unsure = True
-            error = ServerUnreachable(f"{address.url} closed the connection without an answer. {NOT_NOW}")
+            error = ServerUnreachable(f"{self.address.url} closed the connection without an answer. {NOT_NOW}")
         elif isinstance(error, TimedOut):
             self._unsure = self._unsure or error.sent
         self._errors.append(error)

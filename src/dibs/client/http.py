@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.client.door import JobNamespaces, Streamed
-    from dibs.client.exchange import Attempt, Result
+    from dibs.client.exchange import Attempts, Result
     from dibs.client.servers import Servers
 
     Document = dict[str, Any]
@@ -84,7 +84,7 @@ class HttpDoor:
             raise BadReply(f"{address.url} answered /health with nothing.")
         return document | {"store": raw.headers.get("x-dibs-store")}
 
-    def _attempt(self, attempt: Attempt) -> Result:
+    def _attempt(self, attempt: Attempts) -> Result:
         connection = self._connections[attempt.address.url]
         try:
             deadline = Deadline(attempt.timeout_ms)

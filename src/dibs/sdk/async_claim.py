@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from dibs.base.errors import LeaseLost
+    from dibs.client.queueing import PendingClaim
     from dibs.sdk.answers import Lease
     from dibs.sdk.async_doors import AsyncDoor
     from dibs.sdk.claim_state import Ending
     from dibs.sdk.hold import Hold, SessionHold
-    from dibs.sdk.operations import ClaimRequest
 
 
 # Renews a hold while an `async with` block runs, and cancels the block when the hold is lost.
@@ -140,16 +140,17 @@ class BlockGuard:
         return self._task.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError)
 
 
-async def taken(door: AsyncDoor, request: ClaimRequest, timeout_ms: int, session: SessionHold | None) -> LeaseHold:
+async def taken(door: AsyncDoor, request: PendingClaim, timeout_ms: int, session: SessionHold | None) -> LeaseHold:
     """Take the job. If anything fails, including a cancellation at any moment, nothing is left behind."""
-    await drive(door, request.named(), timeout_ms)
+    if request.naming is not None:
+        await drive(door, request.look_up(), timeout_ms)
     if session is not None:
         session.reserve(request.reserved)
     try:
         if session is not None and session.owes:
-            await drive(door, session.settle_debts(request.pending.names), timeout_ms)
+            await drive(door, session.settle_debts(request.names), timeout_ms)
         leases = await drive(door, operations.acquire(request), timeout_ms)
-        sent_ms = request.pending.sent_ms
+        sent_ms = request.sent_ms
         if session is None:
             hold = LeaseHold(leases, sent_ms)
         else:
@@ -166,16 +167,16 @@ async def taken(door: AsyncDoor, request: ClaimRequest, timeout_ms: int, session
             session.answered(request.reserved)
 
 
-async def given_up(door: AsyncDoor, request: ClaimRequest, session: SessionHold | None = None) -> None:
+async def given_up(door: AsyncDoor, request: PendingClaim, session: SessionHold | None = None) -> None:
     """Give the claim back. If that fails now, its session does it later; without a session it expires."""
     settled = False
     try:
-        settled = await drive(door, request.pending.give_up(), GIVE_UP_MS, LEAVING)
+        settled = await drive(door, request.give_up(), GIVE_UP_MS, LEAVING)
     except DibsError:
         pass
     finally:
         if session is not None and not settled:
-            session.owe(request.pending)
+            session.owe(request)
 
 
 class AsyncClaim(ClaimState):
@@ -186,15 +187,17 @@ class AsyncClaim(ClaimState):
     def __init__(
         self,
         door: AsyncDoor,
-        request: ClaimRequest,
+        request: PendingClaim,
         timeout_ms: int,
         on_lost: Callable[[LeaseLost], object] | None = None,
         session: SessionHold | None = None,
+        *,
+        fail_on_error: bool,
     ) -> None:
         super().__init__(request)
         self._door = door
-        self._request: ClaimRequest | None = request
-        self._fail_on_error = request.fail_on_error
+        self._request: PendingClaim | None = request
+        self._fail_on_error = fail_on_error
         self._timeout_ms = timeout_ms
         self._on_lost = on_lost
         self._session = session

@@ -25,13 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from types import TracebackType
 
-    from dibs.client.queueing import Flow
+    from dibs.client.queueing import Flow, PendingClaim
     from dibs.client.settings import Settings
     from dibs.core.durations import Duration
     from dibs.sdk.answers import Lease
     from dibs.sdk.async_doors import AsyncDoor
     from dibs.sdk.claims import OnLost
-    from dibs.sdk.operations import ClaimRequest
 
 
 # A session as an `async with` block. The same names as `client.Session`.
@@ -42,8 +41,6 @@ T = TypeVar("T")
 
 class AsyncSession(SessionClaims[AsyncClaim]):
     """Claims made through it need no heartbeats of their own. When it is lost, the block is cancelled."""
-
-    _names_later = True
 
     def __init__(
         self,
@@ -121,14 +118,12 @@ class AsyncSession(SessionClaims[AsyncClaim]):
         if self._hold.owes:
             await drive(self._door, self._hold.settle_debts(), self._timeout_ms)
 
-    def _begin(self, request: ClaimRequest, on_lost: OnLost | None) -> AsyncClaim:
-        return AsyncClaim(self._door, request, self._timeout_ms, on_lost, self._hold)
+    def _begin(self, request: PendingClaim, on_lost: OnLost | None, *, fail_on_error: bool) -> AsyncClaim:
+        return AsyncClaim(self._door, request, self._timeout_ms, on_lost, self._hold, fail_on_error=fail_on_error)
 
 
 class AsyncClient(ClientFace[AsyncClaim, AsyncSession, AsyncLeader, AsyncEvents]):
     """`Client` for asyncio. Requests to a server use the event loop; a store is called in threads."""
-
-    _names_later = True
 
     def _open(self, settings: Settings) -> None:
         self._door = open_door(settings)
@@ -162,8 +157,8 @@ class AsyncClient(ClientFace[AsyncClaim, AsyncSession, AsyncLeader, AsyncEvents]
     async def _run(self, flow: Flow[T]) -> T:
         return await drive(self._door, flow, self._timeout_ms)
 
-    def _begin(self, request: ClaimRequest, on_lost: OnLost | None) -> AsyncClaim:
-        return AsyncClaim(self._door, request, self._timeout_ms, on_lost)
+    def _begin(self, request: PendingClaim, on_lost: OnLost | None, *, fail_on_error: bool) -> AsyncClaim:
+        return AsyncClaim(self._door, request, self._timeout_ms, on_lost, fail_on_error=fail_on_error)
 
     def _common(self, ttl: Duration | None, owner: str | None) -> dict[str, Any]:
         return {**super()._common(ttl, owner), "slice_seconds": self._door.slice_seconds}
@@ -172,23 +167,23 @@ class AsyncClient(ClientFace[AsyncClaim, AsyncSession, AsyncLeader, AsyncEvents]
         self, owner: str, ttl: Duration | None, metadata: str | None, on_lost: OnLost | None
     ) -> AsyncSession:
         session = AsyncSession(self._door, self._timeout_ms, owner, ttl, metadata, on_lost)
-        session._names, session._tracker = self._names, self._tracker
+        session._names = self._names
         return session
 
-    def _new_leader(self, request: ClaimRequest, on_lost: OnLost | None) -> AsyncLeader:
-        return AsyncLeader(self._door, request, self._timeout_ms, on_lost)
+    def _new_leader(self, request: PendingClaim, on_lost: OnLost | None) -> AsyncLeader:
+        return AsyncLeader(self._door, request, self._timeout_ms, on_lost, fail_on_error=False)
 
     def _new_events(self, prefix: str, name: str | None, *where: Any) -> AsyncEvents:
         return AsyncEvents(self._door, self._timeout_ms, self._one_name, prefix, name, *where)
 
     @given(ClientFace._to_acquire)
-    async def acquire(self, request: ClaimRequest) -> Lease:
+    async def acquire(self, request: PendingClaim) -> Lease:
         try:
             return (await self._run(operations.acquire(request)))[0]
         except (NotClaimed, InvalidInput):
             raise
         except BaseException:
-            if request.has_own_key:  # a caller with its own key can repeat the request
+            if request.own_key:  # a caller with its own key can repeat the request
                 await shielded(lambda: given_up(self._door, request))
             raise
 

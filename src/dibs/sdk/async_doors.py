@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from dibs.base.http1 import RawReply, ReplyReader
     from dibs.client.door import Streamed
-    from dibs.client.exchange import Attempt, Result
+    from dibs.client.exchange import Attempts, Result
     from dibs.client.queueing import Flow, Step
     from dibs.client.servers import Servers
     from dibs.client.settings import Settings
@@ -181,7 +181,7 @@ class ServerDoor(AsyncDoor):
         except DibsError as error:
             return reply_for_error(error, sent=not isinstance(error, NotConnected))
 
-    async def _attempt(self, attempt: Attempt) -> Result:
+    async def _attempt(self, attempt: Attempts) -> Result:
         address, sent = attempt.address, False
         try:
             async with asyncio.timeout(attempt.timeout_ms / 1000):

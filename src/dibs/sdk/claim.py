@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
     from dibs.base.errors import LeaseLost
     from dibs.client.pool import Doors
+    from dibs.client.queueing import PendingClaim
     from dibs.sdk.answers import Lease
     from dibs.sdk.claim_state import Ending
     from dibs.sdk.hold import SessionHold
-    from dibs.sdk.operations import ClaimRequest
 
 log = logging.getLogger("dibs")
 T = TypeVar("T")
@@ -56,17 +56,17 @@ class LostEvent(SafeEvent):
         return super().is_set()
 
 
-def given_up(doors: Doors, request: ClaimRequest, session: SessionHold | None = None) -> None:
+def given_up(doors: Doors, request: PendingClaim, session: SessionHold | None = None) -> None:
     """Give the claim back. If that fails now, its session does it later; without a session it expires."""
     settled = False
     try:
         with doors.one(GIVE_UP_MS) as door:
-            settled = drive(door, request.pending.give_up())
+            settled = drive(door, request.give_up())
     except DibsError:
         pass
     finally:
         if session is not None and not settled:
-            session.owe(request.pending)
+            session.owe(request)
 
 
 class Claim(ClaimState):
@@ -78,14 +78,16 @@ class Claim(ClaimState):
     def __init__(
         self,
         doors: Doors,
-        request: ClaimRequest,
+        request: PendingClaim,
         on_lost: Callable[[LeaseLost], object] | None = None,
         session: SessionHold | None = None,
+        *,
+        fail_on_error: bool,
     ) -> None:
         super().__init__(request)
         self._doors = doors
-        self._request: ClaimRequest | None = request
-        self._fail_on_error = request.fail_on_error
+        self._request: PendingClaim | None = request
+        self._fail_on_error = fail_on_error
         self._on_lost = on_lost
         self._session = session
         self._heart: Heart | None = None
@@ -126,15 +128,18 @@ class Claim(ClaimState):
             self._grip = Grip(heart)
             WATCHDOG.watch(heart)
 
-    def _taken(self, request: ClaimRequest) -> LeaseHold:
+    def _taken(self, request: PendingClaim) -> LeaseHold:
+        if request.naming is not None:
+            with self._doors.one() as door:
+                drive(door, request.look_up())
         if self._session is not None:
             self._session.reserve(request.reserved)
         try:
             with self._doors.one() as door:
                 if self._session is not None and self._session.owes:
-                    drive(door, self._session.settle_debts(request.pending.names))
+                    drive(door, self._session.settle_debts(request.names))
                 leases = drive(door, operations.acquire(request))
-                sent_ms = request.pending.sent_ms
+                sent_ms = request.sent_ms
                 if self._session is None:
                     hold = LeaseHold(leases, sent_ms)
                 else:

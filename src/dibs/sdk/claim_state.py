@@ -17,11 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from dibs.client.queueing import Flow
+    from dibs.client.queueing import Flow, PendingClaim
     from dibs.core.durations import Duration
     from dibs.sdk.answers import Lease, Previous
     from dibs.sdk.hold import LeaseHold
-    from dibs.sdk.operations import ClaimRequest
 
 
 log = logging.getLogger("dibs")
@@ -119,7 +118,7 @@ class ClaimState:
     _block = "with"  # the word that begins the block
     _noun = "claim"  # what the messages call it
 
-    def __init__(self, request: ClaimRequest) -> None:
+    def __init__(self, request: PendingClaim) -> None:
         self._span: Any = None  # of the hold, if the program traces
         self._asked_for = ", ".join(request.names)
         self._asked_by = request.owner

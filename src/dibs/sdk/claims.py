@@ -14,12 +14,13 @@ from dibs.client.settings import Settings, place_of
 from dibs.core.durations import duration_ms
 from dibs.core.names import election_job
 from dibs.sdk.methods import explained, name_given
-from dibs.sdk.operations import ClaimRequest, whole_seconds
+from dibs.sdk.operations import claim_request, whole_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dibs.base.errors import LeaseLost
+    from dibs.client.queueing import PendingClaim
     from dibs.core.durations import Duration
     from dibs.sdk.hold import SessionHold
 
@@ -38,15 +39,13 @@ class Claims(Generic[C]):
     """`ttl` is how long the claim lasts without a heartbeat, 60 seconds by default. In a session it lasts as long as
     the session."""
 
-    _names: Naming | None = None  # None: names are taken as they are
-    _tracker: Naming | None = None  # None: no tracker is asked
-    _names_later = False  # whether a name is looked up only when it is claimed, because git must not block a loop
+    _names: Naming | None = None  # None: names are taken as they are, and no tracker is asked
 
     def _one_name(self, name: str) -> str:
         given = name_given(name)
         return given if self._names is None else self._names.of(given)
 
-    def _begin(self, request: ClaimRequest, on_lost: OnLost | None) -> C:
+    def _begin(self, request: PendingClaim, on_lost: OnLost | None, *, fail_on_error: bool) -> C:
         """A claim that is not taken yet."""
         raise NotImplementedError
 
@@ -63,17 +62,10 @@ class Claims(Generic[C]):
         *,
         shared: bool = False,
         **fields: Any,
-    ) -> ClaimRequest:
+    ) -> PendingClaim:
         mode = "shared" if shared else None
-        # A single text in the place of a list is refused by ClaimRequest.
-        later = self._one_name if self._names_later else None
-        is_list = later is None and not isinstance(names, str)
-        wanted = [self._one_name(name) for name in names] if is_list else names
-        written = names[0] if verb == "acquire" else None
         common = self._common(ttl, owner)
-        return ClaimRequest(
-            verb, wanted, mode=mode, written=written, naming=later, tracker=self._tracker, **fields, **common
-        )
+        return claim_request(verb, names, mode=mode, naming=self._names, tracker=self._names, **fields, **common)
 
     @explained
     def claim(
@@ -112,9 +104,8 @@ class Claims(Generic[C]):
             again=again,
             lock_delay_seconds=whole_seconds(lock_delay, "lock_delay"),
             max_attempts=max_attempts,
-            fail_on_error=fail_on_error,
         )
-        return self._begin(request, on_lost)
+        return self._begin(request, on_lost, fail_on_error=fail_on_error)
 
     @explained
     def claim_any(
@@ -143,9 +134,8 @@ class Claims(Generic[C]):
             slots=slots,
             again=again,
             max_attempts=max_attempts,
-            fail_on_error=fail_on_error,
         )
-        return self._begin(request, on_lost)
+        return self._begin(request, on_lost, fail_on_error=fail_on_error)
 
     @explained
     def claim_all(
@@ -171,9 +161,8 @@ class Claims(Generic[C]):
             metadata=metadata,
             shared=shared,
             again=again,
-            fail_on_error=fail_on_error,
         )
-        return self._begin(request, on_lost)
+        return self._begin(request, on_lost, fail_on_error=fail_on_error)
 
 
 class ClientFace(Claims[C], Generic[C, S, L, E]):
@@ -193,7 +182,6 @@ class ClientFace(Claims[C], Generic[C, S, L, E]):
     ) -> None:
         settings = settings_of(url, token, owner, namespace)
         self._names = Naming(settings.env, current_folder(), exact=exact)
-        self._tracker = self._names
         self.owner_name = settings.owner
         self._shown = place_of(settings)
         self._closed = False
@@ -214,7 +202,7 @@ class ClientFace(Claims[C], Generic[C, S, L, E]):
     def _new_session(self, owner: str, ttl: Duration | None, metadata: str | None, on_lost: OnLost | None) -> S:
         raise NotImplementedError
 
-    def _new_leader(self, request: ClaimRequest, on_lost: OnLost | None) -> L:
+    def _new_leader(self, request: PendingClaim, on_lost: OnLost | None) -> L:
         raise NotImplementedError
 
     def _new_events(self, prefix: str, name: str | None, *where: Any) -> E:
@@ -247,7 +235,7 @@ class ClientFace(Claims[C], Generic[C, S, L, E]):
         while the block runs. Raises JobHeld if somebody else still leads after `wait`. A block that raises resigns,
         too."""
         job = election_job(name)
-        request = self._request("acquire", [job], ttl, owner, wait=wait, metadata=metadata, fail_on_error=False)
+        request = self._request("acquire", [job], ttl, owner, wait=wait, metadata=metadata)
         return self._new_leader(request, on_lost)
 
     @explained
@@ -278,7 +266,7 @@ class ClientFace(Claims[C], Generic[C, S, L, E]):
         slots: int | None = None,
         again: bool = False,
         request_key: str | None = None,
-    ) -> ClaimRequest:
+    ) -> PendingClaim:
         """Take a job without a block and without heartbeats. Call `renew` yourself, well before `remaining_ms` is
         over."""
         return self._request(

@@ -23,12 +23,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from dibs.client.pool import Doors
-    from dibs.client.queueing import Flow
+    from dibs.client.queueing import Flow, PendingClaim
     from dibs.client.settings import Settings
     from dibs.core.durations import Duration
     from dibs.sdk.answers import Lease
     from dibs.sdk.claims import OnLost
-    from dibs.sdk.operations import ClaimRequest
 
 
 # A session as a `with` block: one run of one worker. Its claims end when it ends or falls silent.
@@ -117,8 +116,8 @@ class Session(SessionClaims[Claim]):
         except DibsError as trouble:
             log.warning("A session could not be ended and will expire: %s", trouble.details)
 
-    def _begin(self, request: ClaimRequest, on_lost: OnLost | None) -> Claim:
-        return Claim(self._doors, request, on_lost, self._hold)
+    def _begin(self, request: PendingClaim, on_lost: OnLost | None, *, fail_on_error: bool) -> Claim:
+        return Claim(self._doors, request, on_lost, self._hold, fail_on_error=fail_on_error)
 
 
 class Client(ClientFace[Claim, Session, Leader, Events]):
@@ -147,29 +146,29 @@ class Client(ClientFace[Claim, Session, Leader, Events]):
         with self._doors.one() as door:
             return drive(door, flow)
 
-    def _begin(self, request: ClaimRequest, on_lost: OnLost | None) -> Claim:
-        return Claim(self._doors, request, on_lost)
+    def _begin(self, request: PendingClaim, on_lost: OnLost | None, *, fail_on_error: bool) -> Claim:
+        return Claim(self._doors, request, on_lost, fail_on_error=fail_on_error)
 
     def _new_session(self, owner: str, ttl: Duration | None, metadata: str | None, on_lost: OnLost | None) -> Session:
         session = Session(self._doors, owner, ttl, metadata, on_lost)
-        session._names, session._tracker = self._names, self._tracker
+        session._names = self._names
         return session
 
-    def _new_leader(self, request: ClaimRequest, on_lost: OnLost | None) -> Leader:
-        return Leader(self._doors, request, on_lost)
+    def _new_leader(self, request: PendingClaim, on_lost: OnLost | None) -> Leader:
+        return Leader(self._doors, request, on_lost, fail_on_error=False)
 
     def _new_events(self, prefix: str, name: str | None, *where: Any) -> Events:
         one = None if name is None else self._one_name(name)
         return Events(self._doors.own, prefix, one, *where)
 
     @given(ClientFace._to_acquire)
-    def acquire(self, request: ClaimRequest) -> Lease:
+    def acquire(self, request: PendingClaim) -> Lease:
         try:
             return self._run(operations.acquire(request))[0]
         except (NotClaimed, InvalidInput):
             raise
         except BaseException:
-            if request.has_own_key:  # a caller with its own key can repeat the request
+            if request.own_key:  # a caller with its own key can repeat the request
                 given_up(self._doors, request)
             raise
 
