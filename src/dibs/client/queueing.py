@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import FATE_UNKNOWN
-from dibs.base.generators import run_generator
 from dibs.base.ids import new_id
 from dibs.client.door import Ask
 from dibs.core.limits import LIST_PAGE_MAX, TICKET_MS, WAIT_MS_MAX
@@ -73,19 +72,22 @@ if TYPE_CHECKING:
 
 def drive(door: Door, flow: Flow[T], show: Callable[[StillWaiting], int | None] | None = None) -> T:
     """Run a flow on a door, in this thread."""
-
-    def answer(step: Step) -> Any:
+    answer: Any = None
+    while True:
+        try:
+            step = flow.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        answer = None
         if isinstance(step, Ask):
-            return door.ask(step)
-        if isinstance(step, Work):
-            return step.do()
-        if isinstance(step, Pause):
+            answer = door.ask(step)
+        elif isinstance(step, Work):
+            answer = step.do()
+        elif isinstance(step, Pause):
             door.news(step.ms)
         elif show is not None:
-            return show(step)
-        return None
-
-    return run_generator(flow, answer)
+            answer = show(step)
 
 
 def all_pages(

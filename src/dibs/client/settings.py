@@ -58,7 +58,7 @@ class Settings:
         self._values = values
         self.env = env
         self._config: dict[str, str] | None = None
-        self._system: object = _NOT_ASKED
+        self._url: object = _NOT_ASKED
         self.servers: Servers | None = None  # those that `url` names, once somebody asked them
 
     def pick(self, key: str, variable: str) -> str | None:
@@ -70,20 +70,8 @@ class Settings:
     def config(self) -> dict[str, str]:
         """The settings of the user's file."""
         if self._config is None:
-            self._config = self._read_config()
+            self._config = user_config(self.env)
         return self._config
-
-    def _read_config(self) -> dict[str, str]:
-        path = config_path(self.env)
-        if path is None:
-            return {}
-        try:
-            os.lstat(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return {}
-        except OSError:
-            pass  # reading it raises the reason
-        return user_config(self.env)
 
     def source(self, key: str, variable: str) -> str:
         """Return where a setting comes from, in words."""
@@ -96,25 +84,20 @@ class Settings:
     @property
     def url(self) -> str | None:
         """The URL that was given; else the machine's service, if there is one. None: the user's own store."""
-        named = self.named_url
-        if named is not None:
-            return named
-        if self._system is _NOT_ASKED:
-            self._system = system_url(self.env)
-        return self._system  # type: ignore[return-value]  # text or None, once it was asked for
+        if self._url is _NOT_ASKED:
+            named = self.named_url
+            self._url = system_url(self.env) if named is None else named
+        return self._url  # type: ignore[return-value]  # text or None, once it was asked for
 
     @property
     def named_url(self) -> str | None:
-        return self.pick("url", "DIBS_URL") or self._missing("url")
+        named = self.pick("url", "DIBS_URL")
+        return self.config.get("url") if named is None else named
 
     @property
     def namespace(self) -> str | None:
-        return self.pick("namespace", "DIBS_NAMESPACE") or self._missing("namespace")
-
-    def _missing(self, key: str) -> str | None:
-        """The setting of the file, if neither a flag nor a variable was given. An empty flag was given."""
-        given: str | None = self._values.get(key)
-        return self.config.get(key) if given is None else given
+        named = self.pick("namespace", "DIBS_NAMESPACE")
+        return self.config.get("namespace") if named is None else named
 
     @property
     def owner(self) -> str:
@@ -227,7 +210,9 @@ def connect(url: str | None, *, namespace: str | None, token: str | None, timeou
     for address in found:
         address.token = token
     if not found:
-        return _embedded(url, namespace)
+        from dibs.client.embedded import EmbeddedDoor
+
+        return EmbeddedDoor.at(url, namespace)
     from dibs.client.http import HttpDoor
     from dibs.client.servers import Servers
 
@@ -238,7 +223,9 @@ def connect_as(settings: Settings) -> Door:
     """The door that the settings name, with the token that they have for it."""
     servers = servers_of(settings)
     if servers is None:
-        return _embedded(settings.url, settings.namespace)
+        from dibs.client.embedded import EmbeddedDoor
+
+        return EmbeddedDoor.at(settings.url, settings.namespace)
     from dibs.client.http import HttpDoor
 
     return HttpDoor(servers, naming=OneNamespace(settings.namespace), timeout_ms=settings.timeout_ms)
@@ -257,12 +244,6 @@ def servers_of(settings: Settings) -> Servers | None:
         address.token = settings.token(address)
     settings.servers = Servers(found) if len(found) == 1 else remembered(found, settings.env)
     return settings.servers
-
-
-def _embedded(url: str | None, namespace: str | None) -> Door:
-    from dibs.client.embedded import EmbeddedDoor
-
-    return EmbeddedDoor.at(url, namespace)
 
 
 # The machine's service: one store for all users of a machine, behind a Unix socket at a known path.

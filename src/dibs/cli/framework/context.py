@@ -56,6 +56,7 @@ class Call:
     ) -> None:
         self.command = command
         self.values = values
+        self.env = env
         self.settings = Settings(values, env)
         self.stdin = stdin
         self.stdout = stdout
@@ -68,10 +69,6 @@ class Call:
         self.repository_namespace: str | None = None
         self.written: dict[str, str] = {}  # names that were spelled otherwise, and how
         self.wanted: list[Document] = []  # jobs of the caller's session for which somebody began to wait
-
-    @property
-    def env(self) -> Mapping[str, str]:
-        return self.settings.env
 
     def said(self, key: str) -> str | None:
         """The namespace from a flag or a variable. The user's config file comes last, after the repository's."""

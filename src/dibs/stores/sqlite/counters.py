@@ -39,7 +39,7 @@ UNTOLD_MS = 1_000
 def read(db: sqlite3.Connection) -> tuple[int, int, int]:
     """Revision, number of the last event, and the time of the last commit."""
     row: tuple[int, int, int] | None = db.execute(READ).fetchone()
-    if row is None or not all(isinstance(each, int) for each in row):
+    if row is None or [type(each) for each in row] != [int, int, int]:
         raise StoreCorrupt("The store's own counters cannot be read. Restore it from a backup.")
     return row
 
