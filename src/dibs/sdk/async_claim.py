@@ -6,8 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
-from dibs.base.errors import DibsError, InvalidInput, LeaseLost, NotClaimed
-from dibs.sdk import operations
+from dibs.base.errors import DibsError, LeaseLost
 from dibs.sdk.async_doors import KEEPING, LEAVING, drive, shielded
 from dibs.sdk.claim_state import (
     GIVE_UP_MS,
@@ -15,14 +14,15 @@ from dibs.sdk.claim_state import (
     LeaderState,
     begin_claim,
     begin_hold,
-    confirm_hold,
     end_claim,
     end_hold,
     finish_hold,
+    is_refusal,
     raise_if_lost_at_exit,
     release_at_exit,
+    take,
 )
-from dibs.sdk.hold import LeaseHold, hold_in
+from dibs.sdk.hold import LeaseHold
 from dibs.sdk.methods import explained, given
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class BlockGuard:
             call_ms = hold.call_ms()
             try:
                 async with asyncio.timeout(call_ms / 1000):
-                    await drive(self._door, hold.heartbeat(), call_ms, KEEPING)
+                    await drive(self._door, hold.heartbeat(), KEEPING, call_ms)
             except TimeoutError:
                 hold.failed(f"no answer within {call_ms / 1000:g} s")
             except Exception as error:  # after an unexpected error, the next attempt may succeed
@@ -140,38 +140,24 @@ class BlockGuard:
         return self._task.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError)
 
 
-async def taken(door: AsyncDoor, request: PendingClaim, timeout_ms: int, session: SessionHold | None) -> LeaseHold:
+async def taken(door: AsyncDoor, request: PendingClaim, session: SessionHold | None) -> LeaseHold:
     """Take the job. If anything fails, including a cancellation at any moment, nothing is left behind."""
-    if request.naming is not None:
-        await drive(door, request.look_up(), timeout_ms)
-    if session is not None:
-        session.reserve(request.reserved)
     try:
-        if session is not None and session.owes:
-            await drive(door, session.settle_debts(request.names), timeout_ms)
-        leases = await drive(door, operations.acquire(request), timeout_ms)
-        sent_ms = request.sent_ms
-        if session is None:
-            hold = LeaseHold(leases, sent_ms)
-        else:
-            hold = await drive(door, hold_in(session, leases, sent_ms), timeout_ms)
-        if hold.is_due():
-            await drive(door, confirm_hold(hold), timeout_ms)
-        return hold
+        return await drive(door, take(request, session))
     except BaseException as error:
-        if not isinstance(error, NotClaimed | InvalidInput):
+        if not is_refusal(error):
             await shielded(lambda: given_up(door, request, session))
         raise
     finally:
         if session is not None:
-            session.answered(request.reserved)
+            session.answered(request)
 
 
 async def given_up(door: AsyncDoor, request: PendingClaim, session: SessionHold | None = None) -> None:
     """Give the claim back. If that fails now, its session does it later; without a session it expires."""
     settled = False
     try:
-        settled = await drive(door, request.give_up(), GIVE_UP_MS, LEAVING)
+        settled = await drive(door, request.give_up(), LEAVING, GIVE_UP_MS)
     except DibsError:
         pass
     finally:
@@ -179,29 +165,12 @@ async def given_up(door: AsyncDoor, request: PendingClaim, session: SessionHold 
             session.owe(request)
 
 
-class AsyncClaim(ClaimState):
+class AsyncClaim(ClaimState["AsyncDoor"]):
     """`async with client.claim(name) as claim:`. When it is lost, the block is cancelled and raises LeaseLost."""
 
     _block = "async with"
 
-    def __init__(
-        self,
-        door: AsyncDoor,
-        request: PendingClaim,
-        timeout_ms: int,
-        on_lost: Callable[[LeaseLost], object] | None = None,
-        session: SessionHold | None = None,
-        *,
-        fail_on_error: bool,
-    ) -> None:
-        super().__init__(request)
-        self._door = door
-        self._request: PendingClaim | None = request
-        self._fail_on_error = fail_on_error
-        self._timeout_ms = timeout_ms
-        self._on_lost = on_lost
-        self._session = session
-        self._guard: BlockGuard | None = None
+    _guard: BlockGuard | None = None
 
     @property
     def lost(self) -> asyncio.Event:
@@ -211,16 +180,14 @@ class AsyncClaim(ClaimState):
         return self._guard.lost
 
     async def __aenter__(self) -> AsyncClaim:
-        request, self._request = self._request, None
-        if request is None:
-            raise InvalidInput(self._used_text())
+        request = self._begun()
         span = begin_claim()
         try:
-            hold = self._held = await taken(self._door, request, self._timeout_ms, self._session)
+            hold = self._held = await taken(self._doors, request, self._session)
         except BaseException as error:
             end_claim(span, None, error)
             raise
-        self._guard = BlockGuard(hold, self._door, self._on_lost, beats=self._session is None)
+        self._guard = BlockGuard(hold, self._doors, self._on_lost, beats=self._session is None)
         end_claim(span, hold)
         self._span = begin_hold(hold)
         return self
@@ -248,7 +215,7 @@ class AsyncClaim(ClaimState):
 
     async def _released(self, hold: LeaseHold, error: BaseException | None) -> LeaseLost | None:
         flow = release_at_exit(hold, error, fail_on_error=self._fail_on_error)
-        return await drive(self._door, flow, self._timeout_ms, LEAVING)
+        return await drive(self._doors, flow, LEAVING)
 
     @explained
     async def checkpoint(self, text: str, *, metadata: str | None = None) -> None:
@@ -277,10 +244,10 @@ class AsyncClaim(ClaimState):
 
     async def _finish(self, ending: Ending[T]) -> list[T]:
         hold = self._hold
-        return await shielded(lambda: drive(self._door, finish_hold(hold, ending), self._timeout_ms, LEAVING))
+        return await shielded(lambda: drive(self._doors, finish_hold(hold, ending), LEAVING))
 
 
-class AsyncLeader(LeaderState, AsyncClaim):
+class AsyncLeader(LeaderState["AsyncDoor"], AsyncClaim):
     """`async with client.leader(name) as leader:`. When the leadership is lost, the block is cancelled and raises
     LeaseLost."""
 

@@ -6,28 +6,27 @@ import logging
 import weakref
 from typing import TYPE_CHECKING, TypeVar
 
-from dibs.base.errors import DibsError, InvalidInput, NotClaimed, Unavailable
+from dibs.base.errors import DibsError, Unavailable
 from dibs.client.queueing import drive
-from dibs.sdk import operations
 from dibs.sdk.claim_state import (
     GIVE_UP_MS,
     ClaimState,
     LeaderState,
     begin_claim,
     begin_hold,
-    confirm_hold,
     end_claim,
     end_hold,
     finish_hold,
+    is_refusal,
     raise_if_lost_at_exit,
     release_at_exit,
+    take,
 )
 from dibs.sdk.heart import WATCHDOG, Grip, Heart, SafeEvent, beat_once, in_own_thread
-from dibs.sdk.hold import LeaseHold, hold_in
+from dibs.sdk.hold import LeaseHold
 from dibs.sdk.methods import explained, given
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import TracebackType
 
     from dibs.base.errors import LeaseLost
@@ -69,30 +68,15 @@ def given_up(doors: Doors, request: PendingClaim, session: SessionHold | None = 
             session.owe(request)
 
 
-class Claim(ClaimState):
+class Claim(ClaimState["Doors"]):
     """`with client.claim(name) as claim:`. Its attributes are valid inside the block.
 
     When the claim is lost, `lost` is set, `on_lost` is called once with the LeaseLost, and `check()` and the end of
     the block raise it. A lost claim is never taken again automatically."""
 
-    def __init__(
-        self,
-        doors: Doors,
-        request: PendingClaim,
-        on_lost: Callable[[LeaseLost], object] | None = None,
-        session: SessionHold | None = None,
-        *,
-        fail_on_error: bool,
-    ) -> None:
-        super().__init__(request)
-        self._doors = doors
-        self._request: PendingClaim | None = request
-        self._fail_on_error = fail_on_error
-        self._on_lost = on_lost
-        self._session = session
-        self._heart: Heart | None = None
-        self._grip: Grip | None = None
-        self._lost: LostEvent | None = None
+    _heart: Heart | None = None
+    _grip: Grip | None = None
+    _lost: LostEvent | None = None
 
     @property
     def lost(self) -> LostEvent:
@@ -102,9 +86,7 @@ class Claim(ClaimState):
         return self._lost
 
     def __enter__(self) -> Claim:
-        request, self._request = self._request, None
-        if request is None:
-            raise InvalidInput(self._used_text())
+        request = self._begun()
         span = begin_claim()
         try:
             hold = self._taken(request)
@@ -129,32 +111,17 @@ class Claim(ClaimState):
             WATCHDOG.watch(heart)
 
     def _taken(self, request: PendingClaim) -> LeaseHold:
-        if request.naming is not None:
-            with self._doors.one() as door:
-                drive(door, request.look_up())
-        if self._session is not None:
-            self._session.reserve(request.reserved)
         try:
             with self._doors.one() as door:
-                if self._session is not None and self._session.owes:
-                    drive(door, self._session.settle_debts(request.names))
-                leases = drive(door, operations.acquire(request))
-                sent_ms = request.sent_ms
-                if self._session is None:
-                    hold = LeaseHold(leases, sent_ms)
-                else:
-                    hold = drive(door, hold_in(self._session, leases, sent_ms))
-                if hold.is_due():
-                    drive(door, confirm_hold(hold))
-                self._held = hold  # here: an interrupt may come before the caller has the result
+                hold = self._held = drive(door, take(request, self._session))
                 return hold
         except BaseException as error:
-            if not isinstance(error, NotClaimed | InvalidInput):
+            if not is_refusal(error):
                 given_up(self._doors, request, self._session)
             raise
         finally:
             if self._session is not None:
-                self._session.answered(request.reserved)
+                self._session.answered(request)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -238,7 +205,7 @@ class Claim(ClaimState):
             self._heart.stop()
 
 
-class Leader(LeaderState, Claim):
+class Leader(LeaderState["Doors"], Claim):
     """`with client.leader(name) as leader:`. A loss is told as that of a claim: by `lost`, `on_lost`, `check()`, and at
     the end of the block."""
 

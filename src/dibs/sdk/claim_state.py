@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, InvalidInput, LeaseLost, NotClaimed, Unavailable
@@ -12,6 +12,7 @@ from dibs.base.traceparent import tracing
 from dibs.client.queueing import Pause
 from dibs.core.names import ELECTION_PREFIX
 from dibs.sdk import operations
+from dibs.sdk.hold import LeaseHold, hold_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,10 +21,11 @@ if TYPE_CHECKING:
     from dibs.client.queueing import Flow, PendingClaim
     from dibs.core.durations import Duration
     from dibs.sdk.answers import Lease, Previous
-    from dibs.sdk.hold import LeaseHold
+    from dibs.sdk.hold import SessionHold
 
 
 log = logging.getLogger("dibs")
+D = TypeVar("D")
 T = TypeVar("T")
 if TYPE_CHECKING:
     Ending = Callable[[Lease], Flow[T]]
@@ -112,17 +114,37 @@ INSIST_MS = 2_000
 GIVE_UP_MS = 2_000
 
 
-class ClaimState:
-    """The read-only part of a claim."""
+class ClaimState(Generic[D]):
+    """What claims of both faces are made of. `D` is what their requests go through: `Doors`, or an `AsyncDoor`."""
 
     _block = "with"  # the word that begins the block
     _noun = "claim"  # what the messages call it
 
-    def __init__(self, request: PendingClaim) -> None:
+    def __init__(
+        self,
+        doors: D,
+        request: PendingClaim,
+        on_lost: Callable[[LeaseLost], object] | None = None,
+        session: SessionHold | None = None,
+        *,
+        fail_on_error: bool,
+    ) -> None:
+        self._doors = doors
+        self._request: PendingClaim | None = request
+        self._on_lost = on_lost
+        self._session = session
+        self._fail_on_error = fail_on_error
         self._span: Any = None  # of the hold, if the program traces
         self._asked_for = ", ".join(request.names)
         self._asked_by = request.owner
         self._held: LeaseHold | None = None
+
+    def _begun(self) -> PendingClaim:
+        """The request, as the block begins. Raises InvalidInput for a second block."""
+        request, self._request = self._request, None
+        if request is None:
+            raise InvalidInput(f"A {self._noun} is for one block only. Make another one with the client.")
+        return request
 
     def __repr__(self) -> str:
         hold = self._held
@@ -140,9 +162,6 @@ class ClaimState:
 
     def _not_taken_text(self) -> str:
         return f"The claim was not taken yet. Use it in a with block: `{self._block} … as claim:`."
-
-    def _used_text(self) -> str:
-        return f"A {self._noun} is for one block only. Make another one with the client."
 
     @property
     def leases(self) -> tuple[Lease, ...]:
@@ -241,7 +260,7 @@ class ClaimState:
         )
 
 
-class LeaderState(ClaimState):
+class LeaderState(ClaimState[D]):
     """What a claim says when it is an election."""
 
     _noun = "leader"
@@ -266,7 +285,31 @@ class LeaderState(ClaimState):
         return self.remaining() > 0
 
 
-def confirm_hold(hold: LeaseHold) -> Flow[None]:
+def take(request: PendingClaim, session: SessionHold | None) -> Flow[LeaseHold]:
+    """Claim the jobs, in a session or alone. If it fails, whoever drives it gives the claim up, unless it was refused;
+    in a session it also says that the request got its answer."""
+    if request.naming is not None:
+        yield from request.look_up()
+    if session is not None:
+        session.reserve(request)
+        if session.owes:
+            yield from session.settle_debts(request.names)
+    leases = yield from operations.acquire(request)
+    if session is None:
+        hold = LeaseHold(leases, request.sent_ms)
+    else:
+        hold = yield from hold_in(session, leases, request.sent_ms)
+    if hold.is_due():
+        yield from _confirm(hold)
+    return hold
+
+
+def is_refusal(error: BaseException) -> bool:
+    """True if nothing can have been claimed."""
+    return isinstance(error, NotClaimed | InvalidInput)
+
+
+def _confirm(hold: LeaseHold) -> Flow[None]:
     """Renew before the block begins, if that is due because the claim waited in line: its time was counted from before
     the wait. This also shows that we still have it."""
     yield from hold.heartbeat()

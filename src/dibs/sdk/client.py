@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, InvalidInput, NotClaimed
 from dibs.client.pool import Doors
 from dibs.client.queueing import drive
@@ -17,7 +15,6 @@ from dibs.sdk.events import Events
 from dibs.sdk.heart import WATCHDOG, Grip, Heart, in_own_thread
 from dibs.sdk.hold import SessionHold
 from dibs.sdk.methods import asks, given
-from dibs.system.session_mark import process_mark
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -25,9 +22,7 @@ if TYPE_CHECKING:
     from dibs.client.pool import Doors
     from dibs.client.queueing import Flow, PendingClaim
     from dibs.client.settings import Settings
-    from dibs.core.durations import Duration
     from dibs.sdk.answers import Lease
-    from dibs.sdk.claims import OnLost
 
 
 # A session as a `with` block: one run of one worker. Its claims end when it ends or falls silent.
@@ -36,29 +31,15 @@ log = logging.getLogger("dibs")
 T = TypeVar("T")
 
 
-class Session(SessionClaims[Claim]):
+class Session(SessionClaims[Claim, Doors]):
     """Claims made through it need no heartbeats of their own: the session has one for all of them."""
 
-    def __init__(
-        self,
-        doors: Doors,
-        owner: str | None,
-        ttl: Duration | None,
-        metadata: str | None,
-        on_lost: OnLost | None,
-    ) -> None:
-        super().__init__(owner)
-        self._doors = doors
-        self._ttl = ttl
-        self._metadata = metadata
-        self._on_lost = on_lost
-        self._heart: Heart | None = None
-        self._grip: Grip | None = None
+    _claim_type = Claim
+    _heart: Heart | None = None
+    _grip: Grip | None = None
 
     def __enter__(self) -> Session:
-        begun, self._begun = self._begun, True
-        if begun:
-            raise InvalidInput("A session is for one block. Ask the client for another one.")
+        self._check_first()
         try:
             self._open()
         except BaseException:  # no thread could start, or an interrupt: nothing would renew it
@@ -67,10 +48,8 @@ class Session(SessionClaims[Claim]):
         return self
 
     def _open(self) -> None:
-        sent_ms = steady_ms()
         with self._doors.one() as door:
-            flow = operations.open_session(self._owner, self._ttl, self._metadata, process_mark(os.getpid()))
-            hold = self._held = SessionHold(drive(door, flow), sent_ms)
+            hold = self._held = drive(door, self._opening())
         if self._on_lost is not None:
             hold.listen(in_own_thread(self._on_lost))
         heart = self._heart = Heart(hold, self._doors)
@@ -116,15 +95,16 @@ class Session(SessionClaims[Claim]):
         except DibsError as trouble:
             log.warning("A session could not be ended and will expire: %s", trouble.details)
 
-    def _begin(self, request: PendingClaim, on_lost: OnLost | None, *, fail_on_error: bool) -> Claim:
-        return Claim(self._doors, request, on_lost, self._hold, fail_on_error=fail_on_error)
 
-
-class Client(ClientFace[Claim, Session, Leader, Events]):
+class Client(ClientFace[Claim, Session, Leader, Events, Doors]):
     """A client of a server (`http://`, `https://`, `unix://`) or of a store (`sqlite:///`, `memory://`, …).
 
     Without a URL: DIBS_URL, else your own store, the same that the `dibs` command uses. Nothing is opened before the
     first request. `timeout` limits one request, in seconds, without the time spent waiting in line."""
+
+    _claim_type = Claim
+    _session_type = Session
+    _leader_type = Leader
 
     def _open(self, settings: Settings) -> None:
         self._doors = Doors(settings, self._timeout_ms)
@@ -145,17 +125,6 @@ class Client(ClientFace[Claim, Session, Leader, Events]):
     def _run(self, flow: Flow[T]) -> T:
         with self._doors.one() as door:
             return drive(door, flow)
-
-    def _begin(self, request: PendingClaim, on_lost: OnLost | None, *, fail_on_error: bool) -> Claim:
-        return Claim(self._doors, request, on_lost, fail_on_error=fail_on_error)
-
-    def _new_session(self, owner: str, ttl: Duration | None, metadata: str | None, on_lost: OnLost | None) -> Session:
-        session = Session(self._doors, owner, ttl, metadata, on_lost)
-        session._names = self._names
-        return session
-
-    def _new_leader(self, request: PendingClaim, on_lost: OnLost | None) -> Leader:
-        return Leader(self._doors, request, on_lost, fail_on_error=False)
 
     def _new_events(self, prefix: str, name: str | None, *where: Any) -> Events:
         one = None if name is None else self._one_name(name)

@@ -248,7 +248,7 @@ class Fence:
     @contextmanager
     @explained
     def transaction(
-        self, claim: ClaimState | None = None, *, name: str | None = None, token: int | None = None
+        self, claim: ClaimState[Any] | None = None, *, name: str | None = None, token: int | None = None
     ) -> Iterator[Any]:
         """`with fence.transaction(claim) as connection:` begins a transaction, admits, and then runs the block.
 
@@ -262,7 +262,7 @@ class Fence:
             yield self._handle
 
     @explained
-    def admit(self, claim: ClaimState | None = None, *, name: str | None = None, token: int | None = None) -> None:
+    def admit(self, claim: ClaimState[Any] | None = None, *, name: str | None = None, token: int | None = None) -> None:
         """Allow a write, or raise StaleToken. In a database it must be the first statement of the transaction.
 
         Data read before `admit` may be out of date, because an older owner could write until then. `transaction` has
@@ -303,7 +303,7 @@ class AsyncFence:
     @asynccontextmanager
     @explained
     async def transaction(
-        self, claim: ClaimState | None = None, *, name: str | None = None, token: int | None = None
+        self, claim: ClaimState[Any] | None = None, *, name: str | None = None, token: int | None = None
     ) -> AsyncIterator[Any]:
         """`async with fence.transaction(claim) as connection:`, as `Fence.transaction`."""
         tokens = _tokens(claim, name, token)
@@ -313,7 +313,7 @@ class AsyncFence:
 
     @explained
     async def admit(
-        self, claim: ClaimState | None = None, *, name: str | None = None, token: int | None = None
+        self, claim: ClaimState[Any] | None = None, *, name: str | None = None, token: int | None = None
     ) -> None:
         """As `Fence.admit`: the first statement of the transaction."""
         await self._admit(_tokens(claim, name, token))
@@ -332,7 +332,7 @@ class AsyncFence:
                 raise StaleToken(name, token, _first(row))
 
 
-def _tokens(claim: ClaimState | None, name: str | None, token: int | None) -> dict[str, int]:
+def _tokens(claim: ClaimState[Any] | None, name: str | None, token: int | None) -> dict[str, int]:
     """The tokens to admit, sorted by name, so that two transactions never deadlock."""
     if claim is None:
         if name is None or token is None:

@@ -228,7 +228,7 @@ class SessionHold(Hold):
     def __init__(self, session: SessionStatus, sent_ms: int) -> None:
         super().__init__(f"The session of {session.owner}", 0, session.remaining_ms, sent_ms)
         self.session_id = session.session_id
-        self._asked: set[str] = set()
+        self._asked: dict[str, PendingClaim] = {}
         self._claims: list[SessionLeaseHold] = []
         self._owed: list[PendingClaim] = []
         self._settling: list[PendingClaim] = []
@@ -243,18 +243,19 @@ class SessionHold(Hold):
             claim.let_go()
         return True
 
-    def reserve(self, names: Sequence[str]) -> None:
+    def reserve(self, request: PendingClaim) -> None:
         """Call it before asking: if two blocks ask for the same job at once, the second is refused."""
         with self._lock:
-            twice = [name for name in names if name in self._asked]
+            twice = [name for name in request.reserved if name in self._asked]
             if not twice:
-                self._asked.update(names)
+                self._asked.update(dict.fromkeys(request.reserved, request))
         if twice:
             raise _already(twice)
 
-    def answered(self, names: Sequence[str]) -> None:
+    def answered(self, request: PendingClaim) -> None:
+        """The request got its answer, or was given up: others may ask for its jobs."""
         with self._lock:
-            self._asked.difference_update(names)
+            self._asked = {name: by for name, by in self._asked.items() if by is not request}
 
     def had(self, leases: Sequence[Lease]) -> list[str]:
         """Return which of these jobs a block of this session already has. A job that was taken away meanwhile does not
