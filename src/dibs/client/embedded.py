@@ -362,14 +362,6 @@ def _ok(body: Document) -> Reply:
     return Reply(status=200, body=body)
 
 
-def answered(answer: Callable[[], Reply]) -> Reply:
-    """Known errors become replies. An unknown error is a fault, and is raised with its traceback."""
-    try:
-        return answer()
-    except DibsError as error:
-        return reply_for_error(error)
-
-
 def _settled(coordinator: Coordinator, command: Any, outcome: Outcome) -> Outcome:
     """The state of a job, with the ends of its holds written down: without a server nobody else does it. On a store
     that cannot be written it stays as it is."""

@@ -13,7 +13,7 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, InvalidInput, NotClaimed
 from dibs.sdk import operations
 from dibs.sdk.async_claim import AsyncClaim, AsyncLeader, BlockGuard, given_up
-from dibs.sdk.async_doors import LEAVING, drive, open_door, shielded
+from dibs.sdk.async_doors import LEAVING, AsyncDoor, drive, open_door, shielded
 from dibs.sdk.claims import ClientFace, SessionClaims
 from dibs.sdk.events import AsyncEvents
 from dibs.sdk.hold import SessionHold
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from dibs.client.queueing import Flow, PendingClaim
     from dibs.client.settings import Settings
     from dibs.sdk.answers import Lease
-    from dibs.sdk.async_doors import AsyncDoor
 
 
 # A session as an `async with` block. The same names as `client.Session`.
@@ -35,7 +34,7 @@ log = logging.getLogger("dibs")
 T = TypeVar("T")
 
 
-class AsyncSession(SessionClaims[AsyncClaim, "AsyncDoor"]):
+class AsyncSession(SessionClaims[AsyncClaim, AsyncDoor]):
     """Claims made through it need no heartbeats of their own. When it is lost, the block is cancelled."""
 
     _claim_type = AsyncClaim
@@ -90,7 +89,7 @@ class AsyncSession(SessionClaims[AsyncClaim, "AsyncDoor"]):
             log.warning("A session could not be ended and will expire: %s", trouble.details)
 
 
-class AsyncClient(ClientFace[AsyncClaim, AsyncSession, AsyncLeader, AsyncEvents, "AsyncDoor"]):
+class AsyncClient(ClientFace[AsyncClaim, AsyncSession, AsyncLeader, AsyncEvents, AsyncDoor]):
     """`Client` for asyncio. Requests to a server use the event loop; a store is called in threads."""
 
     _claim_type = AsyncClaim

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from dibs.base.clock import steady_ms
@@ -15,7 +16,7 @@ from dibs.sdk import operations
 from dibs.sdk.hold import LeaseHold, hold_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from dibs.client.queueing import Flow, PendingClaim
@@ -41,25 +42,31 @@ class ClaimSpan(NamedTuple):
     token: Any  # what undoes that it is the current span
 
 
+@contextmanager
+def _harmless() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        log.debug("no span: %s", error)
+
+
 def begin_claim() -> ClaimSpan | None:
     """From here on, requests belong to this span."""
     trace = tracing()
     if trace is None:
         return None
-    try:
+    with _harmless():
         from opentelemetry import context
 
         span = _tracer(trace).start_span("dibs claim", kind=trace.SpanKind.CLIENT)
         return ClaimSpan(span, context.attach(trace.set_span_in_context(span)))
-    except Exception as error:
-        log.debug("no span: %s", error)
-        return None
+    return None
 
 
 def end_claim(begun: ClaimSpan | None, hold: LeaseHold | None, error: BaseException | None = None) -> None:
     if begun is None:
         return
-    try:
+    with _harmless():
         from opentelemetry import context
 
         if hold is not None:
@@ -72,8 +79,6 @@ def end_claim(begun: ClaimSpan | None, hold: LeaseHold | None, error: BaseExcept
             begun.span.set_attribute("dibs.outcome", "acquired")
         begun.span.end()
         context.detach(begun.token)
-    except Exception as trouble:
-        log.debug("no span: %s", trouble)
 
 
 def begin_hold(hold: LeaseHold) -> Any:
@@ -81,23 +86,19 @@ def begin_hold(hold: LeaseHold) -> Any:
     trace = tracing()
     if trace is None:
         return None
-    try:
+    with _harmless():
         return _tracer(trace).start_span("dibs hold", attributes=_attributes(hold))
-    except Exception as error:
-        log.debug("no span: %s", error)
-        return None
+    return None
 
 
 def end_hold(span: Any, hold: LeaseHold, error: BaseException | None) -> None:
     if span is None:
         return
-    try:
+    with _harmless():
         span.set_attribute("dibs.lost", hold.was_lost)
         if error is not None or hold.was_lost:
             span.set_status(tracing().StatusCode.ERROR, type(error).__name__ if error is not None else "lost")
         span.end()
-    except Exception as trouble:
-        log.debug("no span: %s", trouble)
 
 
 def _tracer(trace: Any) -> Any:

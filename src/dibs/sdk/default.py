@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 # Each claim belongs to the user that acquired it. If a user lost its claim without knowing it and another acquires the
 # lock, that is a new claim, and neither releases the other's.
 
+K = TypeVar("K", Client, AsyncClient)
 T = TypeVar("T")
 Acquirer = threading.Thread | asyncio.Task[object]
 
@@ -108,20 +109,19 @@ def _asked() -> tuple[str | None, ...]:
 
 def default_client() -> Client:
     """The client for the present environment. If the environment changes, it is another one."""
-    key = (Client, _asked())
-    with _lock:
-        if key not in _clients:
-            _clients[key] = Client()
-        found: Client = _clients[key]
-        return found
+    return _default(Client)
 
 
 def default_async_client() -> AsyncClient:
-    key = (AsyncClient, _asked())
+    return _default(AsyncClient)
+
+
+def _default(kind: type[K]) -> K:
+    key = (kind, _asked())
     with _lock:
         if key not in _clients:
-            _clients[key] = AsyncClient()
-        found: AsyncClient = _clients[key]
+            _clients[key] = kind()
+        found: K = _clients[key]
         return found
 
 

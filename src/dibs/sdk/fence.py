@@ -20,7 +20,6 @@ from dibs.sdk.methods import explained
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
-    from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
     from dibs.sdk.claim_state import ClaimState
 
@@ -62,11 +61,9 @@ class Driver:
     async def check_transaction_async(self, handle: Any) -> None:
         self.check_transaction(handle)
 
-    def transaction(self, handle: Any) -> AbstractContextManager[None]:
-        """A transaction of its own: committed at the end of the block, rolled back when that fails."""
-        raise NotImplementedError
-
-    def transaction_async(self, handle: Any) -> AbstractAsyncContextManager[None]:
+    def transaction(self, handle: Any) -> Any:
+        """A transaction of its own, as a context manager; an asynchronous one for the connection of an event loop. It
+        is committed at the end of the block, and rolled back when that fails. Raises InvalidInput if one is open."""
         raise NotImplementedError
 
 
@@ -99,21 +96,10 @@ class Psycopg(Driver):
         if _commits_alone(handle):
             raise InvalidInput(_AUTOCOMMIT)
 
-    @contextmanager
-    def transaction(self, handle: Any) -> Iterator[None]:
-        self._check_idle(handle)
-        with handle.transaction():
-            yield
-
-    @asynccontextmanager
-    async def transaction_async(self, handle: Any) -> AsyncIterator[None]:
-        self._check_idle(handle)
-        async with handle.transaction():
-            yield
-
-    def _check_idle(self, handle: Any) -> None:
+    def transaction(self, handle: Any) -> Any:
         if handle.info.transaction_status != _IDLE:
             raise InvalidInput(_BUSY)
+        return handle.transaction()
 
 
 class Alchemy(Driver):
@@ -138,19 +124,10 @@ class Alchemy(Driver):
         if alone:
             raise InvalidInput(_AUTOCOMMIT)
 
-    @contextmanager
-    def transaction(self, handle: Any) -> Iterator[None]:
+    def transaction(self, handle: Any) -> Any:
         if handle.in_transaction():
             raise InvalidInput(_BUSY)
-        with handle.begin():
-            yield
-
-    @asynccontextmanager
-    async def transaction_async(self, handle: Any) -> AsyncIterator[None]:
-        if handle.in_transaction():
-            raise InvalidInput(_BUSY)
-        async with handle.begin():
-            yield
+        return handle.begin()
 
 
 def _sqlite_commits_alone(connection: Any) -> bool:
@@ -307,7 +284,7 @@ class AsyncFence:
     ) -> AsyncIterator[Any]:
         """`async with fence.transaction(claim) as connection:`, as `Fence.transaction`."""
         tokens = _tokens(claim, name, token)
-        async with self._driver.transaction_async(self._handle):
+        async with self._driver.transaction(self._handle):
             await self._admit(tokens)
             yield self._handle
 

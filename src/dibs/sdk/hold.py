@@ -201,18 +201,25 @@ class LeaseHold(Hold):
 
     def heartbeat(self) -> Flow[None]:
         sent_ms = steady_ms()
+        renewed = yield from self._renewed()
+        if renewed is not None:
+            self.trouble = None
+            self.waiting = max([int(each.get("waiting", 0)) for each in renewed])
+            left_ms = min([int(each["remaining_ms"]) for each in renewed])
+            self.plan.kept(sent_ms, ttl_ms=left_ms, jitter=new_fraction())
+
+    def _renewed(self) -> Flow[list[Document] | None]:
+        """Renew each lease, with what was noted. None: one of them failed."""
         news = self._news
-        lefts_ms, waiting = [], 0
+        found: list[Document] = []
         for lease in self.leases:
             reply: Reply = yield Ask("renew", lease.name, {"lease_id": lease.lease_id, **news})
             if not self._heard(reply):
-                return
-            lefts_ms.append(int((reply.body or {})["remaining_ms"]))
-            waiting = max(waiting, int((reply.body or {}).get("waiting", 0)))
-        self.trouble, self.waiting = None, waiting
-        self.plan.kept(sent_ms, ttl_ms=min(lefts_ms), jitter=new_fraction())
+                return None
+            found.append(reply.body or {})
         with self._lock:
             self._news = {key: value for key, value in self._news.items() if news.get(key) != value}
+        return found
 
 
 _TAKEN = "it was taken away; `dibs history` says by whom."
@@ -347,17 +354,11 @@ class SessionLeaseHold(LeaseHold):
         session.adopt(self)
 
     def heartbeat(self) -> Flow[None]:
-        """Only to learn of changes: the session's own heart keeps it alive."""
-        news = self._news
-        for lease in self.leases:
-            reply: Reply = yield Ask("renew", lease.name, {"lease_id": lease.lease_id, **news})
-            if reply.status >= 300:
-                body: Document = reply.body or {}
-                if body.get("code") in OVER_CODES and not self.ending:
-                    self.end(str(body.get("details")))
-                return
-        with self._lock:
-            self._news = {key: value for key, value in self._news.items() if news.get(key) != value}
+        """Only to send what was noted: the session's own heart keeps it alive."""
+        yield from self._renewed()
+
+    def failed(self, trouble: str) -> None:
+        """Nothing is at stake: the session's own heart tries again."""
 
 
 def hold_in(session: SessionHold, leases: Sequence[Lease], sent_ms: int) -> Flow[LeaseHold]:
