@@ -115,13 +115,15 @@ def lease_of(document: Document, name: str | None = None) -> Lease:
 
 
 def status_from(document: Document) -> JobStatus:
-    said = {field: document.get(field) for field in JobStatus.__slots__}
-    return JobStatus(**{**said, "previous": previous_of(document), "document": document})
+    said: Document = {field: document.get(field) for field in JobStatus.__slots__}
+    said |= {"previous": previous_of(document), "document": document}
+    return JobStatus(**said)
 
 
 def event_from(document: Document, name: str | None = None) -> JobEvent:
-    said = {field: document.get(field) for field in JobEvent.__slots__}
-    return JobEvent(**{**said, "name": document.get("name", name), "document": document})
+    said: Document = {field: document.get(field) for field in JobEvent.__slots__}
+    said |= {"name": document.get("name", name), "document": document}
+    return JobEvent(**said)
 
 
 def session_from(document: Document) -> SessionStatus:

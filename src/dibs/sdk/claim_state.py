@@ -53,14 +53,14 @@ def _harmless() -> Iterator[None]:
 def begin_claim() -> ClaimSpan | None:
     """From here on, requests belong to this span."""
     trace = tracing()
-    if trace is None:
-        return None
-    with _harmless():
-        from opentelemetry import context
+    begun = None
+    if trace is not None:
+        with _harmless():
+            from opentelemetry import context
 
-        span = _tracer(trace).start_span("dibs claim", kind=trace.SpanKind.CLIENT)
-        return ClaimSpan(span, context.attach(trace.set_span_in_context(span)))
-    return None
+            span = _tracer(trace).start_span("dibs claim", kind=trace.SpanKind.CLIENT)
+            begun = ClaimSpan(span, context.attach(trace.set_span_in_context(span)))
+    return begun
 
 
 def end_claim(begun: ClaimSpan | None, hold: LeaseHold | None, error: BaseException | None = None) -> None:
@@ -84,11 +84,11 @@ def end_claim(begun: ClaimSpan | None, hold: LeaseHold | None, error: BaseExcept
 def begin_hold(hold: LeaseHold) -> Any:
     """A span from the claim to its end. It is not the current one: the block may be left in another context."""
     trace = tracing()
-    if trace is None:
-        return None
-    with _harmless():
-        return _tracer(trace).start_span("dibs hold", attributes=_attributes(hold))
-    return None
+    span = None
+    if trace is not None:
+        with _harmless():
+            span = _tracer(trace).start_span("dibs hold", attributes=_attributes(hold))
+    return span
 
 
 def end_hold(span: Any, hold: LeaseHold, error: BaseException | None) -> None:
