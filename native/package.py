@@ -39,7 +39,6 @@ MODULES = (
     "client/http.py",
     "client/plan.py",
     "client/queueing.py",
-    "client/replies.py",
     "client/requests.py",
     "client/servers.py",
     "client/transport.py",

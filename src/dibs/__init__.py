@@ -33,11 +33,10 @@ if TYPE_CHECKING:
         WouldDeadlock,
     )
     from dibs.sdk.answers import JobEvent, JobStatus, Lease, Previous
-    from dibs.sdk.async_claim import AsyncClaim
-    from dibs.sdk.async_client import AsyncClient
-    from dibs.sdk.async_session import AsyncSession
-    from dibs.sdk.claim import Claim
-    from dibs.sdk.client import Client
+    from dibs.sdk.async_claim import AsyncClaim, AsyncLeader
+    from dibs.sdk.async_client import AsyncClient, AsyncSession
+    from dibs.sdk.claim import Claim, Leader
+    from dibs.sdk.client import Client, Session
     from dibs.sdk.default import (
         claim,
         claim_all,
@@ -52,9 +51,7 @@ if TYPE_CHECKING:
     )
     from dibs.sdk.events import AsyncEvents, Events
     from dibs.sdk.fence import AsyncFence, Fence
-    from dibs.sdk.leader import AsyncLeader, Leader
     from dibs.sdk.locks import AsyncLock, Lock, exclusive
-    from dibs.sdk.session import Session
 
 __all__ = [
     "AsyncClaim",
@@ -113,19 +110,16 @@ _PLACES = {
         " NotAllowed NotClaimed RequestRefused StaleToken Unavailable WouldDeadlock"
     ),
     "dibs.sdk.answers": "JobEvent JobStatus Lease Previous",
-    "dibs.sdk.async_claim": "AsyncClaim",
-    "dibs.sdk.async_client": "AsyncClient",
-    "dibs.sdk.async_session": "AsyncSession",
-    "dibs.sdk.claim": "Claim",
-    "dibs.sdk.client": "Client",
+    "dibs.sdk.async_claim": "AsyncClaim AsyncLeader",
+    "dibs.sdk.async_client": "AsyncClient AsyncSession",
+    "dibs.sdk.claim": "Claim Leader",
+    "dibs.sdk.client": "Client Session",
     "dibs.sdk.default": (
         "claim claim_all claim_any connect claim_job fail_job get_job_owner heartbeat_job list_claimed_jobs release_job"
     ),
     "dibs.sdk.events": "AsyncEvents Events",
     "dibs.sdk.fence": "AsyncFence Fence",
-    "dibs.sdk.leader": "AsyncLeader Leader",
     "dibs.sdk.locks": "AsyncLock Lock exclusive",
-    "dibs.sdk.session": "Session",
 }
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.errors import StoreUnavailable
-from dibs.client.connect import connect
 from dibs.client.door import Ask, OneNamespace
 from dibs.client.embedded import EmbeddedDoor
+from dibs.client.settings import connect
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 

@@ -175,7 +175,8 @@ QUEUED = {"status": "queued", "name": "job", "ticket": "1.x.y"}
 
 def asked_in(place: PendingClaim, replies: list[Reply]) -> list[dict[str, Any]]:
     """What a wait asks, given these replies one after another."""
-    flow, asked, answer = place.wait(60_000), [], None
+    place.wait_ms = 60_000
+    flow, asked, answer = place.wait(), [], None
     with contextlib.suppress(StopIteration):
         while True:
             step = flow.send(answer)
@@ -225,7 +226,7 @@ def test_a_key_that_others_may_know_is_not_exchanged() -> None:
 
 def test_one_whose_turn_came_and_went_when_its_time_was_over_is_told_how_the_job_stands() -> None:
     """A refused request key says nothing to somebody who gave none."""
-    flow = PendingClaim("acquire", "job", {"request_key": "k"}, own_key=True).claim(1)
+    flow = PendingClaim("acquire", "job", {"request_key": "k"}, own_key=True, wait_ms=1).claim()
     held = Reply(status=200, body={"status": "held"})
     first = next(flow)
     assert isinstance(first, Ask)

@@ -12,9 +12,8 @@ import pytest
 
 import dibs
 from dibs.base.http1 import ConnectionLost
-from dibs.client.connect import connect_as
 from dibs.client.door import Ask
-from dibs.client.settings import Settings
+from dibs.client.settings import Settings, connect_as
 from dibs.client.transport import Deadline, ServerConnection
 from dibs.client.urls import server_address
 from tests.client.scripted import ScriptedServer
@@ -143,7 +142,7 @@ def test_a_token_that_was_given_for_the_server_is_sent_as_ever(tmp_path: Path) -
 def test_whoever_takes_the_port_of_a_kept_connection_does_not_get_the_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dibs.client.proof.Challenge.check", lambda *_: None)
+    monkeypatch.setattr("dibs.client.transport.Challenge.check", lambda *_: None)
     with thief(reply_of(b"{}")) as (url, heard):
         door = ServerConnection(server_with_token(tmp_path, url), keep=True)
         door.exchange(b"the first", Deadline(5_000), repeatable=True)

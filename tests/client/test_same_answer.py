@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.base.files import token_path
-from dibs.client.connect import connect
 from dibs.client.door import Ask
-from dibs.client.settings import read_token
+from dibs.client.settings import connect, read_token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

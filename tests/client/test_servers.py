@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +13,7 @@ from dibs.base.generators import run_generator
 from dibs.base.http1 import ConnectionLost, RawReply
 from dibs.client import exchange
 from dibs.client.door import ANYWHERE, Ask
-from dibs.client.exchange import Attempt, ask_servers
+from dibs.client.exchange import Attempts, ask_servers
 from dibs.client.queueing import PendingClaim
 from dibs.client.requests import RequestBuilder
 from dibs.client.servers import AWAY_MS, PATIENCE_MS, SLICE_MS, STAYS_MS, STORE_MS, Servers
@@ -66,13 +67,14 @@ class Network:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **does: list[Callable[[], Any]]) -> None:
         self.now_ms = 1_000_000
-        self.attempts: list[Attempt] = []
+        self.attempts: list[SimpleNamespace] = []
         self._does = does
         monkeypatch.setattr(exchange, "steady_ms", lambda: self.now_ms)
         monkeypatch.setattr("dibs.client.requests.steady_ms", lambda: self.now_ms)
 
-    def __call__(self, attempt: Attempt) -> Any:
-        self.attempts.append(attempt)
+    def __call__(self, attempt: Attempts) -> Any:
+        made = SimpleNamespace(address=attempt.address, request=attempt.request, timeout_ms=attempt.timeout_ms)
+        self.attempts.append(made)
         steps = self._does[attempt.address.host]
         got = (steps.pop(0) if len(steps) > 1 else steps[0])()
         if isinstance(got, TimedOut):
@@ -264,7 +266,7 @@ def test_a_waiter_takes_its_ticket_to_the_next_server(monkeypatch: pytest.Monkey
     network = Network(monkeypatch, a=[lambda: raw(200, queued), silent], b=[granted], c=[refused])
     monkeypatch.setattr("dibs.client.queueing.steady_ms", lambda: network.now_ms)
     several = servers()
-    flow = PendingClaim("acquire", "job", {"request_key": "k"}).wait(60_000)
+    flow = PendingClaim("acquire", "job", {"request_key": "k"}, wait_ms=60_000).wait()
     reply = run_generator(
         flow, lambda step: network.ask(several, "acquire", step.document) if isinstance(step, Ask) else None
     )

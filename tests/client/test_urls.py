@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dibs.base.errors import InvalidInput
-from dibs.client.connect import servers_at
+from dibs.client.settings import servers_at
 from dibs.client.urls import quote, server_address
 
 

@@ -14,7 +14,7 @@ from dibs.base.ids import new_id
 from dibs.client.door import Ask
 from dibs.client.embedded import EmbeddedDoor
 from dibs.client.event_reader import asked_events
-from dibs.client.replies import CLAIM_REPLIES, is_of_kind
+from dibs.client.exchange import CLAIM_REPLIES, is_of_kind
 from dibs.core import events
 from dibs.core.commands import Inspect
 from dibs.core.identity import LOCAL

@@ -9,7 +9,7 @@ import re
 import pytest
 
 import dibs
-from dibs.sdk.parameters import MEANINGS
+from dibs.sdk.methods import MEANINGS
 from tests.docs.pages import REFERENCE, read, rows, section
 from tests.docs.signatures import members, shown
 

@@ -15,8 +15,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from dibs.base.clock import steady_ms
-from dibs.client.connect import connect
 from dibs.client.door import Ask
+from dibs.client.settings import connect
 from tests.programs import WAIT_S_MAX, pause
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.client.connect import connect
 from dibs.client.door import Ask
+from dibs.client.settings import connect
 from tests.docs.pages import blocks
 from tests.programs import ROOT, WAIT_S_MAX, ServerProcess, wait_until
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.clock import steady_ms
-from dibs.client.connect import connect
 from dibs.client.door import Ask
+from dibs.client.settings import connect
 from tests.faults.standing import events_of
 from tests.models.history import broken_promises
 from tests.programs import (

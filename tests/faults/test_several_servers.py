@@ -41,7 +41,7 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def cluster(store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr("dibs.client.server_note.new_fraction", lambda: 0.0)
+    monkeypatch.setattr("dibs.client.servers.new_fraction", lambda: 0.0)
     with ExitStack() as stack:
         yield Cluster(tmp_path, store_url, stack)
 

@@ -17,8 +17,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from dibs.base.clock import steady_ms
-from dibs.client.connect import connect
 from dibs.client.door import Ask
+from dibs.client.settings import connect
 from tests.programs import pass_by
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import dibs as package
-from dibs.client.machine import distrust, note_path
+from dibs.client.settings import distrust, note_path
 from tests.programs import DIBS, ServerProcess, clean_env, dibs
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.ids import new_token
-from dibs.client.connect import connect
 from dibs.client.door import Ask
+from dibs.client.settings import connect
 from dibs.stores.registry import open_store
 from tests.models.history import all_events, broken_promises
 from tests.processes.racing import Place, Racers, only_winner

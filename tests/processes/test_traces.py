@@ -12,8 +12,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from dibs.client.connect import connect
 from dibs.client.door import Ask
+from dibs.client.settings import connect
 from tests.programs import WAIT_S_MAX, ServerProcess
 
 if TYPE_CHECKING:

@@ -97,7 +97,7 @@ def test_the_deadline_cancels_the_block_without_the_store(
 def test_a_program_that_cancels_all_tasks_and_goes_on_is_still_told_of_the_loss(
     connect_async: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dibs.sdk.async_guard.NAP_MS_MAX", 10)
+    monkeypatch.setattr("dibs.sdk.async_claim.NAP_MS_MAX", 10)
 
     def hearts() -> list[asyncio.Task[object]]:
         return [task for task in asyncio.all_tasks() if task.get_name().startswith("dibs heart")]

@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from dibs.agents.http_endpoint import MCP
-from dibs.client.replies import REPLIES
+from dibs.client.exchange import REPLIES
 from dibs.compat.action_llama.routes import Gateway
 from dibs.core.identity import LEAST_ROLE
 from dibs.server import http_server

@@ -32,13 +32,11 @@ from dibs.core.references import is_plain
 from dibs.sdk import operations
 from dibs.sdk.answers import body_of
 from dibs.sdk.async_claim import taken
-from dibs.sdk.async_doors import LEAVING, drive
-from dibs.sdk.async_guard import shielded
-from dibs.sdk.async_session import AsyncSession
+from dibs.sdk.async_client import AsyncSession
+from dibs.sdk.async_doors import LEAVING, drive, shielded
 from dibs.sdk.claim_state import finish_hold, release_at_exit
-from dibs.sdk.claims import TIMEOUT_SECONDS
 from dibs.sdk.hold import SessionLeaseHold
-from dibs.sdk.operations import ClaimRequest
+from dibs.sdk.operations import claim_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,7 +49,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 log = logging.getLogger("dibs")
-TIMEOUT_MS = round(TIMEOUT_SECONDS * 1000)
 CLOSE_SECONDS_MAX = 4.0  # clients give a server five seconds to stop
 _ODD = re.compile(r"[^\w.@+-]+")
 ONE, ANY, ALL = "acquire", "acquire-any", "acquire-all"
@@ -94,7 +91,9 @@ class ConnectionSession:
 
     async def _live(self, ready: asyncio.Future[AsyncSession], owner: str | None) -> None:
         try:
-            async with AsyncSession(self._door, TIMEOUT_MS, owner, None, "mcp", None, self.joins) as session:
+            opening = AsyncSession(self._door, owner, None, "mcp", None)
+            opening._joins = self.joins
+            async with opening as session:
                 ready.set_result(session)
                 await self._closing.wait()
         except LeaseLost as lost:
@@ -164,7 +163,7 @@ class ToolBackend:
         await self._session.close()
 
     async def _leave(self, hold: LeaseHold) -> None:
-        await drive(self.door, release_at_exit(hold), TIMEOUT_MS, LEAVING)
+        await drive(self.door, release_at_exit(hold), LEAVING)
 
     # Names
 
@@ -179,7 +178,7 @@ class ToolBackend:
         return await asyncio.to_thread(self._names.of_all, jobs)
 
     async def run(self, flow: Flow[T]) -> T:
-        return await drive(self.door, flow, TIMEOUT_MS)
+        return await drive(self.door, flow)
 
     # Claiming
 
@@ -247,9 +246,9 @@ class ToolBackend:
         if session is not None:
             terms["owner"] = terms["owner"] or session._owner
             terms |= {"session_id": session.session_id, "tracker": self._names}
-        request = ClaimRequest(verb, names, slice_seconds=self.door.slice_seconds, **terms)
+        request = claim_request(verb, names, slice_seconds=self.door.slice_seconds, **terms)
         within = None if session is None or verb == ALL else session._hold
-        return await taken(self.door, request, TIMEOUT_MS, within)
+        return await taken(self.door, request, within)
 
     async def _held_elsewhere(self, session: AsyncSession) -> set[str]:
         """The names that a command, a hook or another connection of the same agent may have claimed in its session."""
@@ -367,7 +366,7 @@ class ToolBackend:
             return finish_hold(kept, lambda lease: flow(lease.name, lease.lease_id))
 
         try:
-            (result,) = await shielded(lambda: drive(self.door, end(), TIMEOUT_MS, LEAVING))
+            (result,) = await shielded(lambda: drive(self.door, end(), LEAVING))
         except LeaseLost:
             self._forget(kept)
             raise
@@ -396,7 +395,7 @@ class ToolBackend:
         this, too; but the agent must not be told that a job is not its own while its session still holds it."""
         if self._opened is not None:
             try:
-                await self._opened._settle()
+                await self.run(self._opened._hold.settle_debts())
             except DibsError:  # no answer
                 pass
 

@@ -35,8 +35,8 @@ else:
 
 _MISSING = object()
 _LAZY: dict[str, Any] = {}
-COMPILED_AT = 8  # which call of a method compiles it; a `dibs claim` makes most records once
-_CALLS: dict[tuple[type[Record], str], int] = {}
+COMPILED_AT = 8  # from which call of a class's methods on they are compiled; a `dibs claim` makes most records once
+_CALLS: dict[type[Record], int] = {}
 
 
 class _RecordType(type):
@@ -111,61 +111,63 @@ def remade(kind: type[Any], values: tuple[Any, ...]) -> Any:
     return kind(**dict(zip(kind._fields, values, strict=True)))
 
 
-def _lazy(method: str) -> Callable[..., Any]:
-    """The method until it is compiled: the first calls go field by field, which is cheaper than compiling it for them.
-    A call that is wrong compiles it, too: the compiled method raises the error."""
-    slow = _SLOW[method]
-
-    def first(self: Record, **values: Any) -> Any:
-        cls = type(self)
-        count = _CALLS[cls, method] = _CALLS.get((cls, method), 0) + 1
-        if count < COMPILED_AT and values.keys() <= cls._types.keys():
-            try:
-                return slow(self, cls, values)
-            except KeyError:  # a field that is needed was not given
-                pass
-        _compile(cls, method)
-        return getattr(self, method)(**values)
-
-    return first
+# The methods until they are compiled: the first calls go field by field, which is cheaper than compiling a method for
+# them. A call that is wrong compiles the method, too: that one raises the error.
 
 
-def _slow_init(self: Record, cls: type[Record], values: dict[str, Any]) -> None:
+def _first_init(self: Record, **values: Any) -> None:
+    cls = type(self)
+    count = _CALLS[cls] = _CALLS.get(cls, 0) + 1
+    if count < COMPILED_AT and values.keys() <= cls._types.keys():
+        given = cls._defaults | values
+        if len(given) == len(cls._fields):
+            for field in given:
+                setattr(self, field, given[field])
+            return
+    _compile(cls, "__init__")
+    self.__init__(**values)  # type: ignore[misc]  # the compiled one
+
+
+def _first_replace(self: Record, **values: Any) -> Record:
+    cls = type(self)
+    count = _CALLS[cls] = _CALLS.get(cls, 0) + 1
+    if count < COMPILED_AT and values.keys() <= cls._types.keys():
+        made = cls.__new__(cls)
+        for field in cls._fields:
+            setattr(made, field, values[field] if field in values else getattr(self, field))
+        return made
+    _compile(cls, "replace")
+    return self.replace(**values)
+
+
+def _first_dump(self: Record) -> dict[str, Any]:
+    cls = type(self)
+    count = _CALLS[cls] = _CALLS.get(cls, 0) + 1
+    if count >= COMPILED_AT:
+        _compile(cls, "dump")
+        return self.dump()
+    made = {}
     defaults = cls._defaults
     for field in cls._fields:
-        setattr(self, field, values[field] if field in values else defaults[field])
-
-
-def _slow_replace(self: Record, cls: type[Record], values: dict[str, Any]) -> Record:
-    made = cls.__new__(cls)
-    for field in cls._fields:
-        setattr(made, field, values[field] if field in values else getattr(self, field))
-    return made
-
-
-def _slow_dump(self: Record, cls: type[Record], values: dict[str, Any]) -> dict[str, Any]:
-    made = {}
-    for field in cls._fields:
         value = getattr(self, field)
-        if field in cls._defaults and value == cls._defaults[field]:
+        if field in defaults and value == defaults[field]:
             continue
-        nested = _nested(cls, field)
-        if nested is not None and value is not None:
-            value = value.dump() if nested[0] == "one" else [each.dump() for each in value]
+        if isinstance(value, Record):
+            value = value.dump()
+        elif isinstance(value, tuple) and value and isinstance(value[0], Record):
+            value = [each.dump() for each in value]
         made[field] = value
     return made
 
 
-_SLOW: dict[str, Callable[..., Any]] = {"__init__": _slow_init, "replace": _slow_replace, "dump": _slow_dump}
-
-
-def _lazy_load(cls: type[Record], values: dict[str, Any]) -> Record:
+def _first_load(cls: type[Record], values: dict[str, Any]) -> Record:
     _compile(cls, "load")
     return cls.load(values)
 
 
-_LAZY.update({method: _lazy(method) for method in _SLOW})
-_LAZY["load"] = classmethod(_lazy_load)
+_LAZY.update(
+    {"__init__": _first_init, "replace": _first_replace, "dump": _first_dump, "load": classmethod(_first_load)}
+)
 
 
 def _compile(cls: type[Record], method: str) -> None:

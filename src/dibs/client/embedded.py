@@ -112,9 +112,9 @@ def _ask(coordinator: Coordinator, command: Command) -> Outcome:
     """Claim. If an owner that blocks the claim is dead, which every process on this machine can see, end its session
     and claim again."""
     outcome = coordinator.one(command)
-    if _end_dead_session(coordinator, outcome):
-        return coordinator.one(command)
-    return outcome
+    if isinstance(outcome, Granted) or not _end_dead_session(coordinator, outcome):
+        return outcome
+    return coordinator.one(command)
 
 
 def _end_dead_session(coordinator: Coordinator, outcome: Outcome) -> bool:
@@ -179,7 +179,11 @@ class EmbeddedDoor:
 
     def ask(self, asked: Ask) -> Reply:
         jobs = asked.jobs
-        return self._naming.told(answered(lambda: self._answer(asked, jobs)), jobs)
+        try:
+            reply = self._answer(asked, jobs)
+        except DibsError as error:  # an unknown error is a fault, and is raised with its traceback
+            reply = reply_for_error(error)
+        return self._naming.told(reply, jobs)
 
     def _answer(self, asked: Ask, jobs: Jobs) -> Reply:
         verb = asked.verb
@@ -301,10 +305,10 @@ _QUERIES: dict[str, Callable[[EmbeddedDoor, Ask, str], Reply]] = {
 def open_coordinator(url: str | None) -> Coordinator:
     """Open a store, with the one coordinator that this process has for it."""
     from dibs.engine.coordinator import Coordinator
-    from dibs.stores.registry import NamesNoStore, open_store
+    from dibs.stores.registry import NamesNoStore, default_url, open_store
 
     try:
-        return Coordinator(open_store(default_store_url() if url is None else url))
+        return Coordinator(open_store(default_url() if url is None else url))
     except NamesNoStore as error:
         server = "A server is http://HOST:PORT, https://HOST or unix:///PATH."
         raise InvalidInput(f"{error.details} {server}") from None
@@ -355,14 +359,6 @@ def _close_all(stores: list[Store], pid: int) -> None:
 
 def _ok(body: Document) -> Reply:
     return Reply(status=200, body=body)
-
-
-def answered(answer: Callable[[], Reply]) -> Reply:
-    """Known errors become replies. An unknown error is a fault, and is raised with its traceback."""
-    try:
-        return answer()
-    except DibsError as error:
-        return reply_for_error(error)
 
 
 def _settled(coordinator: Coordinator, command: Any, outcome: Outcome) -> Outcome:

@@ -11,18 +11,21 @@ server said that it did nothing; else its outcome is not known, and the caller i
 from __future__ import annotations
 
 from dibs.base.clock import steady_ms
-from dibs.base.errors import FATE_UNKNOWN, ServerUnreachable
+from dibs.base.errors import FATE_UNKNOWN, BadReply, DibsError, ServerUnreachable
 from dibs.base.http1 import ConnectionLost, RawReply
-from dibs.client.replies import checked_reply
+from dibs.base.jsontext import decode
 from dibs.client.requests import is_repeatable, method_of, waits_ms, within
 from dibs.client.servers import PATIENCE_MS
 from dibs.client.transport import NOT_NOW, NotConnected, TimedOut
 from dibs.wire.documents import Reply
+from dibs.wire.fields import REPLY_KINDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from typing import Any
 
+    from dibs.base.http1 import RawReply
     from dibs.client.door import Ask
     from dibs.client.requests import RequestBuilder
     from dibs.client.servers import Servers
@@ -30,6 +33,186 @@ if TYPE_CHECKING:
 
     Failure = ServerUnreachable | ConnectionLost
     Result = RawReply | Failure
+    Document = dict[str, Any]
+
+# Checks that a reply is from dibs. Pure.
+#
+# A reply that lacks a field, or has one of another type, is from another server or from another version of dibs. It is
+# refused here, so that no program gets a wrong value.
+
+UNKNOWN_TYPE = 415
+_CLAIMS = ("acquire", "acquire-any", "acquire-all")
+_OWN_FIELDS = {"inspect": "owner", "list": "next"}  # a document without it is of another program's server
+_FOREIGN = "dibs.compat.octostore"  # completes such a document
+
+# The least that a reply has, by verb; for a claim, by its status. Other JSON did not come from dibs.
+_TOKEN = ("id", "name", "role", "valid")
+_WEBHOOK = ("id", "url", "lock_pattern", "active")
+REPLIES = {
+    "renew": ("lease_id", "remaining_ms"),
+    "release": (),
+    "leave": ("left",),
+    "transfer": ("lease_id", "fencing_token", "owner", "remaining_ms"),
+    "free": ("freed",),
+    "inspect": ("name", "status", "fencing_token"),
+    "break": ("name", "broken"),
+    "acl": ("acl",),
+    "list": ("locks", "next"),
+    "history": ("name", "events"),
+    "events": ("events", "next_after"),
+    "session-open": ("session_id", "owner", "remaining_ms", "ttl_seconds"),
+    "session-keep": ("session_id", "remaining_ms"),
+    "session-show": ("session_id", "owner", "remaining_ms", "active"),
+    "session-end": (),
+    "sessions": ("sessions",),
+    "whoami": ("principal", "role"),
+    "run-open": ("secret", "holder", "namespace"),
+    "runs": ("runs",),
+    "run-end": ("holder", "ended", "released"),
+    "tokens": ("tokens",),
+    "token-create": _TOKEN,
+    "token-rotate": (*_TOKEN, "token", "replaces"),
+    "token-revoke": ("revoked",),
+    "token-limit": ("tokens",),
+    "webhooks": ("webhooks",),
+    "webhook-create": _WEBHOOK,
+    "webhook-show": _WEBHOOK,
+    "webhook-remove": (),
+    "webhook-deliveries": ("deliveries",),
+    "webhook-replay": _WEBHOOK,
+    "webhook-test": ("took_ms",),
+}
+CLAIM_REPLIES = {
+    "acquired": (
+        "name",
+        "lease_id",
+        "fencing_token",
+        "owner",
+        "expires_at",
+        "remaining_ms",
+        "renew_after_ms",
+    ),
+    "held": ("name", "owner", "remaining_ms"),
+    "queued": ("name", "ticket", "position", "owner", "remaining_ms", "retry_after_ms"),
+    "done": ("name", "owner", "done_ms_ago", "retry_after_ms"),
+    "delayed": ("name", "retry_after_ms"),
+    "parked": ("name", "failures"),
+}
+# What each entry has in a list of several.
+ROW_FIELDS = {
+    "leases": ("name", "lease_id", "fencing_token", "expires_at", "remaining_ms"),
+    "locks": REPLIES["inspect"],
+    "events": ("seq", "at", "event"),
+    "sessions": ("session_id",),
+    "tokens": _TOKEN,
+    "revoked": _TOKEN,
+    "webhooks": _WEBHOOK,
+}
+# A claim of several has these in another form.
+SEVERAL_REPLIES = {
+    ("acquire-any", "held"): ("refused",),
+    ("acquire-all", "held"): ("refused",),
+    ("acquire-all", "acquired"): ("leases", "owner", "remaining_ms", "renew_after_ms"),
+}
+PREVIOUS_FIELDS = ("owner", "how", "at", "fencing_token")
+_TYPES: dict[str, type] = {"text": str, "flag": bool, "list": list, "object": dict}
+# Those of answers that are declared with their routes beside the others. What is not listed is text.
+_KINDS = {
+    **REPLY_KINDS,
+    **dict.fromkeys(("webhooks", "deliveries", "runs", "released"), "list"),
+    **dict.fromkeys(("took_ms", "ended"), "number"),
+}
+
+
+def is_of_kind(kind: str, value: object) -> bool:
+    if kind == "number":
+        return type(value) is int and value >= 0  # True is not a number here
+    return isinstance(value, _TYPES[kind])
+
+
+def checked_reply(verb: str, raw: RawReply, address: ServerAddress) -> Reply:
+    body = document_of(raw, address)
+    if raw.status == UNKNOWN_TYPE:
+        raise BadReply(f"{address.url} is not a dibs server; nothing was done there. Is the address right?")
+    status = body.get("status") if body is not None else None
+    own = _OWN_FIELDS.get(verb)
+    if body is not None and raw.status < 300 and own is not None and own not in body:
+        from dibs.base.annexes import annex
+
+        foreign = annex(_FOREIGN)
+        body = body if foreign is None else foreign.completed(verb, body)
+    if raw.status < 300 or (verb in _CLAIMS and status in ("delayed", "parked")):
+        wanted = _claim_fields(verb, str(status)) if verb in _CLAIMS else REPLIES[verb]
+        if not wanted or (body is not None and _has(body, wanted)):
+            return Reply(status=raw.status, body=body)
+        raise BadReply(f"{address.url} answered with JSON that is not from dibs, or from another version of it.")
+    if body is None or not isinstance(body.get("code"), str):
+        raise _not_dibs(raw, address)
+    after = raw.headers.get("retry-after", "")
+    if after.isdecimal() and len(after) < 7:
+        body.setdefault("retry_after_ms", int(after) * 1000)
+    return Reply(status=raw.status, body=body)
+
+
+def _has(body: Document, wanted: tuple[str, ...]) -> bool:
+    """Tell whether all of `wanted` are present, with the right types. A lease must have all its fields; other documents
+    may have fewer."""
+    sure = "lease_id" in wanted or "session_id" in wanted
+    for field in wanted:
+        if field not in body:
+            return False
+        value = body[field]
+        if (value is not None or sure) and not is_of_kind(_KINDS.get(field, "text"), value):
+            return False
+        if field in ROW_FIELDS and not all(
+            isinstance(row, dict) and _has(row, ROW_FIELDS[field]) for row in value or ()
+        ):
+            return False
+    attempt, previous, skipped = body.get("attempt"), body.get("previous"), body.get("skipped")
+    if previous is not None and not _is_previous(previous):
+        return False
+    if not sure:
+        return True
+    return (attempt is None or is_of_kind("number", attempt)) and (skipped is None or is_of_kind("list", skipped))
+
+
+def _is_previous(value: object) -> bool:
+    return isinstance(value, dict) and all(key in value for key in PREVIOUS_FIELDS)
+
+
+def _claim_fields(verb: str, status: str) -> tuple[str, ...]:
+    several = SEVERAL_REPLIES.get((verb, status))
+    return several or CLAIM_REPLIES.get(status, ("a status that we know",))
+
+
+def document_of(raw: RawReply, address: ServerAddress) -> Document | None:
+    if not raw.body:
+        if raw.status < 300:
+            return None
+        raise _not_dibs(raw, address)
+    try:
+        document = decode(raw.body.decode())
+    except (ValueError, RecursionError):
+        raise _not_dibs(raw, address) from None
+    if isinstance(document, list):
+        return {"webhooks": document}  # the only list without a name, as OctoStore has it
+    if document is not None and not isinstance(document, dict):
+        raise _not_dibs(raw, address)
+    return document
+
+
+def _not_dibs(raw: RawReply, address: ServerAddress) -> DibsError:
+    if 300 <= raw.status < 400 and "location" in raw.headers:
+        where = raw.headers["location"][:200]
+        return BadReply(
+            f"{address.url} redirects to {where!r}. Redirects are not followed; give that as DIBS_URL or --url."
+        )
+    if raw.status in (502, 503, 504):
+        return ServerUnreachable(
+            f"Something before {address.url} answered {raw.status}: the server behind it is not up. {NOT_NOW}"
+        )
+    return BadReply(f"{address.url} answered {raw.status}, but not as dibs does. {NOT_NOW}")
+
 
 RETRIES_MAX = 2
 SHORT_WAIT_MS = 1_000  # with the second server: the first took long enough
@@ -37,38 +220,26 @@ _ELSEWHERE = ("draining", "upstream_unavailable", "capacity_exceeded")
 UNAVAILABLE = 503
 
 
-class Attempt:
-    """Send `request` to `address` and wait for the reply for `timeout_ms`. Answered with the reply, or with what went
-    wrong: ConnectionLost or a ServerUnreachable, as values."""
-
-    __slots__ = ("address", "repeatable", "request", "timeout_ms")
-
-    def __init__(self, address: ServerAddress, request: bytes, timeout_ms: int, repeatable: bool) -> None:
-        self.address = address
-        self.request = request
-        self.timeout_ms = timeout_ms
-        self.repeatable = repeatable
-
-
 def ask_servers(
     servers: Servers, builder: RequestBuilder, asked: Ask, timeout_ms: int
-) -> Generator[Attempt, Result, Reply]:
+) -> Generator[Attempts, Result, Reply]:
     """The reply. Raises DibsError when nobody answered, or with something that is not dibs."""
     if not servers.is_one:
         asked = within(asked, builder.slice_ms)
     now_ms = steady_ms()
     until_ms = now_ms + timeout_ms + waits_ms(asked)
     waiting = servers.order(now_ms)
-    tries = _Tries(asked, alone=servers.is_one)
+    attempts = Attempts(asked, waiting[0], alone=servers.is_one)
     while waiting:
-        address = waiting.pop(0)
+        address = attempts.address = waiting.pop(0)
         left_ms = max(1, until_ms - now_ms)
         if waiting:
             line_ms = waits_ms(asked)
             spare_ms = max(0, left_ms - line_ms) // (len(waiting) + 1)
             left_ms = max(1, min(left_ms, line_ms + min(PATIENCE_MS, spare_ms)))
-        request = builder.request(asked, address)
-        got = yield Attempt(address, request, left_ms, tries.repeatable)
+        attempts.timeout_ms = left_ms
+        attempts.request = builder.request(asked, address)
+        got = yield attempts
         now_ms = steady_ms()
         if isinstance(got, RawReply):
             servers.heard(address, got.status, got.headers.get("x-dibs-store"), now_ms)
@@ -76,16 +247,16 @@ def ask_servers(
             if isinstance(reply, Reply) and not _is_elsewhere(reply):
                 servers.answered(address, now_ms)
                 return reply
-            tries.refused(reply)
+            attempts.refused(reply)
         else:
-            if isinstance(got, ConnectionLost) and tries.may_repeat():
+            if isinstance(got, ConnectionLost) and attempts.may_repeat():
                 waiting.append(address)  # the others first
-            tries.failed(got, address)
+            attempts.failed(got)
         servers.failed(address, now_ms)
-        if not tries.may_go_on() or now_ms >= until_ms:
+        if not attempts.may_go_on() or now_ms >= until_ms:
             break
         asked = within(asked, SHORT_WAIT_MS)
-    return tries.end()
+    return attempts.end()
 
 
 def _read(asked: Ask, raw: RawReply, address: ServerAddress) -> Reply | ServerUnreachable:
@@ -103,13 +274,19 @@ def _is_elsewhere(reply: Reply) -> bool:
     return can_later and body.get("code") in _ELSEWHERE
 
 
-class _Tries:
-    """What came of the attempts so far. `alone`: there is one server only, and its own words are told as they are."""
+class Attempts:
+    """The attempts to have one request answered: the one to make now, and what came of the others. Whoever is given it
+    sends `request` to `address` and waits for the reply for `timeout_ms`. It is answered with the reply, or with what
+    went wrong: ConnectionLost or a ServerUnreachable, as values. `alone`: there is one server only, and its own words
+    are told as they are."""
 
-    def __init__(self, asked: Ask, *, alone: bool) -> None:
+    def __init__(self, asked: Ask, address: ServerAddress, *, alone: bool) -> None:
+        self.address = address
+        self.request = b""
+        self.timeout_ms = 0
+        self.repeatable = is_repeatable(asked)
         self._asked = asked
         self._alone = alone
-        self.repeatable = is_repeatable(asked)
         self._repeats = RETRIES_MAX if self.repeatable else 0
         self._errors: list[ServerUnreachable] = []
         self._reply: Reply | None = None
@@ -128,10 +305,10 @@ class _Tries:
             self._errors.append(reply)
             self._passed_on = True
 
-    def failed(self, error: Failure, address: ServerAddress) -> None:
+    def failed(self, error: Failure) -> None:
         if isinstance(error, ConnectionLost):
             self._unsure = True
-            error = ServerUnreachable(f"{address.url} closed the connection without an answer. {NOT_NOW}")
+            error = ServerUnreachable(f"{self.address.url} closed the connection without an answer. {NOT_NOW}")
         elif isinstance(error, TimedOut):
             self._unsure = self._unsure or error.sent
         self._errors.append(error)

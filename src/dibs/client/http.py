@@ -7,8 +7,7 @@ from dibs.base.errors import BadReply, DibsError, ServerUnreachable
 from dibs.base.generators import run_generator
 from dibs.base.http1 import ConnectionLost
 from dibs.client.door import ANYWHERE, Ask
-from dibs.client.exchange import ask_servers
-from dibs.client.replies import document_of
+from dibs.client.exchange import ask_servers, document_of
 from dibs.client.requests import RequestBuilder
 from dibs.client.transport import Deadline, NotConnected, ServerConnection
 from dibs.wire.documents import Reply, reply_for_error
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.client.door import JobNamespaces, Streamed
-    from dibs.client.exchange import Attempt, Result
+    from dibs.client.exchange import Attempts, Result
     from dibs.client.servers import Servers
 
     Document = dict[str, Any]
@@ -85,7 +84,7 @@ class HttpDoor:
             raise BadReply(f"{address.url} answered /health with nothing.")
         return document | {"store": raw.headers.get("x-dibs-store")}
 
-    def _attempt(self, attempt: Attempt) -> Result:
+    def _attempt(self, attempt: Attempts) -> Result:
         connection = self._connections[attempt.address.url]
         try:
             deadline = Deadline(attempt.timeout_ms)

@@ -11,10 +11,10 @@ import threading
 from typing import TYPE_CHECKING
 
 from dibs.base.errors import StoreUnavailable
-from dibs.client.connect import servers_of
 from dibs.client.embedded import EmbeddedDoor, SharedStore
 from dibs.client.http import HttpDoor
-from dibs.client.settings import naming_of
+from dibs.client.queueing import SLICE_SECONDS
+from dibs.client.settings import naming_of, servers_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,6 +47,8 @@ class LentDoor:
 
 class Doors:
     """As many doors as there are callers at a time. `timeout_ms` is for doors to a server."""
+
+    slice_seconds = SLICE_SECONDS
 
     def __init__(self, settings: Settings, timeout_ms: int) -> None:
         self.timeout_ms = timeout_ms

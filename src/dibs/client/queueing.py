@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import FATE_UNKNOWN
-from dibs.base.generators import run_generator
 from dibs.base.ids import new_id
 from dibs.client.door import Ask
 from dibs.core.limits import LIST_PAGE_MAX, TICKET_MS, WAIT_MS_MAX
@@ -24,10 +23,12 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     from dibs.client.door import Door
+    from dibs.client.naming import Naming
 
     Document = dict[str, Any]
     T = TypeVar("T")
     Flow = Generator["Step", Any, T]
+ANY = "acquire-any"
 SLICE_SECONDS = 20
 RETRY_MS = 500
 FIRST_SLICE_MS = 1_000
@@ -71,19 +72,22 @@ if TYPE_CHECKING:
 
 def drive(door: Door, flow: Flow[T], show: Callable[[StillWaiting], int | None] | None = None) -> T:
     """Run a flow on a door, in this thread."""
-
-    def answer(step: Step) -> Any:
+    answer: Any = None
+    while True:
+        try:
+            step = flow.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        answer = None
         if isinstance(step, Ask):
-            return door.ask(step)
-        if isinstance(step, Work):
-            return step.do()
-        if isinstance(step, Pause):
+            answer = door.ask(step)
+        elif isinstance(step, Work):
+            answer = step.do()
+        elif isinstance(step, Pause):
             door.news(step.ms)
         elif show is not None:
-            return show(step)
-        return None
-
-    return run_generator(flow, answer)
+            answer = show(step)
 
 
 def all_pages(
@@ -123,28 +127,73 @@ def name_in_use(name: str, written: str | None) -> Flow[str]:
 
 
 class PendingClaim:
-    """One claim, possibly with a place in line.
+    """One claim, from the names of its jobs to its lease, possibly with a place in line.
 
     `document` must have a request key, so that a repeat after a lost reply finds the same lease. `own_key`: the key
-    was made for this claim, and nobody else knows it."""
+    was made for this claim, and nobody else knows it. `wait_ms` is how long it waits in line, in slices. `naming` finds
+    the one name of each job; the `tracker` of the work tree around is asked about issues. Either may run git."""
 
     def __init__(
-        self, verb: str, name: str, document: Document, ticket: str | None = None, *, own_key: bool = False
+        self,
+        verb: str,
+        name: str,
+        document: Document,
+        *,
+        ticket: str | None = None,
+        own_key: bool = False,
+        wait_ms: int = 0,
+        slice_seconds: int = SLICE_SECONDS,
+        naming: Naming | None = None,
+        tracker: Naming | None = None,
     ) -> None:
         self._verb = verb
         self._name = name
-        self._names = document.get("names", [name])
+        self.names: list[str] = document.get("names") or [name]  # the jobs that the claim may get
         self._line_name = name
         self._document = document
         self._ticket = ticket
-        self._own_key = own_key
+        self.own_key = own_key
+        self.wait_ms = wait_ms
+        self.slice_seconds = slice_seconds
+        self.naming = naming  # None once the names are known
+        self._tracker = tracker
         self.sent_ms = 0  # when the last answered request was sent
         self._asked = self._waited = False
         self._unsure = False  # an answer was lost: we may have a place, or the job
 
-    def under(self, name: str) -> PendingClaim:
-        """The same claim under another name. For a claim that was not asked for yet."""
-        return PendingClaim(self._verb, name, self._document, self._ticket, own_key=self._own_key)
+    @property
+    def owner(self) -> str | None:
+        owner: str | None = self._document.get("owner")
+        return owner
+
+    @property
+    def reserved(self) -> list[str]:
+        """The jobs that the store would give to one session twice. Of several it passes over what the session has."""
+        return [] if self._verb == ANY else self.names
+
+    def look_up(self) -> Flow[None]:
+        """Find the one names. A single job stays as it is written if it is in use so. Raises InvalidInput and
+        InvalidName."""
+        naming, self.naming = self.naming, None
+        if naming is None:
+            return
+        of_all, written = naming.of_all, self.names
+        found: list[str] = yield Work(lambda: of_all(written))
+        if self._verb == "acquire":
+            found = [(yield from name_in_use(found[0], written[0]))]
+        self._ask_for(found)
+
+    def _ask_for(self, names: list[str]) -> None:
+        """Claim these jobs instead. For a claim that was not asked for yet, or has given back what it got."""
+        self.names = names
+        if self._verb == "acquire":
+            self._name = self._line_name = names[0]
+        else:
+            self._document = {**self._document, "names": names}
+        self._asked = self._waited = self._unsure = False
+
+    def _take_new_key(self) -> None:
+        self._document = {**self._document, "request_key": new_id()}
 
     def ask_once(self, wait_ms: int = 0) -> Flow[Reply]:
         """Claim once; the other side may wait for up to `wait_ms`."""
@@ -164,15 +213,16 @@ class PendingClaim:
         self._note_place(reply)
         return reply
 
-    def wait(self, wait_ms: int, *, slice_seconds: int = SLICE_SECONDS) -> Flow[Reply]:
+    def wait(self) -> Flow[Reply]:
         """Claim until the reply is not `queued`, or the time is over. Returns the last reply."""
-        if self._verb == "acquire-any":
+        wait_ms = min(self.wait_ms, FOR_EVER_MS)
+        if self._verb == ANY:
             return (yield from self._polling(wait_ms))
         until_ms = steady_ms() + wait_ms
         heard_ms = steady_ms()
         within_ms: int | None = None
         while True:
-            most_ms = slice_seconds * 1000 if self._ticket is not None else FIRST_SLICE_MS
+            most_ms = self.slice_seconds * 1000 if self._ticket is not None else FIRST_SLICE_MS
             if within_ms is not None:
                 most_ms = min(most_ms, within_ms)
             reply = yield from self.ask_once(max(1, min(most_ms, until_ms - steady_ms())))
@@ -219,13 +269,13 @@ class PendingClaim:
     def _came_and_went(self, reply: Reply) -> bool:
         """Tell whether our turn came and the lease expired before we saw it, because this process was paused. No work
         was begun with it, so we claim again with a new key, at the end of the line."""
-        if not self._own_key:
+        if not self.own_key:
             return False
         from dibs.wire.refusals import KEY_SPENT  # only a reply to a waiter begins with it
 
         if not str((reply.body or {}).get("details")).startswith(KEY_SPENT):
             return False
-        self._document = {**self._document, "request_key": new_id()}
+        self._take_new_key()
         self._ticket = None
         return True
 
@@ -241,14 +291,40 @@ class PendingClaim:
         body = {key: value for key, value in (reply.body or {}).items() if key != "ticket"}
         return Reply(status=reply.status, body=body)
 
-    def claim(self, wait_ms: int, *, slice_seconds: int = SLICE_SECONDS) -> Flow[Reply]:
-        """The whole claim: request, wait if wanted, and leave the line when the time is over."""
-        if not wait_ms:
-            return self.ask_once()
-        return self._claim_in_line(wait_ms, slice_seconds)
+    def claim(self) -> Flow[Reply]:
+        """The whole claim: look up the names, claim, wait if wanted, leave the line when the time is over, and ask the
+        tracker about what was got."""
+        if self.naming is not None:
+            yield from self.look_up()
+        around = None
+        if self._tracker is not None:
+            from dibs.core.references import is_tracked
 
-    def _claim_in_line(self, wait_ms: int, slice_seconds: int) -> Flow[Reply]:
-        reply = yield from self.wait(min(wait_ms, FOR_EVER_MS), slice_seconds=slice_seconds)
+            around = self._tracker.around() if is_tracked(self.names) else None
+        if around is None:
+            return (yield from self._claimed())
+        again = bool(self._document.get("again"))
+        tracked = around.tracked_claim(self._verb, self.names, again=again, own_key=self.own_key)
+        if not (yield from tracked.is_asked_for()):
+            return (yield from self._claimed())
+        reply: Reply | None = yield from tracked.look_first()
+        while reply is None:
+            if self._verb == ANY:
+                self._ask_for(tracked.names_left())
+            got = yield from self._claimed()
+            reply = yield from tracked.confirm(got, self.sent_ms)
+            if reply is None:
+                self._take_new_key()
+        if tracked.warning is not None:
+            from logging import getLogger
+
+            getLogger("dibs").warning("GitHub gave no answer, so a claim was not checked there: %s", tracked.warning)
+        return reply
+
+    def _claimed(self) -> Flow[Reply]:
+        if not self.wait_ms:
+            return (yield from self.ask_once())
+        reply = yield from self.wait()
         if status_of(reply) == "queued":
             reply = yield from self.leave(reply)
             if self._came_and_went(reply):
@@ -267,11 +343,6 @@ class PendingClaim:
             if not failed.sent or steady_ms() >= until_ms:
                 return False
             yield Pause(GIVING_UP_PAUSE_MS)
-
-    @property
-    def names(self) -> list[str]:
-        """The jobs that the claim may have got."""
-        return list(self._names)
 
     def _left_over(self) -> Flow[Reply | None]:
         """Try once to give everything up. None if nothing is left, else the reply that failed."""
@@ -298,7 +369,7 @@ class PendingClaim:
             if (left.body or {}).get("left") is False:
                 from dibs.wire.values import secret_of
 
-                got = [(name, secret_of(self._ticket)) for name in self._names]
+                got = [(name, secret_of(self._ticket)) for name in self.names]
         for name, lease_id in got:
             released: Reply = yield Ask("release", name, {"lease_id": lease_id, "uncounted": True})
             if _is_unheard(released):

@@ -1,4 +1,4 @@
-"""The HTTP request for each verb. Pure: the doors send and receive; `replies.py` checks the reply.
+"""The HTTP request for each verb. Pure: the doors send and receive; `exchange.py` checks the reply.
 
 A lost reply is not lost ownership: renew and release may be repeated, and acquire, transfer and the opening of a
 session with the key or fresh id that they have. So when a connection breaks after the request was sent, it is sent

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import stat
 
-from dibs.base.errors import InvalidInput
-from dibs.base.files import config_path, read_toml, token_path
+from dibs.base.errors import InvalidInput, ServerUnreachable
+from dibs.base.files import config_path, read_toml, state_folder, token_path
+from dibs.client.door import OneNamespace
 from dibs.core.durations import parse_duration
 
 TYPE_CHECKING = False
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from dibs.client.door import JobNamespaces
+    from dibs.client.door import Door, JobNamespaces
     from dibs.client.servers import Servers
     from dibs.client.urls import ServerAddress
 
@@ -56,7 +58,7 @@ class Settings:
         self._values = values
         self.env = env
         self._config: dict[str, str] | None = None
-        self._system: object = _NOT_ASKED
+        self._url: object = _NOT_ASKED
         self.servers: Servers | None = None  # those that `url` names, once somebody asked them
 
     def pick(self, key: str, variable: str) -> str | None:
@@ -68,22 +70,8 @@ class Settings:
     def config(self) -> dict[str, str]:
         """The settings of the user's file."""
         if self._config is None:
-            self._config = self._read_config()
+            self._config = user_config(self.env)
         return self._config
-
-    def _read_config(self) -> dict[str, str]:
-        path = config_path(self.env)
-        if path is None:
-            return {}
-        try:
-            os.lstat(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return {}
-        except OSError:
-            pass  # reading it raises the reason
-        from dibs.client.settings import user_config
-
-        return user_config(self.env)
 
     def source(self, key: str, variable: str) -> str:
         """Return where a setting comes from, in words."""
@@ -96,27 +84,20 @@ class Settings:
     @property
     def url(self) -> str | None:
         """The URL that was given; else the machine's service, if there is one. None: the user's own store."""
-        named = self.named_url
-        if named is not None:
-            return named
-        if self._system is _NOT_ASKED:
-            from dibs.client.machine import system_url
-
-            self._system = system_url(self.env)
-        return self._system  # type: ignore[return-value]  # text or None, once it was asked for
+        if self._url is _NOT_ASKED:
+            named = self.named_url
+            self._url = system_url(self.env) if named is None else named
+        return self._url  # type: ignore[return-value]  # text or None, once it was asked for
 
     @property
     def named_url(self) -> str | None:
-        return self.pick("url", "DIBS_URL") or self._missing("url")
+        named = self.pick("url", "DIBS_URL")
+        return self.config.get("url") if named is None else named
 
     @property
     def namespace(self) -> str | None:
-        return self.pick("namespace", "DIBS_NAMESPACE") or self._missing("namespace")
-
-    def _missing(self, key: str) -> str | None:
-        """The setting of the file, if neither a flag nor a variable was given. An empty flag was given."""
-        given: str | None = self._values.get(key)
-        return self.config.get(key) if given is None else given
+        named = self.pick("namespace", "DIBS_NAMESPACE")
+        return self.config.get("namespace") if named is None else named
 
     @property
     def owner(self) -> str:
@@ -152,8 +133,6 @@ class Settings:
         """Tell whether it is the machine's service, which knows its users without a token."""
         if address.scheme != "unix":
             return False
-        from dibs.client.machine import socket_path
-
         return address.path == socket_path(self.env)
 
     def token(self, address: ServerAddress) -> str | None:
@@ -211,3 +190,158 @@ def place_of(settings: Settings) -> str:
 
     where = "your own store" if settings.url is None else without_secrets(settings.url)
     return where if settings.namespace is None else f"{where}, namespace {settings.namespace}"
+
+
+# Opening the door for a URL. Schemes of servers are known here; those of stores are in the registry of stores.
+
+
+def servers_at(url: str | None) -> tuple[ServerAddress, ...]:
+    """The servers that `url` names; none when it names a store. Raises InvalidInput when it names nothing."""
+    if url is None:
+        return ()
+    from dibs.client.urls import server_addresses
+
+    return server_addresses(url)
+
+
+def connect(url: str | None, *, namespace: str | None, token: str | None, timeout_ms: int) -> Door:
+    """The door to `url`; None is the user's own store. Reaches out for nothing before it is asked."""
+    found = servers_at(url)
+    for address in found:
+        address.token = token
+    if not found:
+        from dibs.client.embedded import EmbeddedDoor
+
+        return EmbeddedDoor.at(url, namespace)
+    from dibs.client.http import HttpDoor
+    from dibs.client.servers import Servers
+
+    return HttpDoor(Servers(found), naming=OneNamespace(namespace), timeout_ms=timeout_ms)
+
+
+def connect_as(settings: Settings) -> Door:
+    """The door that the settings name, with the token that they have for it."""
+    servers = servers_of(settings)
+    if servers is None:
+        from dibs.client.embedded import EmbeddedDoor
+
+        return EmbeddedDoor.at(settings.url, settings.namespace)
+    from dibs.client.http import HttpDoor
+
+    return HttpDoor(servers, naming=OneNamespace(settings.namespace), timeout_ms=settings.timeout_ms)
+
+
+def servers_of(settings: Settings) -> Servers | None:
+    """The servers that the settings name, each with the token that is for it. None: they name a store."""
+    if settings.servers is not None:
+        return settings.servers
+    found = servers_at(settings.url)
+    if not found:
+        return None
+    from dibs.client.servers import Servers, remembered
+
+    for address in found:
+        address.token = settings.token(address)
+    settings.servers = Servers(found) if len(found) == 1 else remembered(found, settings.env)
+    return settings.servers
+
+
+# The machine's service: one store for all users of a machine, behind a Unix socket at a known path.
+#
+# A user who names no store uses the service if it exists (`dibs serve --system`, /run/dibs/dibs.sock), else their own
+# file. Two rules keep one job from having two owners in two stores:
+#
+# - A user with live claims in their own file is not switched: an error asks which store to use.
+# - A user who has used the service does not fall back to their own file when it is down. A note in the state folder
+#   remembers that.
+#
+# A socket is trusted only if root, or the user to whom root gave the folder, must have made it.
+
+SOCKET = "/run/dibs/dibs.sock"
+_OFF = ("off", "no", "0")
+
+
+def system_url(env: Mapping[str, str]) -> str | None:
+    """The URL of the machine's service, or None if there is none. Raises if it cannot be used safely."""
+    path = socket_path(env)
+    if path is None:
+        return None
+    note = note_path(env)
+    if not os.path.lexists(path):
+        if os.path.exists(note):
+            raise ServerUnreachable(
+                f"This machine's dibs service ({path}) does not answer. Do not begin the work; try again "
+                f"later. If the service was removed, remove {note}."
+            )
+        return None
+    reason = distrust(path)
+    if reason is not None:
+        raise InvalidInput(
+            f"{path} cannot be trusted: {reason}. Name a store with --url or DIBS_URL, or set DIBS_SYSTEM_SOCKET=off."
+        )
+    if not os.path.exists(note):
+        _refuse_to_split(path)
+        _take_note(note, path)
+    return f"unix://{path}"
+
+
+def socket_path(env: Mapping[str, str]) -> str | None:
+    """The path of the service's socket; None if the user turned it off."""
+    path = env.get("DIBS_SYSTEM_SOCKET") or SOCKET
+    return None if path in _OFF else path
+
+
+def note_path(env: Mapping[str, str]) -> str:
+    """The file that notes that this user's claims are in the machine's service."""
+    return os.path.join(state_folder(env), "uses-the-machine's-service")
+
+
+def distrust(path: str) -> str | None:
+    """Return why somebody other than root or the service's user may have made this socket; None if nobody else can
+    have."""
+    folder = os.path.dirname(path)
+    try:
+        found, around, above = os.lstat(path), os.lstat(folder), os.stat(os.path.dirname(folder) or "/")
+    except OSError as error:
+        return f"it cannot be looked at ({error.strerror})"
+    if not stat.S_ISSOCK(found.st_mode):
+        return "it is not a socket"
+    if not stat.S_ISDIR(around.st_mode) or around.st_mode & 0o022:
+        return f"others may write in {folder}"
+    if above.st_uid != 0 or (above.st_mode & 0o022 and not above.st_mode & stat.S_ISVTX):
+        return f"{folder} may have been made by somebody other than root"
+    if above.st_mode & stat.S_ISVTX and around.st_uid not in (0, os.geteuid()):
+        return f"{folder} belongs to another user, and everybody may make folders beside it"
+    if found.st_uid not in (0, around.st_uid):
+        return "it belongs to another user than its folder"
+    return None
+
+
+def _refuse_to_split(path: str) -> None:
+    """Raise if this user's own file has live claims: using the service as well would make two stores."""
+    from dibs.client.embedded import EmbeddedDoor, default_store_url
+
+    url = default_store_url()
+    if not os.path.exists(url.removeprefix("sqlite://")):
+        return
+    door = EmbeddedDoor.at(None, None)
+    try:
+        from dibs.client.store_admin import holds_anything
+
+        held = holds_anything(door.store())
+    finally:
+        door.close()
+    if held:
+        raise InvalidInput(
+            f"This machine has a dibs service ({path}), and your own store {url} has live claims. Until they "
+            f"end, choose one with --url or DIBS_URL."
+        )
+
+
+def _take_note(note: str, path: str) -> None:
+    try:
+        os.makedirs(os.path.dirname(note), mode=0o700, exist_ok=True)
+        with open(note, "w") as file:
+            file.write(f"{path}\n")
+    except OSError:
+        pass  # a user without a home has no file to fall back to

@@ -56,8 +56,6 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 # Moving a store, for the people who look after it: `export`, `import`, `thaw`, `backup`, `restore`.
-#
-# One of the few client modules that may import stores and the engine. Everything here raises what the store raises.
 
 PRIVATE = 0o600
 
@@ -160,8 +158,6 @@ def _keep_private(stream: TextIO) -> None:
 
 
 # Backups of an SQLite store: `backup`, `restore`.
-#
-# One of the few client modules that may import stores and the engine. Everything here raises what the store raises.
 
 __all__ = ["backup", "restore", "sqlite_path"]
 

@@ -7,18 +7,59 @@ import os
 from dibs.base.cheap import socket
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput, ServerUnreachable
-from dibs.base.http1 import ConnectionLost, read_reply
+from dibs.base.http1 import ConnectionLost, read_reply, request_bytes
 from dibs.core.limits import CLIENT_IDLE_MS_MAX, HEAD_BYTES_MAX, REPLY_BYTES_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ssl
     from ssl import SSLError
+    from typing import Any
 
     from dibs.base.http1 import RawReply
     from dibs.client.urls import ServerAddress
 
     Address = tuple[int, int, object]  # family, protocol, where
+
+# Checks that a server is the user's own before the token of that server is sent. Pure, except `is_ours`.
+#
+# Any process can listen on a port of this machine when the server is down. So the listener must prove, on the same
+# connection, that it knows the token: it answers a fresh value and the connected address with a digest under the
+# token's hash. A stranger that forwards the challenge to the real server gets an answer for another address. On a Unix
+# socket the kernel says which user listens.
+
+
+class Challenge:
+    """One challenge and its only right answer. `peer` is the connected address, from the kernel."""
+
+    def __init__(self, address: ServerAddress, token: str, peer: Any) -> None:
+        from dibs.base.ids import new_id, proof_key_id, proof_of, token_key
+        from dibs.wire.parts import challenge_text
+
+        self._address = address
+        key, nonce = token_key(token), new_id()
+        self._answer = proof_of(key, challenge_text(nonce, peer))
+        target = f"{address.path}/proof?key={proof_key_id(key)}&nonce={nonce}"
+        headers = {"Host": address.authority, "Accept": "application/json"}
+        self.request = request_bytes("GET", target, headers, None)
+
+    def check(self, reply: RawReply) -> None:
+        right = f'"{self._answer}"'.encode()
+        if reply.status != 200 or right not in reply.body or not reply.again:
+            raise not_ours(self._address)
+
+
+def is_ours(uid: int) -> bool:
+    """Tell whether a process of this user id may get the user's token: the user's own, or root's."""
+    return uid in (os.geteuid(), 0)
+
+
+def not_ours(address: ServerAddress) -> ServerUnreachable:
+    return ServerUnreachable(
+        f"What listens at {address.url} is not your own server, so your token was not sent. Do not begin the "
+        f"work. For another server, set DIBS_TOKEN."
+    )
+
 
 # TLS of a client: whom it trusts, and its own certificate. It trusts the authorities of the system, or those in
 # SSL_CERT_FILE.
@@ -116,7 +157,6 @@ class ServerConnection:
 
     def _prove(self, connection: socket.socket, token: str, deadline: Deadline) -> None:
         """Raises ServerUnreachable, and closes, unless the server is this user's own."""
-        from dibs.client.proof import Challenge, is_ours, not_ours
         from dibs.system.socket_peer import peer_uid
 
         proven = False
@@ -230,8 +270,6 @@ def _addresses(address: ServerAddress) -> list[Address]:
 
 def _secured(connection: socket.socket, address: ServerAddress, deadline: Deadline) -> socket.socket:
     import ssl
-
-    from dibs.client.transport import client_context
 
     context = client_context()
     connection.settimeout(deadline.left_seconds())

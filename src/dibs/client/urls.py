@@ -15,8 +15,8 @@ _EXAMPLES = (
 
 class ServerAddress:
     """Where a server listens. `path` is the socket's for unix, else what stands before `/locks`. `own_token`: the token
-    of this user's own server, which the server must show to have before it is sent (`client/proof.py`). `token`: what
-    is sent to it, and nowhere else."""
+    of this user's own server, which the server must show to have before it is sent (`client/transport.py`). `token`:
+    what is sent to it, and nowhere else."""
 
     __slots__ = ("host", "own_token", "path", "port", "scheme", "token", "url")
 

@@ -5,11 +5,10 @@ operations   every question as a flow without I/O, asked by both faces
 hold         what is held, by a claim or a session: its deadline, when to renew, whether it is lost. No I/O, no threads
 claims       what clients and sessions take, for both faces; methods gives a method the parameters of another
 claim_state  how a claim begins and ends, and what it says about itself, for both faces
-ownership    who acquired what through a lock that threads or tasks share
-client, claim, session, heart                            the face for threads
-async_client, async_claim, async_session, async_guard    the face for event loops, with the same names,
-async_doors, async_connection                            and how it reaches a server or a store
-leader, events  the leader of an election, and what happens to jobs as it happens, for both faces
-fence        refuses late writes; drivers is how it speaks to each kind of database
+client, claim, heart                       the face for threads
+async_client, async_claim                  the face for event loops, with the same names,
+async_doors, async_connection              and how it reaches a server or a store
+events       what happens to jobs as it happens, for both faces
+fence        refuses late writes, over each kind of database
 default      what needs no client of its own: the one that the environment names; locks are shapes that people know
 """

@@ -115,33 +115,15 @@ def lease_of(document: Document, name: str | None = None) -> Lease:
 
 
 def status_from(document: Document) -> JobStatus:
-    return JobStatus(
-        name=document["name"],
-        status=document["status"],
-        owner=document.get("owner"),
-        fencing_token=document["fencing_token"],
-        expires_at=document.get("expires_at"),
-        remaining_ms=document.get("remaining_ms"),
-        metadata=document.get("metadata"),
-        checkpoint=document.get("checkpoint"),
-        previous=previous_of(document),
-        document=document,
-        namespace=document.get("namespace"),
-    )
+    said: Document = {field: document.get(field) for field in JobStatus.__slots__}
+    said |= {"previous": previous_of(document), "document": document}
+    return JobStatus(**said)
 
 
 def event_from(document: Document, name: str | None = None) -> JobEvent:
-    return JobEvent(
-        seq=document["seq"],
-        at=document["at"],
-        event=document["event"],
-        owner=document.get("owner"),
-        fencing_token=document.get("fencing_token"),
-        checkpoint=document.get("checkpoint"),
-        document=document,
-        name=document.get("name", name),
-        namespace=document.get("namespace"),
-    )
+    said: Document = {field: document.get(field) for field in JobEvent.__slots__}
+    said |= {"name": document.get("name", name), "document": document}
+    return JobEvent(**said)
 
 
 def session_from(document: Document) -> SessionStatus:

@@ -6,40 +6,98 @@ One client serves any number of tasks, and loops one after another or at once: e
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dibs.base.errors import InvalidInput, NotClaimed
+from dibs.base.clock import steady_ms
+from dibs.base.errors import DibsError, InvalidInput, NotClaimed
 from dibs.sdk import operations
-from dibs.sdk.async_claim import AsyncClaim, given_up
-from dibs.sdk.async_doors import drive, open_door
-from dibs.sdk.async_guard import shielded
-from dibs.sdk.async_session import AsyncSession
-from dibs.sdk.claims import ClientFace
+from dibs.sdk.async_claim import AsyncClaim, AsyncLeader, BlockGuard, given_up
+from dibs.sdk.async_doors import LEAVING, AsyncDoor, drive, open_door, shielded
+from dibs.sdk.claims import ClientFace, SessionClaims
 from dibs.sdk.events import AsyncEvents
-from dibs.sdk.leader import AsyncLeader
+from dibs.sdk.hold import SessionHold
 from dibs.sdk.methods import awaits, awaits_end, given
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
     from types import TracebackType
 
-    from dibs.client.queueing import Flow
+    from dibs.client.queueing import Flow, PendingClaim
     from dibs.client.settings import Settings
-    from dibs.core.durations import Duration
     from dibs.sdk.answers import Lease
-    from dibs.sdk.claims import OnLost
-    from dibs.sdk.operations import ClaimRequest
 
+
+# A session as an `async with` block. The same names as `client.Session`.
+
+log = logging.getLogger("dibs")
 T = TypeVar("T")
 
 
-class AsyncClient(ClientFace[AsyncClaim, AsyncSession, AsyncLeader, AsyncEvents]):
+class AsyncSession(SessionClaims[AsyncClaim, AsyncDoor]):
+    """Claims made through it need no heartbeats of their own. When it is lost, the block is cancelled."""
+
+    _claim_type = AsyncClaim
+    _joins: Callable[[], str] | None = None  # gives the id of a session that others use, too: it is not ended here
+    _guard: BlockGuard | None = None
+
+    async def __aenter__(self) -> AsyncSession:
+        self._check_first()
+        try:
+            hold = await shielded(self._open)
+        except asyncio.CancelledError:
+            await self._undo()
+            raise
+        self._guard = BlockGuard(hold, self._doors, self._on_lost, beats=True)
+        return self
+
+    async def _open(self) -> SessionHold:
+        if self._joins is None:
+            hold = self._held = await drive(self._doors, self._opening())
+            return hold
+        sent_ms = steady_ms()
+        session_id = await asyncio.to_thread(self._joins)
+        found = await drive(self._doors, operations.join_session(session_id))
+        self._owner = self._owner or found.owner
+        hold = self._held = SessionHold(found, sent_ms)
+        return hold
+
+    async def _undo(self) -> None:
+        """The caller was cancelled: if the session is open, end it."""
+        hold = self._held
+        if hold is not None and hold.let_go():
+            await shielded(lambda: self._ended(hold))
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        hold = self._hold
+        ours_alone = self._guard.leave(error) if self._guard is not None else False
+        if not hold.is_ours:
+            return
+        if not hold.was_lost and hold.let_go():
+            await shielded(lambda: self._ended(hold))
+        elif ours_alone or (hold.was_lost and error is None):
+            hold.check()
+
+    async def _ended(self, hold: SessionHold) -> None:
+        if self._joins is not None:
+            return
+        try:
+            await drive(self._doors, operations.end_session(hold.session_id), LEAVING)
+        except DibsError as trouble:
+            log.warning("A session could not be ended and will expire: %s", trouble.details)
+
+
+class AsyncClient(ClientFace[AsyncClaim, AsyncSession, AsyncLeader, AsyncEvents, AsyncDoor]):
     """`Client` for asyncio. Requests to a server use the event loop; a store is called in threads."""
 
-    _names_later = True
+    _claim_type = AsyncClaim
+    _session_type = AsyncSession
+    _leader_type = AsyncLeader
 
     def _open(self, settings: Settings) -> None:
-        self._door = open_door(settings)
+        self._doors = open_door(settings, self._timeout_ms)
         self._finishing: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> AsyncClient:
@@ -58,7 +116,7 @@ class AsyncClient(ClientFace[AsyncClaim, AsyncSession, AsyncLeader, AsyncEvents]
         if tasks:
             await shielded(lambda: asyncio.wait(tasks))
         self._closed = True
-        self._door.close()
+        self._doors.close()
 
     def _finish(self, ending: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Release something in a task that `close` waits for."""
@@ -68,36 +126,20 @@ class AsyncClient(ClientFace[AsyncClaim, AsyncSession, AsyncLeader, AsyncEvents]
         return task
 
     async def _run(self, flow: Flow[T]) -> T:
-        return await drive(self._door, flow, self._timeout_ms)
-
-    def _begin(self, request: ClaimRequest, on_lost: OnLost | None) -> AsyncClaim:
-        return AsyncClaim(self._door, request, self._timeout_ms, on_lost)
-
-    def _common(self, ttl: Duration | None, owner: str | None) -> dict[str, Any]:
-        return {**super()._common(ttl, owner), "slice_seconds": self._door.slice_seconds}
-
-    def _new_session(
-        self, owner: str, ttl: Duration | None, metadata: str | None, on_lost: OnLost | None
-    ) -> AsyncSession:
-        session = AsyncSession(self._door, self._timeout_ms, owner, ttl, metadata, on_lost)
-        session._names, session._tracker = self._names, self._tracker
-        return session
-
-    def _new_leader(self, request: ClaimRequest, on_lost: OnLost | None) -> AsyncLeader:
-        return AsyncLeader(self._door, request, self._timeout_ms, on_lost)
+        return await drive(self._doors, flow)
 
     def _new_events(self, prefix: str, name: str | None, *where: Any) -> AsyncEvents:
-        return AsyncEvents(self._door, self._timeout_ms, self._one_name, prefix, name, *where)
+        return AsyncEvents(self._doors, self._one_name, prefix, name, *where)
 
     @given(ClientFace._to_acquire)
-    async def acquire(self, request: ClaimRequest) -> Lease:
+    async def acquire(self, request: PendingClaim) -> Lease:
         try:
             return (await self._run(operations.acquire(request)))[0]
         except (NotClaimed, InvalidInput):
             raise
         except BaseException:
-            if request.has_own_key:  # a caller with its own key can repeat the request
-                await shielded(lambda: given_up(self._door, request))
+            if request.own_key:  # a caller with its own key can repeat the request
+                await shielded(lambda: given_up(self._doors, request))
             raise
 
     renew = awaits("renew", operations.renew)

@@ -13,8 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.base.generators import run_generator_async
 from dibs.base.http1 import ConnectionLost, ReplyReader, whole_reply
-from dibs.client.proof import Challenge, is_ours, not_ours
-from dibs.client.transport import RECEIVE_BYTES, NotConnected, client_context, no_host, not_there, not_trusted
+from dibs.client.transport import (
+    RECEIVE_BYTES,
+    Challenge,
+    NotConnected,
+    client_context,
+    is_ours,
+    no_host,
+    not_ours,
+    not_there,
+    not_trusted,
+)
 from dibs.core.limits import HEAD_BYTES_MAX, REPLY_BYTES_MAX
 from dibs.system.socket_peer import peer_uid
 

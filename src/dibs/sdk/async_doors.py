@@ -18,23 +18,24 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import BadReply, DibsError, ServerUnreachable, StoreUnavailable
 from dibs.base.generators import run_generator_async
 from dibs.base.http1 import ConnectionLost
-from dibs.client.connect import servers_of
 from dibs.client.door import Ask
 from dibs.client.embedded import EmbeddedDoor, SharedStore
 from dibs.client.event_reader import StreamFrames
 from dibs.client.exchange import ask_servers
 from dibs.client.queueing import Pause, Work
 from dibs.client.requests import RequestBuilder
-from dibs.client.settings import naming_of
+from dibs.client.settings import TIMEOUT_MS_DEFAULT, naming_of, servers_of
 from dibs.client.transport import NotConnected, TimedOut, too_slow
 from dibs.core.limits import CLIENT_IDLE_MS_MAX, STREAM_SILENCE_MS
 from dibs.sdk.async_connection import AsyncServerConnection, connected, hang_up
 from dibs.wire.documents import Reply, reply_for_error
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from dibs.base.http1 import RawReply, ReplyReader
     from dibs.client.door import Streamed
-    from dibs.client.exchange import Attempt, Result
+    from dibs.client.exchange import Attempts, Result
     from dibs.client.queueing import Flow, Step
     from dibs.client.servers import Servers
     from dibs.client.settings import Settings
@@ -45,6 +46,7 @@ IDLE_MAX = 8
 ASKING, KEEPING, LEAVING, WAITING = "asking", "keeping", "leaving", "waiting"
 WATCHING = "watching"
 THREADS = {ASKING: 4, KEEPING: 4, LEAVING: 4, WAITING: 64, WATCHING: 64}
+TRIES = 3
 EMBEDDED_SLICE_SECONDS = 1  # how long one thread is lent to one waiter at a time
 
 
@@ -59,15 +61,17 @@ class AwaitedEvents:
 
 
 class AsyncDoor:
-    """The interface of both kinds. `lane` says what the request is for."""
+    """The interface of both kinds. `lane` says what the request is for. `timeout_ms` is for one request, without the
+    time spent waiting in line."""
 
     slice_seconds: int
+    timeout_ms = TIMEOUT_MS_DEFAULT
 
     async def ask(self, step: Ask, timeout_ms: int, lane: str) -> Reply:
         raise NotImplementedError
 
-    def awaited_events(self, asked: Ask, timeout_ms: int) -> AwaitedEvents:
-        """Events after a position as they happen. `timeout_ms` bounds how long a stream takes to begin."""
+    def awaited_events(self, asked: Ask) -> AwaitedEvents:
+        """Events after a position as they happen."""
         raise NotImplementedError
 
     # Whether a cancelled request continues by itself, so that its answer must be handled.
@@ -77,20 +81,24 @@ class AsyncDoor:
         raise NotImplementedError
 
 
-def open_door(settings: Settings) -> AsyncDoor:
+def open_door(settings: Settings, timeout_ms: int = TIMEOUT_MS_DEFAULT) -> AsyncDoor:
     servers = servers_of(settings)
+    door: AsyncDoor
     if servers is None:
-        return ThreadedDoor(settings)
-    return ServerDoor(servers, RequestBuilder(servers, naming=naming_of(settings), keep=True))
+        door = ThreadedDoor(settings)
+    else:
+        door = ServerDoor(servers, RequestBuilder(servers, naming=naming_of(settings), keep=True))
+    door.timeout_ms = timeout_ms
+    return door
 
 
-async def drive(door: AsyncDoor, flow: Flow[T], timeout_ms: int, lane: str = ASKING) -> T:
-    """Run a flow. If it is cancelled, a request that would continue anyway is finished first, so that the flow knows
-    its result."""
+async def drive(door: AsyncDoor, flow: Flow[T], lane: str = ASKING, timeout_ms: int | None = None) -> T:
+    """Run a flow; `timeout_ms` is the door's unless it is given. If it is cancelled, a request that would continue
+    anyway is finished first, so that the flow knows its result."""
 
     async def answer(step: Step) -> Any:
         if isinstance(step, Ask):
-            return await _asked(door, step, timeout_ms, lane, flow)
+            return await _asked(door, step, timeout_ms or door.timeout_ms, lane, flow)
         if isinstance(step, Work):
             return await asyncio.to_thread(step.do)
         if isinstance(step, Pause):
@@ -130,6 +138,29 @@ def _hear(flow: Flow[T], reply: Reply) -> None:
         pass
 
 
+async def shielded(begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run `begin()` to its end, despite cancellations; they take effect afterwards. It takes a bounded time, like
+    every request. A loop that shuts down cancels all tasks, including the one that does the work: then the work is
+    started again."""
+    cancelled: asyncio.CancelledError | None = None
+    left = TRIES
+    while True:
+        task = asyncio.ensure_future(begin())
+        left -= 1
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if left == 0 or not task.cancelled():
+            break
+    if cancelled is None:
+        return task.result()
+    if not task.cancelled():
+        task.exception()  # its result does not matter to a cancelled task
+    raise cancelled
+
+
 class ServerDoor(AsyncDoor):
     """A door to a server. A cancelled request is dropped: the server notices that the connection was closed."""
 
@@ -156,7 +187,7 @@ class ServerDoor(AsyncDoor):
         except DibsError as error:
             return reply_for_error(error, sent=not isinstance(error, NotConnected))
 
-    async def _attempt(self, attempt: Attempt) -> Result:
+    async def _attempt(self, attempt: Attempts) -> Result:
         address, sent = attempt.address, False
         try:
             async with asyncio.timeout(attempt.timeout_ms / 1000):
@@ -173,10 +204,10 @@ class ServerDoor(AsyncDoor):
         except (ConnectionLost, ServerUnreachable) as error:
             return ConnectionLost() if sent and isinstance(error, ServerUnreachable) else error
 
-    def awaited_events(self, asked: Ask, timeout_ms: int) -> AwaitedEvents:
+    def awaited_events(self, asked: Ask) -> AwaitedEvents:
         """From the server that answers first; a page of events has just asked it."""
         address = self._servers.order(steady_ms())[0]
-        return _Stream(address, self._builder.request(asked, address), timeout_ms)
+        return _Stream(address, self._builder.request(asked, address), self.timeout_ms)
 
     def _connections(self) -> list[AsyncServerConnection]:
         """The idle connections of this loop."""
@@ -274,7 +305,7 @@ class ThreadedDoor(AsyncDoor):
         lane = WAITING if step.document.get("wait_seconds") else lane
         return await asyncio.get_running_loop().run_in_executor(self._pool(lane), self._ask, step)
 
-    def awaited_events(self, asked: Ask, timeout_ms: int) -> AwaitedEvents:
+    def awaited_events(self, asked: Ask) -> AwaitedEvents:
         return _StoreNews(self, asked.document["after"])
 
     async def news(self, after: int) -> bool:

@@ -6,32 +6,35 @@ import logging
 import weakref
 from typing import TYPE_CHECKING, TypeVar
 
-from dibs.base.errors import DibsError, InvalidInput, NotClaimed, Unavailable
+from dibs.base.errors import DibsError, Unavailable
 from dibs.client.queueing import drive
-from dibs.sdk import operations, spans
 from dibs.sdk.claim_state import (
     GIVE_UP_MS,
     ClaimState,
-    confirm_hold,
+    LeaderState,
+    begin_claim,
+    begin_hold,
+    end_claim,
+    end_hold,
     finish_hold,
+    is_refusal,
     raise_if_lost_at_exit,
     release_at_exit,
+    take,
 )
 from dibs.sdk.heart import WATCHDOG, Grip, Heart, SafeEvent, beat_once, in_own_thread
-from dibs.sdk.hold import LeaseHold, hold_in
-from dibs.sdk.methods import given
-from dibs.sdk.parameters import explained
+from dibs.sdk.hold import LeaseHold
+from dibs.sdk.methods import explained, given
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import TracebackType
 
     from dibs.base.errors import LeaseLost
     from dibs.client.pool import Doors
+    from dibs.client.queueing import PendingClaim
     from dibs.sdk.answers import Lease
     from dibs.sdk.claim_state import Ending
     from dibs.sdk.hold import SessionHold
-    from dibs.sdk.operations import ClaimRequest
 
 log = logging.getLogger("dibs")
 T = TypeVar("T")
@@ -52,41 +55,28 @@ class LostEvent(SafeEvent):
         return super().is_set()
 
 
-def given_up(doors: Doors, request: ClaimRequest, session: SessionHold | None = None) -> None:
+def given_up(doors: Doors, request: PendingClaim, session: SessionHold | None = None) -> None:
     """Give the claim back. If that fails now, its session does it later; without a session it expires."""
     settled = False
     try:
         with doors.one(GIVE_UP_MS) as door:
-            settled = drive(door, request.pending.give_up())
+            settled = drive(door, request.give_up())
     except DibsError:
         pass
     finally:
         if session is not None and not settled:
-            session.owe(request.pending)
+            session.owe(request)
 
 
-class Claim(ClaimState):
+class Claim(ClaimState["Doors"]):
     """`with client.claim(name) as claim:`. Its attributes are valid inside the block.
 
     When the claim is lost, `lost` is set, `on_lost` is called once with the LeaseLost, and `check()` and the end of
     the block raise it. A lost claim is never taken again automatically."""
 
-    def __init__(
-        self,
-        doors: Doors,
-        request: ClaimRequest,
-        on_lost: Callable[[LeaseLost], object] | None = None,
-        session: SessionHold | None = None,
-    ) -> None:
-        super().__init__(request)
-        self._doors = doors
-        self._request: ClaimRequest | None = request
-        self._fail_on_error = request.fail_on_error
-        self._on_lost = on_lost
-        self._session = session
-        self._heart: Heart | None = None
-        self._grip: Grip | None = None
-        self._lost: LostEvent | None = None
+    _heart: Heart | None = None
+    _grip: Grip | None = None
+    _lost: LostEvent | None = None
 
     @property
     def lost(self) -> LostEvent:
@@ -96,18 +86,16 @@ class Claim(ClaimState):
         return self._lost
 
     def __enter__(self) -> Claim:
-        request, self._request = self._request, None
-        if request is None:
-            raise InvalidInput(self._used_text())
-        span = spans.begin_claim()
+        request = self._begun()
+        span = begin_claim()
         try:
             hold = self._taken(request)
-            spans.end_claim(span, hold)
+            end_claim(span, hold)
             self._keep(hold)
-            self._span = spans.begin_hold(hold)
+            self._span = begin_hold(hold)
         except BaseException as error:  # not claimed; or no thread, or an interrupt: nothing would renew it
             if self._held is None:
-                spans.end_claim(span, None, error)
+                end_claim(span, None, error)
             else:
                 self._held.let_go()
                 given_up(self._doors, request, self._session)
@@ -122,30 +110,18 @@ class Claim(ClaimState):
             self._grip = Grip(heart)
             WATCHDOG.watch(heart)
 
-    def _taken(self, request: ClaimRequest) -> LeaseHold:
-        if self._session is not None:
-            self._session.reserve(request.reserved)
+    def _taken(self, request: PendingClaim) -> LeaseHold:
         try:
             with self._doors.one() as door:
-                if self._session is not None and self._session.owes:
-                    drive(door, self._session.settle_debts(request.pending.names))
-                leases = drive(door, operations.acquire(request))
-                sent_ms = request.pending.sent_ms
-                if self._session is None:
-                    hold = LeaseHold(leases, sent_ms)
-                else:
-                    hold = drive(door, hold_in(self._session, leases, sent_ms))
-                if hold.is_due():
-                    drive(door, confirm_hold(hold))
-                self._held = hold  # here: an interrupt may come before the caller has the result
+                hold = self._held = drive(door, take(request, self._session))
                 return hold
         except BaseException as error:
-            if not isinstance(error, NotClaimed | InvalidInput):
+            if not is_refusal(error):
                 given_up(self._doors, request, self._session)
             raise
         finally:
             if self._session is not None:
-                self._session.answered(request.reserved)
+                self._session.answered(request)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -158,7 +134,7 @@ class Claim(ClaimState):
             self._abandon(error)
             raise
         finally:
-            spans.end_hold(self._span, self._hold, error)
+            end_hold(self._span, self._hold, error)
 
     def _abandon(self, error: BaseException | None) -> None:
         hold = self._hold
@@ -227,3 +203,16 @@ class Claim(ClaimState):
     def _stop_heart(self) -> None:
         if self._heart is not None:
             self._heart.stop()
+
+
+class Leader(LeaderState["Doors"], Claim):
+    """`with client.leader(name) as leader:`. A loss is told as that of a claim: by `lost`, `on_lost`, `check()`, and at
+    the end of the block."""
+
+    def __enter__(self) -> Leader:
+        super().__enter__()
+        return self
+
+    def resign(self) -> None:
+        """Lead no more, before the block ends."""
+        self.release()

@@ -3,45 +3,149 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, InvalidInput, LeaseLost, NotClaimed, Unavailable
 from dibs.base.ids import new_id
+from dibs.base.traceparent import tracing
 from dibs.client.queueing import Pause
+from dibs.core.names import ELECTION_PREFIX
 from dibs.sdk import operations
+from dibs.sdk.hold import LeaseHold, hold_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
-    from dibs.client.queueing import Flow
+    from dibs.client.queueing import Flow, PendingClaim
     from dibs.core.durations import Duration
     from dibs.sdk.answers import Lease, Previous
-    from dibs.sdk.hold import LeaseHold
-    from dibs.sdk.operations import ClaimRequest
+    from dibs.sdk.hold import SessionHold
+
 
 log = logging.getLogger("dibs")
+D = TypeVar("D")
 T = TypeVar("T")
 if TYPE_CHECKING:
     Ending = Callable[[Lease], Flow[T]]
+
+# Spans of OpenTelemetry about a claim: `dibs claim` while it is asked for, `dibs hold` while it is held.
+#
+# There are some only in a program that uses OpenTelemetry itself; else every function here returns at once. A span has
+# the job's name and its fencing token, and never the lease id. Nothing is raised here: a trace must not cost a lease.
+
+
+class ClaimSpan(NamedTuple):
+    span: Any
+    token: Any  # what undoes that it is the current span
+
+
+@contextmanager
+def _harmless() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        log.debug("no span: %s", error)
+
+
+def begin_claim() -> ClaimSpan | None:
+    """From here on, requests belong to this span."""
+    trace = tracing()
+    begun = None
+    if trace is not None:
+        with _harmless():
+            from opentelemetry import context
+
+            span = _tracer(trace).start_span("dibs claim", kind=trace.SpanKind.CLIENT)
+            begun = ClaimSpan(span, context.attach(trace.set_span_in_context(span)))
+    return begun
+
+
+def end_claim(begun: ClaimSpan | None, hold: LeaseHold | None, error: BaseException | None = None) -> None:
+    if begun is None:
+        return
+    with _harmless():
+        from opentelemetry import context
+
+        if hold is not None:
+            begun.span.set_attributes(_attributes(hold))
+        if isinstance(error, NotClaimed):  # an answer, and no fault
+            begun.span.set_attribute("dibs.outcome", error.code)
+        elif error is not None:
+            begun.span.set_status(tracing().StatusCode.ERROR, type(error).__name__)
+        else:
+            begun.span.set_attribute("dibs.outcome", "acquired")
+        begun.span.end()
+        context.detach(begun.token)
+
+
+def begin_hold(hold: LeaseHold) -> Any:
+    """A span from the claim to its end. It is not the current one: the block may be left in another context."""
+    trace = tracing()
+    span = None
+    if trace is not None:
+        with _harmless():
+            span = _tracer(trace).start_span("dibs hold", attributes=_attributes(hold))
+    return span
+
+
+def end_hold(span: Any, hold: LeaseHold, error: BaseException | None) -> None:
+    if span is None:
+        return
+    with _harmless():
+        span.set_attribute("dibs.lost", hold.was_lost)
+        if error is not None or hold.was_lost:
+            span.set_status(tracing().StatusCode.ERROR, type(error).__name__ if error is not None else "lost")
+        span.end()
+
+
+def _tracer(trace: Any) -> Any:
+    return trace.get_tracer("dibs")
+
+
+def _attributes(hold: LeaseHold) -> dict[str, Any]:
+    return {"dibs.job": hold.name, "dibs.fencing_token": hold.leases[0].fencing_token}
+
+
 TRIES = 3
 PAUSE_MS = 200
 INSIST_MS = 2_000
 GIVE_UP_MS = 2_000
 
 
-class ClaimState:
-    """The read-only part of a claim."""
+class ClaimState(Generic[D]):
+    """What claims of both faces are made of. `D` is what their requests go through: `Doors`, or an `AsyncDoor`."""
 
     _block = "with"  # the word that begins the block
     _noun = "claim"  # what the messages call it
 
-    def __init__(self, request: ClaimRequest) -> None:
+    def __init__(
+        self,
+        doors: D,
+        request: PendingClaim,
+        on_lost: Callable[[LeaseLost], object] | None = None,
+        session: SessionHold | None = None,
+        *,
+        fail_on_error: bool,
+    ) -> None:
+        self._doors = doors
+        self._request: PendingClaim | None = request
+        self._on_lost = on_lost
+        self._session = session
+        self._fail_on_error = fail_on_error
         self._span: Any = None  # of the hold, if the program traces
         self._asked_for = ", ".join(request.names)
         self._asked_by = request.owner
         self._held: LeaseHold | None = None
+
+    def _begun(self) -> PendingClaim:
+        """The request, as the block begins. Raises InvalidInput for a second block."""
+        request, self._request = self._request, None
+        if request is None:
+            raise InvalidInput(f"A {self._noun} is for one block only. Make another one with the client.")
+        return request
 
     def __repr__(self) -> str:
         hold = self._held
@@ -59,9 +163,6 @@ class ClaimState:
 
     def _not_taken_text(self) -> str:
         return f"The claim was not taken yet. Use it in a with block: `{self._block} … as claim:`."
-
-    def _used_text(self) -> str:
-        return f"A {self._noun} is for one block only. Make another one with the client."
 
     @property
     def leases(self) -> tuple[Lease, ...]:
@@ -160,7 +261,56 @@ class ClaimState:
         )
 
 
-def confirm_hold(hold: LeaseHold) -> Flow[None]:
+class LeaderState(ClaimState[D]):
+    """What a claim says when it is an election."""
+
+    _noun = "leader"
+
+    def _not_taken_text(self) -> str:
+        return f"The election was not won yet. Use the leader in a with block: `{self._block} … as leader:`."
+
+    @property
+    def election(self) -> str:
+        """The name of the election."""
+        return self.name.removeprefix(ELECTION_PREFIX)
+
+    @property
+    def term(self) -> int:
+        """Rises with every leader. Send it with your writes, and let the receiver refuse smaller ones
+        (`dibs.Fence`)."""
+        return self.fencing_token
+
+    @property
+    def is_leader(self) -> bool:
+        """Tell whether we certainly lead now. Cheap: it reads this machine's clock, not the network."""
+        return self.remaining() > 0
+
+
+def take(request: PendingClaim, session: SessionHold | None) -> Flow[LeaseHold]:
+    """Claim the jobs, in a session or alone. If it fails, whoever drives it gives the claim up, unless it was refused;
+    in a session it also says that the request got its answer."""
+    if request.naming is not None:
+        yield from request.look_up()
+    if session is not None:
+        session.reserve(request)
+        if session.owes:
+            yield from session.settle_debts(request.names)
+    leases = yield from operations.acquire(request)
+    if session is None:
+        hold = LeaseHold(leases, request.sent_ms)
+    else:
+        hold = yield from hold_in(session, leases, request.sent_ms)
+    if hold.is_due():
+        yield from _confirm(hold)
+    return hold
+
+
+def is_refusal(error: BaseException) -> bool:
+    """True if nothing can have been claimed."""
+    return isinstance(error, NotClaimed | InvalidInput)
+
+
+def _confirm(hold: LeaseHold) -> Flow[None]:
     """Renew before the block begins, if that is due because the claim waited in line: its time was counted from before
     the wait. This also shows that we still have it."""
     yield from hold.heartbeat()

@@ -7,48 +7,55 @@ import os
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dibs.base.checkout import current_folder
+from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput
 from dibs.client.naming import Naming
-from dibs.client.queueing import SLICE_SECONDS
 from dibs.client.settings import Settings, place_of
 from dibs.core.durations import duration_ms
 from dibs.core.names import election_job
-from dibs.sdk.operations import ClaimRequest, whole_seconds
-from dibs.sdk.parameters import explained, name_given
+from dibs.sdk import operations
+from dibs.sdk.hold import SessionHold
+from dibs.sdk.methods import explained, name_given
+from dibs.sdk.operations import claim_request, whole_seconds
+from dibs.system.session_mark import process_mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dibs.base.errors import LeaseLost
+    from dibs.client.pool import Doors
+    from dibs.client.queueing import Flow, PendingClaim
     from dibs.core.durations import Duration
-    from dibs.sdk.hold import SessionHold
+    from dibs.sdk.async_doors import AsyncDoor
+    from dibs.sdk.claim_state import ClaimState, LeaderState
 
     OnLost = Callable[[LeaseLost], object]
 
-C = TypeVar("C")
-S = TypeVar("S")
-L = TypeVar("L")
+C = TypeVar("C", bound="ClaimState[Any]")
+S = TypeVar("S", bound="SessionClaims[Any, Any]")
+L = TypeVar("L", bound="LeaderState[Any]")
 E = TypeVar("E")
+D = TypeVar("D", bound="Doors | AsyncDoor")
 TTL_SECONDS = 60.0
 LEADER_TTL_SECONDS = 30.0
 TIMEOUT_SECONDS = 10.0
 
 
-class Claims(Generic[C]):
+class Claims(Generic[C, D]):
     """`ttl` is how long the claim lasts without a heartbeat, 60 seconds by default. In a session it lasts as long as
     the session."""
 
-    _names: Naming | None = None  # None: names are taken as they are
-    _tracker: Naming | None = None  # None: no tracker is asked
-    _names_later = False  # whether a name is looked up only when it is claimed, because git must not block a loop
+    _claim_type: type[C]
+    _doors: D
+    _names: Naming | None = None  # None: names are taken as they are, and no tracker is asked
 
     def _one_name(self, name: str) -> str:
         given = name_given(name)
         return given if self._names is None else self._names.of(given)
 
-    def _begin(self, request: ClaimRequest, on_lost: OnLost | None) -> C:
+    def _begin(self, request: PendingClaim, on_lost: OnLost | None, *, fail_on_error: bool) -> C:
         """A claim that is not taken yet."""
-        raise NotImplementedError
+        return self._claim_type(self._doors, request, on_lost, fail_on_error=fail_on_error)
 
     def _common(self, ttl: Duration | None, owner: str | None) -> dict[str, Any]:
         """Arguments that all claims of this client or session have in common."""
@@ -63,17 +70,10 @@ class Claims(Generic[C]):
         *,
         shared: bool = False,
         **fields: Any,
-    ) -> ClaimRequest:
+    ) -> PendingClaim:
         mode = "shared" if shared else None
-        # A single text in the place of a list is refused by ClaimRequest.
-        later = self._one_name if self._names_later else None
-        is_list = later is None and not isinstance(names, str)
-        wanted = [self._one_name(name) for name in names] if is_list else names
-        written = names[0] if verb == "acquire" else None
         common = self._common(ttl, owner)
-        return ClaimRequest(
-            verb, wanted, mode=mode, written=written, naming=later, tracker=self._tracker, **fields, **common
-        )
+        return claim_request(verb, names, mode=mode, naming=self._names, tracker=self._names, **fields, **common)
 
     @explained
     def claim(
@@ -112,9 +112,8 @@ class Claims(Generic[C]):
             again=again,
             lock_delay_seconds=whole_seconds(lock_delay, "lock_delay"),
             max_attempts=max_attempts,
-            fail_on_error=fail_on_error,
         )
-        return self._begin(request, on_lost)
+        return self._begin(request, on_lost, fail_on_error=fail_on_error)
 
     @explained
     def claim_any(
@@ -143,9 +142,8 @@ class Claims(Generic[C]):
             slots=slots,
             again=again,
             max_attempts=max_attempts,
-            fail_on_error=fail_on_error,
         )
-        return self._begin(request, on_lost)
+        return self._begin(request, on_lost, fail_on_error=fail_on_error)
 
     @explained
     def claim_all(
@@ -171,14 +169,16 @@ class Claims(Generic[C]):
             metadata=metadata,
             shared=shared,
             again=again,
-            fail_on_error=fail_on_error,
         )
-        return self._begin(request, on_lost)
+        return self._begin(request, on_lost, fail_on_error=fail_on_error)
 
 
-class ClientFace(Claims[C], Generic[C, S, L, E]):
+class ClientFace(Claims[C, D], Generic[C, S, L, E, D]):
     """What both clients take, and how it becomes a request. `C`, `S`, `L` and `E` are their claims, sessions, leaders
-    and events."""
+    and events, and requests go through `D`."""
+
+    _session_type: type[S]
+    _leader_type: type[L]
 
     @explained
     def __init__(
@@ -193,7 +193,6 @@ class ClientFace(Claims[C], Generic[C, S, L, E]):
     ) -> None:
         settings = settings_of(url, token, owner, namespace)
         self._names = Naming(settings.env, current_folder(), exact=exact)
-        self._tracker = self._names
         self.owner_name = settings.owner
         self._shown = place_of(settings)
         self._closed = False
@@ -209,13 +208,12 @@ class ClientFace(Claims[C], Generic[C, S, L, E]):
         return f"<{type(self).__name__} of {self.owner_name} at {self._shown}{closed}>"
 
     def _common(self, ttl: Duration | None, owner: str | None) -> dict[str, Any]:
-        return {"owner": owner or self.owner_name, "ttl": TTL_SECONDS if ttl is None else ttl}
-
-    def _new_session(self, owner: str, ttl: Duration | None, metadata: str | None, on_lost: OnLost | None) -> S:
-        raise NotImplementedError
-
-    def _new_leader(self, request: ClaimRequest, on_lost: OnLost | None) -> L:
-        raise NotImplementedError
+        slice_seconds = self._doors.slice_seconds
+        return {
+            "owner": owner or self.owner_name,
+            "ttl": TTL_SECONDS if ttl is None else ttl,
+            "slice_seconds": slice_seconds,
+        }
 
     def _new_events(self, prefix: str, name: str | None, *where: Any) -> E:
         raise NotImplementedError
@@ -230,7 +228,9 @@ class ClientFace(Claims[C], Generic[C, S, L, E]):
         on_lost: OnLost | None = None,
     ) -> S:
         """`with client.session() as session:` and then `session.claim(…)`. One heartbeat for all its claims."""
-        return self._new_session(owner or self.owner_name, ttl, metadata, on_lost)
+        session = self._session_type(self._doors, owner or self.owner_name, ttl, metadata, on_lost)
+        session._names = self._names
+        return session
 
     @explained
     def leader(
@@ -247,8 +247,8 @@ class ClientFace(Claims[C], Generic[C, S, L, E]):
         while the block runs. Raises JobHeld if somebody else still leads after `wait`. A block that raises resigns,
         too."""
         job = election_job(name)
-        request = self._request("acquire", [job], ttl, owner, wait=wait, metadata=metadata, fail_on_error=False)
-        return self._new_leader(request, on_lost)
+        request = self._request("acquire", [job], ttl, owner, wait=wait, metadata=metadata)
+        return self._leader_type(self._doors, request, on_lost, fail_on_error=False)
 
     @explained
     def events(
@@ -278,7 +278,7 @@ class ClientFace(Claims[C], Generic[C, S, L, E]):
         slots: int | None = None,
         again: bool = False,
         request_key: str | None = None,
-    ) -> ClaimRequest:
+    ) -> PendingClaim:
         """Take a job without a block and without heartbeats. Call `renew` yourself, well before `remaining_ms` is
         over."""
         return self._request(
@@ -303,15 +303,34 @@ def settings_of(url: str | None, token: str | None, owner: str | None, namespace
     return Settings({"url": url, "owner": owner, "namespace": namespace}, env)
 
 
-class SessionClaims(Claims[C]):
+class SessionClaims(Claims[C, D]):
     """The state of a session, and how to claim in it."""
 
-    _slice_seconds = SLICE_SECONDS
-
-    def __init__(self, owner: str | None) -> None:
+    def __init__(
+        self, doors: D, owner: str | None, ttl: Duration | None, metadata: str | None, on_lost: OnLost | None
+    ) -> None:
+        self._doors = doors
         self._owner = owner
+        self._ttl = ttl
+        self._metadata = metadata
+        self._on_lost = on_lost
         self._held: SessionHold | None = None
-        self._begun = False
+        self._is_begun = False
+
+    def _check_first(self) -> None:
+        """Raises InvalidInput for a second block."""
+        if self._is_begun:
+            raise InvalidInput("A session is for one block. Ask the client for another one.")
+        self._is_begun = True
+
+    def _opening(self) -> Flow[SessionHold]:
+        sent_ms = steady_ms()
+        mark = process_mark(os.getpid())
+        opened = yield from operations.open_session(self._owner, self._ttl, self._metadata, mark)
+        return SessionHold(opened, sent_ms)
+
+    def _begin(self, request: PendingClaim, on_lost: OnLost | None, *, fail_on_error: bool) -> C:
+        return self._claim_type(self._doors, request, on_lost, self._hold, fail_on_error=fail_on_error)
 
     def __repr__(self) -> str:
         state = "not open yet" if self._held is None else self._held.summary()
@@ -343,5 +362,5 @@ class SessionClaims(Claims[C]):
         return {
             "owner": owner or self._owner,
             "session_id": self.session_id,
-            "slice_seconds": self._slice_seconds,
+            "slice_seconds": self._doors.slice_seconds,
         }

@@ -3,18 +3,17 @@ needed."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dibs.base.checkout import current_folder, root_around
 from dibs.base.errors import InvalidInput
 from dibs.sdk.async_client import AsyncClient
 from dibs.sdk.claim import Claim
 from dibs.sdk.client import Client
-from dibs.sdk.methods import takes_like
-from dibs.sdk.ownership import Acquired
-from dibs.sdk.parameters import explained
+from dibs.sdk.methods import explained, takes_like
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -22,6 +21,65 @@ if TYPE_CHECKING:
     from dibs.core.durations import Duration
     from dibs.sdk.answers import JobStatus, Lease
     from dibs.sdk.async_claim import AsyncClaim
+
+
+# Which thread or task acquired what, through an object that several share. An object such as a Lock has many users.
+# Each claim belongs to the user that acquired it. If a user lost its claim without knowing it and another acquires the
+# lock, that is a new claim, and neither releases the other's.
+
+K = TypeVar("K", Client, AsyncClient)
+T = TypeVar("T")
+Acquirer = threading.Thread | asyncio.Task[object]
+
+
+class Acquired(Generic[T]):
+    """The acquired claims by acquirer: a thread, or a task of an event loop. If an acquirer has ended, anybody may take
+    its claims: `asyncio.wait_for(lock.acquire(), 5)` has a task of its own for that one call before Python 3.12."""
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[Acquirer, T]] = []
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, thing: T) -> None:
+        """It belongs to the current thread or task."""
+        # One call that cannot be interrupted, and no lock: an interrupt between two calls would lose the claim.
+        self._entries.append((_acquirer(), thing))
+
+    def mine(self) -> T | None:
+        """The newest claim of the current thread or task."""
+        entry = self._mine(_acquirer())
+        return None if entry is None else entry[1]
+
+    def take(self) -> T | None:
+        """The same, and remove it."""
+        me = _acquirer()
+        with self._lock:
+            entry = self._mine(me)
+            if entry is None:
+                return None
+            self._entries.remove(entry)
+            return entry[1]
+
+    def _mine(self, me: Acquirer) -> tuple[Acquirer, T] | None:
+        entries = self._entries[::-1]
+        own = next((entry for entry in entries if entry[0] is me), None)
+        return own or next((entry for entry in entries if _is_over(entry[0])), None)
+
+
+def _acquirer() -> Acquirer:
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no event loop runs in this thread
+        task = None
+    return threading.current_thread() if task is None else task
+
+
+def _is_over(acquirer: Acquirer) -> bool:
+    return not acquirer.is_alive() if isinstance(acquirer, threading.Thread) else acquirer.done()
+
 
 _lock = threading.Lock()
 _clients: dict[tuple[type, tuple[str | None, ...]], Any] = {}
@@ -51,20 +109,19 @@ def _asked() -> tuple[str | None, ...]:
 
 def default_client() -> Client:
     """The client for the present environment. If the environment changes, it is another one."""
-    key = (Client, _asked())
-    with _lock:
-        if key not in _clients:
-            _clients[key] = Client()
-        found: Client = _clients[key]
-        return found
+    return _default(Client)
 
 
 def default_async_client() -> AsyncClient:
-    key = (AsyncClient, _asked())
+    return _default(AsyncClient)
+
+
+def _default(kind: type[K]) -> K:
+    key = (kind, _asked())
     with _lock:
         if key not in _clients:
-            _clients[key] = AsyncClient()
-        found: AsyncClient = _clients[key]
+            _clients[key] = kind()
+        found: K = _clients[key]
         return found
 
 

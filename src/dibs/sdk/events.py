@@ -13,7 +13,7 @@ from dibs.core.durations import duration_ms
 from dibs.core.limits import STREAM_RETRY_MS
 from dibs.sdk.answers import event_from, refusal_of
 from dibs.sdk.async_doors import WAITING
-from dibs.sdk.parameters import prefix_given
+from dibs.sdk.methods import prefix_given
 from dibs.wire.parts import GAP
 
 if TYPE_CHECKING:
@@ -148,11 +148,10 @@ class AsyncEvents(EventReading):
     """An asynchronous iterator of events, for one task at a time. It never ends by itself. An error or a cancellation
     does not end it, either: the next call continues after the last event that was handed out."""
 
-    def __init__(self, door: AsyncDoor, timeout_ms: int, spelled: Callable[[str], str], *wanted: Any) -> None:
+    def __init__(self, door: AsyncDoor, spelled: Callable[[str], str], *wanted: Any) -> None:
         super().__init__(*wanted)
         self._door = door
         self._spelled: Callable[[str], str] | None = spelled  # it may run git, so it is called in a thread, once
-        self._timeout_ms = timeout_ms
         self._stream: AwaitedEvents | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_busy = False
@@ -187,7 +186,7 @@ class AsyncEvents(EventReading):
         if self._spelled is not None and self._cursor.name is not None:
             self._cursor.name = await asyncio.to_thread(self._spelled, self._cursor.name)
         self._spelled = None
-        reply = await self._door.ask(self._cursor.question(), self._timeout_ms, WAITING)
+        reply = await self._door.ask(self._cursor.question(), self._door.timeout_ms, WAITING)
         self._heed(reply)
         if reply.status == 200:
             self._cursor.take_page(reply.body or {})
@@ -198,7 +197,7 @@ class AsyncEvents(EventReading):
         if self._stream is None:
             if self._cursor.is_refused:  # a server that begins no stream is asked for pages instead
                 await asyncio.sleep(RETRY_S)
-            self._stream = self._door.awaited_events(self._cursor.stream(), self._timeout_ms)
+            self._stream = self._door.awaited_events(self._cursor.stream())
         found = await self._stream.next()
         for streamed in found or ():
             self._cursor.take_streamed(streamed)

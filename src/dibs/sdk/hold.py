@@ -201,18 +201,25 @@ class LeaseHold(Hold):
 
     def heartbeat(self) -> Flow[None]:
         sent_ms = steady_ms()
+        renewed = yield from self._renewed()
+        if renewed is not None:
+            self.trouble = None
+            self.waiting = max([int(each.get("waiting", 0)) for each in renewed])
+            left_ms = min([int(each["remaining_ms"]) for each in renewed])
+            self.plan.kept(sent_ms, ttl_ms=left_ms, jitter=new_fraction())
+
+    def _renewed(self) -> Flow[list[Document] | None]:
+        """Renew each lease, with what was noted. None: one of them failed."""
         news = self._news
-        lefts_ms, waiting = [], 0
+        found: list[Document] = []
         for lease in self.leases:
             reply: Reply = yield Ask("renew", lease.name, {"lease_id": lease.lease_id, **news})
             if not self._heard(reply):
-                return
-            lefts_ms.append(int((reply.body or {})["remaining_ms"]))
-            waiting = max(waiting, int((reply.body or {}).get("waiting", 0)))
-        self.trouble, self.waiting = None, waiting
-        self.plan.kept(sent_ms, ttl_ms=min(lefts_ms), jitter=new_fraction())
+                return None
+            found.append(reply.body or {})
         with self._lock:
             self._news = {key: value for key, value in self._news.items() if news.get(key) != value}
+        return found
 
 
 _TAKEN = "it was taken away; `dibs history` says by whom."
@@ -228,7 +235,7 @@ class SessionHold(Hold):
     def __init__(self, session: SessionStatus, sent_ms: int) -> None:
         super().__init__(f"The session of {session.owner}", 0, session.remaining_ms, sent_ms)
         self.session_id = session.session_id
-        self._asked: set[str] = set()
+        self._asked: dict[str, PendingClaim] = {}
         self._claims: list[SessionLeaseHold] = []
         self._owed: list[PendingClaim] = []
         self._settling: list[PendingClaim] = []
@@ -243,18 +250,19 @@ class SessionHold(Hold):
             claim.let_go()
         return True
 
-    def reserve(self, names: Sequence[str]) -> None:
+    def reserve(self, request: PendingClaim) -> None:
         """Call it before asking: if two blocks ask for the same job at once, the second is refused."""
         with self._lock:
-            twice = [name for name in names if name in self._asked]
+            twice = [name for name in request.reserved if name in self._asked]
             if not twice:
-                self._asked.update(names)
+                self._asked.update(dict.fromkeys(request.reserved, request))
         if twice:
             raise _already(twice)
 
-    def answered(self, names: Sequence[str]) -> None:
+    def answered(self, request: PendingClaim) -> None:
+        """The request got its answer, or was given up: others may ask for its jobs."""
         with self._lock:
-            self._asked.difference_update(names)
+            self._asked = {name: by for name, by in self._asked.items() if by is not request}
 
     def had(self, leases: Sequence[Lease]) -> list[str]:
         """Return which of these jobs a block of this session already has. A job that was taken away meanwhile does not
@@ -346,17 +354,11 @@ class SessionLeaseHold(LeaseHold):
         session.adopt(self)
 
     def heartbeat(self) -> Flow[None]:
-        """Only to learn of changes: the session's own heart keeps it alive."""
-        news = self._news
-        for lease in self.leases:
-            reply: Reply = yield Ask("renew", lease.name, {"lease_id": lease.lease_id, **news})
-            if reply.status >= 300:
-                body: Document = reply.body or {}
-                if body.get("code") in OVER_CODES and not self.ending:
-                    self.end(str(body.get("details")))
-                return
-        with self._lock:
-            self._news = {key: value for key, value in self._news.items() if news.get(key) != value}
+        """Only to send what was noted: the session's own heart keeps it alive."""
+        yield from self._renewed()
+
+    def failed(self, trouble: str) -> None:
+        """Nothing is at stake: the session's own heart tries again."""
 
 
 def hold_in(session: SessionHold, leases: Sequence[Lease], sent_ms: int) -> Flow[LeaseHold]:

@@ -18,9 +18,8 @@ import threading
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from dibs.base.errors import DibsError, JobDone, JobHeld, NotClaimed
-from dibs.sdk.default import claim
-from dibs.sdk.ownership import Acquired
-from dibs.sdk.parameters import explained
+from dibs.sdk.default import Acquired, claim
+from dibs.sdk.methods import explained
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine

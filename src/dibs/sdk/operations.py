@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from typing import TYPE_CHECKING, Any
 
 from dibs.base.errors import InvalidInput, InvalidTtl, LeaseLost
 from dibs.base.ids import new_id
 from dibs.client.door import OVER_CODES, Ask
-from dibs.client.queueing import FOR_EVER_MS, SLICE_SECONDS, PendingClaim, Work, all_pages, name_in_use
+from dibs.client.queueing import FOR_EVER_MS, SLICE_SECONDS, PendingClaim, all_pages
 from dibs.core.durations import duration_ms
 from dibs.core.limits import (
     DONE_MS_DEFAULT,
@@ -18,14 +17,13 @@ from dibs.core.limits import (
     RETRY_MS_MAX,
 )
 from dibs.core.names import OF_REPOSITORY
-from dibs.core.references import is_plain, is_tracked
+from dibs.core.references import is_plain
 from dibs.sdk import answers
-from dibs.sdk.parameters import name_given, prefix_given
+from dibs.sdk.methods import name_given, prefix_given
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from dibs.client.door import Surroundings
     from dibs.client.naming import Naming
     from dibs.client.queueing import Flow
     from dibs.core.durations import Duration
@@ -35,108 +33,39 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 
-log = logging.getLogger("dibs")
-ANY = "acquire-any"
-
-
-class ClaimRequest:
-    """What somebody asks for when claiming, said once for one job, any of several and all of several."""
-
-    def __init__(
-        self,
-        verb: str,
-        names: Sequence[str],
-        *,
-        owner: str | None,
-        ttl: Duration | None = None,
-        wait: Duration | None = None,
-        fail_on_error: bool = True,
-        slice_seconds: int = SLICE_SECONDS,
-        written: str | None = None,
-        naming: Callable[[str], str] | None = None,
-        tracker: Naming | None = None,
-        **extra: Any,
-    ) -> None:
-        """`naming` gives the one name of each of `names`, if that is not known yet: it may run git."""
-        if isinstance(names, str):
-            raise InvalidInput("Names are a list of names, not one text.")
-        names = [name_given(name) for name in names]
-        document: Document = {key: value for key, value in extra.items() if value is not None and value is not False}
-        document.setdefault("request_key", new_id())
-        if owner is not None:
-            document["owner"] = owner
-        document |= ttl_fields(ttl)
-        if verb != "acquire":
-            document["names"] = list(names)
-        self._verb = verb
-        self._naming = naming
-        self._tracker = tracker
-        self.names = tuple(names)
-        self.owner = owner
-        self.fail_on_error = fail_on_error
-        # What the store would give to one session twice. Of several it passes over what the session has.
-        self.reserved = () if verb == "acquire-any" else tuple(names)
-        self.has_own_key = extra.get("request_key") is None
-        name = names[0] if verb == "acquire" else ""
-        self._document = document
-        self.pending = PendingClaim(verb, name, document, own_key=self.has_own_key)
-        # How the caller wrote the name, if otherwise.
-        self._written = written if verb == "acquire" and written != name else None
-        self._wait_ms = wait_ms(wait)
-        self._slice_seconds = slice_seconds
-
-    def named(self) -> Flow[None]:
-        """Look up the one names, once. Raises InvalidInput and InvalidName."""
-        naming, self._naming = self._naming, None
-        if naming is None or all(is_plain(name) for name in self.names):
-            return
-        found: list[str] = yield Work(lambda: [naming(name) for name in self.names])
-        if self._verb == "acquire":
-            self._written = self.names[0] if self.names[0] != found[0] else None
-        self.names = tuple(found)
-        self.reserved = () if self._verb == ANY else self.names
-        self.pending = self._among(found)
-
-    def _among(self, names: Sequence[str]) -> PendingClaim:
-        if self._verb == "acquire":
-            return self.pending.under(names[0])
-        self._document = self._document | {"names": list(names)}
-        return PendingClaim(self._verb, "", self._document, own_key=self.has_own_key)
-
-    def claim(self) -> Flow[Reply]:
-        if self._naming is not None:
-            yield from self.named()
-        if self._written is not None:
-            used = yield from name_in_use(self.names[0], self._written)
-            if used != self.names[0]:
-                self.pending = self.pending.under(used)
-        around = None
-        if self._tracker is not None and is_tracked(self.pending.names):
-            around = self._tracker.around()
-        if around is None:
-            return (yield from self._claimed())
-        return (yield from self._checked(around))
-
-    def _checked(self, around: Surroundings) -> Flow[Reply]:
-        """Claim, and ask the tracker about what was got."""
-        again = bool(self._document.get("again"))
-        tracked = around.tracked_claim(self._verb, self.pending.names, again=again, own_key=self.has_own_key)
-        if not (yield from tracked.is_asked_for()):
-            return (yield from self._claimed())
-        reply: Reply | None = yield from tracked.look_first()
-        while reply is None:
-            if self._verb == ANY:
-                self.pending = self._among(tracked.names_left())
-            got = yield from self._claimed()
-            reply = yield from tracked.confirm(got, self.pending.sent_ms)
-            if reply is None:
-                self._document = self._document | {"request_key": new_id()}
-        if tracked.warning is not None:
-            log.warning("GitHub gave no answer, so a claim was not checked there: %s", tracked.warning)
-        return reply
-
-    def _claimed(self) -> Flow[Reply]:
-        return self.pending.claim(self._wait_ms, slice_seconds=self._slice_seconds)
+def claim_request(
+    verb: str,
+    names: Sequence[str],
+    *,
+    owner: str | None,
+    ttl: Duration | None = None,
+    wait: Duration | None = None,
+    slice_seconds: int = SLICE_SECONDS,
+    naming: Naming | None = None,
+    tracker: Naming | None = None,
+    **fields: Any,
+) -> PendingClaim:
+    """A claim of one job, of any of several or of all of several, that was not asked for yet."""
+    if isinstance(names, str):
+        raise InvalidInput("Names are a list of names, not one text.")
+    names = [name_given(name) for name in names]
+    document: Document = {key: value for key, value in fields.items() if value is not None and value is not False}
+    document.setdefault("request_key", new_id())
+    if owner is not None:
+        document["owner"] = owner
+    document |= ttl_fields(ttl)
+    if verb != "acquire":
+        document["names"] = names
+    return PendingClaim(
+        verb,
+        names[0] if verb == "acquire" else "",
+        document,
+        own_key=fields.get("request_key") is None,
+        wait_ms=wait_ms(wait),
+        slice_seconds=slice_seconds,
+        naming=None if all(is_plain(name) for name in names) else naming,
+        tracker=tracker,
+    )
 
 
 def ttl_fields(ttl: Duration | None, what: str = "ttl") -> Document:
@@ -170,7 +99,7 @@ def done_fields(done: Duration | bool | None) -> Document:
     return {"done_seconds": max(1, whole_seconds(done, "done") or 0)}
 
 
-def acquire(request: ClaimRequest) -> Flow[list[Lease]]:
+def acquire(request: PendingClaim) -> Flow[list[Lease]]:
     """The leases, or the refusal raised."""
     body = answers.body_of((yield from request.claim()))
     leases = body.get("leases")

@@ -35,7 +35,7 @@ class MemoryDibs:
     def async_client(self, owner: str = "test", namespace: str | None = None) -> AsyncClient:
         """A client for event loops, with the same jobs."""
         client = AsyncClient("memory://", owner=owner, namespace=namespace)
-        client._door._store = _Shared(self._store)  # type: ignore[attr-defined]  # the door to a store has it
+        client._doors._store = _Shared(self._store)  # type: ignore[attr-defined]  # the door to a store has it
         return client
 
     def advance(self, time: Duration) -> None:

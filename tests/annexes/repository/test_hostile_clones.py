@@ -16,8 +16,8 @@ import pytest
 import dibs
 from dibs.agents.repository.work_tree import NotInWorkTree, Push, Repository, repository_around
 from dibs.base.errors import InvalidInput, StoreUnavailable
-from dibs.client.connect import connect
 from dibs.client.door import Ask
+from dibs.client.settings import connect
 from dibs.stores.git import location_of
 from tests.programs import DIBS, WAIT_S_MAX, clean_env
 

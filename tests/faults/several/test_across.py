@@ -11,8 +11,8 @@ import pytest
 
 from dibs import Client, WouldDeadlock
 from dibs.base.ids import new_token
-from dibs.client.connect import connect
 from dibs.client.door import Ask
+from dibs.client.settings import connect
 from tests.faults.cluster import TOKEN, Cluster
 from tests.programs import pause, slowness, wait_until
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def migrate(call: Call) -> Answer:
     from dibs.base.errors import InvalidInput
-    from dibs.client.connect import servers_at
+    from dibs.client.settings import servers_at
     from dibs.client.store_admin import migrate as bring_up_to_date
 
     if servers_at(call.settings.url):

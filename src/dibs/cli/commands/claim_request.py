@@ -86,11 +86,12 @@ def ask(call: Call, verb: str, name: str, document: Document) -> Reply:
 
 
 def _ask(call: Call, verb: str, name: str, document: Document) -> Reply:
-    if any(call.values.get(key) is not None for key in ("wait", "ticket", "keep_place")):
-        from dibs.cli.commands.claim_wait import wait_in_line
+    given = call.values.get
+    if given("wait") is None and given("ticket") is None and given("keep_place") is None:
+        return call.claim(verb, name, document)
+    from dibs.cli.commands.claim_wait import wait_in_line
 
-        return wait_in_line(call, verb, name, document)
-    return call.claim(verb, name, document)
+    return wait_in_line(call, verb, name, document)
 
 
 def refused(call: Call, reply: Reply, request_key: str) -> Answer:

@@ -12,7 +12,7 @@ from dibs.cli.supervise.process_session import waits_for_itself
 from dibs.cli.text import queue as queue_text
 from dibs.cli.text.status_line import StatusLine
 from dibs.cli.text.words import shell_line
-from dibs.client.queueing import SLICE_SECONDS, PendingClaim, drive, status_of
+from dibs.client.queueing import PendingClaim, drive, status_of
 from dibs.core.limits import TTL_MS_MAX
 from dibs.wire.codes import NO
 
@@ -58,14 +58,15 @@ def wait_in_line(
         if refusal is not None:
             return refusal
     own_key = call.values.get("request_key") is None
-    pending, door = PendingClaim(verb, name, document, ticket, own_key=own_key), call.door()
+    pending = PendingClaim(verb, name, document, ticket=ticket, own_key=own_key, wait_ms=wait_ms)
+    door = call.door()
     call.begin_claim(pending)
     if not wait_ms:  # a caller that comes back later wants to keep the place
         return drive(door, pending.ask_once())
     with StatusLine(call) as status:
-        slice_seconds = SLICE_SECONDS_LIVE if status.on else SLICE_SECONDS
-        waiting = pending.wait(wait_ms, slice_seconds=slice_seconds)
-        reply = drive(door, waiting, lambda still: _show(status, still, wait_ms, meanwhile))
+        if status.on:
+            pending.slice_seconds = SLICE_SECONDS_LIVE
+        reply = drive(door, pending.wait(), lambda still: _show(status, still, wait_ms, meanwhile))
         if status_of(reply) == "queued" and not keeps:
             reply = drive(door, pending.leave(reply))
     return reply

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def doctor(call: Call) -> Answer:
     from dibs.cli.commands.doctor_checks import check_one_store, check_server, check_store
-    from dibs.client.connect import servers_at
+    from dibs.client.settings import servers_at
 
     found = Findings()
     found.good("version", f"dibs {__version__} ({build_kind()}), Python {sys.version.split()[0]}")

@@ -94,7 +94,7 @@ def _store(call: Call) -> str | None:
     store, url = call.values.get("store"), call.values.get("url")
     if url is None:
         return call.settings.pick("store", "DIBS_STORE")
-    from dibs.client.connect import servers_at
+    from dibs.client.settings import servers_at
 
     if servers_at(url):
         raise UsageError("--url names the store to serve, not a server. --bind names the address.", "serve")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def open_door(settings: Settings) -> Door:
     """Open the door that the settings name."""
-    from dibs.client.connect import connect_as
+    from dibs.client.settings import connect_as
 
     return connect_as(settings)
 
@@ -56,6 +56,7 @@ class Call:
     ) -> None:
         self.command = command
         self.values = values
+        self.env = env
         self.settings = Settings(values, env)
         self.stdin = stdin
         self.stdout = stdout
@@ -68,10 +69,6 @@ class Call:
         self.repository_namespace: str | None = None
         self.written: dict[str, str] = {}  # names that were spelled otherwise, and how
         self.wanted: list[Document] = []  # jobs of the caller's session for which somebody began to wait
-
-    @property
-    def env(self) -> Mapping[str, str]:
-        return self.settings.env
 
     def said(self, key: str) -> str | None:
         """The namespace from a flag or a variable. The user's config file comes last, after the repository's."""
@@ -121,7 +118,7 @@ class Call:
     def keeping_door(self, timeout_ms: int) -> Door:
         """The door for renewals. For a server it is a second one with a shorter timeout, else it is the command's own.
         Either may be closed."""
-        from dibs.client.connect import servers_at
+        from dibs.client.settings import servers_at
 
         return self.another_door(timeout_ms) if servers_at(self.settings.url) else self.door()
 

@@ -97,7 +97,7 @@ def is_actor(call: Call) -> bool:
         return True
     if session_id(call) is not None:
         return False
-    return bool(call.env.get("DIBS_ACTOR")) or any(call.env.get(name) for name in _AGENTS)
+    return any(map(call.env.get, ("DIBS_ACTOR", *_AGENTS)))
 
 
 def _actor_session(call: Call, ttl_seconds: int | None) -> str | None:
@@ -114,14 +114,14 @@ def terms(call: Call) -> Document:
     refuse_contradictions(call)
     document: Document = {"request_key": new_id()}
     for option in (METADATA, *CLAIM_TERMS):
-        if option.field and option is not SESSION:
+        if option.field and option is not SESSION and call.values.get(option.key) is not None:
             field = option.field.removeprefix("acquire.")
             put(document, field, _given(call, option, field))
     return document
 
 
 def _given(call: Call, option: Option, field: str) -> object:
-    """Return what a flag gives to its field; None if it was not given."""
+    """Return what a flag that was given gives to its field."""
     if option.value == "TIME":
         return seconds(call, option.key, NUMBERS[field][1] * 1000)
     if option.value == "N":

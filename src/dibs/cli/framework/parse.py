@@ -31,7 +31,7 @@ class UsageError(InvalidInput):
 def wants(argv: Sequence[str], *flags: str) -> bool:
     """Tell whether one of `flags` comes before any `--`."""
     words = argv[: argv.index("--")] if "--" in argv else argv
-    return any(flag in words for flag in flags)
+    return not set(flags).isdisjoint(words)
 
 
 def split_command(argv: Sequence[str], names: Sequence[str]) -> tuple[str | None, list[str]]:

@@ -160,8 +160,7 @@ def _gateway_url(env: Mapping[str, str]) -> str | None:
         return env["GATEWAY_URL"]
     if not env.get("SHUTDOWN_SECRET") or env.get("DIBS_SESSION"):
         return None
-    from dibs.client.connect import servers_at
-    from dibs.client.settings import Settings
+    from dibs.client.settings import Settings, servers_at
 
     urls = [each.url for each in servers_at(Settings({}, env).url)]
     return ",".join(url if url.lower().startswith("unix:") else url.rstrip("/") + "/gateway" for url in urls) or None

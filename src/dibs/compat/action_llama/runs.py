@@ -9,7 +9,7 @@ The principal of a run is `run:NAMESPACE`. No token can have that name, so the s
 
 from __future__ import annotations
 
-from dibs.base.errors import InvalidInput, Unprocessable
+from dibs.base.errors import DibsError, InvalidInput, Unprocessable
 from dibs.base.ids import digest_id, new_id
 from dibs.base.record import Record
 from dibs.cli.framework.parse import UsageError
@@ -17,14 +17,14 @@ from dibs.cli.framework.result import failure, is_failure, yes
 from dibs.cli.framework.spec import Argument, Command, Option
 from dibs.cli.text.words import job_command, plain, table
 from dibs.client.door import Ask, OneNamespace
-from dibs.client.embedded import EmbeddedDoor, answered
+from dibs.client.embedded import EmbeddedDoor
 from dibs.core import limits
 from dibs.core.commands import EndSession, KeepSession, OpenSession
 from dibs.core.identity import LOCAL, Caller, require
 from dibs.core.lease_outcomes import SessionState
 from dibs.core.names import check_namespace
 from dibs.engine.queries import inspect_one, open_sessions
-from dibs.wire.documents import Reply
+from dibs.wire.documents import Reply, reply_for_error
 from dibs.wire.parts import timestamp
 from dibs.wire.shapes import is_unicode
 
@@ -274,11 +274,12 @@ class EmbeddedRuns:
 
     def ask(self, asked: Ask) -> Reply:
         """The reply to `runs`, `run-open` or `run-end`, as a server gives it."""
-        if asked.verb == "runs":
-            return answered(self._list)
-        if asked.verb == "run-open":
-            return answered(lambda: self._begin(asked.document))
-        return answered(lambda: self._end(asked.name))
+        try:
+            if asked.verb == "runs":
+                return self._list()
+            return self._begin(asked.document) if asked.verb == "run-open" else self._end(asked.name)
+        except DibsError as error:
+            return reply_for_error(error)
 
     def _list(self) -> Reply:
         found = open_sessions(self._door.store(), principal_of(self._door.namespace()))

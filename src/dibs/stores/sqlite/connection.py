@@ -140,6 +140,7 @@ class SqliteConnection:
             if self._unsettled:
                 self._settle()
             self._unsettled = True
+            is_impatient = self.impatience.is_mine
             if self._damage is not None:
                 # Parts of the file may still be readable, and would make a held job look free.
                 raise StoreCorrupt(self._damage.details)
@@ -149,23 +150,21 @@ class SqliteConnection:
             if self._db is None:
                 if self._closed:
                     raise StoreUnavailable(f"The store at {self.path} was closed. Open it again.")
-                if self.impatience.is_mine:
+                if is_impatient:
                     raise busy()  # opening may take long
                 self._db = self.opener.open()
                 self._waits_ms = self._busy_ms
             else:
                 self._identity.check()
-            self._wait_no_longer_than(IMPATIENT_MS if self.impatience.is_mine else self._busy_ms, self._db)
+            waits_ms = IMPATIENT_MS if is_impatient else self._busy_ms
+            if self._waits_ms != waits_ms:
+                self._db.execute(f"PRAGMA busy_timeout = {waits_ms}")
+                self._waits_ms = waits_ms
             return self._db
         except BaseException as error:
             self._settle()
             self._raise_translated(error, unknown=False)
             raise
-
-    def _wait_no_longer_than(self, ms: int, db: sqlite3.Connection) -> None:
-        if self._waits_ms != ms:
-            db.execute(f"PRAGMA busy_timeout = {ms}")
-            self._waits_ms = ms
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -32,7 +32,6 @@ VERSION = 1  # of the format: how many steps schema.py has
 # whole check, the three files are the same. It must have been some time old at that check: its clock has ticks, and
 # two changes may fall into one. What is not seen is another file that is mounted over one of the three.
 
-SUFFIXES = ("", "-wal", "-shm")
 # A folder that nobody changed for this long has no other change in the same tick of its clock. The kernel's ticks are
 # 10 milliseconds at most. File systems that keep whole seconds have ticks of one or two.
 SETTLED_MS = 100
@@ -65,9 +64,11 @@ class Identity:
     def opened(self, main: tuple[int, int] | None, *, alone: bool) -> None:
         """A connection was opened to `main` and has read from it. `alone`: it keeps no files beside it."""
         self.main = main
-        found = [(self.path + suffix, identity_of(self.path + suffix)) for suffix in SUFFIXES[1:]]
-        beside = [] if alone else [(path, each) for path, each in found if each is not None]
-        self._files = [(self.path, main), *beside] if main is not None else beside
+        self._files = [] if main is None else [(self.path, main)]
+        for path in () if alone else (f"{self.path}-wal", f"{self.path}-shm"):
+            found = identity_of(path)
+            if found is not None:
+                self._files.append((path, found))
         self._unchanged = None
 
     def check(self) -> None:
@@ -79,16 +80,17 @@ class Identity:
                 return
         except OSError:
             seen = None
-        self._check_each()
-        is_settled = seen is not None and wall_ms() - seen[0] // 1_000_000 >= _settles_in_ms(seen[0])
-        # A link's own folder says nothing about the file that it names.
-        self._unchanged = seen if is_settled and not os.path.islink(self.path) else None
-
-    def _check_each(self) -> None:
         for path, known in self._files:
             found = identity_of(path)
             if found != known:
                 raise replaced(path, self.path, gone=found is None)
+        is_settled = False
+        if seen is not None:
+            # A time of whole milliseconds may be that of a coarse clock.
+            settles_in_ms = SETTLED_MS if seen[0] % 1_000_000 else COARSE_SETTLED_MS
+            is_settled = wall_ms() - seen[0] // 1_000_000 >= settles_in_ms
+        # A link's own folder says nothing about the file that it names.
+        self._unchanged = seen if is_settled and not os.path.islink(self.path) else None
 
     def check_before_opening(self) -> None:
         """A store that was open before may be reopened only on the same file."""
@@ -109,11 +111,6 @@ class Identity:
 
     def is_main_there(self) -> bool:
         return self.main is None or identity_of(self.path) == self.main
-
-
-def _settles_in_ms(changed_ns: int) -> int:
-    """Return how old the change must be. A time of whole milliseconds may be that of a coarse clock."""
-    return SETTLED_MS if changed_ns % 1_000_000 else COARSE_SETTLED_MS
 
 
 def replaced(path: str, main: str, *, gone: bool) -> StoreReplaced:

@@ -289,7 +289,7 @@ UNWRITTEN_MS = 1_000
 def read_counters(db: sqlite3.Connection) -> tuple[int, int, int]:
     """Revision, number of the last event, and the time of the last commit."""
     row: tuple[int, int, int] | None = db.execute(READ_COUNTERS).fetchone()
-    if row is None or not all(isinstance(each, int) for each in row):
+    if row is None or [type(each) for each in row] != [int, int, int]:
         raise StoreCorrupt("The store's own counters cannot be read. Restore it from a backup.")
     return row
 

@@ -140,6 +140,8 @@ class SqliteStore(Store, Maintenance):
     def recall(self, keys: Iterable[str]) -> Snapshot:
         """Without a question to the file, if all of them are remembered or presumed to be new. Another thread may
         change the cache between two looks at it; the records may be of different moments anyway."""
+        if self._cache.begun_at is None:  # nothing is remembered
+            return self.read(keys)
         wanted = list(keys)
         records = self._cache.records
         try:
