@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from dibs.cli.live import board as keys
-from dibs.cli.live.board import BoardView, EventRate, keys_of
+from dibs.cli import live as keys
+from dibs.cli.live import BoardView, EventRate, keys_of
 from dibs.cli.main import run
-from dibs.cli.text import board
+from dibs.cli.text import listing as board
 from dibs.cli.text.colour import Paint
 from dibs.cli.text.words import columns_of, padded, short
 from dibs.client.door import Ask

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from dibs.cli.commands import demo
-from dibs.cli.demo.play import Play, backlog_of, report
+from dibs.cli.commands.demo_play import Play, backlog_of, report
 from dibs.cli.framework.context import Call
 from dibs.cli.text.colour import Paint
 from dibs.client.door import Ask

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import dibs
-from dibs.cli.demo.play import backlog_of, tidied
-from dibs.cli.demo.worker import STEPS, Worker, checkpoint_of
+from dibs.cli.commands.demo_play import backlog_of, tidied
+from dibs.cli.commands.demo_worker import STEPS, Worker, checkpoint_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

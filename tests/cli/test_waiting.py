@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.errors import ServerUnreachable
+from dibs.cli.commands import wait as queue_text
+from dibs.cli.commands.wait import StatusLine
 from dibs.cli.framework.context import Call
-from dibs.cli.text import queue as queue_text
 from dibs.cli.text.claim import held
 from dibs.cli.text.colour import Paint
-from dibs.cli.text.status_line import StatusLine
 from dibs.client import queueing as places
 from dibs.client.queueing import PendingClaim
 from dibs.wire.documents import Reply, reply_for_error

@@ -9,7 +9,7 @@ import sys
 from dibs.base.errors import DibsError
 from dibs.cli.framework.parse import UsageError, parse, split_command, wants
 from dibs.cli.framework.registry import NAMES, load
-from dibs.cli.supervise.unconfirmed import UnconfirmedClaims
+from dibs.cli.supervise.signals import UnconfirmedClaims
 from dibs.wire.codes import FAULT, USAGE
 
 TYPE_CHECKING = False

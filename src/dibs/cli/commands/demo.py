@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dibs.base.redact import without_secrets
-from dibs.cli.framework.flag_values import count
+from dibs.cli.framework.flags import count
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import no, yes
 from dibs.cli.framework.spec import Command, Option
@@ -48,7 +48,7 @@ def demo(call: Call) -> Answer:
 def _played(call: Call, url: str | None, folder: str, workers: int, count: int, seed: int) -> Answer:
     import dibs
     from dibs.base.ids import new_id
-    from dibs.cli.demo.play import Play, backlog_of, report, tidied
+    from dibs.cli.commands.demo_play import Play, backlog_of, report, tidied
     from dibs.cli.text.words import width_of
 
     # In a store that may have real jobs, the names get a prefix of this run.

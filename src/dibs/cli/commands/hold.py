@@ -13,7 +13,6 @@ from dibs.base.cheap import signal
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.jsontext import encode_ascii
 from dibs.base.terminal import plain
-from dibs.cli.framework.flag_values import milliseconds
 from dibs.cli.framework.flags import (
     AGAIN,
     CLAIM_EXITS,
@@ -23,17 +22,17 @@ from dibs.cli.framework.flags import (
     METADATA,
     NO_WAIT,
     OWNER,
+    SESSION_TTL,
     SHARED,
     SLOTS,
     WAIT,
+    milliseconds,
 )
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer
-from dibs.cli.framework.session_flags import TTL
 from dibs.cli.framework.spec import NEW_JOB, Command, Option
-from dibs.cli.supervise.process_session import ProcessSession, SessionTerms, open_process_session
-from dibs.cli.supervise.session_claim import claim
-from dibs.cli.text.hold import said
+from dibs.cli.supervise.process_session import ProcessSession, SessionTerms, claim, open_process_session
+from dibs.cli.text.words import span
 from dibs.core.durations import is_duration, parse_duration
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, DONE_MS_DEFAULT, DONE_MS_MAX, REASON_CHARS_MAX
 from dibs.system.session_mark import process_mark
@@ -48,6 +47,34 @@ if TYPE_CHECKING:
     from dibs.cli.framework.context import Call
 
     Document = dict[str, Any]
+
+# The events of `hold` in words. Pure.
+
+
+def said(event: Document) -> str:
+    """One line, beginning with the time of day."""
+    return f"{event['at'][11:19]}Z  {event['event']:<9}  {_words(event)}".rstrip()
+
+
+def _words(event: Document) -> str:
+    name = plain(event["name"])
+    match event["event"]:
+        case "waiting":
+            owner = event.get("owner")
+            has = f"{plain(owner)} has it" if owner is not None else "others come first"
+            return f"{name}: {has}, you are number {event['position']} in line"
+        case "acquired":
+            return f"{name} is yours, fencing token {event['fencing_token']}"
+        case "renewed":
+            return f"{name}, certain for {span(event['remaining_ms'])}"
+        case "uncertain":
+            return f"{name}, certain only for {span(event['remaining_ms'])}: {plain(event['why'])}"
+        case "lost":
+            return f"{name}: {plain(event['why'])}"
+        case "released":
+            return f"{name}: {plain(event['why'])}"
+    return plain(event["message"])
+
 
 NOTICE_MS = 2_000
 LINE_BYTES_MAX = CHECKPOINT_BYTES_MAX + 64
@@ -77,8 +104,8 @@ def hold(call: Call) -> Answer:
         loop.say_lost()  # it was told to release a job that was lost before
     if loop.is_lost:
         return Answer(LOST, {"why": session.why}, "", code="lost", message=session.why, is_said=True)
-    said = {"done": "done_seconds" in (ending or {}), "failed": "failed" in (ending or {})}
-    events.say("released", loop.token | said | {"why": loop.why})
+    result = {"done": "done_seconds" in (ending or {}), "failed": "failed" in (ending or {})}
+    events.say("released", loop.token | result | {"why": loop.why})
     if trouble is not None:
         events.say("error", {"message": trouble})
     return Answer(0, {}, "", is_said=True)
@@ -256,7 +283,7 @@ COMMANDS = {
         ),
         arguments=(NEW_JOB,),
         options=(
-            *(TTL, WAIT, NO_WAIT, EXCLUSIVE, SHARED, SLOTS, OWNER, METADATA),
+            *(SESSION_TTL, WAIT, NO_WAIT, EXCLUSIVE, SHARED, SLOTS, OWNER, METADATA),
             Option("--until-eof", "release the job when standard input ends"),
             Option("--for", "release the job after this time", value="TIME"),
             Option(

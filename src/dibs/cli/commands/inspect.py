@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dibs.base.clock import wall_ms
 from dibs.base.errors import InvalidInput
-from dibs.cli.framework.flag_values import count, given_ms
+from dibs.cli.framework.flags import count, given_ms
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, no, yes
 from dibs.cli.framework.spec import JOB, Argument, Command, Option
 from dibs.cli.supervise.signals import StopSignals
-from dibs.cli.text import inspect as inspect_text
-from dibs.cli.text.inspect import event_line
-from dibs.cli.text.words import instant_ms, plain
-from dibs.client.event_reader import PASSING, EventCursor, follow, why_away
+from dibs.cli.text.listing import status_text
+from dibs.cli.text.words import ago, instant_ms, plain, span, table
+from dibs.client.event_reader import PASSING, EventCursor, asked_events, follow, why_away
 from dibs.core.durations import parse_duration
 from dibs.core.limits import HISTORY_PAGE_DEFAULT, HISTORY_PAGE_MAX
 from dibs.core.records import DONE
@@ -25,8 +24,103 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.cli.framework.context import Call
+    from dibs.cli.text.colour import Paint
 
     Document = dict[str, Any]
+
+# Texts of owner, list and history. Pure: the time is an argument where a document does not have it.
+
+
+def history_text(document: Document, paint: Paint, now_ms: int, since: str | None = None) -> str:
+    events = document["events"]
+    if not events:
+        when = "" if since is None else f" since {plain(since)}"
+        return f"Nothing is on record about {plain(document['name'])}{when}."
+    rows = []
+    for event in events:
+        when = event["at"][:19].replace("T", " ") + "Z"
+        rows.append((when, ago(now_ms - instant_ms(event["at"])), _told(event)))
+    lines = table(rows)
+    if paint.on:
+        lines = [paint.faint(line[:20]) + line[20:] for line in lines]
+    return "\n".join(lines)
+
+
+def event_line(event: Document, paint: Paint) -> str:
+    """One event of any job, for a reader who follows."""
+    if event["event"] == "gap":
+        return f"Events up to number {int(event['oldest']) - 1} are no longer on record; some may be missing here."
+    when = str(event.get("at", ""))[:19].replace("T", " ") + "Z"
+    return f"{paint.faint(plain(when))}  {paint.strong(plain(event.get('name', '')))}  {_told(event)}"
+
+
+def rights_line(event: Document, paint: Paint) -> str:
+    """One change of who may do what."""
+    when = str(event.get("at", ""))[:19].replace("T", " ") + "Z"
+    where = "/".join([plain(event[key]) for key in ("namespace", "name") if event.get(key)])
+    of = "" if event["event"] == "access-set" else f" of {plain(event.get('user_id'))}"
+    told = f"{plain(event['event'])}{of} by {plain(event.get('by') or 'dibs')}: {plain(event.get('reason'))}"
+    return f"{paint.faint(plain(when))}  {paint.strong(where or '*')}  {told}"
+
+
+def _told(event: Document) -> str:
+    """One event as a sentence."""
+    owner = plain(event.get("owner", ""))
+    note = {key: f"{key} {plain(event[key])}" for key in ("metadata", "checkpoint", "result") if event.get(key)}
+    kind = event["event"]
+    if kind == "acquired":
+        ttl = f" for {span(event['ttl_seconds'] * 1000)}" if event.get("ttl_seconds") else ""
+        attempt = f", attempt {event['attempt']}" if event.get("attempt", 1) > 1 else ""
+        told = f"{owner} claimed it{ttl} (token {event['fencing_token']}{attempt})"
+    elif kind == "progress":
+        told = f"{owner} made progress"
+        if "checkpoint" in note:  # metadata is repeated in every event
+            note.pop("metadata", None)
+    elif kind == "released":
+        told = f"{owner} released it" + (" as done" if event.get("done_until") else "")
+    elif kind == "failed":
+        told = _told_failed(event, owner)
+    elif kind == "expired":
+        told = f"the claim of {owner} expired without a heartbeat"
+    elif kind == "broken":
+        told = f"{plain(event.get('by'))} took it from {owner}: {plain(event.get('reason'))}"
+    else:
+        told = _told_rarely(kind, event, owner)
+    return ": ".join([told, ", ".join(note.values())]) if note else told
+
+
+def _told_failed(event: Document, owner: str) -> str:
+    told = f"{owner} failed at it"
+    if event.get("reason"):
+        told += f": {plain(event['reason'])}"
+    if event.get("retry_after_seconds"):
+        told += f"; to be tried again after {span(event['retry_after_seconds'] * 1000)}"
+    return told
+
+
+def _told_rarely(kind: str, event: Document, owner: str) -> str:
+    if kind == "queued":
+        return f"{owner} got in line"
+    if kind == "refused":
+        return f"{owner} asked for it and was refused"
+    if kind == "renewed":
+        return f"{owner} sent a heartbeat"
+    if kind == "left":
+        why = {"left": "", "stopped asking": ": it stopped asking", "session ended": ": its session ended"}
+        reason = str(event.get("reason", "left"))
+        return f"{owner} left the line{why.get(reason, f': {plain(reason)}')}"
+    if kind == "transferred":
+        return f"{owner} handed it to {plain(event.get('by'))}"
+    if kind == "parked":
+        return f"parked after the last attempt, by {owner}, failed or was lost"
+    if kind == "freed":
+        return f"{plain(event.get('by'))} freed it"
+    if kind == "access-set":
+        return f"{plain(event.get('by'))} changed who may claim it: {plain(event.get('reason'))}"
+    if kind == "forgotten":
+        return "its record was deleted after a long time idle"
+    return f"{plain(kind)} {owner}".rstrip()
+
 
 # watch: what happens to jobs, as it happens. `history --follow` is the same for one job, from its past on.
 
@@ -106,7 +200,7 @@ def owner(call: Call) -> Answer:
         return failure(reply)
     body: Document = reply.body or {}
     status: str = body["status"]
-    text = inspect_text.status(body, call.paint, wall_ms())
+    text = status_text(body, call.paint, wall_ms())
     if status == "held":
         return yes(body, text, quiet=plain(body["owner"]))
     message = text.partition("\n")[0]
@@ -120,8 +214,6 @@ def history(call: Call) -> Answer:
     since = call.values.get("since")
     since_ms = None if since is None else _since_ms(call, since)
     if call.values.get("follow"):
-        from dibs.cli.commands.inspect import follow_events
-
         return follow_events(call, name, prefix, 0 if since_ms is None else wall_ms() - since_ms)
     if call.values.get("rights"):
         if name is not None or prefix:
@@ -137,7 +229,7 @@ def history(call: Call) -> Answer:
     body: Document = reply.body or {}
     if since_ms is not None:
         body["events"] = [event for event in body["events"] if instant_ms(event["at"]) >= since_ms]
-    text = inspect_text.history(body, call.paint, wall_ms(), since)
+    text = history_text(body, call.paint, wall_ms(), since)
     return yes(body, text, quiet=text if body["events"] else "")
 
 
@@ -154,14 +246,12 @@ def _rights(call: Call, since_ms: int | None) -> Answer:
         page: Document = reply.body or {}
         events += [each for each in page["events"] if since_ms is None or instant_ms(each["at"]) >= since_ms]
         events, after = events[-wanted:], page["next"]
-    text = "\n".join([inspect_text.rights_line(each, call.paint) for each in events]) or "Nothing is on record."
+    text = "\n".join([rights_line(each, call.paint) for each in events]) or "Nothing is on record."
     return yes({"events": events}, text, quiet=text if events else "")
 
 
 def _history_of_all(call: Call, prefix: str, since_ms: int | None, wanted: int) -> Answer:
     """The newest events of several jobs, oldest first."""
-    from dibs.client.event_reader import EventCursor, asked_events
-
     events: list[Document] = []
     if since_ms is None:
         reply = call.door().ask(asked_events(prefix, None, None, wanted))
@@ -176,7 +266,7 @@ def _history_of_all(call: Call, prefix: str, since_ms: int | None, wanted: int) 
                 return failure(reply)
             cursor.take_page(reply.body or {})
             events = [*events, *iter(cursor.pop, None)][-wanted:]
-    lines = [inspect_text.event_line(event, call.paint) for event in events]
+    lines = [event_line(event, call.paint) for event in events]
     text = "\n".join(lines) or "Nothing is on record."
     return yes({"prefix": prefix, "events": events}, text, quiet=text if events else "")
 

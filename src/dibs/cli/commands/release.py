@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dibs.base.ids import new_id
 from dibs.base.terminal import plain
-from dibs.cli.framework.flag_values import ttl_seconds
 from dibs.cli.framework.flags import (
     CHECKPOINT,
     DONE,
@@ -20,13 +19,15 @@ from dibs.cli.framework.flags import (
     next_words,
     proof,
     put,
+    seconds,
+    ttl_seconds,
 )
+from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import combined, failure, is_failure, yes
 from dibs.cli.framework.spec import JOB, JOBS, Command, Option
-from dibs.cli.supervise.verdict import failure_fields
 from dibs.cli.text import claim as claim_text
-from dibs.core.limits import CHECKPOINT_BYTES_MAX, RESULT_BYTES_MAX
+from dibs.core.limits import CHECKPOINT_BYTES_MAX, RESULT_BYTES_MAX, RETRY_MS_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -154,6 +155,23 @@ def release(call: Call) -> Answer:
     put(document, "checkpoint", call.text("checkpoint", CHECKPOINT_BYTES_MAX))
     document |= failure_fields(call)
     return combined([(name, _released(call, name, document)) for name in call.values["job"]])
+
+
+def failure_fields(call: Call) -> Document:
+    """The fields of a release for failed work; empty without --failed."""
+    values = call.values
+    retry_after = seconds(call, "retry_after", RETRY_MS_MAX)
+    if not values.get("failed"):
+        for key, value in (("--reason", values.get("reason")), ("--retry-after", retry_after)):
+            if value is not None:
+                raise UsageError(f"{key} needs --failed.", call.command)
+        return {}
+    if values.get("done") is not None or values.get("result") is not None:
+        raise UsageError("Use --failed or --done, not both.", call.command)
+    fields: Document = {"failed": True}
+    put(fields, "reason", values.get("reason"))
+    put(fields, "retry_after_seconds", retry_after)
+    return fields
 
 
 def _released(call: Call, name: str, document: Document) -> Answer:

@@ -6,7 +6,6 @@ import os
 import sys
 
 from dibs.base.terminal import plain
-from dibs.cli.framework.flag_values import exit_code
 from dibs.cli.framework.flags import (
     AGAIN,
     CLAIM_EXITS,
@@ -18,24 +17,29 @@ from dibs.cli.framework.flags import (
     NO_WAIT,
     OWNER,
     RETRY_AFTER,
+    SESSION_TTL,
     SHARED,
     SLOTS,
     WAIT,
     done_fields,
+    exit_code,
+    put,
     refuse_contradictions,
+    seconds,
 )
+from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer
-from dibs.cli.framework.session_flags import TTL
 from dibs.cli.framework.spec import NEW_JOB, REST, Argument, Command, Option
 from dibs.cli.supervise.child import Child, environment
 from dibs.cli.supervise.process_session import (
+    UNCOUNTED,
     ProcessSession,
     SessionTerms,
+    claim,
     end_dead_session,
     open_process_session,
 )
-from dibs.cli.supervise.session_claim import claim
-from dibs.cli.supervise.verdict import OK_CODES, UNCOUNTED, Verdict
+from dibs.core.limits import REASON_CHARS_MAX, RETRY_MS_MAX
 from dibs.core.names import ELECTION_PREFIX, election_job
 from dibs.wire.codes import DONE, LOST, NO
 
@@ -50,6 +54,50 @@ if TYPE_CHECKING:
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
 KILL_AFTER_MS = 5_000
+
+
+# Whether the end of the command means that its job is done or failed.
+#
+# An exit code other than 0 is a failure, as for cron and systemd, unless --ok-codes lists it. A command that somebody
+# stopped has not failed: by a signal to `dibs run` that was passed on (Ctrl-C, `systemctl stop`, a hang-up), or by a
+# signal from its terminal. Its job is released, and its count of attempts does not change.
+
+ALL = "all"
+OK_CODES = Option("--ok-codes", "exit codes besides 0 that are no failure, such as 1,2; or all", value="CODES")
+
+
+class Verdict:
+    """Judges the end of a command by the flags."""
+
+    def __init__(self, call: Call) -> None:
+        self._retry_after = seconds(call, "retry_after", RETRY_MS_MAX)
+        self._ok = _codes(call)
+
+    def of(self, code: int, why: str, *, interrupted: bool) -> Document:
+        """The fields of the release; empty for a success."""
+        if code == 0 or self._ok is None or code in self._ok:
+            return {}
+        if interrupted:
+            return dict(UNCOUNTED)
+        fields: Document = {"failed": True, "reason": why[:REASON_CHARS_MAX]}
+        put(fields, "retry_after_seconds", self._retry_after)
+        return fields
+
+
+def _codes(call: Call) -> frozenset[int] | None:
+    """The exit codes that are no failure; None means all."""
+    text = call.values.get("ok_codes")
+    if text is None:
+        return frozenset()
+    if text == ALL:
+        return None
+    codes = text.split(",")
+    if not all(code.isascii() and code.isdecimal() and len(code) < 4 and int(code) < 256 for code in codes):
+        raise UsageError(
+            f"--ok-codes takes numbers from 0 to 255 with commas between them, or all; not {text!a}.",
+            call.command,
+        )
+    return frozenset([int(code) for code in codes])
 
 
 class _RunOptions:
@@ -189,7 +237,7 @@ KILL_AFTER = Option(
 )
 LEAVE_CHILDREN = Option("--leave-children", "do not stop background processes that the command leaves running")
 _RUN_OPTIONS = (
-    *(TTL, WAIT, NO_WAIT, EXCLUSIVE, SHARED, SLOTS),
+    *(SESSION_TTL, WAIT, NO_WAIT, EXCLUSIVE, SHARED, SLOTS),
     Option(
         "--conflict-exit-code",
         "the exit code if somebody else has the job (default 1)",
@@ -267,7 +315,7 @@ COMMANDS = {
             f" stopped (SIGTERM, after --kill-after SIGKILL). {STOPPED}"
         ),
         arguments=(COMMAND,),
-        options=(TTL, OWNER, METADATA, KILL_AFTER, LEAVE_CHILDREN),
+        options=(SESSION_TTL, OWNER, METADATA, KILL_AFTER, LEAVE_CHILDREN),
         examples=(
             ("a worker", "dibs session run --owner agent-7 -- ./worker.sh"),
             (

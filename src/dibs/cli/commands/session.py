@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dibs.base.ids import new_id
-from dibs.cli.framework.flags import METADATA, OWNER, checked_session, next_words
+from dibs.cli.framework.flags import METADATA, OWNER, SESSION_TTL, checked_session, next_words, open_request
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import failure, is_failure, no, yes
-from dibs.cli.framework.session_flags import TTL, open_request
 from dibs.cli.framework.spec import MAYBE, Argument, Command, Option
 from dibs.cli.text.claim import field, waited_for
 from dibs.cli.text.words import ago, instant_ms, plain, shell_line, span, table
@@ -170,7 +169,7 @@ COMMANDS = {
             "run` does all of this by itself."
         ),
         options=(
-            TTL,
+            SESSION_TTL,
             OWNER,
             METADATA,
             Option("--pid", "end the session when this process of this machine ends", value="PID"),

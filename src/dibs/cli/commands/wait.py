@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 from dibs.base.clock import steady_ms, wall_ms
-from dibs.base.terminal import plain
-from dibs.cli.framework.flag_values import exit_code, seconds
+from dibs.cli.framework.flags import exit_code, next_words, seconds
+from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import failure, is_failure, no, yes
 from dibs.cli.framework.spec import JOBS, Command, Option
 from dibs.cli.supervise.signals import StopSignals
-from dibs.cli.text import inspect as inspect_text
-from dibs.cli.text import queue as queue_text
+from dibs.cli.text.claim import hold_fields, sentence
 from dibs.cli.text.colour import Paint
-from dibs.cli.text.status_line import StatusLine
-from dibs.cli.text.words import span
+from dibs.cli.text.listing import status_text
+from dibs.cli.text.words import WIDTH_DEFAULT, plain, shell_line, span, width_of
 from dibs.client.door import Ask
-from dibs.core.limits import DONE_MS_MAX
+from dibs.client.queueing import SLICE_SECONDS, PendingClaim, drive, status_of
+from dibs.core.limits import DONE_MS_MAX, TICKET_MS, TTL_MS_MAX
+from dibs.core.names import DEFAULT_NAMESPACE, in_tree
+from dibs.core.overlap import overlaps
 from dibs.wire.codes import NO, YES
+from dibs.wire.documents import Reply
+from dibs.wire.sentences import held
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
     from typing import Any
 
     from dibs.cli.framework.context import Call
     from dibs.cli.framework.result import Answer
+    from dibs.cli.text.colour import Paint
+    from dibs.client.queueing import StillWaiting
+    from dibs.wire.documents import Reply
 
     Document = dict[str, Any]
+    Meanwhile = Callable[[Document | None], int]
 
 PAUSE_MS_MIN = 100
 PAUSE_MS_MAX = 2_000
@@ -50,7 +60,7 @@ def wait(call: Call) -> Answer:
             left_ms = None if until_ms is None else until_ms - steady_ms()
             if left_ms is not None and left_ms <= 0:
                 return _not_yet(call, found, taken, (length or 0) * 1000)
-            status.show(queue_text.watching(taken))
+            status.show(watching(taken))
             door.news(_pause(taken, pause_ms, left_ms))
             pause_ms = min(PAUSE_MS_MAX, pause_ms * 2)
 
@@ -70,7 +80,7 @@ def _pause(taken: list[Document], pause_ms: int, left_ms: int | None) -> int:
 
 def _over(call: Call, found: list[Document], done_exit: int) -> Answer:
     """The answer when nobody has any of the jobs."""
-    text = "\n".join([inspect_text.status(body, call.paint, wall_ms()) for body in found])
+    text = "\n".join([status_text(body, call.paint, wall_ms()) for body in found])
     quiet = "\n".join([f"{plain(body['name'])}\t{plain(body['status'])}" for body in found])
     document: Document = found[0] if len(found) == 1 else {"jobs": found}
     if len(found) == 1:
@@ -82,7 +92,7 @@ def _over(call: Call, found: list[Document], done_exit: int) -> Answer:
 
 
 def _not_yet(call: Call, found: list[Document], taken: list[Document], waited_ms: int) -> Answer:
-    head, *more = "\n".join([inspect_text.status(body, Paint(), wall_ms()) for body in taken]).split("\n")
+    head, *more = "\n".join([status_text(body, Paint(), wall_ms()) for body in taken]).split("\n")
     text = "\n".join([f"{call.paint.wait('Not yet:')} {head}", *more])
     document: Document = found[0] if len(found) == 1 else {"jobs": found}
     return no(NO, document, text, code="held", message=f"After {span(waited_ms)}: {head}")
@@ -116,3 +126,222 @@ COMMANDS = {
         ),
     ),
 }
+
+
+# Waiting in line for `claim --wait` and `claim-all --wait`, with or without a server. The flow is in
+# `client/queueing.py`.
+
+# The status line during a wait at a terminal: one line on stderr, redrawn, and removed at the end.
+
+
+class StatusLine:
+    """Shows nothing in a pipe, under --json and --quiet, and on a terminal that cannot redraw."""
+
+    def __init__(self, call: Call) -> None:
+        stream = call.stderr
+        silent = call.values.get("json") or call.values.get("quiet") or call.env.get("TERM") == "dumb"
+        self._stream = stream if stream is not None and not silent and stream.isatty() else None
+        self._drawn = False
+
+    @property
+    def on(self) -> bool:
+        return self._stream is not None
+
+    def show(self, line: str) -> None:
+        if self._stream is not None:
+            self._write(f"\r{plain(line)[: self._width() - 1]}\x1b[K")
+            self._drawn = True
+
+    def __enter__(self) -> StatusLine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._drawn:
+            self._write("\r\x1b[K")
+
+    def _write(self, text: str) -> None:
+        try:
+            assert self._stream is not None
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError:  # the terminal is gone; the answer still matters
+            self._stream = None
+
+    def _width(self) -> int:
+        return width_of(self._stream, {}) or WIDTH_DEFAULT
+
+
+# Texts for callers that wait in line. Pure.
+
+
+def waiting(document: Document, waited_ms: int, wait_ms: int) -> str:
+    """The status line of a wait: position, owner, remaining time."""
+    name, position = plain(document["name"]), document["position"]
+    place = "next in line" if position == 1 else f"number {position} in line"
+    waited = span(min(max(waited_ms, 1_000), wait_ms))
+    return f"Waiting for {name}, {place}: {_in_the_way(document)} ({waited} of {span(wait_ms)})"
+
+
+def waiting_for_any(refused: list[Document], waited_ms: int, wait_ms: int) -> str:
+    """The status line of claim-any."""
+    waited = span(min(max(waited_ms, 1_000), wait_ms))
+    shown = ", ".join([plain(each.get("name")) for each in refused[:3]]) + (", ..." if len(refused) > 3 else "")
+    return f"Waiting for any of {len(refused)}: {shown} ({waited} of {span(wait_ms)})"
+
+
+def _in_the_way(document: Document) -> str:
+    if document["owner"] is None:
+        return "it is delayed, or others come first"
+    return plain(held({**document, "name": "it"})).rstrip(".")
+
+
+def watching(taken: list[Document]) -> str:
+    """The status line of `dibs wait`."""
+    document, others = taken[0], len(taken) - 1
+    name, owner, overlapping = plain(document["name"]), document.get("owner"), document.get("overlapping")
+    more = f", and {others} more" if others else ""
+    if owner is None and overlapping:
+        return f"Waiting for {name}{more}: {plain(overlapping[0]['owner'])} has {plain(overlapping[0]['name'])}"
+    return f"Waiting for {name}{more}: {plain(owner)} has it for another {span(document['remaining_ms'])}"
+
+
+def unheard(document: Document) -> str:
+    return f"Still waiting, but: {plain(document.get('details', 'no answer'))}"
+
+
+def over_sentence(document: Document) -> str:
+    """The wait is over, and the job is still not available."""
+    position = document["position"]
+    place = "next in line" if position == 1 else f"number {position} in line"
+    if "ticket" in document:
+        kept = f"You are {place}. The place is kept for {span(TICKET_MS)}."
+    else:
+        kept = f"You were {place}, and have left the line."
+    return f"{sentence(document)} {kept}"
+
+
+def over_text(document: Document, paint: Paint, command: str | None) -> str:
+    """The answer after a wait. `command` continues from the place that was kept."""
+    lines = [f"{paint.wait('Not yet:')} {over_sentence(document)}", *hold_fields(document)]
+    if command is not None:
+        lines.append(f"To continue:  {command}")
+    return "\n".join(lines)
+
+
+# Sessions around this command. A `dibs run` inside another would wait for itself: the outer one keeps its job until
+# its command ends, and that command would wait for the job. Such a wait is refused.
+
+OUTER = "DIBS_OUTER_SESSIONS"
+
+
+def sessions_around(env: Mapping[str, str]) -> list[str]:
+    """The sessions around this process, innermost last."""
+    return [*env.get(OUTER, "").split(), *env.get("DIBS_SESSION", "").split()]
+
+
+def waits_for_itself(call: Call, name: str, document: Document) -> Reply | None:
+    """The refusal of a wait that cannot end, because an outer command has the job; None if it can end."""
+    if "slots" in document:
+        return None  # another slot may come free
+    asked = document.get("names", [name])
+    for session in sessions_around(call.env):
+        if session == document.get("session_id"):
+            continue  # the session's own holds do not block it
+        reply = call.ask("session-show", session, {})
+        body: Document = reply.body or {}
+        for hold in body.get("holds", ()) if reply.status < 300 else ():
+            shared = hold["mode"] == document.get("mode") == "shared"
+            if shared or not _is_ours(hold, call.settings.namespace):
+                continue
+            if any(_conflict(each, hold["name"]) for each in asked):
+                return _refusal(hold["name"])
+    return None
+
+
+def _is_ours(hold: Document, namespace: str | None) -> bool:
+    """True if a hold is in the namespace of this command: the same name in another namespace is another job. Without a
+    named namespace it is `default`, or the one that the token is bound to."""
+    if namespace is None:
+        return hold["namespace"] == DEFAULT_NAMESPACE or not in_tree(hold["name"])
+    return bool(hold["namespace"] == namespace)
+
+
+def _conflict(one: str, other: str) -> bool:
+    return one == other or (in_tree(one) and in_tree(other) and overlaps(one, other))
+
+
+def _refusal(name: str) -> Reply:
+    details = (
+        f"{name} is held by the `dibs run` around this command, so waiting for it would never end. "
+        "The job is already yours: do not claim it again."
+    )
+    return Reply(status=409, body={"error": "Waiting would deadlock", "code": "deadlock", "details": details})
+
+
+SLICE_SECONDS_LIVE = 1  # shorter at a terminal, so that the status line is fresh
+
+
+def wait_in_line(
+    call: Call,
+    verb: str,
+    name: str,
+    document: Document,
+    meanwhile: Meanwhile | None = None,
+    *,
+    wait_ms: int | None = None,
+) -> Reply:
+    """The reply to a claim after waiting for it. A `queued` reply with a ticket means that the place was kept.
+    `meanwhile` is called with every `queued` answer, and returns in how many ms it wants to be called again.
+    `wait_ms`: what is left of --wait."""
+    if wait_ms is None:
+        wait_ms = (seconds(call, "wait", TTL_MS_MAX) or 0) * 1000
+    ticket, keeps = call.values.get("ticket"), call.values.get("keep_place", False)
+    if ticket is not None and not ticket.strip():
+        raise UsageError("--ticket is empty. Did the wait before it keep its place?", call.command)
+    if not wait_ms and ticket is None:
+        if keeps:
+            raise UsageError("--keep-place needs --wait TIME.", call.command)
+        return call.claim(verb, name, document)
+    if wait_ms:
+        refusal = waits_for_itself(call, name, document)
+        if refusal is not None:
+            return refusal
+    own_key = call.values.get("request_key") is None
+    pending, door = PendingClaim(verb, name, document, ticket, own_key=own_key), call.door()
+    call.begin_claim(pending)
+    if not wait_ms:  # a caller that comes back later wants to keep the place
+        return drive(door, pending.ask_once())
+    with StatusLine(call) as status:
+        slice_seconds = SLICE_SECONDS_LIVE if status.on else SLICE_SECONDS
+        flow = pending.wait(wait_ms, slice_seconds=slice_seconds)
+        reply = drive(door, flow, lambda still: _show(status, still, wait_ms, meanwhile))
+        if status_of(reply) == "queued" and not keeps:
+            reply = drive(door, pending.leave(reply))
+    return reply
+
+
+def _show(status: StatusLine, still: StillWaiting, wait_ms: int, meanwhile: Meanwhile | None) -> int | None:
+    body = still.reply.body or {}
+    if status_of(still.reply) == "queued":
+        status.show(waiting(body, still.waited_ms, wait_ms))
+    elif "refused" in body:
+        status.show(waiting_for_any(body["refused"], still.waited_ms, wait_ms))
+    else:
+        status.show(unheard(body))
+    return None if meanwhile is None else meanwhile(body if status_of(still.reply) == "queued" else None)
+
+
+def time_is_over(call: Call, body: Document) -> Answer:
+    """The answer for a wait that ended without the job."""
+    ticket: str | None = body.get("ticket")
+    command = None
+    if ticket is not None:
+        flags = next_words(call, ("url", "namespace", "session", "ttl", "owner"))
+        names = call.values.get("name") or [call.values["job"]]
+        wait = ["--wait", call.values.get("wait") or "5m", "--ticket", ticket]
+        command = shell_line(["dibs", call.command, *flags, *wait, "--", *names])
+    message = over_sentence(body)
+    text = over_text(body, call.paint, command)
+    return no(NO, body, text, code="queued", message=message, quiet=plain(ticket or ""))

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dibs.base.errors import InvalidInput, InvalidTtl
 from dibs.base.ids import new_id
-from dibs.cli.framework.flag_values import count, seconds, ttl_seconds
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.spec import Option
-from dibs.core.durations import format_duration
-from dibs.core.limits import DONE_MS_DEFAULT, DONE_MS_MAX
+from dibs.core.durations import format_duration, parse_duration
+from dibs.core.limits import (
+    DONE_MS_DEFAULT,
+    DONE_MS_MAX,
+    SESSION_OWN_TTL_MS_MAX,
+    SESSION_OWN_TTL_MS_MIN,
+    TTL_MS_MAX,
+    TTL_MS_MIN,
+)
 from dibs.wire.fields import NUMBERS
 
 TYPE_CHECKING = False
@@ -17,6 +24,76 @@ if TYPE_CHECKING:
     from dibs.cli.framework.context import Call
 
     Document = dict[str, Any]
+
+# What the value of a flag may be: durations, counts, exit codes. Each refusal names the flag.
+
+
+def given_ms(call: Call, key: str, what: str = "duration", refusal: type[InvalidInput] = InvalidInput) -> int | None:
+    """The duration that a flag gives; None if the flag is not given."""
+    text = call.values.get(key)
+    if text is None:
+        return None
+    try:
+        return parse_duration(text, what)
+    except InvalidInput as error:
+        raise refusal(f"--{key.replace('_', '-')}: {error.details}") from None
+
+
+def ttl_seconds(call: Call) -> int | None:
+    ttl_ms = given_ms(call, "ttl", "lease time", InvalidTtl)
+    if ttl_ms is None:
+        return None
+    text = call.values["ttl"]
+    if not TTL_MS_MIN <= ttl_ms <= TTL_MS_MAX:
+        least, most = format_duration(TTL_MS_MIN), format_duration(TTL_MS_MAX)
+        raise InvalidTtl(f"--ttl {text}: a lease lasts from {least} to {most}.")
+    if ttl_ms % 1000:
+        raise InvalidTtl(f"--ttl {text}: a lease lasts a whole number of seconds.")
+    return ttl_ms // 1000
+
+
+def seconds(call: Call, key: str, most_ms: int) -> int | None:
+    length_ms = given_ms(call, key)
+    if length_ms is None:
+        return None
+    if length_ms > most_ms or length_ms % 1000:
+        flag = f"--{key.replace('_', '-')}"
+        raise InvalidInput(f"{flag} {call.values[key]}: use whole seconds, {format_duration(most_ms)} at most.")
+    return length_ms // 1000
+
+
+def milliseconds(call: Call, key: str, default_ms: int, most_ms: int) -> int:
+    """A duration from a flag, which need not be whole seconds."""
+    length_ms = given_ms(call, key)
+    if length_ms is None:
+        return default_ms
+    if length_ms > most_ms:
+        flag = f"--{key.replace('_', '-')}"
+        raise InvalidInput(f"{flag} {call.values[key]}: the most is {format_duration(most_ms)}.")
+    return length_ms
+
+
+def count(call: Call, key: str, most: int) -> int | None:
+    """A whole number from 1 up."""
+    text = call.values.get(key)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= most):
+        flag = f"--{key.replace('_', '-')}"
+        raise UsageError(f"{flag} takes a whole number from 1 to {most}, not {text!a}.", call.command)
+    return int(text)
+
+
+def exit_code(call: Call, key: str, default: int) -> int:
+    """An exit code from a flag."""
+    text = call.values.get(key)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdecimal() and len(text) < 4 and int(text) < 256):
+        flag = f"--{key.replace('_', '-')}"
+        raise UsageError(f"{flag} takes a number from 0 to 255, not {text!a}.", call.command)
+    return int(text)
+
 
 TTL = Option("--ttl", field="acquire.ttl_seconds", value="TIME")
 OWNER = Option("--owner", field="acquire.owner", value="NAME", env="DIBS_OWNER", filled=True)
@@ -217,3 +294,25 @@ def _without_password(url: str) -> str:
     from dibs.base.redact import to_repeat  # most commands name no URL
 
     return to_repeat(url)
+
+
+# Flags of the commands that open a session.
+
+SESSION_TTL = Option("--ttl", field="session-open.ttl_ms", value="TIME")
+
+
+def open_request(call: Call) -> Document:
+    document: Document = {"owner": call.settings.owner}
+    put(document, "ttl_ms", _ttl_ms(call))
+    put(document, "metadata", call.values.get("metadata"))
+    return document
+
+
+def _ttl_ms(call: Call) -> int | None:
+    ttl_ms = given_ms(call, "ttl", "session time", InvalidTtl)
+    if ttl_ms is None:
+        return None
+    if not SESSION_OWN_TTL_MS_MIN <= ttl_ms <= SESSION_OWN_TTL_MS_MAX or ttl_ms % 1000:
+        least, most = format_duration(SESSION_OWN_TTL_MS_MIN), format_duration(SESSION_OWN_TTL_MS_MAX)
+        raise InvalidTtl(f"--ttl {call.values['ttl']}: a session lives from {least} to {most}, in whole seconds.")
+    return ttl_ms

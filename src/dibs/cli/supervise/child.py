@@ -12,9 +12,9 @@ import select
 from dibs.base.cheap import signal
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.ids import new_token
+from dibs.cli.commands.wait import OUTER, sessions_around
 from dibs.cli.supervise.guardian import Guardian
-from dibs.cli.supervise.process_session import VARIABLE as OUTER
-from dibs.cli.supervise.process_session import sessions_around
+from dibs.cli.supervise.process_session import CheckpointFile
 from dibs.cli.supervise.survivors import Survivors, adopt_orphans, killed, wait_for_end
 from dibs.cli.supervise.warden import LATE_MS, Warden
 from dibs.core.names import ELECTION_PREFIX
@@ -56,8 +56,6 @@ def environment(call: Call, session: ProcessSession) -> dict[str, str]:
         given |= _of_job(session, session.grant)
         path = call.values.get("checkpoint_file")
         if path is not None:
-            from dibs.cli.supervise.checkpoint_file import CheckpointFile
-
             session.notes = CheckpointFile(path)
             session.notes.fill((session.grant.get("previous") or {}).get("checkpoint"))
             given["DIBS_CHECKPOINT_FILE"] = session.notes.path

@@ -8,87 +8,98 @@ deadline.
 from __future__ import annotations
 
 import gc
+import os
 
 from dibs.base.clock import steady_ms
-from dibs.base.errors import InvalidTtl
+from dibs.base.errors import InvalidInput, InvalidTtl
 from dibs.base.ids import new_id
-from dibs.cli.framework.flag_values import milliseconds
-from dibs.cli.framework.result import failure, is_failure
-from dibs.cli.framework.session_flags import open_request
-from dibs.cli.supervise.verdict import UNCOUNTED
+from dibs.cli.framework.flags import TRACKED, milliseconds, open_request, seconds, terms
+from dibs.cli.framework.registry import part
+from dibs.cli.framework.result import failure, is_failure, refusal_exit
 from dibs.client.door import OVER_CODES, Ask
 from dibs.client.plan import RenewalPlan, slack_ms, stop_ms_default, ttl_ms_min
 from dibs.core.durations import format_duration
-from dibs.core.limits import SESSION_OWN_TTL_MS_MAX, SESSION_TTL_MS_DEFAULT
-from dibs.core.names import DEFAULT_NAMESPACE, in_tree
-from dibs.core.overlap import overlaps
-from dibs.wire.documents import Reply
+from dibs.core.limits import CHECKPOINT_BYTES_MAX, SESSION_OWN_TTL_MS_MAX, SESSION_TTL_MS_DEFAULT, TTL_MS_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from typing import Any
 
     from dibs.cli.framework.context import Call
     from dibs.cli.framework.result import Answer
-    from dibs.cli.supervise.checkpoint_file import CheckpointFile
     from dibs.client.door import Door
+    from dibs.wire.documents import Reply
 
     Document = dict[str, Any]
 
-# Sessions around this command. A `dibs run` inside another would wait for itself: the outer one keeps its job until
-# its command ends, and that command would wait for the job. Such a wait is refused.
 
-VARIABLE = "DIBS_OUTER_SESSIONS"
+class CheckpointFile:
+    """A file in which a command notes its progress. New content is sent as the checkpoint of the claim. `trouble` says
+    why the content is not a valid checkpoint, if it is not."""
 
+    def __init__(self, path: str) -> None:
+        self.path = os.path.abspath(path)
+        self.trouble: str | None = None
+        self._sent = ""
+        self._seen: tuple[int, int] | None = None
 
-def sessions_around(env: Mapping[str, str]) -> list[str]:
-    """The sessions around this process, innermost last."""
-    return [*env.get(VARIABLE, "").split(), *env.get("DIBS_SESSION", "").split()]
+    def fill(self, checkpoint: str | None) -> None:
+        """Write the last owner's checkpoint into the file, unless the file exists: a run in the same folder knows
+        more."""
+        if checkpoint is None:
+            return
+        self._sent = checkpoint
+        try:
+            number = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        except FileExistsError:
+            return
+        except OSError as error:
+            raise InvalidInput(
+                f"--checkpoint-file {self.path} cannot be written ({error.strerror}). Use a file that you can write."
+            ) from None
+        with os.fdopen(number, "wb") as file:
+            file.write(checkpoint.encode())
 
+    def news(self) -> str | None:
+        """The content, if it differs from what was sent last. Call `sent` after sending it."""
+        try:
+            with open(self.path, "rb") as file:
+                facts = os.fstat(file.fileno())
+                seen = (facts.st_mtime_ns, facts.st_size)
+                if seen == self._seen:
+                    return None
+                content = file.read(CHECKPOINT_BYTES_MAX + 2)
+        except OSError:  # it does not exist yet
+            return None
+        text = self._text(content.removesuffix(b"\n"))
+        if text is None or text == self._sent:
+            self._seen = seen
+            return None
+        return text
 
-def waits_for_itself(call: Call, name: str, document: Document) -> Reply | None:
-    """The refusal of a wait that cannot end, because an outer command has the job; None if it can end."""
-    if "slots" in document:
-        return None  # another slot may come free
-    asked = document.get("names", [name])
-    for session in sessions_around(call.env):
-        if session == document.get("session_id"):
-            continue  # the session's own holds do not block it
-        reply = call.ask("session-show", session, {})
-        body: Document = reply.body or {}
-        for hold in body.get("holds", ()) if reply.status < 300 else ():
-            shared = hold["mode"] == document.get("mode") == "shared"
-            if shared or not _is_ours(hold, call.settings.namespace):
-                continue
-            if any(_conflict(each, hold["name"]) for each in asked):
-                return _refusal(hold["name"])
-    return None
+    def sent(self, text: str) -> None:
+        self._sent = text
 
-
-def _is_ours(hold: Document, namespace: str | None) -> bool:
-    """True if a hold is in the namespace of this command: the same name in another namespace is another job. Without a
-    named namespace it is `default`, or the one that the token is bound to."""
-    if namespace is None:
-        return hold["namespace"] == DEFAULT_NAMESPACE or not in_tree(hold["name"])
-    return bool(hold["namespace"] == namespace)
-
-
-def _conflict(one: str, other: str) -> bool:
-    return one == other or (in_tree(one) and in_tree(other) and overlaps(one, other))
-
-
-def _refusal(name: str) -> Reply:
-    details = (
-        f"{name} is held by the `dibs run` around this command, so waiting for it would never end. "
-        "The job is already yours: do not claim it again."
-    )
-    return Reply(status=409, body={"error": "Waiting would deadlock", "code": "deadlock", "details": details})
+    def _text(self, content: bytes) -> str | None:
+        if len(content) > CHECKPOINT_BYTES_MAX:
+            self.trouble = f"it is longer than {CHECKPOINT_BYTES_MAX} bytes"
+            return None
+        try:
+            text = content.decode()
+        except UnicodeDecodeError:
+            self.trouble = "it is not UTF-8 text"
+            return None
+        self.trouble = None
+        return text
 
 
 NAP_MS = 1_000  # sleeping does not count suspend, but the clock does: look at it this often
 # Ways in which a lease ends that are no loss, because a command in the session did it.
 _BY_OURSELVES = ("released", "failed", "transferred")
+
+
+UNCOUNTED = {"uncounted": True}  # a release that leaves the count of attempts as it is
 
 
 class SessionTerms:
@@ -318,3 +329,71 @@ def _nothing() -> None:
 
 def _ignored(why: str) -> None:
     pass
+
+
+# The claim of `run` and `hold`: one job, in the session of the process, which is renewed during the wait.
+#
+# A session that ends during the wait (the machine slept, the server was away) had no job. So nothing is lost but the
+# place in line: another session is opened, and the wait goes on at the end of the line.
+
+
+def claim(
+    session: ProcessSession,
+    job: str,
+    *,
+    queued: Callable[[Document], None] | None = None,
+    reopened: Callable[[], None] | None = None,
+) -> Answer | None:
+    """Claim the job in the session; with --wait, wait in line. None if it is ours, else the answer. `queued` is called
+    with every place in line, `reopened` when another session had to be opened."""
+    call = session.call
+    document = {"owner": call.settings.owner} | terms(call)
+    wait_seconds = seconds(call, "wait", TTL_MS_MAX) or 0
+    until_ms = steady_ms() + wait_seconds * 1000
+    tracker = part("issue tracker") if job.startswith(TRACKED) else None
+    while True:
+        document["session_id"] = session.id
+        sent_ms = steady_ms()
+        if wait_seconds:
+            reply = _in_line(session, job, document, until_ms, queued)
+        else:
+            reply = call.claim("acquire", job, document)
+        if tracker is not None:
+            reply = tracker.confirm_grant(session, job, document, reply, sent_ms)
+        if refusal_exit(reply) is None and not is_failure(reply):
+            session.grant = reply.body or {}
+            if tracker is not None:
+                tracker.show_grant(session, reply)
+            if wait_seconds:
+                session.renew_idle()  # the grant may have come while this process was paused
+            if not session.is_over:
+                return None
+        elif not wait_seconds or (reply.body or {}).get("code") not in OVER_CODES:
+            from dibs.cli.commands.claim import refused
+
+            return refused(call, reply, document["request_key"])
+        trouble = session.open()
+        if trouble is not None:
+            return trouble
+        document["request_key"] = new_id()  # a key belongs to one session
+        if reopened is not None:
+            reopened()
+
+
+def _in_line(
+    session: ProcessSession,
+    job: str,
+    document: Document,
+    until_ms: int,
+    queued: Callable[[Document], None] | None,
+) -> Reply:
+    from dibs.cli.commands.wait import wait_in_line
+
+    def meanwhile(body: Document | None) -> int:
+        if body is not None and queued is not None:
+            queued(body)
+        session.renew_idle()
+        return max(0, session.plan.next_ms - steady_ms())
+
+    wait_ms = max(1, until_ms - steady_ms())
+    return wait_in_line(session.call, "acquire", job, document, meanwhile, wait_ms=wait_ms)

@@ -10,8 +10,7 @@ from __future__ import annotations
 from dibs.base.clock import wall_ms
 from dibs.base.errors import DibsError
 from dibs.base.ids import new_id
-from dibs.cli.framework.flag_values import ttl_seconds
-from dibs.cli.framework.flags import claim_document, session_id
+from dibs.cli.framework.flags import claim_document, session_id, ttl_seconds
 from dibs.cli.framework.job_names import tree_locks
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, refusal_exit, yes

@@ -1,4 +1,4 @@
-"""One worker of the demo: `python -m dibs.cli.demo.worker NAME FOLDER`, a program like any other that uses the SDK.
+"""One worker of the demo: `python -m dibs.cli.commands.demo_worker NAME FOLDER`, a program like any that uses the SDK.
 
 FOLDER has the backlog and the ledger. The end of stdin is the starting shot. The worker reports each action on stdout
 as one JSON line, with the time on the steady clock of the machine. The ledger has a line for every side effect: dibs

@@ -13,7 +13,7 @@ from zlib import crc32
 
 import dibs
 from dibs.base.clock import steady_ms
-from dibs.cli.demo.worker import STEPS, STEPS_BEFORE_DEATH, TTL_SECONDS, steps_in
+from dibs.cli.commands.demo_worker import STEPS, STEPS_BEFORE_DEATH, TTL_SECONDS, steps_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -115,7 +115,7 @@ class Play:
         self._events, told = os.pipe()
         for name in self.workers:
             self._processes[name] = subprocess.Popen(
-                [sys.executable, "-P", "-m", "dibs.cli.demo.worker", name, self._folder],
+                [sys.executable, "-P", "-m", "dibs.cli.commands.demo_worker", name, self._folder],
                 env={**env, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
                 stdin=started,
                 stdout=told,
