@@ -7,7 +7,7 @@ import os
 from dibs.base.errors import InvalidInput
 from dibs.cli.framework.job_names import names_here
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import Answer, failure, is_failure, yes
+from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import JOB, STORE, Argument, Command, Option
 from dibs.cli.text import claim as claim_text
 from dibs.cli.text.words import plain
@@ -91,18 +91,12 @@ COMMANDS |= {
 
 
 def break_(call: Call) -> Answer:
-    reply = call.ask("break", call.values["job"], {"reason": call.values["reason"].strip()})
-    if is_failure(reply):
-        return failure(reply)
-    body: Document = reply.body or {}
+    body = call.body("break", call.values["job"], {"reason": call.values["reason"].strip()})
     return yes(body, claim_text.broken(body, call.paint))
 
 
 def free(call: Call) -> Answer:
-    reply = call.ask("free", call.values["job"], {})
-    if is_failure(reply):
-        return failure(reply)
-    body: Document = reply.body or {}
+    body = call.body("free", call.values["job"], {})
     return yes(body, claim_text.freed(body, call.paint))
 
 

@@ -6,7 +6,7 @@ from dibs.base.clock import wall_ms
 from dibs.base.errors import InvalidInput
 from dibs.cli.framework.flags import count, given_ms
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import Answer, failure, is_failure, no, yes
+from dibs.cli.framework.result import Answer, body_of, failure, no, yes
 from dibs.cli.framework.spec import JOB, Argument, Command, Option
 from dibs.cli.supervise.signals import StopSignals
 from dibs.cli.text.listing import status_text
@@ -195,10 +195,7 @@ COMMANDS = {
 
 
 def owner(call: Call) -> Answer:
-    reply = call.ask("inspect", call.values["job"], {})
-    if is_failure(reply):
-        return failure(reply)
-    body: Document = reply.body or {}
+    body = call.body("inspect", call.values["job"], {})
     status: str = body["status"]
     text = status_text(body, call.paint, wall_ms())
     if status == "held":
@@ -223,10 +220,7 @@ def history(call: Call) -> Answer:
     wanted = count(call, "limit", HISTORY_PAGE_MAX) or most
     if name is None:
         return _history_of_all(call, prefix, since_ms, wanted)
-    reply = call.ask("history", name, {"limit": wanted})
-    if is_failure(reply):
-        return failure(reply)
-    body: Document = reply.body or {}
+    body = call.body("history", name, {"limit": wanted})
     if since_ms is not None:
         body["events"] = [event for event in body["events"] if instant_ms(event["at"]) >= since_ms]
     text = history_text(body, call.paint, wall_ms(), since)
@@ -240,10 +234,7 @@ def _rights(call: Call, since_ms: int | None) -> Answer:
     events: list[Document] = []
     after: int | None = 0
     while after is not None:
-        reply = call.ask("rights", "", {"after": after, "limit": HISTORY_PAGE_MAX})
-        if is_failure(reply):
-            return failure(reply)
-        page: Document = reply.body or {}
+        page = call.body("rights", "", {"after": after, "limit": HISTORY_PAGE_MAX})
         events += [each for each in page["events"] if since_ms is None or instant_ms(each["at"]) >= since_ms]
         events, after = events[-wanted:], page["next"]
     text = "\n".join([rights_line(each, call.paint) for each in events]) or "Nothing is on record."
@@ -254,17 +245,11 @@ def _history_of_all(call: Call, prefix: str, since_ms: int | None, wanted: int) 
     """The newest events of several jobs, oldest first."""
     events: list[Document] = []
     if since_ms is None:
-        reply = call.door().ask(asked_events(prefix, None, None, wanted))
-        if is_failure(reply):
-            return failure(reply)
-        events = list((reply.body or {})["events"])
+        events = body_of(call.door().ask(asked_events(prefix, None, None, wanted)))["events"]
     else:
         cursor = EventCursor(prefix, None, None, max(1, wall_ms() - since_ms))
         while not cursor.is_current:
-            reply = call.door().ask(cursor.question())
-            if is_failure(reply):
-                return failure(reply)
-            cursor.take_page(reply.body or {})
+            cursor.take_page(body_of(call.door().ask(cursor.question())))
             events = [*events, *iter(cursor.pop, None)][-wanted:]
     lines = [event_line(event, call.paint) for event in events]
     text = "\n".join(lines) or "Nothing is on record."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.base.ids import new_id
 from dibs.cli.framework.flags import METADATA, OWNER, SESSION_TTL, checked_session, next_words, open_request
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import failure, is_failure, no, yes
+from dibs.cli.framework.result import no, yes
 from dibs.cli.framework.spec import MAYBE, Argument, Command, Option
 from dibs.cli.text.claim import field, waited_for
 from dibs.cli.text.words import ago, instant_ms, plain, shell_line, span, table
@@ -91,10 +91,7 @@ def open_(call: Call) -> Answer:
     pid = call.values.get("pid")
     if pid is not None:
         request["process"] = _mark(pid)
-    reply = call.ask("session-open", "", request)
-    if is_failure(reply):
-        return failure(reply)
-    body: Document = reply.body or {}
+    body = call.body("session-open", "", request)
     return yes(body, opened(body, call.paint, next_words(call)), quiet=plain(body["session_id"]))
 
 
@@ -110,27 +107,19 @@ def _mark(text: str) -> str:
 
 
 def keep(call: Call) -> Answer:
-    reply = call.ask("session-keep", _session(call), {"active": True})
-    if is_failure(reply):
-        return failure(reply)
-    body: Document = reply.body or {}
+    body = call.body("session-keep", _session(call), {"active": True})
     return yes(body, kept(body, call.paint))
 
 
 def end(call: Call) -> Answer:
     session = _session(call)
-    reply = call.ask("session-end", session, {})
-    if is_failure(reply):
-        return failure(reply)
+    call.body("session-end", session, {})
     text = f"{call.paint.good('Ended.')} Everything the session held is released."
     return yes({"session_id": session, "ended": True}, text)
 
 
 def show(call: Call) -> Answer:
-    reply = call.ask("session-show", _session(call), {})
-    if is_failure(reply):
-        return failure(reply)
-    body: Document = reply.body or {}
+    body = call.body("session-show", _session(call), {})
     text = session(body, call.paint)
     if body["active"]:
         return yes(body, text, quiet="\n".join(plain(hold["name"]) for hold in body.get("holds", ())))
@@ -138,10 +127,7 @@ def show(call: Call) -> Answer:
 
 
 def list_(call: Call) -> Answer:
-    reply = call.ask("sessions")
-    if is_failure(reply):
-        return failure(reply)
-    body: Document = reply.body or {}
+    body = call.body("sessions")
     ids = "\n".join(plain(session["session_id"]) for session in body["sessions"])
     return yes(body, sessions(body, call.paint), quiet=ids)
 

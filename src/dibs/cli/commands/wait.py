@@ -5,14 +5,13 @@ from __future__ import annotations
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.cli.framework.flags import exit_code, next_words, seconds
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import failure, is_failure, no, yes
+from dibs.cli.framework.result import no, yes
 from dibs.cli.framework.spec import JOBS, Command, Option
 from dibs.cli.supervise.signals import StopSignals
 from dibs.cli.text.claim import hold_fields, sentence
 from dibs.cli.text.colour import Paint
 from dibs.cli.text.listing import status_text
 from dibs.cli.text.words import WIDTH_DEFAULT, plain, shell_line, span, width_of
-from dibs.client.door import Ask
 from dibs.client.queueing import SLICE_SECONDS, PendingClaim, drive, status_of
 from dibs.core.limits import DONE_MS_MAX, TICKET_MS, TTL_MS_MAX
 from dibs.core.names import DEFAULT_NAMESPACE, in_tree
@@ -48,12 +47,7 @@ def wait(call: Call) -> Answer:
     pause_ms = PAUSE_MS_MIN
     with StopSignals(), StatusLine(call) as status:
         while True:
-            found: list[Document] = []
-            for name in names:
-                reply = door.ask(Ask("inspect", name))
-                if is_failure(reply):
-                    return failure(reply)
-                found.append(reply.body or {})
+            found = [call.body("inspect", name) for name in names]
             taken = [body for body in found if is_taken(body)]
             if not taken:
                 return _over(call, found, done_exit)

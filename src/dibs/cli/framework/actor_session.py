@@ -17,11 +17,12 @@ from __future__ import annotations
 import os
 
 from dibs.base.digest import digest
-from dibs.base.errors import InvalidInput, RequestRefused, StoreUnavailable
+from dibs.base.errors import InvalidInput, StoreUnavailable
 from dibs.base.files import lock_file, replace_file, state_folder
 from dibs.base.ids import new_id
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import AGENT_SESSIONS, part
+from dibs.cli.framework.result import body_of
 from dibs.client.door import OVER_CODES, Ask
 from dibs.core.limits import ACTOR_TTL_MS, AGENT_TTL_MS, OWNER_CHARS_MAX
 from dibs.core.names import DEFAULT_NAMESPACE
@@ -170,7 +171,7 @@ class ActorSession:
         reply = self._renewed(session, {"ttl_ms": ttl_ms, "active": active})
         if (reply.body or {}).get("code") in OVER_CODES:
             return None
-        _check(reply)
+        body_of(reply)
         if self._is_resumed(mark):
             return self._moved(session, ttl_ms)
         if ttl_ms > kept_ms:
@@ -212,9 +213,7 @@ class ActorSession:
             parent = above._keep(ttl_ms, active=False) or above._open(ttl_ms)  # we have the gate
         if parent is not None:
             request["parent_id"] = parent
-        reply = self._call.ask("session-open", "", request)
-        _check(reply)
-        session: str = (reply.body or {})["session_id"]
+        session: str = self._call.body("session-open", "", request)["session_id"]
         self._write(session, ttl_ms, mark)
         return session
 
@@ -269,9 +268,3 @@ def proving_session(call: Call) -> str | None:
     """The session that proves what the actor claimed; None without an actor."""
     found = actor_session(call, claims=False)
     return None if found is None else found.kept()
-
-
-def _check(reply: Reply) -> None:
-    if reply.status >= 300:
-        body = reply.body or {}
-        raise RequestRefused(str(body.get("details") or body.get("error")), str(body.get("code")))

@@ -101,7 +101,7 @@ class Call:
     def door_in(self, namespace: str | None) -> Door:
         """A door to the same store or server in another namespace; None means the default one. The caller closes
         it."""
-        return self._opener(self._settings_with(url=self.settings.url, namespace=namespace))
+        return self._opener(self._settings_with(namespace=namespace))
 
     def door_at(self, url: str) -> Door:
         """A way to one of the servers that a list of them names. Whoever asks for it closes it."""
@@ -109,14 +109,14 @@ class Call:
 
     def _settings_with(self, **more: str | None) -> Settings:
         """The same servers, and what is known of them, with other settings."""
-        settings = Settings({**self.values, **more}, self.env)
+        settings = Settings({**self.values, "url": self.settings.url, **more}, self.env)
         settings.servers = self.settings.servers
         return settings
 
     def another_door(self, timeout_ms: int) -> Door:
         """A second door to the same store or server, with a shorter timeout. The caller closes it."""
         timeout_ms = min(timeout_ms, self.settings.timeout_ms)
-        return self._opener(self._settings_with(url=self.settings.url, timeout=f"{timeout_ms}ms"))
+        return self._opener(self._settings_with(timeout=f"{timeout_ms}ms"))
 
     def keeping_door(self, timeout_ms: int) -> Door:
         """The door for renewals. For a server it is a second one with a shorter timeout, else it is the command's own.
@@ -130,6 +130,12 @@ class Call:
         from dibs.client.door import Ask
 
         return self.door().ask(Ask(verb, name, document))
+
+    def body(self, verb: str, name: str = "", document: Document | None = None) -> Document:
+        """The document of the reply. Raises RequestFailed if it is an error, which the command answers with."""
+        from dibs.cli.framework.result import body_of
+
+        return body_of(self.ask(verb, name, document))
 
     def claim(self, verb: str, name: str, document: Document) -> Reply:
         """Claim without waiting. If the command is interrupted, the claim is given back."""

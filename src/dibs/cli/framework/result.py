@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dibs.base.errors import RequestRefused
 from dibs.base.terminal import plain
 from dibs.wire.codes import OUTCOMES, YES, exit_of_code
 
@@ -105,6 +106,22 @@ def is_failure(reply: Reply) -> bool:
     return reply.status >= 400 and refusal_exit(reply) is None
 
 
+class RequestFailed(RequestRefused):
+    """A request was answered with an error, which ends the command. `reply` has it."""
+
+    def __init__(self, reply: Reply) -> None:
+        body = reply.body or {}
+        super().__init__(str(body.get("details") or body.get("error")), str(body.get("code")))
+        self.reply = reply
+
+
+def body_of(reply: Reply) -> Document:
+    """The document of a reply. Raises RequestFailed if it is an error."""
+    if is_failure(reply):
+        raise RequestFailed(reply)
+    return reply.body or {}
+
+
 def in_flags(sentence: str) -> str:
     """A sentence about a request, with flags in place of fields."""
     from dibs.wire.fields import REQUESTS
@@ -172,6 +189,4 @@ def _entry(name: str, answer: Answer) -> Document:
 
 
 def _told(name: str, answer: Answer) -> str:
-    from dibs.cli.text.words import plain
-
     return f"{plain(name)}: {answer.text}" if answer.is_error else answer.text
