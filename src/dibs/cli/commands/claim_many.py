@@ -29,15 +29,13 @@ from dibs.wire.sentences import several
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
-    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.context import Call, Document
     from dibs.cli.framework.result import Answer
     from dibs.cli.supervise.keeper import WatchedProcess
     from dibs.cli.text.colour import Paint
     from dibs.wire.documents import Reply
 
-    Document = dict[str, Any]
 
 # Texts for claims of several jobs. Pure.
 

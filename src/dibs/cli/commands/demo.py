@@ -34,10 +34,9 @@ from dibs.wire.codes import NO
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.context import Call, Document
     from dibs.cli.framework.result import Answer
 
-    Document = dict[str, Any]
 
 STEPS = ("read the issue", "reproduced it", "wrote a failing test", "fixed it", "opened a pull request")
 # The first owner of one job is killed in this step, so long after the step began. The step takes longer than that.

@@ -24,15 +24,13 @@ from dibs.wire.parts import instant_ms
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any
 
-    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.context import Call, Document
     from dibs.client.door import Door
     from dibs.client.embedded import EmbeddedDoor
     from dibs.client.http import HttpDoor
     from dibs.client.urls import ServerAddress
 
-    Document = dict[str, Any]
 
 # Checks of a store that this machine opens itself.
 

@@ -42,11 +42,9 @@ from dibs.wire.parts import timestamp
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
-    from typing import Any
 
-    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.context import Call, Document
 
-    Document = dict[str, Any]
 
 # The events of `hold` in words. Pure.
 

@@ -21,12 +21,9 @@ from dibs.wire.parts import timestamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
-    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.context import Call, Document
     from dibs.cli.text.colour import Paint
 
-    Document = dict[str, Any]
 
 # Texts of owner, list and history. Pure: the time is an argument where a document does not have it.
 

@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.context import Call, Document
     from dibs.cli.live import BoardView
 
-    Document = dict[str, Any]
     Fetch = Callable[[], Document | Answer]
 
 

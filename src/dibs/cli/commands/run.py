@@ -45,11 +45,8 @@ from dibs.wire.codes import DONE, LOST, NO
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from dibs.cli.framework.context import Call, Document
 
-    from dibs.cli.framework.context import Call
-
-    Document = dict[str, Any]
 
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127

@@ -14,13 +14,10 @@ from dibs.wire.codes import NOT_YOURS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
-    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.context import Call, Document
     from dibs.cli.framework.result import Answer
     from dibs.cli.text.colour import Paint
 
-    Document = dict[str, Any]
 
 # Texts of sessions. Pure.
 

@@ -15,13 +15,10 @@ from dibs.core.limits import ROTATION_GRACE_MS_DEFAULT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
-    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.context import Call, Document
     from dibs.cli.framework.result import Answer
     from dibs.cli.text.colour import Paint
 
-    Document = dict[str, Any]
 
 # What is said about tokens. Pure. A token itself is in the answer to whoever had it made, and nowhere else.
 

@@ -25,12 +25,10 @@ from dibs.wire.parts import timestamp
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
-    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.context import Call, Document
     from dibs.cli.framework.result import Answer
 
-    Document = dict[str, Any]
 
 _ID_CHARS = 12
 _SIGHUP = "A running server reads it on SIGHUP."

@@ -24,15 +24,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
-    from typing import Any
 
-    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.context import Call, Document
     from dibs.cli.framework.result import Answer
     from dibs.cli.text.colour import Paint
     from dibs.client.queueing import StillWaiting
     from dibs.wire.documents import Reply
 
-    Document = dict[str, Any]
     Meanwhile = Callable[[Document | None], int]
 
 PAUSE_MS_MIN = 100

@@ -15,12 +15,9 @@ from dibs.wire.codes import NO
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
-    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.context import Call, Document
     from dibs.cli.text.colour import Paint
 
-    Document = dict[str, Any]
 
 # What is said about webhooks. Pure.
 

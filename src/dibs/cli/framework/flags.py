@@ -19,11 +19,8 @@ from dibs.wire.fields import NUMBERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from dibs.cli.framework.context import Call, Document
 
-    from dibs.cli.framework.context import Call
-
-    Document = dict[str, Any]
 
 # What the value of a flag may be: durations, counts, exit codes. Each refusal names the flag.
 

@@ -12,12 +12,10 @@ from dibs.core.records import HELD
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any
 
-    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.context import Call, Document
     from dibs.cli.framework.result import Answer
 
-    Document = dict[str, Any]
 
 # Commands that take job names.
 _KEYS = ("job", "name", "resource", "resource_flag", "prefix")

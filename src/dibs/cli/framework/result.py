@@ -8,11 +8,8 @@ from dibs.wire.codes import OUTCOMES, YES, exit_of_code
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from dibs.wire.documents import Document, Reply
 
-    from dibs.wire.documents import Reply
-
-    Document = dict[str, Any]
 
 SCHEMA_VERSION = 1
 # Statuses of a reply that mean "no" and are not errors.

@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.context import Call, Document
     from dibs.client.door import Door
 
-    Document = dict[str, Any]
 
 # Looks at the store again and again, for the board.
 

@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
-    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.context import Call, Document
     from dibs.cli.supervise.process_session import ProcessSession
 
-    Document = dict[str, Any]
 
 # The environment of a command that dibs runs.
 

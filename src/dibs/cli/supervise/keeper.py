@@ -21,12 +21,9 @@ from dibs.system.session_mark import is_gone, process_mark
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
-    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.context import Call, Document
     from dibs.client.door import Door
 
-    Document = dict[str, Any]
 
 _KEPT = b"kept"
 _SAME_EVERYWHERE = ("http:", "https:", "unix:/", "sqlite:/", "sqlite:~")

@@ -24,14 +24,11 @@ from dibs.core.limits import CHECKPOINT_BYTES_MAX, SESSION_OWN_TTL_MS_MAX, SESSI
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
-    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.context import Call, Document
     from dibs.cli.framework.result import Answer
     from dibs.client.door import Door
     from dibs.wire.documents import Reply
-
-    Document = dict[str, Any]
 
 
 class CheckpointFile:

@@ -8,11 +8,9 @@ from dibs.wire import sentences
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
     from dibs.cli.text.colour import Paint
-
-    Document = dict[str, Any]
+    from dibs.wire.documents import Document
 
 
 def field(name: str, value: str) -> str:

@@ -8,11 +8,9 @@ from dibs.cli.text.words import ago, columns_of, instant_ms, job_command, plain,
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from dibs.cli.text.colour import Paint
+    from dibs.wire.documents import Document
 
-    Document = dict[str, Any]
     Row = tuple[str, ...]
 
 
