@@ -9,7 +9,7 @@ from dibs.cli.framework.job_names import names_here
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import JOB, STORE, Argument, Command, Option
-from dibs.cli.text import claim as claim_text
+from dibs.cli.text.claim import field
 from dibs.cli.text.words import plain
 from dibs.core.limits import TOKEN_FLOOR_MAX
 from dibs.core.names import check_name
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 
 def migrate(call: Call) -> Answer:
-    from dibs.base.errors import InvalidInput
     from dibs.client.connect import servers_at
     from dibs.client.store_admin import migrate as bring_up_to_date
 
@@ -91,12 +90,21 @@ COMMANDS |= {
 
 def break_(call: Call) -> Answer:
     body = call.body("break", call.values["job"], {"reason": call.values["reason"].strip()})
-    return yes(body, claim_text.broken(body, call.paint))
+    name, lines = plain(body["name"]), []
+    for hold in body["broken"]:
+        lost = f"{call.paint.wait('Broken:')} {plain(hold['owner'])} has lost {name}."
+        lines.append(f"{lost} Its next heartbeat is refused with your reason.")
+        if hold.get("checkpoint"):
+            lines.append(field("got to", plain(hold["checkpoint"])))
+    return yes(body, "\n".join(lines) or f"Nobody has {name}. Nothing was changed.")
 
 
 def free(call: Call) -> Answer:
     body = call.body("free", call.values["job"], {})
-    return yes(body, claim_text.freed(body, call.paint))
+    name = plain(body["name"])
+    if not body["freed"]:
+        return yes(body, f"{name} is not parked. Nothing was changed.")
+    return yes(body, f"{call.paint.good('Freed:')} {name} can be claimed again. Its failure count is 0.")
 
 
 def floor(call: Call) -> Answer:

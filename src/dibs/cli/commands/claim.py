@@ -17,7 +17,7 @@ from dibs.cli.framework.flags import (
 )
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import part
-from dibs.cli.framework.result import failure, is_failure, no, refusal_exit, yes
+from dibs.cli.framework.result import failure, is_failure, is_granted, no, refusal_exit, yes
 from dibs.cli.framework.spec import MAYBE, NEW_JOB, Argument, Command, Option
 from dibs.cli.text import claim as claim_text
 
@@ -48,44 +48,29 @@ def granted(
     call: Call, body: Document, asked: Document, watched: WatchedProcess | None, more: Sequence[str] = ()
 ) -> str:
     """The answer for a claim that succeeded, with `more` lines. Starts the keeper process, if one was asked for."""
-    keep(call, body, [body["name"]], asked, watched)
-    return claim_text.acquired(
-        body,
-        call.paint,
-        next_words(call),
-        timed="ttl_seconds" in asked,
-        in_session="session_id" in asked,
-        by_actor=is_actor(call),
-        kept_for=body.get("kept_for"),
-        more=more,
-    )
+    if watched is not None:
+        _keep(call, body, asked, watched)
+    return claim_text.acquired(body, call.paint, next_words(call), asked, by_actor=is_actor(call), more=more)
 
 
-def keep(call: Call, grant: Document, names: list[str], asked: Document, watched: WatchedProcess | None) -> None:
-    """Start a keeper process for the claim, if one was asked for. If it cannot renew the claim, the claim is given
-    back."""
-    if watched is None:
-        return
+def _keep(call: Call, grant: Document, asked: Document, watched: WatchedProcess) -> None:
+    """Start a keeper process for the claim. If it cannot renew the claim, the claim is given back."""
     from dibs.cli.supervise.keeper import leave_keeper
 
+    names = [lease["name"] for lease in grant.get("leases", [grant])]
     trouble = leave_keeper(call, grant, names, asked, watched)
-    if trouble is not None:
-        _give_back(call, grant, names)
-        told = ", ".join([plain(name) for name in names])
-        raise StoreUnavailable(
-            f"Nothing was claimed, because no background process can renew {told}: {trouble.rstrip('.')}. "
-            "Claim without --keep, and send heartbeats."
-        )
-    grant["kept_for"] = watched.pid
-
-
-def _give_back(call: Call, grant: Document, names: list[str]) -> None:
-    """Give the claim back, because nothing would renew it."""
+    if trouble is None:
+        grant["kept_for"] = watched.pid
+        return
     if call.unconfirmed:
         call.unconfirmed.give_back()
-        return
-    for name in names:
-        call.ask("release", name, {"lease_id": grant["lease_id"]})
+    else:  # the caller chose the request key
+        for name in names:
+            call.ask("release", name, {"lease_id": grant["lease_id"]})
+    raise StoreUnavailable(
+        f"Nothing was claimed, because no background process can renew {plain(', '.join(names))}: "
+        f"{trouble.rstrip('.')}. Claim without --keep, and send heartbeats."
+    )
 
 
 def ask(call: Call, verb: str, name: str, document: Document) -> Reply:
@@ -136,8 +121,6 @@ def _failed(call: Call, answer: Answer, request_key: str) -> Answer:
     if FATE_UNKNOWN in answer.text:
         answer.text += f"\nTo find out, repeat the claim with --request-key {request_key}"
         answer.message = answer.text
-    elif answer.document.get("cycle"):
-        answer.text = claim_text.deadlock(answer.document["cycle"])
     return answer
 
 
@@ -146,8 +129,6 @@ def claim(call: Call) -> Answer:
     if call.values.get("staged"):
         if name is not None:
             raise UsageError("Give JOB or --staged, not both.", "claim")
-        from dibs.cli.framework.registry import part
-
         staged: Any = part("staged files", "dibs claim --staged")
         answer: Answer = staged.claim_staged(call)
         return answer
@@ -156,7 +137,7 @@ def claim(call: Call) -> Answer:
     document = claim_document(call)
     watched = watched_for(call)
     reply = ask(call, "acquire", name, document)
-    if refusal_exit(reply) is not None or is_failure(reply):
+    if not is_granted(reply):
         return refused(call, reply, document["request_key"])
     body: Document = reply.body or {}
     return yes(body, granted(call, body, document, watched), quiet=plain(body["lease_id"]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dibs.base.errors import InvalidInput
-from dibs.cli.commands.claim import ask, granted, keep, refused, watched_for
+from dibs.cli.commands.claim import ask, granted, refused, watched_for
 from dibs.cli.framework.flags import (
     CLAIM_EXITS,
     CLAIM_KEEP,
@@ -12,16 +12,13 @@ from dibs.cli.framework.flags import (
     CLAIM_WAIT,
     NO_WAIT,
     claim_document,
-    is_actor,
-    next_words,
 )
 from dibs.cli.framework.job_names import one_names, settle
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import is_failure, no, refusal_exit, yes
+from dibs.cli.framework.result import is_granted, no, yes
 from dibs.cli.framework.spec import ANY, Argument, Command, Option
-from dibs.cli.text import claim as claim_text
-from dibs.cli.text.claim import field, lasting, sentence
-from dibs.cli.text.words import job_command, plain, span, table
+from dibs.cli.text.claim import field, sentence
+from dibs.cli.text.words import plain, table
 from dibs.core.limits import ALL_NAMES_MAX, NAME_BYTES_MAX, NAMES_MAX
 from dibs.wire.codes import DONE, NO
 from dibs.wire.sentences import several
@@ -33,7 +30,6 @@ if TYPE_CHECKING:
     from dibs.cli.framework.context import Call, Document
     from dibs.cli.framework.result import Answer
     from dibs.cli.supervise.keeper import WatchedProcess
-    from dibs.cli.text.colour import Paint
     from dibs.wire.documents import Reply
 
 
@@ -45,73 +41,23 @@ def pair(document: Document) -> str:
     return f"{plain(document['name'])}\t{plain(document['lease_id'])}"
 
 
-def acquired_all(
-    document: Document,
-    paint: Paint,
-    after: list[str],
-    *,
-    timed: bool,
-    in_session: bool,
-    by_actor: bool = False,
-    kept_for: int | None = None,
-) -> str:
-    """All jobs were claimed. The parameters are those of `claim.acquired`."""
-    leases = document["leases"]
-    by_session = in_session and not timed
-    how_long = lasting(document, by_session=by_session, by_actor=by_actor)
-    what = f"all {len(leases)}" if len(leases) > 1 else "it"
-    lines = [f"{paint.good('Claimed')} {what} {how_long}, as {plain(document['owner'])}."]
-    rows = [("JOB", "TOKEN") if in_session else ("JOB", "TOKEN", "LEASE")]
-    for lease in leases:
-        row = (plain(lease["name"]), str(lease["fencing_token"]))
-        rows.append(row if in_session else (*row, lease["lease_id"]))
-    head, *more = table(rows)
-    lines += [paint.faint(f"  {head}"), *(f"  {line}" for line in more)]
-    proof = [] if in_session else ["--lease", document["lease_id"]]
-    words = [lease["name"] for lease in leases], [*after, *proof]
-    if kept_for is not None:
-        lines.append(field("kept for", f"process {kept_for}, until it ends"))
-    if by_session or kept_for is not None:
-        lines.append(f"When they are done:  {job_command(['release'], *words)}")
-    else:
-        within = span(document["renew_after_ms"])
-        lines.append(f"Send a heartbeat within {within}:  {job_command(['heartbeat'], *words)}")
-    return "\n".join(lines)
-
-
 SKIPPED_SHOWN = 5
 
 
 def skipped(entries: Sequence[Document]) -> list[str]:
     """The names that claim-any skipped, and why."""
-    lines = [field("skipped", f"{plain(entry.get('name') or '?')}: {_why(entry)}") for entry in entries[:SKIPPED_SHOWN]]
+    lines = [field("skipped", f"{_name(entry)}: {_why(entry)}") for entry in entries[:SKIPPED_SHOWN]]
     more = len(entries) - len(lines)
     return [*lines, field("skipped", f"{more} more")] if more else lines
 
 
 ALL_DONE = "All of these jobs are done."
+NOT_ANY = "None of these jobs is available"
+NOT_ALL = "Nothing was claimed, because not all of these jobs are available"
 
 
-def all_done(document: Document, paint: Paint) -> str:
-    rows = [(plain(entry.get("name") or "?"), _why(entry)) for entry in document["refused"]]
-    return "\n".join([paint.good(ALL_DONE), *(f"  {line}" for line in table(rows))])
-
-
-_NOT_CLAIMED = {
-    "free": "None of these jobs is available",
-    "all": "Nothing was claimed, because not all of these jobs are available",
-}
-
-
-def refused_sentence(document: Document, wanted: str) -> str:
-    """`wanted` is "free" (any of them) or "all"."""
-    return plain(f"{_NOT_CLAIMED[wanted]}: {several(document['refused'])}.")
-
-
-def refused_text(document: Document, paint: Paint, wanted: str) -> str:
-    """The refused jobs, each with the reason."""
-    rows = [(plain(entry.get("name") or "?"), _why(entry)) for entry in document["refused"]]
-    return "\n".join([paint.wait(_NOT_CLAIMED[wanted] + "."), *(f"  {line}" for line in table(rows))])
+def _name(entry: Document) -> str:
+    return plain(entry.get("name") or "?")
 
 
 def _why(entry: Document) -> str:
@@ -122,7 +68,7 @@ def claim_any(call: Call) -> Answer:
     document = {"names": _names(call, NAMES_MAX), **claim_document(call)}
     watched = watched_for(call)
     reply = ask(call, "acquire-any", "", document)
-    if _got_nothing(reply):
+    if not is_granted(reply):
         return refused_any(call, reply, document)
     return granted_any(call, reply.body or {}, document, watched)
 
@@ -131,13 +77,13 @@ def granted_any(
     call: Call, body: Document, document: Document, watched: WatchedProcess | None, title: str = ""
 ) -> Answer:
     """The answer for one of several jobs. `title` is that of its issue."""
-    more = [claim_text.field("title", title)] if title else []
+    more = [field("title", title)] if title else []
     more += skipped(body.get("skipped", ()))
     return yes(body, granted(call, body, document, watched, more), quiet=pair(body))
 
 
 def refused_any(call: Call, reply: Reply, document: Document) -> Answer:
-    return _refused(call, reply, document, "free")
+    return _refused(call, reply, document, NOT_ANY)
 
 
 def claim_all(call: Call) -> Answer:
@@ -149,38 +95,24 @@ def claim_names(call: Call, names: list[str]) -> tuple[Answer, Document]:
     document = {"names": names, **claim_document(call)}
     watched = watched_for(call)
     reply = ask(call, "acquire-all", "", document)
-    if _got_nothing(reply):
-        return _refused(call, reply, document, "all"), document
+    if not is_granted(reply):
+        return _refused(call, reply, document, NOT_ALL), document
     body: Document = reply.body or {}
-    keep(call, body, names, document, watched)
-    timed, in_session = "ttl_seconds" in document, "session_id" in document
-    text = acquired_all(
-        body,
-        call.paint,
-        next_words(call),
-        timed=timed,
-        in_session=in_session,
-        by_actor=is_actor(call),
-        kept_for=body.get("kept_for"),
-    )
+    text = granted(call, body, document, watched)
     return yes(body, text, quiet="\n".join(pair(lease) for lease in body["leases"])), document
 
 
-def _got_nothing(reply: Reply) -> bool:
-    return refusal_exit(reply) is not None or is_failure(reply)
-
-
-def _refused(call: Call, reply: Reply, asked: Document, wanted: str) -> Answer:
+def _refused(call: Call, reply: Reply, asked: Document, not_claimed: str) -> Answer:
     body: Document = reply.body or {}
     if "refused" not in body:
         return refused(call, reply, asked["request_key"])
     done = [entry for entry in body["refused"] if entry["status"] == "done"]
-    if len(done) == len(asked["names"]):  # all jobs are done
-        text = all_done(body, call.paint)
+    reasons = [f"  {line}" for line in table([(_name(entry), _why(entry)) for entry in body["refused"]])]
+    if len(done) == len(asked["names"]):
+        text = "\n".join([call.paint.good(ALL_DONE), *reasons])
         return no(DONE, body, text, code="done", message=ALL_DONE)
-    message = refused_sentence(body, wanted)
-    text = refused_text(body, call.paint, wanted)
-    return no(NO, body, text, code="held", message=message)
+    message = plain(f"{not_claimed}: {several(body['refused'])}.")
+    return no(NO, body, "\n".join([call.paint.wait(f"{not_claimed}."), *reasons]), code="held", message=message)
 
 
 def _names(call: Call, most: int) -> list[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from time import sleep
+
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.cli.framework.flags import count, given_ms
 from dibs.cli.framework.job_names import tree_locks
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import Answer, failure, is_failure, yes
+from dibs.cli.framework.result import Answer, RequestFailed, body_of, failure, yes
 from dibs.cli.framework.spec import Command, Option
 from dibs.cli.supervise.signals import StopSignals
 from dibs.cli.text import listing
@@ -20,24 +22,13 @@ from dibs.wire.codes import YES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
     from dibs.cli.framework.context import Call, Document
-    from dibs.cli.live import BoardView
-
-    Fetch = Callable[[], Document | Answer]
 
 
 def list_(call: Call) -> Answer:
-    if call.values.get("watch"):
-        from dibs.cli.commands.list import watch_list
-
-        return watch_list(call, lambda: listed(call))
-    found = listed(call)
-    if isinstance(found, Answer):
-        return found
-    return shown(call, found)
+    return watch_list(call) if call.values.get("watch") else shown(call, listed(call))
 
 
 def shown(call: Call, found: Document) -> Answer:
@@ -48,8 +39,8 @@ def shown(call: Call, found: Document) -> Answer:
     return yes(found, listing.listing(document, call.paint, wall_ms(), width), quiet=names)
 
 
-def listed(call: Call) -> Document | Answer:
-    """The jobs that the flags ask for, as one document."""
+def listed(call: Call) -> Document:
+    """The jobs that the flags ask for, as one document. Raises RequestFailed."""
     prefix, owner = call.values.get("prefix", ""), call.values.get("owner")
     wanted = count(call, "limit", LIST_PAGE_MAX)
     states = states_of(call)
@@ -60,10 +51,7 @@ def listed(call: Call) -> Document | Answer:
         most=wanted,
         keep=None if owner is None else lambda lock: owner in _owners(lock),
     )
-    reply = drive(call.door(), pages)
-    if is_failure(reply):
-        return failure(reply)
-    body: Document = reply.body or {}
+    body = body_of(drive(call.door(), pages))
     locks: list[Document] = body["locks"]
     if not (prefix or wanted or call.values.get("after")):
         locks += [lock for lock in tree_locks(call, states) if owner is None or owner in _owners(lock)]
@@ -73,7 +61,7 @@ def listed(call: Call) -> Document | Answer:
 
 
 def states_of(call: Call) -> tuple[str, ...]:
-    """Return which states to list. Parked jobs are listed by default, because they need somebody's attention."""
+    """The states to list. Parked jobs are listed by default, because they need somebody's attention."""
     if call.values.get("all"):
         return STATES
     chosen = tuple(state for state in (PARKED, DONE) if call.values.get(state))
@@ -135,7 +123,7 @@ REFRESH_MS_MAX = 3600_000
 
 
 def top(call: Call) -> Answer:
-    from dibs.cli.live import ORDERS, REFRESH_MS, BoardView, is_live, show_board
+    from dibs.cli.live import ORDERS, REFRESH_MS, Board, BoardView, is_live
 
     order = call.values.get("sort") or "name"
     refresh_ms = given_ms(call, "interval")
@@ -144,16 +132,9 @@ def top(call: Call) -> Answer:
     if order not in ORDERS:
         raise UsageError(f"--sort is one of {', '.join(ORDERS)}.", call.command)
     view = BoardView(order)
-    if call.values.get("once") or not is_live(call):
-        return _snapshot(call, view)
-    return show_board(call, view, lambda: listed(call), REFRESH_MS if refresh_ms is None else refresh_ms)
-
-
-def _snapshot(call: Call, view: BoardView) -> Answer:
-    """Look once, and answer as `dibs list` does, in the order that was asked for."""
+    if is_live(call) and not call.values.get("once"):
+        return Board(call, view, lambda: listed(call), REFRESH_MS if refresh_ms is None else refresh_ms).show()
     found = listed(call)
-    if isinstance(found, Answer):
-        return found
     view.take(found["locks"])
     return shown(call, {**found, "locks": view.locks})
 
@@ -194,29 +175,26 @@ LOOK_MS = 1_000
 _SEEN = ("status", "owner", "fencing_token", "checkpoint", "metadata", "holders", "slots")
 
 
-def watch_list(call: Call, fetch: Fetch) -> Answer:
-    from dibs.cli.live import REFRESH_MS, BoardView, is_live, show_board
+def watch_list(call: Call) -> Answer:
+    from dibs.cli.live import REFRESH_MS, SHARE, Board, BoardView, is_live
 
     if is_live(call):
-        return show_board(call, BoardView(), fetch, REFRESH_MS)
-    return _print_changes(call, fetch, given_ms(call, "for"))
-
-
-def _print_changes(call: Call, fetch: Fetch, for_ms: int | None) -> Answer:
-    from dibs.cli.live import SHARE
-
+        return Board(call, BoardView(), lambda: listed(call), REFRESH_MS).show()
+    for_ms = given_ms(call, "for")
     until_ms = None if for_ms is None else steady_ms() + for_ms
     before: dict[tuple[str, str], Document] | None = None
     is_away = False
     with StopSignals():
         while True:
             began_ms = steady_ms()
-            found = fetch()
-            if isinstance(found, Answer):
-                if before is None or found.code not in PASSING:
-                    return found
+            try:
+                found = listed(call)
+            except RequestFailed as error:
+                if before is None or error.code not in PASSING:
+                    raise
                 if not is_away:
-                    call.complain(f"{why_away(found.text)} Watching goes on as soon as a server answers.")
+                    why = why_away(failure(error.reply).text)
+                    call.complain(f"{why} Watching goes on as soon as a server answers.")
                 is_away = True
             else:
                 is_away = False
@@ -229,7 +207,7 @@ def _print_changes(call: Call, fetch: Fetch, for_ms: int | None) -> Answer:
             if left_ms <= 0:
                 break
             call.door().news(left_ms)
-            _pause(began_ms + LOOK_MS // 4 - steady_ms())  # a busy store has news all the time
+            sleep(max(0, began_ms + LOOK_MS // 4 - steady_ms()) / 1000)  # a busy store has news all the time
     return Answer(YES, {}, "", is_said=True)
 
 
@@ -244,7 +222,7 @@ def _changes(before: dict[Any, Document], now: dict[Any, Document]) -> list[Docu
 
 
 def _seen(lock: Document) -> list[Any]:
-    """Return what counts as a change. Heartbeats alone do not."""
+    """The parts of a job that count as a change. Heartbeats alone do not."""
     return [
         [each["owner"] for each in lock["holders"]] if field == "holders" and "holders" in lock else lock.get(field)
         for field in _SEEN
@@ -266,9 +244,3 @@ def _print(call: Call, locks: list[Document]) -> bool:
         _, *lines = table(rows_of(locks, heads, wall_ms()))
         lines = [call.paint.shown(line) for line in lines]
     return call.say(lines)
-
-
-def _pause(ms: int) -> None:
-    from time import sleep
-
-    sleep(max(0, ms) / 1000)

@@ -26,7 +26,8 @@ from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import combined, failure, is_failure, yes
 from dibs.cli.framework.spec import JOB, JOBS, Command, Option
-from dibs.cli.text import claim as claim_text
+from dibs.cli.text.claim import field, waited_for
+from dibs.cli.text.words import job_command, span
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, RESULT_BYTES_MAX, RETRY_MS_MAX
 
 TYPE_CHECKING = False
@@ -52,7 +53,10 @@ def _renewed(call: Call, name: str, document: Document) -> Answer:
         return failure(reply)
     body: Document = {"name": name, **(reply.body or {})}
     _add_told(call, body)
-    return yes(body, claim_text.renewed(name, body, call.paint))
+    lines = [f"{call.paint.good('Still yours:')} {plain(name)}, for another {span(body['remaining_ms'])}."]
+    if body.get("checkpoint"):
+        lines.append(field("checkpoint", plain(body["checkpoint"])))
+    return yes(body, "\n".join([*lines, *waited_for(body)]))
 
 
 def _add_told(call: Call, body: Document) -> None:
@@ -99,15 +103,14 @@ def transfer(call: Call) -> Answer:
         document["to_session"] = checked_session(call, to_session, "--to-session")
     put(document, "ttl_seconds", ttl_seconds(call))
     put(document, "checkpoint", call.text("checkpoint", CHECKPOINT_BYTES_MAX))
-    reply = call.ask("transfer", call.values["job"], document)
-    if is_failure(reply):
-        answer = failure(reply)
-        if answer.document.get("cycle"):
-            answer.text = claim_text.deadlock(answer.document["cycle"])
-        return answer
-    body: Document = reply.body or {}
-    text = claim_text.transferred(body, call.paint, to_session=to_session is not None)
-    return yes(body, text, quiet=plain(body["lease_id"]))
+    body = call.body("transfer", call.values["job"], document)
+    name, owner, left = plain(body["name"]), plain(body["owner"]), span(body["remaining_ms"])
+    lines = [f"{call.paint.good('Handed over:')} {name} is {owner}'s now, for another {left}."]
+    lines.append(field("fencing token", str(body["fencing_token"])))
+    if to_session is None:
+        lines.append(field("lease", body["lease_id"]))
+        lines.append(f"Give the lease id to {owner}: it proves the claim. Your own lease has ended.")
+    return yes(body, "\n".join(lines), quiet=plain(body["lease_id"]))
 
 
 COMMANDS |= {
@@ -180,12 +183,21 @@ def _released(call: Call, name: str, document: Document) -> Answer:
     reply = call.ask("release", name, document)
     body: Document = reply.body or {}
     if body.get("status") == "failed":
-        after = next_words(call, ("url", "namespace"))
-        return yes(body | {"released": True}, claim_text.failed(body, call.paint, after))
+        return yes(body | {"released": True}, _failed(call, body))
     if is_failure(reply):
         return failure(reply)
-    text = claim_text.released(name, document.get("done_seconds", 0) * 1000, call.paint)
-    return yes({"name": name, "released": True}, text)
+    done = document.get("done_seconds")
+    after = f"Marked done for {span(done * 1000)}." if done else "It can be claimed."
+    return yes({"name": name, "released": True}, f"{call.paint.good('Released')} {plain(name)}. {after}")
+
+
+def _failed(call: Call, body: Document) -> str:
+    first = f"{call.paint.wait('Released as failed:')} {plain(body['name'])}, {body['failures']} in a row."
+    if body["parked"]:
+        free = job_command(["free", *next_words(call, ("url", "namespace"))], [body["name"]])
+        return f"{first} It is parked. Fix the cause, then free it:  {free}"
+    after = f" in {span(body['retry_after_ms'])}" if body["retry_after_ms"] else ""
+    return f"{first} It can be claimed{after}."
 
 
 COMMANDS |= {

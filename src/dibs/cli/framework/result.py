@@ -103,6 +103,11 @@ def is_failure(reply: Reply) -> bool:
     return reply.status >= 400 and refusal_exit(reply) is None
 
 
+def is_granted(reply: Reply) -> bool:
+    """Tell whether a claim succeeded: it was neither refused nor an error."""
+    return reply.status < 400 and refusal_exit(reply) is None
+
+
 class RequestFailed(RequestRefused):
     """A request was answered with an error, which ends the command. `reply` has it."""
 
@@ -148,6 +153,10 @@ def failure(reply: Reply) -> Answer:
     more = {field: value for field, value in body.items() if field not in _IN_ENVELOPE}
     # The sentence may contain a stranger's text. A second line is indented, so that it cannot look like another answer.
     text = "\n  ".join(plain(line) for line in sentence.split("\n", 1))
+    if more.get("cycle"):
+        from dibs.cli.text.claim import deadlock
+
+        text = deadlock(more["cycle"])
     return Answer(exit_of_code(code), more, text, code=code, message=sentence, is_error=True)
 
 

@@ -7,8 +7,21 @@ from collections import deque
 
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.cli.framework.flags import given_ms
-from dibs.cli.framework.result import Answer
-from dibs.cli.live.screen import LiveScreen
+from dibs.cli.framework.result import Answer, RequestFailed, failure
+from dibs.cli.live.screen import (
+    CLEAR,
+    DOWN,
+    END,
+    ENTER,
+    ERASE,
+    ESCAPE,
+    HOME,
+    PAGE_DOWN,
+    PAGE_UP,
+    UP,
+    LiveScreen,
+    keys_of,
+)
 from dibs.cli.text import listing as board
 from dibs.cli.text.words import natural_key
 from dibs.client.event_reader import EventCursor, why_away
@@ -23,65 +36,6 @@ if TYPE_CHECKING:
 
     from dibs.cli.framework.context import Call, Document
     from dibs.client.door import Door
-
-
-# Looks at the store again and again, for the board.
-
-
-class BoardData:
-    """One look. `failure` is set if it failed: then `locks` are those of the last one that did not."""
-
-    def __init__(self, locks: list[Document], locks_ms: int, failure: Answer | None) -> None:
-        self.locks = locks
-        self.locks_ms = locks_ms  # when they were read
-        self.failure = failure
-        self.rates: tuple[float, float] | None = None
-
-
-class BoardLooks:
-    def __init__(self, fetch: Callable[[], Document | Answer]) -> None:
-        self._fetch = fetch
-        self._locks: list[Document] = []
-        self._locks_ms = 0
-
-    def look(self) -> BoardData:
-        found = self._fetch()
-        if isinstance(found, Answer):
-            return BoardData(self._locks, self._locks_ms, found)
-        self._locks, self._locks_ms = found["locks"], steady_ms()
-        return BoardData(self._locks, self._locks_ms, None)
-
-
-# Keys, from the bytes that a terminal sends. Pure.
-
-UP, DOWN, PAGE_UP, PAGE_DOWN, HOME, END = "up", "down", "page up", "page down", "home", "end"
-ENTER, ESCAPE, ERASE, CLEAR = "enter", "escape", "erase", "clear"
-_SEQUENCES = {
-    **{"A": UP, "B": DOWN, "H": HOME, "F": END},
-    **{"5~": PAGE_UP, "6~": PAGE_DOWN, "1~": HOME, "4~": END, "7~": HOME, "8~": END},
-}
-_CONTROLS = {"\r": ENTER, "\n": ENTER, "\x1b": ESCAPE, "\x7f": ERASE, "\x08": ERASE, "\x15": CLEAR}
-
-
-def keys_of(data: bytes) -> list[str]:
-    """Names of keys, and characters as they are. Sequences that are not known, and other controls, are left out."""
-    text = data.decode("utf-8", "ignore")
-    found: list[str] = []
-    at = 0
-    while at < len(text):
-        if text[at] == "\x1b" and text[at + 1 : at + 2] in ("[", "O"):
-            end = at + 2
-            while end < len(text) and not "@" <= text[end] <= "~":
-                end += 1
-            name = _SEQUENCES.get(text[at + 2 : end + 1])
-            found += [name] if name else []
-            at = end + 1
-            continue
-        key = _CONTROLS.get(text[at], text[at])
-        if len(key) > 1 or key.isprintable():
-            found.append(key)
-        at += 1
-    return found
 
 
 # What somebody looks at: which jobs, in which order, from which one on. Keys change it. Pure.
@@ -118,25 +72,20 @@ class BoardView:
         self.first = 0  # the number of the first row that is shown
         self.is_over = False
         self._locks: list[Document] = []
-        self._names: dict[str, Any] = {}
         self._chosen: list[Document] | None = []
 
     def take(self, locks: list[Document]) -> None:
         """New data."""
         self._locks = locks
-        known = self._names
-        names = [lock["name"] for lock in locks]
-        self._names = {name: known[name] if name in known else natural_key(name) for name in names}
         self._chosen = None
 
     @property
     def locks(self) -> list[Document]:
         """The jobs that match the filter, in order."""
         if self._chosen is None:
-            order, names = ORDERS[self.order], self._names
-            wanted = self.filter.casefold()
-            found = [lock for lock in self._locks if not wanted or wanted in _text(lock)]
-            found.sort(key=lambda lock: (order(lock), names[lock["name"]]), reverse=self.is_reversed)
+            order, text = ORDERS[self.order], self.filter.casefold()
+            found = [lock for lock in self._locks if not text or text in _text(lock)]
+            found.sort(key=lambda lock: (order(lock), natural_key(lock["name"])), reverse=self.is_reversed)
             self._chosen = found
         return self._chosen
 
@@ -194,58 +143,11 @@ _MOVES |= {"k": _MOVES[UP], "j": _MOVES[DOWN], "g": _MOVES[HOME], "G": _MOVES[EN
 
 
 def _text(lock: Document) -> str:
-    """Return what the filter looks at."""
+    """The words of a job that the filter looks at."""
     last = lock.get("done") or lock.get("previous") or {}
-    found = (
-        lock["name"],
-        lock.get("owner") or last.get("owner"),
-        lock.get("checkpoint"),
-        lock.get("metadata"),
-    )
+    owner = lock.get("owner") or last.get("owner")
+    found = (lock["name"], owner, lock.get("checkpoint"), lock.get("metadata"))
     return "\n".join([str(each) for each in found if each]).casefold()
-
-
-# Fetches again and again on a thread of its own, so that keys are answered while a server is slow or away.
-
-SHARE = 20  # a fetch takes at most one part in so many of the time
-END_S = 0.2
-
-
-class Refresher:
-    """`latest` is what was fetched last, and `latest_ms` when. `tell` is called after each fetch, on the thread."""
-
-    def __init__(self, fetch: Callable[[], Any], interval_ms: int, tell: Callable[[], None]) -> None:
-        self._fetch = fetch
-        self._interval_ms = interval_ms
-        self._tell = tell
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="dibs-refresh", daemon=True)
-        self.latest: Any = None
-        self.latest_ms = 0
-        self.error: BaseException | None = None
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> bool:
-        """Tell whether it has ended. If a server keeps it waiting, nobody waits for it."""
-        self._is_over.set()
-        self._thread.join(END_S)
-        return not self._thread.is_alive()
-
-    def _work(self) -> None:
-        try:
-            while not self._is_over.is_set():
-                began_ms = steady_ms()
-                found = self._fetch()
-                self.latest_ms = steady_ms()
-                self.latest = found
-                self._tell()
-                took_ms = self.latest_ms - began_ms
-                self._is_over.wait(max(self._interval_ms, SHARE * took_ms) / 1000)
-        except BaseException as error:  # for the main thread, which reports it
-            self.error = error
-            self._tell()
 
 
 # How many claims and expiries there are a second, from the stored events.
@@ -292,6 +194,64 @@ class EventRate:
         return sum(each[1] for each in self._seen) / seconds, sum(each[2] for each in self._seen) / seconds
 
 
+# The jobs that are shown, read again and again on a thread of its own, so that keys are answered while a server is slow
+# or away.
+
+SHARE = 20  # a look takes at most one part in so many of the time
+END_S = 0.2
+
+
+class BoardFeed:
+    """`locks` are those of the last look that succeeded; `failure` says why the last one did not. `wake` is called
+    after each look, on the thread."""
+
+    def __init__(self, call: Call, fetch: Callable[[], Document], interval_ms: int, wake: Callable[[], None]) -> None:
+        self._call = call
+        self._fetch = fetch
+        self._interval_ms = interval_ms
+        self._wake = wake
+        self._rate = EventRate(call.values.get("prefix", ""))
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="dibs-refresh", daemon=True)
+        self.looks = 0  # how many there were
+        self.locks: list[Document] = []
+        self.locks_ms = 0  # when they were read
+        self.rates: tuple[float, float] | None = None
+        self.failure: Answer | None = None
+        self.error: BaseException | None = None  # an unexpected one, which ended the thread
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> bool:
+        """Tell whether it has ended. If a server keeps it waiting, nobody waits for it."""
+        self._is_over.set()
+        self._thread.join(END_S)
+        return not self._thread.is_alive()
+
+    def _work(self) -> None:
+        try:
+            while not self._is_over.is_set():
+                began_ms = steady_ms()
+                self._look()
+                self.looks += 1
+                self._wake()
+                self._is_over.wait(max(self._interval_ms, SHARE * (steady_ms() - began_ms)) / 1000)
+        except BaseException as error:  # for the main thread, which reports it
+            self.error = error
+            self._wake()
+
+    def _look(self) -> None:
+        try:
+            self.locks = self._fetch()["locks"]
+        except RequestFailed as error:
+            self.failure = failure(error.reply)
+            return
+        self.locks_ms, self.failure = steady_ms(), None
+        self._rate.update(self._call.door(), steady_ms())
+        self.rates = self._rate.rates(steady_ms())
+
+
 FRAME_S = 1.0  # times on the board move once a second
 REFRESH_MS = 2_000
 
@@ -304,24 +264,11 @@ def is_live(call: Call) -> bool:
     return stream.isatty() and call.env.get("TERM", "") not in ("", "dumb")
 
 
-def show_board(call: Call, view: BoardView, fetch: Callable[[], Document | Answer], refresh_ms: int) -> Answer:
-    """Show the jobs that `fetch` finds, with how many claims and expiries there are a second."""
-    looks, rate = BoardLooks(fetch), EventRate(call.values.get("prefix", ""))
-
-    def look() -> BoardData:
-        data = looks.look()
-        if data.failure is None:
-            rate.update(call.door(), steady_ms())
-            data.rates = rate.rates(steady_ms())
-        return data
-
-    return Board(call, view).show(look, refresh_ms=refresh_ms, for_ms=given_ms(call, "for"))
-
-
 class Board:
-    """The jobs on a terminal, drawn again and again."""
+    """The jobs that `fetch` finds on a terminal, drawn again and again, with how many claims and expiries there are a
+    second."""
 
-    def __init__(self, call: Call, view: BoardView) -> None:
+    def __init__(self, call: Call, view: BoardView, fetch: Callable[[], Document], refresh_ms: int) -> None:
         assert call.stdout is not None
         self._call = call
         self._view = view
@@ -329,78 +276,81 @@ class Board:
         self._pretty = "utf" in (getattr(call.stdout, "encoding", None) or "").lower()
         keyboard = call.stdin.fileno() if call.stdin is not None and call.stdin.isatty() else None
         self._screen = LiveScreen(call.stdout.fileno(), keyboard)
-        self._data: BoardData | None = None
+        self._feed = BoardFeed(call, fetch, refresh_ms, self._screen.wake)
+        self._looks = 0  # how many were taken into the view
 
-    def show(self, fetch: Callable[[], BoardData], *, refresh_ms: int, for_ms: int | None) -> Answer:
+    def show(self) -> Answer:
         """Until q, Ctrl-C, the end of --for, or of the terminal."""
-        refresher = Refresher(fetch, refresh_ms, self._screen.wake)
+        for_ms = given_ms(self._call, "for")
         until_ms = None if for_ms is None else steady_ms() + for_ms
         failed: Answer | None = None
         try:
-            refresher.start()
+            self._feed.start()
             while failed is None and not self._view.is_over:
                 left_s = FRAME_S if until_ms is None else min(FRAME_S, (until_ms - steady_ms()) / 1000)
                 if left_s <= 0 or not self._turn(left_s):
                     break
-                failed = self._heed(refresher)
+                failed = self._take_look()
         except KeyboardInterrupt as interrupt:
             if getattr(interrupt, "exit_code", None) is not None:  # SIGTERM and its like
                 raise
         finally:
             self._screen.close()
-            if not refresher.stop():
+            if not self._feed.stop():
                 self._call.abandon_door()
         return failed or Answer(YES, {}, "", is_said=True)
 
-    def _heed(self, refresher: Refresher) -> Answer | None:
-        """Take what was fetched. If the first look fails, that is the answer of the command."""
-        if refresher.error is not None:
-            raise refresher.error
-        found: BoardData | None = refresher.latest
-        if found is None or found is self._data:
+    def _take_look(self) -> Answer | None:
+        """Show what was read. If the first look fails, that is the answer of the command."""
+        feed = self._feed
+        if feed.error is not None:
+            raise feed.error
+        if feed.looks == self._looks:
             return None
-        if self._data is None and found.failure is not None:
-            return found.failure
-        if self._data is None:
+        if not self._looks:
+            if feed.failure is not None:
+                return feed.failure
             self._screen.open()
-        self._data = found
-        self._view.take(found.locks)
+        self._looks = feed.looks
+        self._view.take(feed.locks)
         return None
 
     def _turn(self, seconds: float) -> bool:
         """Draw, wait, and follow what was pressed. False: the terminal is gone."""
-        if self._data is not None and not self._screen.draw(self._frame(self._data)):
+        if self._looks and not self._screen.draw(self._frame()):
             return False
         pressed = self._screen.wait(seconds)
         if pressed is None:
             return False
-        for key in keys_of(pressed) if self._data is not None else ():
+        for key in keys_of(pressed) if self._looks else ():
             self._view.press(key, self._rows())
         return True
 
     def _rows(self) -> int:
         return max(1, self._screen.size()[1] - board.HEADER_ROWS - board.FOOTER_ROWS)
 
-    def _frame(self, data: BoardData) -> list[str]:
-        view, paint = self._view, self._call.paint
-        held, waiting, parked = board.counted(data.locks)
-        summary = board.BoardSummary(self._where, held=held, waiting=waiting, parked=parked, rates=data.rates)
-        summary.order = view.order + (", reversed" if view.is_reversed else "")
-        summary.filter = view.filter + ("_" if view.is_typing else "") if view.filter or view.is_typing else None
-        age_ms = steady_ms() - data.locks_ms
-        if data.failure is not None:
-            summary.trouble = f"{age_ms // 1000} s old. {why_away(data.failure.text)}"
+    def _frame(self) -> list[str]:
+        view, paint, feed = self._view, self._call.paint, self._feed
+        age_ms, failed = steady_ms() - feed.locks_ms, feed.failure
+        if failed is not None:
+            about = f"{age_ms // 1000} s old. {why_away(failed.text)}"
+        else:
+            filtered = f"filter: {view.filter}{'_' * view.is_typing}  " if view.filter or view.is_typing else ""
+            order = view.order + (", reversed" if view.is_reversed else "")
+            about = f"{filtered}{board.summary(feed.locks, feed.rates)}, by {order}"
         shown = [board.aged(lock, age_ms) for lock in view.window(self._rows())]
         last = view.first + len(shown)
         where = f"{view.first + 1}-{last} of {len(view.locks)}  " if len(shown) < len(view.locks) else ""
         footer = "Enter: keep the filter  Escape: no filter" if view.is_typing else where + HELP
         lines = board.frame(
-            summary,
+            self._where,
+            about,
             shown,
             paint,
             wall_ms(),
             self._screen.size(),
             footer=footer,
+            is_old=failed is not None,
             pretty=self._pretty,
         )
         return [paint.shown(line) for line in lines]

@@ -15,7 +15,7 @@ from dibs.base.errors import InvalidInput, InvalidTtl
 from dibs.base.ids import new_id
 from dibs.cli.framework.flags import TRACKED, milliseconds, open_request, seconds, terms
 from dibs.cli.framework.registry import part
-from dibs.cli.framework.result import failure, is_failure, refusal_exit
+from dibs.cli.framework.result import failure, is_failure, is_granted
 from dibs.client.door import OVER_CODES, Ask
 from dibs.client.plan import RenewalPlan, slack_ms, stop_ms_default, ttl_ms_min
 from dibs.core.durations import format_duration
@@ -357,7 +357,7 @@ def claim(
             reply = call.claim("acquire", job, document)
         if tracker is not None:
             reply = tracker.confirm_grant(session, job, document, reply, sent_ms)
-        if refusal_exit(reply) is None and not is_failure(reply):
+        if is_granted(reply):
             session.grant = reply.body or {}
             if tracker is not None:
                 tracker.show_grant(session, reply)

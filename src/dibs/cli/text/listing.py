@@ -63,7 +63,8 @@ def _around(document: Document) -> list[str]:
 
 NOTE_CHARS_MAX = 60
 # The least width of each column on a narrow terminal. The note is cut first, the job's name last.
-_LEAST = (("NOTE", 12), ("OWNER", 10), ("JOB", 16))
+_LEAST = {"NOTE": 12, "OWNER": 10, "JOB": 16}
+GAP = 2
 _NONE = {
     "held": "No job is claimed.",
     "parked": "No job is parked.",
@@ -172,15 +173,15 @@ def how_held(document: Document) -> str:
     return f"shared by {count}" if count > 1 else plain(document["mode"])
 
 
-def fitted(rows: list[Row], width: int, gap: int = 2) -> list[Row]:
+def fitted(rows: list[Row], width: int) -> list[Row]:
     """The rows, with columns cut so that no line is longer than `width`."""
     heads = rows[0]
     widths = [max(columns_of(row[column]) for row in rows) for column in range(len(heads))]
-    for head, least in _LEAST:
+    for head, least in _LEAST.items():
         if head not in heads:
             continue
         column = heads.index(head)
-        too_long = sum(widths) + gap * (len(widths) - 1) - width
+        too_long = sum(widths) + GAP * (len(widths) - 1) - width
         if too_long > 0:
             widths[column] = max(min(widths[column], least), widths[column] - too_long)
     return [tuple([short(cell, most) for cell, most in zip(row, widths, strict=True)]) for row in rows]
@@ -191,51 +192,20 @@ def fitted(rows: list[Row], width: int, gap: int = 2) -> list[Row]:
 HEADS = ("JOB", "STATE", "OWNER", "LEFT", "AGE", "HEARD", "TRY", "WAIT", "NOTE")
 # What is left out first on a narrow terminal.
 _LEAVES = ("NOTE", "TRY", "MODE", "SINCE", "AGE", "HEARD", "WAIT", "STATE")
-_LEAST_BOARD = {"JOB": 16, "OWNER": 10, "NOTE": 12}
 BAR_COLUMNS = 8
 BAR_WIDTH_MIN = 72  # narrower terminals get no bar
 URGENT, LATE = 0.25, 0.1
 HEADER_ROWS, FOOTER_ROWS = 3, 1  # two lines about everything and the heads of the table; the help
-GAP = 2
 
 
-class BoardSummary:
-    """What the header says. `rates` are claims and expiries a second, None before they are known. `trouble` is why the
-    data is old, and `age_ms` how old it is."""
-
-    def __init__(
-        self,
-        where: str,
-        *,
-        held: int,
-        waiting: int,
-        parked: int,
-        rates: tuple[float, float] | None,
-    ) -> None:
-        self.where = where
-        self.held = held
-        self.waiting = waiting
-        self.parked = parked
-        self.rates = rates
-        self.order = ""
-        self.filter: str | None = None
-        self.trouble = ""
-
-    def line(self) -> str:
-        parts = [f"{self.held:,} held", f"{self.waiting:,} waiting"]
-        parts += [f"{self.parked:,} parked"] if self.parked else []
-        if self.rates is not None:
-            parts += [f"{self.rates[0]:.1f} claims/s", f"{self.rates[1]:.1f} expiries/s"]
-        if self.order:
-            parts.append(f"by {self.order}")
-        return ", ".join(parts)
-
-
-def counted(locks: list[Document]) -> tuple[int, int, int]:
-    """Return how many are held, wait, and are parked."""
-    held = sum(1 for lock in locks if lock["status"] == "held")
+def summary(locks: list[Document], rates: tuple[float, float] | None) -> str:
+    """How many jobs are held, wait and are parked. `rates` are claims and expiries a second, None if not known yet."""
+    states = [lock["status"] for lock in locks]
     waiting = sum(number for lock in locks if isinstance(number := lock.get("waiting"), int))
-    return held, waiting, sum(1 for lock in locks if lock["status"] == "parked")
+    parts = [f"{states.count('held'):,} held", f"{waiting:,} waiting"]
+    parts += [f"{states.count('parked'):,} parked"] if "parked" in states else []
+    parts += [f"{rates[0]:.1f} claims/s", f"{rates[1]:.1f} expiries/s"] if rates is not None else []
+    return ", ".join(parts)
 
 
 def aged(lock: Document, ms: int) -> Document:
@@ -251,38 +221,31 @@ def aged(lock: Document, ms: int) -> Document:
 
 
 def frame(
-    summary: BoardSummary,
+    where: str,
+    about: str,
     locks: list[Document],
     paint: Paint,
     now_ms: int,
     size: tuple[int, int],
     *,
     footer: str,
+    is_old: bool = False,
     pretty: bool = True,
 ) -> list[str]:
-    """The lines of a screen. `locks` are those that have room."""
+    """The lines of a screen. `about` is the second line, which says why if the data `is_old`. `locks` are those that
+    have room."""
     width, rows = size
     first = short("dibs top", width)
-    where = short(f"  {plain(summary.where)}", max(0, width - columns_of(first)))
-    second = summary.trouble or summary.line()
-    if summary.filter is not None and not summary.trouble:
-        second = f"filter: {summary.filter}  {second}"
-    second = short(plain(second), width)
-    lines = [paint.strong(first) + paint.faint(where), paint.bad(second) if summary.trouble else second]
+    where = short(f"  {plain(where)}", max(0, width - columns_of(first)))
+    about = short(plain(about), width)
+    lines = [paint.strong(first) + paint.faint(where), paint.bad(about) if is_old else about]
     lines += board_lines(locks, paint, now_ms, width, pretty=pretty)
     lines = lines[: max(0, rows - FOOTER_ROWS)]
     lines += [""] * (rows - FOOTER_ROWS - len(lines))
     return [*lines, paint.faint(short(plain(footer), width))]
 
 
-def board_lines(
-    locks: list[Document],
-    paint: Paint,
-    now_ms: int,
-    width: int | None,
-    *,
-    pretty: bool = True,
-) -> list[str]:
+def board_lines(locks: list[Document], paint: Paint, now_ms: int, width: int, *, pretty: bool) -> list[str]:
     """The table: its heads, and a line for each job. Claims that are about to end are coloured."""
     if not locks:
         return [paint.faint("No job to show.")]
@@ -292,15 +255,12 @@ def board_lines(
         heads = tuple(head for head in heads if head != "STATE")
     if "MODE" in heads_of(locks):
         heads = (*heads[:-1], "MODE", heads[-1])
-    if width is None or width >= BAR_WIDTH_MIN:
+    if width >= BAR_WIDTH_MIN:
         for lock, each in zip(locks, cells, strict=True):
             each["LEFT"] = f"{bar(left_part(lock), pretty=pretty)} {each['LEFT']}"
-    if width is not None:
-        heads = _that_fit(heads, cells, width)
+    heads = _that_fit(heads, cells, width)
     rows = [heads, *[tuple([each[head] for head in heads]) for each in cells]]
-    first, *lines = table(rows if width is None else fitted(rows, width))
-    if width is not None:
-        first, lines = short(first, width), [short(line, width) for line in lines]
+    first, *lines = [short(line, width) for line in table(fitted(rows, width))]
     return [paint.faint(first), *[_painted(*each, paint) for each in zip(lines, locks, strict=True)]]
 
 
@@ -316,9 +276,7 @@ def bar(part: float | None, *, pretty: bool = True) -> str:
 def _that_fit(heads: Row, cells: list[dict[str, str]], width: int) -> Row:
     """The columns that have room if names and notes are cut."""
     needed = {head: max(columns_of(head), *[columns_of(each[head]) for each in cells]) for head in heads}
-    for head, least in _LEAST_BOARD.items():
-        if head in needed:
-            needed[head] = min(needed[head], least)
+    needed |= {head: min(needed[head], least) for head, least in _LEAST.items() if head in needed}
     for head in _LEAVES:
         if sum(needed.values()) + GAP * (len(needed) - 1) <= width:
             break
