@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from dibs.base.errors import InvalidInput
+from dibs.cli.framework.flags import is_number
 from dibs.cli.framework.job_names import names_here
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, yes
@@ -108,33 +109,22 @@ def free(call: Call) -> Answer:
 
 
 def floor(call: Call) -> Answer:
-    from dibs.client.embedded import EmbeddedDoor
-
-    text = call.values["number"]
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= TOKEN_FLOOR_MAX):
-        raise UsageError(f"NUMBER must be a whole number from 1 to {TOKEN_FLOOR_MAX}, not {text!a}.", "token-floor")
-    door = call.door()
-    if not isinstance(door, EmbeddedDoor):
-        raise InvalidInput(
-            "token-floor works on a store. For a server, start it with --token-floor, or run this on its store: "
-            "--url sqlite:///path."
-        )
     from dibs.client.store_admin import raise_floor
 
-    now = raise_floor(door.store(), int(text))
+    text = call.values["number"]
+    if not is_number(text, 1, TOKEN_FLOOR_MAX):
+        raise UsageError(f"NUMBER must be a whole number from 1 to {TOKEN_FLOOR_MAX}, not {text!a}.", "token-floor")
+    refusal = "For a server, start it with --token-floor, or run this on its store: --url sqlite:///path."
+    now = raise_floor(store_of(call, f"token-floor works on a store. {refusal}"), int(text))
     higher = " It was that high before." if now > int(text) else ""
     return yes({"token_floor": now}, f"All new fencing tokens are above {now}.{higher}", quiet=str(now))
 
 
 def gc(call: Call) -> Answer:
-    from dibs.client.embedded import EmbeddedDoor
-
-    door = call.door()
-    if not isinstance(door, EmbeddedDoor):
-        raise InvalidInput("gc works on a store; a server sweeps by itself. Leave out --url and DIBS_URL.")
     from dibs.client.store_admin import sweep
 
-    swept = sweep(door.store())
+    refusal = "gc works on a store; a server sweeps by itself. Leave out --url and DIBS_URL."
+    swept = sweep(store_of(call, refusal))
     lines = ["Nothing was due."]
     if swept["jobs"]:
         expired, forgotten = swept["expired"], swept["forgotten"]
@@ -274,14 +264,15 @@ def present_store(call: Call) -> Any:
     return store_of(call)
 
 
-def store_of(call: Call) -> Any:
+def store_of(call: Call, refusal: str = "") -> Any:
     """The named store. A server is refused: the user must name its store."""
     from dibs.client.embedded import EmbeddedDoor
 
     door = call.door()
     if not isinstance(door, EmbeddedDoor):
         raise InvalidInput(
-            f"dibs {call.command} works on a store, not through a server. Name the server's store, "
+            refusal
+            or f"dibs {call.command} works on a store, not through a server. Name the server's store, "
             "such as sqlite:///var/lib/dibs/dibs.db."
         )
     return door.store()

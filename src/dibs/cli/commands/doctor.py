@@ -27,18 +27,13 @@ if TYPE_CHECKING:
 
     from dibs.cli.framework.context import Call, Document
     from dibs.client.door import Door
-    from dibs.client.embedded import EmbeddedDoor
     from dibs.client.http import HttpDoor
     from dibs.client.urls import ServerAddress
 
 
-# Checks of a store that this machine opens itself.
-
-# The checks of `dibs doctor` and their results, in order.
-
-
 class Findings:
-    """`bad` is broken, and the command fails. `look` works, but somebody should do what the line says."""
+    """The checks and their results, in order. `bad` is broken, and the command fails. `look` works, but somebody should
+    do what the line says."""
 
     def __init__(self) -> None:
         self.checks: list[Document] = []
@@ -51,14 +46,6 @@ class Findings:
 
     def bad(self, check: str, says: str) -> None:
         self.checks.append({"check": check, "ok": False, "says": says})
-
-    @property
-    def broken(self) -> list[Document]:
-        return [each for each in self.checks if not each["ok"]]
-
-    @property
-    def noted(self) -> list[Document]:
-        return [each for each in self.checks if each.get("look")]
 
 
 # What is in a store that somebody should look at: parked jobs, long waits, tokens that end soon.
@@ -182,20 +169,16 @@ def _health(found: Findings, door: HttpDoor) -> Document:
     else:
         schema = f", schema {health['schema']}" if health.get("schema") else ""
         found.good("answers", f"yes: dibs {health['dibs']}, on {health.get('storage', 'an unnamed store')}{schema}")
-        _versions(found, str(health["dibs"]))
+        if health["dibs"] != __version__:
+            found.look(
+                "versions",
+                f"the server runs dibs {health['dibs']}, this is {__version__}. They work together; upgrade the older "
+                "one when you can, servers first",
+            )
         now_ms = _clock(found, door) if "now" in health else wall_ms()
         if _allowed(found, door):
             _work(found, door, now_ms)
     return health
-
-
-def _versions(found: Findings, server: str) -> None:
-    if server != __version__:
-        found.look(
-            "versions",
-            f"the server runs dibs {server}, this is {__version__}. They work together; upgrade the older one when you "
-            "can, servers first",
-        )
 
 
 def _clock(found: Findings, door: HttpDoor) -> int:
@@ -281,19 +264,21 @@ def _allowed(found: Findings, door: HttpDoor) -> bool:
     return False
 
 
+# Checks of a store that this machine opens itself.
+
 FREE_BYTES_MIN = 64 * 1024 * 1024
 
 
 def check_store(found: Findings, call: Call) -> None:
     from dibs.client import store_admin
-    from dibs.client.embedded import EmbeddedDoor
+    from dibs.client.embedded import EmbeddedDoor, default_store_url
 
     source = call.settings.source("url", "DIBS_URL")
     source = "your own store" if source == "the default" else source
     door = call.door()
     if not isinstance(door, EmbeddedDoor):
         return
-    url = call.settings.url or _default_url()
+    url = call.settings.url or default_store_url()
     found.good("store", f"{without_secrets(url)} ({source})")
     try:
         facts = store_admin.facts(door.store())
@@ -304,7 +289,8 @@ def check_store(found: Findings, call: Call) -> None:
     found.good("open", f"{facts['kind']}{schema}, {_size(facts['size_bytes'])}")
     _store_clock(found, facts)
     _disk(found, facts["path"])
-    _counts(found, door)
+    if wrong := store_admin.miscounted(door.store()):
+        found.bad("limits", f"what {', '.join(wrong[:5])} may have is counted wrong. Run: dibs gc")
     look_at_jobs(found, door, facts["now_ms"])
     tokens = door.ask(Ask("tokens"))
     look_at_tokens(found, (tokens.body or {}).get("tokens", []), facts["now_ms"])
@@ -312,19 +298,14 @@ def check_store(found: Findings, call: Call) -> None:
         found.bad("frozen", why)
     try:
         probed = store_admin.probe(door.store())
+        if not probed:
+            store_admin.try_write(door.store())
     except DibsError as error:
         found.bad("write", error.details)
         return
-    if probed:
-        found.checks += probed
-    else:
-        _writable(found, door)
-
-
-def _default_url() -> str:
-    from dibs.client.embedded import default_store_url
-
-    return default_store_url()
+    found.checks += probed
+    if not probed:
+        found.good("write", "can be written")
 
 
 def _store_clock(found: Findings, facts: Document) -> None:
@@ -336,26 +317,6 @@ def _store_clock(found: Findings, facts: Document) -> None:
     if abs(skew_ms) > SKEW_MS_MAX:
         says += " (the wall clock was changed since the boot; leases are not affected)"
     found.good("clock", says)
-
-
-def _writable(found: Findings, door: EmbeddedDoor) -> None:
-    from dibs.client.store_admin import try_write
-
-    try:
-        try_write(door.store())
-    except DibsError as error:
-        found.bad("write", error.details)
-    else:
-        found.good("write", "can be written")
-
-
-def _counts(found: Findings, door: EmbeddedDoor) -> None:
-    """Whether what principals with a limit have is counted right."""
-    from dibs.client import store_admin
-
-    wrong = store_admin.miscounted(door.store())
-    if wrong:
-        found.bad("limits", f"what {', '.join(wrong[:5])} may have is counted wrong. Run: dibs gc")
 
 
 def _disk(found: Findings, path: str | None) -> None:
@@ -432,12 +393,13 @@ def _answer(found: Findings, call: Call) -> Answer:
             mark = call.paint.wait("!! ")
         lines.append(f"{mark}  {each['check']:<{width}}  {each['says']}")
     document = {"version": __version__, "checks": found.checks}
-    if not found.broken:
-        count = len(found.noted)
-        told = "All is well." if not count else f"It works. Marked !!: {count} to look at."
-        return yes(document, "\n".join([*lines, "", told]))
-    message = f"{found.broken[0]['check']}: {found.broken[0]['says']}"
-    text = "\n".join([*lines, "", f"{len(found.broken)} of {len(lines)} checks need your attention."])
+    broken = [each for each in found.checks if not each["ok"]]
+    if not broken:
+        count = len([each for each in found.checks if each.get("look")])
+        verdict = "All is well." if not count else f"It works. Marked !!: {count} to look at."
+        return yes(document, "\n".join([*lines, "", verdict]))
+    message = f"{broken[0]['check']}: {broken[0]['says']}"
+    text = "\n".join([*lines, "", f"{len(broken)} of {len(lines)} checks need your attention."])
     return Answer(UNREACHABLE, document, text, quiet=message, code="upstream_unavailable", message=message)
 
 

@@ -86,7 +86,7 @@ def hold(call: Call) -> Answer:
         raise UsageError("--for 0 would release the job at once. Leave it out to hold until told to stop.", "hold")
     terms = SessionTerms(call, "notice", NOTICE_MS)
     events = EventWriter(call)
-    session = open_process_session(call, terms.request, terms.stop_ms, process_mark(os.getpid()))
+    session = open_process_session(call, terms, process_mark(os.getpid()))
     if isinstance(session, Answer):
         return events.failed(session)
     loop = HoldLoop(call, session, events, for_ms)

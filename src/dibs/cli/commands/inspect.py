@@ -35,8 +35,7 @@ def history_text(document: Document, paint: Paint, now_ms: int, since: str | Non
         return f"Nothing is on record about {plain(document['name'])}{when}."
     rows = []
     for event in events:
-        when = event["at"][:19].replace("T", " ") + "Z"
-        rows.append((when, ago(now_ms - instant_ms(event["at"])), _told(event)))
+        rows.append((_when(event), ago(now_ms - instant_ms(event["at"])), _sentence(event)))
     lines = table(rows)
     if paint.on:
         lines = [paint.faint(line[:20]) + line[20:] for line in lines]
@@ -47,76 +46,61 @@ def event_line(event: Document, paint: Paint) -> str:
     """One event of any job, for a reader who follows."""
     if event["event"] == "gap":
         return f"Events up to number {int(event['oldest']) - 1} are no longer on record; some may be missing here."
-    when = str(event.get("at", ""))[:19].replace("T", " ") + "Z"
-    return f"{paint.faint(plain(when))}  {paint.strong(plain(event.get('name', '')))}  {_told(event)}"
+    return f"{paint.faint(_when(event))}  {paint.strong(plain(event.get('name', '')))}  {_sentence(event)}"
 
 
 def rights_line(event: Document, paint: Paint) -> str:
     """One change of who may do what."""
-    when = str(event.get("at", ""))[:19].replace("T", " ") + "Z"
     where = "/".join([plain(event[key]) for key in ("namespace", "name") if event.get(key)])
     of = "" if event["event"] == "access-set" else f" of {plain(event.get('user_id'))}"
-    told = f"{plain(event['event'])}{of} by {plain(event.get('by') or 'dibs')}: {plain(event.get('reason'))}"
-    return f"{paint.faint(plain(when))}  {paint.strong(where or '*')}  {told}"
+    change = f"{plain(event['event'])}{of} by {plain(event.get('by') or 'dibs')}: {plain(event.get('reason'))}"
+    return f"{paint.faint(_when(event))}  {paint.strong(where or '*')}  {change}"
 
 
-def _told(event: Document) -> str:
-    """One event as a sentence."""
-    owner = plain(event.get("owner", ""))
-    note = {key: f"{key} {plain(event[key])}" for key in ("metadata", "checkpoint", "result") if event.get(key)}
-    kind = event["event"]
+def _when(event: Document) -> str:
+    return plain(str(event.get("at", ""))[:19].replace("T", " ") + "Z")
+
+
+# Events with one sentence. `{by}` is who did it, if it was not the owner.
+_SENTENCES = {
+    "expired": "the claim of {owner} expired without a heartbeat",
+    "broken": "{by} took it from {owner}: {reason}",
+    "queued": "{owner} got in line",
+    "refused": "{owner} asked for it and was refused",
+    "renewed": "{owner} sent a heartbeat",
+    "progress": "{owner} made progress",
+    "transferred": "{owner} handed it to {by}",
+    "parked": "parked after the last attempt, by {owner}, failed or was lost",
+    "freed": "{by} freed it",
+    "access-set": "{by} changed who may claim it: {reason}",
+    "forgotten": "its record was deleted after a long time idle",
+}
+_LEFT = {"left": "", "stopped asking": ": it stopped asking", "session ended": ": its session ended"}
+
+
+def _sentence(event: Document) -> str:
+    """One event as a sentence, with what was noted."""
+    kind, owner, reason = event["event"], plain(event.get("owner", "")), plain(event.get("reason"))
+    notes = {key: f"{key} {plain(event[key])}" for key in ("metadata", "checkpoint", "result") if event.get(key)}
     if kind == "acquired":
         ttl = f" for {span(event['ttl_seconds'] * 1000)}" if event.get("ttl_seconds") else ""
         attempt = f", attempt {event['attempt']}" if event.get("attempt", 1) > 1 else ""
-        told = f"{owner} claimed it{ttl} (token {event['fencing_token']}{attempt})"
-    elif kind == "progress":
-        told = f"{owner} made progress"
-        if "checkpoint" in note:  # metadata is repeated in every event
-            note.pop("metadata", None)
+        says = f"{owner} claimed it{ttl} (token {event['fencing_token']}{attempt})"
     elif kind == "released":
-        told = f"{owner} released it" + (" as done" if event.get("done_until") else "")
+        says = f"{owner} released it" + (" as done" if event.get("done_until") else "")
     elif kind == "failed":
-        told = _told_failed(event, owner)
-    elif kind == "expired":
-        told = f"the claim of {owner} expired without a heartbeat"
-    elif kind == "broken":
-        told = f"{plain(event.get('by'))} took it from {owner}: {plain(event.get('reason'))}"
+        says = f"{owner} failed at it" + (f": {reason}" if event.get("reason") else "")
+        if event.get("retry_after_seconds"):
+            says += f"; to be tried again after {span(event['retry_after_seconds'] * 1000)}"
+    elif kind == "left":
+        says = f"{owner} left the line" + _LEFT.get(str(event.get("reason", "left")), f": {reason}")
+    elif kind in _SENTENCES:
+        says = _SENTENCES[kind].format(owner=owner, by=plain(event.get("by")), reason=reason)
     else:
-        told = _told_rarely(kind, event, owner)
-    return ": ".join([told, ", ".join(note.values())]) if note else told
-
-
-def _told_failed(event: Document, owner: str) -> str:
-    told = f"{owner} failed at it"
-    if event.get("reason"):
-        told += f": {plain(event['reason'])}"
-    if event.get("retry_after_seconds"):
-        told += f"; to be tried again after {span(event['retry_after_seconds'] * 1000)}"
-    return told
-
-
-def _told_rarely(kind: str, event: Document, owner: str) -> str:
-    if kind == "queued":
-        return f"{owner} got in line"
-    if kind == "refused":
-        return f"{owner} asked for it and was refused"
-    if kind == "renewed":
-        return f"{owner} sent a heartbeat"
-    if kind == "left":
-        why = {"left": "", "stopped asking": ": it stopped asking", "session ended": ": its session ended"}
-        reason = str(event.get("reason", "left"))
-        return f"{owner} left the line{why.get(reason, f': {plain(reason)}')}"
-    if kind == "transferred":
-        return f"{owner} handed it to {plain(event.get('by'))}"
-    if kind == "parked":
-        return f"parked after the last attempt, by {owner}, failed or was lost"
-    if kind == "freed":
-        return f"{plain(event.get('by'))} freed it"
-    if kind == "access-set":
-        return f"{plain(event.get('by'))} changed who may claim it: {plain(event.get('reason'))}"
-    if kind == "forgotten":
-        return "its record was deleted after a long time idle"
-    return f"{plain(kind)} {owner}".rstrip()
+        says = f"{plain(kind)} {owner}".rstrip()
+    if kind == "progress" and "checkpoint" in notes:  # metadata is repeated in every event
+        notes.pop("metadata", None)
+    return ": ".join([says, ", ".join(notes.values())]) if notes else says
 
 
 # watch: what happens to jobs, as it happens. `history --follow` is the same for one job, from its past on.

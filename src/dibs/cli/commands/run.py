@@ -11,6 +11,7 @@ from dibs.cli.framework.flags import (
     CLAIM_EXITS,
     DONE_DEFAULT,
     EXCLUSIVE,
+    EXIT_CODE_MAX,
     LOCK_DELAY,
     MAX_ATTEMPTS,
     METADATA,
@@ -23,6 +24,7 @@ from dibs.cli.framework.flags import (
     WAIT,
     done_fields,
     exit_code,
+    is_number,
     put,
     refuse_contradictions,
     seconds,
@@ -53,50 +55,6 @@ NOT_FOUND = 127
 KILL_AFTER_MS = 5_000
 
 
-# Whether the end of the command means that its job is done or failed.
-#
-# An exit code other than 0 is a failure, as for cron and systemd, unless --ok-codes lists it. A command that somebody
-# stopped has not failed: by a signal to `dibs run` that was passed on (Ctrl-C, `systemctl stop`, a hang-up), or by a
-# signal from its terminal. Its job is released, and its count of attempts does not change.
-
-ALL = "all"
-OK_CODES = Option("--ok-codes", "exit codes besides 0 that are no failure, such as 1,2; or all", value="CODES")
-
-
-class Verdict:
-    """Judges the end of a command by the flags."""
-
-    def __init__(self, call: Call) -> None:
-        self._retry_after = seconds(call, "retry_after", RETRY_MS_MAX)
-        self._ok = _codes(call)
-
-    def of(self, code: int, why: str, *, interrupted: bool) -> Document:
-        """The fields of the release; empty for a success."""
-        if code == 0 or self._ok is None or code in self._ok:
-            return {}
-        if interrupted:
-            return dict(UNCOUNTED)
-        fields: Document = {"failed": True, "reason": why[:REASON_CHARS_MAX]}
-        put(fields, "retry_after_seconds", self._retry_after)
-        return fields
-
-
-def _codes(call: Call) -> frozenset[int] | None:
-    """The exit codes that are no failure; None means all."""
-    text = call.values.get("ok_codes")
-    if text is None:
-        return frozenset()
-    if text == ALL:
-        return None
-    codes = text.split(",")
-    if not all(code.isascii() and code.isdecimal() and len(code) < 4 and int(code) < 256 for code in codes):
-        raise UsageError(
-            f"--ok-codes takes numbers from 0 to 255 with commas between them, or all; not {text!a}.",
-            call.command,
-        )
-    return frozenset([int(code) for code in codes])
-
-
 class _RunOptions:
     """The flags of the command, all checked before anything is started."""
 
@@ -107,26 +65,40 @@ class _RunOptions:
         self.terms = SessionTerms(call, "kill_after", KILL_AFTER_MS, needs_slack=True)
         self.refusal_code = exit_code(call, "conflict_exit_code", NO)
         self.done_code = exit_code(call, "done_exit_code", DONE)
-        self.done = done_fields(call, call.values.get("result")) or None
-        self.verdict = Verdict(call)
+        self.done = done_fields(call, call.values.get("result"))
+        self.retry_after = seconds(call, "retry_after", RETRY_MS_MAX)
+        self.ok_codes = _ok_codes(call)
         refuse_contradictions(call)
 
 
+def _ok_codes(call: Call) -> frozenset[int] | None:
+    """The exit codes besides 0 that are no failure; None means all."""
+    text = call.values.get("ok_codes")
+    if text is None:
+        return frozenset()
+    if text == "all":
+        return None
+    codes = text.split(",")
+    if not all(is_number(code, 0, EXIT_CODE_MAX) for code in codes):
+        raise UsageError(
+            f"--ok-codes takes numbers from 0 to 255 with commas between them, or all; not {text!a}.",
+            call.command,
+        )
+    return frozenset([int(code) for code in codes])
+
+
 def session_run(call: Call) -> Answer:
-    return _run(call, _RunOptions(call, None))
+    return _run(call, None)
 
 
 def run(call: Call) -> Answer:
-    return run_as(call, call.values["job"])
+    return _run(call, call.values["job"])
 
 
-def run_as(call: Call, job: str) -> Answer:
-    """Run the command while `job` is ours."""
-    return _run(call, _RunOptions(call, job))
-
-
-def _run(call: Call, options: _RunOptions) -> Answer:
-    """Fork the guardian first, then open the store, so that the guardian has none of the store's files."""
+def _run(call: Call, job: str | None) -> Answer:
+    """Run the command in a session, while `job` is ours. Forks the guardian first, then opens the store, so that the
+    guardian has none of the store's files."""
+    options = _RunOptions(call, job)
     if any("\0" in word for word in options.words):  # no shell can write that
         return _not_started(options.words, OSError(0, "its arguments contain a NUL byte"))
     child = Child(
@@ -136,7 +108,7 @@ def _run(call: Call, options: _RunOptions) -> Answer:
         end_dead_session=lambda session: end_dead_session(call, session),
     )
     try:
-        session = open_process_session(call, options.terms.request, options.terms.stop_ms, child.mark)
+        session = open_process_session(call, options.terms, child.mark)
         return session if isinstance(session, Answer) else _within(call, options, session, child)
     finally:
         child.close()
@@ -159,13 +131,24 @@ def _within(call: Call, options: _RunOptions, session: ProcessSession, child: Ch
 
 
 def _ending(options: _RunOptions, child: Child, answer: Answer) -> Document | None:
-    """The fields of the release: done, failed, or neither."""
+    """The fields of the release: done, failed, or neither.
+
+    An exit code other than 0 is a failure, as for cron and systemd, unless --ok-codes lists it. A command that somebody
+    stopped has not failed: by a signal to `dibs run` that was passed on (Ctrl-C, `systemctl stop`, a hang-up), or by a
+    signal from its terminal. Its job is released, and its count of attempts does not change.
+    """
     if answer.code == "lost":
         return None
     if answer.exit == 0:
-        return options.done or {}
+        return options.done
+    if options.ok_codes is None or answer.exit in options.ok_codes:
+        return {}
+    if child.was_interrupted:
+        return UNCOUNTED
     why = f"exited with {answer.exit}" if answer.code == "exited" else answer.message
-    return options.verdict.of(answer.exit, why, interrupted=child.was_interrupted)
+    fields: Document = {"failed": True, "reason": why[:REASON_CHARS_MAX]}
+    put(fields, "retry_after_seconds", options.retry_after)
+    return fields
 
 
 def _refused(call: Call, options: _RunOptions, session: ProcessSession, child: Child) -> Answer | None:
@@ -255,7 +238,7 @@ _RUN_OPTIONS = (
         bare=DONE_DEFAULT,
     ),
     Option("--result", "the result, shown while the job is marked as done", value="TEXT"),
-    OK_CODES,
+    Option("--ok-codes", "exit codes besides 0 that are no failure, such as 1,2; or all", value="CODES"),
     RETRY_AFTER,
     *(OWNER, METADATA, AGAIN, MAX_ATTEMPTS, LOCK_DELAY, LEAVE_CHILDREN),
 )
@@ -341,7 +324,7 @@ def elect(call: Call) -> Answer:
     waits_for_ever = values.get("wait") is None and not values.get("no_wait")
     wait = WAIT_FOR_EVER if waits_for_ever else values.get("wait")
     call.values = {**values, "wait": wait, "ttl": values.get("ttl") or TTL_DEFAULT}
-    answer = run_as(call, election_job(values["election"]))
+    answer = _run(call, election_job(values["election"]))
     is_over = answer.exit == NO and not answer.is_error and answer.code != "exited"
     if answer.code == "lost" and not values.get("once"):
         call.complain(f"{answer.message} Campaigning again.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 
+from dibs.cli.framework.flags import flag_of, is_number
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import yes
@@ -122,7 +123,7 @@ def _bind(call: Call) -> str | None:
         return _given(call, "bind")
     if call.values.get("bind") is not None:
         raise UsageError("Use --port or --bind, not both. --bind HOST:PORT has a port, too.", "serve")
-    if not (port.isascii() and port.isdecimal() and len(port) < 6 and 1 <= int(port) <= 65535):
+    if not is_number(port, 1, 65535):
         raise UsageError(f"--port takes a number from 1 to 65535, not {port!a}.", "serve")
     return f"127.0.0.1:{port}"
 
@@ -220,7 +221,7 @@ def _number(call: Call, key: str, least: int) -> int | None:
     text = _given(call, key)
     if text is None:
         return None
-    if not (text.isascii() and text.isdecimal() and len(text) < 13 and least <= int(text) <= _NUMBER_MAX):
+    if not is_number(text, least, _NUMBER_MAX):
         raise UsageError(f"{_named(key)} takes a whole number, at least {least}, not {text!a}.", "serve")
     return int(text)
 
@@ -232,7 +233,7 @@ def _given(call: Call, key: str) -> str | None:
 
 def _named(key: str) -> str:
     """A flag and its variable, for a message."""
-    return f"--{key.replace('_', '-')} ({_VARIABLES[key]})"
+    return f"{flag_of(key)} ({_VARIABLES[key]})"
 
 
 OPTIONS = (

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from dibs.base.ids import new_id
-from dibs.cli.framework.flags import METADATA, OWNER, SESSION_TTL, checked_session, next_words, open_request
+from dibs.cli.framework.flags import (
+    METADATA,
+    OWNER,
+    SESSION_TTL,
+    checked_session,
+    next_words,
+    open_request,
+    process_number,
+)
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import no, yes
 from dibs.cli.framework.spec import MAYBE, Argument, Command, Option
@@ -85,21 +93,18 @@ def _names(names: list[str], most: int = 3) -> str:
 
 def open_(call: Call) -> Answer:
     request = {**open_request(call), "fresh_session_id": new_id()}
-    pid = call.values.get("pid")
-    if pid is not None:
-        request["process"] = _mark(pid)
+    if call.values.get("pid") is not None:
+        request["process"] = _mark(process_number(call, "pid"))
     body = call.body("session-open", "", request)
     return yes(body, opened(body, call.paint, next_words(call)), quiet=plain(body["session_id"]))
 
 
-def _mark(text: str) -> str:
-    if not (text.isascii() and text.isdecimal() and 0 < len(text) < 11 and int(text) > 0):
-        raise UsageError(f"--pid takes the number of a process, not {text!a}.", "session open")
+def _mark(pid: int) -> str:
     from dibs.system.session_mark import process_mark
 
-    mark = process_mark(int(text))
+    mark = process_mark(pid)
     if mark is None:
-        raise UsageError(f"--pid {text}: no such process can be seen here.", "session open")
+        raise UsageError(f"--pid {pid}: no such process can be seen here.", "session open")
     return mark
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dibs.base.clock import wall_ms
 from dibs.base.terminal import plain
 from dibs.cli.commands.token_file import TOKENS, list_file, read_lines, revoke_in_file, tokens_file
+from dibs.cli.framework.flags import flag_of, is_number
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import yes
 from dibs.cli.framework.spec import Argument, Command, Option
@@ -81,6 +82,7 @@ def _limits(entry: Document) -> str:
 
 
 _LIMITS = ("max_held", "max_waiting", "max_sessions")
+_LIMIT_MAX = 9_999_999
 
 
 def create(call: Call) -> Answer:
@@ -174,7 +176,7 @@ def _token_limits(call: Call) -> Document:
     for key in _LIMITS:
         given = call.values.get(key)
         if given is not None:
-            document[key] = _count(call, f"--{key.replace('_', '-')}", given)
+            document[key] = _count(call, flag_of(key), given)
     rate = call.values.get("rate")
     if rate is not None:
         document["rate_per_second"] = _count(call, "--rate", rate.removesuffix("/s"))
@@ -182,7 +184,7 @@ def _token_limits(call: Call) -> Document:
 
 
 def _count(call: Call, flag: str, given: str) -> int:
-    if not (given.isascii() and given.isdecimal() and len(given) < 8):
+    if not is_number(given, 0, _LIMIT_MAX):
         example = "50/s" if flag == "--rate" else "100"
         raise UsageError(
             f"{flag} takes a whole number such as {example}, or 0 for no limit; not {given!a}.", call.command

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from dibs.cli.framework.context import Call, Document
     from dibs.cli.framework.result import Answer
-    from dibs.cli.text.colour import Paint
     from dibs.client.queueing import StillWaiting
     from dibs.wire.documents import Reply
 
@@ -123,11 +122,10 @@ COMMANDS = {
 # Waiting in line for `claim --wait` and `claim-all --wait`, with or without a server. The flow is in
 # `client/queueing.py`.
 
-# The status line during a wait at a terminal: one line on stderr, redrawn, and removed at the end.
-
 
 class StatusLine:
-    """Shows nothing in a pipe, under --json and --quiet, and on a terminal that cannot redraw."""
+    """One line on stderr during a wait at a terminal, redrawn, and removed at the end. Shows nothing in a pipe, under
+    --json and --quiet, and on a terminal that cannot redraw."""
 
     def __init__(self, call: Call) -> None:
         stream = call.stderr
@@ -141,7 +139,8 @@ class StatusLine:
 
     def show(self, line: str) -> None:
         if self._stream is not None:
-            self._write(f"\r{plain(line)[: self._width() - 1]}\x1b[K")
+            width = width_of(self._stream, {}) or WIDTH_DEFAULT
+            self._write(f"\r{plain(line)[: width - 1]}\x1b[K")
             self._drawn = True
 
     def __enter__(self) -> StatusLine:
@@ -161,32 +160,23 @@ class StatusLine:
         except OSError:  # the terminal is gone; the answer still matters
             self._stream = None
 
-    def _width(self) -> int:
-        return width_of(self._stream, {}) or WIDTH_DEFAULT
-
-
-# Texts for callers that wait in line. Pure.
-
 
 def waiting(document: Document, waited_ms: int, wait_ms: int) -> str:
-    """The status line of a wait: position, owner, remaining time."""
-    name, position = plain(document["name"]), document["position"]
-    place = "next in line" if position == 1 else f"number {position} in line"
-    waited = span(min(max(waited_ms, 1_000), wait_ms))
-    return f"Waiting for {name}, {place}: {_in_the_way(document)} ({waited} of {span(wait_ms)})"
+    """The status line of a wait for a claim: position, owner, remaining time."""
+    time = f"({span(min(max(waited_ms, 1_000), wait_ms))} of {span(wait_ms)})"
+    if "refused" in document:
+        names = [plain(each.get("name")) for each in document["refused"]]
+        return f"Waiting for any of {len(names)}: {', '.join(names[:3])}{', ...' if len(names) > 3 else ''} {time}"
+    if "position" not in document:
+        return f"Still waiting, but: {plain(document.get('details', 'no answer'))}"
+    blocker = "it is delayed, or others come first"
+    if document["owner"] is not None:
+        blocker = plain(held({**document, "name": "it"})).rstrip(".")
+    return f"Waiting for {plain(document['name'])}, {_place(document)}: {blocker} {time}"
 
 
-def waiting_for_any(refused: list[Document], waited_ms: int, wait_ms: int) -> str:
-    """The status line of claim-any."""
-    waited = span(min(max(waited_ms, 1_000), wait_ms))
-    shown = ", ".join([plain(each.get("name")) for each in refused[:3]]) + (", ..." if len(refused) > 3 else "")
-    return f"Waiting for any of {len(refused)}: {shown} ({waited} of {span(wait_ms)})"
-
-
-def _in_the_way(document: Document) -> str:
-    if document["owner"] is None:
-        return "it is delayed, or others come first"
-    return plain(held({**document, "name": "it"})).rstrip(".")
+def _place(document: Document) -> str:
+    return "next in line" if document["position"] == 1 else f"number {document['position']} in line"
 
 
 def watching(taken: list[Document]) -> str:
@@ -197,29 +187,6 @@ def watching(taken: list[Document]) -> str:
     if owner is None and overlapping:
         return f"Waiting for {name}{more}: {plain(overlapping[0]['owner'])} has {plain(overlapping[0]['name'])}"
     return f"Waiting for {name}{more}: {plain(owner)} has it for another {span(document['remaining_ms'])}"
-
-
-def unheard(document: Document) -> str:
-    return f"Still waiting, but: {plain(document.get('details', 'no answer'))}"
-
-
-def over_sentence(document: Document) -> str:
-    """The wait is over, and the job is still not available."""
-    position = document["position"]
-    place = "next in line" if position == 1 else f"number {position} in line"
-    if "ticket" in document:
-        kept = f"You are {place}. The place is kept for {span(TICKET_MS)}."
-    else:
-        kept = f"You were {place}, and have left the line."
-    return f"{sentence(document)} {kept}"
-
-
-def over_text(document: Document, paint: Paint, command: str | None) -> str:
-    """The answer after a wait. `command` continues from the place that was kept."""
-    lines = [f"{paint.wait('Not yet:')} {over_sentence(document)}", *hold_fields(document)]
-    if command is not None:
-        lines.append(f"To continue:  {command}")
-    return "\n".join(lines)
 
 
 # Sessions around this command. A `dibs run` inside another would wait for itself: the outer one keeps its job until
@@ -248,7 +215,11 @@ def waits_for_itself(call: Call, name: str, document: Document) -> Reply | None:
             if shared or not _is_ours(hold, call.settings.namespace):
                 continue
             if any(_conflict(each, hold["name"]) for each in asked):
-                return _refusal(hold["name"])
+                details = (
+                    f"{hold['name']} is held by the `dibs run` around this command, so waiting for it would never end. "
+                    "The job is already yours: do not claim it again."
+                )
+                return Reply(409, {"error": "Waiting would deadlock", "code": "deadlock", "details": details})
     return None
 
 
@@ -262,14 +233,6 @@ def _is_ours(hold: Document, namespace: str | None) -> bool:
 
 def _conflict(one: str, other: str) -> bool:
     return one == other or (in_tree(one) and in_tree(other) and overlaps(one, other))
-
-
-def _refusal(name: str) -> Reply:
-    details = (
-        f"{name} is held by the `dibs run` around this command, so waiting for it would never end. "
-        "The job is already yours: do not claim it again."
-    )
-    return Reply(status=409, body={"error": "Waiting would deadlock", "code": "deadlock", "details": details})
 
 
 SLICE_SECONDS_LIVE = 1  # shorter at a terminal, so that the status line is fresh
@@ -316,24 +279,22 @@ def wait_in_line(
 
 def _show(status: StatusLine, still: StillWaiting, wait_ms: int, meanwhile: Meanwhile | None) -> int | None:
     body = still.reply.body or {}
-    if status_of(still.reply) == "queued":
-        status.show(waiting(body, still.waited_ms, wait_ms))
-    elif "refused" in body:
-        status.show(waiting_for_any(body["refused"], still.waited_ms, wait_ms))
-    else:
-        status.show(unheard(body))
+    status.show(waiting(body, still.waited_ms, wait_ms))
     return None if meanwhile is None else meanwhile(body if status_of(still.reply) == "queued" else None)
 
 
 def time_is_over(call: Call, body: Document) -> Answer:
-    """The answer for a wait that ended without the job."""
+    """The answer for a wait that ended without the job. With a ticket it has the command that goes on from the place
+    that was kept."""
     ticket: str | None = body.get("ticket")
-    command = None
+    kept = f"You were {_place(body)}, and have left the line."
+    if ticket is not None:
+        kept = f"You are {_place(body)}. The place is kept for {span(TICKET_MS)}."
+    message = f"{sentence(body)} {kept}"
+    lines = [f"{call.paint.wait('Not yet:')} {message}", *hold_fields(body)]
     if ticket is not None:
         flags = next_words(call, ("url", "namespace", "session", "ttl", "owner"))
         names = call.values.get("name") or [call.values["job"]]
         wait = ["--wait", call.values.get("wait") or "5m", "--ticket", ticket]
-        command = shell_line(["dibs", call.command, *flags, *wait, "--", *names])
-    message = over_sentence(body)
-    text = over_text(body, call.paint, command)
-    return no(NO, body, text, code="queued", message=message, quiet=plain(ticket or ""))
+        lines.append(f"To continue:  {shell_line(['dibs', call.command, *flags, *wait, '--', *names])}")
+    return no(NO, body, "\n".join(lines), code="queued", message=message, quiet=plain(ticket or ""))

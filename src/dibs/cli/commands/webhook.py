@@ -5,6 +5,7 @@ from __future__ import annotations
 from dibs.base.errors import InvalidInput
 from dibs.base.ids import new_signing_secret
 from dibs.base.terminal import plain
+from dibs.cli.framework.flags import is_number
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import Argument, Command, Option
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 # What is said about webhooks. Pure.
 
 _SHOWN_MAX = 10
+_EVENT_NUMBER_MAX = 10**18 - 1
 
 
 def added(body: Document, *, by_server: bool) -> str:
@@ -153,7 +155,7 @@ def replay(call: Call) -> Answer:
     document: Document = {}
     after = call.values.get("after")
     if after is not None:
-        if not (after.isascii() and after.isdecimal() and len(after) < 19):
+        if not is_number(after, 0, _EVENT_NUMBER_MAX):
             raise UsageError(f"--after takes the number of an event, not {after!a}.", call.command)
         document["after"] = int(after)
     body = call.body("webhook-replay", call.values["id"], document)

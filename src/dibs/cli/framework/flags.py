@@ -5,6 +5,7 @@ from __future__ import annotations
 from dibs.base.errors import InvalidInput, InvalidTtl
 from dibs.base.ids import new_id
 from dibs.cli.framework.parse import UsageError
+from dibs.cli.framework.registry import AGENT_SESSIONS
 from dibs.cli.framework.spec import Option
 from dibs.core.durations import format_duration, parse_duration
 from dibs.core.limits import (
@@ -24,6 +25,26 @@ if TYPE_CHECKING:
 
 # What the value of a flag may be: durations, counts, exit codes. Each refusal names the flag.
 
+EXIT_CODE_MAX = 255
+PID_MAX = 2**32
+
+
+def flag_of(key: str) -> str:
+    return f"--{key.replace('_', '-')}"
+
+
+def is_number(text: str, least: int, most: int) -> bool:
+    """Tell whether a text is a whole number within these bounds, written in digits alone."""
+    return text.isascii() and text.isdecimal() and len(text) <= len(str(most)) and least <= int(text) <= most
+
+
+def process_number(call: Call, key: str) -> int:
+    """The number of a process from a flag, which was given."""
+    text: str = call.values[key]
+    if not is_number(text, 1, PID_MAX):
+        raise UsageError(f"{flag_of(key)} takes the number of a process, not {text!a}.", call.command)
+    return int(text)
+
 
 def given_ms(call: Call, key: str, what: str = "duration", refusal: type[InvalidInput] = InvalidInput) -> int | None:
     """The duration that a flag gives; None if the flag is not given."""
@@ -33,7 +54,7 @@ def given_ms(call: Call, key: str, what: str = "duration", refusal: type[Invalid
     try:
         return parse_duration(text, what)
     except InvalidInput as error:
-        raise refusal(f"--{key.replace('_', '-')}: {error.details}") from None
+        raise refusal(f"{flag_of(key)}: {error.details}") from None
 
 
 def ttl_seconds(call: Call) -> int | None:
@@ -54,8 +75,7 @@ def seconds(call: Call, key: str, most_ms: int) -> int | None:
     if length_ms is None:
         return None
     if length_ms > most_ms or length_ms % 1000:
-        flag = f"--{key.replace('_', '-')}"
-        raise InvalidInput(f"{flag} {call.values[key]}: use whole seconds, {format_duration(most_ms)} at most.")
+        raise InvalidInput(f"{flag_of(key)} {call.values[key]}: use whole seconds, {format_duration(most_ms)} at most.")
     return length_ms // 1000
 
 
@@ -65,8 +85,7 @@ def milliseconds(call: Call, key: str, default_ms: int, most_ms: int) -> int:
     if length_ms is None:
         return default_ms
     if length_ms > most_ms:
-        flag = f"--{key.replace('_', '-')}"
-        raise InvalidInput(f"{flag} {call.values[key]}: the most is {format_duration(most_ms)}.")
+        raise InvalidInput(f"{flag_of(key)} {call.values[key]}: the most is {format_duration(most_ms)}.")
     return length_ms
 
 
@@ -75,9 +94,8 @@ def count(call: Call, key: str, most: int) -> int | None:
     text = call.values.get(key)
     if text is None:
         return None
-    if not (text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= most):
-        flag = f"--{key.replace('_', '-')}"
-        raise UsageError(f"{flag} takes a whole number from 1 to {most}, not {text!a}.", call.command)
+    if not is_number(text, 1, most):
+        raise UsageError(f"{flag_of(key)} takes a whole number from 1 to {most}, not {text!a}.", call.command)
     return int(text)
 
 
@@ -86,9 +104,8 @@ def exit_code(call: Call, key: str, default: int) -> int:
     text = call.values.get(key)
     if text is None:
         return default
-    if not (text.isascii() and text.isdecimal() and len(text) < 4 and int(text) < 256):
-        flag = f"--{key.replace('_', '-')}"
-        raise UsageError(f"{flag} takes a number from 0 to 255, not {text!a}.", call.command)
+    if not is_number(text, 0, EXIT_CODE_MAX):
+        raise UsageError(f"{flag_of(key)} takes a number from 0 to 255, not {text!a}.", call.command)
     return int(text)
 
 
@@ -118,8 +135,6 @@ TICKET = Option("--ticket", field="acquire.ticket", value="TICKET")
 KEEP_PLACE = Option("--keep-place", "when --wait is over, keep the place in line and print its ticket")
 KEEP = Option("--keep", "start a background process that sends heartbeats, and releases when the calling process ends")
 KEEP_FOR = Option("--keep-for", "like --keep, until this process ends (default: the parent of dibs)", value="PID")
-# The variables by which a harness names its agent (`agents/harness/identity.py`, which most commands need not import).
-_AGENTS = ("CLAUDE_CODE_SESSION_ID", "CODEX_THREAD_ID", "GEMINI_SESSION_ID")
 TRACKED = "github://"  # how a job's name begins that a tracker may be asked about (`agents/tracker/guard.py`)
 # What every claim takes, in the order in which help shows it.
 CLAIM_OWNER = (TTL, OWNER, METADATA)
@@ -171,7 +186,7 @@ def is_actor(call: Call) -> bool:
         return True
     if session_id(call) is not None:
         return False
-    return bool(call.env.get("DIBS_ACTOR")) or any(call.env.get(name) for name in _AGENTS)
+    return bool(call.env.get("DIBS_ACTOR")) or any(call.env.get(name) for name in AGENT_SESSIONS)
 
 
 def _actor_session(call: Call, ttl_seconds: int | None) -> str | None:

@@ -17,13 +17,11 @@ if TYPE_CHECKING:
     from dibs.cli.framework.result import Answer
 
 
-# Commands that take job names.
 _KEYS = ("job", "name", "resource", "resource_flag", "prefix")
-_COMMANDS = frozenset(
-    """
-    run claim claim-any claim-all heartbeat release transfer wait hold owner list history break free
-    """.split()
-)
+# Commands that take job names: one, or each of several by itself; several in one step.
+_ONE = frozenset("run claim hold heartbeat release transfer wait owner history break free".split())
+_SEVERAL = frozenset(("claim-any", "claim-all"))
+_FORKING = frozenset(("run", "hold"))  # these fork before they open their store
 
 
 def settle(call: Call, names: Iterable[str] | None = None) -> None:
@@ -62,7 +60,7 @@ def tree_locks(call: Call, states: tuple[str, ...] = (HELD,)) -> list[Document]:
 
 
 def _names(call: Call) -> list[str]:
-    if call.command not in _COMMANDS and not call.command.startswith("lock "):
+    if call.command not in _ONE | _SEVERAL | {"list"} and not call.command.startswith("lock "):
         return []
     found: list[str] = []
     for key in _KEYS:
@@ -83,15 +81,6 @@ def shown(call: Call, answer: Answer) -> Answer:
         label = "Namespace: " if call.command.startswith("lock ") else "namespace      "
         answer.text += f"\n  {label}{namespace}"
     return answer
-
-
-_ONE = frozenset(
-    """
-    run claim hold heartbeat release transfer wait owner history break free
-    """.split()
-)
-_SEVERAL = frozenset(("claim-any", "claim-all"))
-_FORKING = frozenset(("run", "hold"))  # these fork before they open their store
 
 
 def names_here(call: Call) -> repositories.Naming:

@@ -335,7 +335,8 @@ class Board:
         if failed is not None:
             about = f"{age_ms // 1000} s old. {why_away(failed.text)}"
         else:
-            filtered = f"filter: {view.filter}{'_' * view.is_typing}  " if view.filter or view.is_typing else ""
+            cursor = "_" if view.is_typing else ""
+            filtered = f"filter: {view.filter}{cursor}  " if view.filter or view.is_typing else ""
             order = view.order + (", reversed" if view.is_reversed else "")
             about = f"{filtered}{board.summary(feed.locks, feed.rates)}, by {order}"
         shown = [board.aged(lock, age_ms) for lock in view.window(self._rows())]

@@ -43,9 +43,11 @@ _NOT_INHERITED = (
 def environment(call: Call, session: ProcessSession) -> dict[str, str]:
     """The command's own dibs calls use the same store or server, this session and the same owner. The environment also
     has the last owner's checkpoint, and the checkpoint file is filled with it."""
+    from dibs.client.embedded import default_store_url
+
     settings = call.settings
     given: dict[str, str | None] = {
-        "DIBS_URL": settings.url or _default_url(),
+        "DIBS_URL": settings.url or default_store_url(),
         "DIBS_NAMESPACE": call.stated_namespace,
         "DIBS_OWNER": settings.owner,
         "DIBS_SESSION": session.id,
@@ -78,12 +80,6 @@ def _of_job(session: ProcessSession, grant: Document) -> dict[str, str | None]:
         "DIBS_PREVIOUS_END": previous.get("how"),
         "DIBS_CHECKPOINT": previous.get("checkpoint"),
     }
-
-
-def _default_url() -> str:
-    from dibs.client.embedded import default_store_url
-
-    return default_store_url()
 
 
 NAP_MS = 1_000  # select does not count suspend: whoever measures time looks at least this often

@@ -109,24 +109,19 @@ class SessionTerms:
         default_ms = stop_ms_default(ttl_ms, wanted_ms, slack)
         self.kill_after_ms = milliseconds(call, flag, default_ms, SESSION_OWN_TTL_MS_MAX)
         self.stop_ms = self.kill_after_ms + slack
-        _check_time(ttl_ms, self.stop_ms)
-
-
-def _check_time(ttl_ms: int, stop_ms: int) -> None:
-    least_ms = ttl_ms_min(stop_ms)
-    if ttl_ms < least_ms:
-        most = format_duration(SESSION_OWN_TTL_MS_MAX)
+        least_ms = ttl_ms_min(self.stop_ms)
+        if ttl_ms >= least_ms:
+            return
         hint = f"Use --ttl {format_duration(least_ms)} or more"
         if least_ms > SESSION_OWN_TTL_MS_MAX:
-            hint = f"Choose less: a TTL is at most {most}"
+            hint = f"Choose less: a TTL is at most {format_duration(SESSION_OWN_TTL_MS_MAX)}"
         raise InvalidTtl(f"A TTL of {format_duration(ttl_ms)} leaves no time to renew and to stop the work. {hint}.")
 
 
-def open_process_session(call: Call, request: Document, stop_ms: int, mark: str | None) -> ProcessSession | Answer:
+def open_process_session(call: Call, terms: SessionTerms, mark: str | None) -> ProcessSession | Answer:
     """Open the session. Other processes on this machine take it for dead when the processes in `mark` are gone."""
-    if mark is not None:
-        request = request | {"process": mark}
-    session = ProcessSession(call, request, stop_ms)
+    request = terms.request if mark is None else terms.request | {"process": mark}
+    session = ProcessSession(call, request, terms.stop_ms)
     return session.open() or session
 
 
