@@ -101,18 +101,10 @@ def refused(call: Call, reply: Reply, request_key: str) -> Answer:
         from dibs.cli.commands.wait import time_is_over
 
         return time_is_over(call, body)
-    message = claim_text.sentence(body)
-    if status == "held":
-        asked_as = call.settings.owner
-        text = claim_text.held(body, call.paint, asked_as)
-        if claim_text.is_namesake(body, asked_as):
-            message = f"{message} {claim_text.NAMESAKE}"
-    elif status == "done":
-        text = claim_text.done(body, call.paint)
-    elif status == "parked":
-        text = claim_text.parked(body, call.paint, next_words(call, ("url", "namespace")))
-    else:
-        text = claim_text.delayed(body, call.paint)
+    message, asked_as = claim_text.sentence(body), call.settings.owner
+    if status == "held" and claim_text.is_namesake(body, asked_as):
+        message = f"{message} {claim_text.NAMESAKE}"
+    text = claim_text.refusal(body, call.paint, next_words(call, ("url", "namespace")), asked_as)
     return no(refusal_exit(reply) or 0, body, text, code=status, message=message)
 
 

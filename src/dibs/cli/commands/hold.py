@@ -67,16 +67,14 @@ def _words(event: Document) -> str:
             return f"{name}, certain for {span(event['remaining_ms'])}"
         case "uncertain":
             return f"{name}, certain only for {span(event['remaining_ms'])}: {plain(event['why'])}"
-        case "lost":
-            return f"{name}: {plain(event['why'])}"
-        case "released":
+        case "lost" | "released":
             return f"{name}: {plain(event['why'])}"
     return plain(event["message"])
 
 
 NOTICE_MS = 2_000
 LINE_BYTES_MAX = CHECKPOINT_BYTES_MAX + 64
-_TOLD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _ORDERS = "checkpoint TEXT, release, done [TIME] [RESULT], fail [REASON]"
 
 
@@ -122,14 +120,8 @@ class EventWriter:
     def say(self, event: str, fields: Document) -> None:
         document = {"event": event, "name": self._job, "at": timestamp(wall_ms()), **fields}
         line = encode_ascii(document) if self._as_json else plain(said(document))
-        stream = self._call.stdout
-        if stream is None or (self._call.values.get("quiet") and not self._as_json):
-            return
-        try:
-            stream.write(line + "\n")
-            stream.flush()
-        except OSError:
-            self.is_heard = False
+        if self._call.stdout is not None and (self._as_json or not self._call.values.get("quiet")):
+            self.is_heard = self._call.say([line])
 
     def queued(self, body: Document) -> None:
         now = (body.get("position"), body.get("owner"))
@@ -150,7 +142,7 @@ class HoldLoop:
     def __init__(self, call: Call, session: ProcessSession, events: EventWriter, for_ms: int) -> None:
         self._session = session
         self._events = events
-        self._until_ms = steady_ms() + for_ms if for_ms else None
+        self._until_ms: int | None = None
         self._for_ms = for_ms
         self._stdin = call.stdin.fileno() if call.stdin is not None and call.values.get("until_eof") else None
         self._unread = b""
@@ -163,7 +155,7 @@ class HoldLoop:
         """Hold. Returns the fields for the release: done or failed, if that was asked for; None if the job was
         lost."""
         os.set_blocking(self._waker, False)
-        before = {number: signal.signal(number, self._told) for number in _TOLD}
+        before = {number: signal.signal(number, self._stop) for number in _STOPS}
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         try:
             if self._session.is_lost:
@@ -215,7 +207,7 @@ class HoldLoop:
         self.is_lost = True
         self._tell("lost", {"why": self._session.why})
 
-    def _told(self, number: int, frame: FrameType | None) -> None:
+    def _stop(self, number: int, frame: FrameType | None) -> None:
         self.why = self.why or f"signal {number}"
 
     def _read(self) -> None:

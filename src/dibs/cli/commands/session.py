@@ -27,28 +27,6 @@ if TYPE_CHECKING:
     from dibs.cli.text.colour import Paint
 
 
-# Texts of sessions. Pure.
-
-
-def opened(document: Document, paint: Paint, flags: list[str]) -> str:
-    owner, ttl = plain(document["owner"]), span(document["ttl_seconds"] * 1000)
-    keep = shell_line(["dibs", "session", "keep", *flags])
-    return "\n".join(
-        [
-            f"{paint.good('Opened')} a session for {owner}; it ends {ttl} after its last renewal.",
-            f"  export DIBS_SESSION={plain(document['session_id'])}",
-            f"Renew it within {span(document['ttl_seconds'] * 500)}:  {keep}",
-        ]
-    )
-
-
-def kept(document: Document, paint: Paint) -> str:
-    lines = [f"{paint.good('Alive')} for another {span(document['remaining_ms'])}."]
-    for job in document.get("wanted", ()):
-        lines += waited_for(job)
-    return "\n".join(lines)
-
-
 def session(document: Document, paint: Paint) -> str:
     owner = plain(document["owner"])
     if not document["active"]:
@@ -67,21 +45,14 @@ def session(document: Document, paint: Paint) -> str:
     return "\n".join(lines)
 
 
-def sessions(document: Document, paint: Paint) -> str:
-    found = document["sessions"]
+def sessions(found: list[Document], paint: Paint) -> str:
     if not found:
         return "No session is open."
     rows = [("SESSION", "OWNER", "LEFT", "HOLDS", "WAITS FOR")]
     for each in found:
-        rows.append(
-            (
-                each["session_id"],
-                plain(each["owner"]),
-                span(each["remaining_ms"]),
-                _names([hold["name"] for hold in each.get("holds", ())]),
-                _names(each.get("waits", ())),
-            )
-        )
+        held, waits = [hold["name"] for hold in each.get("holds", ())], each.get("waits", ())
+        left = span(each["remaining_ms"])
+        rows.append((each["session_id"], plain(each["owner"]), left, _names(held), _names(waits)))
     head, *lines = table(rows)
     return "\n".join([paint.faint(head), *lines])
 
@@ -96,7 +67,13 @@ def open_(call: Call) -> Answer:
     if call.values.get("pid") is not None:
         request["process"] = _mark(process_number(call, "pid"))
     body = call.body("session-open", "", request)
-    return yes(body, opened(body, call.paint, next_words(call)), quiet=plain(body["session_id"]))
+    owner, ttl_ms = plain(body["owner"]), body["ttl_seconds"] * 1000
+    lines = [
+        f"{call.paint.good('Opened')} a session for {owner}; it ends {span(ttl_ms)} after its last renewal.",
+        f"  export DIBS_SESSION={plain(body['session_id'])}",
+        f"Renew it within {span(ttl_ms // 2)}:  {shell_line(['dibs', 'session', 'keep', *next_words(call)])}",
+    ]
+    return yes(body, "\n".join(lines), quiet=plain(body["session_id"]))
 
 
 def _mark(pid: int) -> str:
@@ -110,7 +87,10 @@ def _mark(pid: int) -> str:
 
 def keep(call: Call) -> Answer:
     body = call.body("session-keep", _session(call), {"active": True})
-    return yes(body, kept(body, call.paint))
+    lines = [f"{call.paint.good('Alive')} for another {span(body['remaining_ms'])}."]
+    for job in body.get("wanted", ()):
+        lines += waited_for(job)
+    return yes(body, "\n".join(lines))
 
 
 def end(call: Call) -> Answer:
@@ -131,7 +111,7 @@ def show(call: Call) -> Answer:
 def list_(call: Call) -> Answer:
     body = call.body("sessions")
     ids = "\n".join(plain(session["session_id"]) for session in body["sessions"])
-    return yes(body, sessions(body, call.paint), quiet=ids)
+    return yes(body, sessions(body["sessions"], call.paint), quiet=ids)
 
 
 def _session(call: Call) -> str:

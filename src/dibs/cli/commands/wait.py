@@ -219,7 +219,9 @@ def waits_for_itself(call: Call, name: str, document: Document) -> Reply | None:
                     f"{hold['name']} is held by the `dibs run` around this command, so waiting for it would never end. "
                     "The job is already yours: do not claim it again."
                 )
-                return Reply(409, {"error": "Waiting would deadlock", "code": "deadlock", "details": details})
+                return Reply(
+                    status=409, body={"error": "Waiting would deadlock", "code": "deadlock", "details": details}
+                )
     return None
 
 

@@ -75,13 +75,17 @@ def actor_named(call: Call) -> str | None:
     name: str | None = values.get("actor")
     if name is None and not call.env.get("DIBS_SESSION"):
         name = call.env.get("DIBS_ACTOR") or None
-    if name is not None and (not name.strip() or not name.isprintable() or len(name) > OWNER_CHARS_MAX):
+    if name == PLACEHOLDER:
+        raise UsageError(f"--actor {name} is a placeholder. Choose a name that no other agent has.", call.command)
+    return None if name is None else checked_actor(call, name)
+
+
+def checked_actor(call: Call, name: str) -> str:
+    if not name.strip() or not name.isprintable() or len(name) > OWNER_CHARS_MAX:
         raise UsageError(
             f"--actor (DIBS_ACTOR) is a printable name of 1 to {OWNER_CHARS_MAX} characters, not {name!a}.",
             call.command,
         )
-    if name == PLACEHOLDER:
-        raise UsageError(f"--actor {name} is a placeholder. Choose a name that no other agent has.", call.command)
     return name
 
 

@@ -210,7 +210,7 @@ def terms(call: Call) -> Document:
 
 
 def _given(call: Call, option: Option, field: str) -> object:
-    """Return what a flag gives to its field; None if it was not given."""
+    """The value that a flag gives to its field; None if it was not given."""
     if option.value == "TIME":
         return seconds(call, option.key, NUMBERS[field][1] * 1000)
     if option.value == "N":
@@ -293,19 +293,15 @@ def done_fields(call: Call, result: str | None) -> Document:
 def next_words(call: Call, flags: tuple[str, ...] = ("url", "namespace", "session", "actor")) -> list[str]:
     """The flags to repeat in the suggested next command. Values from the environment need no repeating. What is
     printed ends up in logs, so a password in a URL is left out."""
-    given = [(flag, call.values.get(flag)) for flag in flags]
-    return [
-        word
-        for flag, value in given
-        if value
-        for word in (f"--{flag}", _without_password(value) if flag == "url" else value)
-    ]
+    words: list[str] = []
+    for flag in flags:
+        value = call.values.get(flag)
+        if value and flag == "url":
+            from dibs.base.redact import to_repeat  # most commands name no URL
 
-
-def _without_password(url: str) -> str:
-    from dibs.base.redact import to_repeat  # most commands name no URL
-
-    return to_repeat(url)
+            value = to_repeat(value)
+        words += [f"--{flag}", value] if value else []
+    return words
 
 
 # Flags of the commands that open a session.
@@ -315,16 +311,10 @@ SESSION_TTL = Option("--ttl", field="session-open.ttl_ms", value="TIME")
 
 def open_request(call: Call) -> Document:
     document: Document = {"owner": call.settings.owner}
-    put(document, "ttl_ms", _ttl_ms(call))
-    put(document, "metadata", call.values.get("metadata"))
-    return document
-
-
-def _ttl_ms(call: Call) -> int | None:
     ttl_ms = given_ms(call, "ttl", "session time", InvalidTtl)
-    if ttl_ms is None:
-        return None
-    if not SESSION_OWN_TTL_MS_MIN <= ttl_ms <= SESSION_OWN_TTL_MS_MAX or ttl_ms % 1000:
+    if ttl_ms is not None and (not SESSION_OWN_TTL_MS_MIN <= ttl_ms <= SESSION_OWN_TTL_MS_MAX or ttl_ms % 1000):
         least, most = format_duration(SESSION_OWN_TTL_MS_MIN), format_duration(SESSION_OWN_TTL_MS_MAX)
         raise InvalidTtl(f"--ttl {call.values['ttl']}: a session lives from {least} to {most}, in whole seconds.")
-    return ttl_ms
+    put(document, "ttl_ms", ttl_ms)
+    put(document, "metadata", call.values.get("metadata"))
+    return document

@@ -49,8 +49,6 @@ class Answer:
     """`text` is for people; `quiet` replaces it under --quiet. `is_error`: the text goes to stderr, after `lead`.
     `is_said`: the command has printed everything itself."""
 
-    __slots__ = ("code", "document", "exit", "is_error", "is_said", "lead", "message", "quiet", "text")
-
     def __init__(
         self,
         exit_code: int,

@@ -13,7 +13,7 @@ import select
 import signal
 import termios
 
-from dibs.cli.supervise.signals import Stopped
+from dibs.cli.supervise.signals import stop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class LiveScreen:
         self._wakeup_before = signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         for number in _ENDS:
             if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
-                self._before[number] = signal.signal(number, _stop)
+                self._before[number] = signal.signal(number, stop)
         for number in _LOOP:
             self._before[number] = signal.signal(number, self._notice)
         if self._keyboard is not None:
@@ -171,10 +171,6 @@ class LiveScreen:
         except OSError:
             return False
         return True
-
-
-def _stop(number: int, frame: FrameType | None) -> None:
-    raise Stopped(number)
 
 
 # Keys, from the bytes that a terminal sends. Pure.

@@ -20,6 +20,7 @@ from dibs.client.door import OVER_CODES, Ask
 from dibs.client.plan import RenewalPlan, slack_ms, stop_ms_default, ttl_ms_min
 from dibs.core.durations import format_duration
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, SESSION_OWN_TTL_MS_MAX, SESSION_TTL_MS_DEFAULT, TTL_MS_MAX
+from dibs.wire.sentences import parked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -136,14 +137,14 @@ class ProcessSession:
         self.grant: Document | None = None  # the reply to the claim
         self.why = "no keepalive was answered in time"
         self.notes: CheckpointFile | None = None
-        self.on_kept: Callable[[], None] = _nothing
-        self.on_trouble: Callable[[str], None] = _ignored
-        self.before_end: Callable[[], None] = _nothing
+        self.on_kept: Callable[[], None] | None = None
+        self.on_trouble: Callable[[str], None] | None = None
+        self.before_end: Callable[[], None] | None = None
         self.call = call
         self._request = request
         self._stop_ms = stop_ms
         self._keeping: Door | None = None
-        self._is_over = False
+        self.is_over = False  # the store has said that it is not ours any more
         self._let_go = False
 
     def open(self) -> Answer | None:
@@ -155,7 +156,7 @@ class ProcessSession:
         opened: Document = reply.body or {}
         self.id = opened["session_id"]
         self.plan = RenewalPlan(opened["ttl_seconds"] * 1000, sent_ms, self._stop_ms)
-        self.grant, self._is_over = None, False
+        self.grant, self.is_over = None, False
         return None
 
     @property
@@ -166,14 +167,9 @@ class ProcessSession:
     # Renewing
 
     @property
-    def is_over(self) -> bool:
-        """Tell whether the store has said that it is not ours any more."""
-        return self._is_over
-
-    @property
     def is_lost(self) -> bool:
         """Tell whether it has ended, or must be treated as ended because its deadline has passed."""
-        return self._is_over or steady_ms() >= self.plan.lost_ms
+        return self.is_over or steady_ms() >= self.plan.lost_ms
 
     def renew_if_due(self) -> int | None:
         """Renew if it is due. Returns in how many ms to call again, or None if the session is lost."""
@@ -183,7 +179,7 @@ class ProcessSession:
 
     def renew_idle(self) -> None:
         """Renew if it is due, even after the deadline: a session without work has nothing to stop, and may be alive."""
-        if not self._is_over and steady_ms() >= self.plan.next_ms:
+        if not self.is_over and steady_ms() >= self.plan.next_ms:
             self._beat()
 
     def _beat(self) -> None:
@@ -193,14 +189,14 @@ class ProcessSession:
         if reply is not None and reply.status < 300:
             self.plan.kept(sent_ms)
             self._renew_job()
-            if not self._is_over:
+            if self.on_kept is not None and not self.is_over:
                 self.on_kept()
             return
         if reply is not None:
             self.why = _details(reply)
-            self._is_over = reply.status in (404, 410)
+            self.is_over = reply.status in (404, 410)
         self.plan.failed(steady_ms())
-        if not self._is_over:
+        if self.on_trouble is not None and not self.is_over:
             self.on_trouble(self.why)
 
     def _renew_job(self) -> None:
@@ -219,7 +215,7 @@ class ProcessSession:
             self.notes.sent(text)
         elif body.get("code") == "lease_not_current":
             self._let_go = body.get("ended") in _BY_OURSELVES
-            self._is_over = not self._let_go
+            self.is_over = not self._let_go
             self.why = _details(reply)
 
     def checkpoint(self, text: str) -> str | None:
@@ -248,7 +244,7 @@ class ProcessSession:
         success; with None, ending the session releases the job without a result. Returns what could not be reported,
         if anything; the TTL ends it later. `asks`: release the job by name first, so that `is_over` says whether it
         was ours until then. Ending a session does not say that of its jobs."""
-        if self.job is not None and not self.is_lost:
+        if self.before_end is not None and self.job is not None and not self.is_lost:
             self.before_end()
         trouble = self._release(ending, asks=asks)
         reply = self._ask("session-end", self.id, {})
@@ -261,7 +257,7 @@ class ProcessSession:
         return trouble or f"the session could not be ended, and expires within {ttl}: {why}"
 
     def _release(self, ending: Document | None, *, asks: bool) -> str | None:
-        if self.job is None or self._is_over:
+        if self.job is None or self.is_over:
             return None
         text = self.notes.news() if self.notes is not None else None
         trouble = self.notes.trouble if self.notes is not None else None
@@ -275,7 +271,8 @@ class ProcessSession:
             document["checkpoint"] = text
         reply = self._ask("release", self.job, document)
         if reply is not None and reply.status < 300:
-            return _parked(reply) or trouble
+            body = reply.body or {}
+            return f"{parked(body)} `dibs free` frees it." if body.get("parked") else trouble
         self._note_loss(reply)
         why = self.why if reply is None else _details(reply)
         return f"the result of {self.job} could not be recorded: {why}" if ending else None
@@ -283,17 +280,8 @@ class ProcessSession:
     def _note_loss(self, reply: Reply | None) -> None:
         body = {} if reply is None else reply.body or {}
         if body.get("code") in OVER_CODES and body.get("ended") not in _BY_OURSELVES:
-            self._is_over = True
+            self.is_over = True
             self.why = str(body.get("details") or self.why)
-
-
-def _parked(reply: Reply) -> str | None:
-    body = reply.body or {}
-    if not body.get("parked"):
-        return None
-    from dibs.wire.sentences import parked
-
-    return f"{parked(body)} `dibs free` frees it."
 
 
 def end_dead_session(call: Call, session: str) -> None:
@@ -313,14 +301,6 @@ def end_dead_session(call: Call, session: str) -> None:
 
 def _details(reply: Reply) -> str:
     return str((reply.body or {}).get("details") or f"status {reply.status}")
-
-
-def _nothing() -> None:
-    pass
-
-
-def _ignored(why: str) -> None:
-    pass
 
 
 # The claim of `run` and `hold`: one job, in the session of the process, which is renewed during the wait.

@@ -36,7 +36,7 @@ class StopSignals:
         for number in SIGNALS:
             if signal.getsignal(number) == signal.SIG_DFL:  # a signal that is ignored, as under nohup, stays ignored
                 try:
-                    self._before[number] = signal.signal(number, _stop)
+                    self._before[number] = signal.signal(number, stop)
                 except ValueError:  # not in the main thread, which handles signals
                     break
         return self
@@ -48,7 +48,7 @@ class StopSignals:
             signal.signal(number, handler)
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
+def stop(number: int, frame: FrameType | None) -> None:
     raise Stopped(number)
 
 

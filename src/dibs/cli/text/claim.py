@@ -67,11 +67,21 @@ def _lease_rows(leases: list[Document], paint: Paint, *, in_session: bool) -> li
     return [paint.faint(head), *lines]
 
 
-def held(document: Document, paint: Paint, asked_as: str | None = None) -> str:
-    """Somebody has the job. `asked_as` is the caller's owner name, if it gave no proof."""
-    lines = [f"{paint.wait('Held:')} {sentence(document)}", *hold_fields(document)]
-    if is_namesake(document, asked_as):
-        lines += [NAMESAKE, _NAMESAKE_NEXT]
+def refusal(document: Document, paint: Paint, after: Sequence[str] = (), asked_as: str | None = None) -> str:
+    """A job that is held, done, parked or delayed. `after` are the flags to repeat in the next command, `asked_as` is
+    the caller's owner name, if it gave no proof."""
+    status = document["status"]
+    leads = {"held": paint.wait("Held:"), "done": paint.good("Done:"), "parked": paint.bad("Parked:")}
+    lines = [f"{leads.get(status, paint.wait('Not yet:'))} {sentence(document)}"]
+    if status == "held":
+        lines += hold_fields(document)
+        lines += [NAMESAKE, _NAMESAKE_NEXT] if is_namesake(document, asked_as) else []
+    elif status == "done":
+        lines += [field("result", document["result"])] if document.get("result") else []
+    elif document.get("previous"):
+        lines += previous(document["previous"], sentences.now_ms_of(document))
+    if status == "parked":
+        lines.append(f"Fix the cause, then free it:  {job_command(['free', *after], [document['name']])}")
     return "\n".join(lines)
 
 
@@ -89,7 +99,7 @@ def is_namesake(document: Document, asked_as: str | None) -> bool:
 
 
 def sentence(document: Document) -> str:
-    """Return why the job is not available, safe to print."""
+    """The reason why the job is not available, safe to print."""
     return plain(sentences.sentence(document))
 
 
@@ -119,15 +129,6 @@ def hold_fields(document: Document) -> list[str]:
     return lines
 
 
-def parked(document: Document, paint: Paint, after: list[str]) -> str:
-    lines = [f"{paint.bad('Parked:')} {sentence(document)}"]
-    if document.get("previous"):
-        lines += previous(document["previous"], sentences.now_ms_of(document))
-    command = job_command(["free", *after], [document["name"]])
-    lines.append(f"Fix the cause, then free it:  {command}")
-    return "\n".join(lines)
-
-
 def deadlock(cycle: list[str]) -> str:
     """The cycle of waiters as a path, from the caller back to the caller, and in words."""
     names = [plain(each) for each in cycle]
@@ -135,23 +136,8 @@ def deadlock(cycle: list[str]) -> str:
     for index in range(0, len(names) - 1, 2):
         holder = names[(index + 2) % len(names)]
         steps.append(f"{names[index]} waits for {names[index + 1]}, which {holder} has")
-    told = ";\n  ".join(steps)
-    path = sentences.cycle_path(names)
-    return f"Waiting would deadlock:\n  {path}\n  {told}.\nRelease something and try again later."
-
-
-def done(document: Document, paint: Paint) -> str:
-    lines = [f"{paint.good('Done:')} {sentence(document)}"]
-    if document.get("result"):
-        lines.append(field("result", plain(document["result"])))
-    return "\n".join(lines)
-
-
-def delayed(document: Document, paint: Paint) -> str:
-    lines = [f"{paint.wait('Not yet:')} {sentence(document)}"]
-    if document.get("previous"):
-        lines += previous(document["previous"], sentences.now_ms_of(document))
-    return "\n".join(lines)
+    path, waits = sentences.cycle_path(names), ";\n  ".join(steps)
+    return f"Waiting would deadlock:\n  {path}\n  {waits}.\nRelease something and try again later."
 
 
 def previous(document: Document, now_ms: int | None) -> list[str]:

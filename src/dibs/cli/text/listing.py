@@ -22,7 +22,7 @@ def status_text(document: Document, paint: Paint, now_ms: int) -> str:
         done = document["done"]
         at_ms, until_ms = instant_ms(done["at"]), instant_ms(done["until"])
         times = {"done_ms_ago": now_ms - at_ms, "retry_after_ms": until_ms - now_ms}
-        return claim_text.done({**done, **times, "status": "done", "name": document["name"]}, paint)
+        return claim_text.refusal({**done, **times, "status": "done", "name": document["name"]}, paint)
     lines = [claim_text.sentence({**document, "overlapping": None})]  # overlapping claims get lines of their own
     if document["status"] == "parked":
         lines[0] += f" `{job_command(['free'], [document['name']])}` frees it."

@@ -49,7 +49,7 @@ def acquire(call: Call) -> Answer:
     actor, memory = actor_of(call), memory_of(call)
     known = next((entry for entry in memory.entries(resource) if took_it(entry, actor)), None)
     made = _entry(call, actor, known)
-    begun = memory.begin(resource, made) if actor.marks else None
+    begun = memory.remember(resource, made, replaces=False) if actor.marks else None
     entry = made if begun is None else begun
     asked = _asked(call, entry)
     is_old = known is not None or entry["request_key"] != made["request_key"]
