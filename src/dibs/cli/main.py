@@ -152,23 +152,20 @@ def _in_repository(command: Command, call: Call) -> Answer:
         from dibs.cli.framework.job_names import fold
 
         fold(call)
-    if not _may_be_in_tree(call):
-        return _run(command, call)
-    from dibs.cli.framework.job_names import settle, shown
+    is_in_tree = _may_be_in_tree(call)
+    if is_in_tree:
+        from dibs.cli.framework.job_names import settle, shown
 
-    settle(call)
-    return shown(call, _run(command, call))
-
-
-def _run(command: Command, call: Call) -> Answer:
+        settle(call)
     if call.written:
         from dibs.cli.framework.job_names import use_names_in_use
 
         use_names_in_use(call)
     try:
-        return command.run(call)
+        answer = command.run(call)
     except RequestFailed as error:
-        return failure(error.reply)
+        answer = failure(error.reply)
+    return shown(call, answer) if is_in_tree else answer
 
 
 def _may_be_spelled_otherwise(call: Call) -> bool:

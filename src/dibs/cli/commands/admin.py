@@ -1,4 +1,4 @@
-"""break, free, token-floor, gc: commands for operators."""
+"""migrate, name, break, free, gc, token-floor, export, import, thaw, backup, restore: commands for operators."""
 
 from __future__ import annotations
 
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from dibs.cli.framework.result import Answer
 
 
-# migrate: bring a store's format up to date, by hand.
-
-
 def migrate(call: Call) -> Answer:
     from dibs.client.connect import servers_at
     from dibs.client.store_admin import migrate as bring_up_to_date
@@ -43,50 +40,11 @@ def migrate(call: Call) -> Answer:
     return yes(done, says)
 
 
-COMMANDS = {
-    "migrate": Command(
-        "migrate",
-        migrate,
-        about=(
-            "Nothing needs this where a server may change its own store: it does so when it starts. It is for a "
-            "PostgreSQL store with migrate=off in its URL, whose servers have no right to change the schema: run it as "
-            "a role that has, before the new servers start. Servers of the version before go on meanwhile."
-        ),
-        arguments=(STORE,),
-        examples=(("before an upgrade", "dibs migrate --url postgresql://owner@db.example.org/dibs"),),
-        exits=((0, "up to date"), (69, "the store cannot be reached, or is of a newer dibs")),
-    ),
-}
-
-
-# name: show the one name of a job, and why.
-
-
 def name(call: Call) -> Answer:
     found = names_here(call).explained(call.values["job"])
     one = check_name(found.name)
     document = {"name": one, "given": found.given, "why": found.why}
     return yes(document, f"{plain(one)}\n  {plain(found.why)}", quiet=plain(one))
-
-
-COMMANDS |= {
-    "name": Command(
-        "name",
-        name,
-        about=(
-            "An issue or a file can be written in several ways: as an address, as acme/app#42, as #42 inside the "
-            "clone, as a relative path. All commands take it by one name, which this command prints. A name in "
-            "no known form stays as it is. Asks no store and no network."
-        ),
-        arguments=(Argument("JOB", "the job, as you would write it in a claim", completes="job"),),
-        examples=(
-            ("an issue by its address", "dibs name https://github.com/Acme/App/issues/42"),
-            ("an issue of this clone", "dibs name '#42'"),
-            ("a file", "dibs name ./auth.rs"),
-        ),
-        exits=((0, "the name is printed"),),
-    ),
-}
 
 
 def break_(call: Call) -> Answer:
@@ -139,70 +97,7 @@ def gc(call: Call) -> Answer:
     return yes(swept, "\n".join(lines))
 
 
-COMMANDS |= {
-    "break": Command(
-        "break",
-        break_,
-        about=(
-            "For a worker that hangs, or that claimed the wrong job. Its next heartbeat fails and says who "
-            "took the job and why. The next claim gets a higher fencing token. On a server this needs the "
-            "role operator or admin."
-        ),
-        arguments=(JOB,),
-        options=(
-            Option(
-                "--reason",
-                "why you take the job; shown to the old owner and in history",
-                value="TEXT",
-                filled=True,
-                required="reason",
-            ),
-        ),
-        examples=(("a worker hangs", 'dibs break issue-1842 --reason "agent-7 hangs since noon"'),),
-        exits=((0, "nobody has it any more"), (77, "this token may not do that")),
-    ),
-    "free": Command(
-        "free",
-        free,
-        about=(
-            "A job claimed with --max-attempts is parked after that many failures or losses in a row. On a "
-            "server this needs the role operator or admin."
-        ),
-        arguments=(JOB,),
-        examples=(("after the cause was fixed", "dibs free issue-1842"),),
-        exits=((0, "the job can be claimed, or was not parked"), (77, "this token may not do that")),
-    ),
-    "token-floor": Command(
-        "token-floor",
-        floor,
-        about=(
-            "For a move from another lock service: a database that checks fencing tokens has seen that "
-            "service's numbers, and refuses lower ones. Give the highest number it has seen. The floor is "
-            "never lowered. For a server, use `dibs serve --token-floor`."
-        ),
-        arguments=(Argument("NUMBER", "the highest number seen so far"),),
-        examples=(("after 5,000 leases elsewhere", "dibs token-floor 5000"),),
-        exits=((0, "the floor was raised, or was that high before"), (64, "not a number, or not a store")),
-    ),
-    "gc": Command(
-        "gc",
-        gc,
-        about=(
-            "You need not run this: an expired claim is free with or without a sweep. It writes expiries into"
-            " history and deletes the records of jobs that were idle for a day; their fencing tokens still "
-            "rise. On a git store it also deletes refs of records that were deleted a week ago. It works on a"
-            " store only: a server sweeps by itself."
-        ),
-        examples=(
-            ("now and then, from cron", "dibs gc -q"),
-            ("for all clones of a remote", "dibs gc --url git:origin"),
-        ),
-        exits=((0, "swept"),),
-    ),
-}
-
-
-# export, import, thaw, backup, restore: commands that move or copy a store.
+# Commands that move or copy a store.
 
 _KINDS = (
     ("lock", "job", "jobs"),
@@ -314,7 +209,94 @@ def restore(call: Call) -> Answer:
     return yes(done, text, quiet=str(done["token_floor"]))
 
 
-COMMANDS |= {
+COMMANDS = {
+    "migrate": Command(
+        "migrate",
+        migrate,
+        about=(
+            "Nothing needs this where a server may change its own store: it does so when it starts. It is for a "
+            "PostgreSQL store with migrate=off in its URL, whose servers have no right to change the schema: run it as "
+            "a role that has, before the new servers start. Servers of the version before go on meanwhile."
+        ),
+        arguments=(STORE,),
+        examples=(("before an upgrade", "dibs migrate --url postgresql://owner@db.example.org/dibs"),),
+        exits=((0, "up to date"), (69, "the store cannot be reached, or is of a newer dibs")),
+    ),
+    "name": Command(
+        "name",
+        name,
+        about=(
+            "An issue or a file can be written in several ways: as an address, as acme/app#42, as #42 inside the "
+            "clone, as a relative path. All commands take it by one name, which this command prints. A name in "
+            "no known form stays as it is. Asks no store and no network."
+        ),
+        arguments=(Argument("JOB", "the job, as you would write it in a claim", completes="job"),),
+        examples=(
+            ("an issue by its address", "dibs name https://github.com/Acme/App/issues/42"),
+            ("an issue of this clone", "dibs name '#42'"),
+            ("a file", "dibs name ./auth.rs"),
+        ),
+        exits=((0, "the name is printed"),),
+    ),
+    "break": Command(
+        "break",
+        break_,
+        about=(
+            "For a worker that hangs, or that claimed the wrong job. Its next heartbeat fails and says who "
+            "took the job and why. The next claim gets a higher fencing token. On a server this needs the "
+            "role operator or admin."
+        ),
+        arguments=(JOB,),
+        options=(
+            Option(
+                "--reason",
+                "why you take the job; shown to the old owner and in history",
+                value="TEXT",
+                filled=True,
+                required="reason",
+            ),
+        ),
+        examples=(("a worker hangs", 'dibs break issue-1842 --reason "agent-7 hangs since noon"'),),
+        exits=((0, "nobody has it any more"), (77, "this token may not do that")),
+    ),
+    "free": Command(
+        "free",
+        free,
+        about=(
+            "A job claimed with --max-attempts is parked after that many failures or losses in a row. On a "
+            "server this needs the role operator or admin."
+        ),
+        arguments=(JOB,),
+        examples=(("after the cause was fixed", "dibs free issue-1842"),),
+        exits=((0, "the job can be claimed, or was not parked"), (77, "this token may not do that")),
+    ),
+    "token-floor": Command(
+        "token-floor",
+        floor,
+        about=(
+            "For a move from another lock service: a database that checks fencing tokens has seen that "
+            "service's numbers, and refuses lower ones. Give the highest number it has seen. The floor is "
+            "never lowered. For a server, use `dibs serve --token-floor`."
+        ),
+        arguments=(Argument("NUMBER", "the highest number seen so far"),),
+        examples=(("after 5,000 leases elsewhere", "dibs token-floor 5000"),),
+        exits=((0, "the floor was raised, or was that high before"), (64, "not a number, or not a store")),
+    ),
+    "gc": Command(
+        "gc",
+        gc,
+        about=(
+            "You need not run this: an expired claim is free with or without a sweep. It writes expiries into"
+            " history and deletes the records of jobs that were idle for a day; their fencing tokens still "
+            "rise. On a git store it also deletes refs of records that were deleted a week ago. It works on a"
+            " store only: a server sweeps by itself."
+        ),
+        examples=(
+            ("now and then, from cron", "dibs gc -q"),
+            ("for all clones of a remote", "dibs gc --url git:origin"),
+        ),
+        exits=((0, "swept"),),
+    ),
     "export": Command(
         "export",
         export,

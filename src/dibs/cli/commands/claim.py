@@ -1,4 +1,4 @@
-"""claim: one job, or the paths of all files staged in git."""
+"""claim: one job, or the paths of all files staged in git. And what all commands that claim share."""
 
 from __future__ import annotations
 
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from dibs.cli.framework.result import Answer
     from dibs.cli.supervise.keeper import WatchedProcess
     from dibs.wire.documents import Reply
-
-
-# What all commands that claim share: sending the request, waiting in line, and making the answer.
 
 
 def watched_for(call: Call) -> WatchedProcess | None:

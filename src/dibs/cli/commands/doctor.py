@@ -112,23 +112,22 @@ def look_at_own_token(found: Findings, caller: Document, now_ms: int) -> None:
     """`caller` is what the server says about the token that was sent."""
     namespace = caller.get("namespace") or f"any namespace, {DEFAULT_NAMESPACE} unless told"
     found.good("caller", f"{caller.get('principal')}, {caller.get('role')}, in {namespace}")
-    ends = caller.get("expires_at")
-    if ends is not None and instant_ms(ends) - now_ms < TOKEN_LEFT_MS_MIN:
+    if _ends_soon(caller, now_ms):
+        ends = caller["expires_at"]
         found.look("expires", f"your token ends {ends}. An admin makes a new one: dibs token rotate")
 
 
 def look_at_tokens(found: Findings, tokens: list[Document], now_ms: int) -> None:
     """All tokens of the store, as an admin sees them."""
-    ending = [
-        each
-        for each in tokens
-        if each["valid"]
-        and each.get("expires_at") is not None
-        and instant_ms(each["expires_at"]) - now_ms < TOKEN_LEFT_MS_MIN
-    ]
+    ending = [each for each in tokens if each["valid"] and _ends_soon(each, now_ms)]
     if ending:
         names = [f"{each['name']} ({each['id']}, {each['expires_at']})" for each in ending]
         found.look("tokens", f"{_these(names)} end within 7 days. Run: dibs token rotate NAME --id ID")
+
+
+def _ends_soon(token: Document, now_ms: int) -> bool:
+    ends = token.get("expires_at")
+    return ends is not None and instant_ms(ends) - now_ms < TOKEN_LEFT_MS_MIN
 
 
 # Checks of a server: its token, its version, its store, its clock, how fast it answers, and what is in its store.

@@ -1,4 +1,4 @@
-"""owner, history: what is on record about jobs."""
+"""owner, history, watch: what is on record about jobs, and what happens to them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.cli.framework.context import Call, Document
     from dibs.cli.text.colour import Paint
-
-
-# Texts of owner, list and history. Pure: the time is an argument where a document does not have it.
 
 
 def history_text(document: Document, paint: Paint, now_ms: int, since: str | None = None) -> str:
@@ -103,9 +100,6 @@ def _sentence(event: Document) -> str:
     return ": ".join([says, ", ".join(notes.values())]) if notes else says
 
 
-# watch: what happens to jobs, as it happens. `history --follow` is the same for one job, from its past on.
-
-
 def watch(call: Call) -> Answer:
     name, prefix = call.values.get("job"), call.values.get("prefix", "")
     if name is not None and prefix:
@@ -148,31 +142,6 @@ def _print(call: Call, event: Document) -> bool:
 
 
 FOR = Option("--for", "stop after this long", value="TIME")
-
-COMMANDS = {
-    "watch": Command(
-        "watch",
-        watch,
-        about=(
-            "Prints one line for each event until it is stopped; with --json one JSON document in each line, as `GET "
-            "/events` has it. From a server the events come at once. If the server is away, watch goes on where it "
-            "was, at another server or when it is back, and misses nothing. History that was pruned meanwhile is told "
-            "as a gap."
-        ),
-        arguments=(Argument("JOB", "only this job", completes="job", takes="maybe"),),
-        options=(
-            Option("--prefix", "only names that begin with this", value="TEXT"),
-            Option("--since", "begin with the events of the last 30m, 2d, ...", value="TIME"),
-            FOR,
-        ),
-        examples=(
-            ("everything", "dibs watch"),
-            ("of one kind, for a program", "dibs watch --prefix issue- --json"),
-            ("one job, with its last hour", "dibs watch issue-1842 --since 1h"),
-        ),
-        exits=((0, "--for is over, or nobody reads the output any more"),),
-    ),
-}
 
 
 def owner(call: Call) -> Answer:
@@ -260,7 +229,29 @@ def _since_ms(call: Call, text: str) -> int:
         ) from None
 
 
-COMMANDS |= {
+COMMANDS = {
+    "watch": Command(
+        "watch",
+        watch,
+        about=(
+            "Prints one line for each event until it is stopped; with --json one JSON document in each line, as `GET "
+            "/events` has it. From a server the events come at once. If the server is away, watch goes on where it "
+            "was, at another server or when it is back, and misses nothing. History that was pruned meanwhile is told "
+            "as a gap."
+        ),
+        arguments=(Argument("JOB", "only this job", completes="job", takes="maybe"),),
+        options=(
+            Option("--prefix", "only names that begin with this", value="TEXT"),
+            Option("--since", "begin with the events of the last 30m, 2d, ...", value="TIME"),
+            FOR,
+        ),
+        examples=(
+            ("everything", "dibs watch"),
+            ("of one kind, for a program", "dibs watch --prefix issue- --json"),
+            ("one job, with its last hour", "dibs watch issue-1842 --since 1h"),
+        ),
+        exits=((0, "--for is over, or nobody reads the output any more"),),
+    ),
     "owner": Command(
         "owner",
         owner,

@@ -1,4 +1,4 @@
-"""list: the jobs that are claimed, once or again and again. `dibs top` lists the same."""
+"""list, top: the jobs that are claimed, once or again and again."""
 
 from __future__ import annotations
 
@@ -84,6 +84,30 @@ CHOICE = (
     Option("--all", "all jobs on record: held, parked, done, delayed, free"),
 )
 
+
+# top: the board, live.
+
+REFRESH_MS_MIN = 200
+REFRESH_MS_MAX = 3600_000
+
+
+def top(call: Call) -> Answer:
+    from dibs.cli.live import ORDERS, REFRESH_MS, Board, BoardView, is_live
+
+    order = call.values.get("sort") or "name"
+    refresh_ms = given_ms(call, "interval")
+    if refresh_ms is not None and not REFRESH_MS_MIN <= refresh_ms <= REFRESH_MS_MAX:
+        raise UsageError("--interval is a time from 200ms to 1h.", call.command)
+    if order not in ORDERS:
+        raise UsageError(f"--sort is one of {', '.join(ORDERS)}.", call.command)
+    view = BoardView(order)
+    if is_live(call) and not call.values.get("once"):
+        return Board(call, view, lambda: listed(call), REFRESH_MS if refresh_ms is None else refresh_ms).show()
+    found = listed(call)
+    view.take(found["locks"])
+    return shown(call, {**found, "locks": view.locks})
+
+
 COMMANDS = {
     "list": Command(
         "list",
@@ -113,33 +137,6 @@ COMMANDS = {
         ),
         exits=((0, "the list, which may be empty; with --watch, --for is over, q was pressed or nobody reads"),),
     ),
-}
-
-
-# top: the board, live.
-
-REFRESH_MS_MIN = 200
-REFRESH_MS_MAX = 3600_000
-
-
-def top(call: Call) -> Answer:
-    from dibs.cli.live import ORDERS, REFRESH_MS, Board, BoardView, is_live
-
-    order = call.values.get("sort") or "name"
-    refresh_ms = given_ms(call, "interval")
-    if refresh_ms is not None and not REFRESH_MS_MIN <= refresh_ms <= REFRESH_MS_MAX:
-        raise UsageError("--interval is a time from 200ms to 1h.", call.command)
-    if order not in ORDERS:
-        raise UsageError(f"--sort is one of {', '.join(ORDERS)}.", call.command)
-    view = BoardView(order)
-    if is_live(call) and not call.values.get("once"):
-        return Board(call, view, lambda: listed(call), REFRESH_MS if refresh_ms is None else refresh_ms).show()
-    found = listed(call)
-    view.take(found["locks"])
-    return shown(call, {**found, "locks": view.locks})
-
-
-COMMANDS |= {
     "top": Command(
         "top",
         top,

@@ -1,4 +1,4 @@
-"""release: release jobs, and mark them as done or failed if asked to."""
+"""heartbeat, transfer, release: commands about a claim that the caller has."""
 
 from __future__ import annotations
 
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from dibs.cli.framework.result import Answer
 
 
-# heartbeat: renew claims, and record how far the work has come.
-
-
 def heartbeat(call: Call) -> Answer:
     document = proof(call)
     put(document, "ttl_seconds", ttl_seconds(call))
@@ -67,34 +64,6 @@ def _add_told(call: Call, body: Document) -> None:
         body["new_waiters"] = body.get("new_waiters", 0) + told[0]["new_waiters"]
 
 
-COMMANDS = {
-    "heartbeat": Command(
-        "heartbeat",
-        heartbeat,
-        about=(
-            "Restarts the claim's TTL. The checkpoint is shown to the next owner. Several jobs are renewed one by one."
-        ),
-        arguments=(JOBS,),
-        options=(
-            *PROOF,
-            Option("--ttl", "a new TTL (default: the present one)", value="TIME"),
-            CHECKPOINT,
-            METADATA,
-        ),
-        examples=(
-            ("still here", "dibs heartbeat issue-1842 --actor agent-7"),
-            ("with progress", 'dibs heartbeat issue-1842 --actor agent-7 --checkpoint "tests pass"'),
-            ("inside a session, or with DIBS_ACTOR", "dibs heartbeat issue-1842 --checkpoint 'half way'"),
-            ("progress from a file", "dibs heartbeat issue-1842 --actor agent-7 --checkpoint - < notes.txt"),
-        ),
-        exits=((0, "still yours"), NOT_YOURS),
-    ),
-}
-
-
-# transfer: hand a job to another owner.
-
-
 def transfer(call: Call) -> Answer:
     to, to_session = call.values.get("to"), call.values.get("to_session")
     document = {**proof(call), "fresh_lease_id": new_id()}
@@ -111,42 +80,6 @@ def transfer(call: Call) -> Answer:
         lines.append(field("lease", body["lease_id"]))
         lines.append(f"Give the lease id to {owner}: it proves the claim. Your own lease has ended.")
     return yes(body, "\n".join(lines), quiet=plain(body["lease_id"]))
-
-
-COMMANDS |= {
-    "transfer": Command(
-        "transfer",
-        transfer,
-        about=(
-            "The new owner gets a new lease id, a higher fencing token, and the checkpoint, in one atomic "
-            "step. Your own lease ends. A session needs only the job's name; to an owner you pass the printed"
-            " lease id. The line of those who wait stays as it is."
-        ),
-        arguments=(JOB,),
-        options=(
-            Option("--to", "the new owner, as shown to others", value="OWNER", filled=True, required="to"),
-            Option(
-                "--to-session",
-                "the new owner's open session",
-                value="ID",
-                completes="session",
-                required="to",
-            ),
-            *PROOF,
-            Option("--ttl", "a new TTL (default: the present one)", value="TIME"),
-            CHECKPOINT,
-        ),
-        examples=(
-            ("to a worker that gets the lease id", "dibs transfer issue-1842 --to agent-8 --actor agent-7"),
-            ("to another session, from inside one", 'dibs transfer issue-1842 --to-session "$OTHER"'),
-        ),
-        exits=(
-            (0, "handed over"),
-            (2, "the job is not yours, or there is no such session"),
-            (3, "the transfer would deadlock: the new owner waits for somebody who waits for this job"),
-        ),
-    ),
-}
 
 
 def release(call: Call) -> Answer:
@@ -200,7 +133,60 @@ def _failed(call: Call, body: Document) -> str:
     return f"{first} It can be claimed{after}."
 
 
-COMMANDS |= {
+COMMANDS = {
+    "heartbeat": Command(
+        "heartbeat",
+        heartbeat,
+        about=(
+            "Restarts the claim's TTL. The checkpoint is shown to the next owner. Several jobs are renewed one by one."
+        ),
+        arguments=(JOBS,),
+        options=(
+            *PROOF,
+            Option("--ttl", "a new TTL (default: the present one)", value="TIME"),
+            CHECKPOINT,
+            METADATA,
+        ),
+        examples=(
+            ("still here", "dibs heartbeat issue-1842 --actor agent-7"),
+            ("with progress", 'dibs heartbeat issue-1842 --actor agent-7 --checkpoint "tests pass"'),
+            ("inside a session, or with DIBS_ACTOR", "dibs heartbeat issue-1842 --checkpoint 'half way'"),
+            ("progress from a file", "dibs heartbeat issue-1842 --actor agent-7 --checkpoint - < notes.txt"),
+        ),
+        exits=((0, "still yours"), NOT_YOURS),
+    ),
+    "transfer": Command(
+        "transfer",
+        transfer,
+        about=(
+            "The new owner gets a new lease id, a higher fencing token, and the checkpoint, in one atomic "
+            "step. Your own lease ends. A session needs only the job's name; to an owner you pass the printed"
+            " lease id. The line of those who wait stays as it is."
+        ),
+        arguments=(JOB,),
+        options=(
+            Option("--to", "the new owner, as shown to others", value="OWNER", filled=True, required="to"),
+            Option(
+                "--to-session",
+                "the new owner's open session",
+                value="ID",
+                completes="session",
+                required="to",
+            ),
+            *PROOF,
+            Option("--ttl", "a new TTL (default: the present one)", value="TIME"),
+            CHECKPOINT,
+        ),
+        examples=(
+            ("to a worker that gets the lease id", "dibs transfer issue-1842 --to agent-8 --actor agent-7"),
+            ("to another session, from inside one", 'dibs transfer issue-1842 --to-session "$OTHER"'),
+        ),
+        exits=(
+            (0, "handed over"),
+            (2, "the job is not yours, or there is no such session"),
+            (3, "the transfer would deadlock: the new owner waits for somebody who waits for this job"),
+        ),
+    ),
     "release": Command(
         "release",
         release,

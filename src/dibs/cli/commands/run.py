@@ -1,4 +1,4 @@
-"""run and session run: a command inside a session that is kept alive for it and ends with it."""
+"""run, session run, elect: a command inside a session that is kept alive for it and ends with it."""
 
 from __future__ import annotations
 
@@ -253,6 +253,35 @@ STOPPED = (
     "comes after the command's output."
 )
 
+
+# elect: a command that runs while this process leads. It is `dibs run` on an election's job, again after each loss.
+
+TTL_DEFAULT = "30s"
+WAIT_FOR_EVER = "24h"  # the longest wait that there is; then it campaigns again
+
+
+def elect(call: Call) -> Answer:
+    values = call.values
+    waits_for_ever = values.get("wait") is None and not values.get("no_wait")
+    wait = WAIT_FOR_EVER if waits_for_ever else values.get("wait")
+    call.values = {**values, "wait": wait, "ttl": values.get("ttl") or TTL_DEFAULT}
+    answer = _run(call, election_job(values["election"]))
+    is_over = answer.exit == NO and not answer.is_error and answer.code != "exited"
+    if answer.code == "lost" and not values.get("once"):
+        call.complain(f"{answer.message} Campaigning again.")
+        _begin_again(call)
+    elif is_over and waits_for_ever:
+        _begin_again(call)
+    return answer
+
+
+def _begin_again(call: Call) -> None:
+    """In a fresh process image: the guards of the next command must be started before the store is opened."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(sys.executable, [sys.executable, "-m", "dibs", *sys.argv[1:]], dict(call.env))
+
+
 COMMANDS = {
     "run": Command(
         "run",
@@ -310,38 +339,6 @@ COMMANDS = {
             (69, "the session could not be opened; nothing was run"),
         ),
     ),
-}
-
-
-# elect: a command that runs while this process leads. It is `dibs run` on an election's job, again after each loss.
-
-TTL_DEFAULT = "30s"
-WAIT_FOR_EVER = "24h"  # the longest wait that there is; then it campaigns again
-
-
-def elect(call: Call) -> Answer:
-    values = call.values
-    waits_for_ever = values.get("wait") is None and not values.get("no_wait")
-    wait = WAIT_FOR_EVER if waits_for_ever else values.get("wait")
-    call.values = {**values, "wait": wait, "ttl": values.get("ttl") or TTL_DEFAULT}
-    answer = _run(call, election_job(values["election"]))
-    is_over = answer.exit == NO and not answer.is_error and answer.code != "exited"
-    if answer.code == "lost" and not values.get("once"):
-        call.complain(f"{answer.message} Campaigning again.")
-        _begin_again(call)
-    elif is_over and waits_for_ever:
-        _begin_again(call)
-    return answer
-
-
-def _begin_again(call: Call) -> None:
-    """In a fresh process image: the guards of the next command must be started before the store is opened."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os.execve(sys.executable, [sys.executable, "-m", "dibs", *sys.argv[1:]], dict(call.env))
-
-
-COMMANDS |= {
     "elect": Command(
         "elect",
         elect,

@@ -38,17 +38,8 @@ def listed(tokens: list[Document], paint: Paint) -> str:
         return "The store holds no token. Make one with: dibs token create NAME"
     rows = [("NAME", "ROLE", "NAMESPACE", "EXPIRES", "LIMITS", "ID")]
     for entry in tokens:
-        namespace = plain(entry["namespace"] or "any")
-        rows.append(
-            (
-                plain(entry["name"]),
-                plain(entry["role"]),
-                namespace,
-                _end(entry),
-                _limits(entry),
-                plain(entry["id"]),
-            )
-        )
+        name, role, namespace = plain(entry["name"]), plain(entry["role"]), plain(entry["namespace"] or "any")
+        rows.append((name, role, namespace, _end(entry), _limits(entry), plain(entry["id"])))
     head, *lines = table(rows)
     return "\n".join([paint.faint(head), *lines])
 

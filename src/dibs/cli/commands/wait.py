@@ -1,4 +1,4 @@
-"""wait: wait until nobody has a job, without claiming it."""
+"""wait: wait until nobody has a job, without claiming it. And the wait in line of all commands that claim."""
 
 from __future__ import annotations
 

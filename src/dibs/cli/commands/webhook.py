@@ -38,19 +38,11 @@ def added(body: Document, *, by_server: bool) -> str:
 def listed(webhooks: list[Document], paint: Paint) -> str:
     if not webhooks:
         return "There is no webhook. Make one with: dibs webhook add https://..."
-    rows = [("ID", "OWNER", "NAMESPACE", "JOBS", "EVENTS", "TARGET")]
+    rows: list[tuple[str, ...]] = [("ID", "OWNER", "NAMESPACE", "JOBS", "EVENTS", "TARGET")]
     for each in webhooks:
         state = "" if each["active"] else " (stopped)"
-        rows.append(
-            (
-                plain(each["id"]),
-                plain(each["user_id"]),
-                plain(each["namespace"]),
-                plain(each["lock_pattern"]),
-                plain(",".join(each["events"])),
-                plain(each["url"]) + state,
-            )
-        )
+        words = [plain(each[key]) for key in ("id", "user_id", "namespace", "lock_pattern")]
+        rows.append((*words, plain(",".join(each["events"])), plain(each["url"]) + state))
     head, *lines = table(rows)
     return "\n".join([paint.faint(head), *lines])
 

@@ -260,15 +260,3 @@ def actor_session(call: Call, *, claims: bool) -> ActorSession | None:
         return ActorSession(call, name)
     agent = agent_here(call.env, claims=claims)
     return None if agent is None else ActorSession.of_agent(call, agent)
-
-
-def claiming_session(call: Call, ttl_ms: int | None) -> str | None:
-    """The session to claim in, opened if there is none; None without an actor."""
-    found = actor_session(call, claims=True)
-    return None if found is None else found.opened(max(found.ttl_ms, ttl_ms or 0))
-
-
-def proving_session(call: Call) -> str | None:
-    """The session that proves what the actor claimed; None without an actor."""
-    found = actor_session(call, claims=False)
-    return None if found is None else found.kept()

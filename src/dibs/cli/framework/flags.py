@@ -171,7 +171,12 @@ def put(document: Document, field: str, value: object) -> None:
 def claim_document(call: Call) -> Document:
     """The request document that all commands that claim have in common."""
     lasts = ttl_seconds(call)
-    session = session_id(call) or _actor_session(call, lasts)
+    session = session_id(call)
+    if session is None and is_actor(call) and not call.command.startswith("lock "):  # `dibs lock` has its own actors
+        from dibs.cli.framework.actor_session import actor_session
+
+        actor = actor_session(call, claims=True)
+        session = None if actor is None else actor.opened(max(actor.ttl_ms, (lasts or 0) * 1000))
     document: Document = {}
     if session is None or call.settings.pick("owner", "DIBS_OWNER") is not None:
         document["owner"] = call.settings.owner  # else it is the session's
@@ -187,15 +192,6 @@ def is_actor(call: Call) -> bool:
     if session_id(call) is not None:
         return False
     return bool(call.env.get("DIBS_ACTOR")) or any(call.env.get(name) for name in AGENT_SESSIONS)
-
-
-def _actor_session(call: Call, ttl_seconds: int | None) -> str | None:
-    """The session of the actor named with --actor. `dibs lock` handles its actors itself."""
-    if call.command.startswith("lock ") or not is_actor(call):
-        return None
-    from dibs.cli.framework.actor_session import claiming_session
-
-    return claiming_session(call, None if ttl_seconds is None else ttl_seconds * 1000)
 
 
 def terms(call: Call) -> Document:
@@ -244,9 +240,10 @@ def proof(call: Call) -> Document:
         return {"lease_id": lease.strip()}
     session = session_id(call)
     if session is None and is_actor(call):
-        from dibs.cli.framework.actor_session import proving_session
+        from dibs.cli.framework.actor_session import actor_session
 
-        session = proving_session(call)
+        actor = actor_session(call, claims=False)
+        session = None if actor is None else actor.kept()
     if session is None:
         raise UsageError(
             f"{call.command} must know that the claim is yours: name yourself as in the claim, with --actor or "

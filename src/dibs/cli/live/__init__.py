@@ -1,4 +1,4 @@
-"""Shows jobs on a terminal until somebody has seen enough."""
+"""The board of `dibs top` and `dibs list --watch`: jobs on a terminal, until somebody has seen enough."""
 
 from __future__ import annotations
 

@@ -118,11 +118,6 @@ class LiveScreen:
             parts.append(f"\x1b[{len(lines) + 1};1H\x1b[J")
         return self._write("".join(parts))
 
-    def redraw(self) -> None:
-        """Draw everything with the next frame, also what did not change."""
-        self._drawn = []
-        self._write("\x1b[2J")
-
     def _notice(self, number: int, frame: FrameType | None) -> None:
         self._noticed.add(number)
 
@@ -133,7 +128,8 @@ class LiveScreen:
         elif signal.SIGCONT in noticed:  # it was stopped without being asked
             self._take()
         elif signal.SIGWINCH in noticed:
-            self.redraw()
+            self._drawn = []  # the next frame draws everything, also what did not change
+            self._write("\x1b[2J")
 
     def _stop(self) -> None:
         self._give()

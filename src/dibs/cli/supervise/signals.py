@@ -1,4 +1,4 @@
-"""Turns signals into exceptions, so that cleanup runs before the process ends."""
+"""Turns signals into exceptions, so that cleanup runs before the process ends, and claims are given back."""
 
 from __future__ import annotations
 

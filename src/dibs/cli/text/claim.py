@@ -42,11 +42,12 @@ def acquired(
         lines.append(field("kept for", f"process {kept_for}, until it ends"))
     lines += more
     proof = [] if in_session else ["--lease", document["lease_id"]]
+    before, behind = (after, proof) if leases is None else ([], [*after, *proof])
     if by_session or kept_for is not None:
-        lines.append(f"{end}:  {job_command(['release', *after], names, proof)}")
+        lines.append(f"{end}:  {job_command(['release', *before], names, behind)}")
     else:
         within = span(document["renew_after_ms"])
-        lines.append(f"Send a heartbeat within {within}:  {job_command(['heartbeat', *after], names, proof)}")
+        lines.append(f"Send a heartbeat within {within}:  {job_command(['heartbeat', *before], names, behind)}")
     return "\n".join(lines)
 
 

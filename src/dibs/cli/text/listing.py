@@ -1,4 +1,4 @@
-"""Jobs as a table: `dibs list`, and the board of `dibs top`. Pure: the time and the width are arguments."""
+"""Jobs as text: one by itself, the table of `dibs list`, the board of `dibs top`. Pure: times and widths are given."""
 
 from __future__ import annotations
 
