@@ -312,10 +312,7 @@ COMMANDS = {
             Option("--to", "write to this new file instead of standard output", value="FILE", filled=True),
         ),
         examples=(
-            (
-                "move to PostgreSQL",
-                "dibs export --freeze | dibs import --url postgresql://dibs@db.example.org/dibs",
-            ),
+            ("move to PostgreSQL", "dibs export --freeze | dibs import --url postgresql://dibs@db.example.org/dibs"),
             ("a copy to keep", "dibs export --to claims.jsonl"),
         ),
         exits=((0, "all was written"), (69, "the store cannot be read, or the copy cannot be written")),

@@ -156,10 +156,7 @@ COMMANDS = {
         options=(*CLAIM_OWNER, _WAIT_ANY, NO_WAIT, *CLAIM_TERMS, *CLAIM_KEEP),
         examples=(
             ("one of three", "dibs claim-any issue-1 issue-2 issue-3"),
-            (
-                "the oldest issue that nobody works on",
-                "gh issue list --json number -q .[].number | dibs claim-any",
-            ),
+            ("the oldest issue that nobody works on", "gh issue list --json number -q .[].number | dibs claim-any"),
             ("the next one that comes free", "dibs claim-any issue-1 issue-2 --wait 10m --keep"),
             ("in a script", "IFS=$'\\t' read -r JOB LEASE < <(dibs claim-any -q issue-1 issue-2) || exit 0"),
         ),

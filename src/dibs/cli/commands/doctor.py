@@ -175,8 +175,12 @@ def _health(found: Findings, door: HttpDoor) -> Document:
                 "one when you can, servers first",
             )
         now_ms = _clock(found, door) if "now" in health else wall_ms()
-        if _allowed(found, door):
+        reply = door.ask(Ask("list", "", {"limit": 1}))
+        if reply.status < 300:
+            found.good("allowed", "the token is accepted")
             _work(found, door, now_ms)
+        else:
+            found.bad("allowed", str((reply.body or {}).get("details")))
     return health
 
 
@@ -252,15 +256,6 @@ def _token(found: Findings, call: Call, address: ServerAddress) -> None:
     found.good("token", f"from {source}")
     if address.scheme == "http" and not address.is_local:
         found.good("privacy", "the token and the job names go over the network unencrypted; use https://")
-
-
-def _allowed(found: Findings, door: HttpDoor) -> bool:
-    reply = door.ask(Ask("list", "", {"limit": 1}))
-    if reply.status < 300:
-        found.good("allowed", "the token is accepted")
-        return True
-    found.bad("allowed", str((reply.body or {}).get("details")))
-    return False
 
 
 # Checks of a store that this machine opens itself.

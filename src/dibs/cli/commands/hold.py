@@ -231,22 +231,16 @@ class HoldLoop:
             if trouble is not None:
                 self._tell("error", {"message": f"the checkpoint was not kept: {trouble}"})
         elif order == "done":
-            self._finish(rest)
+            time, _, result = rest.partition(" ")
+            done_ms = parse_duration(time) if is_duration(time) else DONE_MS_DEFAULT
+            result = result if is_duration(time) else rest
+            self._ending = {"done_seconds": max(1, done_ms // 1000)} | ({"result": result} if result else {})
+            self.why = "it was told to"
         elif order == "fail":
             self._ending = {"failed": True} | ({"reason": rest[:REASON_CHARS_MAX]} if rest else {})
             self.why = "it was told to"
         else:
             self._tell("error", {"message": f"{line[:80]!a} is not an order. Orders: {_ORDERS}"})
-
-    def _finish(self, rest: str) -> None:
-        time, _, result = rest.partition(" ")
-        done_ms = DONE_MS_DEFAULT
-        if is_duration(time):
-            done_ms = parse_duration(time)
-        else:
-            result = rest
-        self._ending = {"done_seconds": max(1, done_ms // 1000)} | ({"result": result} if result else {})
-        self.why = "it was told to"
 
     def _tell(self, event: str, fields: Document) -> None:
         remaining_ms = max(0, self._session.plan.lost_ms - steady_ms())

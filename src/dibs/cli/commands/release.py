@@ -49,19 +49,15 @@ def _renewed(call: Call, name: str, document: Document) -> Answer:
     if is_failure(reply):
         return failure(reply)
     body: Document = {"name": name, **(reply.body or {})}
-    _add_told(call, body)
+    # Renewing the actor's session may have answered already who waits for this job: it is said once, here.
+    already = [job for job in call.wanted if job["name"] == name]
+    if already:
+        call.wanted = [job for job in call.wanted if job not in already]
+        body["new_waiters"] = body.get("new_waiters", 0) + already[0]["new_waiters"]
     lines = [f"{call.paint.good('Still yours:')} {plain(name)}, for another {span(body['remaining_ms'])}."]
     if body.get("checkpoint"):
         lines.append(field("checkpoint", plain(body["checkpoint"])))
     return yes(body, "\n".join([*lines, *waited_for(body)]))
-
-
-def _add_told(call: Call, body: Document) -> None:
-    """Renewing the actor's session may have told already who waits for this job: it is said once, here."""
-    told = [job for job in call.wanted if job["name"] == body["name"]]
-    if told:
-        call.wanted = [job for job in call.wanted if job not in told]
-        body["new_waiters"] = body.get("new_waiters", 0) + told[0]["new_waiters"]
 
 
 def transfer(call: Call) -> Answer:

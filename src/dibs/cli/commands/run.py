@@ -304,10 +304,7 @@ COMMANDS = {
         ),
         exits=(
             *EXITS,
-            (
-                NO,
-                "somebody else has the job, or still has it after the wait; nothing was run (-E changes the code)",
-            ),
+            (NO, "somebody else has the job, or still has it after the wait; nothing was run (-E changes the code)"),
             *CLAIM_EXITS,
             (LOST, "the claim was lost; the command was stopped"),
             (64, "no command was given, or the TTL is too short for --kill-after"),
@@ -327,10 +324,7 @@ COMMANDS = {
         options=(SESSION_TTL, OWNER, METADATA, KILL_AFTER, LEAVE_CHILDREN),
         examples=(
             ("a worker", "dibs session run --owner agent-7 -- ./worker.sh"),
-            (
-                "two steps under one claim",
-                "dibs session run -- sh -c 'dibs claim deploy --wait 5m && ./deploy'",
-            ),
+            ("two steps under one claim", "dibs session run -- sh -c 'dibs claim deploy --wait 5m && ./deploy'"),
         ),
         exits=(
             *EXITS,

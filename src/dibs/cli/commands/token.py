@@ -26,13 +26,6 @@ if TYPE_CHECKING:
 _ONCE = "Its token, shown this once:"
 
 
-def rotated(body: Document) -> str:
-    grace = body["replaces"]["grace_seconds"]
-    old = f"goes on for {format_duration(grace * 1000)}" if grace else "is over"
-    first = f"Made a token for {_who(body)}. The old one ({plain(body['replaces']['id'])}) {old}."
-    return f"{first}\n{_ONCE}\n{plain(body['token'])}"
-
-
 def listed(tokens: list[Document], paint: Paint) -> str:
     if not tokens:
         return "The store holds no token. Make one with: dibs token create NAME"
@@ -97,7 +90,10 @@ def list_(call: Call) -> Answer:
 def rotate(call: Call) -> Answer:
     document = _seconds(call, "expires", "lifetime of a token") | _seconds(call, "grace", "grace", least=0)
     body = call.body("token-rotate", call.values["name"], document | _which(call))
-    return yes(body, rotated(body), quiet=plain(body["token"]))
+    grace = body["replaces"]["grace_seconds"]
+    old = f"goes on for {format_duration(grace * 1000)}" if grace else "is over"
+    first = f"Made a token for {_who(body)}. The old one ({plain(body['replaces']['id'])}) {old}."
+    return yes(body, f"{first}\n{_ONCE}\n{plain(body['token'])}", quiet=plain(body["token"]))
 
 
 def revoke(call: Call) -> Answer:

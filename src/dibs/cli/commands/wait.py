@@ -45,7 +45,7 @@ def wait(call: Call) -> Answer:
     with StopSignals(), StatusLine(call) as status:
         while True:
             found = [call.body("inspect", name) for name in names]
-            taken = [body for body in found if is_taken(body)]
+            taken = [body for body in found if body["status"] == "held" or body.get("overlapping")]
             if not taken:
                 return _over(call, found, done_exit)
             left_ms = None if until_ms is None else until_ms - steady_ms()
@@ -54,11 +54,6 @@ def wait(call: Call) -> Answer:
             status.show(watching(taken))
             door.news(_pause(taken, pause_ms, left_ms))
             pause_ms = min(PAUSE_MS_MAX, pause_ms * 2)
-
-
-def is_taken(document: Document) -> bool:
-    """Tell whether somebody has the job, or a path that overlaps it."""
-    return document["status"] == "held" or bool(document.get("overlapping"))
 
 
 def _pause(taken: list[Document], pause_ms: int, left_ms: int | None) -> int:

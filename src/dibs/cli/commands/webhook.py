@@ -26,15 +26,6 @@ _SHOWN_MAX = 10
 _EVENT_NUMBER_MAX = 10**18 - 1
 
 
-def added(body: Document, *, by_server: bool) -> str:
-    lines = [f"Sends {_what(body)} to {plain(body['url'])}. Its id: {plain(body['id'])}"]
-    if "secret" in body:
-        lines += ["Its secret, shown this once:", plain(body["secret"])]
-    if not by_server:
-        lines.append("A server on this store delivers the events. If none runs, start one: dibs serve")
-    return "\n".join(lines)
-
-
 def listed(webhooks: list[Document], paint: Paint) -> str:
     if not webhooks:
         return "There is no webhook. Make one with: dibs webhook add https://..."
@@ -99,10 +90,13 @@ def add(call: Call) -> Answer:
     if secret:
         document["secret"] = secret
     body = call.body("webhook-create", "", document)
+    lines = [f"Sends {_what(body)} to {plain(body['url'])}. Its id: {plain(body['id'])}"]
     if made:
         body["secret"] = secret
-    by_server = not isinstance(call.door(), EmbeddedDoor)
-    return yes(body, added(body, by_server=by_server), quiet=plain(body["id"]))
+        lines += ["Its secret, shown this once:", plain(secret)]
+    if isinstance(call.door(), EmbeddedDoor):
+        lines.append("A server on this store delivers the events. If none runs, start one: dibs serve")
+    return yes(body, "\n".join(lines), quiet=plain(body["id"]))
 
 
 def _secret(call: Call) -> tuple[bool, str]:

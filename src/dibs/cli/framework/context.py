@@ -83,11 +83,6 @@ class Call:
         self.settings = Settings({**self.values, **missing}, self.env)
         self.repository_namespace = missing.get("namespace")
 
-    def work_in(self, namespace: str) -> None:
-        """Use the namespace of the repository around this folder, because no other was named."""
-        self.settings = Settings({**self.values, "namespace": namespace}, self.env)
-        self.repository_namespace = namespace
-
     @property
     def stated_namespace(self) -> str | None:
         """The namespace that was named explicitly, for all job names; not that of a repository."""

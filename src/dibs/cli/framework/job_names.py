@@ -29,7 +29,7 @@ def settle(call: Call, names: Iterable[str] | None = None) -> None:
     if call.said("namespace") is None:
         found = _naming(call).namespace(_names(call) if names is None else list(names))
         if found is not None:
-            call.work_in(found)
+            call.fall_back_on({"namespace": found})
 
 
 def here(call: Call) -> str | None:

@@ -100,11 +100,7 @@ _TABLE = (
                 "agents.commands.agent_install",
                 "keep coding agents apart: install hooks and the MCP server",
             ),
-            (
-                "agent uninstall",
-                "agents.commands.agent_install",
-                "take the hooks and the MCP server out again",
-            ),
+            ("agent uninstall", "agents.commands.agent_install", "take the hooks and the MCP server out again"),
             (
                 "agent status",
                 "agents.commands.agent_install",

@@ -167,18 +167,18 @@ def combined(answers: list[tuple[str, Answer]]) -> Answer:
     if len(answers) == 1:
         return answers[0][1]
     document: Document = {"jobs": [_entry(name, answer) for name, answer in answers]}
-    text = "\n".join([answer.text for _, answer in answers])
+    lines = [f"{plain(name)}: {answer.text}" if answer.is_error else answer.text for name, answer in answers]
+    text = "\n".join(lines)
     quiet = "\n".join([answer.quiet for _, answer in answers if answer.quiet])
     bad = [(name, answer) for name, answer in answers if answer.exit != YES]
     if not bad:
         return Answer(YES, document, text, quiet=quiet)
     name, first = bad[0]
     more = f" ({len(bad)} of {len(answers)} did not succeed.)" if len(bad) > 1 else ""
-    told = "\n".join([_told(each, answer) for each, answer in answers])
     return Answer(
         first.exit,
         document,
-        told,
+        text,
         quiet=quiet,
         code=first.code,
         message=f"{name}: {first.message}{more}",
@@ -190,7 +190,3 @@ def _entry(name: str, answer: Answer) -> Document:
     if answer.exit == YES:
         return {**answer.document, "name": name, "ok": True}
     return {**answer.document, "name": name, "ok": False, "code": answer.code, "message": answer.message}
-
-
-def _told(name: str, answer: Answer) -> str:
-    return f"{plain(name)}: {answer.text}" if answer.is_error else answer.text

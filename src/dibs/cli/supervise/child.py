@@ -124,17 +124,13 @@ class Child:
         """The mark of all processes that must be gone before others may take the session for dead."""
         return guarded_mark(self._token, (os.getpid(), self.guardian_pid, self.warden_pid))
 
-    @staticmethod
-    def _fill_gaps() -> None:
-        """If stdin, stdout or stderr is closed, open something in its place, so that none of our files gets that
-        number. The command finds it closed, because these files are not inherited."""
+    def _fork_guards(self, words: list[str], leaves_children: bool) -> int:
+        """Fork the warden, which forks the guardian. The guardian reports its own pid."""
+        # If stdin, stdout or stderr is closed, open something in its place, so that none of our files gets that number.
+        # The command finds it closed, because these files are not inherited.
         while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
             pass
         os.close(number)
-
-    def _fork_guards(self, words: list[str], leaves_children: bool) -> int:
-        """Fork the warden, which forks the guardian. The guardian reports its own pid."""
-        self._fill_gaps()
         hearing, self._orders = os.pipe()
         self._reports, telling = os.pipe()
         watched, self._warden = os.pipe()
@@ -201,7 +197,9 @@ class Child:
                     self.was_stopped = self.was_stopped or self.code is None
                     self._order(b"T\n")
                     self._late_ms = steady_ms() + self._kill_after_ms + 2 * LATE_MS
-            self._sleep(self._patience_ms() if nap_ms is None else min(NAP_MS, nap_ms))
+            sleep_ms = self._patience_ms() if nap_ms is None else min(NAP_MS, nap_ms)
+            if not self.all_gone and select.select([self._reports], [], [], max(0, sleep_ms) / 1000)[0]:
+                self._hear()
 
     def _patience_ms(self) -> int:
         """Return how long the guards still have to stop everything. After that, both must be paused: the guardian is
@@ -222,7 +220,10 @@ class Child:
         self._tell_warden(b"Q\n")
         for end in (self._orders, self._reports, self._warden):
             os.close(end)
-        _reap(self.warden_pid)
+        try:
+            os.waitpid(self.warden_pid, os.WNOHANG)
+        except ChildProcessError:  # it was reaped already
+            pass
 
     @property
     def was_interrupted(self) -> bool:
@@ -248,10 +249,6 @@ class Child:
             os.write(self._warden, order)
         except OSError:  # it was killed, or is paused with a full pipe; the guardian is still there
             pass
-
-    def _sleep(self, ms: int) -> None:
-        if not self.all_gone and select.select([self._reports], [], [], max(0, ms) / 1000)[0]:
-            self._hear()
 
     def _note(self, report: str, number: int) -> None:
         if report == "N":
@@ -330,10 +327,3 @@ def _forked(guard: Callable[[], None]) -> int:
             os._exit(0)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return pid
-
-
-def _reap(pid: int) -> None:
-    try:
-        os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:  # it was reaped already
-        pass

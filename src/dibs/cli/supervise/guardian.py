@@ -219,7 +219,7 @@ class Guardian:
             self._is_done = True
             self._tell("U" if self._untouchable else "Q")
         elif self._kill_ms is None:
-            self._judge()
+            self._stop_in_time()
         elif steady_ms() >= self._kill_ms:
             self._to_everybody(signal.SIGKILL)
 
@@ -232,8 +232,8 @@ class Guardian:
             os.waitpid(self._pid, 0)
         return True
 
-    def _judge(self) -> None:
-        """Whether it is time to stop everything."""
+    def _stop_in_time(self) -> None:
+        """Stop everything, if it is time to."""
         late = self._is_late()
         if late and not self._ended:
             self._tell("L")

@@ -273,15 +273,12 @@ class ProcessSession:
         if reply is not None and reply.status < 300:
             body = reply.body or {}
             return f"{parked(body)} `dibs free` frees it." if body.get("parked") else trouble
-        self._note_loss(reply)
-        why = self.why if reply is None else _details(reply)
-        return f"the result of {self.job} could not be recorded: {why}" if ending else None
-
-    def _note_loss(self, reply: Reply | None) -> None:
         body = {} if reply is None else reply.body or {}
         if body.get("code") in OVER_CODES and body.get("ended") not in _BY_OURSELVES:
             self.is_over = True
             self.why = str(body.get("details") or self.why)
+        why = self.why if reply is None else _details(reply)
+        return f"the result of {self.job} could not be recorded: {why}" if ending else None
 
 
 def end_dead_session(call: Call, session: str) -> None:

@@ -91,7 +91,8 @@ class Survivors:
     def end(self, roots: Callable[[], Iterable[int]]) -> bool:
         """Kill all descendants of the roots and all processes with the token, until none is left. False if some cannot
         be killed."""
-        self._end_group()
+        if self._is_our_group():
+            killed(-self._group)
         empty = 0
         while empty < _LOOKS:
             left = self._found(roots()) - self.untouchable
@@ -102,10 +103,6 @@ class Survivors:
             if left:
                 _nap()
         return not self.untouchable
-
-    def _end_group(self) -> None:
-        if self._is_our_group():
-            killed(-self._group)
 
     def _is_our_group(self) -> bool:
         """Tell whether its number has not come again. While the group has members, no new process gets it."""

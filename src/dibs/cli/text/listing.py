@@ -103,7 +103,7 @@ def rows_of(locks: list[Document], heads: Row, now_ms: int) -> list[Row]:
 
 def cells_of(lock: Document, now_ms: int) -> dict[str, str]:
     """Return what each column says of a job."""
-    owner, left, since, note = _told(lock, now_ms)
+    owner, left, since, note = _owner_and_times(lock, now_ms)
     is_held = lock["status"] == "held"
     return {
         "JOB": plain(lock["name"]),
@@ -143,7 +143,7 @@ def nothing(document: Document) -> str:
     return said if not document.get("owner") else f"{said[:-1]} by {plain(document['owner'])}."
 
 
-def _told(lock: Document, now_ms: int) -> Row:
+def _owner_and_times(lock: Document, now_ms: int) -> Row:
     """Columns of one job: owner, time left, since when, and a note."""
     if lock["status"] == "held":
         others = len(lock.get("holders", ())) - 1
@@ -199,7 +199,7 @@ HEADER_ROWS, FOOTER_ROWS = 3, 1  # two lines about everything and the heads of t
 
 
 def summary(locks: list[Document], rates: tuple[float, float] | None) -> str:
-    """How many jobs are held, wait and are parked. `rates` are claims and expiries a second, None if not known yet."""
+    """Count the jobs that are held, wait and are parked. `rates` are claims and expiries a second, None if not known yet."""
     states = [lock["status"] for lock in locks]
     waiting = sum(number for lock in locks if isinstance(number := lock.get("waiting"), int))
     parts = [f"{states.count('held'):,} held", f"{waiting:,} waiting"]
