@@ -154,7 +154,7 @@ def _in_repository(command: Command, call: Call) -> Answer:
         fold(call)
     is_in_tree = _may_be_in_tree(call)
     if is_in_tree:
-        from dibs.cli.framework.job_names import settle, shown
+        from dibs.cli.framework.job_names import settle
 
         settle(call)
     if call.written:
@@ -165,7 +165,11 @@ def _in_repository(command: Command, call: Call) -> Answer:
         answer = command.run(call)
     except RequestFailed as error:
         answer = failure(error.reply)
-    return shown(call, answer) if is_in_tree else answer
+    if not is_in_tree:
+        return answer
+    from dibs.cli.framework.job_names import shown
+
+    return shown(call, answer)
 
 
 def _may_be_spelled_otherwise(call: Call) -> bool:

@@ -8,20 +8,8 @@ from collections import deque
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.cli.framework.flags import given_ms
 from dibs.cli.framework.result import Answer, RequestFailed, failure
-from dibs.cli.live.screen import (
-    CLEAR,
-    DOWN,
-    END,
-    ENTER,
-    ERASE,
-    ESCAPE,
-    HOME,
-    PAGE_DOWN,
-    PAGE_UP,
-    UP,
-    LiveScreen,
-    keys_of,
-)
+from dibs.cli.live import screen as keys
+from dibs.cli.live.screen import LiveScreen, keys_of
 from dibs.cli.text import listing as board
 from dibs.cli.text.words import natural_key
 from dibs.client.event_reader import EventCursor, why_away
@@ -104,7 +92,7 @@ class BoardView:
             self.first = _MOVES[key](self.first, rows, len(self.locks))
         elif key == "/":
             self.is_typing = True
-        elif key == ESCAPE:
+        elif key == keys.ESCAPE:
             self._choose(filter_text="")
         elif key == "r":
             self.is_reversed = not self.is_reversed
@@ -114,13 +102,13 @@ class BoardView:
             self._choose()
 
     def _type(self, key: str) -> None:
-        if key == ENTER:
+        if key == keys.ENTER:
             self.is_typing = False
-        elif key == ESCAPE:
+        elif key == keys.ESCAPE:
             self.is_typing = False
             self._choose(filter_text="")
-        elif key in (ERASE, CLEAR):
-            self._choose(filter_text=self.filter[:-1] if key == ERASE else "")
+        elif key in (keys.ERASE, keys.CLEAR):
+            self._choose(filter_text=self.filter[:-1] if key == keys.ERASE else "")
         elif len(key) == 1 and len(self.filter) < FILTER_CHARS_MAX:
             self._choose(filter_text=self.filter + key)
 
@@ -131,15 +119,15 @@ class BoardView:
 
 
 _MOVES: dict[str, Callable[[int, int, int], int]] = {
-    UP: lambda first, rows, count: first - 1,
-    DOWN: lambda first, rows, count: first + 1,
-    PAGE_UP: lambda first, rows, count: first - rows,
-    PAGE_DOWN: lambda first, rows, count: first + rows,
+    keys.UP: lambda first, rows, count: first - 1,
+    keys.DOWN: lambda first, rows, count: first + 1,
+    keys.PAGE_UP: lambda first, rows, count: first - rows,
+    keys.PAGE_DOWN: lambda first, rows, count: first + rows,
     " ": lambda first, rows, count: first + rows,
-    HOME: lambda first, rows, count: 0,
-    END: lambda first, rows, count: count,
+    keys.HOME: lambda first, rows, count: 0,
+    keys.END: lambda first, rows, count: count,
 }
-_MOVES |= {"k": _MOVES[UP], "j": _MOVES[DOWN], "g": _MOVES[HOME], "G": _MOVES[END]}
+_MOVES |= {"k": _MOVES[keys.UP], "j": _MOVES[keys.DOWN], "g": _MOVES[keys.HOME], "G": _MOVES[keys.END]}
 
 
 def _text(lock: Document) -> str:

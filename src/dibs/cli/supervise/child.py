@@ -198,7 +198,7 @@ class Child:
                     self._order(b"T\n")
                     self._late_ms = steady_ms() + self._kill_after_ms + 2 * LATE_MS
             sleep_ms = self._patience_ms() if nap_ms is None else min(NAP_MS, nap_ms)
-            if not self.all_gone and select.select([self._reports], [], [], max(0, sleep_ms) / 1000)[0]:
+            if select.select([self._reports], [], [], max(0, sleep_ms) / 1000)[0]:
                 self._hear()
 
     def _patience_ms(self) -> int:

@@ -199,7 +199,7 @@ HEADER_ROWS, FOOTER_ROWS = 3, 1  # two lines about everything and the heads of t
 
 
 def summary(locks: list[Document], rates: tuple[float, float] | None) -> str:
-    """Count the jobs that are held, wait and are parked. `rates` are claims and expiries a second, None if not known yet."""
+    """Count the jobs that are held, wait and are parked. `rates`: claims and expiries a second, if they are known."""
     states = [lock["status"] for lock in locks]
     waiting = sum(number for lock in locks if isinstance(number := lock.get("waiting"), int))
     parts = [f"{states.count('held'):,} held", f"{waiting:,} waiting"]
