@@ -5,7 +5,7 @@ ends.
 pipes, so none of that stops it. It is told of every renewal, so it knows the deadline of the claim. It stops
 everything below it at the deadline, when it is told to, or when `dibs run` is gone.
 
-It is the parent of the command and adopts its orphans (process_tree.py), so it finds all processes of the command,
+It is the parent of the command and adopts its orphans (survivors.py), so it finds all processes of the command,
 even those that left the process group. It lives until `dibs run` has released the claim: other dibs processes on this
 machine take the session for dead when the session's processes, including this one, are gone.
 

@@ -1,9 +1,8 @@
 """Finds and kills the processes of a command when only one of its guards is left.
 
-They are found in two ways: as descendants, because the nearest living guard adopts orphans (process_tree.py), and by
-the token in their environment. The first finds processes with a new environment, the second those that are no longer
-below us. Where the system offers neither (macOS), only the command's process group is known. Processes that left it
-are not found.
+They are found in two ways: as descendants, because the nearest living guard adopts orphans, and by the token in their
+environment. The first finds processes with a new environment, the second those that are no longer below us. Where the
+system offers neither (macOS), only the command's process group is known. Processes that left it are not found.
 """
 
 from __future__ import annotations
