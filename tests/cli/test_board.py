@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from dibs.cli.live import board as keys
-from dibs.cli.live.board import BoardView, EventRate, keys_of
+from dibs.cli.live import BoardView, EventRate
+from dibs.cli.live import screen as keys
+from dibs.cli.live.screen import keys_of
 from dibs.cli.main import run
-from dibs.cli.text import board
+from dibs.cli.text import listing as board
 from dibs.cli.text.colour import Paint
 from dibs.cli.text.words import columns_of, padded, short
 from dibs.client.door import Ask
@@ -29,9 +30,9 @@ def lock(name: str, **more: Any) -> dict[str, Any]:
 
 
 def frame(locks: list[dict[str, Any]], width: int, rows: int = 10, paint: Paint | None = None) -> list[str]:
-    summary = board.BoardSummary("a store", held=1, waiting=2, parked=0, rates=(1.0, 0.5))
+    about = board.summary(locks, (1.0, 0.5))
     paint = paint or Paint()
-    lines = board.frame(summary, locks, paint, 0, (width, rows), footer="q quit" * 20)
+    lines = board.frame("a store", about, locks, paint, 0, (width, rows), footer="q quit" * 20)
     return [paint.shown(line) for line in lines]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import pty
 import re
@@ -15,8 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from dibs.cli.commands import demo
-from dibs.cli.demo.play import Play, backlog_of, report
+from dibs.cli.commands.demo import Play, answer, backlog_of
 from dibs.cli.framework.context import Call
 from dibs.cli.text.colour import Paint
 from dibs.client.door import Ask
@@ -25,6 +25,8 @@ from tests.programs import DIBS, WAIT_S_MAX, ServerProcess, clean_env
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from dibs.cli.framework.result import Answer
 
 SMALL = ("demo", "--workers", "3", "--jobs", "3")
 
@@ -140,7 +142,7 @@ def test_against_a_server_it_uses_names_of_its_own_and_leaves_nothing_claimed(ru
     assert data["side_effects"] == {"expected": 15, "done": 15, "duplicates": 0}
     assert len({job["name"].split("/")[0] for job in data["jobs"]}) == 1
     assert all(job["name"].startswith("dibs-demo-") for job in data["jobs"])
-    assert data["takeover"]["before"] == data["killed"]["worker"] != data["takeover"]["worker"]
+    assert data["takeover"]["worker"] != data["killed"]["worker"]
     assert runs.claimed == []
     assert runs.status == "free"
 
@@ -206,13 +208,22 @@ def test_a_server_that_is_not_there_is_told_before_anything_starts(terminal: Ter
     assert ran.error["code"] == "upstream_unavailable"
 
 
-def heard(folder: Path, *events: dict[str, object]) -> tuple[Play, list[str]]:
+class Stage:
     """A play that heard these events, one second apart, and what it printed."""
-    lines: list[str] = []
-    play = Play(backlog_of(2, workers=2, seed=1), 2, str(folder), lines.append, Paint(), 80)
-    for second, event in enumerate(events):
-        play.hear(str(event["worker"]), event, 1000 * second)
-    return play, lines
+
+    def __init__(self, folder: Path, *events: dict[str, object]) -> None:
+        self._stdout = io.StringIO()
+        self._call = Call("demo", {}, {}, stdin=None, stdout=self._stdout, paint=Paint())
+        self.play = Play(self._call, str(folder), backlog_of(2, workers=2, seed=1), 2)
+        for second, event in enumerate(events):
+            self.play.hear(event, 1000 * second)
+
+    @property
+    def printed(self) -> str:
+        return self._stdout.getvalue()
+
+    def answer(self) -> Answer:
+        return answer(self._call, self.play.document(), "")
 
 
 def test_the_same_seed_gives_the_same_backlog_and_another_one_another() -> None:
@@ -221,42 +232,34 @@ def test_the_same_seed_gives_the_same_backlog_and_another_one_another() -> None:
 
 
 def test_a_step_that_is_twice_in_the_ledger_is_counted_and_the_demo_has_failed(tmp_path: Path) -> None:
-    play, _ = heard(tmp_path)
-    first, second = play.rows
+    stage = Stage(tmp_path)
+    first, second = stage.play.rows
     steps = [(name, step) for name in (first, second) for step in range(1, 6)] + [(second, 3)]
     (tmp_path / "ledger").write_text("".join(f"{name}\t{step}\n" for name, step in steps))
-    for row in play.rows.values():
+    for row in stage.play.rows.values():
         row["done"] = True
-    document = play.document()
-    assert document["side_effects"] == {"expected": 10, "done": 10, "duplicates": 1}
-    answer = demo.answer(Call("demo", {}, {}, stdin=None, stdout=None, paint=Paint()), document, "the report")
-    assert (answer.exit, answer.code) == (1, "demo_failed")
-    assert answer.message == "1 steps were done twice."
+    assert stage.play.document()["side_effects"] == {"expected": 10, "done": 10, "duplicates": 1}
+    answered = stage.answer()
+    assert (answered.exit, answered.code) == (1, "demo_failed")
+    assert answered.message.endswith("10 of 10, 1 duplicates.")
 
 
 def test_a_demo_that_did_not_finish_says_so_and_exits_with_1(tmp_path: Path) -> None:
-    play, _ = heard(tmp_path, {"worker": "agent-1", "event": "failed", "why": "no server"})
-    document = play.document()
-    call = Call("demo", {}, {}, stdin=None, stdout=None, paint=Paint())
-    answer = demo.answer(call, document, report(document, Paint(), "", 80))
-    assert answer.exit == 1
-    assert answer.message == "Not done: #1842, #1845. agent-1: no server"
+    answered = Stage(tmp_path, {"worker": "agent-1", "event": "failed", "why": "no server"}).answer()
+    assert answered.exit == 1
+    assert answered.message.startswith("0 of 2 jobs done")
+    assert answered.message.endswith("agent-1: no server")
 
 
-def test_a_long_line_of_the_log_goes_on_below_and_keeps_a_job_beside_its_owner(tmp_path: Path) -> None:
-    job = backlog_of(2, workers=2, seed=1)[0]["name"]
-    skip: dict[str, object] = {"worker": "agent-1", "event": "skipped", "job": job, "owner": "agent-2"}
-    claim = {
-        "worker": "agent-1",
-        "event": "claimed",
-        "job": job,
-        "attempt": 1,
-        "before": None,
-        "checkpoint": None,
-    }
-    _, lines = heard(tmp_path, *[skip] * 4, claim)
-    assert max(map(len, lines)) < 80
-    assert [line.count("#1842 (agent-2)") for line in lines] == [2, 2]
+def test_a_claim_says_which_job_was_skipped_and_who_has_it(tmp_path: Path) -> None:
+    first, second = [job["name"] for job in backlog_of(2, workers=2, seed=1)]
+    claim = {"worker": "agent-1", "event": "claimed", "job": second, "attempt": 1, "before": None, "checkpoint": None}
+    one, two = [(first, "agent-2")], [(first, "agent-2"), (second, "agent-2")]
+    stage = Stage(tmp_path, {**claim, "skipped": one}, {**claim, "skipped": two})
+    assert [line.partition("skipped ")[2] for line in stage.printed.splitlines()] == [
+        "#1842 (agent-2)",
+        "#1842 (agent-2) and 1 more",
+    ]
 
 
 def test_the_help_says_that_only_the_flag_leads_elsewhere(terminal: Terminal) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.base.clock import wall_ms
-from dibs.cli.commands.doctor_checks import waiting
+from dibs.cli.commands.doctor import waiting
 from dibs.cli.framework.context import open_door
 from dibs.core.durations import format_duration
 from dibs.stores.memory import MemoryStore

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.errors import InvalidInput
-from dibs.cli.supervise.checkpoint_file import CheckpointFile
+from dibs.cli.supervise.process_session import CheckpointFile
 
 if TYPE_CHECKING:
     from pathlib import Path

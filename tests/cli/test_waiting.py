@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.errors import ServerUnreachable
+from dibs.cli.commands import wait as queue_text
+from dibs.cli.commands.wait import StatusLine
 from dibs.cli.framework.context import Call
-from dibs.cli.text import queue as queue_text
-from dibs.cli.text.claim import held
+from dibs.cli.text.claim import refusal
 from dibs.cli.text.colour import Paint
-from dibs.cli.text.status_line import StatusLine
 from dibs.client import queueing as places
 from dibs.client.queueing import PendingClaim
 from dibs.wire.documents import Reply, reply_for_error
@@ -249,7 +249,7 @@ def test_a_job_that_too_many_lost_is_parked_until_somebody_frees_it(terminal: Te
 
 def test_a_newcomer_is_told_that_others_come_first() -> None:
     document = {"status": "held", "name": "job", "owner": None, "remaining_ms": None, "waiting": 2}
-    assert held(document, Paint()).splitlines() == [
+    assert refusal(document, Paint()).splitlines() == [
         "Held: Nobody has job now, but others in line come first.",
         "  waiting        2 in line",
     ]

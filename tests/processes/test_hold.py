@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.base.clock import steady_ms
-from dibs.cli.supervise.session_claim import claim
-from dibs.cli.text.hold import said
+from dibs.cli.commands.hold import said
+from dibs.cli.supervise.process_session import claim
 from dibs.client.door import Ask
 from dibs.wire.parts import instant_ms
 from tests.processes.machine import Machine, finished, first_line

@@ -9,16 +9,16 @@ import sys
 from dibs.base.errors import DibsError
 from dibs.cli.framework.parse import UsageError, parse, split_command, wants
 from dibs.cli.framework.registry import NAMES, load
-from dibs.cli.supervise.unconfirmed import UnconfirmedClaims
+from dibs.cli.framework.result import Answer, RequestFailed, failure, yes
+from dibs.cli.supervise.signals import UnconfirmedClaims
 from dibs.wire.codes import FAULT, USAGE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import BinaryIO, TextIO
 
     from dibs.cli.framework.context import Call, Opener
-    from dibs.cli.framework.result import Answer
     from dibs.cli.framework.spec import Command
     from dibs.cli.text.colour import Paint
 
@@ -27,7 +27,7 @@ COMPLETE = "__complete"  # what the scripts of `dibs completion` call; in no lis
 
 
 def entry() -> int:
-    """Return what the `dibs` script calls."""
+    """Run the command of this process, for the `dibs` script."""
     gc.disable()  # the process lives for 30 ms, so collecting garbage does not pay; `serve` turns it on again
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character must not lose the answer.
@@ -60,7 +60,12 @@ def run(
 
     unconfirmed, paint = UnconfirmedClaims(), paint_for(stdout, env)
     try:
-        answer = _tried(lambda: _answer(argv, env, stdout, stderr, stdin, opener, paint, unconfirmed), env, stderr)
+        try:
+            answer = _answer(argv, env, stdout, stderr, stdin, opener, paint, unconfirmed)
+        except DibsError as error:
+            answer = _of_error(error)
+        except Exception as error:  # any other error becomes one clear line
+            answer = _of_fault(error, env, stderr)
         as_json, quiet = wants(argv, "--json"), wants(argv, "--quiet", "-q")
         if answer.is_error and _is_agent_hook(argv):
             # Whatever is wrong, it is not the agent's fault. Some harnesses take every other exit code for a refusal.
@@ -70,7 +75,7 @@ def run(
         if trouble is not None and (unconfirmed or not isinstance(trouble, BrokenPipeError)):
             exit_code = exit_code or FAULT
             done = "the claim was given back" if unconfirmed else "the command itself was carried out"
-            _complain(stderr, f"dibs: the answer could not be written ({trouble.strerror}); {done}.")
+            _write(stderr, f"dibs: the answer could not be written ({trouble.strerror}); {done}.")
         if exit_code == FAULT:  # the caller does not know what it got
             unconfirmed.give_back()
         unconfirmed.confirm()
@@ -85,15 +90,6 @@ def run(
 
 def _is_agent_hook(argv: Sequence[str]) -> bool:
     return list(argv[:2]) == ["agent", "hook"]
-
-
-def _tried(answer: Callable[[], Answer], env: Mapping[str, str], stderr: TextIO | None) -> Answer:
-    try:
-        return answer()
-    except DibsError as error:
-        return _of_error(error)
-    except Exception as error:  # any other error becomes one clear line
-        return _of_fault(error, env, stderr)
 
 
 def _answer(
@@ -156,20 +152,24 @@ def _in_repository(command: Command, call: Call) -> Answer:
         from dibs.cli.framework.job_names import fold
 
         fold(call)
-    if not _may_be_in_tree(call):
-        return _run(command, call)
-    from dibs.cli.framework.job_names import settle, shown
+    is_in_tree = _may_be_in_tree(call)
+    if is_in_tree:
+        from dibs.cli.framework.job_names import settle
 
-    settle(call)
-    return shown(call, _run(command, call))
-
-
-def _run(command: Command, call: Call) -> Answer:
+        settle(call)
     if call.written:
         from dibs.cli.framework.job_names import use_names_in_use
 
         use_names_in_use(call)
-    return command.run(call)
+    try:
+        answer = command.run(call)
+    except RequestFailed as error:
+        answer = failure(error.reply)
+    if not is_in_tree:
+        return answer
+    from dibs.cli.framework.job_names import shown
+
+    return shown(call, answer)
 
 
 def _may_be_spelled_otherwise(call: Call) -> bool:
@@ -200,7 +200,6 @@ def _help_or_version(argv: Sequence[str], stdout: TextIO | None, env: Mapping[st
         return None
     from dibs.cli.framework.help import ALL, group_page, overview, page
     from dibs.cli.framework.registry import GROUPS
-    from dibs.cli.framework.result import yes
     from dibs.cli.text.words import width_of
 
     if asks_version:
@@ -217,7 +216,6 @@ def _help_or_version(argv: Sequence[str], stdout: TextIO | None, env: Mapping[st
 
 
 def _of_error(error: DibsError) -> Answer:
-    from dibs.cli.framework.result import Answer, failure
     from dibs.wire.documents import reply_for_error
 
     if not isinstance(error, UsageError):
@@ -240,8 +238,6 @@ def _usage_exit(command: str) -> int:
 
 
 def _of_fault(error: Exception, env: Mapping[str, str], stderr: TextIO | None) -> Answer:
-    from dibs.cli.framework.result import Answer
-
     if env.get("DIBS_DEBUG") == "1" and stderr is not None:
         import traceback
 
@@ -269,7 +265,11 @@ def _print(
         text, stream = paint.shown(answer.lead + answer.text), stderr
     else:
         text, stream = paint.shown(answer.quiet if quiet else answer.text), stdout
-    if not text or stream is None:
+    return _write(stream, text)
+
+
+def _write(stream: TextIO | None, text: str) -> OSError | None:
+    if stream is None or not text:
         return None
     try:
         stream.write(text + "\n")
@@ -288,13 +288,3 @@ def _silence(stream: TextIO) -> None:
         os.close(null)
     except OSError:
         pass
-
-
-def _complain(stderr: TextIO | None, line: str) -> None:
-    if stderr is None:
-        return
-    try:
-        stderr.write(line + "\n")
-        stderr.flush()
-    except OSError:
-        _silence(stderr)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dibs.base.errors import ServerUnreachable
+from dibs.cli.commands.claim import watched_for
 from dibs.cli.commands.claim_many import granted_any, refused_any
-from dibs.cli.commands.claim_request import watched_for
-from dibs.cli.framework.flag_values import count
-from dibs.cli.framework.flags import CLAIM_KEEP, CLAIM_OWNER, CLAIM_TERMS, REQUEST_KEY, claim_document
+from dibs.cli.framework.flags import CLAIM_KEEP, CLAIM_OWNER, CLAIM_TERMS, REQUEST_KEY, claim_document, count
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import is_failure, no, refusal_exit
 from dibs.cli.framework.spec import Command, Option

@@ -7,8 +7,7 @@ import os
 from dibs.base.errors import FATE_UNKNOWN, HookRefused, InvalidInput
 from dibs.base.redact import without_secrets
 from dibs.cli.framework.context import say_notices
-from dibs.cli.framework.flag_values import ttl_seconds
-from dibs.cli.framework.flags import PROOF, TTL, proof, put
+from dibs.cli.framework.flags import PROOF, TTL, proof, put, ttl_seconds
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, no, yes
 from dibs.cli.framework.spec import ANY, Argument, Command, Option

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.agents.repository.settings import Policy
-    from dibs.cli.commands.doctor_checks import Findings
+    from dibs.cli.commands.doctor import Findings
     from dibs.cli.framework.context import Call
     from dibs.client.door import Door
 

@@ -1,13 +1,16 @@
-"""break, free, token-floor, gc: commands for operators."""
+"""migrate, name, break, free, gc, token-floor, export, import, thaw, backup, restore: commands for operators."""
 
 from __future__ import annotations
 
+import os
+
 from dibs.base.errors import InvalidInput
+from dibs.cli.framework.flags import is_number
 from dibs.cli.framework.job_names import names_here
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import failure, is_failure, yes
+from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import JOB, STORE, Argument, Command, Option
-from dibs.cli.text import claim as claim_text
+from dibs.cli.text.claim import field
 from dibs.cli.text.words import plain
 from dibs.core.limits import TOKEN_FLOOR_MAX
 from dibs.core.names import check_name
@@ -16,16 +19,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.context import Call, Document
     from dibs.cli.framework.result import Answer
-
-    Document = dict[str, Any]
-
-# migrate: bring a store's format up to date, by hand.
 
 
 def migrate(call: Call) -> Answer:
-    from dibs.base.errors import InvalidInput
     from dibs.client.settings import servers_at
     from dibs.client.store_admin import migrate as bring_up_to_date
 
@@ -42,6 +40,175 @@ def migrate(call: Call) -> Answer:
     return yes(done, says)
 
 
+def name(call: Call) -> Answer:
+    found = names_here(call).explained(call.values["job"])
+    one = check_name(found.name)
+    document = {"name": one, "given": found.given, "why": found.why}
+    return yes(document, f"{plain(one)}\n  {plain(found.why)}", quiet=plain(one))
+
+
+def break_(call: Call) -> Answer:
+    body = call.body("break", call.values["job"], {"reason": call.values["reason"].strip()})
+    name, lines = plain(body["name"]), []
+    for hold in body["broken"]:
+        lost = f"{call.paint.wait('Broken:')} {plain(hold['owner'])} has lost {name}."
+        lines.append(f"{lost} Its next heartbeat is refused with your reason.")
+        if hold.get("checkpoint"):
+            lines.append(field("got to", plain(hold["checkpoint"])))
+    return yes(body, "\n".join(lines) or f"Nobody has {name}. Nothing was changed.")
+
+
+def free(call: Call) -> Answer:
+    body = call.body("free", call.values["job"], {})
+    name = plain(body["name"])
+    if not body["freed"]:
+        return yes(body, f"{name} is not parked. Nothing was changed.")
+    return yes(body, f"{call.paint.good('Freed:')} {name} can be claimed again. Its failure count is 0.")
+
+
+def floor(call: Call) -> Answer:
+    from dibs.client.store_admin import raise_floor
+
+    text = call.values["number"]
+    if not is_number(text, 1, TOKEN_FLOOR_MAX):
+        raise UsageError(f"NUMBER must be a whole number from 1 to {TOKEN_FLOOR_MAX}, not {text!a}.", "token-floor")
+    refusal = "For a server, start it with --token-floor, or run this on its store: --url sqlite:///path."
+    now = raise_floor(store_of(call, f"token-floor works on a store. {refusal}"), int(text))
+    higher = " It was that high before." if now > int(text) else ""
+    return yes({"token_floor": now}, f"All new fencing tokens are above {now}.{higher}", quiet=str(now))
+
+
+def gc(call: Call) -> Answer:
+    from dibs.client.store_admin import sweep
+
+    refusal = "gc works on a store; a server sweeps by itself. Leave out --url and DIBS_URL."
+    swept = sweep(store_of(call, refusal))
+    lines = ["Nothing was due."]
+    if swept["jobs"]:
+        expired, forgotten = swept["expired"], swept["forgotten"]
+        claims = f"{expired} {'claim' if expired == 1 else 'claims'} that had expired"
+        records = f"{forgotten} idle {'job' if forgotten == 1 else 'jobs'}"
+        lines = [f"Ended {claims}, forgot {records}."]
+    if swept.get("removed"):
+        lines.append(f"Deleted {swept['removed']} old {'ref' if swept['removed'] == 1 else 'refs'}.")
+    if swept.get("recounted"):
+        lines.append(f"Counted anew what {', '.join(swept['recounted'])} may have.")
+    lines += [f"Not changed: {name}, because {why}." for name, why in swept.get("broken", {}).items()]
+    return yes(swept, "\n".join(lines))
+
+
+# Commands that move or copy a store.
+
+_KINDS = (
+    ("lock", "job", "jobs"),
+    ("session", "session", "sessions"),
+    ("ticket", "place in line", "places in line"),
+)
+
+
+def export(call: Call) -> Answer:
+    from dibs.client.store_admin import export_to_file, export_to_stream
+
+    freeze, path = bool(call.values.get("freeze")), call.values.get("to")
+    if path is not None:
+        done = export_to_file(present_store(call), path, freeze=freeze)
+        return yes(done, f"Wrote {_counted(done)} to {path}.{_frozen(done)}")
+    if call.stdout is None:
+        raise InvalidInput("dibs export writes to standard output, which is closed. Name a file with --to.")
+    done = export_to_stream(present_store(call), call.stdout, freeze=freeze)
+    if call.stderr is not None and not call.values.get("quiet"):
+        call.stderr.write(f"dibs: wrote {_counted(done)}.{_frozen(done)}\n")
+    return Answer(0, done, "", is_said=True)
+
+
+def import_(call: Call) -> Answer:
+    from dibs.client.store_admin import import_from
+
+    adds, path = bool(call.values.get("add")), call.values.get("from")
+    if path is not None:
+        try:
+            with open(path, "rb") as file:
+                done = import_from(store_of(call), file, adds=adds)
+        except OSError as error:
+            raise InvalidInput(f"{path} cannot be read: {error.strerror}.") from None
+    elif call.stdin is None:
+        raise InvalidInput("dibs import reads standard input, which is closed. Name a file with --from.")
+    else:
+        done = import_from(store_of(call), call.stdin, adds=adds)
+    history = "History was left out, because the store has its own." if adds else f"{done['events']} events of history."
+    text = f"Imported {done['records']} records. {history}\nNew fencing tokens are above {done['floor']}."
+    return yes(done, text, quiet=str(done["records"]))
+
+
+def thaw(call: Call) -> Answer:
+    from dibs.client.store_admin import thaw as thaw_store
+
+    done = thaw_store(present_store(call))
+    return yes(done, "The store can be used again." if done["was_frozen"] else "The store was not frozen.")
+
+
+def present_store(call: Call) -> Any:
+    """The named store, which must exist. A mistyped path would create an empty store, and its copy would look like a
+    copy of the right one."""
+    url = call.settings.url or ""
+    if url.startswith("sqlite:"):
+        from dibs.client.store_admin import sqlite_path
+
+        if not os.path.exists(sqlite_path(url)):
+            raise InvalidInput(f"There is no store at {sqlite_path(url)}. Check the path.")
+    return store_of(call)
+
+
+def store_of(call: Call, refusal: str = "") -> Any:
+    """The named store. A server is refused: the user must name its store."""
+    from dibs.client.embedded import EmbeddedDoor
+
+    door = call.door()
+    if not isinstance(door, EmbeddedDoor):
+        raise InvalidInput(
+            refusal
+            or f"dibs {call.command} works on a store, not through a server. Name the server's store, "
+            "such as sqlite:///var/lib/dibs/dibs.db."
+        )
+    return door.store()
+
+
+def _counted(done: Document) -> str:
+    counts = done["counts"]
+    told = [f"{counts.get(kind, 0)} {one if counts.get(kind) == 1 else many}" for kind, one, many in _KINDS]
+    return f"{', '.join(told)} and {done['events']} events"
+
+
+def _frozen(done: Document) -> str:
+    if done["frozen"]:
+        return " The store is frozen; dibs thaw unfreezes it."
+    return " The store stays in use; the copy does not get later changes."
+
+
+def backup(call: Call) -> Answer:
+    from dibs.client.store_admin import backup as back_up
+
+    path = call.values["file"]
+    done = back_up(present_store(call), path)
+    return yes(done, f"Copied the store to {path} ({done['bytes']} bytes).", quiet=path)
+
+
+def restore(call: Call) -> Answer:
+    from dibs.client.embedded import default_store_url
+    from dibs.client.store_admin import restore as put_back
+    from dibs.client.store_admin import sqlite_path
+
+    url = call.settings.url or default_store_url()
+    if not url.startswith("sqlite:"):
+        raise InvalidInput(
+            "dibs restore works on SQLite files only. Name the store with --url sqlite:///PATH, or use dibs import."
+        )
+    done = put_back(call.values["file"], sqlite_path(url))
+    kept = f"\nThe old file is kept as {done['kept']}." if done["kept"] else ""
+    text = f"Restored {done['path']}. New fencing tokens are above {done['token_floor']}.{kept}"
+    return yes(done, text, quiet=str(done["token_floor"]))
+
+
 COMMANDS = {
     "migrate": Command(
         "migrate",
@@ -55,20 +222,6 @@ COMMANDS = {
         examples=(("before an upgrade", "dibs migrate --url postgresql://owner@db.example.org/dibs"),),
         exits=((0, "up to date"), (69, "the store cannot be reached, or is of a newer dibs")),
     ),
-}
-
-
-# name: show the one name of a job, and why.
-
-
-def name(call: Call) -> Answer:
-    found = names_here(call).explained(call.values["job"])
-    one = check_name(found.name)
-    document = {"name": one, "given": found.given, "why": found.why}
-    return yes(document, f"{plain(one)}\n  {plain(found.why)}", quiet=plain(one))
-
-
-COMMANDS |= {
     "name": Command(
         "name",
         name,
@@ -85,68 +238,6 @@ COMMANDS |= {
         ),
         exits=((0, "the name is printed"),),
     ),
-}
-
-
-def break_(call: Call) -> Answer:
-    reply = call.ask("break", call.values["job"], {"reason": call.values["reason"].strip()})
-    if is_failure(reply):
-        return failure(reply)
-    body: Document = reply.body or {}
-    return yes(body, claim_text.broken(body, call.paint))
-
-
-def free(call: Call) -> Answer:
-    reply = call.ask("free", call.values["job"], {})
-    if is_failure(reply):
-        return failure(reply)
-    body: Document = reply.body or {}
-    return yes(body, claim_text.freed(body, call.paint))
-
-
-def floor(call: Call) -> Answer:
-    from dibs.client.embedded import EmbeddedDoor
-
-    text = call.values["number"]
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= TOKEN_FLOOR_MAX):
-        raise UsageError(f"NUMBER must be a whole number from 1 to {TOKEN_FLOOR_MAX}, not {text!a}.", "token-floor")
-    door = call.door()
-    if not isinstance(door, EmbeddedDoor):
-        raise InvalidInput(
-            "token-floor works on a store. For a server, start it with --token-floor, or run this on its store: "
-            "--url sqlite:///path."
-        )
-    from dibs.client.store_admin import raise_floor
-
-    now = raise_floor(door.store(), int(text))
-    higher = " It was that high before." if now > int(text) else ""
-    return yes({"token_floor": now}, f"All new fencing tokens are above {now}.{higher}", quiet=str(now))
-
-
-def gc(call: Call) -> Answer:
-    from dibs.client.embedded import EmbeddedDoor
-
-    door = call.door()
-    if not isinstance(door, EmbeddedDoor):
-        raise InvalidInput("gc works on a store; a server sweeps by itself. Leave out --url and DIBS_URL.")
-    from dibs.client.store_admin import sweep
-
-    swept = sweep(door.store())
-    lines = ["Nothing was due."]
-    if swept["jobs"]:
-        expired, forgotten = swept["expired"], swept["forgotten"]
-        claims = f"{expired} {'claim' if expired == 1 else 'claims'} that had expired"
-        records = f"{forgotten} idle {'job' if forgotten == 1 else 'jobs'}"
-        lines = [f"Ended {claims}, forgot {records}."]
-    if swept.get("removed"):
-        lines.append(f"Deleted {swept['removed']} old {'ref' if swept['removed'] == 1 else 'refs'}.")
-    if swept.get("recounted"):
-        lines.append(f"Counted anew what {', '.join(swept['recounted'])} may have.")
-    lines += [f"Not changed: {name}, because {why}." for name, why in swept.get("broken", {}).items()]
-    return yes(swept, "\n".join(lines))
-
-
-COMMANDS |= {
     "break": Command(
         "break",
         break_,
@@ -205,5 +296,83 @@ COMMANDS |= {
             ("for all clones of a remote", "dibs gc --url git:origin"),
         ),
         exits=((0, "swept"),),
+    ),
+    "export": Command(
+        "export",
+        export,
+        about=(
+            "Writes JSON lines: jobs with their leases, queues, done marks and access lists, sessions, history, "
+            "webhooks. The copy shows one moment. It has lease ids, which prove ownership, and the secrets of "
+            "webhooks: keep it private. --freeze stops all changes in the store, so nothing can be claimed "
+            "there after the copy."
+        ),
+        arguments=(STORE,),
+        options=(
+            Option("--freeze", "refuse all changes in the store from now on"),
+            Option("--to", "write to this new file instead of standard output", value="FILE", filled=True),
+        ),
+        examples=(
+            ("move to PostgreSQL", "dibs export --freeze | dibs import --url postgresql://dibs@db.example.org/dibs"),
+            ("a copy to keep", "dibs export --to claims.jsonl"),
+        ),
+        exits=((0, "all was written"), (69, "the store cannot be read, or the copy cannot be written")),
+    ),
+    "import": Command(
+        "import",
+        import_,
+        about=(
+            "Imports the whole copy or nothing: it checks all of it first. A lease keeps the time that it had left "
+            "when the copy was made, and gets at least its TTL (ten minutes at most) from now. The store must be "
+            "empty. With --add it may have other namespaces than the copy. If the import is killed, the store refuses "
+            "all use until you repeat the same import. New fencing tokens begin at the present time in milliseconds, "
+            "which is above every token that was given since the copy. Bearer tokens keep their dates."
+        ),
+        arguments=(STORE,),
+        options=(
+            Option("--add", "add the copy's namespaces to a store that has others"),
+            Option("--from", "read this file instead of standard input", value="FILE", filled=True),
+        ),
+        examples=(("from a file", "dibs import --url sqlite:///var/lib/dibs/dibs.db --from claims.jsonl"),),
+        exits=((0, "all was imported"), (64, "the copy or the store is unsuitable; nothing was changed")),
+    ),
+    "backup": Command(
+        "backup",
+        backup,
+        about=(
+            "Uses SQLite's backup: the copy shows one moment, and blocks nobody. Do not copy the file by other means "
+            "while it is in use. The copy has lease ids and the secrets of webhooks; only you can read it."
+        ),
+        arguments=(Argument("FILE", "the copy; the file must not exist"),),
+        examples=(("every night, from cron", "dibs backup /var/backups/dibs-$(date +%F).db -q"),),
+        exits=((0, "copied"), (64, "the file exists, or the store is not SQLite"), (69, "no room")),
+    ),
+    "restore": Command(
+        "restore",
+        restore,
+        about=(
+            "Refused while any process has the store open: stop servers and workers first. New fencing tokens begin at "
+            "the present time in milliseconds, which is above every token given since the backup. For leases in the "
+            "backup, the time since then counts as an outage. Leases granted since then are lost: their owners are "
+            "told so at their next heartbeat."
+        ),
+        arguments=(Argument("FILE", "a copy that dibs backup made"),),
+        examples=(
+            (
+                "after a disk failed",
+                "dibs restore /var/backups/dibs-2026-11-14.db --url sqlite:///var/lib/dibs/dibs.db",
+            ),
+        ),
+        exits=((0, "restored"), (64, "not a backup"), (69, "the store is in use; nothing was changed")),
+    ),
+    "thaw": Command(
+        "thaw",
+        thaw,
+        about=(
+            "Use it to cancel a move, after `dibs export --freeze`. The time since then counts as an outage: owners "
+            "get time to renew their leases. Do not thaw a store whose copy is in use."
+        ),
+        arguments=(STORE,),
+        examples=(("the move is called off", "dibs thaw"),),
+        exits=((0, "the store can be used"), (64, "an import into the store is not complete")),
     ),
 }

@@ -1,29 +1,117 @@
-"""claim: one job, or the paths of all files staged in git."""
+"""claim: one job, or the paths of all files staged in git. And what all commands that claim share."""
 
 from __future__ import annotations
 
+from dibs.base.errors import FATE_UNKNOWN, StoreUnavailable
 from dibs.base.terminal import plain
-from dibs.cli.commands.claim_request import ask, granted, refused, watched_for
 from dibs.cli.framework.flags import (
     CLAIM_EXITS,
     CLAIM_KEEP,
     CLAIM_OWNER,
     CLAIM_TERMS,
     CLAIM_WAIT,
+    TRACKED,
     claim_document,
+    is_actor,
+    next_words,
 )
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import is_failure, refusal_exit, yes
+from dibs.cli.framework.registry import part
+from dibs.cli.framework.result import failure, is_failure, is_granted, no, refusal_exit, yes
 from dibs.cli.framework.spec import MAYBE, NEW_JOB, Argument, Command, Option
+from dibs.cli.text import claim as claim_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
-    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.context import Call, Document
     from dibs.cli.framework.result import Answer
+    from dibs.cli.supervise.keeper import WatchedProcess
+    from dibs.wire.documents import Reply
 
-    Document = dict[str, Any]
+
+def watched_for(call: Call) -> WatchedProcess | None:
+    """The process during whose life the claim is renewed (--keep, --keep-for); None without these flags."""
+    if not call.values.get("keep") and call.values.get("keep_for") is None:
+        return None
+    from dibs.cli.supervise.keeper import watched_process
+
+    return watched_process(call)
+
+
+def granted(
+    call: Call, body: Document, asked: Document, watched: WatchedProcess | None, more: Sequence[str] = ()
+) -> str:
+    """The answer for a claim that succeeded, with `more` lines. Starts the keeper process, if one was asked for."""
+    if watched is not None:
+        _keep(call, body, asked, watched)
+    return claim_text.acquired(body, call.paint, next_words(call), asked, by_actor=is_actor(call), more=more)
+
+
+def _keep(call: Call, grant: Document, asked: Document, watched: WatchedProcess) -> None:
+    """Start a keeper process for the claim. If it cannot renew the claim, the claim is given back."""
+    from dibs.cli.supervise.keeper import leave_keeper
+
+    names = [lease["name"] for lease in grant.get("leases", [grant])]
+    trouble = leave_keeper(call, grant, names, asked, watched)
+    if trouble is None:
+        grant["kept_for"] = watched.pid
+        return
+    if call.unconfirmed:
+        call.unconfirmed.give_back()
+    else:  # the caller chose the request key
+        for name in names:
+            call.ask("release", name, {"lease_id": grant["lease_id"]})
+    raise StoreUnavailable(
+        f"Nothing was claimed, because no background process can renew {plain(', '.join(names))}: "
+        f"{trouble.rstrip('.')}. Claim without --keep, and send heartbeats."
+    )
+
+
+def ask(call: Call, verb: str, name: str, document: Document) -> Reply:
+    """Send the claim, and wait in line with --wait. If a tracker knows the job, it is asked, too."""
+    names: list[str] = document.get("names") or [name]
+    tracker = part("issue tracker") if any(each.startswith(TRACKED) for each in names) else None
+    if tracker is None:
+        return _ask(call, verb, name, document)
+    reply: Reply = tracker.ask_tracked(call, verb, names, document, lambda asked: _ask(call, verb, name, asked))
+    return reply
+
+
+def _ask(call: Call, verb: str, name: str, document: Document) -> Reply:
+    given = call.values.get
+    if given("wait") is None and given("ticket") is None and given("keep_place") is None:
+        return call.claim(verb, name, document)
+    from dibs.cli.commands.wait import wait_in_line
+
+    return wait_in_line(call, verb, name, document)
+
+
+def refused(call: Call, reply: Reply, request_key: str) -> Answer:
+    """The answer for a claim that was refused."""
+    body: Document = reply.body or {}
+    if is_failure(reply):
+        return _failed(call, failure(reply), request_key)
+    status: str = body["status"]
+    if status == "queued":
+        from dibs.cli.commands.wait import time_is_over
+
+        return time_is_over(call, body)
+    message, asked_as = claim_text.sentence(body), call.settings.owner
+    if status == "held" and claim_text.is_namesake(body, asked_as):
+        message = f"{message} {claim_text.NAMESAKE}"
+    text = claim_text.refusal(body, call.paint, next_words(call, ("url", "namespace")), asked_as)
+    return no(refusal_exit(reply) or 0, body, text, code=status, message=message)
+
+
+def _failed(call: Call, answer: Answer, request_key: str) -> Answer:
+    """If it is unknown whether the claim succeeded, repeating it with the same request key gives the same lease."""
+    if FATE_UNKNOWN in answer.text:
+        answer.text += f"\nTo find out, repeat the claim with --request-key {request_key}"
+        answer.message = answer.text
+    return answer
 
 
 def claim(call: Call) -> Answer:
@@ -31,8 +119,6 @@ def claim(call: Call) -> Answer:
     if call.values.get("staged"):
         if name is not None:
             raise UsageError("Give JOB or --staged, not both.", "claim")
-        from dibs.cli.framework.registry import part
-
         staged: Any = part("staged files", "dibs claim --staged")
         answer: Answer = staged.claim_staged(call)
         return answer
@@ -41,7 +127,7 @@ def claim(call: Call) -> Answer:
     document = claim_document(call)
     watched = watched_for(call)
     reply = ask(call, "acquire", name, document)
-    if refusal_exit(reply) is not None or is_failure(reply):
+    if not is_granted(reply):
         return refused(call, reply, document["request_key"])
     body: Document = reply.body or {}
     return yes(body, granted(call, body, document, watched), quiet=plain(body["lease_id"]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dibs.base.errors import InvalidInput
-from dibs.cli.commands.claim_request import ask, granted, keep, refused, watched_for
+from dibs.cli.commands.claim import ask, granted, refused, watched_for
 from dibs.cli.framework.flags import (
     CLAIM_EXITS,
     CLAIM_KEEP,
@@ -12,35 +12,63 @@ from dibs.cli.framework.flags import (
     CLAIM_WAIT,
     NO_WAIT,
     claim_document,
-    is_actor,
-    next_words,
 )
 from dibs.cli.framework.job_names import one_names, settle
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import is_failure, no, refusal_exit, yes
+from dibs.cli.framework.result import is_granted, no, yes
 from dibs.cli.framework.spec import ANY, Argument, Command, Option
-from dibs.cli.text import claim as claim_text
-from dibs.cli.text import claim_many as claim_many_text
+from dibs.cli.text.claim import field, sentence
+from dibs.cli.text.words import plain, table
 from dibs.core.limits import ALL_NAMES_MAX, NAME_BYTES_MAX, NAMES_MAX
 from dibs.wire.codes import DONE, NO
+from dibs.wire.sentences import several
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Sequence
 
-    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.context import Call, Document
     from dibs.cli.framework.result import Answer
     from dibs.cli.supervise.keeper import WatchedProcess
     from dibs.wire.documents import Reply
 
-    Document = dict[str, Any]
+
+# Texts for claims of several jobs. Pure.
+
+
+def pair(document: Document) -> str:
+    """Name and lease id for a script. No name contains a tab."""
+    return f"{plain(document['name'])}\t{plain(document['lease_id'])}"
+
+
+SKIPPED_SHOWN = 5
+
+
+def skipped(entries: Sequence[Document]) -> list[str]:
+    """The names that claim-any skipped, and why."""
+    lines = [field("skipped", f"{_name(entry)}: {_why(entry)}") for entry in entries[:SKIPPED_SHOWN]]
+    more = len(entries) - len(lines)
+    return [*lines, field("skipped", f"{more} more")] if more else lines
+
+
+ALL_DONE = "All of these jobs are done."
+NOT_ANY = "None of these jobs is available"
+NOT_ALL = "Nothing was claimed, because not all of these jobs are available"
+
+
+def _name(entry: Document) -> str:
+    return plain(entry.get("name") or "?")
+
+
+def _why(entry: Document) -> str:
+    return sentence({**entry, "name": "it"})  # the table has the name in its first column
 
 
 def claim_any(call: Call) -> Answer:
     document = {"names": _names(call, NAMES_MAX), **claim_document(call)}
     watched = watched_for(call)
     reply = ask(call, "acquire-any", "", document)
-    if _got_nothing(reply):
+    if not is_granted(reply):
         return refused_any(call, reply, document)
     return granted_any(call, reply.body or {}, document, watched)
 
@@ -49,13 +77,13 @@ def granted_any(
     call: Call, body: Document, document: Document, watched: WatchedProcess | None, title: str = ""
 ) -> Answer:
     """The answer for one of several jobs. `title` is that of its issue."""
-    more = [claim_text.field("title", title)] if title else []
-    more += claim_many_text.skipped(body.get("skipped", ()))
-    return yes(body, granted(call, body, document, watched, more), quiet=claim_many_text.pair(body))
+    more = [field("title", title)] if title else []
+    more += skipped(body.get("skipped", ()))
+    return yes(body, granted(call, body, document, watched, more), quiet=pair(body))
 
 
 def refused_any(call: Call, reply: Reply, document: Document) -> Answer:
-    return _refused(call, reply, document, "free")
+    return _refused(call, reply, document, NOT_ANY)
 
 
 def claim_all(call: Call) -> Answer:
@@ -67,38 +95,24 @@ def claim_names(call: Call, names: list[str]) -> tuple[Answer, Document]:
     document = {"names": names, **claim_document(call)}
     watched = watched_for(call)
     reply = ask(call, "acquire-all", "", document)
-    if _got_nothing(reply):
-        return _refused(call, reply, document, "all"), document
+    if not is_granted(reply):
+        return _refused(call, reply, document, NOT_ALL), document
     body: Document = reply.body or {}
-    keep(call, body, names, document, watched)
-    timed, in_session = "ttl_seconds" in document, "session_id" in document
-    text = claim_many_text.acquired_all(
-        body,
-        call.paint,
-        next_words(call),
-        timed=timed,
-        in_session=in_session,
-        by_actor=is_actor(call),
-        kept_for=body.get("kept_for"),
-    )
-    return yes(body, text, quiet="\n".join(claim_many_text.pair(lease) for lease in body["leases"])), document
+    text = granted(call, body, document, watched)
+    return yes(body, text, quiet="\n".join(pair(lease) for lease in body["leases"])), document
 
 
-def _got_nothing(reply: Reply) -> bool:
-    return refusal_exit(reply) is not None or is_failure(reply)
-
-
-def _refused(call: Call, reply: Reply, asked: Document, wanted: str) -> Answer:
+def _refused(call: Call, reply: Reply, asked: Document, not_claimed: str) -> Answer:
     body: Document = reply.body or {}
     if "refused" not in body:
         return refused(call, reply, asked["request_key"])
     done = [entry for entry in body["refused"] if entry["status"] == "done"]
-    if len(done) == len(asked["names"]):  # all jobs are done
-        text = claim_many_text.all_done(body, call.paint)
-        return no(DONE, body, text, code="done", message=claim_many_text.ALL_DONE)
-    message = claim_many_text.refused_sentence(body, wanted)
-    text = claim_many_text.refused(body, call.paint, wanted)
-    return no(NO, body, text, code="held", message=message)
+    reasons = [f"  {line}" for line in table([(_name(entry), _why(entry)) for entry in body["refused"]])]
+    if len(done) == len(asked["names"]):
+        text = "\n".join([call.paint.good(ALL_DONE), *reasons])
+        return no(DONE, body, text, code="done", message=ALL_DONE)
+    message = plain(f"{not_claimed}: {several(body['refused'])}.")
+    return no(NO, body, "\n".join([call.paint.wait(f"{not_claimed}."), *reasons]), code="held", message=message)
 
 
 def _names(call: Call, most: int) -> list[str]:
@@ -142,10 +156,7 @@ COMMANDS = {
         options=(*CLAIM_OWNER, _WAIT_ANY, NO_WAIT, *CLAIM_TERMS, *CLAIM_KEEP),
         examples=(
             ("one of three", "dibs claim-any issue-1 issue-2 issue-3"),
-            (
-                "the oldest issue that nobody works on",
-                "gh issue list --json number -q .[].number | dibs claim-any",
-            ),
+            ("the oldest issue that nobody works on", "gh issue list --json number -q .[].number | dibs claim-any"),
             ("the next one that comes free", "dibs claim-any issue-1 issue-2 --wait 10m --keep"),
             ("in a script", "IFS=$'\\t' read -r JOB LEASE < <(dibs claim-any -q issue-1 issue-2) || exit 0"),
         ),

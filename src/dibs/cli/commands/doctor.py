@@ -7,21 +7,333 @@ import sys
 
 from dibs._version import __version__
 from dibs.base import build_kind
+from dibs.base.clock import stopwatch_us, wall_ms
 from dibs.base.errors import DibsError
 from dibs.base.files import config_path
-from dibs.cli.commands.doctor_checks import Findings
+from dibs.base.redact import without_secrets
 from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import STORE, Command
+from dibs.client.door import Ask
+from dibs.client.event_reader import asked_events
+from dibs.core.durations import format_duration
+from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.wire.codes import UNREACHABLE
+from dibs.wire.parts import instant_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.cli.framework.context import Call
+    from collections.abc import Iterable
+
+    from dibs.cli.framework.context import Call, Document
+    from dibs.client.door import Door
+    from dibs.client.http import HttpDoor
+    from dibs.client.urls import ServerAddress
+
+
+class Findings:
+    """The checks and their results, in order. `bad` is broken, and the command fails. `look` works, but somebody should
+    do what the line says."""
+
+    def __init__(self) -> None:
+        self.checks: list[Document] = []
+
+    def good(self, check: str, says: str) -> None:
+        self.checks.append({"check": check, "ok": True, "says": says})
+
+    def look(self, check: str, says: str) -> None:
+        self.checks.append({"check": check, "ok": True, "look": True, "says": says})
+
+    def bad(self, check: str, says: str) -> None:
+        self.checks.append({"check": check, "ok": False, "says": says})
+
+
+# What is in a store that somebody should look at: parked jobs, long waits, tokens that end soon.
+
+SHOWN_MAX = 3
+PAGES_MAX = 5
+EVENTS_MAX = 10_000
+LOOK_BACK_MS = 86_400_000
+WAIT_MS_MAX = 600_000
+TOKEN_LEFT_MS_MIN = 7 * 86_400_000
+
+
+def look_at_jobs(found: Findings, door: Door, now_ms: int) -> None:
+    """The jobs of the namespace."""
+    reply = door.ask(Ask("list", "", {"limit": 1_000, "status": "parked"}))
+    if reply.status < 300 and reply.body is not None:
+        names = [str(job["name"]) for job in reply.body["locks"]]
+        if names:
+            more = " or more" if reply.body.get("next") else ""
+            found.look(
+                "parked",
+                f"{_these(names)}{more} failed too often. `dibs history` says why, `dibs free` lets it be claimed",
+            )
+    waits = [wait for wait in waiting(_events(door)) if now_ms - wait[2] > WAIT_MS_MAX]
+    if waits:
+        name, owner, since_ms = min(waits, key=lambda wait: wait[2])
+        found.look(
+            "waiting",
+            f"{owner} has waited {format_duration(now_ms - since_ms)} for {name}, and {len(waits) - 1} more over "
+            f"{format_duration(WAIT_MS_MAX)}. `dibs owner` says who has a job, `dibs break` takes it away",
+        )
+
+
+def _these(names: list[str]) -> str:
+    rest = len(names) - SHOWN_MAX
+    return ", ".join(names[:SHOWN_MAX]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _events(door: Door) -> Iterable[Document]:
+    """Those of the last day, up to a bound."""
+    after: int | None = None
+    for _ in range(PAGES_MAX):
+        reply = door.ask(asked_events("", None, after, EVENTS_MAX, LOOK_BACK_MS))
+        body = reply.body or {}
+        if reply.status >= 300 or not body.get("events"):
+            return
+        yield from body["events"]
+        after = int(body["next_after"])
+
+
+def waiting(events: Iterable[Document]) -> list[tuple[str, str, int]]:
+    """Job, owner and since when, of all who got in line and did not leave it."""
+    queued: dict[tuple[str, str], int] = {}
+    for event in events:
+        who = str(event.get("name")), str(event.get("owner"))
+        if event["event"] == "queued":
+            queued.setdefault(who, instant_ms(event["at"]))
+        elif event["event"] in ("acquired", "left"):
+            queued.pop(who, None)
+    return [(name, owner, since_ms) for (name, owner), since_ms in queued.items()]
+
+
+def look_at_own_token(found: Findings, caller: Document, now_ms: int) -> None:
+    """`caller` is what the server says about the token that was sent."""
+    namespace = caller.get("namespace") or f"any namespace, {DEFAULT_NAMESPACE} unless told"
+    found.good("caller", f"{caller.get('principal')}, {caller.get('role')}, in {namespace}")
+    if _ends_soon(caller, now_ms):
+        ends = caller["expires_at"]
+        found.look("expires", f"your token ends {ends}. An admin makes a new one: dibs token rotate")
+
+
+def look_at_tokens(found: Findings, tokens: list[Document], now_ms: int) -> None:
+    """All tokens of the store, as an admin sees them."""
+    ending = [each for each in tokens if each["valid"] and _ends_soon(each, now_ms)]
+    if ending:
+        names = [f"{each['name']} ({each['id']}, {each['expires_at']})" for each in ending]
+        found.look("tokens", f"{_these(names)} end within 7 days. Run: dibs token rotate NAME --id ID")
+
+
+def _ends_soon(token: Document, now_ms: int) -> bool:
+    ends = token.get("expires_at")
+    return ends is not None and instant_ms(ends) - now_ms < TOKEN_LEFT_MS_MIN
+
+
+# Checks of a server: its token, its version, its store, its clock, how fast it answers, and what is in its store.
+
+SKEW_MS_MAX = 5_000
+ROUND_TRIPS = 5
+SLOW_US_MIN = 500_000
+
+
+def check_server(found: Findings, call: Call, address: ServerAddress) -> str | None:
+    """The id of the store behind it, if it is known."""
+    source = call.settings.source("url", "DIBS_URL")
+    if call.settings.named_url is None:
+        source = "this machine's service, for all its users"
+    found.good("server", f"{address.url} ({source})")
+    _token(found, call, address)
+    from dibs.client.http import HttpDoor
+
+    door = call.door_at(address.url)
+    if not isinstance(door, HttpDoor):
+        return None
+    try:
+        health = _health(found, door)
+    except DibsError as error:
+        found.bad("answers", error.details)
+        return None
+    finally:
+        door.close()
+    return str(health["store"]) if health.get("store") else None
+
+
+def _health(found: Findings, door: HttpDoor) -> Document:
+    health = door.health()
+    if health.get("details"):
+        found.bad("answers", str(health["details"]))
+    elif "dibs" not in health:
+        found.bad("answers", "this is not a dibs server; nothing can be claimed there")
+    else:
+        schema = f", schema {health['schema']}" if health.get("schema") else ""
+        found.good("answers", f"yes: dibs {health['dibs']}, on {health.get('storage', 'an unnamed store')}{schema}")
+        if health["dibs"] != __version__:
+            found.look(
+                "versions",
+                f"the server runs dibs {health['dibs']}, this is {__version__}. They work together; upgrade the older "
+                "one when you can, servers first",
+            )
+        now_ms = _clock(found, door) if "now" in health else wall_ms()
+        reply = door.ask(Ask("list", "", {"limit": 1}))
+        if reply.status < 300:
+            found.good("allowed", "the token is accepted")
+            _work(found, door, now_ms)
+        else:
+            found.bad("allowed", str((reply.body or {}).get("details")))
+    return health
+
+
+def _clock(found: Findings, door: HttpDoor) -> int:
+    """Compare the clocks, and tell how long a request takes. Returns the time of the store's clock."""
+    trips: list[tuple[int, int]] = []
+    for _ in range(ROUND_TRIPS):
+        began_us, began_ms = stopwatch_us(), wall_ms()
+        told_ms = instant_ms(str(door.health()["now"]))
+        took_us = stopwatch_us() - began_us
+        trips.append((took_us, told_ms - began_ms - took_us // 2_000))
+    trips.sort()
+    best_us, skew_ms = trips[0]  # the quickest answer has the smallest error
+    error_ms = best_us // 2_000 + 1
+    median_us = trips[len(trips) // 2][0]
+    if abs(skew_ms) - error_ms > SKEW_MS_MAX:
+        ahead = "ahead of" if skew_ms > 0 else "behind"
+        found.look(
+            "clock",
+            f"the store's is {format_duration(abs(skew_ms))} {ahead} this machine's, ±{error_ms} ms: set both by NTP. "
+            "Leases are not affected, times that are shown are",
+        )
+    else:
+        found.good("clock", f"{skew_ms:+d} ms, ±{error_ms} ms, from this machine's to the store's")
+    took = f"{median_us / 1000:.1f} ms to connect and ask, median of {ROUND_TRIPS}"
+    if median_us > SLOW_US_MIN:
+        found.look("latency", f"{took}. Use TTLs of a minute or more, or a server that is nearer")
+    else:
+        found.good("latency", took)
+    return wall_ms() + skew_ms
+
+
+def _work(found: Findings, door: HttpDoor, now_ms: int) -> None:
+    caller = door.ask(Ask("whoami"))
+    if caller.status < 300 and caller.body is not None:
+        look_at_own_token(found, caller.body, now_ms)
+        if caller.body.get("role") == "admin":
+            tokens = door.ask(Ask("tokens"))
+            look_at_tokens(found, (tokens.body or {}).get("tokens", []), now_ms)
+    look_at_jobs(found, door, now_ms)
+
+
+def check_one_store(found: Findings, stores: dict[str, str | None]) -> None:
+    """Servers of two stores in one list would give one job to two owners."""
+    known = {url: store for url, store in stores.items() if store is not None}
+    if len(stores) < 2 or not known:
+        return
+    first, *others = known
+    if strange := [url for url in others if known[url] != known[first]]:
+        found.bad("one store", f"{strange[0]} serves another store than {first}: name servers of one store")
+    elif len(known) == len(stores):
+        found.good("one store", f"all {len(stores)} serve the same")
+
+
+def _token(found: Findings, call: Call, address: ServerAddress) -> None:
+    source = call.settings.token_source(address)
+    if source is None and call.settings.is_system(address):
+        found.good("token", "none needed: the kernel tells the service who the caller is")
+        return
+    if source is None:
+        where = "" if address.is_local else " (the token of your own server is used on this machine only)"
+        found.bad("token", f"none: set DIBS_TOKEN or DIBS_TOKEN_FILE{where}")
+        return
+    if source != "DIBS_TOKEN":
+        try:
+            mode = os.stat(source).st_mode & 0o777
+        except OSError as error:
+            found.bad("token", f"{source}: {error.strerror}")
+            return
+        if mode & 0o077:
+            found.bad("token", f"{source} can be read by others. Run: chmod 600 {source}")
+            return
+    found.good("token", f"from {source}")
+    if address.scheme == "http" and not address.is_local:
+        found.good("privacy", "the token and the job names go over the network unencrypted; use https://")
+
+
+# Checks of a store that this machine opens itself.
+
+FREE_BYTES_MIN = 64 * 1024 * 1024
+
+
+def check_store(found: Findings, call: Call) -> None:
+    from dibs.client import store_admin
+    from dibs.client.embedded import EmbeddedDoor, default_store_url
+
+    source = call.settings.source("url", "DIBS_URL")
+    source = "your own store" if source == "the default" else source
+    door = call.door()
+    if not isinstance(door, EmbeddedDoor):
+        return
+    url = call.settings.url or default_store_url()
+    found.good("store", f"{without_secrets(url)} ({source})")
+    try:
+        facts = store_admin.facts(door.store())
+    except DibsError as error:
+        found.bad("open", error.details)
+        return
+    schema = f", schema {facts['format']}" if facts["format"] else ""
+    found.good("open", f"{facts['kind']}{schema}, {_size(facts['size_bytes'])}")
+    _store_clock(found, facts)
+    _disk(found, facts["path"])
+    if wrong := store_admin.miscounted(door.store()):
+        found.bad("limits", f"what {', '.join(wrong[:5])} may have is counted wrong. Run: dibs gc")
+    look_at_jobs(found, door, facts["now_ms"])
+    tokens = door.ask(Ask("tokens"))
+    look_at_tokens(found, (tokens.body or {}).get("tokens", []), facts["now_ms"])
+    if why := store_admin.frozen(door.store()):
+        found.bad("frozen", why)
+    try:
+        probed = store_admin.probe(door.store())
+        if not probed:
+            store_admin.try_write(door.store())
+    except DibsError as error:
+        found.bad("write", error.details)
+        return
+    found.checks += probed
+    if not probed:
+        found.good("write", "can be written")
+
+
+def _store_clock(found: Findings, facts: Document) -> None:
+    skew_ms = facts["now_ms"] - wall_ms()
+    direction = "ahead of" if skew_ms > 0 else "behind"
+    apart = f"{format_duration(abs(skew_ms))} {direction}" if abs(skew_ms) >= 1000 else "in step with"
+    says = f"{facts['clock']}; {apart} the wall clock"
+    # Not a fault: leases are measured on the store's clock. But the times shown will look odd.
+    if abs(skew_ms) > SKEW_MS_MAX:
+        says += " (the wall clock was changed since the boot; leases are not affected)"
+    found.good("clock", says)
+
+
+def _disk(found: Findings, path: str | None) -> None:
+    if path is None:
+        return
+    status = os.statvfs(os.path.dirname(path))
+    free = status.f_bavail * status.f_frsize
+    if free < FREE_BYTES_MIN:
+        found.bad("disk", f"only {_size(free)} free in {os.path.dirname(path)}: make room")
+    else:
+        found.good("disk", f"{_size(free)} free")
+
+
+def _size(count: int) -> str:
+    size = float(count)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
 
 
 def doctor(call: Call) -> Answer:
-    from dibs.cli.commands.doctor_checks import check_one_store, check_server, check_store
     from dibs.client.settings import servers_at
 
     found = Findings()
@@ -75,12 +387,13 @@ def _answer(found: Findings, call: Call) -> Answer:
             mark = call.paint.wait("!! ")
         lines.append(f"{mark}  {each['check']:<{width}}  {each['says']}")
     document = {"version": __version__, "checks": found.checks}
-    if not found.broken:
-        count = len(found.noted)
-        told = "All is well." if not count else f"It works. Marked !!: {count} to look at."
-        return yes(document, "\n".join([*lines, "", told]))
-    message = f"{found.broken[0]['check']}: {found.broken[0]['says']}"
-    text = "\n".join([*lines, "", f"{len(found.broken)} of {len(lines)} checks need your attention."])
+    broken = [each for each in found.checks if not each["ok"]]
+    if not broken:
+        count = len([each for each in found.checks if each.get("look")])
+        verdict = "All is well." if not count else f"It works. Marked !!: {count} to look at."
+        return yes(document, "\n".join([*lines, "", verdict]))
+    message = f"{broken[0]['check']}: {broken[0]['says']}"
+    text = "\n".join([*lines, "", f"{len(broken)} of {len(lines)} checks need your attention."])
     return Answer(UNREACHABLE, document, text, quiet=message, code="upstream_unavailable", message=message)
 
 

@@ -13,7 +13,6 @@ from dibs.base.cheap import signal
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.jsontext import encode_ascii
 from dibs.base.terminal import plain
-from dibs.cli.framework.flag_values import milliseconds
 from dibs.cli.framework.flags import (
     AGAIN,
     CLAIM_EXITS,
@@ -23,17 +22,17 @@ from dibs.cli.framework.flags import (
     METADATA,
     NO_WAIT,
     OWNER,
+    SESSION_TTL,
     SHARED,
     SLOTS,
     WAIT,
+    milliseconds,
 )
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer
-from dibs.cli.framework.session_flags import TTL
 from dibs.cli.framework.spec import NEW_JOB, Command, Option
-from dibs.cli.supervise.process_session import ProcessSession, SessionTerms, open_process_session
-from dibs.cli.supervise.session_claim import claim
-from dibs.cli.text.hold import said
+from dibs.cli.supervise.process_session import ProcessSession, SessionTerms, claim, open_process_session
+from dibs.cli.text.words import span
 from dibs.core.durations import is_duration, parse_duration
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, DONE_MS_DEFAULT, DONE_MS_MAX, REASON_CHARS_MAX
 from dibs.system.session_mark import process_mark
@@ -43,15 +42,39 @@ from dibs.wire.parts import timestamp
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
-    from typing import Any
 
-    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.context import Call, Document
 
-    Document = dict[str, Any]
+
+# The events of `hold` in words. Pure.
+
+
+def said(event: Document) -> str:
+    """One line, beginning with the time of day."""
+    return f"{event['at'][11:19]}Z  {event['event']:<9}  {_words(event)}".rstrip()
+
+
+def _words(event: Document) -> str:
+    name = plain(event["name"])
+    match event["event"]:
+        case "waiting":
+            owner = event.get("owner")
+            has = f"{plain(owner)} has it" if owner is not None else "others come first"
+            return f"{name}: {has}, you are number {event['position']} in line"
+        case "acquired":
+            return f"{name} is yours, fencing token {event['fencing_token']}"
+        case "renewed":
+            return f"{name}, certain for {span(event['remaining_ms'])}"
+        case "uncertain":
+            return f"{name}, certain only for {span(event['remaining_ms'])}: {plain(event['why'])}"
+        case "lost" | "released":
+            return f"{name}: {plain(event['why'])}"
+    return plain(event["message"])
+
 
 NOTICE_MS = 2_000
 LINE_BYTES_MAX = CHECKPOINT_BYTES_MAX + 64
-_TOLD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _ORDERS = "checkpoint TEXT, release, done [TIME] [RESULT], fail [REASON]"
 
 
@@ -61,7 +84,7 @@ def hold(call: Call) -> Answer:
         raise UsageError("--for 0 would release the job at once. Leave it out to hold until told to stop.", "hold")
     terms = SessionTerms(call, "notice", NOTICE_MS)
     events = EventWriter(call)
-    session = open_process_session(call, terms.request, terms.stop_ms, process_mark(os.getpid()))
+    session = open_process_session(call, terms, process_mark(os.getpid()))
     if isinstance(session, Answer):
         return events.failed(session)
     loop = HoldLoop(call, session, events, for_ms)
@@ -77,8 +100,8 @@ def hold(call: Call) -> Answer:
         loop.say_lost()  # it was told to release a job that was lost before
     if loop.is_lost:
         return Answer(LOST, {"why": session.why}, "", code="lost", message=session.why, is_said=True)
-    said = {"done": "done_seconds" in (ending or {}), "failed": "failed" in (ending or {})}
-    events.say("released", loop.token | said | {"why": loop.why})
+    result = {"done": "done_seconds" in (ending or {}), "failed": "failed" in (ending or {})}
+    events.say("released", loop.token | result | {"why": loop.why})
     if trouble is not None:
         events.say("error", {"message": trouble})
     return Answer(0, {}, "", is_said=True)
@@ -97,14 +120,8 @@ class EventWriter:
     def say(self, event: str, fields: Document) -> None:
         document = {"event": event, "name": self._job, "at": timestamp(wall_ms()), **fields}
         line = encode_ascii(document) if self._as_json else plain(said(document))
-        stream = self._call.stdout
-        if stream is None or (self._call.values.get("quiet") and not self._as_json):
-            return
-        try:
-            stream.write(line + "\n")
-            stream.flush()
-        except OSError:
-            self.is_heard = False
+        if self._call.stdout is not None and (self._as_json or not self._call.values.get("quiet")):
+            self.is_heard = self._call.say([line])
 
     def queued(self, body: Document) -> None:
         now = (body.get("position"), body.get("owner"))
@@ -125,7 +142,7 @@ class HoldLoop:
     def __init__(self, call: Call, session: ProcessSession, events: EventWriter, for_ms: int) -> None:
         self._session = session
         self._events = events
-        self._until_ms = steady_ms() + for_ms if for_ms else None
+        self._until_ms: int | None = None
         self._for_ms = for_ms
         self._stdin = call.stdin.fileno() if call.stdin is not None and call.values.get("until_eof") else None
         self._unread = b""
@@ -138,7 +155,7 @@ class HoldLoop:
         """Hold. Returns the fields for the release: done or failed, if that was asked for; None if the job was
         lost."""
         os.set_blocking(self._waker, False)
-        before = {number: signal.signal(number, self._told) for number in _TOLD}
+        before = {number: signal.signal(number, self._stop) for number in _STOPS}
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         try:
             if self._session.is_lost:
@@ -190,7 +207,7 @@ class HoldLoop:
         self.is_lost = True
         self._tell("lost", {"why": self._session.why})
 
-    def _told(self, number: int, frame: FrameType | None) -> None:
+    def _stop(self, number: int, frame: FrameType | None) -> None:
         self.why = self.why or f"signal {number}"
 
     def _read(self) -> None:
@@ -214,22 +231,16 @@ class HoldLoop:
             if trouble is not None:
                 self._tell("error", {"message": f"the checkpoint was not kept: {trouble}"})
         elif order == "done":
-            self._finish(rest)
+            time, _, result = rest.partition(" ")
+            done_ms = parse_duration(time) if is_duration(time) else DONE_MS_DEFAULT
+            result = result if is_duration(time) else rest
+            self._ending = {"done_seconds": max(1, done_ms // 1000)} | ({"result": result} if result else {})
+            self.why = "it was told to"
         elif order == "fail":
             self._ending = {"failed": True} | ({"reason": rest[:REASON_CHARS_MAX]} if rest else {})
             self.why = "it was told to"
         else:
             self._tell("error", {"message": f"{line[:80]!a} is not an order. Orders: {_ORDERS}"})
-
-    def _finish(self, rest: str) -> None:
-        time, _, result = rest.partition(" ")
-        done_ms = DONE_MS_DEFAULT
-        if is_duration(time):
-            done_ms = parse_duration(time)
-        else:
-            result = rest
-        self._ending = {"done_seconds": max(1, done_ms // 1000)} | ({"result": result} if result else {})
-        self.why = "it was told to"
 
     def _tell(self, event: str, fields: Document) -> None:
         remaining_ms = max(0, self._session.plan.lost_ms - steady_ms())
@@ -256,7 +267,7 @@ COMMANDS = {
         ),
         arguments=(NEW_JOB,),
         options=(
-            *(TTL, WAIT, NO_WAIT, EXCLUSIVE, SHARED, SLOTS, OWNER, METADATA),
+            *(SESSION_TTL, WAIT, NO_WAIT, EXCLUSIVE, SHARED, SLOTS, OWNER, METADATA),
             Option("--until-eof", "release the job when standard input ends"),
             Option("--for", "release the job after this time", value="TIME"),
             Option(

@@ -1,18 +1,17 @@
-"""owner, history: what is on record about jobs."""
+"""owner, history, watch: what is on record about jobs, and what happens to them."""
 
 from __future__ import annotations
 
 from dibs.base.clock import wall_ms
 from dibs.base.errors import InvalidInput
-from dibs.cli.framework.flag_values import count, given_ms
+from dibs.cli.framework.flags import count, given_ms
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import Answer, failure, is_failure, no, yes
+from dibs.cli.framework.result import Answer, body_of, failure, no, yes
 from dibs.cli.framework.spec import JOB, Argument, Command, Option
 from dibs.cli.supervise.signals import StopSignals
-from dibs.cli.text import inspect as inspect_text
-from dibs.cli.text.inspect import event_line
-from dibs.cli.text.words import instant_ms, plain
-from dibs.client.event_reader import PASSING, EventCursor, follow, why_away
+from dibs.cli.text.listing import status_text
+from dibs.cli.text.words import ago, instant_ms, plain, span, table
+from dibs.client.event_reader import PASSING, EventCursor, asked_events, follow, why_away
 from dibs.core.durations import parse_duration
 from dibs.core.limits import HISTORY_PAGE_DEFAULT, HISTORY_PAGE_MAX
 from dibs.core.records import DONE
@@ -22,13 +21,83 @@ from dibs.wire.parts import timestamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from dibs.cli.framework.context import Call, Document
+    from dibs.cli.text.colour import Paint
 
-    from dibs.cli.framework.context import Call
 
-    Document = dict[str, Any]
+def history_text(document: Document, paint: Paint, now_ms: int, since: str | None = None) -> str:
+    events = document["events"]
+    if not events:
+        when = "" if since is None else f" since {plain(since)}"
+        return f"Nothing is on record about {plain(document['name'])}{when}."
+    rows = []
+    for event in events:
+        rows.append((_when(event), ago(now_ms - instant_ms(event["at"])), _sentence(event)))
+    lines = table(rows)
+    if paint.on:
+        lines = [paint.faint(line[:20]) + line[20:] for line in lines]
+    return "\n".join(lines)
 
-# watch: what happens to jobs, as it happens. `history --follow` is the same for one job, from its past on.
+
+def event_line(event: Document, paint: Paint) -> str:
+    """One event of any job, for a reader who follows."""
+    if event["event"] == "gap":
+        return f"Events up to number {int(event['oldest']) - 1} are no longer on record; some may be missing here."
+    return f"{paint.faint(_when(event))}  {paint.strong(plain(event.get('name', '')))}  {_sentence(event)}"
+
+
+def rights_line(event: Document, paint: Paint) -> str:
+    """One change of who may do what."""
+    where = "/".join([plain(event[key]) for key in ("namespace", "name") if event.get(key)])
+    of = "" if event["event"] == "access-set" else f" of {plain(event.get('user_id'))}"
+    change = f"{plain(event['event'])}{of} by {plain(event.get('by') or 'dibs')}: {plain(event.get('reason'))}"
+    return f"{paint.faint(_when(event))}  {paint.strong(where or '*')}  {change}"
+
+
+def _when(event: Document) -> str:
+    return plain(str(event.get("at", ""))[:19].replace("T", " ") + "Z")
+
+
+# Events with one sentence. `{by}` is who did it, if it was not the owner.
+_SENTENCES = {
+    "expired": "the claim of {owner} expired without a heartbeat",
+    "broken": "{by} took it from {owner}: {reason}",
+    "queued": "{owner} got in line",
+    "refused": "{owner} asked for it and was refused",
+    "renewed": "{owner} sent a heartbeat",
+    "progress": "{owner} made progress",
+    "transferred": "{owner} handed it to {by}",
+    "parked": "parked after the last attempt, by {owner}, failed or was lost",
+    "freed": "{by} freed it",
+    "access-set": "{by} changed who may claim it: {reason}",
+    "forgotten": "its record was deleted after a long time idle",
+}
+_LEFT = {"left": "", "stopped asking": ": it stopped asking", "session ended": ": its session ended"}
+
+
+def _sentence(event: Document) -> str:
+    """One event as a sentence, with what was noted."""
+    kind, owner, reason = event["event"], plain(event.get("owner", "")), plain(event.get("reason"))
+    notes = {key: f"{key} {plain(event[key])}" for key in ("metadata", "checkpoint", "result") if event.get(key)}
+    if kind == "acquired":
+        ttl = f" for {span(event['ttl_seconds'] * 1000)}" if event.get("ttl_seconds") else ""
+        attempt = f", attempt {event['attempt']}" if event.get("attempt", 1) > 1 else ""
+        says = f"{owner} claimed it{ttl} (token {event['fencing_token']}{attempt})"
+    elif kind == "released":
+        says = f"{owner} released it" + (" as done" if event.get("done_until") else "")
+    elif kind == "failed":
+        says = f"{owner} failed at it" + (f": {reason}" if event.get("reason") else "")
+        if event.get("retry_after_seconds"):
+            says += f"; to be tried again after {span(event['retry_after_seconds'] * 1000)}"
+    elif kind == "left":
+        says = f"{owner} left the line" + _LEFT.get(str(event.get("reason", "left")), f": {reason}")
+    elif kind in _SENTENCES:
+        says = _SENTENCES[kind].format(owner=owner, by=plain(event.get("by")), reason=reason)
+    else:
+        says = f"{plain(kind)} {owner}".rstrip()
+    if kind == "progress" and "checkpoint" in notes:  # metadata is repeated in every event
+        notes.pop("metadata", None)
+    return ": ".join([says, ", ".join(notes.values())]) if notes else says
 
 
 def watch(call: Call) -> Answer:
@@ -74,39 +143,11 @@ def _print(call: Call, event: Document) -> bool:
 
 FOR = Option("--for", "stop after this long", value="TIME")
 
-COMMANDS = {
-    "watch": Command(
-        "watch",
-        watch,
-        about=(
-            "Prints one line for each event until it is stopped; with --json one JSON document in each line, as `GET "
-            "/events` has it. From a server the events come at once. If the server is away, watch goes on where it "
-            "was, at another server or when it is back, and misses nothing. History that was pruned meanwhile is told "
-            "as a gap."
-        ),
-        arguments=(Argument("JOB", "only this job", completes="job", takes="maybe"),),
-        options=(
-            Option("--prefix", "only names that begin with this", value="TEXT"),
-            Option("--since", "begin with the events of the last 30m, 2d, ...", value="TIME"),
-            FOR,
-        ),
-        examples=(
-            ("everything", "dibs watch"),
-            ("of one kind, for a program", "dibs watch --prefix issue- --json"),
-            ("one job, with its last hour", "dibs watch issue-1842 --since 1h"),
-        ),
-        exits=((0, "--for is over, or nobody reads the output any more"),),
-    ),
-}
-
 
 def owner(call: Call) -> Answer:
-    reply = call.ask("inspect", call.values["job"], {})
-    if is_failure(reply):
-        return failure(reply)
-    body: Document = reply.body or {}
+    body = call.body("inspect", call.values["job"], {})
     status: str = body["status"]
-    text = inspect_text.status(body, call.paint, wall_ms())
+    text = status_text(body, call.paint, wall_ms())
     if status == "held":
         return yes(body, text, quiet=plain(body["owner"]))
     message = text.partition("\n")[0]
@@ -120,8 +161,6 @@ def history(call: Call) -> Answer:
     since = call.values.get("since")
     since_ms = None if since is None else _since_ms(call, since)
     if call.values.get("follow"):
-        from dibs.cli.commands.inspect import follow_events
-
         return follow_events(call, name, prefix, 0 if since_ms is None else wall_ms() - since_ms)
     if call.values.get("rights"):
         if name is not None or prefix:
@@ -131,13 +170,10 @@ def history(call: Call) -> Answer:
     wanted = count(call, "limit", HISTORY_PAGE_MAX) or most
     if name is None:
         return _history_of_all(call, prefix, since_ms, wanted)
-    reply = call.ask("history", name, {"limit": wanted})
-    if is_failure(reply):
-        return failure(reply)
-    body: Document = reply.body or {}
+    body = call.body("history", name, {"limit": wanted})
     if since_ms is not None:
         body["events"] = [event for event in body["events"] if instant_ms(event["at"]) >= since_ms]
-    text = inspect_text.history(body, call.paint, wall_ms(), since)
+    text = history_text(body, call.paint, wall_ms(), since)
     return yes(body, text, quiet=text if body["events"] else "")
 
 
@@ -148,35 +184,24 @@ def _rights(call: Call, since_ms: int | None) -> Answer:
     events: list[Document] = []
     after: int | None = 0
     while after is not None:
-        reply = call.ask("rights", "", {"after": after, "limit": HISTORY_PAGE_MAX})
-        if is_failure(reply):
-            return failure(reply)
-        page: Document = reply.body or {}
+        page = call.body("rights", "", {"after": after, "limit": HISTORY_PAGE_MAX})
         events += [each for each in page["events"] if since_ms is None or instant_ms(each["at"]) >= since_ms]
         events, after = events[-wanted:], page["next"]
-    text = "\n".join([inspect_text.rights_line(each, call.paint) for each in events]) or "Nothing is on record."
+    text = "\n".join([rights_line(each, call.paint) for each in events]) or "Nothing is on record."
     return yes({"events": events}, text, quiet=text if events else "")
 
 
 def _history_of_all(call: Call, prefix: str, since_ms: int | None, wanted: int) -> Answer:
     """The newest events of several jobs, oldest first."""
-    from dibs.client.event_reader import EventCursor, asked_events
-
     events: list[Document] = []
     if since_ms is None:
-        reply = call.door().ask(asked_events(prefix, None, None, wanted))
-        if is_failure(reply):
-            return failure(reply)
-        events = list((reply.body or {})["events"])
+        events = body_of(call.door().ask(asked_events(prefix, None, None, wanted)))["events"]
     else:
         cursor = EventCursor(prefix, None, None, max(1, wall_ms() - since_ms))
         while not cursor.is_current:
-            reply = call.door().ask(cursor.question())
-            if is_failure(reply):
-                return failure(reply)
-            cursor.take_page(reply.body or {})
+            cursor.take_page(body_of(call.door().ask(cursor.question())))
             events = [*events, *iter(cursor.pop, None)][-wanted:]
-    lines = [inspect_text.event_line(event, call.paint) for event in events]
+    lines = [event_line(event, call.paint) for event in events]
     text = "\n".join(lines) or "Nothing is on record."
     return yes({"prefix": prefix, "events": events}, text, quiet=text if events else "")
 
@@ -204,7 +229,29 @@ def _since_ms(call: Call, text: str) -> int:
         ) from None
 
 
-COMMANDS |= {
+COMMANDS = {
+    "watch": Command(
+        "watch",
+        watch,
+        about=(
+            "Prints one line for each event until it is stopped; with --json one JSON document in each line, as `GET "
+            "/events` has it. From a server the events come at once. If the server is away, watch goes on where it "
+            "was, at another server or when it is back, and misses nothing. History that was pruned meanwhile is told "
+            "as a gap."
+        ),
+        arguments=(Argument("JOB", "only this job", completes="job", takes="maybe"),),
+        options=(
+            Option("--prefix", "only names that begin with this", value="TEXT"),
+            Option("--since", "begin with the events of the last 30m, 2d, ...", value="TIME"),
+            FOR,
+        ),
+        examples=(
+            ("everything", "dibs watch"),
+            ("of one kind, for a program", "dibs watch --prefix issue- --json"),
+            ("one job, with its last hour", "dibs watch issue-1842 --since 1h"),
+        ),
+        exits=((0, "--for is over, or nobody reads the output any more"),),
+    ),
     "owner": Command(
         "owner",
         owner,

@@ -1,36 +1,34 @@
-"""list: the jobs that are claimed, once or again and again. `dibs top` lists the same."""
+"""list, top: the jobs that are claimed, once or again and again."""
 
 from __future__ import annotations
 
-from dibs.base.clock import wall_ms
-from dibs.cli.framework.flag_values import count
+from time import sleep
+
+from dibs.base.clock import steady_ms, wall_ms
+from dibs.cli.framework.flags import count, given_ms
 from dibs.cli.framework.job_names import tree_locks
-from dibs.cli.framework.result import Answer, failure, is_failure, yes
+from dibs.cli.framework.parse import UsageError
+from dibs.cli.framework.result import Answer, RequestFailed, body_of, failure, yes
 from dibs.cli.framework.spec import Command, Option
+from dibs.cli.supervise.signals import StopSignals
 from dibs.cli.text import listing
-from dibs.cli.text.words import natural_key, plain, width_of
+from dibs.cli.text.listing import heads_of, rows_of
+from dibs.cli.text.words import natural_key, plain, table, width_of
+from dibs.client.event_reader import PASSING, why_away
 from dibs.client.queueing import all_pages, drive
 from dibs.core.limits import LIST_PAGE_MAX
 from dibs.core.records import DONE, HELD, PARKED, STATES
+from dibs.wire.codes import YES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from dibs.cli.framework.context import Call
-
-    Document = dict[str, Any]
+    from dibs.cli.framework.context import Call, Document
 
 
 def list_(call: Call) -> Answer:
-    if call.values.get("watch"):
-        from dibs.cli.live.list_watch import watch_list
-
-        return watch_list(call, lambda: listed(call))
-    found = listed(call)
-    if isinstance(found, Answer):
-        return found
-    return shown(call, found)
+    return watch_list(call) if call.values.get("watch") else shown(call, listed(call))
 
 
 def shown(call: Call, found: Document) -> Answer:
@@ -41,8 +39,8 @@ def shown(call: Call, found: Document) -> Answer:
     return yes(found, listing.listing(document, call.paint, wall_ms(), width), quiet=names)
 
 
-def listed(call: Call) -> Document | Answer:
-    """The jobs that the flags ask for, as one document."""
+def listed(call: Call) -> Document:
+    """The jobs that the flags ask for, as one document. Raises RequestFailed."""
     prefix, owner = call.values.get("prefix", ""), call.values.get("owner")
     wanted = count(call, "limit", LIST_PAGE_MAX)
     states = states_of(call)
@@ -53,10 +51,7 @@ def listed(call: Call) -> Document | Answer:
         most=wanted,
         keep=None if owner is None else lambda lock: owner in _owners(lock),
     )
-    reply = drive(call.door(), pages)
-    if is_failure(reply):
-        return failure(reply)
-    body: Document = reply.body or {}
+    body = body_of(drive(call.door(), pages))
     locks: list[Document] = body["locks"]
     if not (prefix or wanted or call.values.get("after")):
         locks += [lock for lock in tree_locks(call, states) if owner is None or owner in _owners(lock)]
@@ -66,7 +61,7 @@ def listed(call: Call) -> Document | Answer:
 
 
 def states_of(call: Call) -> tuple[str, ...]:
-    """Return which states to list. Parked jobs are listed by default, because they need somebody's attention."""
+    """The states to list. Parked jobs are listed by default, because they need somebody's attention."""
     if call.values.get("all"):
         return STATES
     chosen = tuple(state for state in (PARKED, DONE) if call.values.get(state))
@@ -88,6 +83,30 @@ CHOICE = (
     Option("--done", "only jobs that are marked as done"),
     Option("--all", "all jobs on record: held, parked, done, delayed, free"),
 )
+
+
+# top: the board, live.
+
+REFRESH_MS_MIN = 200
+REFRESH_MS_MAX = 3600_000
+
+
+def top(call: Call) -> Answer:
+    from dibs.cli.live import ORDERS, REFRESH_MS, Board, BoardView, is_live
+
+    order = call.values.get("sort") or "name"
+    refresh_ms = given_ms(call, "interval")
+    if refresh_ms is not None and not REFRESH_MS_MIN <= refresh_ms <= REFRESH_MS_MAX:
+        raise UsageError("--interval is a time from 200ms to 1h.", call.command)
+    if order not in ORDERS:
+        raise UsageError(f"--sort is one of {', '.join(ORDERS)}.", call.command)
+    view = BoardView(order)
+    if is_live(call) and not call.values.get("once"):
+        return Board(call, view, lambda: listed(call), REFRESH_MS if refresh_ms is None else refresh_ms).show()
+    found = listed(call)
+    view.take(found["locks"])
+    return shown(call, {**found, "locks": view.locks})
+
 
 COMMANDS = {
     "list": Command(
@@ -118,4 +137,107 @@ COMMANDS = {
         ),
         exits=((0, "the list, which may be empty; with --watch, --for is over, q was pressed or nobody reads"),),
     ),
+    "top": Command(
+        "top",
+        top,
+        about=(
+            "Shows the claimed jobs on a terminal, live: owner, time left as a bar that drains, time since the last "
+            "heartbeat, attempt, how many wait, checkpoint or metadata. The header has the counts, and the claims and "
+            "expiries a second over the last minute. Columns that have no room are left out. Claims that are about to "
+            "end are yellow, then red. Keys: q ends it, / filters by text, n o l a h t w sort, r reverses, arrows and "
+            "pages scroll. A look takes at most a twentieth of the time: a board with thousands of jobs is read less "
+            "often. `dibs list --watch` is the same board. In a pipe, and with --once, --quiet or --json, it prints "
+            "what `dibs list` prints, and ends."
+        ),
+        options=(
+            *CHOICE,
+            Option("--sort", "name (default), owner, left, age, heard, try or wait", value="ORDER"),
+            Option("--interval", "how often to look (default 2s)", value="TIME"),
+            Option("--once", "print one snapshot and end"),
+            Option("--for", "stop after this long", value="TIME"),
+        ),
+        examples=(
+            ("the board", "dibs top"),
+            ("what ends next, of one kind", "dibs top --prefix issue- --sort left"),
+            ("for a program", "dibs top --json"),
+        ),
+        exits=((0, "q or Ctrl-C was pressed, --for is over, or the snapshot was printed"),),
+    ),
 }
+
+
+# `dibs list --watch`: the board on a terminal; in a pipe a line for each change.
+
+LOOK_MS = 1_000
+_SEEN = ("status", "owner", "fencing_token", "checkpoint", "metadata", "holders", "slots")
+
+
+def watch_list(call: Call) -> Answer:
+    from dibs.cli.live import REFRESH_MS, SHARE, Board, BoardView, is_live
+
+    if is_live(call):
+        return Board(call, BoardView(), lambda: listed(call), REFRESH_MS).show()
+    for_ms = given_ms(call, "for")
+    until_ms = None if for_ms is None else steady_ms() + for_ms
+    before: dict[tuple[str, str], Document] | None = None
+    is_away = False
+    with StopSignals():
+        while True:
+            began_ms = steady_ms()
+            try:
+                found = listed(call)
+            except RequestFailed as error:
+                if before is None or error.code not in PASSING:
+                    raise
+                if not is_away:
+                    why = why_away(failure(error.reply).text)
+                    call.complain(f"{why} Watching goes on as soon as a server answers.")
+                is_away = True
+            else:
+                is_away = False
+                now = {(lock.get("namespace", ""), lock["name"]): lock for lock in found["locks"]}
+                if not _print(call, _changes(before or {}, now)):
+                    break
+                before = now
+            pause_ms = max(LOOK_MS, SHARE * (steady_ms() - began_ms))
+            left_ms = pause_ms if until_ms is None else min(pause_ms, until_ms - steady_ms())
+            if left_ms <= 0:
+                break
+            call.door().news(left_ms)
+            sleep(max(0, began_ms + LOOK_MS // 4 - steady_ms()) / 1000)  # a busy store has news all the time
+    return Answer(YES, {}, "", is_said=True)
+
+
+def _changes(before: dict[Any, Document], now: dict[Any, Document]) -> list[Document]:
+    """Jobs that are new or have changed, and those that are gone, as free."""
+    found = [lock for key, lock in now.items() if key not in before or _seen(before[key]) != _seen(lock)]
+    for key, lock in before.items():
+        if key not in now:
+            gone: Document = {field: lock[field] for field in ("name", "namespace") if field in lock}
+            found.append(gone | {"status": "free"})
+    return found
+
+
+def _seen(lock: Document) -> list[Any]:
+    """The parts of a job that count as a change. Heartbeats alone do not."""
+    return [
+        [each["owner"] for each in lock["holders"]] if field == "holders" and "holders" in lock else lock.get(field)
+        for field in _SEEN
+    ]
+
+
+def _print(call: Call, locks: list[Document]) -> bool:
+    """False if nobody reads it."""
+    if not locks:
+        return True
+    if call.values.get("json"):
+        from json import JSONEncoder
+
+        lines = [JSONEncoder().encode(lock) for lock in locks]
+    elif call.values.get("quiet"):
+        lines = [plain(lock["name"]) for lock in locks]
+    else:
+        heads = ("JOB", "STATE", *[head for head in heads_of(locks) if head not in ("JOB", "STATE")])
+        _, *lines = table(rows_of(locks, heads, wall_ms()))
+        lines = [call.paint.shown(line) for line in lines]
+    return call.say(lines)

@@ -1,10 +1,9 @@
-"""release: release jobs, and mark them as done or failed if asked to."""
+"""heartbeat, transfer, release: commands about a claim that the caller has."""
 
 from __future__ import annotations
 
 from dibs.base.ids import new_id
 from dibs.base.terminal import plain
-from dibs.cli.framework.flag_values import ttl_seconds
 from dibs.cli.framework.flags import (
     CHECKPOINT,
     DONE,
@@ -20,24 +19,21 @@ from dibs.cli.framework.flags import (
     next_words,
     proof,
     put,
+    seconds,
+    ttl_seconds,
 )
+from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import combined, failure, is_failure, yes
 from dibs.cli.framework.spec import JOB, JOBS, Command, Option
-from dibs.cli.supervise.verdict import failure_fields
-from dibs.cli.text import claim as claim_text
-from dibs.core.limits import CHECKPOINT_BYTES_MAX, RESULT_BYTES_MAX
+from dibs.cli.text.claim import field, waited_for
+from dibs.cli.text.words import job_command, span
+from dibs.core.limits import CHECKPOINT_BYTES_MAX, RESULT_BYTES_MAX, RETRY_MS_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
-    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.context import Call, Document
     from dibs.cli.framework.result import Answer
-
-    Document = dict[str, Any]
-
-# heartbeat: renew claims, and record how far the work has come.
 
 
 def heartbeat(call: Call) -> Answer:
@@ -53,16 +49,84 @@ def _renewed(call: Call, name: str, document: Document) -> Answer:
     if is_failure(reply):
         return failure(reply)
     body: Document = {"name": name, **(reply.body or {})}
-    _add_told(call, body)
-    return yes(body, claim_text.renewed(name, body, call.paint))
+    # Renewing the actor's session may have answered already who waits for this job: it is said once, here.
+    already = [job for job in call.wanted if job["name"] == name]
+    if already:
+        call.wanted = [job for job in call.wanted if job not in already]
+        body["new_waiters"] = body.get("new_waiters", 0) + already[0]["new_waiters"]
+    lines = [f"{call.paint.good('Still yours:')} {plain(name)}, for another {span(body['remaining_ms'])}."]
+    if body.get("checkpoint"):
+        lines.append(field("checkpoint", plain(body["checkpoint"])))
+    return yes(body, "\n".join([*lines, *waited_for(body)]))
 
 
-def _add_told(call: Call, body: Document) -> None:
-    """Renewing the actor's session may have told already who waits for this job: it is said once, here."""
-    told = [job for job in call.wanted if job["name"] == body["name"]]
-    if told:
-        call.wanted = [job for job in call.wanted if job not in told]
-        body["new_waiters"] = body.get("new_waiters", 0) + told[0]["new_waiters"]
+def transfer(call: Call) -> Answer:
+    to, to_session = call.values.get("to"), call.values.get("to_session")
+    document = {**proof(call), "fresh_lease_id": new_id()}
+    put(document, "to_owner", to)
+    if to_session is not None:
+        document["to_session"] = checked_session(call, to_session, "--to-session")
+    put(document, "ttl_seconds", ttl_seconds(call))
+    put(document, "checkpoint", call.text("checkpoint", CHECKPOINT_BYTES_MAX))
+    body = call.body("transfer", call.values["job"], document)
+    name, owner, left = plain(body["name"]), plain(body["owner"]), span(body["remaining_ms"])
+    lines = [f"{call.paint.good('Handed over:')} {name} is {owner}'s now, for another {left}."]
+    lines.append(field("fencing token", str(body["fencing_token"])))
+    if to_session is None:
+        lines.append(field("lease", body["lease_id"]))
+        lines.append(f"Give the lease id to {owner}: it proves the claim. Your own lease has ended.")
+    return yes(body, "\n".join(lines), quiet=plain(body["lease_id"]))
+
+
+def release(call: Call) -> Answer:
+    document = proof(call)
+    document |= done_fields(call, call.text("result", RESULT_BYTES_MAX))
+    put(document, "checkpoint", call.text("checkpoint", CHECKPOINT_BYTES_MAX))
+    document |= failure_fields(call)
+    return combined([(name, _released(call, name, document)) for name in call.values["job"]])
+
+
+def failure_fields(call: Call) -> Document:
+    """The fields of a release for failed work; empty without --failed."""
+    values = call.values
+    retry_after = seconds(call, "retry_after", RETRY_MS_MAX)
+    if not values.get("failed"):
+        for key, value in (("--reason", values.get("reason")), ("--retry-after", retry_after)):
+            if value is not None:
+                raise UsageError(f"{key} needs --failed.", call.command)
+        return {}
+    if values.get("done") is not None or values.get("result") is not None:
+        raise UsageError("Use --failed or --done, not both.", call.command)
+    fields: Document = {"failed": True}
+    put(fields, "reason", values.get("reason"))
+    put(fields, "retry_after_seconds", retry_after)
+    return fields
+
+
+def _released(call: Call, name: str, document: Document) -> Answer:
+    tracker = part("issue tracker") if name.startswith(TRACKED) else None
+    if tracker is not None:
+        proven = {key: value for key, value in document.items() if key in ("lease_id", "session_id")}
+        tracker.withdraw_before_release(call, name, proven)
+    call.wanted = [job for job in call.wanted if job["name"] != name]  # who waits for it gets it now
+    reply = call.ask("release", name, document)
+    body: Document = reply.body or {}
+    if body.get("status") == "failed":
+        return yes(body | {"released": True}, _failed(call, body))
+    if is_failure(reply):
+        return failure(reply)
+    done = document.get("done_seconds")
+    after = f"Marked done for {span(done * 1000)}." if done else "It can be claimed."
+    return yes({"name": name, "released": True}, f"{call.paint.good('Released')} {plain(name)}. {after}")
+
+
+def _failed(call: Call, body: Document) -> str:
+    first = f"{call.paint.wait('Released as failed:')} {plain(body['name'])}, {body['failures']} in a row."
+    if body["parked"]:
+        free = job_command(["free", *next_words(call, ("url", "namespace"))], [body["name"]])
+        return f"{first} It is parked. Fix the cause, then free it:  {free}"
+    after = f" in {span(body['retry_after_ms'])}" if body["retry_after_ms"] else ""
+    return f"{first} It can be claimed{after}."
 
 
 COMMANDS = {
@@ -87,32 +151,6 @@ COMMANDS = {
         ),
         exits=((0, "still yours"), NOT_YOURS),
     ),
-}
-
-
-# transfer: hand a job to another owner.
-
-
-def transfer(call: Call) -> Answer:
-    to, to_session = call.values.get("to"), call.values.get("to_session")
-    document = {**proof(call), "fresh_lease_id": new_id()}
-    put(document, "to_owner", to)
-    if to_session is not None:
-        document["to_session"] = checked_session(call, to_session, "--to-session")
-    put(document, "ttl_seconds", ttl_seconds(call))
-    put(document, "checkpoint", call.text("checkpoint", CHECKPOINT_BYTES_MAX))
-    reply = call.ask("transfer", call.values["job"], document)
-    if is_failure(reply):
-        answer = failure(reply)
-        if answer.document.get("cycle"):
-            answer.text = claim_text.deadlock(answer.document["cycle"])
-        return answer
-    body: Document = reply.body or {}
-    text = claim_text.transferred(body, call.paint, to_session=to_session is not None)
-    return yes(body, text, quiet=plain(body["lease_id"]))
-
-
-COMMANDS |= {
     "transfer": Command(
         "transfer",
         transfer,
@@ -145,35 +183,6 @@ COMMANDS |= {
             (3, "the transfer would deadlock: the new owner waits for somebody who waits for this job"),
         ),
     ),
-}
-
-
-def release(call: Call) -> Answer:
-    document = proof(call)
-    document |= done_fields(call, call.text("result", RESULT_BYTES_MAX))
-    put(document, "checkpoint", call.text("checkpoint", CHECKPOINT_BYTES_MAX))
-    document |= failure_fields(call)
-    return combined([(name, _released(call, name, document)) for name in call.values["job"]])
-
-
-def _released(call: Call, name: str, document: Document) -> Answer:
-    tracker = part("issue tracker") if name.startswith(TRACKED) else None
-    if tracker is not None:
-        proven = {key: value for key, value in document.items() if key in ("lease_id", "session_id")}
-        tracker.withdraw_before_release(call, name, proven)
-    call.wanted = [job for job in call.wanted if job["name"] != name]  # who waits for it gets it now
-    reply = call.ask("release", name, document)
-    body: Document = reply.body or {}
-    if body.get("status") == "failed":
-        after = next_words(call, ("url", "namespace"))
-        return yes(body | {"released": True}, claim_text.failed(body, call.paint, after))
-    if is_failure(reply):
-        return failure(reply)
-    text = claim_text.released(name, document.get("done_seconds", 0) * 1000, call.paint)
-    return yes({"name": name, "released": True}, text)
-
-
-COMMANDS |= {
     "release": Command(
         "release",
         release,

@@ -1,4 +1,4 @@
-"""run and session run: a command inside a session that is kept alive for it and ends with it."""
+"""run, session run, elect: a command inside a session that is kept alive for it and ends with it."""
 
 from __future__ import annotations
 
@@ -6,46 +6,49 @@ import os
 import sys
 
 from dibs.base.terminal import plain
-from dibs.cli.framework.flag_values import exit_code
 from dibs.cli.framework.flags import (
     AGAIN,
     CLAIM_EXITS,
     DONE_DEFAULT,
     EXCLUSIVE,
+    EXIT_CODE_MAX,
     LOCK_DELAY,
     MAX_ATTEMPTS,
     METADATA,
     NO_WAIT,
     OWNER,
     RETRY_AFTER,
+    SESSION_TTL,
     SHARED,
     SLOTS,
     WAIT,
     done_fields,
+    exit_code,
+    is_number,
+    put,
     refuse_contradictions,
+    seconds,
 )
+from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer
-from dibs.cli.framework.session_flags import TTL
 from dibs.cli.framework.spec import NEW_JOB, REST, Argument, Command, Option
 from dibs.cli.supervise.child import Child, environment
 from dibs.cli.supervise.process_session import (
+    UNCOUNTED,
     ProcessSession,
     SessionTerms,
+    claim,
     end_dead_session,
     open_process_session,
 )
-from dibs.cli.supervise.session_claim import claim
-from dibs.cli.supervise.verdict import OK_CODES, UNCOUNTED, Verdict
+from dibs.core.limits import REASON_CHARS_MAX, RETRY_MS_MAX
 from dibs.core.names import ELECTION_PREFIX, election_job
 from dibs.wire.codes import DONE, LOST, NO
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from dibs.cli.framework.context import Call, Document
 
-    from dibs.cli.framework.context import Call
-
-    Document = dict[str, Any]
 
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
@@ -62,26 +65,40 @@ class _RunOptions:
         self.terms = SessionTerms(call, "kill_after", KILL_AFTER_MS, needs_slack=True)
         self.refusal_code = exit_code(call, "conflict_exit_code", NO)
         self.done_code = exit_code(call, "done_exit_code", DONE)
-        self.done = done_fields(call, call.values.get("result")) or None
-        self.verdict = Verdict(call)
+        self.done = done_fields(call, call.values.get("result"))
+        self.retry_after = seconds(call, "retry_after", RETRY_MS_MAX)
+        self.ok_codes = _ok_codes(call)
         refuse_contradictions(call)
 
 
+def _ok_codes(call: Call) -> frozenset[int] | None:
+    """The exit codes besides 0 that are no failure; None means all."""
+    text = call.values.get("ok_codes")
+    if text is None:
+        return frozenset()
+    if text == "all":
+        return None
+    codes = text.split(",")
+    if not all(is_number(code, 0, EXIT_CODE_MAX) for code in codes):
+        raise UsageError(
+            f"--ok-codes takes numbers from 0 to 255 with commas between them, or all; not {text!a}.",
+            call.command,
+        )
+    return frozenset([int(code) for code in codes])
+
+
 def session_run(call: Call) -> Answer:
-    return _run(call, _RunOptions(call, None))
+    return _run(call, None)
 
 
 def run(call: Call) -> Answer:
-    return run_as(call, call.values["job"])
+    return _run(call, call.values["job"])
 
 
-def run_as(call: Call, job: str) -> Answer:
-    """Run the command while `job` is ours."""
-    return _run(call, _RunOptions(call, job))
-
-
-def _run(call: Call, options: _RunOptions) -> Answer:
-    """Fork the guardian first, then open the store, so that the guardian has none of the store's files."""
+def _run(call: Call, job: str | None) -> Answer:
+    """Run the command in a session, while `job` is ours. Forks the guardian first, then opens the store, so that the
+    guardian has none of the store's files."""
+    options = _RunOptions(call, job)
     if any("\0" in word for word in options.words):  # no shell can write that
         return _not_started(options.words, OSError(0, "its arguments contain a NUL byte"))
     child = Child(
@@ -91,7 +108,7 @@ def _run(call: Call, options: _RunOptions) -> Answer:
         end_dead_session=lambda session: end_dead_session(call, session),
     )
     try:
-        session = open_process_session(call, options.terms.request, options.terms.stop_ms, child.mark)
+        session = open_process_session(call, options.terms, child.mark)
         return session if isinstance(session, Answer) else _within(call, options, session, child)
     finally:
         child.close()
@@ -114,13 +131,24 @@ def _within(call: Call, options: _RunOptions, session: ProcessSession, child: Ch
 
 
 def _ending(options: _RunOptions, child: Child, answer: Answer) -> Document | None:
-    """The fields of the release: done, failed, or neither."""
+    """The fields of the release: done, failed, or neither.
+
+    An exit code other than 0 is a failure, as for cron and systemd, unless --ok-codes lists it. A command that somebody
+    stopped has not failed: by a signal to `dibs run` that was passed on (Ctrl-C, `systemctl stop`, a hang-up), or by a
+    signal from its terminal. Its job is released, and its count of attempts does not change.
+    """
     if answer.code == "lost":
         return None
     if answer.exit == 0:
-        return options.done or {}
+        return options.done
+    if options.ok_codes is None or answer.exit in options.ok_codes:
+        return {}
+    if child.was_interrupted:
+        return UNCOUNTED
     why = f"exited with {answer.exit}" if answer.code == "exited" else answer.message
-    return options.verdict.of(answer.exit, why, interrupted=child.was_interrupted)
+    fields: Document = {"failed": True, "reason": why[:REASON_CHARS_MAX]}
+    put(fields, "retry_after_seconds", options.retry_after)
+    return fields
 
 
 def _refused(call: Call, options: _RunOptions, session: ProcessSession, child: Child) -> Answer | None:
@@ -189,7 +217,7 @@ KILL_AFTER = Option(
 )
 LEAVE_CHILDREN = Option("--leave-children", "do not stop background processes that the command leaves running")
 _RUN_OPTIONS = (
-    *(TTL, WAIT, NO_WAIT, EXCLUSIVE, SHARED, SLOTS),
+    *(SESSION_TTL, WAIT, NO_WAIT, EXCLUSIVE, SHARED, SLOTS),
     Option(
         "--conflict-exit-code",
         "the exit code if somebody else has the job (default 1)",
@@ -210,7 +238,7 @@ _RUN_OPTIONS = (
         bare=DONE_DEFAULT,
     ),
     Option("--result", "the result, shown while the job is marked as done", value="TEXT"),
-    OK_CODES,
+    Option("--ok-codes", "exit codes besides 0 that are no failure, such as 1,2; or all", value="CODES"),
     RETRY_AFTER,
     *(OWNER, METADATA, AGAIN, MAX_ATTEMPTS, LOCK_DELAY, LEAVE_CHILDREN),
 )
@@ -224,6 +252,35 @@ STOPPED = (
     "ends, its background processes are stopped, unless --leave-children is given. With --json the document "
     "comes after the command's output."
 )
+
+
+# elect: a command that runs while this process leads. It is `dibs run` on an election's job, again after each loss.
+
+TTL_DEFAULT = "30s"
+WAIT_FOR_EVER = "24h"  # the longest wait that there is; then it campaigns again
+
+
+def elect(call: Call) -> Answer:
+    values = call.values
+    waits_for_ever = values.get("wait") is None and not values.get("no_wait")
+    wait = WAIT_FOR_EVER if waits_for_ever else values.get("wait")
+    call.values = {**values, "wait": wait, "ttl": values.get("ttl") or TTL_DEFAULT}
+    answer = _run(call, election_job(values["election"]))
+    is_over = answer.exit == NO and not answer.is_error and answer.code != "exited"
+    if answer.code == "lost" and not values.get("once"):
+        call.complain(f"{answer.message} Campaigning again.")
+        _begin_again(call)
+    elif is_over and waits_for_ever:
+        _begin_again(call)
+    return answer
+
+
+def _begin_again(call: Call) -> None:
+    """In a fresh process image: the guards of the next command must be started before the store is opened."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(sys.executable, [sys.executable, "-m", "dibs", *sys.argv[1:]], dict(call.env))
+
 
 COMMANDS = {
     "run": Command(
@@ -247,10 +304,7 @@ COMMANDS = {
         ),
         exits=(
             *EXITS,
-            (
-                NO,
-                "somebody else has the job, or still has it after the wait; nothing was run (-E changes the code)",
-            ),
+            (NO, "somebody else has the job, or still has it after the wait; nothing was run (-E changes the code)"),
             *CLAIM_EXITS,
             (LOST, "the claim was lost; the command was stopped"),
             (64, "no command was given, or the TTL is too short for --kill-after"),
@@ -267,13 +321,10 @@ COMMANDS = {
             f" stopped (SIGTERM, after --kill-after SIGKILL). {STOPPED}"
         ),
         arguments=(COMMAND,),
-        options=(TTL, OWNER, METADATA, KILL_AFTER, LEAVE_CHILDREN),
+        options=(SESSION_TTL, OWNER, METADATA, KILL_AFTER, LEAVE_CHILDREN),
         examples=(
             ("a worker", "dibs session run --owner agent-7 -- ./worker.sh"),
-            (
-                "two steps under one claim",
-                "dibs session run -- sh -c 'dibs claim deploy --wait 5m && ./deploy'",
-            ),
+            ("two steps under one claim", "dibs session run -- sh -c 'dibs claim deploy --wait 5m && ./deploy'"),
         ),
         exits=(
             *EXITS,
@@ -282,38 +333,6 @@ COMMANDS = {
             (69, "the session could not be opened; nothing was run"),
         ),
     ),
-}
-
-
-# elect: a command that runs while this process leads. It is `dibs run` on an election's job, again after each loss.
-
-TTL_DEFAULT = "30s"
-WAIT_FOR_EVER = "24h"  # the longest wait that there is; then it campaigns again
-
-
-def elect(call: Call) -> Answer:
-    values = call.values
-    waits_for_ever = values.get("wait") is None and not values.get("no_wait")
-    wait = WAIT_FOR_EVER if waits_for_ever else values.get("wait")
-    call.values = {**values, "wait": wait, "ttl": values.get("ttl") or TTL_DEFAULT}
-    answer = run_as(call, election_job(values["election"]))
-    is_over = answer.exit == NO and not answer.is_error and answer.code != "exited"
-    if answer.code == "lost" and not values.get("once"):
-        call.complain(f"{answer.message} Campaigning again.")
-        _begin_again(call)
-    elif is_over and waits_for_ever:
-        _begin_again(call)
-    return answer
-
-
-def _begin_again(call: Call) -> None:
-    """In a fresh process image: the guards of the next command must be started before the store is opened."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os.execve(sys.executable, [sys.executable, "-m", "dibs", *sys.argv[1:]], dict(call.env))
-
-
-COMMANDS |= {
     "elect": Command(
         "elect",
         elect,

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from dibs.base.ids import new_id
-from dibs.cli.framework.flags import METADATA, OWNER, checked_session, next_words
+from dibs.cli.framework.flags import (
+    METADATA,
+    OWNER,
+    SESSION_TTL,
+    checked_session,
+    next_words,
+    open_request,
+    process_number,
+)
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import failure, is_failure, no, yes
-from dibs.cli.framework.session_flags import TTL, open_request
+from dibs.cli.framework.result import no, yes
 from dibs.cli.framework.spec import MAYBE, Argument, Command, Option
 from dibs.cli.text.claim import field, waited_for
 from dibs.cli.text.words import ago, instant_ms, plain, shell_line, span, table
@@ -15,34 +22,9 @@ from dibs.wire.codes import NOT_YOURS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
-    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.context import Call, Document
     from dibs.cli.framework.result import Answer
     from dibs.cli.text.colour import Paint
-
-    Document = dict[str, Any]
-
-# Texts of sessions. Pure.
-
-
-def opened(document: Document, paint: Paint, flags: list[str]) -> str:
-    owner, ttl = plain(document["owner"]), span(document["ttl_seconds"] * 1000)
-    keep = shell_line(["dibs", "session", "keep", *flags])
-    return "\n".join(
-        [
-            f"{paint.good('Opened')} a session for {owner}; it ends {ttl} after its last renewal.",
-            f"  export DIBS_SESSION={plain(document['session_id'])}",
-            f"Renew it within {span(document['ttl_seconds'] * 500)}:  {keep}",
-        ]
-    )
-
-
-def kept(document: Document, paint: Paint) -> str:
-    lines = [f"{paint.good('Alive')} for another {span(document['remaining_ms'])}."]
-    for job in document.get("wanted", ()):
-        lines += waited_for(job)
-    return "\n".join(lines)
 
 
 def session(document: Document, paint: Paint) -> str:
@@ -63,21 +45,14 @@ def session(document: Document, paint: Paint) -> str:
     return "\n".join(lines)
 
 
-def sessions(document: Document, paint: Paint) -> str:
-    found = document["sessions"]
+def sessions(found: list[Document], paint: Paint) -> str:
     if not found:
         return "No session is open."
     rows = [("SESSION", "OWNER", "LEFT", "HOLDS", "WAITS FOR")]
     for each in found:
-        rows.append(
-            (
-                each["session_id"],
-                plain(each["owner"]),
-                span(each["remaining_ms"]),
-                _names([hold["name"] for hold in each.get("holds", ())]),
-                _names(each.get("waits", ())),
-            )
-        )
+        held, waits = [hold["name"] for hold in each.get("holds", ())], each.get("waits", ())
+        left = span(each["remaining_ms"])
+        rows.append((each["session_id"], plain(each["owner"]), left, _names(held), _names(waits)))
     head, *lines = table(rows)
     return "\n".join([paint.faint(head), *lines])
 
@@ -89,49 +64,44 @@ def _names(names: list[str], most: int = 3) -> str:
 
 def open_(call: Call) -> Answer:
     request = {**open_request(call), "fresh_session_id": new_id()}
-    pid = call.values.get("pid")
-    if pid is not None:
-        request["process"] = _mark(pid)
-    reply = call.ask("session-open", "", request)
-    if is_failure(reply):
-        return failure(reply)
-    body: Document = reply.body or {}
-    return yes(body, opened(body, call.paint, next_words(call)), quiet=plain(body["session_id"]))
+    if call.values.get("pid") is not None:
+        request["process"] = _mark(process_number(call, "pid"))
+    body = call.body("session-open", "", request)
+    owner, ttl_ms = plain(body["owner"]), body["ttl_seconds"] * 1000
+    lines = [
+        f"{call.paint.good('Opened')} a session for {owner}; it ends {span(ttl_ms)} after its last renewal.",
+        f"  export DIBS_SESSION={plain(body['session_id'])}",
+        f"Renew it within {span(ttl_ms // 2)}:  {shell_line(['dibs', 'session', 'keep', *next_words(call)])}",
+    ]
+    return yes(body, "\n".join(lines), quiet=plain(body["session_id"]))
 
 
-def _mark(text: str) -> str:
-    if not (text.isascii() and text.isdecimal() and 0 < len(text) < 11 and int(text) > 0):
-        raise UsageError(f"--pid takes the number of a process, not {text!a}.", "session open")
+def _mark(pid: int) -> str:
     from dibs.system.session_mark import process_mark
 
-    mark = process_mark(int(text))
+    mark = process_mark(pid)
     if mark is None:
-        raise UsageError(f"--pid {text}: no such process can be seen here.", "session open")
+        raise UsageError(f"--pid {pid}: no such process can be seen here.", "session open")
     return mark
 
 
 def keep(call: Call) -> Answer:
-    reply = call.ask("session-keep", _session(call), {"active": True})
-    if is_failure(reply):
-        return failure(reply)
-    body: Document = reply.body or {}
-    return yes(body, kept(body, call.paint))
+    body = call.body("session-keep", _session(call), {"active": True})
+    lines = [f"{call.paint.good('Alive')} for another {span(body['remaining_ms'])}."]
+    for job in body.get("wanted", ()):
+        lines += waited_for(job)
+    return yes(body, "\n".join(lines))
 
 
 def end(call: Call) -> Answer:
     session = _session(call)
-    reply = call.ask("session-end", session, {})
-    if is_failure(reply):
-        return failure(reply)
+    call.body("session-end", session, {})
     text = f"{call.paint.good('Ended.')} Everything the session held is released."
     return yes({"session_id": session, "ended": True}, text)
 
 
 def show(call: Call) -> Answer:
-    reply = call.ask("session-show", _session(call), {})
-    if is_failure(reply):
-        return failure(reply)
-    body: Document = reply.body or {}
+    body = call.body("session-show", _session(call), {})
     text = session(body, call.paint)
     if body["active"]:
         return yes(body, text, quiet="\n".join(plain(hold["name"]) for hold in body.get("holds", ())))
@@ -139,12 +109,9 @@ def show(call: Call) -> Answer:
 
 
 def list_(call: Call) -> Answer:
-    reply = call.ask("sessions")
-    if is_failure(reply):
-        return failure(reply)
-    body: Document = reply.body or {}
+    body = call.body("sessions")
     ids = "\n".join(plain(session["session_id"]) for session in body["sessions"])
-    return yes(body, sessions(body, call.paint), quiet=ids)
+    return yes(body, sessions(body["sessions"], call.paint), quiet=ids)
 
 
 def _session(call: Call) -> str:
@@ -170,7 +137,7 @@ COMMANDS = {
             "run` does all of this by itself."
         ),
         options=(
-            TTL,
+            SESSION_TTL,
             OWNER,
             METADATA,
             Option("--pid", "end the session when this process of this machine ends", value="PID"),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dibs.base.clock import wall_ms
 from dibs.base.terminal import plain
 from dibs.cli.commands.token_file import TOKENS, list_file, read_lines, revoke_in_file, tokens_file
+from dibs.cli.framework.flags import flag_of, is_number
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import failure, is_failure, yes
+from dibs.cli.framework.result import yes
 from dibs.cli.framework.spec import Argument, Command, Option
 from dibs.cli.text.words import table
 from dibs.core.durations import format_duration, parse_duration
@@ -15,46 +16,14 @@ from dibs.core.limits import ROTATION_GRACE_MS_DEFAULT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
-    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.context import Call, Document
     from dibs.cli.framework.result import Answer
     from dibs.cli.text.colour import Paint
-    from dibs.wire.documents import Reply
 
-    Document = dict[str, Any]
 
 # What is said about tokens. Pure. A token itself is in the answer to whoever had it made, and nowhere else.
 
 _ONCE = "Its token, shown this once:"
-
-
-def created(body: Document) -> str:
-    return f"Made a token for {_who(body)}.\n{_ONCE}\n{plain(body['token'])}"
-
-
-def rotated(body: Document) -> str:
-    grace = body["replaces"]["grace_seconds"]
-    old = f"goes on for {format_duration(grace * 1000)}" if grace else "is over"
-    first = f"Made a token for {_who(body)}. The old one ({plain(body['replaces']['id'])}) {old}."
-    return f"{first}\n{_ONCE}\n{plain(body['token'])}"
-
-
-def revoked(tokens: list[Document], paint: Paint) -> str:
-    count = f"{len(tokens)} tokens" if len(tokens) > 1 else "the token"
-    return f"{paint.good('Revoked')} {count} of {plain(tokens[0]['name'])}. What it holds runs out by its TTL."
-
-
-def limited(tokens: list[Document]) -> str:
-    return f"{plain(tokens[0]['name'])}: {_limits(tokens[0])}. What is held already stays."
-
-
-def imported(path: str, tokens: list[Document]) -> str:
-    count = f"{len(tokens)} tokens" if len(tokens) != 1 else "1 token"
-    return (
-        f"{count} of {plain(path)} in the store. Start the servers without --tokens, and put the file away: "
-        "a token that is revoked in the store is refused there too."
-    )
 
 
 def listed(tokens: list[Document], paint: Paint) -> str:
@@ -62,17 +31,8 @@ def listed(tokens: list[Document], paint: Paint) -> str:
         return "The store holds no token. Make one with: dibs token create NAME"
     rows = [("NAME", "ROLE", "NAMESPACE", "EXPIRES", "LIMITS", "ID")]
     for entry in tokens:
-        namespace = plain(entry["namespace"] or "any")
-        rows.append(
-            (
-                plain(entry["name"]),
-                plain(entry["role"]),
-                namespace,
-                _end(entry),
-                _limits(entry),
-                plain(entry["id"]),
-            )
-        )
+        name, role, namespace = plain(entry["name"]), plain(entry["role"]), plain(entry["namespace"] or "any")
+        rows.append((name, role, namespace, _end(entry), _limits(entry), plain(entry["id"])))
     head, *lines = table(rows)
     return "\n".join([paint.faint(head), *lines])
 
@@ -106,6 +66,7 @@ def _limits(entry: Document) -> str:
 
 
 _LIMITS = ("max_held", "max_waiting", "max_sessions")
+_LIMIT_MAX = 9_999_999
 
 
 def create(call: Call) -> Answer:
@@ -114,44 +75,43 @@ def create(call: Call) -> Answer:
     document: Document = {"name": call.values["name"], **_token_limits(call)}
     document |= {key: call.values[key] for key in flags if call.values.get(key) is not None}
     document |= _seconds(call, "expires", "lifetime of a token")
-    reply = _ask(call, "token-create", "", document)
-    body: Document = reply.body or {}
-    return failure(reply) if is_failure(reply) else yes(body, created(body), quiet=plain(body["token"]))
+    body = call.body("token-create", "", document)
+    return yes(body, f"Made a token for {_who(body)}.\n{_ONCE}\n{plain(body['token'])}", quiet=plain(body["token"]))
 
 
 def list_(call: Call) -> Answer:
     if _is_about_file(call):
         return list_file(call)
-    reply = _ask(call, "tokens", "", {})
-    if is_failure(reply):
-        return failure(reply)
-    body: Document = reply.body or {}
+    body = call.body("tokens")
     names = "\n".join([plain(entry["name"]) for entry in body["tokens"] if entry["valid"]])
     return yes(body, listed(body["tokens"], call.paint), quiet=names)
 
 
 def rotate(call: Call) -> Answer:
     document = _seconds(call, "expires", "lifetime of a token") | _seconds(call, "grace", "grace", least=0)
-    reply = _ask(call, "token-rotate", call.values["name"], document)
-    body: Document = reply.body or {}
-    return failure(reply) if is_failure(reply) else yes(body, rotated(body), quiet=plain(body["token"]))
+    body = call.body("token-rotate", call.values["name"], document | _which(call))
+    grace = body["replaces"]["grace_seconds"]
+    old = f"goes on for {format_duration(grace * 1000)}" if grace else "is over"
+    first = f"Made a token for {_who(body)}. The old one ({plain(body['replaces']['id'])}) {old}."
+    return yes(body, f"{first}\n{_ONCE}\n{plain(body['token'])}", quiet=plain(body["token"]))
 
 
 def revoke(call: Call) -> Answer:
     if _is_about_file(call):
         return revoke_in_file(call)
-    reply = _ask(call, "token-revoke", call.values["name"], {})
-    body: Document = reply.body or {}
-    return failure(reply) if is_failure(reply) else yes(body, revoked(body["revoked"], call.paint))
+    body = call.body("token-revoke", call.values["name"], _which(call))
+    count = f"{len(body['revoked'])} tokens" if len(body["revoked"]) > 1 else "the token"
+    name = plain(body["revoked"][0]["name"])
+    return yes(body, f"{call.paint.good('Revoked')} {count} of {name}. What it holds runs out by its TTL.")
 
 
 def limit(call: Call) -> Answer:
     document = _token_limits(call)
     if not document:
         raise UsageError("Which limit? Give --max-held, --max-waiting, --max-sessions or --rate.", call.command)
-    reply = _ask(call, "token-limit", call.values["name"], document)
-    body: Document = reply.body or {}
-    return failure(reply) if is_failure(reply) else yes(body, limited(body["tokens"]))
+    body = call.body("token-limit", call.values["name"], document | _which(call))
+    first = body["tokens"][0]
+    return yes(body, f"{plain(first['name'])}: {_limits(first)}. What is held already stays.")
 
 
 def import_(call: Call) -> Answer:
@@ -167,11 +127,13 @@ def import_(call: Call) -> Answer:
             document["namespace"] = line.namespace
         if line.expires_ms is not None:
             document["expires_seconds"] = max((line.expires_ms - now_ms) // 1000, 1)
-        reply = _ask(call, "token-create", "", document)
-        if is_failure(reply):
-            return failure(reply)
-        tokens.append(reply.body or {})
-    return yes({"file": path, "tokens": tokens}, imported(path, tokens))
+        tokens.append(call.body("token-create", "", document))
+    count = f"{len(tokens)} tokens" if len(tokens) != 1 else "1 token"
+    text = (
+        f"{count} of {plain(path)} in the store. Start the servers without --tokens, and put the file away: "
+        "a token that is revoked in the store is refused there too."
+    )
+    return yes({"file": path, "tokens": tokens}, text)
 
 
 def _is_about_file(call: Call) -> bool:
@@ -181,9 +143,9 @@ def _is_about_file(call: Call) -> bool:
     return call.values.get("url") is None and call.settings.pick("tokens", "DIBS_TOKENS_FILE") is not None
 
 
-def _ask(call: Call, verb: str, name: str, document: Document) -> Reply:
-    wanted_id = call.values.get("id")
-    return call.ask(verb, name, {**document, "id": wanted_id} if wanted_id else document)
+def _which(call: Call) -> Document:
+    """The field that chooses one of several tokens of a name; empty without --id."""
+    return {"id": call.values["id"]} if call.values.get("id") else {}
 
 
 def _seconds(call: Call, key: str, what: str, *, least: int = 1) -> Document:
@@ -201,7 +163,7 @@ def _token_limits(call: Call) -> Document:
     for key in _LIMITS:
         given = call.values.get(key)
         if given is not None:
-            document[key] = _count(call, f"--{key.replace('_', '-')}", given)
+            document[key] = _count(call, flag_of(key), given)
     rate = call.values.get("rate")
     if rate is not None:
         document["rate_per_second"] = _count(call, "--rate", rate.removesuffix("/s"))
@@ -209,7 +171,7 @@ def _token_limits(call: Call) -> Document:
 
 
 def _count(call: Call, flag: str, given: str) -> int:
-    if not (given.isascii() and given.isdecimal() and len(given) < 8):
+    if not is_number(given, 0, _LIMIT_MAX):
         example = "50/s" if flag == "--rate" else "100"
         raise UsageError(
             f"{flag} takes a whole number such as {example}, or 0 for no limit; not {given!a}.", call.command

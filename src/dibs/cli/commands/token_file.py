@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+from contextlib import contextmanager
 
 from dibs.base.clock import wall_ms
 from dibs.base.errors import InvalidInput, InvalidName
@@ -24,13 +26,11 @@ from dibs.wire.parts import timestamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+    from collections.abc import Callable, Iterator
 
-    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.context import Call, Document
     from dibs.cli.framework.result import Answer
 
-    Document = dict[str, Any]
 
 _ID_CHARS = 12
 _SIGHUP = "A running server reads it on SIGHUP."
@@ -57,11 +57,8 @@ def new(call: Call) -> Answer:
     if path is None:
         text = f"The token of {name}, shown this once:\n{token}\nThe line for the tokens file:\n{made.text()}"
         return yes(document, text, quiet=f"{token}\t{made.text()}")
-    turn = _turn(os.path.realpath(path))
-    try:
+    with _changing(path):
         _append(path, made.text())
-    finally:
-        os.close(turn)
     until = f", until {timestamp(made.expires_ms)[:16]}Z" if made.expires_ms is not None else ""
     text = (
         f"Added {name} ({made.role}{f', namespace {namespace}' if namespace else ''}{until}) to {plain(path)}. "
@@ -99,7 +96,8 @@ def revoke_in_file(call: Call) -> Answer:
     if not gone:
         message = f"{plain(path)} holds no token of {plain(name)}{' with this id' if wanted else ''}."
         return no(NO, document, message, code="not_found", message=message)
-    _rewrite(path, lambda text, line: None if line is not None and goes(line) else text)
+    with _changing(path):
+        _rewrite(path, lambda line: not goes(line))
     count = f"{len(gone)} tokens" if len(gone) > 1 else "the token"
     return yes(document, f"{call.paint.good('Revoked')} {count} of {plain(name)} in {plain(path)}. {_SIGHUP}")
 
@@ -151,53 +149,40 @@ def read_lines(path: str) -> list[tuple[str, TokenLine | None]]:
     return found
 
 
-def _rewrite(path: str, change: Callable[[str, TokenLine | None], str | None]) -> None:
+@contextmanager
+def _changing(path: str) -> Iterator[None]:
+    """Keep other changes of the file out: two at once would undo each other. The lock is on the folder, because the
+    file is replaced."""
+    try:
+        turn = os.open(os.path.dirname(os.path.realpath(path)), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(turn, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(turn)
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written ({error.strerror}).") from None
+
+
+def _rewrite(path: str, is_kept: Callable[[TokenLine], bool]) -> None:
     """Replace the file as a whole, so that a server never reads half of it."""
     path = os.path.realpath(path)
-    turn = _turn(path)
-    try:
-        _replace(path, change)
-    finally:
-        os.close(turn)
-
-
-def _turn(path: str) -> int:
-    """Lock the file for a change, until the descriptor is closed: two rewrites at once would undo each other. The lock
-    is on the folder, because the file is replaced."""
-    import fcntl
-
-    try:
-        turn = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be written ({error.strerror}).") from None
-    fcntl.flock(turn, fcntl.LOCK_EX)
-    return turn
-
-
-def _replace(path: str, change: Callable[[str, TokenLine | None], str | None]) -> None:
-    changed = [change(text, line) for text, line in read_lines(path)]
-    kept = [text for text in changed if text is not None]
-    try:
-        status = os.stat(path)
-        owner = (status.st_uid, status.st_gid) if os.geteuid() == 0 else None
-        replace_file(path, "".join([f"{text}\n" for text in kept]), owner=owner, durable=True)
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be written ({error.strerror}).") from None
+    kept = [text for text, line in read_lines(path) if line is None or is_kept(line)]
+    status = os.stat(path)
+    owner = (status.st_uid, status.st_gid) if os.geteuid() == 0 else None
+    replace_file(path, "".join([f"{text}\n" for text in kept]), owner=owner, durable=True)
 
 
 def _append(path: str, line: str) -> None:
     """Add a line to a file that only its owner can read. Create the file if it is missing."""
-    try:
-        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        with open(handle, "r+b", buffering=0) as file:
-            if os.fstat(handle).st_mode & 0o077:
-                raise InvalidInput(f"{path} can be read by others; a server would refuse it. Run: chmod 600 {path}")
-            size = os.fstat(handle).st_size
-            joint = b"\n" if size and os.pread(handle, 1, size - 1) != b"\n" else b""
-            file.write(joint + line.encode() + b"\n")
-            to_disk(handle)
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be written ({error.strerror}).") from None
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with open(handle, "r+b", buffering=0) as file:
+        if os.fstat(handle).st_mode & 0o077:
+            raise InvalidInput(f"{path} can be read by others; a server would refuse it. Run: chmod 600 {path}")
+        size = os.fstat(handle).st_size
+        joint = b"\n" if size and os.pread(handle, 1, size - 1) != b"\n" else b""
+        file.write(joint + line.encode() + b"\n")
+        to_disk(handle)
 
 
 TOKENS = Option(

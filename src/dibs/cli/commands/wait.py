@@ -1,30 +1,36 @@
-"""wait: wait until nobody has a job, without claiming it."""
+"""wait: wait until nobody has a job, without claiming it. And the wait in line of all commands that claim."""
 
 from __future__ import annotations
 
 from dibs.base.clock import steady_ms, wall_ms
-from dibs.base.terminal import plain
-from dibs.cli.framework.flag_values import exit_code, seconds
-from dibs.cli.framework.result import failure, is_failure, no, yes
+from dibs.cli.framework.flags import exit_code, next_words, seconds
+from dibs.cli.framework.parse import UsageError
+from dibs.cli.framework.result import no, yes
 from dibs.cli.framework.spec import JOBS, Command, Option
 from dibs.cli.supervise.signals import StopSignals
-from dibs.cli.text import inspect as inspect_text
-from dibs.cli.text import queue as queue_text
+from dibs.cli.text.claim import hold_fields, sentence
 from dibs.cli.text.colour import Paint
-from dibs.cli.text.status_line import StatusLine
-from dibs.cli.text.words import span
-from dibs.client.door import Ask
-from dibs.core.limits import DONE_MS_MAX
+from dibs.cli.text.listing import status_text
+from dibs.cli.text.words import WIDTH_DEFAULT, plain, shell_line, span, width_of
+from dibs.client.queueing import PendingClaim, drive, status_of
+from dibs.core.limits import DONE_MS_MAX, TICKET_MS, TTL_MS_MAX
+from dibs.core.names import DEFAULT_NAMESPACE, in_tree
+from dibs.core.overlap import overlaps
 from dibs.wire.codes import NO, YES
+from dibs.wire.documents import Reply
+from dibs.wire.sentences import held
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
 
-    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.context import Call, Document
     from dibs.cli.framework.result import Answer
+    from dibs.client.queueing import StillWaiting
+    from dibs.wire.documents import Reply
 
-    Document = dict[str, Any]
+    Meanwhile = Callable[[Document | None], int]
 
 PAUSE_MS_MIN = 100
 PAUSE_MS_MAX = 2_000
@@ -38,26 +44,16 @@ def wait(call: Call) -> Answer:
     pause_ms = PAUSE_MS_MIN
     with StopSignals(), StatusLine(call) as status:
         while True:
-            found: list[Document] = []
-            for name in names:
-                reply = door.ask(Ask("inspect", name))
-                if is_failure(reply):
-                    return failure(reply)
-                found.append(reply.body or {})
-            taken = [body for body in found if is_taken(body)]
+            found = [call.body("inspect", name) for name in names]
+            taken = [body for body in found if body["status"] == "held" or body.get("overlapping")]
             if not taken:
                 return _over(call, found, done_exit)
             left_ms = None if until_ms is None else until_ms - steady_ms()
             if left_ms is not None and left_ms <= 0:
                 return _not_yet(call, found, taken, (length or 0) * 1000)
-            status.show(queue_text.watching(taken))
+            status.show(watching(taken))
             door.news(_pause(taken, pause_ms, left_ms))
             pause_ms = min(PAUSE_MS_MAX, pause_ms * 2)
-
-
-def is_taken(document: Document) -> bool:
-    """Tell whether somebody has the job, or a path that overlaps it."""
-    return document["status"] == "held" or bool(document.get("overlapping"))
 
 
 def _pause(taken: list[Document], pause_ms: int, left_ms: int | None) -> int:
@@ -70,7 +66,7 @@ def _pause(taken: list[Document], pause_ms: int, left_ms: int | None) -> int:
 
 def _over(call: Call, found: list[Document], done_exit: int) -> Answer:
     """The answer when nobody has any of the jobs."""
-    text = "\n".join([inspect_text.status(body, call.paint, wall_ms()) for body in found])
+    text = "\n".join([status_text(body, call.paint, wall_ms()) for body in found])
     quiet = "\n".join([f"{plain(body['name'])}\t{plain(body['status'])}" for body in found])
     document: Document = found[0] if len(found) == 1 else {"jobs": found}
     if len(found) == 1:
@@ -82,7 +78,7 @@ def _over(call: Call, found: list[Document], done_exit: int) -> Answer:
 
 
 def _not_yet(call: Call, found: list[Document], taken: list[Document], waited_ms: int) -> Answer:
-    head, *more = "\n".join([inspect_text.status(body, Paint(), wall_ms()) for body in taken]).split("\n")
+    head, *more = "\n".join([status_text(body, Paint(), wall_ms()) for body in taken]).split("\n")
     text = "\n".join([f"{call.paint.wait('Not yet:')} {head}", *more])
     document: Document = found[0] if len(found) == 1 else {"jobs": found}
     return no(NO, document, text, code="held", message=f"After {span(waited_ms)}: {head}")
@@ -116,3 +112,187 @@ COMMANDS = {
         ),
     ),
 }
+
+
+# Waiting in line for `claim --wait` and `claim-all --wait`, with or without a server. The flow is in
+# `client/queueing.py`.
+
+
+class StatusLine:
+    """One line on stderr during a wait at a terminal, redrawn, and removed at the end. Shows nothing in a pipe, under
+    --json and --quiet, and on a terminal that cannot redraw."""
+
+    def __init__(self, call: Call) -> None:
+        stream = call.stderr
+        silent = call.values.get("json") or call.values.get("quiet") or call.env.get("TERM") == "dumb"
+        self._stream = stream if stream is not None and not silent and stream.isatty() else None
+        self._drawn = False
+
+    @property
+    def on(self) -> bool:
+        return self._stream is not None
+
+    def show(self, line: str) -> None:
+        if self._stream is not None:
+            width = width_of(self._stream, {}) or WIDTH_DEFAULT
+            self._write(f"\r{plain(line)[: width - 1]}\x1b[K")
+            self._drawn = True
+
+    def __enter__(self) -> StatusLine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._drawn:
+            self._write("\r\x1b[K")
+
+    def _write(self, text: str) -> None:
+        try:
+            assert self._stream is not None
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError:  # the terminal is gone; the answer still matters
+            self._stream = None
+
+
+def waiting(document: Document, waited_ms: int, wait_ms: int) -> str:
+    """The status line of a wait for a claim: position, owner, remaining time."""
+    time = f"({span(min(max(waited_ms, 1_000), wait_ms))} of {span(wait_ms)})"
+    if "refused" in document:
+        names = [plain(each.get("name")) for each in document["refused"]]
+        return f"Waiting for any of {len(names)}: {', '.join(names[:3])}{', ...' if len(names) > 3 else ''} {time}"
+    if "position" not in document:
+        return f"Still waiting, but: {plain(document.get('details', 'no answer'))}"
+    blocker = "it is delayed, or others come first"
+    if document["owner"] is not None:
+        blocker = plain(held({**document, "name": "it"})).rstrip(".")
+    return f"Waiting for {plain(document['name'])}, {_place(document)}: {blocker} {time}"
+
+
+def _place(document: Document) -> str:
+    return "next in line" if document["position"] == 1 else f"number {document['position']} in line"
+
+
+def watching(taken: list[Document]) -> str:
+    """The status line of `dibs wait`."""
+    document, others = taken[0], len(taken) - 1
+    name, owner, overlapping = plain(document["name"]), document.get("owner"), document.get("overlapping")
+    more = f", and {others} more" if others else ""
+    if owner is None and overlapping:
+        return f"Waiting for {name}{more}: {plain(overlapping[0]['owner'])} has {plain(overlapping[0]['name'])}"
+    return f"Waiting for {name}{more}: {plain(owner)} has it for another {span(document['remaining_ms'])}"
+
+
+# Sessions around this command. A `dibs run` inside another would wait for itself: the outer one keeps its job until
+# its command ends, and that command would wait for the job. Such a wait is refused.
+
+OUTER = "DIBS_OUTER_SESSIONS"
+
+
+def sessions_around(env: Mapping[str, str]) -> list[str]:
+    """The sessions around this process, innermost last."""
+    return [*env.get(OUTER, "").split(), *env.get("DIBS_SESSION", "").split()]
+
+
+def waits_for_itself(call: Call, name: str, document: Document) -> Reply | None:
+    """The refusal of a wait that cannot end, because an outer command has the job; None if it can end."""
+    if "slots" in document:
+        return None  # another slot may come free
+    asked = document.get("names", [name])
+    for session in sessions_around(call.env):
+        if session == document.get("session_id"):
+            continue  # the session's own holds do not block it
+        reply = call.ask("session-show", session, {})
+        body: Document = reply.body or {}
+        for hold in body.get("holds", ()) if reply.status < 300 else ():
+            shared = hold["mode"] == document.get("mode") == "shared"
+            if shared or not _is_ours(hold, call.settings.namespace):
+                continue
+            if any(_conflict(each, hold["name"]) for each in asked):
+                details = (
+                    f"{hold['name']} is held by the `dibs run` around this command, so waiting for it would never end. "
+                    "The job is already yours: do not claim it again."
+                )
+                return Reply(
+                    status=409, body={"error": "Waiting would deadlock", "code": "deadlock", "details": details}
+                )
+    return None
+
+
+def _is_ours(hold: Document, namespace: str | None) -> bool:
+    """True if a hold is in the namespace of this command: the same name in another namespace is another job. Without a
+    named namespace it is `default`, or the one that the token is bound to."""
+    if namespace is None:
+        return hold["namespace"] == DEFAULT_NAMESPACE or not in_tree(hold["name"])
+    return bool(hold["namespace"] == namespace)
+
+
+def _conflict(one: str, other: str) -> bool:
+    return one == other or (in_tree(one) and in_tree(other) and overlaps(one, other))
+
+
+SLICE_SECONDS_LIVE = 1  # shorter at a terminal, so that the status line is fresh
+
+
+def wait_in_line(
+    call: Call,
+    verb: str,
+    name: str,
+    document: Document,
+    meanwhile: Meanwhile | None = None,
+    *,
+    wait_ms: int | None = None,
+) -> Reply:
+    """The reply to a claim after waiting for it. A `queued` reply with a ticket means that the place was kept.
+    `meanwhile` is called with every `queued` answer, and returns in how many ms it wants to be called again.
+    `wait_ms`: what is left of --wait."""
+    if wait_ms is None:
+        wait_ms = (seconds(call, "wait", TTL_MS_MAX) or 0) * 1000
+    ticket, keeps = call.values.get("ticket"), call.values.get("keep_place", False)
+    if ticket is not None and not ticket.strip():
+        raise UsageError("--ticket is empty. Did the wait before it keep its place?", call.command)
+    if not wait_ms and ticket is None:
+        if keeps:
+            raise UsageError("--keep-place needs --wait TIME.", call.command)
+        return call.claim(verb, name, document)
+    if wait_ms:
+        refusal = waits_for_itself(call, name, document)
+        if refusal is not None:
+            return refusal
+    own_key = call.values.get("request_key") is None
+    pending = PendingClaim(verb, name, document, ticket=ticket, own_key=own_key, wait_ms=wait_ms)
+    door = call.door()
+    call.begin_claim(pending)
+    if not wait_ms:  # a caller that comes back later wants to keep the place
+        return drive(door, pending.ask_once())
+    with StatusLine(call) as status:
+        if status.on:
+            pending.slice_seconds = SLICE_SECONDS_LIVE
+        reply = drive(door, pending.wait(), lambda still: _show(status, still, wait_ms, meanwhile))
+        if status_of(reply) == "queued" and not keeps:
+            reply = drive(door, pending.leave(reply))
+    return reply
+
+
+def _show(status: StatusLine, still: StillWaiting, wait_ms: int, meanwhile: Meanwhile | None) -> int | None:
+    body = still.reply.body or {}
+    status.show(waiting(body, still.waited_ms, wait_ms))
+    return None if meanwhile is None else meanwhile(body if status_of(still.reply) == "queued" else None)
+
+
+def time_is_over(call: Call, body: Document) -> Answer:
+    """The answer for a wait that ended without the job. With a ticket it has the command that goes on from the place
+    that was kept."""
+    ticket: str | None = body.get("ticket")
+    kept = f"You were {_place(body)}, and have left the line."
+    if ticket is not None:
+        kept = f"You are {_place(body)}. The place is kept for {span(TICKET_MS)}."
+    message = f"{sentence(body)} {kept}"
+    lines = [f"{call.paint.wait('Not yet:')} {message}", *hold_fields(body)]
+    if ticket is not None:
+        flags = next_words(call, ("url", "namespace", "session", "ttl", "owner"))
+        names = call.values.get("name") or [call.values["job"]]
+        wait = ["--wait", call.values.get("wait") or "5m", "--ticket", ticket]
+        lines.append(f"To continue:  {shell_line(['dibs', call.command, *flags, *wait, '--', *names])}")
+    return no(NO, body, "\n".join(lines), code="queued", message=message, quiet=plain(ticket or ""))

@@ -5,53 +5,35 @@ from __future__ import annotations
 from dibs.base.errors import InvalidInput
 from dibs.base.ids import new_signing_secret
 from dibs.base.terminal import plain
+from dibs.cli.framework.flags import is_number
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import failure, is_failure, yes
+from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import Argument, Command, Option
 from dibs.cli.text.words import table
 from dibs.client.embedded import EmbeddedDoor
 from dibs.core.limits import WEBHOOK_SECRET_CHARS_MAX, WEBHOOKS_PER_PRINCIPAL_MAX
+from dibs.wire.codes import NO
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
-    from dibs.cli.framework.context import Call
-    from dibs.cli.framework.result import Answer
+    from dibs.cli.framework.context import Call, Document
     from dibs.cli.text.colour import Paint
 
-    Document = dict[str, Any]
 
 # What is said about webhooks. Pure.
 
 _SHOWN_MAX = 10
-
-
-def added(body: Document, secret: str, *, by_server: bool) -> str:
-    lines = [f"Sends {_what(body)} to {plain(body['url'])}. Its id: {plain(body['id'])}"]
-    if secret:
-        lines += ["Its secret, shown this once:", plain(secret)]
-    if not by_server:
-        lines.append("A server on this store delivers the events. If none runs, start one: dibs serve")
-    return "\n".join(lines)
+_EVENT_NUMBER_MAX = 10**18 - 1
 
 
 def listed(webhooks: list[Document], paint: Paint) -> str:
     if not webhooks:
         return "There is no webhook. Make one with: dibs webhook add https://..."
-    rows = [("ID", "OWNER", "NAMESPACE", "JOBS", "EVENTS", "TARGET")]
+    rows: list[tuple[str, ...]] = [("ID", "OWNER", "NAMESPACE", "JOBS", "EVENTS", "TARGET")]
     for each in webhooks:
         state = "" if each["active"] else " (stopped)"
-        rows.append(
-            (
-                plain(each["id"]),
-                plain(each["user_id"]),
-                plain(each["namespace"]),
-                plain(each["lock_pattern"]),
-                plain(",".join(each["events"])),
-                plain(each["url"]) + state,
-            )
-        )
+        words = [plain(each[key]) for key in ("id", "user_id", "namespace", "lock_pattern")]
+        rows.append((*words, plain(",".join(each["events"])), plain(each["url"]) + state))
     head, *lines = table(rows)
     return "\n".join([paint.faint(head), *lines])
 
@@ -77,17 +59,6 @@ def shown(body: Document, paint: Paint) -> str:
     return "\n".join(lines)
 
 
-def replayed(after: str | None) -> str:
-    what = "The dead letters are" if after is None else f"All events after {after} are"
-    return f"{what} sent again."
-
-
-def tested(body: Document) -> str:
-    if body["delivered"]:
-        return f"Delivered: the target answered {body['status']} after {body['took_ms']} ms."
-    return f"Not delivered: {plain(body['error'] or '')}."
-
-
 def _what(body: Document) -> str:
     events = "all events" if body["events"] == ["*"] else plain(", ".join(body["events"]))
     jobs = "all jobs" if body["lock_pattern"] == "*" else plain(body["lock_pattern"])
@@ -109,9 +80,6 @@ def _dead(each: Document) -> tuple[str, ...]:
     return f"#{each['id']}", plain(each["name"]), plain(each["event"]), again, plain(each["error"] or "")
 
 
-_FAILED_EXIT = 1
-
-
 def add(call: Call) -> Answer:
     document: Document = {"url": call.values["target"]}
     if call.values.get("jobs") is not None:
@@ -121,13 +89,14 @@ def add(call: Call) -> Answer:
     made, secret = _secret(call)
     if secret:
         document["secret"] = secret
-    reply = call.ask("webhook-create", "", document)
-    if is_failure(reply):
-        return failure(reply)
-    body: Document = {**(reply.body or {}), **({"secret": secret} if made else {})}
-    by_server = not isinstance(call.door(), EmbeddedDoor)
-    shown = added(body, secret if made else "", by_server=by_server)
-    return yes(body, shown, quiet=plain(body["id"]))
+    body = call.body("webhook-create", "", document)
+    lines = [f"Sends {_what(body)} to {plain(body['url'])}. Its id: {plain(body['id'])}"]
+    if made:
+        body["secret"] = secret
+        lines += ["Its secret, shown this once:", plain(secret)]
+    if isinstance(call.door(), EmbeddedDoor):
+        lines.append("A server on this store delivers the events. If none runs, start one: dibs serve")
+    return yes(body, "\n".join(lines), quiet=plain(body["id"]))
 
 
 def _secret(call: Call) -> tuple[bool, str]:
@@ -151,28 +120,20 @@ def _secret(call: Call) -> tuple[bool, str]:
 
 
 def list_(call: Call) -> Answer:
-    reply = call.ask("webhooks", "", {})
-    if is_failure(reply):
-        return failure(reply)
-    body: Document = reply.body or {}
+    body = call.body("webhooks")
     ids = "\n".join([plain(each["id"]) for each in body["webhooks"]])
     return yes(body, listed(body["webhooks"], call.paint), quiet=ids)
 
 
 def show(call: Call) -> Answer:
     """One document of two requests: how it stands, and the log."""
-    reply = call.ask("webhook-show", call.values["id"], {})
-    log = reply if is_failure(reply) else call.ask("webhook-deliveries", call.values["id"], {})
-    if is_failure(log):
-        return failure(log)
-    body: Document = {**(reply.body or {}), "log": log.body or {}}
+    body = call.body("webhook-show", call.values["id"])
+    body["log"] = call.body("webhook-deliveries", call.values["id"])
     return yes(body, shown(body, call.paint))
 
 
 def remove(call: Call) -> Answer:
-    reply = call.ask("webhook-remove", call.values["id"], {})
-    if is_failure(reply):
-        return failure(reply)
+    call.body("webhook-remove", call.values["id"])
     return yes({"id": call.values["id"]}, "Removed the webhook. A delivery under way may still arrive.")
 
 
@@ -180,27 +141,20 @@ def replay(call: Call) -> Answer:
     document: Document = {}
     after = call.values.get("after")
     if after is not None:
-        if not (after.isascii() and after.isdecimal() and len(after) < 19):
+        if not is_number(after, 0, _EVENT_NUMBER_MAX):
             raise UsageError(f"--after takes the number of an event, not {after!a}.", call.command)
         document["after"] = int(after)
-    reply = call.ask("webhook-replay", call.values["id"], document)
-    return failure(reply) if is_failure(reply) else yes(reply.body or {}, replayed(after))
+    body = call.body("webhook-replay", call.values["id"], document)
+    what = "The dead letters are" if after is None else f"All events after {after} are"
+    return yes(body, f"{what} sent again.")
 
 
 def test(call: Call) -> Answer:
-    reply = call.ask("webhook-test", call.values["id"], {})
-    if is_failure(reply):
-        return failure(reply)
-    body: Document = reply.body or {}
+    body = call.body("webhook-test", call.values["id"])
     if body["delivered"]:
-        return yes(body, tested(body))
-    return _not_delivered(body)
-
-
-def _not_delivered(body: Document) -> Answer:
-    from dibs.cli.framework.result import Answer
-
-    return Answer(_FAILED_EXIT, body, tested(body), code="not_delivered", is_error=True)
+        return yes(body, f"Delivered: the target answered {body['status']} after {body['took_ms']} ms.")
+    text = f"Not delivered: {plain(body['error'] or '')}."
+    return Answer(NO, body, text, code="not_delivered", is_error=True)
 
 
 _ID = Argument("ID", "the webhook, as `webhook list` shows it")

@@ -1,1 +1,1 @@
-"""How commands are declared and parsed, and how their help and answers are made. Commands are in `commands`."""
+"""Declares and parses commands, and makes their help and their answers. The commands are in `commands`."""

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import os
 
-from dibs.base.errors import InvalidInput, RequestRefused, StoreUnavailable
+from dibs.base.errors import InvalidInput, StoreUnavailable
 from dibs.base.files import lock_file, replace_file, state_folder
 from dibs.base.ids import digest, new_id
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import AGENT_SESSIONS, part
+from dibs.cli.framework.result import body_of
 from dibs.client.door import OVER_CODES, Ask
 from dibs.core.limits import ACTOR_TTL_MS, AGENT_TTL_MS, OWNER_CHARS_MAX
 from dibs.core.names import DEFAULT_NAMESPACE
@@ -73,13 +74,17 @@ def actor_named(call: Call) -> str | None:
     name: str | None = values.get("actor")
     if name is None and not call.env.get("DIBS_SESSION"):
         name = call.env.get("DIBS_ACTOR") or None
-    if name is not None and (not name.strip() or not name.isprintable() or len(name) > OWNER_CHARS_MAX):
+    if name == PLACEHOLDER:
+        raise UsageError(f"--actor {name} is a placeholder. Choose a name that no other agent has.", call.command)
+    return None if name is None else checked_actor(call, name)
+
+
+def checked_actor(call: Call, name: str) -> str:
+    if not name.strip() or not name.isprintable() or len(name) > OWNER_CHARS_MAX:
         raise UsageError(
             f"--actor (DIBS_ACTOR) is a printable name of 1 to {OWNER_CHARS_MAX} characters, not {name!a}.",
             call.command,
         )
-    if name == PLACEHOLDER:
-        raise UsageError(f"--actor {name} is a placeholder. Choose a name that no other agent has.", call.command)
     return name
 
 
@@ -169,7 +174,7 @@ class ActorSession:
         reply = self._renewed(session, {"ttl_ms": ttl_ms, "active": active})
         if (reply.body or {}).get("code") in OVER_CODES:
             return None
-        _check(reply)
+        body_of(reply)
         if self._is_resumed(mark):
             return self._moved(session, ttl_ms)
         if ttl_ms > kept_ms:
@@ -211,9 +216,7 @@ class ActorSession:
             parent = above._keep(ttl_ms, active=False) or above._open(ttl_ms)  # we have the gate
         if parent is not None:
             request["parent_id"] = parent
-        reply = self._call.ask("session-open", "", request)
-        _check(reply)
-        session: str = (reply.body or {})["session_id"]
+        session: str = self._call.body("session-open", "", request)["session_id"]
         self._write(session, ttl_ms, mark)
         return session
 
@@ -256,21 +259,3 @@ def actor_session(call: Call, *, claims: bool) -> ActorSession | None:
         return ActorSession(call, name)
     agent = agent_here(call.env, claims=claims)
     return None if agent is None else ActorSession.of_agent(call, agent)
-
-
-def claiming_session(call: Call, ttl_ms: int | None) -> str | None:
-    """The session to claim in, opened if there is none; None without an actor."""
-    found = actor_session(call, claims=True)
-    return None if found is None else found.opened(max(found.ttl_ms, ttl_ms or 0))
-
-
-def proving_session(call: Call) -> str | None:
-    """The session that proves what the actor claimed; None without an actor."""
-    found = actor_session(call, claims=False)
-    return None if found is None else found.kept()
-
-
-def _check(reply: Reply) -> None:
-    if reply.status >= 300:
-        body = reply.body or {}
-        raise RequestRefused(str(body.get("details") or body.get("error")), str(body.get("code")))

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, BinaryIO, TextIO
 
-    from dibs.cli.supervise.unconfirmed import UnconfirmedClaims
+    from dibs.cli.supervise.signals import UnconfirmedClaims
     from dibs.cli.text.colour import Paint
     from dibs.client.door import Door
     from dibs.client.queueing import PendingClaim
@@ -80,11 +80,6 @@ class Call:
         self.settings = Settings({**self.values, **missing}, self.env)
         self.repository_namespace = missing.get("namespace")
 
-    def work_in(self, namespace: str) -> None:
-        """Use the namespace of the repository around this folder, because no other was named."""
-        self.settings = Settings({**self.values, "namespace": namespace}, self.env)
-        self.repository_namespace = namespace
-
     @property
     def stated_namespace(self) -> str | None:
         """The namespace that was named explicitly, for all job names; not that of a repository."""
@@ -98,7 +93,7 @@ class Call:
     def door_in(self, namespace: str | None) -> Door:
         """A door to the same store or server in another namespace; None means the default one. The caller closes
         it."""
-        return self._opener(self._settings_with(url=self.settings.url, namespace=namespace))
+        return self._opener(self._settings_with(namespace=namespace))
 
     def door_at(self, url: str) -> Door:
         """A way to one of the servers that a list of them names. Whoever asks for it closes it."""
@@ -106,14 +101,14 @@ class Call:
 
     def _settings_with(self, **more: str | None) -> Settings:
         """The same servers, and what is known of them, with other settings."""
-        settings = Settings({**self.values, **more}, self.env)
+        settings = Settings({**self.values, "url": self.settings.url, **more}, self.env)
         settings.servers = self.settings.servers
         return settings
 
     def another_door(self, timeout_ms: int) -> Door:
         """A second door to the same store or server, with a shorter timeout. The caller closes it."""
         timeout_ms = min(timeout_ms, self.settings.timeout_ms)
-        return self._opener(self._settings_with(url=self.settings.url, timeout=f"{timeout_ms}ms"))
+        return self._opener(self._settings_with(timeout=f"{timeout_ms}ms"))
 
     def keeping_door(self, timeout_ms: int) -> Door:
         """The door for renewals. For a server it is a second one with a shorter timeout, else it is the command's own.
@@ -128,6 +123,12 @@ class Call:
 
         return self.door().ask(Ask(verb, name, document))
 
+    def body(self, verb: str, name: str = "", document: Document | None = None) -> Document:
+        """The document of the reply. Raises RequestFailed if it is an error, which the command answers with."""
+        from dibs.cli.framework.result import body_of
+
+        return body_of(self.ask(verb, name, document))
+
     def claim(self, verb: str, name: str, document: Document) -> Reply:
         """Claim without waiting. If the command is interrupted, the claim is given back."""
         from dibs.client.queueing import PendingClaim, drive
@@ -139,7 +140,7 @@ class Call:
     def begin_claim(self, pending: PendingClaim) -> None:
         """From now on, until the answer is printed, an interrupt gives the claim back."""
         if self.unconfirmed is not None and self.values.get("request_key") is None:
-            from dibs.cli.supervise.unconfirmed import DOOR_MS
+            from dibs.cli.supervise.signals import DOOR_MS
 
             self.unconfirmed.begin(pending, lambda: self.keeping_door(DOOR_MS))
 

@@ -2,21 +2,112 @@
 
 from __future__ import annotations
 
+from dibs.base.errors import InvalidInput, InvalidTtl
 from dibs.base.ids import new_id
-from dibs.cli.framework.flag_values import count, seconds, ttl_seconds
 from dibs.cli.framework.parse import UsageError
+from dibs.cli.framework.registry import AGENT_SESSIONS
 from dibs.cli.framework.spec import Option
-from dibs.core.durations import format_duration
-from dibs.core.limits import DONE_MS_DEFAULT, DONE_MS_MAX
+from dibs.core.durations import format_duration, parse_duration
+from dibs.core.limits import (
+    DONE_MS_DEFAULT,
+    DONE_MS_MAX,
+    SESSION_OWN_TTL_MS_MAX,
+    SESSION_OWN_TTL_MS_MIN,
+    TTL_MS_MAX,
+    TTL_MS_MIN,
+)
 from dibs.wire.fields import NUMBERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from dibs.cli.framework.context import Call, Document
 
-    from dibs.cli.framework.context import Call
 
-    Document = dict[str, Any]
+# What the value of a flag may be: durations, counts, exit codes. Each refusal names the flag.
+
+EXIT_CODE_MAX = 255
+PID_MAX = 2**32
+
+
+def flag_of(key: str) -> str:
+    return f"--{key.replace('_', '-')}"
+
+
+def is_number(text: str, least: int, most: int) -> bool:
+    """Tell whether a text is a whole number within these bounds, written in digits alone."""
+    return text.isascii() and text.isdecimal() and len(text) <= len(str(most)) and least <= int(text) <= most
+
+
+def process_number(call: Call, key: str) -> int:
+    """The number of a process from a flag, which was given."""
+    text: str = call.values[key]
+    if not is_number(text, 1, PID_MAX):
+        raise UsageError(f"{flag_of(key)} takes the number of a process, not {text!a}.", call.command)
+    return int(text)
+
+
+def given_ms(call: Call, key: str, what: str = "duration", refusal: type[InvalidInput] = InvalidInput) -> int | None:
+    """The duration that a flag gives; None if the flag is not given."""
+    text = call.values.get(key)
+    if text is None:
+        return None
+    try:
+        return parse_duration(text, what)
+    except InvalidInput as error:
+        raise refusal(f"{flag_of(key)}: {error.details}") from None
+
+
+def ttl_seconds(call: Call) -> int | None:
+    ttl_ms = given_ms(call, "ttl", "lease time", InvalidTtl)
+    if ttl_ms is None:
+        return None
+    text = call.values["ttl"]
+    if not TTL_MS_MIN <= ttl_ms <= TTL_MS_MAX:
+        least, most = format_duration(TTL_MS_MIN), format_duration(TTL_MS_MAX)
+        raise InvalidTtl(f"--ttl {text}: a lease lasts from {least} to {most}.")
+    if ttl_ms % 1000:
+        raise InvalidTtl(f"--ttl {text}: a lease lasts a whole number of seconds.")
+    return ttl_ms // 1000
+
+
+def seconds(call: Call, key: str, most_ms: int) -> int | None:
+    length_ms = given_ms(call, key)
+    if length_ms is None:
+        return None
+    if length_ms > most_ms or length_ms % 1000:
+        raise InvalidInput(f"{flag_of(key)} {call.values[key]}: use whole seconds, {format_duration(most_ms)} at most.")
+    return length_ms // 1000
+
+
+def milliseconds(call: Call, key: str, default_ms: int, most_ms: int) -> int:
+    """A duration from a flag, which need not be whole seconds."""
+    length_ms = given_ms(call, key)
+    if length_ms is None:
+        return default_ms
+    if length_ms > most_ms:
+        raise InvalidInput(f"{flag_of(key)} {call.values[key]}: the most is {format_duration(most_ms)}.")
+    return length_ms
+
+
+def count(call: Call, key: str, most: int) -> int | None:
+    """A whole number from 1 up."""
+    text = call.values.get(key)
+    if text is None:
+        return None
+    if not is_number(text, 1, most):
+        raise UsageError(f"{flag_of(key)} takes a whole number from 1 to {most}, not {text!a}.", call.command)
+    return int(text)
+
+
+def exit_code(call: Call, key: str, default: int) -> int:
+    """An exit code from a flag."""
+    text = call.values.get(key)
+    if text is None:
+        return default
+    if not is_number(text, 0, EXIT_CODE_MAX):
+        raise UsageError(f"{flag_of(key)} takes a number from 0 to 255, not {text!a}.", call.command)
+    return int(text)
+
 
 TTL = Option("--ttl", field="acquire.ttl_seconds", value="TIME")
 OWNER = Option("--owner", field="acquire.owner", value="NAME", env="DIBS_OWNER", filled=True)
@@ -44,8 +135,6 @@ TICKET = Option("--ticket", field="acquire.ticket", value="TICKET")
 KEEP_PLACE = Option("--keep-place", "when --wait is over, keep the place in line and print its ticket")
 KEEP = Option("--keep", "start a background process that sends heartbeats, and releases when the calling process ends")
 KEEP_FOR = Option("--keep-for", "like --keep, until this process ends (default: the parent of dibs)", value="PID")
-# The variables by which a harness names its agent (`agents/harness/identity.py`, which most commands need not import).
-_AGENTS = ("CLAUDE_CODE_SESSION_ID", "CODEX_THREAD_ID", "GEMINI_SESSION_ID")
 TRACKED = "github://"  # how a job's name begins that a tracker may be asked about (`agents/tracker/guard.py`)
 # What every claim takes, in the order in which help shows it.
 CLAIM_OWNER = (TTL, OWNER, METADATA)
@@ -82,7 +171,12 @@ def put(document: Document, field: str, value: object) -> None:
 def claim_document(call: Call) -> Document:
     """The request document that all commands that claim have in common."""
     lasts = ttl_seconds(call)
-    session = session_id(call) or _actor_session(call, lasts)
+    session = session_id(call)
+    if session is None and is_actor(call) and not call.command.startswith("lock "):  # `dibs lock` has its own actors
+        from dibs.cli.framework.actor_session import actor_session
+
+        actor = actor_session(call, claims=True)
+        session = None if actor is None else actor.opened(max(actor.ttl_ms, (lasts or 0) * 1000))
     document: Document = {}
     if session is None or call.settings.pick("owner", "DIBS_OWNER") is not None:
         document["owner"] = call.settings.owner  # else it is the session's
@@ -97,16 +191,7 @@ def is_actor(call: Call) -> bool:
         return True
     if session_id(call) is not None:
         return False
-    return any(map(call.env.get, ("DIBS_ACTOR", *_AGENTS)))
-
-
-def _actor_session(call: Call, ttl_seconds: int | None) -> str | None:
-    """The session of the actor named with --actor. `dibs lock` handles its actors itself."""
-    if call.command.startswith("lock ") or not is_actor(call):
-        return None
-    from dibs.cli.framework.actor_session import claiming_session
-
-    return claiming_session(call, None if ttl_seconds is None else ttl_seconds * 1000)
+    return any(map(call.env.get, ("DIBS_ACTOR", *AGENT_SESSIONS)))
 
 
 def terms(call: Call) -> Document:
@@ -155,9 +240,10 @@ def proof(call: Call) -> Document:
         return {"lease_id": lease.strip()}
     session = session_id(call)
     if session is None and is_actor(call):
-        from dibs.cli.framework.actor_session import proving_session
+        from dibs.cli.framework.actor_session import actor_session
 
-        session = proving_session(call)
+        actor = actor_session(call, claims=False)
+        session = None if actor is None else actor.kept()
     if session is None:
         raise UsageError(
             f"{call.command} must know that the claim is yours: name yourself as in the claim, with --actor or "
@@ -204,16 +290,28 @@ def done_fields(call: Call, result: str | None) -> Document:
 def next_words(call: Call, flags: tuple[str, ...] = ("url", "namespace", "session", "actor")) -> list[str]:
     """The flags to repeat in the suggested next command. Values from the environment need no repeating. What is
     printed ends up in logs, so a password in a URL is left out."""
-    given = [(flag, call.values.get(flag)) for flag in flags]
-    return [
-        word
-        for flag, value in given
-        if value
-        for word in (f"--{flag}", _without_password(value) if flag == "url" else value)
-    ]
+    words: list[str] = []
+    for flag in flags:
+        value = call.values.get(flag)
+        if value and flag == "url":
+            from dibs.base.redact import to_repeat  # most commands name no URL
+
+            value = to_repeat(value)
+        words += [f"--{flag}", value] if value else []
+    return words
 
 
-def _without_password(url: str) -> str:
-    from dibs.base.redact import to_repeat  # most commands name no URL
+# Flags of the commands that open a session.
 
-    return to_repeat(url)
+SESSION_TTL = Option("--ttl", field="session-open.ttl_ms", value="TIME")
+
+
+def open_request(call: Call) -> Document:
+    document: Document = {"owner": call.settings.owner}
+    ttl_ms = given_ms(call, "ttl", "session time", InvalidTtl)
+    if ttl_ms is not None and (not SESSION_OWN_TTL_MS_MIN <= ttl_ms <= SESSION_OWN_TTL_MS_MAX or ttl_ms % 1000):
+        least, most = format_duration(SESSION_OWN_TTL_MS_MIN), format_duration(SESSION_OWN_TTL_MS_MAX)
+        raise InvalidTtl(f"--ttl {call.values['ttl']}: a session lives from {least} to {most}, in whole seconds.")
+    put(document, "ttl_ms", ttl_ms)
+    put(document, "metadata", call.values.get("metadata"))
+    return document

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
+
 from dibs.cli.framework.registry import ALIASES, GROUPS, LOOP, SUMMARIES
 from dibs.cli.framework.spec import GLOBAL, REST
 
@@ -22,7 +24,7 @@ def overview(width: int | None = None) -> str:
     width = _fitted(width)
     flags = ", ".join([option.flag for option in GLOBAL])
     lines = [
-        *_wrapped(
+        *wrap(
             "dibs: one owner per job. Claim a job by its name; one worker gets it, the others are told who has it.",
             width,
         ),
@@ -34,7 +36,7 @@ def overview(width: int | None = None) -> str:
         "More commands, each group with `dibs help GROUP`:",
         *_columns([*_groups_in_short(), (ALL, "every command")], width),
         "",
-        *_wrapped(f"Every command takes {flags}; `dibs COMMAND --help` explains its flags.", width),
+        *wrap(f"Every command takes {flags}; `dibs COMMAND --help` explains its flags.", width),
         "",
         "  dibs claim issue-1842 --ttl 2m        # yours, or who has it",
         "  dibs claim issue-1842 --wait 5m       # in line, first come first served",
@@ -66,12 +68,12 @@ def page(command: Command, width: int | None = None) -> str:
     width = _fitted(width)
     lines = [*_usage(command, width), ""]
     if command.name in SUMMARIES:  # those of other packages have none
-        lines += _wrapped(sentence(SUMMARIES[command.name]), width)
+        lines += wrap(sentence(SUMMARIES[command.name]), width)
     if command.about:
-        lines += _wrapped(command.about, width)
+        lines += wrap(command.about, width)
     others = aliases(command.name)
     if others:
-        lines += _wrapped(f"Also: {', '.join(others)}.", width)
+        lines += wrap(f"Also: {', '.join(others)}.", width)
     if command.arguments:
         rows = [(each.name, _with_choices(each.help, each.choices)) for each in command.arguments]
         lines += ["", *_columns(rows, width)]
@@ -123,8 +125,6 @@ def _around_flags(command: Command, flags: list[str]) -> list[str]:
 
 def _usage(command: Command, width: int) -> list[str]:
     """The line of usage within the width of the page. A flag and its value stay together."""
-    from textwrap import wrap
-
     usual = _usual(command)
     flags = [*_bracketed(usual), "[further flags]"] if usual else _bracketed(command.options)
     line = " ".join([part.replace(" ", "\0") for part in _around_flags(command, flags)])
@@ -149,8 +149,6 @@ def _options(options: Iterable[Option], width: int) -> list[str]:
 
 def _columns(rows: list[tuple[str, str]], width: int) -> list[str]:
     """Two columns, names and meanings, within the width."""
-    from textwrap import wrap
-
     indent = max(len(name) for name, _ in rows) + 5
     if width - indent < COLUMN_MIN:  # too narrow for two columns: the meaning goes below the name
         texts = [(name, wrap(text, width - 6, break_on_hyphens=False)) for name, text in rows]
@@ -168,12 +166,6 @@ def _with_choices(text: str, choices: tuple[str, ...]) -> str:
 
 def sentence(text: str) -> str:
     return text[0].upper() + text[1:] + "."
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    from textwrap import wrap
-
-    return wrap(text, width)
 
 
 def _fitted(width: int | None) -> int:

@@ -12,20 +12,16 @@ from dibs.core.records import HELD
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any
 
-    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.context import Call, Document
     from dibs.cli.framework.result import Answer
 
-    Document = dict[str, Any]
 
-# Commands that take job names.
 _KEYS = ("job", "name", "resource", "resource_flag", "prefix")
-_COMMANDS = frozenset(
-    """
-    run claim claim-any claim-all heartbeat release transfer wait hold owner list history break free
-    """.split()
-)
+# Commands that take job names: one, or each of several by itself; several in one step.
+_ONE = frozenset("run claim hold heartbeat release transfer wait owner history break free".split())
+_SEVERAL = frozenset(("claim-any", "claim-all"))
+_FORKING = frozenset(("run", "hold"))  # these fork before they open their store
 
 
 def settle(call: Call, names: Iterable[str] | None = None) -> None:
@@ -33,7 +29,7 @@ def settle(call: Call, names: Iterable[str] | None = None) -> None:
     if call.said("namespace") is None:
         found = _naming(call).namespace(_names(call) if names is None else list(names))
         if found is not None:
-            call.work_in(found)
+            call.fall_back_on({"namespace": found})
 
 
 def here(call: Call) -> str | None:
@@ -64,7 +60,7 @@ def tree_locks(call: Call, states: tuple[str, ...] = (HELD,)) -> list[Document]:
 
 
 def _names(call: Call) -> list[str]:
-    if call.command not in _COMMANDS and not call.command.startswith("lock "):
+    if call.command not in _ONE | _SEVERAL | {"list"} and not call.command.startswith("lock "):
         return []
     found: list[str] = []
     for key in _KEYS:
@@ -85,15 +81,6 @@ def shown(call: Call, answer: Answer) -> Answer:
         label = "Namespace: " if call.command.startswith("lock ") else "namespace      "
         answer.text += f"\n  {label}{namespace}"
     return answer
-
-
-_ONE = frozenset(
-    """
-    run claim hold heartbeat release transfer wait owner history break free
-    """.split()
-)
-_SEVERAL = frozenset(("claim-any", "claim-all"))
-_FORKING = frozenset(("run", "hold"))  # these fork before they open their store
 
 
 def names_here(call: Call) -> repositories.Naming:

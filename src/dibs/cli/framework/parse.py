@@ -88,9 +88,9 @@ def _leading_flags(argv: Sequence[str]) -> tuple[list[str], Sequence[str]]:
     while index < len(argv) and argv[index].startswith("-") and argv[index] != "--":
         option = _find(argv[index].partition("=")[0], (*GLOBAL, *ANYWHERE))
         if option is None:
+            hint = did_you_mean(argv[index], [each.flag for each in GLOBAL])
             raise UsageError(
-                f"{_shown(argv[index])} cannot come before the command."
-                f"{did_you_mean(argv[index], _flags(GLOBAL))} Put a command's flags after its name."
+                f"{_shown(argv[index])} cannot come before the command.{hint} Put a command's flags after its name."
             )
         index += 2 if option.value and "=" not in argv[index] else 1
     rest = argv[index + 1 :] if argv[index : index + 1] == ["--"] else argv[index:]
@@ -226,7 +226,7 @@ def _chosen(command: Command, what: str, value: str, choices: tuple[str, ...]) -
 
 
 def _unknown_flag(command: Command, flag: str, options: Iterable[Option]) -> UsageError:
-    hint = did_you_mean(flag, _flags(options))
+    hint = did_you_mean(flag, [option.flag for option in options])
     if not hint and not flag.startswith("--") and command.arguments:
         name = command.arguments[0].name
         hint = f" If it is the {name}, write it after --: dibs {command.name} -- {_shown(flag)}."
@@ -246,10 +246,6 @@ def _glued(word: str, options: Iterable[Option]) -> Option | None:
         return None
     option = _find(word[:2], options)
     return option if option is not None and option.value else None
-
-
-def _flags(options: Iterable[Option]) -> list[str]:
-    return [option.flag for option in options]
 
 
 def _shown(word: str) -> str:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from dibs.base.errors import RequestRefused
 from dibs.base.terminal import plain
 from dibs.wire.codes import OUTCOMES, YES, exit_of_code
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from dibs.wire.documents import Document, Reply
 
-    from dibs.wire.documents import Reply
-
-    Document = dict[str, Any]
 
 SCHEMA_VERSION = 1
 # Statuses of a reply that mean "no" and are not errors.
@@ -50,8 +48,6 @@ _IN_ENVELOPE = ("error", "code", "details")
 class Answer:
     """`text` is for people; `quiet` replaces it under --quiet. `is_error`: the text goes to stderr, after `lead`.
     `is_said`: the command has printed everything itself."""
-
-    __slots__ = ("code", "document", "exit", "is_error", "is_said", "lead", "message", "quiet", "text")
 
     def __init__(
         self,
@@ -105,6 +101,27 @@ def is_failure(reply: Reply) -> bool:
     return reply.status >= 400 and refusal_exit(reply) is None
 
 
+def is_granted(reply: Reply) -> bool:
+    """Tell whether a claim succeeded: it was neither refused nor an error."""
+    return reply.status < 400 and refusal_exit(reply) is None
+
+
+class RequestFailed(RequestRefused):
+    """A request was answered with an error, which ends the command. `reply` has it."""
+
+    def __init__(self, reply: Reply) -> None:
+        body = reply.body or {}
+        super().__init__(str(body.get("details") or body.get("error")), str(body.get("code")))
+        self.reply = reply
+
+
+def body_of(reply: Reply) -> Document:
+    """The document of a reply. Raises RequestFailed if it is an error."""
+    if is_failure(reply):
+        raise RequestFailed(reply)
+    return reply.body or {}
+
+
 def in_flags(sentence: str) -> str:
     """A sentence about a request, with flags in place of fields."""
     from dibs.wire.fields import REQUESTS
@@ -134,6 +151,10 @@ def failure(reply: Reply) -> Answer:
     more = {field: value for field, value in body.items() if field not in _IN_ENVELOPE}
     # The sentence may contain a stranger's text. A second line is indented, so that it cannot look like another answer.
     text = "\n  ".join(plain(line) for line in sentence.split("\n", 1))
+    if more.get("cycle"):
+        from dibs.cli.text.claim import deadlock
+
+        text = deadlock(more["cycle"])
     return Answer(exit_of_code(code), more, text, code=code, message=sentence, is_error=True)
 
 
@@ -146,18 +167,18 @@ def combined(answers: list[tuple[str, Answer]]) -> Answer:
     if len(answers) == 1:
         return answers[0][1]
     document: Document = {"jobs": [_entry(name, answer) for name, answer in answers]}
-    text = "\n".join([answer.text for _, answer in answers])
+    lines = [f"{plain(name)}: {answer.text}" if answer.is_error else answer.text for name, answer in answers]
+    text = "\n".join(lines)
     quiet = "\n".join([answer.quiet for _, answer in answers if answer.quiet])
     bad = [(name, answer) for name, answer in answers if answer.exit != YES]
     if not bad:
         return Answer(YES, document, text, quiet=quiet)
     name, first = bad[0]
     more = f" ({len(bad)} of {len(answers)} did not succeed.)" if len(bad) > 1 else ""
-    told = "\n".join([_told(each, answer) for each, answer in answers])
     return Answer(
         first.exit,
         document,
-        told,
+        text,
         quiet=quiet,
         code=first.code,
         message=f"{name}: {first.message}{more}",
@@ -169,9 +190,3 @@ def _entry(name: str, answer: Answer) -> Document:
     if answer.exit == YES:
         return {**answer.document, "name": name, "ok": True}
     return {**answer.document, "name": name, "ok": False, "code": answer.code, "message": answer.message}
-
-
-def _told(name: str, answer: Answer) -> str:
-    from dibs.cli.text.words import plain
-
-    return f"{plain(name)}: {answer.text}" if answer.is_error else answer.text

@@ -25,8 +25,9 @@ import os
 
 from dibs.base.files import lock_file, replace_file, state_folder
 from dibs.base.jsontext import decode, encode
+from dibs.cli.framework.actor_session import checked_actor
 from dibs.cli.framework.parse import UsageError
-from dibs.core.limits import LOCK_MEMORY_MS, OWNER_CHARS_MAX
+from dibs.core.limits import LOCK_MEMORY_MS
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.system import table
 
@@ -64,32 +65,19 @@ class RememberedLeases:
         key = [*self._where, resource]
         return [entry for entry in _read(self._file(resource)) if entry["key"] == key]
 
-    def remember(self, resource: str, entry: Entry) -> bool:
-        """Keep `entry`, replacing the same actor's entry. False if the file cannot be written."""
-        key = [*self._where, resource]
-        made: Entry = {"key": key, **entry}
+    def remember(self, resource: str, entry: Entry, *, replaces: bool = True) -> Entry | None:
+        """Keep `entry` in place of the same actor's entry. Without `replaces` that one stays: two commands of one actor
+        use one request key. Returns the entry that is kept; None if the file cannot be written."""
+        kept: Entry = {"key": [*self._where, resource], **entry}
 
         def change(entries: list[Entry]) -> list[Entry]:
-            others = [each for each in entries if (each["key"], each["marks"]) != (key, made["marks"])]
-            return [made, *others]
+            nonlocal kept
+            same = [each for each in entries if (each["key"], each["marks"]) == (kept["key"], kept["marks"])]
+            if same and not replaces:
+                kept = same[0]
+            return [kept, *[each for each in entries if each not in same]]
 
-        return self._change(self._file(resource), change)
-
-    def begin(self, resource: str, entry: Entry) -> Entry | None:
-        """Keep `entry` unless the same actor has one: two commands of one actor use one request key. Returns the entry
-        that is kept; None if the file cannot be written."""
-        key = [*self._where, resource]
-        found: Entry = {"key": key, **entry}
-
-        def change(entries: list[Entry]) -> list[Entry]:
-            nonlocal found
-            same = [each for each in entries if (each["key"], each["marks"]) == (key, found["marks"])]
-            if same:
-                found = same[0]
-                return entries
-            return [found, *entries]
-
-        return found if self._change(self._file(resource), change) else None
+        return kept if self._change(self._file(resource), change) else None
 
     def forget(self, resource: str, request_key: str) -> None:
         """Drop the entry with this request key: its lease has ended, or was never granted."""
@@ -160,8 +148,6 @@ class Actor:
     was forked from, nearest first. No marks: the actor is unknown. `owner` is the name shown to others, or None.
     `parent` is the mark of the process that runs the shell, if there is one. `named`: the caller gave the name."""
 
-    __slots__ = ("marks", "named", "owner", "parent")
-
     def __init__(
         self, marks: tuple[str, ...], owner: str | None, *, parent: str | None = None, named: bool = False
     ) -> None:
@@ -200,25 +186,16 @@ def _named(call: Call) -> Actor | None:
     if name is None and folder is None:
         name, folder = call.env.get("DIBS_ACTOR") or None, call.env.get("GRITE_HOME") or None
     if name is not None:
-        return Actor((f"name:{_checked(call, name)}",), name, named=True)
+        return Actor((f"name:{checked_actor(call, name)}",), name, named=True)
     if folder is None:
         return None
     if not folder.strip():
         raise UsageError("--data-dir is empty. Give a folder, or leave it out.", call.command)
     whole = os.path.realpath(folder)
-    last = _checked(call, os.path.basename(whole) or "/")
+    last = checked_actor(call, os.path.basename(whole) or "/")
     # grite names an actor's folder after the actor's id: the folder and the id are the same actor.
     is_actor = os.path.basename(os.path.dirname(whole)) == "actors"
     return Actor((f"name:{last}" if is_actor else f"home:{whole}",), last, named=True)
-
-
-def _checked(call: Call, name: str) -> str:
-    if not name.strip() or not name.isprintable() or len(name) > OWNER_CHARS_MAX:
-        raise UsageError(
-            f"--actor (DIBS_ACTOR) is a printable name of 1 to {OWNER_CHARS_MAX} characters, not {name!a}.",
-            call.command,
-        )
-    return name
 
 
 def took_it(taker: Mapping[str, list[str]], actor: Actor) -> bool:
@@ -252,8 +229,6 @@ def may_end(taker: Mapping[str, Any], actor: Actor) -> bool:
 class _Process:
     """A process as the system shows it. A fork has the same `words` and `program` as its parent; a new shell has
     others."""
-
-    __slots__ = ("name", "parent", "pid", "program", "words")
 
     def __init__(self, pid: int, parent: int, program: str, words: bytes) -> None:
         self.pid = pid

@@ -22,11 +22,6 @@ class Option:
     the next word is the value only if it is a duration. `required` names a group of flags, one of which must be given;
     a group may have only one flag."""
 
-    __slots__ = (
-        *("_help", "bare", "choices", "completes", "env", "field", "filled", "flag"),
-        *("key", "required", "short", "value"),
-    )
-
     def __init__(
         self,
         flag: str,
@@ -81,8 +76,6 @@ class Argument:
     how many words: ONE, or for a command's last argument MAYBE (one or none), MANY (one or more), ANY (none or more),
     REST (all words after `--`)."""
 
-    __slots__ = ("choices", "completes", "help", "name", "takes")
-
     def __init__(
         self,
         name: str,
@@ -112,11 +105,6 @@ class Command:
     """One command. `name` may be two words (`token new`). `exits` are its exit codes and their meanings; `usage_exit`
     is the code for a usage error. `several` are the commands that take more than one of its argument, each with what
     it does. `usual` are the flags that its help shows first, if it has many."""
-
-    __slots__ = (
-        *("about", "arguments", "examples", "exits", "name"),
-        *("options", "run", "several", "usage_exit", "usual"),
-    )
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ import select
 import signal
 import termios
 
-from dibs.cli.supervise.signals import Stopped
+from dibs.cli.supervise.signals import stop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class LiveScreen:
         self._wakeup_before = signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         for number in _ENDS:
             if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
-                self._before[number] = signal.signal(number, _stop)
+                self._before[number] = signal.signal(number, stop)
         for number in _LOOP:
             self._before[number] = signal.signal(number, self._notice)
         if self._keyboard is not None:
@@ -118,11 +118,6 @@ class LiveScreen:
             parts.append(f"\x1b[{len(lines) + 1};1H\x1b[J")
         return self._write("".join(parts))
 
-    def redraw(self) -> None:
-        """Draw everything with the next frame, also what did not change."""
-        self._drawn = []
-        self._write("\x1b[2J")
-
     def _notice(self, number: int, frame: FrameType | None) -> None:
         self._noticed.add(number)
 
@@ -133,7 +128,8 @@ class LiveScreen:
         elif signal.SIGCONT in noticed:  # it was stopped without being asked
             self._take()
         elif signal.SIGWINCH in noticed:
-            self.redraw()
+            self._drawn = []  # the next frame draws everything, also what did not change
+            self._write("\x1b[2J")
 
     def _stop(self) -> None:
         self._give()
@@ -173,5 +169,33 @@ class LiveScreen:
         return True
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
-    raise Stopped(number)
+# Keys, from the bytes that a terminal sends. Pure.
+
+UP, DOWN, PAGE_UP, PAGE_DOWN, HOME, END = "up", "down", "page up", "page down", "home", "end"
+ENTER, ESCAPE, ERASE, CLEAR = "enter", "escape", "erase", "clear"
+_SEQUENCES = {
+    **{"A": UP, "B": DOWN, "H": HOME, "F": END},
+    **{"5~": PAGE_UP, "6~": PAGE_DOWN, "1~": HOME, "4~": END, "7~": HOME, "8~": END},
+}
+_CONTROLS = {"\r": ENTER, "\n": ENTER, "\x1b": ESCAPE, "\x7f": ERASE, "\x08": ERASE, "\x15": CLEAR}
+
+
+def keys_of(data: bytes) -> list[str]:
+    """Names of keys, and characters as they are. Sequences that are not known, and other controls, are left out."""
+    text = data.decode("utf-8", "ignore")
+    found: list[str] = []
+    at = 0
+    while at < len(text):
+        if text[at] == "\x1b" and text[at + 1 : at + 2] in ("[", "O"):
+            end = at + 2
+            while end < len(text) and not "@" <= text[end] <= "~":
+                end += 1
+            name = _SEQUENCES.get(text[at + 2 : end + 1])
+            found += [name] if name else []
+            at = end + 1
+            continue
+        key = _CONTROLS.get(text[at], text[at])
+        if len(key) > 1 or key.isprintable():
+            found.append(key)
+        at += 1
+    return found

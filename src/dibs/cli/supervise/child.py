@@ -12,9 +12,9 @@ import select
 from dibs.base.cheap import signal
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.ids import new_token
+from dibs.cli.commands.wait import OUTER, sessions_around
 from dibs.cli.supervise.guardian import Guardian
-from dibs.cli.supervise.process_session import VARIABLE as OUTER
-from dibs.cli.supervise.process_session import sessions_around
+from dibs.cli.supervise.process_session import CheckpointFile
 from dibs.cli.supervise.survivors import Survivors, adopt_orphans, killed, wait_for_end
 from dibs.cli.supervise.warden import LATE_MS, Warden
 from dibs.core.names import ELECTION_PREFIX
@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
-    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.context import Call, Document
     from dibs.cli.supervise.process_session import ProcessSession
 
-    Document = dict[str, Any]
 
 # The environment of a command that dibs runs.
 
@@ -44,9 +43,11 @@ _NOT_INHERITED = (
 def environment(call: Call, session: ProcessSession) -> dict[str, str]:
     """The command's own dibs calls use the same store or server, this session and the same owner. The environment also
     has the last owner's checkpoint, and the checkpoint file is filled with it."""
+    from dibs.client.embedded import default_store_url
+
     settings = call.settings
     given: dict[str, str | None] = {
-        "DIBS_URL": settings.url or _default_url(),
+        "DIBS_URL": settings.url or default_store_url(),
         "DIBS_NAMESPACE": call.stated_namespace,
         "DIBS_OWNER": settings.owner,
         "DIBS_SESSION": session.id,
@@ -56,8 +57,6 @@ def environment(call: Call, session: ProcessSession) -> dict[str, str]:
         given |= _of_job(session, session.grant)
         path = call.values.get("checkpoint_file")
         if path is not None:
-            from dibs.cli.supervise.checkpoint_file import CheckpointFile
-
             session.notes = CheckpointFile(path)
             session.notes.fill((session.grant.get("previous") or {}).get("checkpoint"))
             given["DIBS_CHECKPOINT_FILE"] = session.notes.path
@@ -81,12 +80,6 @@ def _of_job(session: ProcessSession, grant: Document) -> dict[str, str | None]:
         "DIBS_PREVIOUS_END": previous.get("how"),
         "DIBS_CHECKPOINT": previous.get("checkpoint"),
     }
-
-
-def _default_url() -> str:
-    from dibs.client.embedded import default_store_url
-
-    return default_store_url()
 
 
 NAP_MS = 1_000  # select does not count suspend: whoever measures time looks at least this often
@@ -131,17 +124,13 @@ class Child:
         """The mark of all processes that must be gone before others may take the session for dead."""
         return guarded_mark(self._token, (os.getpid(), self.guardian_pid, self.warden_pid))
 
-    @staticmethod
-    def _fill_gaps() -> None:
-        """If stdin, stdout or stderr is closed, open something in its place, so that none of our files gets that
-        number. The command finds it closed, because these files are not inherited."""
+    def _fork_guards(self, words: list[str], leaves_children: bool) -> int:
+        """Fork the warden, which forks the guardian. The guardian reports its own pid."""
+        # If stdin, stdout or stderr is closed, open something in its place, so that none of our files gets that number.
+        # The command finds it closed, because these files are not inherited.
         while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
             pass
         os.close(number)
-
-    def _fork_guards(self, words: list[str], leaves_children: bool) -> int:
-        """Fork the warden, which forks the guardian. The guardian reports its own pid."""
-        self._fill_gaps()
         hearing, self._orders = os.pipe()
         self._reports, telling = os.pipe()
         watched, self._warden = os.pipe()
@@ -208,7 +197,9 @@ class Child:
                     self.was_stopped = self.was_stopped or self.code is None
                     self._order(b"T\n")
                     self._late_ms = steady_ms() + self._kill_after_ms + 2 * LATE_MS
-            self._sleep(self._patience_ms() if nap_ms is None else min(NAP_MS, nap_ms))
+            sleep_ms = self._patience_ms() if nap_ms is None else min(NAP_MS, nap_ms)
+            if select.select([self._reports], [], [], max(0, sleep_ms) / 1000)[0]:
+                self._hear()
 
     def _patience_ms(self) -> int:
         """Return how long the guards still have to stop everything. After that, both must be paused: the guardian is
@@ -229,7 +220,10 @@ class Child:
         self._tell_warden(b"Q\n")
         for end in (self._orders, self._reports, self._warden):
             os.close(end)
-        _reap(self.warden_pid)
+        try:
+            os.waitpid(self.warden_pid, os.WNOHANG)
+        except ChildProcessError:  # it was reaped already
+            pass
 
     @property
     def was_interrupted(self) -> bool:
@@ -255,10 +249,6 @@ class Child:
             os.write(self._warden, order)
         except OSError:  # it was killed, or is paused with a full pipe; the guardian is still there
             pass
-
-    def _sleep(self, ms: int) -> None:
-        if not self.all_gone and select.select([self._reports], [], [], max(0, ms) / 1000)[0]:
-            self._hear()
 
     def _note(self, report: str, number: int) -> None:
         if report == "N":
@@ -337,10 +327,3 @@ def _forked(guard: Callable[[], None]) -> int:
             os._exit(0)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return pid
-
-
-def _reap(pid: int) -> None:
-    try:
-        os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:  # it was reaped already
-        pass

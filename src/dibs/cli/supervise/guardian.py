@@ -5,7 +5,7 @@ ends.
 pipes, so none of that stops it. It is told of every renewal, so it knows the deadline of the claim. It stops
 everything below it at the deadline, when it is told to, or when `dibs run` is gone.
 
-It is the parent of the command and adopts its orphans (process_tree.py), so it finds all processes of the command,
+It is the parent of the command and adopts its orphans (survivors.py), so it finds all processes of the command,
 even those that left the process group. It lives until `dibs run` has released the claim: other dibs processes on this
 machine take the session for dead when the session's processes, including this one, are gone.
 
@@ -219,7 +219,7 @@ class Guardian:
             self._is_done = True
             self._tell("U" if self._untouchable else "Q")
         elif self._kill_ms is None:
-            self._judge()
+            self._stop_in_time()
         elif steady_ms() >= self._kill_ms:
             self._to_everybody(signal.SIGKILL)
 
@@ -232,8 +232,8 @@ class Guardian:
             os.waitpid(self._pid, 0)
         return True
 
-    def _judge(self) -> None:
-        """Whether it is time to stop everything."""
+    def _stop_in_time(self) -> None:
+        """Stop everything, if it is time to."""
         late = self._is_late()
         if late and not self._ended:
             self._tell("L")

@@ -13,6 +13,7 @@ import select
 
 from dibs.base.cheap import signal
 from dibs.base.clock import steady_ms
+from dibs.cli.framework.flags import process_number
 from dibs.cli.framework.parse import UsageError
 from dibs.client.door import OVER_CODES, Ask
 from dibs.client.plan import RenewalPlan
@@ -21,12 +22,9 @@ from dibs.system.session_mark import is_gone, process_mark
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
-    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.context import Call, Document
     from dibs.client.door import Door
 
-    Document = dict[str, Any]
 
 _KEPT = b"kept"
 _SAME_EVERYWHERE = ("http:", "https:", "unix:/", "sqlite:/", "sqlite:~")
@@ -64,16 +62,13 @@ class WatchedProcess:
         return self.lives
 
 
-def watched_process(call: Call) -> WatchedProcess | None:
-    """The process that the claim belongs to; None without --keep."""
-    text = call.values.get("keep_for")
-    if text is None:
-        return WatchedProcess(os.getppid()) if call.values.get("keep") else None
-    if not (text.isascii() and text.isdecimal() and len(text) < 11 and int(text) > 0):
-        raise UsageError(f"--keep-for takes the number of a process, not {text!a}.", call.command)
-    watched = WatchedProcess(int(text))
+def watched_process(call: Call) -> WatchedProcess:
+    """The process that the claim belongs to, as --keep-for says: the calling one, unless another is named."""
+    if call.values.get("keep_for") is None:
+        return WatchedProcess(os.getppid())
+    watched = WatchedProcess(process_number(call, "keep_for"))
     if not watched.lives:
-        raise UsageError(f"--keep-for {text}: there is no such process here.", call.command)
+        raise UsageError(f"--keep-for {watched.pid}: there is no such process here.", call.command)
     return watched
 
 

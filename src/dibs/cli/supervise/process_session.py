@@ -8,87 +8,96 @@ deadline.
 from __future__ import annotations
 
 import gc
+import os
 
 from dibs.base.clock import steady_ms
-from dibs.base.errors import InvalidTtl
+from dibs.base.errors import InvalidInput, InvalidTtl
 from dibs.base.ids import new_id
-from dibs.cli.framework.flag_values import milliseconds
-from dibs.cli.framework.result import failure, is_failure
-from dibs.cli.framework.session_flags import open_request
-from dibs.cli.supervise.verdict import UNCOUNTED
+from dibs.cli.framework.flags import TRACKED, milliseconds, open_request, seconds, terms
+from dibs.cli.framework.registry import part
+from dibs.cli.framework.result import failure, is_failure, is_granted
 from dibs.client.door import OVER_CODES, Ask
 from dibs.client.plan import RenewalPlan, slack_ms, stop_ms_default, ttl_ms_min
 from dibs.core.durations import format_duration
-from dibs.core.limits import SESSION_OWN_TTL_MS_MAX, SESSION_TTL_MS_DEFAULT
-from dibs.core.names import DEFAULT_NAMESPACE, in_tree
-from dibs.core.overlap import overlaps
-from dibs.wire.documents import Reply
+from dibs.core.limits import CHECKPOINT_BYTES_MAX, SESSION_OWN_TTL_MS_MAX, SESSION_TTL_MS_DEFAULT, TTL_MS_MAX
+from dibs.wire.sentences import parked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
+    from collections.abc import Callable
 
-    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.context import Call, Document
     from dibs.cli.framework.result import Answer
-    from dibs.cli.supervise.checkpoint_file import CheckpointFile
     from dibs.client.door import Door
-
-    Document = dict[str, Any]
-
-# Sessions around this command. A `dibs run` inside another would wait for itself: the outer one keeps its job until
-# its command ends, and that command would wait for the job. Such a wait is refused.
-
-VARIABLE = "DIBS_OUTER_SESSIONS"
+    from dibs.wire.documents import Reply
 
 
-def sessions_around(env: Mapping[str, str]) -> list[str]:
-    """The sessions around this process, innermost last."""
-    return [*env.get(VARIABLE, "").split(), *env.get("DIBS_SESSION", "").split()]
+class CheckpointFile:
+    """A file in which a command notes its progress. New content is sent as the checkpoint of the claim. `trouble` says
+    why the content is not a valid checkpoint, if it is not."""
 
+    def __init__(self, path: str) -> None:
+        self.path = os.path.abspath(path)
+        self.trouble: str | None = None
+        self._sent = ""
+        self._seen: tuple[int, int] | None = None
 
-def waits_for_itself(call: Call, name: str, document: Document) -> Reply | None:
-    """The refusal of a wait that cannot end, because an outer command has the job; None if it can end."""
-    if "slots" in document:
-        return None  # another slot may come free
-    asked = document.get("names", [name])
-    for session in sessions_around(call.env):
-        if session == document.get("session_id"):
-            continue  # the session's own holds do not block it
-        reply = call.ask("session-show", session, {})
-        body: Document = reply.body or {}
-        for hold in body.get("holds", ()) if reply.status < 300 else ():
-            shared = hold["mode"] == document.get("mode") == "shared"
-            if shared or not _is_ours(hold, call.settings.namespace):
-                continue
-            if any(_conflict(each, hold["name"]) for each in asked):
-                return _refusal(hold["name"])
-    return None
+    def fill(self, checkpoint: str | None) -> None:
+        """Write the last owner's checkpoint into the file, unless the file exists: a run in the same folder knows
+        more."""
+        if checkpoint is None:
+            return
+        self._sent = checkpoint
+        try:
+            number = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        except FileExistsError:
+            return
+        except OSError as error:
+            raise InvalidInput(
+                f"--checkpoint-file {self.path} cannot be written ({error.strerror}). Use a file that you can write."
+            ) from None
+        with os.fdopen(number, "wb") as file:
+            file.write(checkpoint.encode())
 
+    def news(self) -> str | None:
+        """The content, if it differs from what was sent last. Call `sent` after sending it."""
+        try:
+            with open(self.path, "rb") as file:
+                facts = os.fstat(file.fileno())
+                seen = (facts.st_mtime_ns, facts.st_size)
+                if seen == self._seen:
+                    return None
+                content = file.read(CHECKPOINT_BYTES_MAX + 2)
+        except OSError:  # it does not exist yet
+            return None
+        text = self._text(content.removesuffix(b"\n"))
+        if text is None or text == self._sent:
+            self._seen = seen
+            return None
+        return text
 
-def _is_ours(hold: Document, namespace: str | None) -> bool:
-    """True if a hold is in the namespace of this command: the same name in another namespace is another job. Without a
-    named namespace it is `default`, or the one that the token is bound to."""
-    if namespace is None:
-        return hold["namespace"] == DEFAULT_NAMESPACE or not in_tree(hold["name"])
-    return bool(hold["namespace"] == namespace)
+    def sent(self, text: str) -> None:
+        self._sent = text
 
-
-def _conflict(one: str, other: str) -> bool:
-    return one == other or (in_tree(one) and in_tree(other) and overlaps(one, other))
-
-
-def _refusal(name: str) -> Reply:
-    details = (
-        f"{name} is held by the `dibs run` around this command, so waiting for it would never end. "
-        "The job is already yours: do not claim it again."
-    )
-    return Reply(status=409, body={"error": "Waiting would deadlock", "code": "deadlock", "details": details})
+    def _text(self, content: bytes) -> str | None:
+        if len(content) > CHECKPOINT_BYTES_MAX:
+            self.trouble = f"it is longer than {CHECKPOINT_BYTES_MAX} bytes"
+            return None
+        try:
+            text = content.decode()
+        except UnicodeDecodeError:
+            self.trouble = "it is not UTF-8 text"
+            return None
+        self.trouble = None
+        return text
 
 
 NAP_MS = 1_000  # sleeping does not count suspend, but the clock does: look at it this often
 # Ways in which a lease ends that are no loss, because a command in the session did it.
 _BY_OURSELVES = ("released", "failed", "transferred")
+
+
+UNCOUNTED = {"uncounted": True}  # a release that leaves the count of attempts as it is
 
 
 class SessionTerms:
@@ -101,24 +110,19 @@ class SessionTerms:
         default_ms = stop_ms_default(ttl_ms, wanted_ms, slack)
         self.kill_after_ms = milliseconds(call, flag, default_ms, SESSION_OWN_TTL_MS_MAX)
         self.stop_ms = self.kill_after_ms + slack
-        _check_time(ttl_ms, self.stop_ms)
-
-
-def _check_time(ttl_ms: int, stop_ms: int) -> None:
-    least_ms = ttl_ms_min(stop_ms)
-    if ttl_ms < least_ms:
-        most = format_duration(SESSION_OWN_TTL_MS_MAX)
+        least_ms = ttl_ms_min(self.stop_ms)
+        if ttl_ms >= least_ms:
+            return
         hint = f"Use --ttl {format_duration(least_ms)} or more"
         if least_ms > SESSION_OWN_TTL_MS_MAX:
-            hint = f"Choose less: a TTL is at most {most}"
+            hint = f"Choose less: a TTL is at most {format_duration(SESSION_OWN_TTL_MS_MAX)}"
         raise InvalidTtl(f"A TTL of {format_duration(ttl_ms)} leaves no time to renew and to stop the work. {hint}.")
 
 
-def open_process_session(call: Call, request: Document, stop_ms: int, mark: str | None) -> ProcessSession | Answer:
+def open_process_session(call: Call, terms: SessionTerms, mark: str | None) -> ProcessSession | Answer:
     """Open the session. Other processes on this machine take it for dead when the processes in `mark` are gone."""
-    if mark is not None:
-        request = request | {"process": mark}
-    session = ProcessSession(call, request, stop_ms)
+    request = terms.request if mark is None else terms.request | {"process": mark}
+    session = ProcessSession(call, request, terms.stop_ms)
     return session.open() or session
 
 
@@ -133,14 +137,14 @@ class ProcessSession:
         self.grant: Document | None = None  # the reply to the claim
         self.why = "no keepalive was answered in time"
         self.notes: CheckpointFile | None = None
-        self.on_kept: Callable[[], None] = _nothing
-        self.on_trouble: Callable[[str], None] = _ignored
-        self.before_end: Callable[[], None] = _nothing
+        self.on_kept: Callable[[], None] | None = None
+        self.on_trouble: Callable[[str], None] | None = None
+        self.before_end: Callable[[], None] | None = None
         self.call = call
         self._request = request
         self._stop_ms = stop_ms
         self._keeping: Door | None = None
-        self._is_over = False
+        self.is_over = False  # the store has said that it is not ours any more
         self._let_go = False
 
     def open(self) -> Answer | None:
@@ -152,7 +156,7 @@ class ProcessSession:
         opened: Document = reply.body or {}
         self.id = opened["session_id"]
         self.plan = RenewalPlan(opened["ttl_seconds"] * 1000, sent_ms, self._stop_ms)
-        self.grant, self._is_over = None, False
+        self.grant, self.is_over = None, False
         return None
 
     @property
@@ -163,14 +167,9 @@ class ProcessSession:
     # Renewing
 
     @property
-    def is_over(self) -> bool:
-        """Tell whether the store has said that it is not ours any more."""
-        return self._is_over
-
-    @property
     def is_lost(self) -> bool:
         """Tell whether it has ended, or must be treated as ended because its deadline has passed."""
-        return self._is_over or steady_ms() >= self.plan.lost_ms
+        return self.is_over or steady_ms() >= self.plan.lost_ms
 
     def renew_if_due(self) -> int | None:
         """Renew if it is due. Returns in how many ms to call again, or None if the session is lost."""
@@ -180,7 +179,7 @@ class ProcessSession:
 
     def renew_idle(self) -> None:
         """Renew if it is due, even after the deadline: a session without work has nothing to stop, and may be alive."""
-        if not self._is_over and steady_ms() >= self.plan.next_ms:
+        if not self.is_over and steady_ms() >= self.plan.next_ms:
             self._beat()
 
     def _beat(self) -> None:
@@ -190,14 +189,14 @@ class ProcessSession:
         if reply is not None and reply.status < 300:
             self.plan.kept(sent_ms)
             self._renew_job()
-            if not self._is_over:
+            if self.on_kept is not None and not self.is_over:
                 self.on_kept()
             return
         if reply is not None:
             self.why = _details(reply)
-            self._is_over = reply.status in (404, 410)
+            self.is_over = reply.status in (404, 410)
         self.plan.failed(steady_ms())
-        if not self._is_over:
+        if self.on_trouble is not None and not self.is_over:
             self.on_trouble(self.why)
 
     def _renew_job(self) -> None:
@@ -216,7 +215,7 @@ class ProcessSession:
             self.notes.sent(text)
         elif body.get("code") == "lease_not_current":
             self._let_go = body.get("ended") in _BY_OURSELVES
-            self._is_over = not self._let_go
+            self.is_over = not self._let_go
             self.why = _details(reply)
 
     def checkpoint(self, text: str) -> str | None:
@@ -245,7 +244,7 @@ class ProcessSession:
         success; with None, ending the session releases the job without a result. Returns what could not be reported,
         if anything; the TTL ends it later. `asks`: release the job by name first, so that `is_over` says whether it
         was ours until then. Ending a session does not say that of its jobs."""
-        if self.job is not None and not self.is_lost:
+        if self.before_end is not None and self.job is not None and not self.is_lost:
             self.before_end()
         trouble = self._release(ending, asks=asks)
         reply = self._ask("session-end", self.id, {})
@@ -258,7 +257,7 @@ class ProcessSession:
         return trouble or f"the session could not be ended, and expires within {ttl}: {why}"
 
     def _release(self, ending: Document | None, *, asks: bool) -> str | None:
-        if self.job is None or self._is_over:
+        if self.job is None or self.is_over:
             return None
         text = self.notes.news() if self.notes is not None else None
         trouble = self.notes.trouble if self.notes is not None else None
@@ -272,25 +271,14 @@ class ProcessSession:
             document["checkpoint"] = text
         reply = self._ask("release", self.job, document)
         if reply is not None and reply.status < 300:
-            return _parked(reply) or trouble
-        self._note_loss(reply)
-        why = self.why if reply is None else _details(reply)
-        return f"the result of {self.job} could not be recorded: {why}" if ending else None
-
-    def _note_loss(self, reply: Reply | None) -> None:
+            body = reply.body or {}
+            return f"{parked(body)} `dibs free` frees it." if body.get("parked") else trouble
         body = {} if reply is None else reply.body or {}
         if body.get("code") in OVER_CODES and body.get("ended") not in _BY_OURSELVES:
-            self._is_over = True
+            self.is_over = True
             self.why = str(body.get("details") or self.why)
-
-
-def _parked(reply: Reply) -> str | None:
-    body = reply.body or {}
-    if not body.get("parked"):
-        return None
-    from dibs.wire.sentences import parked
-
-    return f"{parked(body)} `dibs free` frees it."
+        why = self.why if reply is None else _details(reply)
+        return f"the result of {self.job} could not be recorded: {why}" if ending else None
 
 
 def end_dead_session(call: Call, session: str) -> None:
@@ -312,9 +300,69 @@ def _details(reply: Reply) -> str:
     return str((reply.body or {}).get("details") or f"status {reply.status}")
 
 
-def _nothing() -> None:
-    pass
+# The claim of `run` and `hold`: one job, in the session of the process, which is renewed during the wait.
+#
+# A session that ends during the wait (the machine slept, the server was away) had no job. So nothing is lost but the
+# place in line: another session is opened, and the wait goes on at the end of the line.
 
 
-def _ignored(why: str) -> None:
-    pass
+def claim(
+    session: ProcessSession,
+    job: str,
+    *,
+    queued: Callable[[Document], None] | None = None,
+    reopened: Callable[[], None] | None = None,
+) -> Answer | None:
+    """Claim the job in the session; with --wait, wait in line. None if it is ours, else the answer. `queued` is called
+    with every place in line, `reopened` when another session had to be opened."""
+    call = session.call
+    document = {"owner": call.settings.owner} | terms(call)
+    wait_seconds = seconds(call, "wait", TTL_MS_MAX) or 0
+    until_ms = steady_ms() + wait_seconds * 1000
+    tracker = part("issue tracker") if job.startswith(TRACKED) else None
+    while True:
+        document["session_id"] = session.id
+        sent_ms = steady_ms()
+        if wait_seconds:
+            reply = _in_line(session, job, document, until_ms, queued)
+        else:
+            reply = call.claim("acquire", job, document)
+        if tracker is not None:
+            reply = tracker.confirm_grant(session, job, document, reply, sent_ms)
+        if is_granted(reply):
+            session.grant = reply.body or {}
+            if tracker is not None:
+                tracker.show_grant(session, reply)
+            if wait_seconds:
+                session.renew_idle()  # the grant may have come while this process was paused
+            if not session.is_over:
+                return None
+        elif not wait_seconds or (reply.body or {}).get("code") not in OVER_CODES:
+            from dibs.cli.commands.claim import refused
+
+            return refused(call, reply, document["request_key"])
+        trouble = session.open()
+        if trouble is not None:
+            return trouble
+        document["request_key"] = new_id()  # a key belongs to one session
+        if reopened is not None:
+            reopened()
+
+
+def _in_line(
+    session: ProcessSession,
+    job: str,
+    document: Document,
+    until_ms: int,
+    queued: Callable[[Document], None] | None,
+) -> Reply:
+    from dibs.cli.commands.wait import wait_in_line
+
+    def meanwhile(body: Document | None) -> int:
+        if body is not None and queued is not None:
+            queued(body)
+        session.renew_idle()
+        return max(0, session.plan.next_ms - steady_ms())
+
+    wait_ms = max(1, until_ms - steady_ms())
+    return wait_in_line(session.call, "acquire", job, document, meanwhile, wait_ms=wait_ms)

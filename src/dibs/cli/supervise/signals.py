@@ -1,4 +1,4 @@
-"""Turns signals into exceptions, so that cleanup runs before the process ends."""
+"""Turns signals into exceptions, so that cleanup runs before the process ends, and claims are given back."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ from dibs.base.cheap import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType, TracebackType
     from typing import Any
+
+    from dibs.client.door import Door
+    from dibs.client.queueing import PendingClaim
+
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 ENDING = (signal.SIGINT, *SIGNALS)
@@ -31,7 +36,7 @@ class StopSignals:
         for number in SIGNALS:
             if signal.getsignal(number) == signal.SIG_DFL:  # a signal that is ignored, as under nohup, stays ignored
                 try:
-                    self._before[number] = signal.signal(number, _stop)
+                    self._before[number] = signal.signal(number, stop)
                 except ValueError:  # not in the main thread, which handles signals
                     break
         return self
@@ -43,5 +48,68 @@ class StopSignals:
             signal.signal(number, handler)
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
+def stop(number: int, frame: FrameType | None) -> None:
     raise Stopped(number)
+
+
+# Claims of a command that the caller has not been told of yet.
+#
+# From the request of a claim until its answer is printed, SIGINT, SIGTERM and SIGHUP become exceptions, and the claim
+# is given back: an exit code of 128+n means that nothing is held. Once the answer is printed, signals are blocked, and
+# the exit code is that of the answer. A claim with the caller's own request key is not given back: the caller can
+# repeat it with the same key.
+
+DOOR_MS = 2_000  # how long a server may take to answer when a claim is given back
+
+
+class UnconfirmedClaims:
+    def __init__(self) -> None:
+        self._claims: list[tuple[PendingClaim, Callable[[], Door]]] = []
+        self._stops: StopSignals | None = None
+        self._before: set[int] | None = None  # the signals that were blocked before the answer was printed
+
+    def begin(self, pending: PendingClaim, open_door: Callable[[], Door]) -> None:
+        """A claim is about to be requested. `open_door` opens a door to give it back through."""
+        if self._stops is None:
+            self._stops = StopSignals().__enter__()
+        self._claims.append((pending, open_door))
+
+    def __bool__(self) -> bool:
+        """Tell whether there are claims that the caller does not know of."""
+        return bool(self._claims)
+
+    def give_back(self) -> None:
+        """Give all claims back. A second signal is blocked until that is done."""
+        if not self._claims:
+            return
+        from dibs.client.queueing import drive
+
+        self._hold_signals()
+        claims, self._claims = self._claims, []
+        for pending, open_door in claims:
+            door = open_door()
+            try:
+                drive(door, pending.give_up())
+            except Exception:  # a claim that cannot be given back expires
+                pass
+            finally:
+                door.close()
+
+    def confirm(self) -> None:
+        """The answer was printed: nothing is given back any more, and signals are blocked until the process ends."""
+        if self._claims:
+            self._hold_signals()
+            self._claims = []
+
+    def close(self) -> None:
+        """Restore the signals. A blocked one is delivered now."""
+        if self._stops is not None:
+            self._stops.__exit__(None, None, None)
+            self._stops = None
+        if self._before is not None:
+            before, self._before = self._before, None
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def _hold_signals(self) -> None:
+        if self._before is None:
+            self._before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)

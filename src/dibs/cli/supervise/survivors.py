@@ -1,9 +1,8 @@
 """Finds and kills the processes of a command when only one of its guards is left.
 
-They are found in two ways: as descendants, because the nearest living guard adopts orphans (process_tree.py), and by
-the token in their environment. The first finds processes with a new environment, the second those that are no longer
-below us. Where the system offers neither (macOS), only the command's process group is known. Processes that left it
-are not found.
+They are found in two ways: as descendants, because the nearest living guard adopts orphans, and by the token in their
+environment. The first finds processes with a new environment, the second those that are no longer below us. Where the
+system offers neither (macOS), only the command's process group is known. Processes that left it are not found.
 """
 
 from __future__ import annotations
@@ -90,7 +89,8 @@ class Survivors:
     def end(self, roots: Callable[[], Iterable[int]]) -> bool:
         """Kill all descendants of the roots and all processes with the token, until none is left. False if some cannot
         be killed."""
-        self._end_group()
+        if self._is_our_group():
+            killed(-self._group)
         empty = 0
         while empty < _LOOKS:
             left = self._found(roots()) - self.untouchable
@@ -101,10 +101,6 @@ class Survivors:
             if left:
                 _nap()
         return not self.untouchable
-
-    def _end_group(self) -> None:
-        if self._is_our_group():
-            killed(-self._group)
 
     def _is_our_group(self) -> bool:
         """Tell whether its number has not come again. While the group has members, no new process gets it."""

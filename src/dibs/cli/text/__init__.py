@@ -1,1 +1,1 @@
-"""Turns documents into text for people. All of it is pure, except the status line."""
+"""Documents as text for people, where several commands say the same. Pure."""

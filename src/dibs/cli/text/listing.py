@@ -1,21 +1,70 @@
-"""Jobs as a table: `dibs list`, and the board of `dibs top`. Pure: the time and the width are arguments."""
+"""Jobs as text: one by itself, the table of `dibs list`, the board of `dibs top`. Pure: times and widths are given."""
 
 from __future__ import annotations
 
-from dibs.cli.text.words import ago, columns_of, instant_ms, plain, short, span, table
+from dibs.cli.text import claim as claim_text
+from dibs.cli.text.claim import field, hold_fields, previous
+from dibs.cli.text.words import ago, columns_of, instant_ms, job_command, plain, short, span, table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from dibs.cli.text.colour import Paint
+    from dibs.wire.documents import Document
 
-    Document = dict[str, Any]
     Row = tuple[str, ...]
+
+
+def status_text(document: Document, paint: Paint, now_ms: int) -> str:
+    """The state of one job. `now_ms` is this machine's clock, for documents without a remaining time."""
+    if document["status"] == "held":
+        return _held(document, paint)
+    if document["status"] == "done":
+        done = document["done"]
+        at_ms, until_ms = instant_ms(done["at"]), instant_ms(done["until"])
+        times = {"done_ms_ago": now_ms - at_ms, "retry_after_ms": until_ms - now_ms}
+        return claim_text.refusal({**done, **times, "status": "done", "name": document["name"]}, paint)
+    lines = [claim_text.sentence({**document, "overlapping": None})]  # overlapping claims get lines of their own
+    if document["status"] == "parked":
+        lines[0] += f" `{job_command(['free'], [document['name']])}` frees it."
+    if document.get("previous"):
+        lines += previous(document["previous"], now_ms)
+    return "\n".join([*lines, *_around(document)])
+
+
+def _held(document: Document, paint: Paint) -> str:
+    name, holders = plain(document["name"]), document.get("holders", [])
+    if len(holders) > 1:
+        how = how_held(document)
+        rows = [("OWNER", "LEFT", "SINCE", "TOKEN")]
+        for each in holders:
+            left, since = span(each["remaining_ms"]), ago(each["held_ms"])
+            rows.append((plain(each["owner"]), left, since, str(each["fencing_token"])))
+        head, *lines = [f"  {line}" for line in table(rows)]
+        return "\n".join([f"{len(holders)} have {name} ({how}):", paint.faint(head), *lines, *_around(document)])
+    owner = plain(document["owner"])
+    lines = [paint.strong(owner) + claim_text.sentence(document).removeprefix(owner)]
+    # Waiters and overlapping claims come last, once.
+    lines += hold_fields({key: value for key, value in document.items() if key != "waiting"})
+    if document.get("slots", 1) > 1:
+        lines.append(field("slots", how_held(document)))
+    return "\n".join([*lines, *_around(document)])
+
+
+def _around(document: Document) -> list[str]:
+    """Overlapping claims, and the number of waiters."""
+    lines = [
+        field("overlaps", f"{plain(each['name'])}, which {plain(each['owner'])} has")
+        for each in document.get("overlapping", ())
+    ]
+    if document.get("waiting"):
+        lines.append(field("waiting", f"{document['waiting']} in line"))
+    return lines
+
 
 NOTE_CHARS_MAX = 60
 # The least width of each column on a narrow terminal. The note is cut first, the job's name last.
-_LEAST = (("NOTE", 12), ("OWNER", 10), ("JOB", 16))
+_LEAST = {"NOTE": 12, "OWNER": 10, "JOB": 16}
+GAP = 2
 _NONE = {
     "held": "No job is claimed.",
     "parked": "No job is parked.",
@@ -54,7 +103,7 @@ def rows_of(locks: list[Document], heads: Row, now_ms: int) -> list[Row]:
 
 def cells_of(lock: Document, now_ms: int) -> dict[str, str]:
     """Return what each column says of a job."""
-    owner, left, since, note = _told(lock, now_ms)
+    owner, left, since, note = _owner_and_times(lock, now_ms)
     is_held = lock["status"] == "held"
     return {
         "JOB": plain(lock["name"]),
@@ -94,7 +143,7 @@ def nothing(document: Document) -> str:
     return said if not document.get("owner") else f"{said[:-1]} by {plain(document['owner'])}."
 
 
-def _told(lock: Document, now_ms: int) -> Row:
+def _owner_and_times(lock: Document, now_ms: int) -> Row:
     """Columns of one job: owner, time left, since when, and a note."""
     if lock["status"] == "held":
         others = len(lock.get("holders", ())) - 1
@@ -124,15 +173,121 @@ def how_held(document: Document) -> str:
     return f"shared by {count}" if count > 1 else plain(document["mode"])
 
 
-def fitted(rows: list[Row], width: int, gap: int = 2) -> list[Row]:
+def fitted(rows: list[Row], width: int) -> list[Row]:
     """The rows, with columns cut so that no line is longer than `width`."""
     heads = rows[0]
     widths = [max(columns_of(row[column]) for row in rows) for column in range(len(heads))]
-    for head, least in _LEAST:
+    for head, least in _LEAST.items():
         if head not in heads:
             continue
         column = heads.index(head)
-        too_long = sum(widths) + gap * (len(widths) - 1) - width
+        too_long = sum(widths) + GAP * (len(widths) - 1) - width
         if too_long > 0:
             widths[column] = max(min(widths[column], least), widths[column] - too_long)
     return [tuple([short(cell, most) for cell, most in zip(row, widths, strict=True)]) for row in rows]
+
+
+# The frame of `dibs top`: a header, the table of jobs, a line of help. Pure: times and sizes are arguments.
+
+HEADS = ("JOB", "STATE", "OWNER", "LEFT", "AGE", "HEARD", "TRY", "WAIT", "NOTE")
+# What is left out first on a narrow terminal.
+_LEAVES = ("NOTE", "TRY", "MODE", "SINCE", "AGE", "HEARD", "WAIT", "STATE")
+BAR_COLUMNS = 8
+BAR_WIDTH_MIN = 72  # narrower terminals get no bar
+URGENT, LATE = 0.25, 0.1
+HEADER_ROWS, FOOTER_ROWS = 3, 1  # two lines about everything and the heads of the table; the help
+
+
+def summary(locks: list[Document], rates: tuple[float, float] | None) -> str:
+    """Count the jobs that are held, wait and are parked. `rates`: claims and expiries a second, if they are known."""
+    states = [lock["status"] for lock in locks]
+    waiting = sum(number for lock in locks if isinstance(number := lock.get("waiting"), int))
+    parts = [f"{states.count('held'):,} held", f"{waiting:,} waiting"]
+    parts += [f"{states.count('parked'):,} parked"] if "parked" in states else []
+    parts += [f"{rates[0]:.1f} claims/s", f"{rates[1]:.1f} expiries/s"] if rates is not None else []
+    return ", ".join(parts)
+
+
+def aged(lock: Document, ms: int) -> Document:
+    """A job's document, so much later."""
+    if lock["status"] != "held" or ms <= 0:
+        return lock
+    changed = dict(lock)
+    for name, sign in (("remaining_ms", -1), ("held_ms", 1), ("silent_ms", 1)):
+        if isinstance(lock.get(name), int):
+            changed[name] = lock[name] + sign * ms
+    changed["remaining_ms"] = max(0, changed.get("remaining_ms") or 0)
+    return changed
+
+
+def frame(
+    where: str,
+    about: str,
+    locks: list[Document],
+    paint: Paint,
+    now_ms: int,
+    size: tuple[int, int],
+    *,
+    footer: str,
+    is_old: bool = False,
+    pretty: bool = True,
+) -> list[str]:
+    """The lines of a screen. `about` is the second line, which says why if the data `is_old`. `locks` are those that
+    have room."""
+    width, rows = size
+    first = short("dibs top", width)
+    where = short(f"  {plain(where)}", max(0, width - columns_of(first)))
+    about = short(plain(about), width)
+    lines = [paint.strong(first) + paint.faint(where), paint.bad(about) if is_old else about]
+    lines += board_lines(locks, paint, now_ms, width, pretty=pretty)
+    lines = lines[: max(0, rows - FOOTER_ROWS)]
+    lines += [""] * (rows - FOOTER_ROWS - len(lines))
+    return [*lines, paint.faint(short(plain(footer), width))]
+
+
+def board_lines(locks: list[Document], paint: Paint, now_ms: int, width: int, *, pretty: bool) -> list[str]:
+    """The table: its heads, and a line for each job. Claims that are about to end are coloured."""
+    if not locks:
+        return [paint.faint("No job to show.")]
+    heads: Row = HEADS
+    cells = [cells_of(lock, now_ms) for lock in locks]
+    if all(lock["status"] == "held" for lock in locks):
+        heads = tuple(head for head in heads if head != "STATE")
+    if "MODE" in heads_of(locks):
+        heads = (*heads[:-1], "MODE", heads[-1])
+    if width >= BAR_WIDTH_MIN:
+        for lock, each in zip(locks, cells, strict=True):
+            each["LEFT"] = f"{bar(left_part(lock), pretty=pretty)} {each['LEFT']}"
+    heads = _that_fit(heads, cells, width)
+    rows = [heads, *[tuple([each[head] for head in heads]) for each in cells]]
+    first, *lines = [short(line, width) for line in table(fitted(rows, width))]
+    return [paint.faint(first), *[_painted(*each, paint) for each in zip(lines, locks, strict=True)]]
+
+
+def bar(part: float | None, *, pretty: bool = True) -> str:
+    """Time left as a bar that drains."""
+    full, empty = ("■", "□") if pretty else ("#", ".")
+    if part is None:
+        return " " * BAR_COLUMNS
+    filled = min(BAR_COLUMNS, -int(-part * BAR_COLUMNS // 1))  # a claim that lives has at least one
+    return full * filled + empty * (BAR_COLUMNS - filled)
+
+
+def _that_fit(heads: Row, cells: list[dict[str, str]], width: int) -> Row:
+    """The columns that have room if names and notes are cut."""
+    needed = {head: max(columns_of(head), *[columns_of(each[head]) for each in cells]) for head in heads}
+    needed |= {head: min(needed[head], least) for head, least in _LEAST.items() if head in needed}
+    for head in _LEAVES:
+        if sum(needed.values()) + GAP * (len(needed) - 1) <= width:
+            break
+        needed.pop(head, None)
+    return tuple(needed)
+
+
+def _painted(line: str, lock: Document, paint: Paint) -> str:
+    if lock["status"] == "parked":
+        return paint.bad(line)
+    part = left_part(lock)
+    if part is None:
+        return paint.faint(line)
+    return paint.bad(line) if part < LATE else paint.wait(line) if part < URGENT else line

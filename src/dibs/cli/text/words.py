@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import TextIO
 
+__all__ = ["ago", "instant_ms", "plain", "span"]  # what other modules say in words, for whoever formats
 
 # How many columns of a terminal a text takes. Pure.
 
@@ -72,19 +73,6 @@ def width_of(stream: TextIO | None, env: Mapping[str, str]) -> int | None:
         return WIDTH_DEFAULT
 
 
-__all__ = [
-    "ago",
-    "instant_ms",
-    "job_command",
-    "natural_key",
-    "plain",
-    "shell_line",
-    "shell_word",
-    "span",
-    "table",
-]
-
-
 _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789%+,-./:=@_")
 
 
@@ -127,8 +115,6 @@ def table(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
     """Rows as lines. Each column is as wide as its longest cell; the last one is not padded."""
     if not rows:
         return []
-    from dibs.cli.text.words import columns_of, padded  # a claim prints no table
-
     rows = [[plain(cell) for cell in row] for row in rows]
     widths = [max(columns_of(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     lines = []

@@ -10,8 +10,7 @@ from __future__ import annotations
 from dibs.base.clock import wall_ms
 from dibs.base.errors import DibsError
 from dibs.base.ids import new_id
-from dibs.cli.framework.flag_values import ttl_seconds
-from dibs.cli.framework.flags import LEASE, SESSION, claim_document, session_id
+from dibs.cli.framework.flags import LEASE, SESSION, claim_document, session_id, ttl_seconds
 from dibs.cli.framework.job_names import tree_locks
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, refusal_exit, yes
@@ -51,7 +50,7 @@ def acquire(call: Call) -> Answer:
     actor, memory = actor_of(call), memory_of(call)
     known = next((entry for entry in memory.entries(resource) if took_it(entry, actor)), None)
     made = _entry(call, actor, known)
-    begun = memory.begin(resource, made) if actor.marks else None
+    begun = memory.remember(resource, made, replaces=False) if actor.marks else None
     entry = made if begun is None else begun
     asked = _asked(call, entry)
     is_old = known is not None or entry["request_key"] != made["request_key"]
