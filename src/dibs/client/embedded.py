@@ -126,9 +126,9 @@ def _end_dead_session(coordinator: Coordinator, outcome: Outcome) -> bool:
     from dibs.system.session_mark import is_gone  # imported only if a session blocks the claim
 
     found = coordinator.store.read([session_key(session) for session in sessions]).records.values()
-    dead = [each.record.id for each in found if isinstance(each.record, SessionRecord) and is_gone(each.record.process)]
+    dead = [each.record for each in found if isinstance(each.record, SessionRecord) and is_gone(each.record.process)]
     for session in dead:
-        coordinator.one(EndSession(session=session, principal=None, dead=True))
+        coordinator.one(EndSession(session=session.id, principal=None, dead=True, process=session.process))
     return bool(dead)
 
 
