@@ -348,9 +348,7 @@ REQUESTS: dict[str, dict[str, Field]] = {
             "as it is",
             numbers=_SESSION_MS,
         ),
-        "process": _but(
-            _PROCESS, "the session's process, as in `POST /sessions`, from now on; empty: none", "as it is"
-        ),
+        "process": _but(_PROCESS, "the session's process from now on, as in `POST /sessions`; empty: none", "as it is"),
         "active": _field(
             "flag",
             "the worker itself asks, not a timer. Refusals show when that was, and the answer says who began to wait "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dibs.base.ids import new_id
 from dibs.cli.framework.flag_values import count, seconds, ttl_seconds
 from dibs.cli.framework.parse import UsageError
+from dibs.cli.framework.registry import AGENT_SIGNS
 from dibs.cli.framework.spec import Option
 from dibs.core.durations import format_duration
 from dibs.core.limits import DONE_MS_DEFAULT, DONE_MS_MAX
@@ -44,8 +45,6 @@ TICKET = Option("--ticket", field="acquire.ticket", value="TICKET")
 KEEP_PLACE = Option("--keep-place", "when --wait is over, keep the place in line and print its ticket")
 KEEP = Option("--keep", "start a background process that sends heartbeats, and releases when the calling process ends")
 KEEP_FOR = Option("--keep-for", "like --keep, until this process ends (default: the parent of dibs)", value="PID")
-# The variables by which a harness names its agent (`agents/harness/identity.py`, which most commands need not import).
-_AGENTS = ("CLAUDE_CODE_SESSION_ID", "CODEX_THREAD_ID", "GEMINI_SESSION_ID")
 TRACKED = "github://"  # how a job's name begins that a tracker may be asked about (`agents/tracker/guard.py`)
 # What every claim takes, in the order in which help shows it.
 CLAIM_OWNER = (TTL, OWNER, METADATA)
@@ -97,7 +96,7 @@ def is_actor(call: Call) -> bool:
         return True
     if session_id(call) is not None:
         return False
-    return bool(call.env.get("DIBS_ACTOR")) or any(call.env.get(name) for name in _AGENTS)
+    return bool(call.env.get("DIBS_ACTOR")) or any(call.env.get(name) for name in AGENT_SIGNS)
 
 
 def _actor_session(call: Call, ttl_seconds: int | None) -> str | None:
