@@ -107,8 +107,8 @@ def test_a_shell_that_is_told_only_that_gemini_runs_it_is_the_agents(client: Cal
     assert not two.edits("src/a")
     assert one.shell("dibs heartbeat issue-7", GEMINI_CLI="1")[0] == 0
     # A script of the agent is not the agent.
-    assert one.shell("bash -c 'dibs claim issue-7'; exit $?", GEMINI_CLI="1")[0] == 1
-    assert one.shell("bash -c 'dibs release issue-7'; exit $?", GEMINI_CLI="1")[0] == 0
+    assert one.shell("bash -c 'dibs claim issue-7 || exit 9'; exit $?", GEMINI_CLI="1")[0] == 9
+    assert one.shell("bash -c 'dibs release issue-7 || exit 9'; exit $?", GEMINI_CLI="1")[0] == 0
 
 
 def test_the_files_of_a_client_that_was_killed_are_free_at_once(client: Callable[..., Client]) -> None:
