@@ -118,6 +118,7 @@ def test_the_files_of_a_client_that_was_killed_are_free_at_once(client: Callable
     assert one.edits("src/a")
     assert not two.edits("src/a")
     one.end()
+    assert "src/a" not in two.shell("dibs list")[1]
     assert two.edits("src/a")
 
 
