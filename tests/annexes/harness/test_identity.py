@@ -161,6 +161,11 @@ def test_two_first_claims_of_one_agent_at_once_open_one_session(one: Harness) ->
     assert done.returncode == 0, done
 
 
+def test_an_agent_whose_sandbox_forbids_the_store_is_told_of_the_tools_outside(one: Harness) -> None:
+    refused = one("dibs claim issue-7", DIBS_URL="sqlite:///proc/none/dibs.db")
+    assert (refused.returncode, "MCP server" in refused.stderr) == (69, True), refused.stderr
+
+
 def test_names_shown_are_short_and_printable() -> None:
     assert Agent("claude", ONE).owner("app@main") == "claude-3f2a in app@main"
     assert Agent("codex", "thread-5").owner("") == "codex-5"
