@@ -85,6 +85,7 @@ def client(yard: Yard) -> Iterator[Callable[..., Client]]:
         each.end()
 
 
+@pytest.mark.promise("agent:identity")
 def test_a_tools_claim_is_that_of_the_hooks_of_the_same_client(client: Callable[..., Client]) -> None:
     one, two = client("01a1e36e-608e-7973-9d64-cee1c85c03b3"), client("01a1e36e-608e-7973-9d64-00000000aaaa")
     one.start()
@@ -97,6 +98,7 @@ def test_a_tools_claim_is_that_of_the_hooks_of_the_same_client(client: Callable[
     assert two.edits("src/b")
 
 
+@pytest.mark.promise("agent:identity")
 def test_a_shell_that_is_told_only_that_gemini_runs_it_is_the_agents(client: Callable[..., Client]) -> None:
     one, two = client("fa2d3fcb-1111", "gemini"), client("6f283881-2222", "gemini")
     for each in (one, two):
@@ -131,6 +133,7 @@ def test_a_process_that_becomes_known_after_the_first_claim_is_watched_then(clie
     assert two.edits("src/b")
 
 
+@pytest.mark.promise("agent:identity")
 def test_a_client_that_runs_two_sessions_is_neither(client: Callable[..., Client]) -> None:
     one = client("s-1", "gemini")
     for session in ("s-1", "s-2"):

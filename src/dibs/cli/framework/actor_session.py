@@ -4,8 +4,8 @@ An agent runs each command in a new shell, so a lease id in a shell variable is 
 name is not lost: `dibs claim`, `heartbeat` and `release` with the same name use one session, and the session proves
 what it holds. The same name means the same worker, so two agents need two names.
 
-A coding agent needs no name: its harness gives its shells the id of its session, which names the actor then
-(`agents/harness/shell.py`). Its process is watched where the harness tells it, and its claims end with that process.
+A coding agent needs no name: the id of its session names the actor, which its harness gives its shells, or which its
+hooks have noted (`agents/harness/shell.py`). Where the harness's process is known, the claims end with that process.
 
 The session's id is kept in a private file under `actors` in the state folder, one for each store, namespace and name.
 The file proves nothing by itself: the store knows whether the session lives. Every claim and heartbeat of the actor
