@@ -181,8 +181,7 @@ def shell(checkout: Checkout, command: str, **more: str) -> Turn:
     name, key = {"claude": ("Bash", "command"), "codex": ("exec_command", "cmd")}.get(
         checkout.client, ("bash" if checkout.client == "copilot" else "run_shell_command", "command")
     )
-    about = {} if checkout.client == "codex" else {"description": "x"}
-    about |= {"yield_time_ms": 60_000} if checkout.client == "codex" else {}
+    about: dict[str, object] = {"yield_time_ms": 60_000} if checkout.client == "codex" else {"description": "x"}
     return (yield Call(name, {key: command, **about, **more}))
 
 
