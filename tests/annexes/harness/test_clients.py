@@ -177,7 +177,7 @@ def test_a_killed_claude_frees_its_files_whether_it_claims_by_a_tool_or_a_hook_f
     environment = {"CLAUDE_CODE_SESSION_ID": one.session}
     hooked = {**environment, "CLAUDE_PID": str(one.process.pid)}
     given = {"file_path": str(yard.folder / "src/b"), "content": "y"}
-    edit = {"session_id": one.session, "cwd": str(yard.folder), "hook_event_name": "PreToolUse"}
+    edit: dict[str, Any] = {"session_id": one.session, "cwd": str(yard.folder), "hook_event_name": "PreToolUse"}
     edit |= {"tool_name": "Write", "tool_input": given}
     asks: list[tuple[str, Any, dict[str, str]]] = [
         ("tool", {"name": "claim_job", "arguments": {"job": "issue-42"}}, environment),

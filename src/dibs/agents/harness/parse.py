@@ -161,7 +161,8 @@ def _tool(document: Document, harness: str, name: str, agent: Agent | None, cwd:
     fields = _given(document)
     command = _text(fields, "command")
     if tool in _SHELLS:
-        cwd = posixpath.join(cwd, _text(fields, "dir_path"))  # Gemini CLI names the folder of the command beside it
+        if folder := _text(fields, "dir_path"):  # Gemini CLI names the folder of the command beside it
+            cwd = posixpath.join(cwd, folder)
         return HookEvent(BEFORE_SHELL, harness, name, agent, cwd=cwd, command=command)
     if tool not in _EDITS:
         return HookEvent(OTHER, harness, name, agent, cwd=cwd)
