@@ -100,6 +100,18 @@ def test_a_list_fits_the_terminal_and_a_pipe_gets_it_whole(terminal: Terminal, w
     assert long in terminal("list").out
 
 
+def test_a_file_that_a_hook_claimed_for_all_and_for_its_checkout_is_one_row(terminal: Terminal) -> None:
+    note, checkout, other = "checkout=e586069f0739 clone=0397eae76e08", "path:@e586069f0739", "path:@0123456789ab"
+    for name in (f"{checkout}/src/a.py", "path:src/a.py"):
+        terminal.claim(name, "--owner", "gemini-a26d in app@main", "--metadata", note, "--namespace", "n")
+    # In another work tree, for which the first is no reason to stop.
+    terminal.claim(f"{other}/src/a.py", "--owner", "codex-03b3 in app2@main", "--metadata", note, "--namespace", "n")
+    _, *rows = terminal("list", "--namespace", "n").out.splitlines()
+    assert [row.split()[:2] for row in rows] == [["path:src/a.py", "gemini-a26d"], ["path:src/a.py", "codex-03b3"]]
+    assert "checkout=" not in "".join(rows)
+    assert len(terminal("list", "--namespace", "n", "--quiet").out.split()) == 3
+
+
 def test_columns_are_cut_only_as_far_as_needed() -> None:
     rows: list[tuple[str, ...]] = [
         ("JOB", "OWNER", "LEFT", "SINCE", "NOTE"),

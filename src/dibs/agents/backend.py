@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from dibs.sdk.hold import LeaseHold
     from dibs.wire.documents import Reply
 
+    FindsSession = Callable[[], Callable[[], str] | None]
+
 T = TypeVar("T")
 log = logging.getLogger("dibs")
 CLOSE_SECONDS_MAX = 4.0  # clients give a server five seconds to stop
@@ -56,11 +58,14 @@ ONE, ANY, ALL = "acquire", "acquire-any", "acquire-all"
 
 class ConnectionSession:
     """The dibs session of one connection: opened with the first claim, opened again after it was lost, and ended with
-    the connection. `joins` gives the session of the agent, where its harness names it: the agent's commands and hooks
-    use it, too, so it is not ended."""
+    the connection. `finds` looks for the agent that the connection belongs to; if there is one, it gives what opens the
+    agent's session. The agent's commands and hooks use that, too, so it is not ended."""
 
-    def __init__(self, door: AsyncDoor, joins: Callable[[], str] | None = None) -> None:
-        self.joins = joins
+    def __init__(self, door: AsyncDoor, finds: FindsSession = lambda: None) -> None:
+        # The client's name, with pid and host to tell two apart.
+        self.client: str | None = None
+        self.joins: Callable[[], str] | None = None
+        self._finds = finds
         self._door = door
         self._closing = asyncio.Event()
         self._ready: asyncio.Future[AsyncSession] | None = None
@@ -73,6 +78,12 @@ class ConnectionSession:
         if ready is None or not ready.done() or ready.cancelled() or ready.exception() is not None:
             return None
         return ready.result()
+
+    async def find(self) -> bool:
+        """Tell whether this is an agent's connection. Nothing changes while a session is open."""
+        if self._ready is None:
+            self.joins = await asyncio.to_thread(self._finds)
+        return self.joins is not None
 
     async def open(self, owner: str | None) -> AsyncSession:
         for _ in range(2):
@@ -91,6 +102,8 @@ class ConnectionSession:
 
     async def _live(self, ready: asyncio.Future[AsyncSession], owner: str | None) -> None:
         try:
+            self.joins = await asyncio.to_thread(self._finds)
+            owner = owner or (self.client if self.joins is None else None)
             opening = AsyncSession(self._door, owner, None, "mcp", None)
             opening._joins = self.joins
             async with opening as session:
@@ -146,10 +159,10 @@ class ToolBackend:
         return self._session is not None
 
     def introduce(self, client: str) -> None:
-        """Name the default owner: the client, with pid and host to tell two apart; or whose session it joins."""
-        if self.owner is None and self._session is not None and self._session.joins is None:
+        """Name the default owner of the connection's own session."""
+        if self._session is not None:
             name = _ODD.sub("-", client)[:64].strip("-")
-            self.owner = f"{name or 'mcp'}-{os.getpid()}@{os.uname().nodename}"
+            self._session.client = f"{name or 'mcp'}-{os.getpid()}@{os.uname().nodename}"
 
     async def close(self) -> None:
         """End the session, and with it all claims. This takes a bounded time: what cannot be ended in time expires."""
@@ -263,7 +276,7 @@ class ToolBackend:
         kept here from now on."""
         session, name = self._session, check_name(job)
         is_known = name in self._kept or name in self._asked_for
-        if session is not None and session.joins is not None and not lease_id and not is_known:
+        if session is not None and not lease_id and not is_known and await session.find():
             opened = await session.open(self.owner)
             if name in await self._held_elsewhere(opened):
                 await self._keep(opened, ONE, [name], {})

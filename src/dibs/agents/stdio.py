@@ -34,6 +34,7 @@ from dibs.sdk.async_doors import open_door
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from dibs.agents.backend import FindsSession
     from dibs.agents.tools import Tool
     from dibs.client.settings import Settings
 
@@ -290,9 +291,9 @@ class _Wire:
         self._tell(self._leave, 128 + signal.SIGPIPE)
 
 
-def run(settings: Settings, *, action_llama: bool = False, joins: Callable[[], str] | None = None) -> None:
-    """Serve until the client is gone. `action_llama`: also offer its two lock tools. `joins` gives the session of the
-    agent whose commands and hooks claim in it, too."""
+def run(settings: Settings, *, finds: FindsSession, action_llama: bool = False) -> None:
+    """Serve until the client is gone. `action_llama`: also offer its two lock tools. `finds`: as in
+    `ConnectionSession`."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(log_lines("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
@@ -300,10 +301,10 @@ def run(settings: Settings, *, action_llama: bool = False, joins: Callable[[], s
     if action_llama:
         theirs = needed("dibs.compat.action_llama.tools", "dibs mcp --action-llama")
         tools = (*TOOLS, *theirs.TOOLS)
-    asyncio.run(_serve(settings, tools, joins))
+    asyncio.run(_serve(settings, tools, finds))
 
 
-async def _serve(settings: Settings, tools: tuple[Tool, ...], joins: Callable[[], str] | None) -> None:
+async def _serve(settings: Settings, tools: tuple[Tool, ...], finds: FindsSession) -> None:
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[int] = loop.create_future()
 
@@ -315,7 +316,7 @@ async def _serve(settings: Settings, tools: tuple[Tool, ...], joins: Callable[[]
         loop.add_signal_handler(number, leave, 128 + number)
     wire = _Wire(loop, leave)
     door = open_door(settings)
-    backend = ToolBackend(door, settings.pick("owner", "DIBS_OWNER"), ConnectionSession(door, joins))
+    backend = ToolBackend(door, settings.pick("owner", "DIBS_OWNER"), ConnectionSession(door, finds))
     connection = Connection(Methods(tools, kept=True), backend, wire.send)
     wire.open(connection.receive)
     code = await ended

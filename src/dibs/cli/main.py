@@ -8,7 +8,7 @@ import sys
 
 from dibs.base.errors import DibsError
 from dibs.cli.framework.parse import UsageError, parse, split_command, wants
-from dibs.cli.framework.registry import NAMES, load
+from dibs.cli.framework.registry import AGENT_SIGNS, NAMES, load
 from dibs.cli.framework.result import Answer, RequestFailed, failure, yes
 from dibs.cli.supervise.signals import UnconfirmedClaims
 from dibs.wire.codes import FAULT, USAGE
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from dibs.cli.text.colour import Paint
 
 INTERRUPTED = 130
+_SANDBOXED = (
+    "\n  A coding agent's sandbox may forbid it. The tools of its MCP server, dibs mcp, work: that runs outside of it."
+)
 COMPLETE = "__complete"  # what the scripts of `dibs completion` call; in no list of commands
 
 
@@ -70,6 +73,8 @@ def run(
         if answer.is_error and _is_agent_hook(argv):
             # Whatever is wrong, it is not the agent's fault. Some harnesses take every other exit code for a refusal.
             answer.exit, as_json = 0, False
+        elif answer.code == "upstream_unavailable" and any(env.get(sign) for sign in AGENT_SIGNS):
+            answer.text += _SANDBOXED
         trouble = _print(answer, stdout, stderr, paint, as_json=as_json, quiet=quiet)
         exit_code = answer.exit
         if trouble is not None and (unconfirmed or not isinstance(trouble, BrokenPipeError)):

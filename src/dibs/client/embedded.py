@@ -23,13 +23,14 @@ from dibs.wire.requests import command_for, namespace_for, shape, wait_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
     from dibs.client.door import Ask, JobNamespaces, Jobs, Streamed
     from dibs.core.commands import Command
     from dibs.core.identity import Caller
     from dibs.core.outcomes import Outcome
+    from dibs.core.records import Holder
     from dibs.engine.coordinator import Coordinator
     from dibs.stores.port import Store
 
@@ -120,15 +121,20 @@ def _ask(coordinator: Coordinator, command: Command) -> Outcome:
 def _end_dead_session(coordinator: Coordinator, outcome: Outcome) -> bool:
     answers = outcome.outcomes if isinstance(outcome, Refused) else (outcome,)
     blockers = [b for each in answers if isinstance(each, Held | Queued) for b in each.blockers]
-    sessions = {blocker.holder.session for blocker in blockers if blocker.holder.session is not None}
+    return _end_dead(coordinator, [blocker.holder for blocker in blockers])
+
+
+def _end_dead(coordinator: Coordinator, holders: Sequence[Holder]) -> bool:
+    """End the sessions of these holders whose processes have ended on this machine. Tells whether there were any."""
+    sessions = {holder.session for holder in holders if holder.session is not None}
     if not sessions:
         return False
-    from dibs.system.session_mark import is_gone  # imported only if a session blocks the claim
+    from dibs.system.session_mark import is_gone  # imported only if a session has a job
 
     found = coordinator.store.read([session_key(session) for session in sessions]).records.values()
-    dead = [each.record.id for each in found if isinstance(each.record, SessionRecord) and is_gone(each.record.process)]
+    dead = [each.record for each in found if isinstance(each.record, SessionRecord) and is_gone(each.record.process)]
     for session in dead:
-        coordinator.one(EndSession(session=session, principal=None, dead=True))
+        coordinator.one(EndSession(session=session.id, principal=None, dead=True, process=session.process))
     return bool(dead)
 
 
@@ -208,6 +214,14 @@ class EmbeddedDoor:
         """End a session whose worker is dead: its jobs are lost, not released. Raises the store's errors."""
         self.coordinator().one(EndSession(session=session, principal=None, dead=True))
 
+    def _ended_dead(self, holders: Sequence[Holder]) -> bool:
+        """End the sessions of dead holders, as a claim would. Tells whether there were any; none on a store that cannot
+        be written."""
+        try:
+            return _end_dead(self.coordinator(), holders)
+        except DibsError:
+            return False
+
     def _list(self, asked: Ask, ns: str) -> Reply:
         from dibs.engine.queries import claimed
         from dibs.wire.lease_documents import list_document
@@ -215,6 +229,8 @@ class EmbeddedDoor:
         prefix, after, limit = asked.name, asked.document.get("after") or "", asked.document["limit"]
         states = tuple((asked.document.get("status") or "held").split(","))
         page = claimed(self.store(), ns, prefix, after, limit, states)
+        if self._ended_dead([holder for lock in page.locks for holder in lock.holders]):
+            page = claimed(self.store(), ns, prefix, after, limit, states)
         return _ok(list_document(page.locks, page.now_ms, prefix, page.next_after, whole=not after))
 
     def _history(self, asked: Ask, ns: str) -> Reply:

@@ -173,11 +173,13 @@ class OpenSession(PlainCommand):
 
 
 class KeepSession(PlainCommand):
-    """Renew a session. `ttl_ms`: its new TTL. `active`: the worker itself asks, and reads the answer."""
+    """Renew a session. `ttl_ms`: its new TTL. `process`: the mark of its worker's process, which is known now, or is
+    another one; empty if it is not known any more. `active`: the worker itself asks, and reads the answer."""
 
     session: str
     principal: str
     ttl_ms: int | None = None
+    process: str | None = None
     bound: str | None = None  # the only namespace that the caller's credential is for
     payer: str | None = None
     active: bool = False
@@ -185,11 +187,13 @@ class KeepSession(PlainCommand):
 
 class EndSession(PlainCommand):
     """End a session: its worker is finished, or (`dead`) a process on the same machine saw that it is dead, or an
-    operator (`by`) takes everything from it. The operator's right to do so was checked before."""
+    operator (`by`) takes everything from it. The operator's right to do so was checked before. `process`: the mark that
+    was seen to be dead; a session that has another one by now goes on."""
 
     session: str
     principal: str | None  # None: an operator, or a process that saw that the worker is dead
     dead: bool = False
+    process: str | None = None
     bound: str | None = None
     by: str | None = None
     reason: str | None = None

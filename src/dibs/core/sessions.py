@@ -72,6 +72,7 @@ def keep_session(draft: Draft, command: KeepSession) -> Outcome:
         renewed_ms=draft.now_ms,
         ttl_ms=ttl_ms,
         expires_ms=draft.now_ms + ttl_ms,
+        process=session.process if command.process is None else command.process or None,
         active_ms=draft.now_ms if command.active else session.active_ms,
     )
     if command.payer is not None and not is_current(draft, kept.charge, command.payer):
@@ -84,7 +85,7 @@ def keep_session(draft: Draft, command: KeepSession) -> Outcome:
 def end_session(draft: Draft, command: EndSession) -> Outcome:
     """End a session. If its worker is finished, its jobs are released without a result; if it was found dead, they are
     lost; if an operator ends it, they are broken. Ending it again succeeds, because the first reply may have been
-    lost."""
+    lost. A worker that was found dead may have gone on in another process since: then its session goes on, too."""
     session = draft.session(command.session)
     if session is None or not may_use(session, command.principal, command.bound):
         return SessionUnknown(now_ms=draft.now_ms, session=command.session)
@@ -93,6 +94,8 @@ def end_session(draft: Draft, command: EndSession) -> Outcome:
         return SessionState(now_ms=draft.now_ms, session=session, live=False)
     if session.ended_ms:
         return SessionOver(now_ms=draft.now_ms, session=session)
+    if command.process not in (None, session.process):
+        return SessionState(now_ms=draft.now_ms, session=session)
     how = EXPIRED if command.dead or session_over(draft, session) else RELEASED
     if command.by is not None and how == RELEASED:
         how = BROKEN

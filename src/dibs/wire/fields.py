@@ -47,7 +47,7 @@ REQUESTS: dict[str, dict[str, str]] = {
         "ttl_seconds": "whole", "ttl_ms": "whole", "owner": "text", "metadata": "text", "process": "text",
         "parent_id": "id", "fresh_session_id": "id",
     },
-    "session-keep": {"ttl_ms": "whole", "active": "flag"},
+    "session-keep": {"ttl_ms": "whole", "process": "text", "active": "flag"},
     "session-end": {},
     "session-show": {},
     "session-break": {"reason": "text"},

@@ -93,6 +93,12 @@ _OWNER = _field(
     seen_by=EVERYBODY,
     flag="the name that others see, if neither --actor's nor user@host will do; it proves nothing",
 )
+_PROCESS = _field(
+    "text",
+    "identifies the session's process for others on the same machine; the command line fills it in",
+    chars=limits.OWNER_CHARS_MAX,
+    seen_by=NOBODY,
+)
 _METADATA = _field(
     "text",
     "a short text shown to everybody, such as repo=acme/app",
@@ -321,12 +327,7 @@ REQUESTS: dict[str, dict[str, Field]] = {
         ),
         "owner": _but(_OWNER, "who", "the token's name"),
         "metadata": _but(_METADATA, "shown to those who may see the session"),
-        "process": _field(
-            "text",
-            "identifies the session's process for others on the same machine; the command line fills it in",
-            chars=limits.OWNER_CHARS_MAX,
-            seen_by=NOBODY,
-        ),
+        "process": _PROCESS,
         "parent_id": _field(
             "id",
             "a session of yours whose part this one is, such as an agent's whose subagent opens this one. Claims of a "
@@ -347,6 +348,7 @@ REQUESTS: dict[str, dict[str, Field]] = {
             "as it is",
             numbers=_SESSION_MS,
         ),
+        "process": _but(_PROCESS, "the session's process from now on, as in `POST /sessions`; empty: none", "as it is"),
         "active": _field(
             "flag",
             "the worker itself asks, not a timer. Refusals show when that was, and the answer says who began to wait "

@@ -357,6 +357,7 @@ def _keep_session(session_id: str, document: Document, caller: Caller) -> KeepSe
         session=_session_id(session_id),
         principal=caller.principal,
         ttl_ms=ttl_ms,
+        process=text_of(document, "process"),
         bound=caller.namespace,
         payer=caller.payer,
         active=document.get("active", False),

@@ -27,7 +27,7 @@ SHAPES: dict[str, tuple[str, str, set[str], dict[str, type]]] = {
         "developers.openai.com/codex/mcp",
         "mcp_servers",
         {"command"},
-        PROCESS | {"enabled": bool, "cwd": str, "startup_timeout_sec": int, "tool_timeout_sec": int},
+        PROCESS | {"enabled": bool, "cwd": str, "env_vars": list, "startup_timeout_sec": int, "tool_timeout_sec": int},
     ),
     "cursor": ("cursor.com/docs/mcp", "mcpServers", {"command"}, PROCESS | {"type": str, "envFile": str}),
     "gemini": (

@@ -161,9 +161,16 @@ def test_two_first_claims_of_one_agent_at_once_open_one_session(one: Harness) ->
     assert done.returncode == 0, done
 
 
+def test_an_agent_whose_sandbox_forbids_the_store_is_told_of_the_tools_outside(one: Harness) -> None:
+    refused = one("dibs claim issue-7", DIBS_URL="sqlite:///proc/none/dibs.db")
+    assert (refused.returncode, "MCP server" in refused.stderr) == (69, True), refused.stderr
+
+
 def test_names_shown_are_short_and_printable() -> None:
     assert Agent("claude", ONE).owner("app@main") == "claude-3f2a in app@main"
     assert Agent("codex", "thread-5").owner("") == "codex-5"
+    assert Agent("codex", "01a1e36e-608e-7973-9d64-cee1c85c03b3").owner("") == "codex-03b3"
+    assert Agent("claude", "ad2db371-48c8-4381-ae6a-be3c55016ea8").owner("") == "claude-ad2d"
     assert Agent("claude", ONE, "agent-1f2e3d").owner("app") == "claude-3f2a/1f2e in app"
     assert agents_of({"CLAUDE_CODE_SESSION_ID": "no\x1bescape"}) == []
     assert agents_of({"CLAUDE_CODE_SESSION_ID": ""}) == []

@@ -10,6 +10,7 @@ from dibs.cli.framework.spec import Command, Option
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.agents.harness.answer import HookAnswer
+    from dibs.agents.harness.parse import HookEvent
     from dibs.cli.framework.context import Call
 
 _BYTES_MAX = 32 * 1024 * 1024  # a tool call carries whole files
@@ -43,6 +44,7 @@ def _answered(call: Call) -> HookAnswer:
             raise ValueError("the event is no JSON object")
         client = call.values.get("client")
         event = event_of(document, call.env, client if client in CLIENTS else None)
+        _note_client(call, event)
         guard = AgentGuard(call, event)
     except Exception as error:
         return HookAnswer(0, "", f"dibs: the hook did nothing, because {_why(error)}")
@@ -55,6 +57,20 @@ def _answered(call: Call) -> HookAnswer:
             why = f"dibs cannot tell whether another worker has this file ({_why(error)})."
             return refusal(event, f"{why} This repository requires to know it.")
         return HookAnswer(0, "", f"dibs: nothing was claimed, because {_why(error)}")
+
+
+def _note_client(call: Call, event: HookEvent) -> None:
+    """Remember which process runs the agent's session: its shells and MCP servers are known by it, and its claims end
+    with it."""
+    from dibs.agents.harness.clients import forget, note
+    from dibs.agents.harness.parse import END
+
+    if event.agent is None:
+        return
+    if event.kind == END:
+        forget(call.env, event.agent)
+    else:
+        event.agent.pid = note(call.env, event.agent)
 
 
 def _why(error: Exception) -> str:

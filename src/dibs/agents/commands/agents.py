@@ -10,6 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dibs.agents.harness.identity import Agent
     from dibs.cli.framework.context import Call
     from dibs.cli.framework.result import Answer
 
@@ -30,21 +31,25 @@ def mcp(call: Call) -> Answer:
         raise UsageError("dibs mcp needs standard input and output, and one of them is closed.", "mcp")
     if call.stdin.isatty() and call.stderr is not None:
         call.stderr.write("dibs mcp is meant to be started by an MCP client. Ctrl-D ends it.\n")
-    run(call.settings, action_llama=bool(call.values.get("action_llama")), joins=_agent_session(call))
+    run(call.settings, action_llama=bool(call.values.get("action_llama")), finds=_agent_session(call))
     return yes({"stopped": True}, "")
 
 
-def _agent_session(call: Call) -> Callable[[], str] | None:
-    """Opens or renews the session of the agent whose MCP client started this, in another thread. None if the client
-    does not name its session, or if another actor is wanted (DIBS_ACTOR, DIBS_SESSION)."""
-    from dibs.cli.framework.actor_session import ActorSession, agent_here
+def _agent_session(call: Call) -> Callable[[], Callable[[], str] | None]:
+    """Makes what finds the agent whose MCP client started this, and gives what opens or renews the agent's session. It
+    is called in another thread when the session is needed, because a hook may have to tell first who the agent is. It
+    gives None if the agent is not known, or if another actor is wanted (DIBS_ACTOR, DIBS_SESSION)."""
+    from dibs.agents.harness.shell import agent_here
+    from dibs.cli.framework.actor_session import ActorSession
     from dibs.cli.framework.context import Call as Another
 
-    agent = None if call.env.get("DIBS_SESSION") else agent_here(call.env, claims=True)
-    if agent is None:
-        return None
+    def found() -> Callable[[], str] | None:
+        if "DIBS_ACTOR" in call.env or call.env.get("DIBS_SESSION"):
+            return None
+        agent = agent_here(call.env, claims=True)
+        return None if agent is None else lambda: opened(agent)
 
-    def opened() -> str:
+    def opened(agent: Agent) -> str:
         own = Another(call.command, call.values, call.env, stdin=None, stdout=None, stderr=None, paint=call.paint)
         try:
             session = ActorSession.of_agent(own, agent)
@@ -52,7 +57,7 @@ def _agent_session(call: Call) -> Callable[[], str] | None:
         finally:
             own.close()
 
-    return opened
+    return found
 
 
 def show(call: Call) -> Answer:

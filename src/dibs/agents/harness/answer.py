@@ -7,7 +7,7 @@ there. Nothing ever answers "allow": that would skip the question that the harne
 from __future__ import annotations
 
 from dibs.agents.harness import parse as kinds
-from dibs.agents.harness.identity import CLAUDE, CODEX, COPILOT, CURSOR, OPENCODE
+from dibs.agents.harness.identity import CLAUDE, CODEX, COPILOT, CURSOR, GEMINI, OPENCODE
 from dibs.base.jsontext import encode
 
 TYPE_CHECKING = False
@@ -34,6 +34,14 @@ class HookAnswer:
 
 
 NOTHING = HookAnswer()
+# The events after which a harness passes our words to the model, as seen in the versions that `agents.md` names.
+_CLAUDE = (kinds.BEFORE_EDIT, kinds.BEFORE_SHELL, kinds.AFTER_TOOL, kinds.START, kinds.COMPACTED)
+_HEARD = {
+    CLAUDE: _CLAUDE,
+    CODEX: _CLAUDE,
+    COPILOT: (kinds.BEFORE_EDIT, kinds.BEFORE_SHELL, kinds.AFTER_TOOL, kinds.START),
+    GEMINI: (kinds.AFTER_TOOL, kinds.START),
+}
 
 
 def refusal(event: HookEvent, reason: str) -> HookAnswer:
@@ -53,8 +61,10 @@ def remark(event: HookEvent, text: str) -> HookAnswer:
     text = text[:CONTEXT_CHARS_MAX]
     if not text:
         return NOTHING
-    if event.harness in (CLAUDE, CODEX) and event.kind not in (kinds.STOP, kinds.SUBAGENT_STOP, kinds.END):
-        told = {"hookSpecificOutput": {"hookEventName": event.name, "additionalContext": text}}
+    if event.kind in _HEARD.get(event.harness, ()):
+        told: dict[str, object] = {"additionalContext": text}
+        if event.harness != COPILOT:
+            told = {"hookSpecificOutput": {"hookEventName": event.name, **told}}
         return HookAnswer(0, encode(told), text=text)
     if event.harness == OPENCODE:  # our plugin there adds it to what the tool says
         return HookAnswer(0, text, text=text)

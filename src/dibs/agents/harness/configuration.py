@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dibs.agents.harness import json_text
 from dibs.agents.harness.identity import CLAUDE, CODEX, COPILOT, CURSOR, GEMINI, OPENCODE, WINDSURF
+from dibs.base.jsontext import encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +24,16 @@ TOML_KEY = "mcp_servers"
 SERVER: Document = {"command": "dibs", "args": ["mcp"]}
 _TYPED: Document = {"type": "stdio", **SERVER, "tools": ["*"]}
 _LOCAL: Document = {"type": "local", "command": ["dibs", "mcp"], "enabled": True}
-TOML = '[mcp_servers.dibs]\ncommand = "dibs"\nargs = ["mcp"]\n'
+# Codex passes an MCP server only what is named here, and ends one that does not answer in 10 s.
+_CODEX: Document = {
+    **SERVER,
+    "env_vars": """
+        DIBS_URL DIBS_NAMESPACE DIBS_OWNER DIBS_SESSION DIBS_ACTOR DIBS_TOKEN DIBS_TOKEN_FILE DIBS_CLIENT_CERT
+        DIBS_CLIENT_KEY XDG_CONFIG_HOME XDG_STATE_HOME
+    """.split(),
+    "startup_timeout_sec": 60,
+}
+TOML = "[mcp_servers.dibs]\n" + "".join([f"{key} = {encode(value)}\n" for key, value in _CODEX.items()])
 # In a project, and of a user. None: the harness has no such file, or one that only its own commands should write.
 FILES: dict[str, tuple[str | None, str | None]] = {
     CLAUDE: (".mcp.json", None),
@@ -37,7 +47,7 @@ FILES: dict[str, tuple[str | None, str | None]] = {
 
 
 def entry(harness: str) -> Document:
-    return {COPILOT: _TYPED, OPENCODE: _LOCAL}.get(harness, SERVER)
+    return {COPILOT: _TYPED, CODEX: _CODEX, OPENCODE: _LOCAL}.get(harness, SERVER)
 
 
 def servers_key(harness: str) -> str:
@@ -68,7 +78,7 @@ def with_server_toml(text: str) -> str:
 
 
 def without_server_toml(text: str) -> str:
-    if _servers(text).get(NAME) != SERVER:
+    if _servers(text).get(NAME) != _CODEX:
         return text
     had_newline = text.endswith("\n")
     before, found, after = (text if had_newline else text + "\n").partition(TOML)

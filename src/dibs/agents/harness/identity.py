@@ -1,8 +1,9 @@
 """Which agent a process belongs to, as its harness tells by environment variables.
 
-A harness is the program that runs a coding agent: Claude Code, Codex, Gemini CLI. It gives every shell, hook and MCP
-server that it starts the id of the agent's session. One such session is one worker: its commands, hooks and MCP tools
-prove each other's claims. A subagent is a part of it, with an id of its own that only hooks are told.
+A harness is the program that runs a coding agent: Claude Code, Codex, Gemini CLI, Copilot. It tells its hooks the id of
+the agent's session, and most harnesses tell it their shells or MCP servers, too (`clients.py` finds it for the others).
+One such session is one worker: its commands, hooks and MCP tools prove each other's claims. A subagent is a part of it,
+with an id of its own that only hooks are told.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 CLAUDE, CODEX, GEMINI = "claude", "codex", "gemini"
 COPILOT, CURSOR, OPENCODE, WINDSURF = "copilot", "cursor", "opencode", "windsurf"
 # The variables in which harnesses give the session's id to the processes they start.
-VARIABLES = dict(zip((CLAUDE, CODEX, GEMINI), AGENT_SESSIONS, strict=True))
+VARIABLES = dict(zip((CLAUDE, CODEX, GEMINI, COPILOT), AGENT_SESSIONS, strict=True))
 # The variable with the process id of the harness itself.
 _PROCESSES = {CLAUDE: "CLAUDE_PID"}
 _ID_CHARS_MAX = 128
@@ -59,9 +60,17 @@ class Agent:
 
 
 def _short(identity: str) -> str:
-    """The beginning of an id. Ids that begin with a word and a mark (`agent-1f2e`) are told apart by what follows."""
-    rest = identity.rpartition("-")[2] if identity[:1].isalpha() and "-" in identity[:12] else identity
+    """The part of an id that tells it from others: its beginning. A UUID of version 7 begins with the time, so its end
+    counts. An id that begins with a word (`agent-1f2e`) is told apart by what follows the word."""
+    groups = identity.split("-")
+    if [len(group) for group in groups] == [8, 4, 4, 4, 12] and _is_hexadecimal("".join(groups)):
+        return identity[-_SHOWN:] if groups[2][0] == "7" else identity[:_SHOWN]
+    rest = groups[-1] if identity[:1].isalpha() and "-" in identity[:12] else identity
     return rest[:_SHOWN] or identity[:_SHOWN]
+
+
+def _is_hexadecimal(text: str) -> bool:
+    return all(character in "0123456789abcdefABCDEF" for character in text)
 
 
 def is_session_id(text: object) -> bool:

@@ -6,6 +6,8 @@ an event of the kind `other`, which nothing is done for.
 
 from __future__ import annotations
 
+import posixpath
+
 from dibs.agents.harness.identity import (
     CLAUDE,
     CODEX,
@@ -85,6 +87,7 @@ HARNESSES = (CLAUDE, CODEX, CURSOR, GEMINI, COPILOT, OPENCODE, WINDSURF)
 _BEFORE = ("PreToolUse", "preToolUse", "BeforeTool")
 _AFTER = (
     "PostToolUse",
+    "PostToolUseFailure",
     "postToolUse",
     "AfterTool",
     "PostToolBatch",
@@ -158,6 +161,8 @@ def _tool(document: Document, harness: str, name: str, agent: Agent | None, cwd:
     fields = _given(document)
     command = _text(fields, "command")
     if tool in _SHELLS:
+        if folder := _text(fields, "dir_path"):  # Gemini CLI names the folder of the command beside it
+            cwd = posixpath.join(cwd, folder)
         return HookEvent(BEFORE_SHELL, harness, name, agent, cwd=cwd, command=command)
     if tool not in _EDITS:
         return HookEvent(OTHER, harness, name, agent, cwd=cwd)

@@ -1,14 +1,18 @@
 """Which files a shell command surely writes. Pure.
 
-Only what can be read with certainty counts: redirections, and the arguments of `tee`, `sed -i`, `mv`, `cp`, `rm`,
-`touch`, `git checkout --` and `git restore`. A word with a variable, a substitution or a pattern in it is left out,
-because what it becomes is not known. What interpreters and scripts write is seen only afterwards. A name too many would
-refuse an agent for nothing, so doubt leaves a name out.
+Only what can be read with certainty counts: redirections, the arguments of `tee`, `sed -i`, `mv`, `cp`, `rm`, `touch`,
+`git checkout --` and `git restore`, and the patch that Codex reads from `apply_patch <<EOF`. A `cd` to a literal folder
+at the beginning is followed. A word with a variable, a substitution or a pattern in it is left out, because what it
+becomes is not known. What interpreters and scripts write is seen only afterwards. A name too many would refuse an agent
+for nothing, so doubt leaves a name out.
 """
 
 from __future__ import annotations
 
+import posixpath
 import re
+
+from dibs.agents.harness.parse import patched
 
 _ENDS = frozenset((";", "&", "|", "&&", "||", "\n", "(", ")", "{", "}", "then", "do", "else"))
 _WRITES = frozenset((">", ">>", ">|", "&>", "&>>", "<>"))
@@ -32,6 +36,7 @@ _OPERATORS = (
     "(",
     ")",
 )
+_PATCHES = ("apply_patch", "applypatch")
 _PREFIXES = frozenset(("sudo", "env", "command", "nohup", "time", "exec", "builtin"))
 _BEGIN_OPERATORS = frozenset([each[0] for each in _OPERATORS])
 _PARTS = re.compile(r"[;&|()\n`]+")
@@ -53,12 +58,15 @@ def _word(text: str, *, sure: bool = True, operator: bool = False) -> _Word:
 
 
 def written(command: str) -> list[str]:
-    """The paths, each once, as the command gives them. Empty if the command cannot be read."""
+    """The paths, each once, from the folder in which the command begins. Empty if the command cannot be read."""
+    words = _words(command)
+    if words is None:
+        return []
+    folder, words = _without_cd(words)
+    if words and words[0] in _PATCHES:
+        return [posixpath.join(folder, name) for name in patched(command)]
     found: dict[str, None] = {}
     simple: list[_Word] = []
-    words = _words(command)
-    if words is None or any(word.operator and word == "<<" for word in words):
-        return _before_here_text(command) if words is not None else []
     skip = False
     for at, word in enumerate(words):
         if skip:
@@ -67,7 +75,7 @@ def written(command: str) -> list[str]:
             skip = True
             if at + 1 < len(words):
                 _note(found, words[at + 1])
-        elif word.operator and word in ("<", "<<<", ">&", "<&"):
+        elif word.operator and word in ("<", "<<", "<<<", ">&", "<&"):
             skip = True
         elif word in _ENDS and (word.operator or word == "\n" or not simple):
             _of_simple(simple, found)
@@ -76,7 +84,7 @@ def written(command: str) -> list[str]:
             simple.append(word)
     _of_simple(simple, found)
     moves = any(word in ("cd", "pushd", "-C") for word in words)  # relative to a folder that is not known then
-    return [name for name in found if not moves or name.startswith("/")]
+    return [posixpath.join(folder, name) for name in found if not moves or name.startswith("/")]
 
 
 def simple_commands(command: str) -> list[list[str]]:
@@ -94,21 +102,14 @@ def simple_commands(command: str) -> list[list[str]]:
     return [simple for simple in found if simple]
 
 
-def _before_here_text(command: str) -> list[str]:
-    """A here-document's content is no command. Only its first line is read."""
-    first, _, _ = command.partition("\n")
-    words = _words(first) or []
-    found: dict[str, None] = {}
-    for at, word in enumerate(words[:-1]):
-        if word.operator and word in _WRITES:
-            _note(found, words[at + 1])
-    if words and words[0] == "tee":
-        _of_simple(words[: _index(words, "<<")], found)
-    return list(found)
-
-
-def _index(words: list[_Word], wanted: str) -> int:
-    return next((at for at, word in enumerate(words) if word.operator and word == wanted), len(words))
+def _without_cd(words: list[_Word]) -> tuple[str, list[_Word]]:
+    """The folder to which a command goes first (`cd src && make`), and the words after that. Empty: it stays."""
+    folder = ""
+    while len(words) > 3 and words[0] == "cd" and words[1].sure and words[2] in ("&&", ";", "\n"):
+        if words[1].startswith("-"):
+            break
+        folder, words = posixpath.join(folder, words[1]), words[3:]
+    return folder, words
 
 
 def _note(found: dict[str, None], word: _Word) -> None:

@@ -4,8 +4,8 @@ An agent runs each command in a new shell, so a lease id in a shell variable is 
 name is not lost: `dibs claim`, `heartbeat` and `release` with the same name use one session, and the session proves
 what it holds. The same name means the same worker, so two agents need two names.
 
-A coding agent needs no name: its harness gives its shells the id of its session, which names the actor then
-(`agents/harness/shell.py`). Its process is watched where the harness tells it, and its claims end with that process.
+A coding agent needs no name: the id of its session names the actor, which its harness gives its shells, or which its
+hooks have noted (`agents/harness/shell.py`). Where the harness's process is known, the claims end with that process.
 
 The session's id is kept in a private file under `actors` in the state folder, one for each store, namespace and name.
 The file proves nothing by itself: the store knows whether the session lives. Every claim and heartbeat of the actor
@@ -20,9 +20,9 @@ from dibs.base.errors import InvalidInput, StoreUnavailable
 from dibs.base.files import lock_file, replace_file, state_folder
 from dibs.base.ids import digest, new_id
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.registry import AGENT_SESSIONS, part
+from dibs.cli.framework.registry import AGENT_SIGNS, part
 from dibs.cli.framework.result import body_of
-from dibs.client.door import OVER_CODES, Ask
+from dibs.client.door import OVER_CODES
 from dibs.core.limits import ACTOR_TTL_MS, AGENT_TTL_MS, OWNER_CHARS_MAX
 from dibs.core.names import DEFAULT_NAMESPACE
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 def agent_here(env: Mapping[str, str], *, claims: bool) -> Agent | None:
     """The coding agent whose command this is. DIBS_ACTOR, even if it is empty, turns this off."""
-    if "DIBS_ACTOR" in env or not any(env.get(variable) for variable in AGENT_SESSIONS):
+    if "DIBS_ACTOR" in env or not any(env.get(variable) for variable in AGENT_SIGNS):
         return None
     shell = part("agent shell")
     found: Agent | None = None if shell is None else shell.agent_here(env, claims=claims)
@@ -160,62 +160,48 @@ class ActorSession:
         finally:
             os.close(gate)
 
-    def _renewed(self, session: str, asked: dict[str, int | bool]) -> Reply:
+    def _renewed(self, session: str, asked: dict[str, int | bool | str]) -> Reply:
         """Renew the session. The answer says who began to wait for something of it; the command will say so."""
         reply = self._call.ask("session-keep", session, asked)
         self._call.wanted += (reply.body or {}).get("wanted", ())
         return reply
 
     def _keep(self, ttl_ms: int, *, active: bool = True) -> str | None:
-        session, kept_ms, mark = self._read()
+        session, kept_ms, before = self._read()
         if session is None:
             return None
-        ttl_ms = max(ttl_ms, kept_ms)
-        reply = self._renewed(session, {"ttl_ms": ttl_ms, "active": active})
+        mark = self._watched(before)
+        # Nobody would see the end of a process that is not known.
+        ttl_ms = ttl_ms if mark == "-" != before else max(ttl_ms, kept_ms)
+        asked: dict[str, int | bool | str] = {"ttl_ms": ttl_ms, "active": active}
+        if mark != before:
+            asked["process"] = "" if mark == "-" else mark
+        reply = self._renewed(session, asked)
         if (reply.body or {}).get("code") in OVER_CODES:
             return None
         body_of(reply)
-        if self._is_resumed(mark):
-            return self._moved(session, ttl_ms)
-        if ttl_ms > kept_ms:
+        if (ttl_ms, mark) != (kept_ms, before):
             self._write(session, ttl_ms, mark)
         return session
 
-    def _is_resumed(self, mark: str) -> bool:
-        """Tell whether the agent has another process now, and the one that the session watches is gone."""
-        if mark == "-" or self._agent is None or self._agent.subagent or self._mark() in ("-", mark):
-            return False
+    def _watched(self, mark: str) -> str:
+        """The mark of the process whose end ends the session. It may become known only after the session was opened; a
+        resumed agent has another process."""
+        ours = self._mark()
+        if mark in ("-", ours):
+            return ours
         from dibs.system.session_mark import is_gone
 
-        return is_gone(mark)
+        return ours if is_gone(mark) else mark
 
-    def _moved(self, session: str, ttl_ms: int) -> str:
-        """The agent was resumed in another process. The old session ends as soon as anybody sees that its process is
-        gone. So a new one, which watches this process, claims the same jobs as a child of the old one, which is ended
-        then: nobody can come in between."""
-        holds = (self._call.ask("session-show", session, {}).body or {}).get("holds") or ()
-        fresh = self._open(ttl_ms, parent=session)
-        owner = self.owner()
-        for hold in holds:
-            asked = {"session_id": fresh, "owner": owner, "mode": hold["mode"], "request_key": new_id()}
-            door = self._call.door_in(hold["namespace"])
-            try:
-                door.ask(Ask("acquire", hold["name"], asked))
-            finally:
-                door.close()
-        self._call.ask("session-end", session, {})
-        return fresh
-
-    def _open(self, ttl_ms: int, parent: str | None = None) -> str:
+    def _open(self, ttl_ms: int) -> str:
         request = {"owner": self.owner(), "ttl_ms": ttl_ms, "fresh_session_id": new_id()}
         mark = self._mark()
         if mark != "-":
             request["process"] = mark
         if self._agent is not None and self._agent.parent is not None:
             above = self.of_agent(self._call, self._agent.parent)
-            parent = above._keep(ttl_ms, active=False) or above._open(ttl_ms)  # we have the gate
-        if parent is not None:
-            request["parent_id"] = parent
+            request["parent_id"] = above._keep(ttl_ms, active=False) or above._open(ttl_ms)  # we have the gate
         session: str = self._call.body("session-open", "", request)["session_id"]
         self._write(session, ttl_ms, mark)
         return session

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.base.errors import InvalidInput, InvalidTtl
 from dibs.base.ids import new_id
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.registry import AGENT_SESSIONS
+from dibs.cli.framework.registry import AGENT_SIGNS
 from dibs.cli.framework.spec import Option
 from dibs.core.durations import format_duration, parse_duration
 from dibs.core.limits import (
@@ -191,7 +191,7 @@ def is_actor(call: Call) -> bool:
         return True
     if session_id(call) is not None:
         return False
-    return any(map(call.env.get, ("DIBS_ACTOR", *AGENT_SESSIONS)))
+    return any(map(call.env.get, ("DIBS_ACTOR", *AGENT_SIGNS)))
 
 
 def terms(call: Call) -> Document:

@@ -194,7 +194,9 @@ _PARTS = {
     "OctoStore": "compat.octostore.contract",
 }
 # The variables by which coding agents name their session to the commands they run.
-AGENT_SESSIONS = ("CLAUDE_CODE_SESSION_ID", "CODEX_THREAD_ID", "GEMINI_SESSION_ID")
+AGENT_SESSIONS = ("CLAUDE_CODE_SESSION_ID", "CODEX_THREAD_ID", "GEMINI_SESSION_ID", "COPILOT_AGENT_SESSION_ID")
+# A command with one of these may be an agent's. Gemini CLI does not tell its shells more.
+AGENT_SIGNS = (*AGENT_SESSIONS, "GEMINI_CLI")
 GROUP = "dibs.commands"  # of entry points
 
 

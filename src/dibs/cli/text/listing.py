@@ -74,7 +74,7 @@ _NONE = {
 
 def listing(document: Document, paint: Paint, now_ms: int, width: int | None = None) -> str:
     """`width` is that of the terminal; None means that lines are not cut."""
-    locks = document["locks"]
+    locks = one_row_each(document["locks"])
     if not locks:
         return nothing(document)
     rows = rows_of(locks, heads_of(locks), now_ms)
@@ -82,6 +82,25 @@ def listing(document: Document, paint: Paint, now_ms: int, width: int | None = N
     if document["next"]:
         lines.append(paint.faint(f"More follow: --after {plain(document['next'])}"))
     return "\n".join([paint.faint(first), *lines])
+
+
+def one_row_each(locks: list[Document]) -> list[Document]:
+    """The jobs as a person reads them. The hook of a coding agent claims a file as `path:src/a`, which all clones see,
+    and as `path:@ID/src/a`, for one checkout; its note has the ids of checkout and clone. That is one row."""
+    rows: dict[tuple[str, object], Document] = {}
+    for lock in sorted(locks, key=_is_in_checkout):
+        name, note = lock["name"], lock.get("metadata")
+        if _is_in_checkout(lock):
+            name = "path:" + name.partition("/")[2]
+        if note and note.startswith("checkout="):
+            note = None
+        rows.setdefault((name, lock.get("owner")), {**lock, "name": name, "metadata": note})
+    return list(rows.values())
+
+
+def _is_in_checkout(lock: Document) -> bool:
+    mark = lock["name"].removeprefix("path:@").partition("/")[0]
+    return lock["name"].startswith("path:@") and len(mark) == 12 and all(each in "0123456789abcdef" for each in mark)
 
 
 def heads_of(locks: list[Document]) -> Row:

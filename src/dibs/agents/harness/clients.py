@@ -1,0 +1,143 @@
+"""Which process runs which agent's session, as hooks have noted it.
+
+Codex does not tell its MCP servers which session they belong to, and Gemini CLI tells neither them nor its shells. But
+the process that runs an agent's hooks also starts its shells and MCP servers. So a hook, which is told the session,
+notes it for that process, and what the process has started finds the note.
+
+A note is a file below `clients` in the state folder, one for each process and session. A process is identified by its
+mark: boot, PID namespace, pid and start time. Neither a later process with the same pid nor one in another container
+is taken for it. A process with several sessions (an editor, a daemon) cannot tell whose a shell is, so it counts for
+none of them. The end of a session removes its note, and whoever makes a new note removes those of processes that have
+ended.
+"""
+
+from __future__ import annotations
+
+import os
+
+from dibs.agents.harness.identity import Agent
+from dibs.base.clock import wall_ms
+from dibs.base.files import replace_file, state_folder
+from dibs.base.ids import digest
+from dibs.cli.framework.shell_actor import look
+from dibs.core.limits import LOCK_MEMORY_MS
+from dibs.system.session_mark import is_gone, process_mark
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+# Programs that run one command and stay above it.
+WRAPPERS = frozenset(("bwrap", "sandbox-exec", "env", "nice", "timeout", "time", "uv", "codex-linux-sandbox"))
+_STEPS_MAX = 64
+_DIGITS = 16
+_BYTES_MAX = 1024
+
+
+def note(env: Mapping[str, str], agent: Agent) -> int:
+    """Note that the process which runs this hook runs the agent's session. Returns its pid if claims may end with it,
+    else 0. They may if an earlier hook has met the same process: one that lives only for a hook, such as a wrapper
+    around `dibs`, is not the client."""
+    pid = agent.pid or _client_pid()
+    mark = _mark(pid)
+    if mark is None:
+        return 0
+    path = os.path.join(_folder(env), _name(mark, agent.session))
+    try:
+        os.utime(path)
+    except OSError:
+        _make(env, path, f"{mark} {agent.harness} {agent.session}\n")
+        return agent.pid
+    return pid if agent.pid or len(_notes_of(env, mark)) == 1 else 0
+
+
+def forget(env: Mapping[str, str], agent: Agent) -> None:
+    """The session is over. Its client may begin another one."""
+    mark = _mark(agent.pid or _client_pid())
+    if mark is not None:
+        _remove(os.path.join(_folder(env), _name(mark, agent.session)))
+
+
+def noted(env: Mapping[str, str], marks: Iterable[str]) -> Agent | None:
+    """The agent that the first process with a note runs. None if it runs several, or none has a note."""
+    for mark in marks:
+        found = _notes_of(env, mark)
+        if found:
+            harness, session = found[0]
+            pid = int(mark.split(":")[2])
+            return Agent(harness, session, pid=pid) if len(found) == 1 else None
+    return None
+
+
+def _client_pid() -> int:
+    """The nearest process above this one that is neither a shell nor a wrapper; 0 if it cannot be seen."""
+    found = look(os.getppid())
+    for _ in range(_STEPS_MAX):
+        if found is None or found.pid <= 1:  # process 1 is above everybody
+            return 0
+        if not (found.is_shell or found.name in WRAPPERS):
+            return found.pid
+        found = look(found.parent)
+    return 0
+
+
+def _mark(pid: int) -> str | None:
+    """The mark of a process whose start time is known."""
+    mark = process_mark(pid)
+    return None if mark is None or mark.endswith(":") else mark
+
+
+def _folder(env: Mapping[str, str]) -> str:
+    return os.path.join(state_folder(env), "clients")
+
+
+def _name(mark: str, session: str) -> str:
+    return f"{digest(mark)[:_DIGITS]}-{digest(session)[:_DIGITS]}"
+
+
+def _notes_of(env: Mapping[str, str], mark: str) -> list[tuple[str, str]]:
+    """The harness and session of each note of a process."""
+    folder, first = _folder(env), f"{digest(mark)[:_DIGITS]}-"
+    words = [_read(os.path.join(folder, name)) for name in _names(folder) if name.startswith(first)]
+    return [(each[1], each[2]) for each in words if len(each) == 3 and each[0] == mark]
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _read(path: str) -> list[str]:
+    try:
+        with open(path, "rb") as file:
+            return file.read(_BYTES_MAX).decode("utf-8", "replace").split()
+    except OSError:
+        return []
+
+
+def _make(env: Mapping[str, str], path: str, text: str) -> None:
+    """If that fails, the client's other processes are not known as the agent's."""
+    folder = _folder(env)
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        for name in _names(folder):
+            _remove_if_over(os.path.join(folder, name))
+        replace_file(path, text)
+    except OSError:
+        pass
+
+
+def _remove_if_over(path: str) -> None:
+    """Remove the note of a process that has ended, or that no hook has met for days: it may be of another boot."""
+    words = _read(path)
+    if (words and is_gone(words[0])) or wall_ms() - os.stat(path).st_mtime * 1000 > LOCK_MEMORY_MS:
+        _remove(path)
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
