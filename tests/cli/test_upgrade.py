@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.cli.framework.context import open_door
-from dibs.stores.sqlite import opener as fileformat
+from dibs.stores.sqlite import rows as fileformat
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Terminal

@@ -9,9 +9,10 @@ import pytest
 
 from dibs.core import limits
 from dibs.core.durations import format_duration
-from dibs.stores.git import ADDRESSES
+from dibs.stores.codec import FORMS
+from dibs.stores.git.location import ADDRESSES
 from dibs.stores.postgres import PostgresLocation
-from dibs.stores.registry import FORMS, capabilities, open_store
+from dibs.stores.registry import capabilities, open_store
 from dibs.stores.sqlite import sqlite_path
 from tests.docs.pages import REFERENCE, ROOT, code_words, read, rows, section
 

@@ -14,7 +14,7 @@ import pytest
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import StoreUnavailable
-from dibs.stores.postgres import PostgresLocation, upkeep
+from dibs.stores.postgres import PostgresLocation, pool
 from dibs.stores.postgres.store import PostgresStore
 from dibs.stores.registry import open_store
 from dibs.testing.contract_base import drop, event, key_of, lock, put
@@ -151,7 +151,7 @@ def test_who_keeps_an_old_view_of_the_database_is_named_to_operators(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(upkeep, "HELD_BACK_MAX", 20)
+    monkeypatch.setattr(pool, "HELD_BACK_MAX", 20)
     with caplog.at_level(logging.WARNING, "dibs"):
         store.prune(keep=10, before_ms=0)
         assert store.notices() == []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.errors import DibsError, StoreUnavailable
-from dibs.stores.sqlite import SqliteStore, opener, schema
+from dibs.stores.sqlite import SqliteStore, opener, rows, schema
 from dibs.stores.sqlite import store as store_module
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import event, in_threads, key_of, lock, put
@@ -41,7 +41,7 @@ def released(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def release(*steps: tuple[str, ...]) -> None:
         monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, *steps))
-        for module in (schema, opener, store_module):
+        for module in (rows, schema, opener, store_module):
             monkeypatch.setattr(module, "VERSION", len(schema.MIGRATIONS))
 
     return release
@@ -56,7 +56,7 @@ def inside(path: str) -> tuple[int, set[str]]:
 
 
 def test_the_version_that_opening_expects_is_the_number_of_steps() -> None:
-    assert len(schema.MIGRATIONS) == opener.VERSION
+    assert len(schema.MIGRATIONS) == rows.VERSION
 
 
 def test_an_older_file_is_brought_up_to_date_and_keeps_what_it_has(path: str, released: Callable[..., None]) -> None:
@@ -65,7 +65,7 @@ def test_an_older_file_is_brought_up_to_date_and_keeps_what_it_has(path: str, re
     assert store.read([key_of("x")]).records[key_of("x")].record == lock("x")
     assert put(store, lock("y"), events=(event("y"),)) == 2
     store.close()
-    assert inside(path) == (opener.VERSION, {*TABLES, "notes", "more"})
+    assert inside(path) == (rows.VERSION, {*TABLES, "notes", "more"})
 
 
 @pytest.mark.promise("durable")
@@ -79,7 +79,7 @@ def test_a_step_that_fails_changes_nothing_and_the_old_version_still_opens_it(
             SqliteStore(path)
         patched.undo()
     monkeypatch.undo()
-    assert inside(path) == before == (opener.VERSION, TABLES)
+    assert inside(path) == before == (rows.VERSION, TABLES)
     store = SqliteStore(path)
     assert store.read([key_of("x")]).records[key_of("x")].record == lock("x")
     store.close()
@@ -88,7 +88,7 @@ def test_a_step_that_fails_changes_nothing_and_the_old_version_still_opens_it(
 def test_of_several_that_find_an_old_file_one_does_the_work(path: str, released: Callable[..., None]) -> None:
     released(GOOD_STEP)
     in_threads([lambda: SqliteStore(path).close() for _ in range(6)])
-    assert inside(path) == (opener.VERSION, {*TABLES, "notes"})
+    assert inside(path) == (rows.VERSION, {*TABLES, "notes"})
 
 
 def test_a_copy_without_the_write_ahead_log_gets_it_back(path: str, tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_when_a_newer_version_changes_the_format_nothing_is_written_by_any_call(
 
 _STOPS_IN_THE_MIDDLE = """
 import sys, time
-from dibs.stores.sqlite import SqliteStore, opener, schema
+from dibs.stores.sqlite import SqliteStore, opener, rows, schema
 
 def stop():
     print("here", flush=True)
@@ -155,7 +155,7 @@ def test_a_process_killed_in_the_middle_changes_nothing(path: str) -> None:
     child.send_signal(signal.SIGKILL)
     child.wait(10)
     child.stdout.close()
-    assert inside(path) == (opener.VERSION, TABLES)
+    assert inside(path) == (rows.VERSION, TABLES)
     store = SqliteStore(path)
     assert store.read([key_of("x")]).records[key_of("x")].record == lock("x")
     store.close()

@@ -21,7 +21,7 @@ from dibs.core.outcomes import Granted
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.sqlite import SqliteStore, schema
 from dibs.stores.sqlite import errors as trouble
-from dibs.stores.sqlite.opener import VERSION
+from dibs.stores.sqlite.rows import VERSION
 from dibs.testing.contract_base import event, key_of, lock, put
 
 if TYPE_CHECKING:

@@ -321,7 +321,8 @@ _QUERIES: dict[str, Callable[[EmbeddedDoor, Ask, str], Reply]] = {
 def open_coordinator(url: str | None) -> Coordinator:
     """Open a store, with the one coordinator that this process has for it."""
     from dibs.engine.coordinator import Coordinator
-    from dibs.stores.registry import NamesNoStore, default_url, open_store
+    from dibs.stores.codec import NamesNoStore
+    from dibs.stores.registry import default_url, open_store
 
     try:
         return Coordinator(open_store(default_url() if url is None else url))

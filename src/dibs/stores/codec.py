@@ -6,6 +6,7 @@ Two encoders write the same text. A server has `msgspec` loaded anyway, which is
 
 from __future__ import annotations
 
+import os
 import sys
 
 from dibs.base.errors import InvalidInput, StoreCorrupt, StoreTooNew
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from dibs.core.records import Stored
 
 
+# Keys as text in the order of code points.
+
+
 def end_of(prefix: str) -> str | None:
     """The first text after all texts that begin with `prefix`, in the order of code points; None if there is none."""
     for position in range(len(prefix) - 1, -1, -1):
@@ -28,6 +32,36 @@ def end_of(prefix: str) -> str | None:
             following = 0xE000 if code == 0xD7FF else code + 1  # surrogates are not characters
             return prefix[:position] + chr(following)
     return None
+
+
+# The forms of a store's URL, and the error for an invalid one.
+
+FORMS = (
+    "memory://",
+    "sqlite:///absolute/path.db",
+    "sqlite:relative/path.db",
+    "sqlite:~/path.db",
+    "git:",
+    "git:origin",
+    "git+ssh://host/repo.git",
+    "git+https://host/repo.git",
+    "git+file:///path/repo.git",
+    "postgresql://user@host/database",
+    "etcd://host:2379,host:2379/prefix",
+    "etcds://user:password@host:2379/prefix",
+)
+
+
+class NamesNoStore(InvalidInput):
+    """A URL that has none of the forms."""
+
+
+def names_no_store(url: str) -> NamesNoStore:
+    """The error for a URL that no store understands."""
+    from dibs.base.redact import without_secrets  # only for the error
+
+    hint = f" Did you mean sqlite://{os.path.abspath(url)}?" if url.startswith(("/", "./", "../")) else ""
+    return NamesNoStore(f"{without_secrets(url)!r} names no store. These forms do: {', '.join(FORMS)}.{hint}")
 
 
 def _pick() -> tuple[Callable[[Any], str], Callable[[str], Any]]:

@@ -6,6 +6,7 @@ import threading
 from bisect import bisect_left, bisect_right
 
 from dibs.base import clock
+from dibs.stores.codec import names_no_store
 from dibs.stores.port import (
     ABSENT,
     Capabilities,
@@ -17,7 +18,6 @@ from dibs.stores.port import (
     StoreMoment,
     Versioned,
 )
-from dibs.stores.registry import names_no_store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

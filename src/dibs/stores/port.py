@@ -183,7 +183,7 @@ class Store(ABC):
         """Wait until the store holds an event with `seq` above `after`, or the time is over. True if it does."""
 
     def until_gone(self, key: str, timeout_ms: int) -> bool:
-        """Wait until there is no record under `key`, or the time is over. True if there is none. Waiters use it: a
+        """Wait until there is no record under `key`, or the time is over. True if there is none. StoreWaiters use it: a
         ticket is deleted when the job is handed over. A store for many waiters should wake only the one that a commit
         concerns; this default wakes all of them."""
         until_ms = steady_ms() + timeout_ms

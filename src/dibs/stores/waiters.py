@@ -31,7 +31,7 @@ def wait_until(
     return True
 
 
-class Waiter:
+class StoreWaiter:
     """Waits for any event (`key` None), or for the deletion of one record."""
 
     def __init__(self, key: object) -> None:
@@ -53,20 +53,20 @@ class Waiter:
         self._woken.acquire(timeout=timeout_ms / 1000)
 
 
-class Waiters:
+class StoreWaiters:
     """All that wait for one store. A store that hears of commits makes a subclass, which calls `wake`."""
 
     def __init__(self) -> None:
-        self._waiting: list[Waiter] = []
+        self._waiting: list[StoreWaiter] = []
 
     def listen(self) -> None:
         """Begin to hear of commits. Called by every thread that waits."""
 
     def until(
-        self, key: object, is_so: Callable[[Waiter], bool], pause_ms: Callable[[int], int], timeout_ms: int
+        self, key: object, is_so: Callable[[StoreWaiter], bool], pause_ms: Callable[[int], int], timeout_ms: int
     ) -> bool:
         """Wait until it is so, or the time is over. True if it is."""
-        waiter = Waiter(key)
+        waiter = StoreWaiter(key)
         waiting = self._waiting  # a forked child makes another list
         waiting.append(waiter)  # before the first look: nothing after it is missed
         try:

@@ -1,6 +1,8 @@
-"""The events of one session of each harness, played into `dibs agent hook`. Those of Claude Code 2.1.325, Codex
-0.166.0, Gemini CLI 0.61.0 and Copilot CLI 1.0.102 have the fields that these programs sent. What was not seen (compaction,
-resuming, notebooks, the fields of PostToolUseFailure), and all of Cursor and Windsurf, is as documented."""
+"""The events of one session of each harness, played into `dibs agent hook`.
+
+Those of Claude Code 2.1.325, Codex 0.166.0, Gemini CLI 0.61.0 and Copilot CLI 1.0.102 have the fields that these
+programs sent. What was not seen (compaction, resuming, notebooks, the fields of PostToolUseFailure), and all of Cursor
+and Windsurf, is as documented."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from dibs.core.lease_outcomes import Released
 from dibs.core.limits import METADATA_CHARS_MAX, NAME_BYTES_MAX, TICKET_MS
 from dibs.core.outcomes import Granted, GrantedAll, PlacesKept, Queued
 from dibs.engine.coordinator import Coordinator
-from dibs.stores.etcd import transaction
+from dibs.stores.etcd import wide
 from dibs.stores.etcd.gateway import b64, unb64
 from dibs.stores.etcd.store import EtcdStore
 from dibs.stores.etcd.store_time import EtcdTime
@@ -80,9 +80,9 @@ def internal_keys(store: EtcdStore) -> list[bytes]:
 def test_a_writer_that_dies_at_any_step_leaves_all_of_its_commit_or_nothing(
     store: EtcdStore, location: EtcdLocation, monkeypatch: pytest.MonkeyPatch, is_large: bool
 ) -> None:
-    monkeypatch.setattr(transaction, "WIDE_MS", 30)
+    monkeypatch.setattr(wide, "WIDE_MS", 30)
     if is_large:
-        monkeypatch.setattr(transaction, "PART_OPS", 60)
+        monkeypatch.setattr(wide, "PART_OPS", 60)
     put(store, *[lock(name) for name in NAMES])
     expected, outcomes, calls = 1, [], 0
     while True:
@@ -116,12 +116,12 @@ def test_a_writer_that_dies_at_any_step_leaves_all_of_its_commit_or_nothing(
 def test_a_writer_that_was_stopped_finds_out_that_it_was_too_slow(
     store: EtcdStore, connect: Callable[[], EtcdStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transaction, "WIDE_MS", 30)
+    monkeypatch.setattr(wide, "WIDE_MS", 30)
     other = connect()
     put(store, *[lock(name) for name in NAMES])
     keep = store._wide.keep
 
-    def stopped(commit: transaction.WideCommit) -> None:
+    def stopped(commit: wide.WideCommit) -> None:
         put(other, lock(NAMES[7], token=9))  # others do not wait for ever
         keep(commit)
 
@@ -139,8 +139,8 @@ def test_a_writer_that_was_stopped_finds_out_that_it_was_too_slow(
 def test_a_list_never_shows_a_half_of_a_commit_whose_writer_died(
     store: EtcdStore, location: EtcdLocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transaction, "WIDE_MS", 30)
-    monkeypatch.setattr(transaction, "PART_OPS", 60)
+    monkeypatch.setattr(wide, "WIDE_MS", 30)
+    monkeypatch.setattr(wide, "PART_OPS", 60)
     put(store, *[lock(name) for name in NAMES])
     seen: list[set[int]] = []
     is_told, calls = False, 0
@@ -178,7 +178,7 @@ def test_the_number_that_a_wide_commit_returns_is_that_of_its_last_event_after_a
 def test_nobody_sees_a_half_of_a_commit_that_is_written_in_parts(
     connect: Callable[[], EtcdStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transaction, "PART_OPS", 30)
+    monkeypatch.setattr(wide, "PART_OPS", 30)
     writer, reader = connect(), connect()
     put(writer, *[lock(name, token=0) for name in NAMES])
     ends = [key_of(NAMES[0]), key_of(NAMES[75]), key_of(NAMES[-1])]

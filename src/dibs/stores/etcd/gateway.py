@@ -21,8 +21,8 @@ from dibs.base.generators import run_generator
 from dibs.base.http1 import ConnectionLost, ReplyReader, read_reply, request_bytes
 from dibs.base.jsontext import decode, encode
 from dibs.core.limits import ETCD_MS_MAX, ETCD_TRY_MS_MAX
-from dibs.stores.etcd import shown_endpoint
 from dibs.stores.etcd.errors import UNIMPLEMENTED, UNKNOWN, LostConnection, Refusal, translated
+from dibs.stores.etcd.location import shown_endpoint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.base.http1 import RawReply
-    from dibs.stores.etcd import EtcdLocation
+    from dibs.stores.etcd.location import EtcdLocation
 
     Document = dict[str, Any]
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 #     floor                      the lowest number of an event that is not pruned
 #     room                       written by commits that etcd's quota would not see otherwise, see transaction.py
 #     time, stopwatch, boot/ID   see clock.py
-#     time.wide, w/ID/NUMBER     a commit that is too large for one transaction, see transaction.py
+#     time.wide, w/ID/NUMBER     a commit that is too large for one transaction, see wide.py
 #
 # Keys are UTF-8, whose order is the order of code points.
 

@@ -2,7 +2,7 @@
 
 A commit is one transaction: it compares the mod revision of every record that was looked at, writes the records, their
 entries in the two indexes (due, live) and the events, and raises the store's time. It must know the old index entries:
-they are remembered when a record is read, and read again if they were forgotten. `transaction.py` has the commits that
+they are remembered when a record is read, and read again if they were forgotten. `wide.py` has the commits that
 are too large for that.
 """
 
@@ -11,28 +11,27 @@ from __future__ import annotations
 from dibs.base.errors import DibsError, StoreFull
 from dibs.core.limits import ETCD_READ_KEYS_MAX
 from dibs.stores.codec import decode, encode
-from dibs.stores.etcd import CAPABILITIES
 from dibs.stores.etcd.errors import Refusal, translated
 from dibs.stores.etcd.gateway import EtcdGateway, unb64
+from dibs.stores.etcd.location import CAPABILITIES
 from dibs.stores.etcd.log import COMMIT_EVENTS_MAX, EventLog, Layout, read_events, revision_of, seq_of
 from dibs.stores.etcd.store_time import EtcdTime
 from dibs.stores.etcd.stream import EtcdStream
 from dibs.stores.etcd.transaction import (
     COMPARES_MAX,
-    WideCommits,
     compare_revision,
     delete_op,
     end_of,
     fits,
     inner,
     packed,
-    parts_of,
     put_op,
     range_op,
     read_range,
     seen_by_quota,
 )
 from dibs.stores.etcd.upkeep import Pruner, probe
+from dibs.stores.etcd.wide import WideCommits, parts_of
 from dibs.stores.forks import forget_after_fork
 from dibs.stores.port import ABSENT, Conflict, Due, Maintenance, Snapshot, Store, Versioned
 
@@ -43,9 +42,9 @@ if TYPE_CHECKING:
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
-    from dibs.stores.etcd import EtcdLocation
     from dibs.stores.etcd.gateway import Document
-    from dibs.stores.waiters import Waiter
+    from dibs.stores.etcd.location import EtcdLocation
+    from dibs.stores.waiters import StoreWaiter
 
     Indexed = tuple[int, int | None, bool]  # a record's version, and its entries in the indexes: due, live
 
@@ -339,7 +338,7 @@ class EtcdStore(Store, Maintenance):
         return self._log.last_number(self._range(self._layout.last))
 
     def watch(self, after: int, timeout_ms: int) -> bool:
-        def is_so(waiter: Waiter) -> bool:
+        def is_so(waiter: StoreWaiter) -> bool:
             return waiter.heard > revision_of(after - self._log.base) or self.newest_seq() > after
 
         return self._stream.until(None, is_so, self._stream.pause_ms, timeout_ms)
@@ -348,7 +347,7 @@ class EtcdStore(Store, Maintenance):
         """Only the deletion of that record wakes it."""
         record = self._layout.record(key)
 
-        def is_gone(_: Waiter) -> bool:
+        def is_gone(_: StoreWaiter) -> bool:
             return not self._range(record, keys_only=True)
 
         return self._stream.until(record, is_gone, self._stream.pause_ms, timeout_ms)

@@ -14,7 +14,7 @@ from dibs.core.limits import ETCD_HEARD_POLL_MS, ETCD_POLL_MS, ETCD_SILENCE_MS
 from dibs.stores.etcd.errors import UNAUTHENTICATED, LostConnection, Refusal
 from dibs.stores.etcd.gateway import b64, unb64
 from dibs.stores.etcd.transaction import end_of
-from dibs.stores.waiters import Waiters
+from dibs.stores.waiters import StoreWaiters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PAUSE_S = 0.2
 
 
-class EtcdStream(Waiters):
+class EtcdStream(StoreWaiters):
     """Wakes waiters for events (key None) and for deleted records (the record's key). Its own thread starts with the
     first of them."""
 

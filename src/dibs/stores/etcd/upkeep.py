@@ -9,9 +9,9 @@ import threading
 from functools import partial
 
 from dibs.base.errors import DibsError, StoreUnavailable
-from dibs.stores.etcd import shown_endpoint
 from dibs.stores.etcd.errors import NO_ROOM
 from dibs.stores.etcd.gateway import EtcdGateway, unb64
+from dibs.stores.etcd.location import shown_endpoint
 from dibs.stores.etcd.log import LoggedCommit, events_in, revision_of, seq_of
 from dibs.stores.etcd.transaction import delete_op, packed, put_if, read_range
 from dibs.stores.port import checked
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.core.events import Event
-    from dibs.stores.etcd import EtcdLocation
+    from dibs.stores.etcd.location import EtcdLocation
     from dibs.stores.etcd.log import EventLog
     from dibs.stores.port import Store
 

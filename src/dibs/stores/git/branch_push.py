@@ -19,7 +19,7 @@ from dibs.stores.git.repository import environment
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.base.git_program import GitResult
-    from dibs.stores.git import GitLocation
+    from dibs.stores.git.location import GitLocation
 
 HOOK_MS_MAX = 3600 * 1000
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dibs.base.errors import DibsError, NotAllowed
 from dibs.base.ids import new_id
 from dibs.core.durations import format_duration
-from dibs.stores.git import HEADS_PREFIX
 from dibs.stores.git.entries import commit_text, new_body, oid_of, tail_of
+from dibs.stores.git.location import HEADS_PREFIX
 from dibs.stores.git.refs import Swap
 from dibs.stores.git.repository import check_version
 

@@ -16,15 +16,16 @@ from dibs.core.limits import GIT_RECORD_BYTES_MAX
 from dibs.stores.git import errors as trouble
 from dibs.stores.git import times as remoteclock
 from dibs.stores.git.entries import oid_of, pack
-from dibs.stores.git.repository import ALGORITHMS, FileLock, make_private, remake_private, remove_locks
+from dibs.stores.git.private import ALGORITHMS, make_private, remake_private, remove_locks
+from dibs.stores.git.repository import FileLock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from dibs.base.git_program import GitResult
-    from dibs.stores.git import GitLocation
     from dibs.stores.git.branch_push import BranchUpdate
+    from dibs.stores.git.location import GitLocation
     from dibs.stores.git.times import Reading
 
 

@@ -14,12 +14,12 @@ from dibs.base.errors import NotAllowed, StoreUnavailable
 from dibs.base.ids import new_fraction
 from dibs.core.keys import META_KEY
 from dibs.core.limits import GIT_TIDY_BATCH_MAX, GIT_TOMBSTONE_MS, GIT_TRIES_MAX
-from dibs.stores.git import LOCAL, REMOTE
 from dibs.stores.git import plan as history
 from dibs.stores.git.entries import tail_of
+from dibs.stores.git.location import LOCAL, REMOTE
 from dibs.stores.git.plan import CommitPlan, home_of
+from dibs.stores.git.private import shrink_private
 from dibs.stores.git.refs import LocalRefs, Refs, RemoteRefs, Swap
-from dibs.stores.git.repository import shrink_private
 from dibs.stores.git.times import Clocks
 from dibs.stores.git.tips import Tips
 from dibs.stores.port import ABSENT, Conflict, Due, Maintenance, Snapshot, Store, Versioned
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
-    from dibs.stores.git import GitLocation
     from dibs.stores.git.branch_push import BranchUpdate
     from dibs.stores.git.entries import Entry
+    from dibs.stores.git.location import GitLocation
 
 
 # Deletes old refs: those of deleted records, and of keys that were only looked at. They keep versions and history for

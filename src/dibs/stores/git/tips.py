@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dibs.core.records import Stored
-    from dibs.stores.git import GitLocation
     from dibs.stores.git.entries import Entry
+    from dibs.stores.git.location import GitLocation
     from dibs.stores.git.refs import Refs
 
 

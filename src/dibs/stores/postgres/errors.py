@@ -18,8 +18,8 @@ from dibs.stores.postgres.connection import LinkBehind
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.base.errors import DibsError
-    from dibs.stores.postgres import PostgresLocation
     from dibs.stores.postgres.connection import LinkLost, QueryRefused
+    from dibs.stores.postgres.location import PostgresLocation
 
 # Rolled back because of another transaction: these should be tried again.
 SERIALIZATION = ("40001", "40P01")

@@ -18,14 +18,14 @@ from dibs.stores.forks import forget_after_fork
 from dibs.stores.postgres.connection import LinkLost, QueryRefused
 from dibs.stores.postgres.errors import quoted
 from dibs.stores.postgres.pool import connected
-from dibs.stores.waiters import Waiters
+from dibs.stores.waiters import StoreWaiters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from dibs.stores.postgres import PostgresLocation
     from dibs.stores.postgres.connection import PostgresConnection
+    from dibs.stores.postgres.location import PostgresLocation
     from dibs.stores.postgres.pool import Pool
 
 MARKS_MAX = 800  # in one note, which may have 8,000 bytes
@@ -50,7 +50,7 @@ def hint_of(keys: Collection[str]) -> str:
     return EVERYBODY if len(keys) > MARKS_MAX else " ".join(map(mark_of, keys))
 
 
-class Listener(Waiters):
+class Listener(StoreWaiters):
     """Receives the notes of one store, from the first wait on. Waiters have the key None, or the mark of a record."""
 
     def __init__(self, location: PostgresLocation, pool: Pool) -> None:

@@ -11,10 +11,6 @@ it was rolled back. If no answer came, the write may have happened: `unknown`.
 from __future__ import annotations
 
 import time
-from queue import Empty, SimpleQueue
-from threading import Thread
-
-from psycopg import pq
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import StoreUnavailable
@@ -26,23 +22,77 @@ from dibs.stores.postgres.errors import (
     READ_ONLY,
     SERIALIZATION,
     is_final,
+    quoted,
     refusal,
     unreachable,
 )
-from dibs.stores.postgres.schema import TIMELINE
-from dibs.stores.postgres.upkeep import holder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TypeVar
 
-    from dibs.stores.postgres import PostgresLocation
+    from dibs.stores.postgres.location import PostgresLocation
 
     Row = tuple[bytes | None, ...]
     T = TypeVar("T")
     Admit = Callable[[PostgresConnection, int], None]
-    Look = tuple[int, bytes, str]  # which host it is, what tells one server from another, and its timeline
+
+# Who keeps dibs waiting in the database, as its system views tell.
+#
+# Names in the statements are qualified, because they run with the session's search path: an unqualified function
+# could be another user's.
+
+# Each commit leaves the old versions of the rows it changed. The next commits pass them all until no transaction of the
+# database can see them: from about this many on, it takes them longer than the work itself.
+HELD_BACK_MAX = 10_000
+
+_PROCESS = (
+    "pg_catalog.format('process %s (role %s, application %s)', a.pid, coalesce(a.usename, '?'),"
+    " coalesce(nullif(a.application_name, ''), '?'))"
+)
+
+# Of those that have locked the row of `state` or wait for it, the one that has it: it waits for no lock.
+_HOLDER = (
+    f"SELECT a.wait_event, {_PROCESS} FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid"
+    " WHERE l.relation OPERATOR(pg_catalog.=) '{s}.state'::pg_catalog.regclass AND l.granted"
+    " AND l.mode OPERATOR(pg_catalog.=) 'RowShareLock' AND a.wait_event_type IS DISTINCT FROM 'Lock'"
+    " AND a.pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()"
+    " ORDER BY a.wait_event IS NOT DISTINCT FROM 'SyncRep' DESC, a.xact_start LIMIT 1"
+)
+
+# Whose view of the database is the oldest, and how many transactions began since.
+_OLDEST = (
+    f"SELECT who, since FROM (SELECT {_PROCESS} AS who, pg_catalog.age(a.backend_xmin) AS since"
+    " FROM pg_catalog.pg_stat_activity a WHERE a.backend_xmin IS NOT NULL AND a.backend_type IS DISTINCT FROM"
+    " 'autovacuum worker' AND (a.datname OPERATOR(pg_catalog.=) pg_catalog.current_database() OR a.datname IS NULL)"
+    " UNION ALL SELECT pg_catalog.format('the replication slot %s', r.slot_name), pg_catalog.age(r.xmin)"
+    " FROM pg_catalog.pg_replication_slots r WHERE r.xmin IS NOT NULL"
+    " UNION ALL SELECT pg_catalog.format('the prepared transaction %s', p.gid), pg_catalog.age(p.transaction)"
+    " FROM pg_catalog.pg_prepared_xacts p WHERE p.database OPERATOR(pg_catalog.=) pg_catalog.current_database()) each"
+    " ORDER BY since DESC LIMIT 1"
+)
+
+
+def holder(link: PostgresConnection, schema: str, deadline_ms: int) -> tuple[str, bool]:
+    """Return who has locked the store, or ""; and whether it is a commit that waits for the standby."""
+    sql = _HOLDER.replace("{s}", quoted(schema).replace("'", "''"))
+    rows = link.query(sql.encode(), (), deadline_ms)
+    if not rows:
+        return "", False
+    return (rows[0][1] or b"").decode(), rows[0][0] == b"SyncRep"
+
+
+def held_back(link: PostgresConnection, deadline_ms: int) -> str | None:
+    """Return what slows every commit down, if anything does."""
+    for who, since in link.query(_OLDEST.encode(), (), deadline_ms):
+        if int(since or 0) >= HELD_BACK_MAX:
+            return (
+                f"{(who or b'').decode()} sees the database as it was {int(since or 0):,} transactions ago. Until it "
+                "ends, every commit takes longer. End it, or give dibs a database of its own"
+            )
+    return None
+
 
 IDLE_MAX = 8  # how many idle connections are kept
 PAUSE_MS = 50
@@ -175,61 +225,3 @@ def connected(attempts: Sequence[bytes], first: int, admit: Admit, deadline_ms: 
             raise
     assert lost is not None
     raise lost
-
-
-# Which of several hosts is the primary, when a store is opened.
-#
-# A process that has used the store knows its revision, and does not use a host that is behind. One that begins knows
-# nothing, so it looks at all hosts: if two of them accept writes, one is an old primary that came back, and what is
-# written there is lost or given away twice.
-
-# How much longer than for the first answer to wait for the others: a standby may be away for days.
-OTHERS_MS = 500
-
-
-def primary(location: PostgresLocation) -> int:
-    """Return which of the hosts accepts writes; 0 if none does. Raises StoreUnavailable if two do."""
-    if not location.has_several:
-        return 0
-    until_ms = steady_ms() + location.timeout_ms
-    answers: SimpleQueue[Look | None] = SimpleQueue()
-    for which in range(len(location.attempts)):
-        Thread(target=_look, args=(location, which, until_ms, answers), name="dibs-host", daemon=True).start()
-    found: dict[bytes, Look] = {}
-    for _ in location.attempts:
-        try:
-            look = answers.get(timeout=max(0, until_ms - steady_ms()) / 1000)
-        except Empty:
-            break
-        if look is not None:
-            found.setdefault(look[1], look)
-            until_ms = min(until_ms, steady_ms() + OTHERS_MS)
-    if len(found) > 1:
-        hosts = " and ".join(f"{_name(location, which)} ({line})" for which, _, line in sorted(found.values()))
-        raise StoreUnavailable(
-            f"Several hosts of {location.shown} accept writes: {hosts}. Most likely an old primary came back. Stop it: "
-            "the one with the highest timeline goes on."
-        )
-    return next((look[0] for look in found.values()), 0)
-
-
-def _look(location: PostgresLocation, which: int, until_ms: int, answers: SimpleQueue[Look | None]) -> None:
-    look: Look | None = None
-    try:
-        link = PostgresConnection(location.attempts[which], until_ms)
-        try:
-            # Two addresses may lead to one server, which began only once.
-            sql = f"SELECT pg_catalog.pg_postmaster_start_time(), {TIMELINE}".encode()
-            ((began, line),) = link.query(sql, (), until_ms)
-            look = which, began or b"", f"timeline {int(line or 0)}"
-        finally:
-            link.close()
-    except (LinkLost, QueryRefused):
-        pass
-    answers.put(look)
-
-
-def _name(location: PostgresLocation, which: int) -> str:
-    settings = {each.keyword: each.val for each in pq.Conninfo.parse(location.attempts[which])}
-    host = settings[b"host"] or settings[b"hostaddr"] or b""
-    return f"{host.decode()}:{(settings[b'port'] or b'5432').decode()}"

@@ -18,8 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dibs.stores.postgres import PostgresLocation
     from dibs.stores.postgres.connection import PostgresConnection
+    from dibs.stores.postgres.location import PostgresLocation
     from dibs.stores.postgres.pool import Pool
 
 

@@ -21,15 +21,16 @@ from dibs.core.keys import META_KEY
 from dibs.core.records import Meta
 from dibs.stores.codec import decode, decode_event, encode, end_of
 from dibs.stores.port import ABSENT, Conflict, Due, Maintenance, Snapshot, Store, Versioned
-from dibs.stores.postgres import CAPABILITIES
 from dibs.stores.postgres import connection as arrays
 from dibs.stores.postgres.clock import StepWatch
 from dibs.stores.postgres.connection import LinkBehind, QueryRefused
 from dibs.stores.postgres.errors import quoted
+from dibs.stores.postgres.hosts import primary
+from dibs.stores.postgres.location import CAPABILITIES
 from dibs.stores.postgres.notify import Listener, hint_of, mark_of
-from dibs.stores.postgres.pool import Pool, primary
+from dibs.stores.postgres.pool import Pool, held_back
 from dibs.stores.postgres.schema import Queries, prepare
-from dibs.stores.postgres.upkeep import held_back, probe, size_bytes, tidy
+from dibs.stores.postgres.upkeep import probe, size_bytes, tidy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,10 +40,10 @@ if TYPE_CHECKING:
     from dibs.base.errors import DibsError
     from dibs.core.events import Event
     from dibs.core.records import Stored
-    from dibs.stores.postgres import PostgresLocation
     from dibs.stores.postgres.connection import PostgresConnection
+    from dibs.stores.postgres.location import PostgresLocation
     from dibs.stores.postgres.pool import Row
-    from dibs.stores.waiters import Waiter
+    from dibs.stores.waiters import StoreWaiter
 
 
 CACHE_ENTRIES_MAX = 50_000
@@ -287,7 +288,7 @@ class PostgresStore(Store, Maintenance):
     def watch(self, after: int, timeout_ms: int) -> bool:
         """Every commit with an event, on any machine, wakes it; it also looks now and then."""
 
-        def is_so(waiter: Waiter) -> bool:
+        def is_so(waiter: StoreWaiter) -> bool:
             return waiter.heard > after or self.newest_seq() > after
 
         return self._listener.until(None, is_so, self._listener.pause_ms, timeout_ms)
@@ -296,7 +297,7 @@ class PostgresStore(Store, Maintenance):
         """The commit that deletes the record wakes it."""
         asked = (arrays.text(key),)
 
-        def is_gone(_: Waiter) -> bool:
+        def is_gone(_: StoreWaiter) -> bool:
             return not self._pool.rows(self._queries.exists, asked)
 
         return self._listener.until(mark_of(key), is_gone, self._listener.pause_ms, timeout_ms)

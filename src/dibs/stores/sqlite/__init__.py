@@ -24,7 +24,7 @@ import os
 
 from dibs.base.files import store_path
 from dibs.core.limits import CHECKPOINT_PAGES
-from dibs.stores.registry import names_no_store
+from dibs.stores.codec import names_no_store
 from dibs.stores.sqlite.store import SqliteStore
 
 TYPE_CHECKING = False

@@ -22,9 +22,9 @@ from dibs.core.records import LockRecord, Meta
 from dibs.stores.codec import decode, decode_event
 from dibs.stores.port import StoreMoment
 from dibs.stores.sqlite.errors import check, translated
-from dibs.stores.sqlite.opener import APPLICATION_ID, connect
+from dibs.stores.sqlite.opener import connect
 from dibs.stores.sqlite.queries import decoded, page, selected
-from dibs.stores.sqlite.rows import READ_COUNTERS, SETTLE
+from dibs.stores.sqlite.rows import APPLICATION_ID, READ_COUNTERS, SETTLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,14 +11,12 @@ import os
 from dibs.base.cheap import sqlite3
 from dibs.base.clock import wall_ms
 from dibs.base.errors import StoreReplaced
+from dibs.stores.sqlite.rows import APPLICATION_ID, VERSION
 from dibs.system import ways
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-APPLICATION_ID = 0x64696273  # "dibs": whose file it is
-VERSION = 1  # of the format: how many steps schema.py has
 
 # Checks that a connection still works on the files at its path. A process that keeps writing to a deleted or moved
 # file, while others use a new one at the same path, would give out every job a second time. So this is checked before

@@ -204,7 +204,6 @@ _MOVE = "UPDATE records SET version = ?, body = ?, due_ms = ? WHERE key = ?"
 _TURN = "UPDATE records SET version = ?, body = ?, live = ? WHERE key = ?"
 _TURN_AND_MOVE = "UPDATE records SET version = ?, body = ?, live = ?, due_ms = ? WHERE key = ?"
 _REMOVE = "DELETE FROM records WHERE key = ?"
-_LOG = "INSERT INTO events (seq, at_ms, ns, job, kind, body, revision) VALUES (?, ?, ?, ?, ?, ?, ?)"
 
 
 def write(
@@ -249,21 +248,6 @@ def write(
         raise Conflict from None  # it is not new
 
 
-def log(db: sqlite3.Connection, before: int, revision: int | None, events: Sequence[Event], lines: list[str]) -> None:
-    """Append events after the number `before`. `revision`: they carry the counters."""
-    db.executemany(
-        _LOG,
-        [
-            (before + 1 + index, event.at_ms, event.ns, event.job, event.kind, lines[index], revision)
-            for index, event in enumerate(events)
-        ],
-    )
-    if (before + len(events)) // BLOCK != before // BLOCK:
-        from dibs.stores.sqlite.queries import note_full
-
-        note_full(db, before, before + len(events))
-
-
 # The counters: how far the file has come. They are its revision, the number of its last event, and the time of its last
 # commit.
 #
@@ -281,6 +265,8 @@ READ_COUNTERS = "SELECT revision, last_seq, time_ms FROM progress"
 WRITE_COUNTERS = "UPDATE counters SET revision = ?, last_seq = ?, time_ms = ?"
 # Brings the row up to the last event.
 SETTLE = f"UPDATE counters SET (revision, last_seq, time_ms) = ({READ_COUNTERS})"
+APPLICATION_ID = 0x64696273  # "dibs": whose file it is
+VERSION = 1  # of the format: how many steps schema.py has
 BLOCK = 256  # how many events a row of event_blocks is about
 EVENT_AGE_MS_MAX = 1_000  # an event that was decided longer ago than this has not the commit's time
 UNWRITTEN_MS = 1_000

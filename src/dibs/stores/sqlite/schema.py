@@ -12,7 +12,7 @@ import time
 
 from dibs.base.cheap import sqlite3
 from dibs.base.errors import StoreCorrupt, StoreTooNew
-from dibs.stores.sqlite.opener import APPLICATION_ID, VERSION
+from dibs.stores.sqlite.rows import APPLICATION_ID, VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

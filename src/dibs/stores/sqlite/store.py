@@ -14,8 +14,16 @@ from dibs.stores.codec import encode
 from dibs.stores.port import Capabilities, Due, Maintenance, Snapshot, Store, Versioned, checked
 from dibs.stores.sqlite.clock import LeaseClock
 from dibs.stores.sqlite.connection import SqliteConnection
-from dibs.stores.sqlite.opener import VERSION
-from dibs.stores.sqlite.rows import WRITE_COUNTERS, RecordCache, carried_by, kept_by, log, read_counters, write
+from dibs.stores.sqlite.rows import (
+    BLOCK,
+    VERSION,
+    WRITE_COUNTERS,
+    RecordCache,
+    carried_by,
+    kept_by,
+    read_counters,
+    write,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,8 +37,9 @@ if TYPE_CHECKING:
     from dibs.stores.sqlite.checkpoint import Checkpointer
     from dibs.stores.sqlite.connection import Impatience
     from dibs.stores.sqlite.opener import State
-    from dibs.stores.waiters import Waiters
+    from dibs.stores.waiters import StoreWaiters
 
+_LOG = "INSERT INTO events (seq, at_ms, ns, job, kind, body, revision) VALUES (?, ?, ?, ?, ?, ?, ?)"
 BUSY_MS = 5_000  # less than a client waits for its answer, so that it hears why
 POLL_MS_MIN = 20
 POLL_MS_MAX = 100
@@ -79,7 +88,7 @@ class SqliteStore(Store, Maintenance):
         self._last_seq = 0
         self._written = (0, 0)  # revision and time, as the file has them
         self._store_id = ""
-        self._waiters: Waiters | None = None  # of `watch`
+        self._waiters: StoreWaiters | None = None  # of `watch`
         self._checkpointer: Checkpointer | None = None
         if checkpoint_pages is not None:
             from dibs.stores.sqlite.checkpoint import Checkpointer
@@ -226,9 +235,9 @@ class SqliteStore(Store, Maintenance):
         """Looks every 20 ms at first and every 100 ms later; a commit through this very store wakes it at once."""
         with self._link.turn:
             if self._waiters is None:
-                from dibs.stores.waiters import Waiters
+                from dibs.stores.waiters import StoreWaiters
 
-                self._waiters = Waiters()
+                self._waiters = StoreWaiters()
         return self._waiters.until(None, lambda _: self.newest_seq() > after, _pauses(POLL_MS_MAX), timeout_ms)
 
     def until_gone(self, key: str, timeout_ms: int) -> bool:
@@ -301,3 +310,18 @@ class SqliteStore(Store, Maintenance):
 
 def _pauses(most_ms: int) -> Callable[[int], int]:
     return lambda last_ms: min(most_ms, 2 * last_ms or POLL_MS_MIN)
+
+
+def log(db: sqlite3.Connection, before: int, revision: int | None, events: Sequence[Event], lines: list[str]) -> None:
+    """Append events after the number `before`. `revision`: they carry the counters."""
+    db.executemany(
+        _LOG,
+        [
+            (before + 1 + index, event.at_ms, event.ns, event.job, event.kind, lines[index], revision)
+            for index, event in enumerate(events)
+        ],
+    )
+    if (before + len(events)) // BLOCK != before // BLOCK:
+        from dibs.stores.sqlite.queries import note_full
+
+        note_full(db, before, before + len(events))
