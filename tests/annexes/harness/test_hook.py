@@ -35,6 +35,8 @@ def test_a_refusal_says_who_since_when_and_what_to_do(yard: Yard) -> None:
     assert done.stdout == ""
     assert '"src/a": "claude-3f2a in app@main" (for ' in done.stderr
     assert "Work on another file" in done.stderr
+    step = done.stderr.partition("wait with `")[2].partition("`")[0]
+    assert step == "dibs wait path:src/a --for 5m"
 
 
 def test_a_hostile_owner_cannot_put_a_line_of_its_own_into_a_refusal(yard: Yard) -> None:

@@ -266,12 +266,19 @@ def _by_file(refusals: list[Document]) -> list[str]:
 
 
 def _refusal_text(denied: list[Document]) -> str:
-    files = _by_file(denied)
     return (
         "Not written: another worker is changing this file. It has it claimed with dibs.\n"
-        + "\n".join(files)
-        + "\nWork on another file, or ask again later. `dibs list` shows what is taken."
+        + "\n".join(_by_file(denied))
+        + f"\nWork on another file, or wait with `{_wait_for('path:' + denied[0]['file'])}` and then write it. "
+        "`dibs list` shows what is taken."
     )
+
+
+def _wait_for(job: str) -> str:
+    """The command with which the agent waits, as it can be typed."""
+    from dibs.cli.text.words import job_command
+
+    return job_command(["wait"], [job], ["--for", "5m"])
 
 
 def _command_text(refused: Document, words: str) -> str:
@@ -279,7 +286,7 @@ def _command_text(refused: Document, words: str) -> str:
     return (
         f"Not run: in this repository one worker at a time runs `{plain(words)}`, as the job {quoted(job)}. "
         f"{_who(refused)} has it.\n"
-        f"Wait for it with `dibs wait {plain(job)} --for 5m`, then run the command again."
+        f"Wait with `{_wait_for(job)}`, then run the command again."
     )
 
 
