@@ -5,7 +5,8 @@ It gives owners, progress and done marks. It gives no deadlines, because a renew
 
 from __future__ import annotations
 
-from dibs.base.record import Record
+from typing import NamedTuple
+
 from dibs.core import events
 from dibs.core.events import Event
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class ReplayedHold(Record):
+class ReplayedHold(NamedTuple):
     """One live hold, according to the history."""
 
     owner: str
@@ -51,7 +52,7 @@ def apply(live: dict[tuple[str, str], dict[int, ReplayedHold]], event: Event) ->
         claims = live.get(job, {})
         claim = claims.get(event.token)
         if claim is not None:
-            claims[event.token] = claim.replace(metadata=event.metadata, checkpoint=event.checkpoint)
+            claims[event.token] = claim._replace(metadata=event.metadata, checkpoint=event.checkpoint)
     elif event.kind in events.OWNERSHIP_ENDS:  # a transfer's new owner is an `acquired` of its own, right after
         claims = live.get(job, {})
         claims.pop(event.token, None)

@@ -334,7 +334,7 @@ SECRET = "hunter2"
     ],
 )
 def test_no_password_is_in_any_message(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dibs.stores.postgres.TIMEOUT_MS", 300)
+    monkeypatch.setattr("dibs.stores.postgres.location.TIMEOUT_MS", 300)
     with pytest.raises((InvalidInput, StoreUnavailable, NotAllowed)) as caught:
         open_store(url)
     assert SECRET not in caught.value.details

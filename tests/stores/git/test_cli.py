@@ -106,6 +106,7 @@ def test_gc_names_what_it_left_alone(remote: Remote, clone: Path) -> None:
     assert said.data["removed"] == 0
 
 
-def test_a_server_is_told_that_it_cannot_stand_on_git(clone: Path) -> None:
+def test_a_server_is_told_that_it_cannot_stand_on_git(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(clone.parent / "state"))
     with pytest.raises(InvalidInput, match="cannot use git:origin"):
         serve(ServerSettings(store="git:origin", bind="127.0.0.1:0"))
