@@ -29,11 +29,11 @@ def event(kind: str, **more: Any) -> Event:
         ([event(events.ACQUIRED), event(events.BROKEN)], {}),
         (
             [event(events.ACQUIRED, metadata="m"), event(events.PROGRESS, metadata="m", checkpoint="half")],
-            {JOB: {1: CLAIM.replace(metadata="m", checkpoint="half")}},
+            {JOB: {1: CLAIM._replace(metadata="m", checkpoint="half")}},
         ),
         (
             [event(events.ACQUIRED), event(events.EXPIRED), event(events.ACQUIRED, owner="a2", token=2)],
-            {JOB: {2: CLAIM.replace(owner="a2", token=2)}},
+            {JOB: {2: CLAIM._replace(owner="a2", token=2)}},
         ),
         (
             [
