@@ -23,7 +23,7 @@ def event(kind: str, **more: Any) -> Event:
     [
         ([], {}),
         ([event(events.ACQUIRED)], {JOB: {1: CLAIM}}),
-        ([event(events.ACQUIRED, attempt=3)], {JOB: {1: CLAIM.replace(attempt=3)}}),
+        ([event(events.ACQUIRED, attempt=3)], {JOB: {1: CLAIM._replace(attempt=3)}}),
         ([event(events.ACQUIRED), event(events.RELEASED)], {}),
         ([event(events.ACQUIRED), event(events.EXPIRED)], {}),
         ([event(events.ACQUIRED), event(events.BROKEN)], {}),
@@ -41,7 +41,7 @@ def event(kind: str, **more: Any) -> Event:
                 event(events.ACQUIRED, mode="shared", token=2),
                 event(events.RELEASED),
             ],
-            {JOB: {2: CLAIM.replace(mode="shared", token=2)}},
+            {JOB: {2: CLAIM._replace(mode="shared", token=2)}},
         ),
         (
             [event(events.ACQUIRED), event(events.ACQUIRED, ns="other"), event(events.BROKEN)],
