@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 _LINES_MAX = 5
 _FILES_SHOWN = 3
 _FILE_CHARS_MAX = 200
+_PLAIN_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:/._@+-")
 BEFORE = (kinds.BEFORE_EDIT, kinds.BEFORE_SHELL)
 
 
@@ -269,16 +270,16 @@ def _refusal_text(denied: list[Document]) -> str:
     return (
         "Not written: another worker is changing this file. It has it claimed with dibs.\n"
         + "\n".join(_by_file(denied))
-        + f"\nWork on another file, or wait with `{_wait_for('path:' + denied[0]['file'])}` and then write it. "
+        + f"\nWork on another file, or wait with {_wait_for('path:' + denied[0]['file'])} and then write it. "
         "`dibs list` shows what is taken."
     )
 
 
 def _wait_for(job: str) -> str:
-    """The command with which the agent waits, as it can be typed."""
-    from dibs.cli.text.words import job_command
-
-    return job_command(["wait"], [job], ["--for", "5m"])
+    """The command with which the agent waits, as it can be typed. Others choose the names of files and jobs: one that
+    needs quotes in a shell stands in no command."""
+    is_plain = len(job) <= _FILE_CHARS_MAX and _PLAIN_CHARACTERS.issuperset(job)
+    return f"`dibs wait {job} --for 5m`" if is_plain else "`dibs wait`"
 
 
 def _command_text(refused: Document, words: str) -> str:
@@ -286,7 +287,7 @@ def _command_text(refused: Document, words: str) -> str:
     return (
         f"Not run: in this repository one worker at a time runs `{plain(words)}`, as the job {quoted(job)}. "
         f"{_who(refused)} has it.\n"
-        f"Wait with `{_wait_for(job)}`, then run the command again."
+        f"Wait with {_wait_for(job)}, then run the command again."
     )
 
 
