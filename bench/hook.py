@@ -1,8 +1,8 @@
 """How long hooks take: `dibs hook run pre-commit` for 1,000 staged files, next to a Python that does nothing; and with
---agent, `dibs agent hook` before an edit, next to `dibs claim`, both cold.
+--agent, `dibs agent hook` before an edit, next to that Python and to `dibs claim`, all cold.
 
 The agent's hook claims a file that it has already, and one that nobody has; it also stands before and after a shell
-command that writes nothing. The aim is twice `dibs claim`.
+command that writes nothing. The aim is four times the Python that does nothing.
 
 On a local SQLite store with live path claims, none of them in the way, and the policy `require` with `own`, so that
 every path is looked at twice. Interleaved, one process at a time. The aim is 150 ms.
@@ -84,7 +84,7 @@ def shell(folder: Path, moment: str) -> bytes:
 
 
 def agent(work: Path, env: dict[str, str], runs: int) -> None:
-    """Print what a hook costs before an edit and around a shell command, by `dibs claim`."""
+    """Print what a hook costs before an edit and around a shell command, by a Python that does nothing."""
     run(["git", "init", "-q"], work, env)
     hook = [*DIBS, "agent", "hook"]
     timed(hook, work, env, event(work, "a"))
@@ -96,16 +96,16 @@ def agent(work: Path, env: dict[str, str], runs: int) -> None:
         before = timed(hook, work, env, shell(work, "PreToolUse"))
         after = timed(hook, work, env, shell(work, "PostToolUse"))
         claim_s = timed([*DIBS, "claim", "-q", f"job-{number}"], work, env)
-        rows.append((again, fresh, before, after, claim_s))
-    claim = [row[-1] for row in rows]
+        rows.append((again, fresh, before, after, claim_s, timed(PASS, work, env)))
+    nothing = [row[-1] for row in rows]
     print(f"{runs} runs; median (least to most)")
-    kinds = ("a file it has", "a free file", "before a shell", "after a shell", "dibs claim")
+    kinds = ("a file it has", "a free file", "before a shell", "after a shell", "dibs claim", "python -c pass")
     for place, what in enumerate(kinds):
         found = spread([row[place] for row in rows])
-        ratio = paired_ratio([row[place] for row in rows], claim)
+        ratio = paired_ratio([row[place] for row in rows], nothing)
         assert ratio is not None
         line = f"{found.median * 1e3:6.1f} ms  ({found.low * 1e3:.1f} to {found.high * 1e3:.1f})"
-        print(f"  {what:<16}{line}  {ratio.median:.2f} times dibs claim")
+        print(f"  {what:<16}{line}  {ratio.median:.2f} times python -c pass")
 
 
 def main() -> int:
