@@ -170,6 +170,7 @@ def test_names_shown_are_short_and_printable() -> None:
     assert Agent("claude", ONE).owner("app@main") == "claude-3f2a in app@main"
     assert Agent("codex", "thread-5").owner("") == "codex-5"
     assert Agent("codex", "01a1e36e-608e-7973-9d64-cee1c85c03b3").owner("") == "codex-03b3"
+    assert Agent("opencode", "ses_e1a7c6cfdffeT36SQ0dfEpEW91").owner("") == "opencode-EW91"
     assert Agent("claude", "ad2db371-48c8-4381-ae6a-be3c55016ea8").owner("") == "claude-ad2d"
     assert Agent("claude", ONE, "agent-1f2e3d").owner("app") == "claude-3f2a/1f2e in app"
     assert agents_of({"CLAUDE_CODE_SESSION_ID": "no\x1bescape"}) == []

@@ -60,11 +60,13 @@ class Agent:
 
 
 def _short(identity: str) -> str:
-    """The part of an id that tells it from others: its beginning. A UUID of version 7 begins with the time, so its end
-    counts. An id that begins with a word (`agent-1f2e`) is told apart by what follows the word."""
+    """The part of an id that tells it from others: its beginning. A UUID of version 7 and an id of opencode (`ses_1f…`)
+    begin with the time, so their end counts. Of one that begins with a word (`agent-1f2e`) what follows it counts."""
     groups = identity.split("-")
     if [len(group) for group in groups] == [8, 4, 4, 4, 12] and _is_hexadecimal("".join(groups)):
         return identity[-_SHOWN:] if groups[2][0] == "7" else identity[:_SHOWN]
+    if identity.startswith("ses_"):
+        return identity[-_SHOWN:]
     rest = groups[-1] if identity[:1].isalpha() and "-" in identity[:12] else identity
     return rest[:_SHOWN] or identity[:_SHOWN]
 
