@@ -158,7 +158,7 @@ wait_for() {
 # test_beside_others WORD...: pytest with these words. Many tests wait for real processes, so there are more workers than two
 # cores need. A file stays together: it may have a server of its own. Files are taken in their order: by the number of
 # their tests, as is the default, the long ones with few tests would come last, when one worker is left with them.
-test_beside_others() { python -m pytest -n 4 --dist loadfile --no-loadscope-reorder "$@"; }
+test_beside_others() { python -m pytest -n 3 --dist loadfile --no-loadscope-reorder "$@"; }
 
 # test_alone WORD...: what failed in the last run with these words, alone and three times. Real processes of several workers
 # can starve one another on a busy machine. That excuses nothing by itself: a race looks the same. `tests/starved.txt` names
