@@ -187,7 +187,7 @@ def test_a_hook_without_dibs_says_so_once_and_lets_the_work_go_on(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "content", ["{ /* a comment\n}", "[]", '{"hooks": []}', '{"hooks": {"preToolUse": {}}}', "\x00"]
+    "content", ["{ /* a comment\n}", "[]", '{"hooks": []}', '{"hooks": {"preToolUse": {}}}', "\x00", "[" * 100_000]
 )
 def test_a_file_that_cannot_be_read_leaves_all_files_as_they_are(
     terminal: Terminal, tmp_path: Path, content: str

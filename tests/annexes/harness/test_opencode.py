@@ -38,8 +38,8 @@ console.log(JSON.stringify({ answers, said, output: output.output }))
 """
 
 
-def driven(yard: Yard, folder: Path, path: str) -> dict[str, list[object]]:
-    (folder / "dibs.mjs").write_text(plugin())
+def driven(yard: Yard, folder: Path, path: str, patience: str = "10_000") -> dict[str, list[object]]:
+    (folder / "dibs.mjs").write_text(plugin().replace("= 10_000", f"= {patience}"))
     (folder / "driver.mjs").write_text(DRIVER)
     ran = subprocess.run(
         ["node", "driver.mjs", str(yard.folder)],
@@ -79,3 +79,12 @@ def test_without_dibs_the_work_goes_on_and_it_is_said_once(
     found = driven(yard, tmp_path, str(tmp_path / "only"))
     assert found["answers"] == [True, True, True, True]
     assert ["dibs is not installed here" in str(text) for text in found["said"]] == [True]
+
+
+def test_a_dibs_that_hangs_refuses_nothing(yard: Yard, tmp_path: Path, need_program: Callable[[str], str]) -> None:
+    programs = tmp_path / "only"
+    programs.mkdir()
+    (programs / "node").symlink_to(need_program("node"))
+    (programs / "dibs").write_text(f"#!/bin/sh\nexec {need_program('sleep')} 600\n")
+    (programs / "dibs").chmod(0o755)
+    assert driven(yard, tmp_path, str(programs), patience="100")["answers"] == [True, True, True, True]

@@ -51,6 +51,7 @@ from dibs.agents.harness.shell_writes import written
         ("", []),
     ],
 )
+@pytest.mark.fault("F-144")
 def test_only_what_is_certain_is_read_from_a_command(command: str, files: list[str]) -> None:
     assert written(command) == files
 

@@ -114,7 +114,7 @@ def _with(client: str, path: str, text: str | None, kinds: list[str]) -> str:
         made = configuration.EMPTY if text is None else text
         made = configuration.with_hooks(made, client) if "hooks" in kinds else made
         return configuration.with_server(made, client) if "mcp" in kinds else made
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _unreadable(path, error) from None
 
 
@@ -132,12 +132,12 @@ def _without(client: str, path: str, text: str | None, kinds: list[str]) -> str 
             made = configuration.without_hooks(text) if "hooks" in kinds else text
             made = configuration.without_server(made, client) if "mcp" in kinds else made
             is_empty = made != text and configuration.is_empty(made)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _unreadable(path, error) from None
     return None if is_empty and made != text and not os.path.islink(path) else made
 
 
-def _unreadable(path: str, error: ValueError) -> InvalidInput:
+def _unreadable(path: str, error: Exception) -> InvalidInput:
     return InvalidInput(f"dibs cannot be put into {path} or taken out of it: {error}. Nothing was changed.")
 
 

@@ -97,14 +97,17 @@ class AgentGuard:
 
     def _after_command(self, checkout: Checkout) -> None:
         """Let go of what the command was claimed as. When the agent stops, none of its commands runs."""
-        if checkout.settings.commands:
-            shell = self._checkout(checkout.root, checkout.agent.shell())
-            assert shell is not None
-            if self._event.kind == kinds.AFTER_TOOL:
-                shell.release_jobs(list(self._jobs(checkout.settings, checkout.root)))
-            else:
-                shell.end()
-            self._close(shell)
+        is_over = self._event.kind != kinds.AFTER_TOOL
+        jobs = self._jobs(checkout.settings, checkout.root)
+        if not (jobs or (is_over and checkout.settings.commands)):
+            return
+        shell = self._checkout(checkout.root, checkout.agent.shell())
+        assert shell is not None
+        if is_over:
+            shell.end()
+        else:
+            shell.release_jobs(list(jobs))
+        self._close(shell)
 
     def _jobs(self, settings: AgentSettings, root: str) -> dict[str, str]:
         if not settings.commands:
@@ -278,7 +281,7 @@ def _refusal_text(denied: list[Document]) -> str:
 def _wait_for(job: str) -> str:
     """The command with which the agent waits, as it can be typed. Others choose the names of files and jobs: one that
     needs quotes in a shell stands in no command."""
-    is_plain = len(job) <= _FILE_CHARS_MAX and _PLAIN_CHARACTERS.issuperset(job)
+    is_plain = job[:1] != "-" and len(job) <= _FILE_CHARS_MAX and _PLAIN_CHARACTERS.issuperset(job)
     return f"`dibs wait {job} --for 5m`" if is_plain else "`dibs wait`"
 
 

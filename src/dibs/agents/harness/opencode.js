@@ -1,6 +1,8 @@
 // Written by `dibs agent install`: each file is claimed before an agent of opencode writes it.
 import { spawn } from "node:child_process"
 
+// As long as other harnesses wait for a hook. One that takes longer refuses nothing.
+const PATIENCE_MS = 10_000
 const BEFORE = new Set(["edit", "write", "multiedit", "patch", "apply_patch", "bash"])
 
 export const Dibs = async ({ client, directory }) => {
@@ -14,6 +16,7 @@ export const Dibs = async ({ client, directory }) => {
       const parent = parents.get(sessionID)
       const who = parent ? { session_id: parent, agent_id: sessionID } : { session_id: sessionID }
       const child = spawn("dibs", ["agent", "hook", "--client", "opencode"], { cwd: directory })
+      const impatience = setTimeout(() => child.kill("SIGKILL"), PATIENCE_MS)
       let text = ""
       child.stdout.on("data", (data) => (text += data))
       child.stderr.on("data", (data) => (text += data))
@@ -24,7 +27,10 @@ export const Dibs = async ({ client, directory }) => {
         client.app.log({ body: { service: "dibs", level: "warn", message } }).catch(() => {})
         resolve({ text: "" })
       })
-      child.on("close", (code) => resolve({ text: text.trim(), refused: code === 2 }))
+      child.on("close", (code) => {
+        clearTimeout(impatience)
+        resolve({ text: text.trim(), refused: code === 2 })
+      })
       child.stdin.end(JSON.stringify({ hook_event_name: name, cwd: directory, ...who, ...more }))
     })
 
