@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.base.errors import StoreUnavailable
 from dibs.client import store_admin
 from dibs.core.records import LockRecord
 from dibs.stores.memory import MemoryStore
@@ -156,42 +157,42 @@ def test_a_sweep_gets_beyond_early_entries_if_what_stays_due_is_before_them(
 
 @pytest.mark.promise("excl")
 def test_a_correction_does_not_undo_what_another_process_wrote_meanwhile(
-    connect: Callable[[], SqliteStore], path: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    connect: Callable[[], SqliteStore], path: str, clock: ManualClock
 ) -> None:
     one, other = connect(), connect()
     put(one, lock("x", expires_ms=clock() + 10))
     put(one, lock("x", expires_ms=clock() + LATER_MS))
     clock.advance(10)
-    real, sooner_ms = queries._correct, clock() + 5
+    sooner_ms = clock() + 5
 
-    def late(*arguments: object) -> None:
-        monkeypatch.setattr(queries, "_correct", real)
-        put(other, lock("x", expires_ms=sooner_ms))
-        real(*arguments)  # type: ignore[arg-type]
+    def meanwhile(statement: str) -> None:
+        if statement == "BEGIN IMMEDIATE":
+            put(other, lock("x", expires_ms=sooner_ms))
 
-    monkeypatch.setattr(queries, "_correct", late)
+    with one._link as db:
+        db.set_trace_callback(meanwhile)
     one.due(10)
     assert entry_of(path, "x") == sooner_ms
 
 
-def test_a_file_that_cannot_be_written_says_what_is_due(
-    connect: Callable[[], SqliteStore], path: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+def test_a_file_that_cannot_be_written_says_so_if_an_entry_is_early(
+    connect: Callable[[], SqliteStore], path: str, clock: ManualClock
 ) -> None:
-    monkeypatch.setattr(queries, "CORRECTED_MIN", 1)
     store = connect()
     put(store, lock("early", expires_ms=clock() + 10), lock("due", expires_ms=clock() + 10))
-    put(store, lock("early", expires_ms=clock() + LATER_MS))  # its entry is the first
-    clock.advance(10)
     with store._link as db:
         db.execute("PRAGMA query_only = 1")
-    assert store.due(1).keys == [key_of("due")]
-    assert entry_of(path, "early") == clock()
+    assert store.due(1).next_ms == clock() + 10
     with store._link as db:
         db.execute("PRAGMA query_only = 0")
-    drop(store, key_of("due"))
+    put(store, lock("early", expires_ms=clock() + LATER_MS))
     with store._link as db:
         db.execute("PRAGMA query_only = 1")
-    assert (store.due(1).keys, store.due(0).next_ms) == ([], clock() - 10 + LATER_MS)
+    clock.advance(10)
+    with pytest.raises(StoreUnavailable, match="cannot be written"):
+        store.due(1)
+    assert entry_of(path, "early") == clock()
+    assert store.due(1).keys == [key_of("due")]  # on another connection, which may write
 
 
 def test_a_renewal_writes_neither_index(connect: Callable[[], SqliteStore], path: str, clock: ManualClock) -> None:

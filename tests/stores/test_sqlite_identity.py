@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.errors import StoreReplaced, StoreUnavailable
 from dibs.stores import forks
-from dibs.stores.sqlite import SqliteStore, opener, rows
+from dibs.stores.sqlite import SqliteStore, connection, rows
 from dibs.stores.sqlite import opener as identity
 from dibs.stores.sqlite import store as store_module
 from dibs.stores.sqlite.opener import identity_of
@@ -144,11 +145,11 @@ def test_while_nothing_changes_in_the_folder_the_folder_alone_is_asked(
 ) -> None:
     asked: list[str] = []
 
-    def noted(path: str) -> tuple[int, int] | None:
-        asked.append(path)
-        return identity_of(path)
+    def noted(name: str) -> os.stat_result:
+        asked.extend([name] if name.startswith(str(path)) else [])
+        return os.stat(name)
 
-    monkeypatch.setattr(identity, "identity_of", noted)
+    monkeypatch.setattr(identity, "os", SimpleNamespace(stat=noted, path=os.path))
     monkeypatch.setattr(identity, "wall_ms", lambda: path.parent.stat().st_ctime_ns // 1_000_000)
     (path.parent / "something").touch()
     store.read(())
@@ -296,5 +297,5 @@ def test_a_file_that_another_process_makes_at_this_very_moment_is_opened(
 ) -> None:
     connect().read(())  # it is there now
     looks = iter([None])  # as the first look saw it: nothing is there yet
-    monkeypatch.setattr(opener, "identity_of", lambda path: next(looks, identity_of(path)))
+    monkeypatch.setattr(connection, "identity_of", lambda path: next(looks, identity_of(path)))
     assert connect().read(()).now_ms > 0

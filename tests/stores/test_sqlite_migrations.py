@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.errors import DibsError, StoreUnavailable
-from dibs.stores.sqlite import SqliteStore, opener, rows, schema
+from dibs.stores.sqlite import SqliteStore, connection, rows, schema
 from dibs.stores.sqlite import store as store_module
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import event, in_threads, key_of, lock, put
@@ -41,7 +41,7 @@ def released(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def release(*steps: tuple[str, ...]) -> None:
         monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, *steps))
-        for module in (rows, schema, opener, store_module):
+        for module in (rows, schema, connection, store_module):
             monkeypatch.setattr(module, "VERSION", len(schema.MIGRATIONS))
 
     return release
@@ -130,7 +130,7 @@ def test_when_a_newer_version_changes_the_format_nothing_is_written_by_any_call(
 
 _STOPS_IN_THE_MIDDLE = """
 import sys, time
-from dibs.stores.sqlite import SqliteStore, opener, rows, schema
+from dibs.stores.sqlite import SqliteStore, connection, rows, schema
 
 def stop():
     print("here", flush=True)
@@ -142,7 +142,7 @@ def prepare(db, *more):
 
 known, schema.prepare = schema.prepare, prepare
 schema.MIGRATIONS = (*schema.MIGRATIONS, ("CREATE TABLE notes (text TEXT)", "SELECT stop()"))
-opener.VERSION = schema.VERSION = 2
+connection.VERSION = schema.VERSION = 2
 SqliteStore(sys.argv[1])
 """
 

@@ -53,7 +53,7 @@ class SqliteMoment(StoreMoment):
 
     def events(self, after: int, limit: int) -> list[Event]:
         with translated(self._path, self._busy_ms):
-            rows = selected(self._db, after, limit, newest=False)
+            rows = selected(self._db, after, limit)
         return [decode_event(seq, body) for seq, body in rows]
 
     def close(self) -> None:

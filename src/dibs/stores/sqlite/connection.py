@@ -4,7 +4,9 @@
         db.execute(...)
 
 is the only way to use it, and the only place where errors of the driver are translated. A block that fails leaves no
-transaction open. A connection that may be damaged is not used again; the next block opens another.
+transaction open. A connection that may be damaged is not used again; the next block opens another. A file that is not
+there is made, one of an older version is brought up to date. What may happen at that very moment: another process makes
+the file or puts another one in its place, or the file lies where nothing can be written.
 
 Why an interrupt cannot leave it locked. A signal's exception may come between any two instructions of Python, also
 between taking a lock and the `try` after it, and in the first instruction of `__exit__`. `turn` is therefore a lock of
@@ -14,6 +16,7 @@ undone (`_unsettled`) is done by the next `__enter__`.
 
 from __future__ import annotations
 
+import os
 from _thread import RLock, get_ident
 
 from dibs.base.cheap import sqlite3
@@ -21,7 +24,16 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import StoreCorrupt, StoreFull, StoreReplaced, StoreUnavailable
 from dibs.stores.forks import listen
 from dibs.stores.port import Busy
-from dibs.stores.sqlite.opener import FileOpener, Identity
+from dibs.stores.sqlite.opener import (
+    Identity,
+    connect,
+    identity_of,
+    is_read_only_media,
+    mend_beside,
+    reach_the_disk,
+    replaced,
+)
+from dibs.stores.sqlite.rows import APPLICATION_ID, VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +41,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from dibs.base.errors import DibsError
-    from dibs.stores.sqlite.opener import State
+
+    Anchor = tuple[int | None, int | None]
+    """Wall and steady time; None if the file has no anchor for the clock of this process."""
 
 # A thread that does not wait for others: it gets Busy where another thread would wait for its turn, or for the write
 # lock of another process.
@@ -38,21 +52,15 @@ IMPATIENT_MS = 5  # long enough for another process's usual commit
 
 
 class Impatience:
-    """While it is entered, the entering thread is impatient. `turn` is the connection's lock as it takes it."""
+    """While it is entered, the entering thread is impatient."""
 
-    def __init__(self) -> None:
-        self._thread = 0
+    thread = 0  # no thread has this number
 
     def __enter__(self) -> None:
-        self._thread = get_ident()
+        self.thread = get_ident()
 
     def __exit__(self, *error: object) -> None:
-        self._thread = 0
-
-    @property
-    def is_mine(self) -> bool:
-        """Return whether the calling thread is the impatient one."""
-        return self._thread != 0 and self._thread == get_ident()
+        self.thread = 0
 
 
 class ShortTurn:
@@ -75,7 +83,18 @@ def busy() -> Busy:
 
 FORK_WAIT_S = 6.0  # longer than a statement waits for others
 _left_behind: list[sqlite3.Connection] = []  # connections of a parent process, which must not be closed here
+OPENINGS_MAX = 10  # how often a file that is being put in place is opened again
+# Everything that opening needs to know, in one statement. It fails on a file without our tables, which is how a new
+# file is noticed.
+_LOOK = """SELECT (SELECT user_version FROM pragma_user_version),
+    (SELECT application_id FROM pragma_application_id), (SELECT journal_mode FROM pragma_journal_mode),
+    revision, store_id, time_ms, anchors.wall_ms, anchors.steady_ms
+    FROM progress LEFT JOIN anchors ON clock = ?"""
 TROUBLE_MS = 10_000  # a failed write is remembered for so long, whatever smaller ones say
+
+
+class ReplacedWhileOpening(sqlite3.OperationalError):
+    """The path named another file, or none, when the opening began."""
 
 
 def _abandon(db: sqlite3.Connection) -> None:
@@ -87,20 +106,23 @@ def _abandon(db: sqlite3.Connection) -> None:
 
 
 class SqliteConnection:
-    """See the module's text. `opened` is called with each new connection, `spoilt` when a block has failed. `clock`
-    names the clock whose anchor is wanted; a folder that is not there is made only if `folders`."""
+    """See the module's text. `opened` is called with each new connection, the file's id and time, and the anchor of
+    `clock`; a connection that it refuses is closed. `spoilt` is called when a block has failed. A folder that is not
+    there is made only if `folders`."""
 
     def __init__(
         self,
         path: str,
         busy_ms: int,
-        opened: Callable[[sqlite3.Connection, State], None],
+        opened: Callable[[sqlite3.Connection, str, int, Anchor], None],
         spoilt: Callable[[], None],
         clock: Callable[[], str],
         *,
         folders: bool = True,
     ) -> None:
         self.path = path
+        self.made = False  # whether this connection made the file
+        self.version_before = VERSION  # the version of the format that was found; 0: the file was empty
         self.committing = False  # true while COMMIT runs: an error then may mean that the write happened
         self.trouble: DibsError | None = None  # the last error that is not over; damage never is
         self.writing_bytes = 0  # the size of the present commit
@@ -110,14 +132,18 @@ class SqliteConnection:
         self.impatience = Impatience()
         self._busy_ms = busy_ms
         self._waits_ms = busy_ms  # how long a statement waits for other processes at present
+        self._opened = opened
         self._spoilt = spoilt
+        self._clock = clock
+        self._folders = folders
+        self._frozen = False  # opened as if it could not change: so it is opened afresh each time
+        self._was_missing = False  # whether there was no file when the last opening began
         self._lock = RLock()
         self._db: sqlite3.Connection | None = None
         self._unsettled = False
         self._forking = False
         self._closed = False
         self._identity = Identity(path)
-        self.opener = FileOpener(path, busy_ms, opened, clock, self._identity, folders=folders)
         listen(self)
 
     @property
@@ -128,10 +154,10 @@ class SqliteConnection:
                 "The store was called by code that interrupted it, most likely a signal handler of this thread. "
                 "Set a flag there, and call it later."
             )
-        return ShortTurn(self._lock) if self.impatience.is_mine else self._lock
+        return ShortTurn(self._lock) if self.impatience.thread == get_ident() else self._lock
 
     def _is_mine(self) -> bool:
-        """Return whether this thread holds the lock. threading.Condition calls it, too."""
+        """Return whether this thread holds the lock."""
         mine: bool = self._lock._is_owned()  # type: ignore[attr-defined]
         return mine
 
@@ -140,11 +166,11 @@ class SqliteConnection:
             if self._unsettled:
                 self._settle()
             self._unsettled = True
-            is_impatient = self.impatience.is_mine
+            is_impatient = self.impatience.thread == get_ident()
             if self._damage is not None:
                 # Parts of the file may still be readable, and would make a held job look free.
                 raise StoreCorrupt(self._damage.details)
-            if self.opener.frozen:
+            if self._frozen:
                 self._spoilt()
                 self._discard()
             if self._db is None:
@@ -152,7 +178,7 @@ class SqliteConnection:
                     raise StoreUnavailable(f"The store at {self.path} was closed. Open it again.")
                 if is_impatient:
                     raise busy()  # opening may take long
-                self._db = self.opener.open()
+                self._db = self._open()
                 self._waits_ms = self._busy_ms
             else:
                 self._identity.check()
@@ -165,6 +191,71 @@ class SqliteConnection:
             self._settle()
             self._raise_translated(error, unknown=False)
             raise
+
+    def _open(self) -> sqlite3.Connection:
+        self._frozen = False
+        if not self._identity.is_main_there():  # a store that was open before may be reopened only on the same file
+            raise replaced(self.path, self.path)
+        mend_beside(self.path)
+        try:
+            return self._try_until_settled()
+        except sqlite3.OperationalError as error:
+            # Not whether there is a file now: another process may have made it since. A link that leads nowhere stays.
+            if self._was_missing and not os.path.islink(self.path):
+                from dibs.stores.sqlite.schema import create
+
+                self.made = create(self.path, folders=self._folders)
+                return self._try_until_settled()
+            if not is_read_only_media(self.path, error):
+                raise
+            self._frozen = True
+            return self._try("immutable=1")
+
+    def _try_until_settled(self) -> sqlite3.Connection:
+        """Open the file. Another process may make it, or put it in place, at this very moment: then open it again."""
+        for _ in range(OPENINGS_MAX - 1):
+            try:
+                return self._try("mode=rw")
+            except ReplacedWhileOpening:
+                continue
+        return self._try("mode=rw")
+
+    def _try(self, how: str) -> sqlite3.Connection:
+        main = identity_of(self.path)
+        self._was_missing = main is None
+        db = connect(self.path, self._busy_ms, how)
+        try:
+            reach_the_disk(db)
+            revision, store_id, time_ms, *anchor = self._look(db)
+            self._identity.check_content(store_id, revision)
+            if identity_of(self.path) != main:
+                raise ReplacedWhileOpening("the file was replaced while it was opened")
+            self._identity.opened(main, alone=self._frozen)
+            self._opened(db, store_id, time_ms, (anchor[0], anchor[1]))
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _look(self, db: sqlite3.Connection) -> tuple[int, str, int, int | None, int | None]:
+        """The state of a file that is ours and up to date, after making it so where needed."""
+        try:
+            row = db.execute(_LOOK, (self._clock(),)).fetchone()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:  # that one: "no such table"
+                raise
+            row = None
+        if row is None or row[:2] != (VERSION, APPLICATION_ID):
+            from dibs.stores.sqlite.schema import prepare
+
+            self.version_before = prepare(db, self.path, self._busy_ms)
+            row = db.execute(_LOOK, (self._clock(),)).fetchone()
+        elif row[2] != "wal" and not self._frozen:  # a copy made with VACUUM INTO, say
+            from dibs.stores.sqlite.schema import use_wal
+
+            use_wal(db, self._busy_ms)
+        state: tuple[int, str, int, int | None, int | None] = row[3:]
+        return state
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -211,7 +302,7 @@ class SqliteConnection:
             self.trouble = error
         if isinstance(error, sqlite3.Error | OSError | UnicodeEncodeError):
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            if code == sqlite3.SQLITE_BUSY and self.impatience.is_mine:
+            if code == sqlite3.SQLITE_BUSY and self.impatience.thread == get_ident():
                 raise busy() from error
             from dibs.stores.sqlite.errors import is_lasting, translate
 

@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 
 _REACHED = "SELECT due_ms, key, version, body FROM records WHERE due_ms <= ? ORDER BY due_ms LIMIT ?"
 _FIRST = "SELECT min(due_ms) FROM records WHERE due_ms IS NOT NULL"
-_AHEAD = "SELECT min(due_ms) FROM records WHERE due_ms > ?"
 _CORRECT = "UPDATE records SET due_ms = ? WHERE key = ? AND version = ?"
 CORRECTED_MIN = 128  # so many entries are looked at, whatever the limit; commands wait meanwhile
-_ALL = -1
 _ANY = "records WHERE"
 _LIVE = "records INDEXED BY records_live WHERE live AND"
 
@@ -59,19 +57,20 @@ def decoded(rows: list[Row]) -> list[tuple[str, Versioned]]:
 
 
 def due(link: SqliteConnection, cache: RecordCache, limit: int, now_ms: Callable[[], int]) -> Due:
-    """See the port. The file may have a record as due too early (`rows.py`): such entries are corrected here."""
+    """See the port. The file may have a record as due too early (`rows.py`): such entries are corrected here, so a file
+    that has some must be one that can be written."""
     with link.turn, link as db:
         now, count = now_ms(), max(CORRECTED_MIN, limit)
         reached, early = _reached(db, cache, now, count)
-        is_written = not early or _correct(db, early)
-        if not is_written:
-            reached, early = _reached(db, cache, now, _ALL)
+        if early:
+            db.execute("BEGIN IMMEDIATE")
+            read_counters(db)  # fails if a newer version has brought the file to another format
+            db.executemany(_CORRECT, early)  # another process may have written a record since: its version tells
+            db.execute("COMMIT")
         # Those that were early are out of the way now, and what is due may be behind them.
-        has_more = is_written and bool(early) and len(early) + len(reached) == count
+        has_more = bool(early) and len(early) + len(reached) == count
         if reached:
             next_ms: int | None = reached[0][0]
-        elif not is_written:
-            next_ms = _first_ahead(db, now, early)
         elif has_more:
             next_ms = now
         else:
@@ -101,28 +100,6 @@ def _reached(
     return reached, early
 
 
-def _correct(db: sqlite3.Connection, early: list[tuple[int | None, str, int]]) -> bool:
-    """Another process may have written a record since: its version tells. False: the file cannot be written."""
-    try:
-        db.execute("BEGIN IMMEDIATE")
-        read_counters(db)  # fails if a newer version has brought the file to another format
-        db.executemany(_CORRECT, early)
-        db.execute("COMMIT")
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_READONLY:
-            raise
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        return False
-    return True
-
-
-def _first_ahead(db: sqlite3.Connection, now: int, early: list[tuple[int | None, str, int]]) -> int | None:
-    """Return when the first record is due, if early entries cannot be corrected."""
-    times = [due_ms for due_ms, _, _ in early] + [due_ms for (due_ms,) in db.execute(_AHEAD, (now,))]
-    return min((due_ms for due_ms in times if due_ms is not None), default=None)
-
-
 # Events.
 
 
@@ -136,6 +113,7 @@ PRUNE_ROWS = 10_000  # rows per transaction, so that the write lock is held only
 # full and has no row; a block without a row is read.
 
 _MARK_BYTES = 4
+_LAST = (1 << 63) - 1  # the highest number that SQLite has
 
 _JOBS = "SELECT ns, job FROM events WHERE seq > ? AND seq <= ?"
 _NOTE = "INSERT OR REPLACE INTO event_blocks VALUES (?, ?)"
@@ -172,46 +150,31 @@ def blocks_of(db: sqlite3.Connection, job: tuple[str, str], after: int) -> list[
 def events(link: SqliteConnection, after: int, limit: int, job: tuple[str, str] | None, *, newest: bool) -> list[Event]:
     """See the port."""
     with link.turn, link as db:
-        if job is None:
-            rows = selected(db, after, limit, newest=newest)
-        else:
+        if job is not None:
             db.execute("BEGIN")  # several statements, one moment
-            rows = _selected_of(db, job, after, limit, newest=newest)
+        rows = selected(db, after, limit, job, newest=newest)
+        if job is not None:
             db.execute("COMMIT")
     return [decode_event(seq, body) for seq, body in rows]
 
 
-def selected(db: sqlite3.Connection, after: int, limit: int, *, newest: bool) -> list[tuple[int, str]]:
-    """Number and text of events, in order."""
-    order = " DESC" if newest else ""
-    rows = db.execute(
-        f"SELECT seq, body FROM events WHERE seq > ? ORDER BY seq{order} LIMIT ?", (after, max(0, limit))
-    ).fetchall()
-    if newest:
-        rows.reverse()
-    return rows
-
-
-def _selected_of(
-    db: sqlite3.Connection, job: tuple[str, str], after: int, limit: int, *, newest: bool
+def selected(
+    db: sqlite3.Connection, after: int, limit: int, job: tuple[str, str] | None = None, *, newest: bool = False
 ) -> list[tuple[int, str]]:
-    """The same for one job: only blocks that may have an event of it are read."""
-    blocks = blocks_of(db, job, after)
-    if newest:
-        blocks.reverse()
-    order = " DESC" if newest else ""
+    """Number and text of events, in order. For one job only blocks that may have an event of it are read."""
+    ranges = [(after, _LAST)]
+    if job is not None:
+        ranges = [(max(after, block * BLOCK), (block + 1) * BLOCK) for block in blocks_of(db, job, after)]
+    of_job, order = " AND ns = ? AND job = ?" if job is not None else "", " DESC" if newest else ""
     rows: list[tuple[int, str]] = []
-    for block in blocks:
+    for low, high in reversed(ranges) if newest else ranges:
         if len(rows) >= limit:
             break
         rows += db.execute(
-            "SELECT seq, body FROM events WHERE seq > ? AND seq <= ? AND ns = ? AND job = ?"
-            f" ORDER BY seq{order} LIMIT ?",
-            (max(after, block * BLOCK), (block + 1) * BLOCK, *job, limit - len(rows)),
+            f"SELECT seq, body FROM events WHERE seq > ? AND seq <= ?{of_job} ORDER BY seq{order} LIMIT ?",
+            (low, high, *(job or ()), limit - len(rows)),
         ).fetchall()
-    if newest:
-        rows.reverse()
-    return rows
+    return rows[::-1] if newest else rows
 
 
 def prune(link: SqliteConnection, *, keep: int, before_ms: int) -> int:
@@ -223,12 +186,9 @@ def prune(link: SqliteConnection, *, keep: int, before_ms: int) -> int:
             return 0
         # Time rises with the numbers, so this walks over what is to go and no further. No index is worth its writes.
         young = db.execute("SELECT seq FROM events WHERE at_ms >= ? ORDER BY seq LIMIT 1", (before_ms,)).fetchone()
-    return _delete(link, max(last if young is None else young[0] - 1, last - keep))
-
-
-def _delete(link: SqliteConnection, upto: int) -> int:
-    total = 0
-    while True:
+    upto = max(last if young is None else young[0] - 1, last - keep)
+    total, count = 0, PRUNE_ROWS
+    while count == PRUNE_ROWS:
         with link.turn, link as db:
             db.execute("BEGIN IMMEDIATE")
             db.execute(SETTLE)  # the last event may be among them, and the counters with it
@@ -240,8 +200,7 @@ def _delete(link: SqliteConnection, upto: int) -> int:
                 db.execute(_FORGET_BLOCKS)
             db.execute("COMMIT" if count else "ROLLBACK")
         total += count
-        if count < PRUNE_ROWS:
-            return total
+    return total
 
 
 def number_from(link: SqliteConnection, seq: int, forget: Callable[[], None]) -> None:

@@ -33,10 +33,9 @@ from dibs.stores.port import ABSENT, Conflict, Versioned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from dibs.core.events import Event
     from dibs.core.records import Stored
 
     Written = tuple[int, int]
@@ -98,10 +97,11 @@ class RecordCache:
         if len(text) > _SHORT:
             self._text += len(text) - _SHORT
 
-    def fetch(self, db: sqlite3.Connection, keys: Sequence[str]) -> None:
-        """Read keys from the file into the cache. Up to _KEYS_A_SELECT of them are of one moment."""
+    def fetch(self, db: sqlite3.Connection, keys: Sequence[str]) -> bool:
+        """Read keys from the file into the cache. Up to _KEYS_A_SELECT of them are of one moment. Returns whether
+        others had to go."""
         records = self.records
-        self._make_room(len(keys))
+        has_dropped = self._make_room(len(keys))
         for start in range(0, len(keys), _KEYS_A_SELECT):
             some = keys[start : start + _KEYS_A_SELECT]
             records.update(dict.fromkeys(some, ABSENT))
@@ -115,24 +115,20 @@ class RecordCache:
             for key, version, body in rows:
                 records[key] = Versioned(version=version, record=decode(key, body))
                 self._weigh(body)
+        return has_dropped
 
     def load(self, db: sqlite3.Connection, wanted: list[str]) -> None:
         """Bring `wanted` into the cache, all as of one moment."""
-        self._load(db, wanted)
-        if self._presumed and any(self.records[key].version for key in wanted if key in self._presumed):
-            self._was_wrong()
-
-    def _load(self, db: sqlite3.Connection, wanted: list[str]) -> None:
         self.is_true(db)
         missing = [key for key in wanted if key not in self.records]
-        if not missing:
-            return
-        if self._make_room(len(missing)) or len(missing) > _KEYS_A_SELECT:
+        if len(missing) > _KEYS_A_SELECT:
             self._load_many(db, wanted)
-            return
-        self.fetch(db, missing)
-        if len(missing) < len(wanted) and not self.is_true(db):
-            self._load_many(db, wanted)
+        elif missing:
+            has_dropped = self.fetch(db, missing)
+            if has_dropped or (len(missing) < len(wanted) and not self.is_true(db)):
+                self._load_many(db, wanted)
+        if self._presumed and any(self.records[key].version for key in wanted if key in self._presumed):
+            self._was_wrong()
 
     def supplement(self, db: sqlite3.Connection, wanted: list[str]) -> bool:
         """Bring `wanted` into the cache, without a look whether what is there still holds. False: nothing of it was
@@ -198,11 +194,13 @@ class RecordCache:
 
 
 _ADD = "INSERT INTO records (key, version, due_ms, live, body) VALUES (?, ?, ?, ?, ?)"
-# None of these writes an index that it need not write.
-_CHANGE = "UPDATE records SET version = ?, body = ? WHERE key = ?"
-_MOVE = "UPDATE records SET version = ?, body = ?, due_ms = ? WHERE key = ?"
-_TURN = "UPDATE records SET version = ?, body = ?, live = ? WHERE key = ?"
-_TURN_AND_MOVE = "UPDATE records SET version = ?, body = ?, live = ?, due_ms = ? WHERE key = ?"
+# By whether `live` and `due_ms` change: none of these writes an index that it need not write.
+_CHANGE = {
+    (False, False): "UPDATE records SET version = ?, body = ? WHERE key = ?",
+    (False, True): "UPDATE records SET version = ?, body = ?, due_ms = ? WHERE key = ?",
+    (True, False): "UPDATE records SET version = ?, body = ?, live = ? WHERE key = ?",
+    (True, True): "UPDATE records SET version = ?, body = ?, live = ?, due_ms = ? WHERE key = ?",
+}
 _REMOVE = "DELETE FROM records WHERE key = ?"
 
 
@@ -227,17 +225,15 @@ def write(
             rows.setdefault(_ADD, []).append((key, revision, due_ms, live, bodies[key]))
             continue
         was_due_ms = was.due_ms()
-        # Whether its entry is still to come, and comes in time.
-        is_entered = was_due_ms is not None and was_due_ms > now_ms and (due_ms is None or due_ms >= was_due_ms)
-        if was.is_live() == live:
-            if is_entered:
-                rows.setdefault(_CHANGE, []).append((revision, bodies[key], key))
-            else:
-                rows.setdefault(_MOVE, []).append((revision, bodies[key], due_ms, key))
-        elif is_entered:
-            rows.setdefault(_TURN, []).append((revision, bodies[key], live, key))
-        else:
-            rows.setdefault(_TURN_AND_MOVE, []).append((revision, bodies[key], live, due_ms, key))
+        # Unless its entry is still to come, and comes in time.
+        moves = was_due_ms is None or was_due_ms <= now_ms or (due_ms is not None and due_ms < was_due_ms)
+        turns = was.is_live() != live
+        changed: tuple[Any, ...] = (revision, bodies[key])
+        if turns:
+            changed += (live,)
+        if moves:
+            changed += (due_ms,)
+        rows.setdefault(_CHANGE[turns, moves], []).append((*changed, key))
     try:
         for statement, values in rows.items():
             if db.executemany(statement, values).rowcount != len(values):
@@ -259,7 +255,7 @@ def write(
 # versions of its records are then above the revision, and the next commit that looks at one of them goes on from there.
 # So a version never repeats: whoever deletes a record raises the revision above its version. The time in the file is at
 # most UNWRITTEN_MS behind the last renewal. It is needed after a reboot only, if the clock came up in the past
-# (`clock.py`).
+# (below).
 
 READ_COUNTERS = "SELECT revision, last_seq, time_ms FROM progress"
 WRITE_COUNTERS = "UPDATE counters SET revision = ?, last_seq = ?, time_ms = ?"
@@ -280,12 +276,6 @@ def read_counters(db: sqlite3.Connection) -> tuple[int, int, int]:
     return row
 
 
-def carried_by(events: Sequence[Event], revision: int, now_ms: int) -> Written | None:
-    """The counters that events of a commit carry. None: they are imported, and have times of another store."""
-    at_ms = events[-1].at_ms
-    return (revision, at_ms) if 0 <= now_ms - at_ms < EVENT_AGE_MS_MAX else None
-
-
 def kept_by(
     expect: Mapping[str, int], puts: Mapping[str, Stored | None], before: Written, now_ms: int
 ) -> Written | None:
@@ -296,3 +286,52 @@ def kept_by(
         if record is None or not expect[key]:
             return None
     return before
+
+
+# The lease clock of one file: steady time, tied to wall time by an anchor in the file, one for each steady clock.
+#
+#     now = anchor_wall + (steady - anchor_steady)
+#
+# A steady clock is named by the boot it counts from (`base/clock.py`). Every process of the machine reads the same
+# anchor and the same steady clock, so they agree to the millisecond. A wall clock that is stepped moves nothing, and
+# time spent suspended counts. Steady time means nothing across two boots, nor on the machine a file was copied from:
+# for a clock that the file does not know, an anchor is made that is not before the last time the file knows of, and
+# those of other clocks stay as they are. That time may be UNWRITTEN_MS behind the last renewal, so a wall clock that
+# came up in the past begins that much later. A wall clock within that very second is taken as it is: time may then be
+# less than a second behind the last renewal. So a wall clock that came up in the past only makes leases last longer.
+
+
+class LeaseClock:
+    """Tells the store's time once it has been anchored."""
+
+    def __init__(self, steady_ms: Callable[[], int], wall_ms: Callable[[], int], boot_id: Callable[[], str]) -> None:
+        self._steady_ms = steady_ms
+        self._wall_ms = wall_ms
+        self.name = boot_id  # which steady clock this is: what its anchor is kept under
+        self._offset_ms = 0
+        self._last_ms = 0
+
+    def follow(self, anchor: tuple[int | None, int | None], last_ms: int) -> bool:
+        """Take this clock's anchor, wall and steady time, if there is one; `last_ms` is the latest time the file
+        knows of."""
+        wall_ms, steady_ms = anchor
+        self._last_ms = max(self._last_ms, last_ms)
+        if wall_ms is None or steady_ms is None:
+            return False
+        self._offset_ms = wall_ms - steady_ms
+        return True
+
+    def new_anchor(self) -> tuple[int, int]:
+        """Wall time and steady time of an anchor for this clock. Takes effect through `follow`."""
+        wall_ms = self._wall_ms()
+        if wall_ms < self._last_ms:
+            wall_ms = self._last_ms + UNWRITTEN_MS
+        return wall_ms, self._steady_ms()
+
+    def now_ms(self) -> int:
+        """The store's time. Never less than it was."""
+        now_ms = self._offset_ms + self._steady_ms()
+        if now_ms < self._last_ms:
+            return self._last_ms
+        self._last_ms = now_ms
+        return now_ms

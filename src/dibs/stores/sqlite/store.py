@@ -12,14 +12,14 @@ from dibs.base.cheap import sqlite3
 from dibs.base.errors import DibsError
 from dibs.stores.codec import encode
 from dibs.stores.port import Capabilities, Due, Maintenance, Snapshot, Store, Versioned, checked
-from dibs.stores.sqlite.clock import LeaseClock
 from dibs.stores.sqlite.connection import SqliteConnection
 from dibs.stores.sqlite.rows import (
     BLOCK,
+    EVENT_AGE_MS_MAX,
     VERSION,
     WRITE_COUNTERS,
+    LeaseClock,
     RecordCache,
-    carried_by,
     kept_by,
     read_counters,
     write,
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from dibs.stores.port import Versioned
     from dibs.stores.sqlite.backup import SqliteMoment
     from dibs.stores.sqlite.checkpoint import Checkpointer
-    from dibs.stores.sqlite.connection import Impatience
-    from dibs.stores.sqlite.opener import State
+    from dibs.stores.sqlite.connection import Anchor, Impatience
     from dibs.stores.waiters import StoreWaiters
 
 _LOG = "INSERT INTO events (seq, at_ms, ns, job, kind, body, revision) VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -52,7 +51,7 @@ _FORGET_ANCHORS = "DELETE FROM anchors WHERE rowid <= (SELECT max(rowid) FROM an
 
 class SqliteStore(Store, Maintenance):
     """The file at `path`, made if it is not there, with `make_folders` its folder too. Clocks can be given for tests;
-    see clock.py for what they mean.
+    see rows.py for what they mean.
 
     A server that stays sets `checkpoint_pages`: a thread moves the log into the file when it has about so many pages
     (checkpoint.py). Without it SQLite does so in every commit that finds 1000 of them.
@@ -103,20 +102,20 @@ class SqliteStore(Store, Maintenance):
     @property
     def made(self) -> bool:
         """Return whether this very store made its file: there was none at the path."""
-        return self._link.opener.made
+        return self._link.made
 
-    def _opened(self, db: sqlite3.Connection, state: State) -> None:
+    def _opened(self, db: sqlite3.Connection, store_id: str, time_ms: int, anchor: Anchor) -> None:
         self._forget()
-        self._store_id = state.store_id
+        self._store_id = store_id
         if self._checkpointer is not None:
             self._checkpointer.opened(db)
-        if self._clock.follow(state.anchor, state.time_ms):
+        if self._clock.follow(anchor, time_ms):
             return
         try:
             db.execute("BEGIN IMMEDIATE")
             if not self._follow(db):
-                anchor = self._clock.new_anchor()
-                db.execute("INSERT OR REPLACE INTO anchors VALUES (?, ?, ?)", (self._clock.name(), *anchor))
+                made = self._clock.new_anchor()
+                db.execute("INSERT OR REPLACE INTO anchors VALUES (?, ?, ?)", (self._clock.name(), *made))
                 db.execute(_FORGET_ANCHORS)
                 self._follow(db)
             db.execute("COMMIT")
@@ -128,7 +127,7 @@ class SqliteStore(Store, Maintenance):
             self._clock.follow(self._clock.new_anchor(), 0)  # to look at a file that we may not write
 
     def _follow(self, db: sqlite3.Connection) -> bool:
-        anchor = db.execute(_ANCHOR, (self._clock.name(),)).fetchone()
+        anchor = db.execute(_ANCHOR, (self._clock.name(),)).fetchone() or (None, None)
         return self._clock.follow(anchor, read_counters(db)[2])
 
     def _forget(self) -> None:
@@ -182,7 +181,8 @@ class SqliteStore(Store, Maintenance):
             last_seq, now_ms = self._last_seq + len(events), self._clock.now_ms()
             write(db, revision, now_ms, puts, bodies, self._cache.records)
             if events:
-                written = carried_by(events, revision, now_ms)
+                at_ms = events[-1].at_ms  # imported ones have times of another store, and do not carry the counters
+                written = (revision, at_ms) if 0 <= now_ms - at_ms < EVENT_AGE_MS_MAX else None
                 log(db, self._last_seq, revision if written is not None else None, events, lines)
             else:
                 written = kept_by(expect, puts, self._written, now_ms)
@@ -291,7 +291,7 @@ class SqliteStore(Store, Maintenance):
         return self._link.trouble
 
     def migrated(self) -> tuple[int, int]:
-        return self._link.opener.version_before, VERSION
+        return self._link.version_before, VERSION
 
     def size_bytes(self) -> int:
         sizes = 0
