@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dibs.core.events import Event
-    from dibs.core.records import Stored
-    from dibs.stores.port import Opening
+    from dibs.stores.port import Job, Opening, Page, Puts
 
 
 class MemoryStore(Store, Maintenance):
@@ -53,7 +52,7 @@ class MemoryStore(Store, Maintenance):
         with self._lock:
             return Snapshot(now_ms=self._clock(), records={key: self._records.get(key, ABSENT) for key in keys})
 
-    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Puts, events: Sequence[Event]) -> int:
         with self._lock:
             for key, version in expect.items():
                 if self._records.get(key, ABSENT).version != version:
@@ -74,9 +73,7 @@ class MemoryStore(Store, Maintenance):
         """Nobody keeps this lock for long."""
         return self._lock
 
-    def scan(
-        self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False
-    ) -> list[tuple[str, Versioned]]:
+    def scan(self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False) -> Page:
         with self._lock:
             keys = sorted(
                 key
@@ -97,9 +94,7 @@ class MemoryStore(Store, Maintenance):
             keys = [key for due_ms, key in dues if due_ms <= now_ms][:limit]
             return Due(keys=keys, next_ms=dues[0][0] if dues else None)
 
-    def events(
-        self, after: int, limit: int, job: tuple[str, str] | None = None, *, newest: bool = False
-    ) -> list[Event]:
+    def events(self, after: int, limit: int, job: Job | None = None, *, newest: bool = False) -> list[Event]:
         with self._lock:
             found = [
                 event for event in self._events if event.seq > after and (job is None or (event.ns, event.job) == job)
@@ -151,7 +146,7 @@ class MemoryMoment(StoreMoment):
         self._keys = sorted(records)
         self._events = events
 
-    def scan(self, prefix: str, after: str = "", limit: int = 1000) -> list[tuple[str, Versioned]]:
+    def scan(self, prefix: str, after: str = "", limit: int = 1000) -> Page:
         first = max(bisect_right(self._keys, after), bisect_left(self._keys, prefix))
         keys = [key for key in self._keys[first : first + limit] if key.startswith(prefix)]
         return [(key, self._records[key]) for key in keys]

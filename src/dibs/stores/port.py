@@ -37,6 +37,13 @@ if TYPE_CHECKING:
     from dibs.core.events import Event
     from dibs.core.records import Stored
 
+    Job = tuple[str, str]
+    """Namespace and name."""
+    Puts = Mapping[str, Stored | None]
+    """Records to be written; None deletes one."""
+    Page = list[tuple[str, "Versioned"]]
+    """Records with their keys, in the order of these."""
+
 
 class Conflict(Exception):
     """A record in `expect` is not at the version that was read. Nothing was written; read again and decide again."""
@@ -127,7 +134,7 @@ class Store(ABC):
         return self.read(keys)
 
     @abstractmethod
-    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Puts, events: Sequence[Event]) -> int:
         """Write all or nothing, if every key in `expect` is still at its version (0: absent); else raise Conflict.
 
         `puts` writes records (None deletes; deleting an absent key is fine). Every key in `puts` is in `expect`.
@@ -146,9 +153,7 @@ class Store(ABC):
         return None
 
     @abstractmethod
-    def scan(
-        self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False
-    ) -> list[tuple[str, Versioned]]:
+    def scan(self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False) -> Page:
         """Up to `limit` records whose key begins with `prefix` and comes after the key `after`, in key order; with
         `live` only those whose `is_live()` is true. The cost depends on what it returns, not on the size of the
         store."""
@@ -162,9 +167,7 @@ class Store(ABC):
         again at once, and each call must come further. `due(0)` returns no keys."""
 
     @abstractmethod
-    def events(
-        self, after: int, limit: int, job: tuple[str, str] | None = None, *, newest: bool = False
-    ) -> list[Event]:
+    def events(self, after: int, limit: int, job: Job | None = None, *, newest: bool = False) -> list[Event]:
         """The first `limit` events with `seq` above `after`, in order; with `job` only those of (namespace, name).
         Fewer mean that there are no more.
 
@@ -224,7 +227,7 @@ class StoreMoment(ABC):
     now_ms: int
 
     @abstractmethod
-    def scan(self, prefix: str, after: str = "", limit: int = 1000) -> list[tuple[str, Versioned]]:
+    def scan(self, prefix: str, after: str = "", limit: int = 1000) -> Page:
         """Like `Store.scan`, without `live`."""
 
     @abstractmethod
@@ -295,20 +298,16 @@ class StoreProxy(Store):
     def read(self, keys: Iterable[str]) -> Snapshot:
         return self.inner.read(keys)
 
-    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Puts, events: Sequence[Event]) -> int:
         return self.inner.commit(expect, puts, events)
 
-    def scan(
-        self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False
-    ) -> list[tuple[str, Versioned]]:
+    def scan(self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False) -> Page:
         return self.inner.scan(prefix, after, limit, live=live)
 
     def due(self, limit: int) -> Due:
         return self.inner.due(limit)
 
-    def events(
-        self, after: int, limit: int, job: tuple[str, str] | None = None, *, newest: bool = False
-    ) -> list[Event]:
+    def events(self, after: int, limit: int, job: Job | None = None, *, newest: bool = False) -> list[Event]:
         return self.inner.events(after, limit, job, newest=newest)
 
     def newest_seq(self) -> int:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from dibs.core.events import Event
     from dibs.stores.etcd.gateway import Document, EtcdGateway
+    from dibs.stores.port import Job
 
 
 # Which key of etcd holds what. All keys begin with the prefix and two slashes.
@@ -286,7 +287,7 @@ class EventLog:
         return sorted([LoggedCommit(kv) for kv in kvs], key=lambda entry: entry.revision)
 
 
-def read_events(log: EventLog, after: int, limit: int, job: tuple[str, str] | None, *, newest: bool) -> list[Event]:
+def read_events(log: EventLog, after: int, limit: int, job: Job | None, *, newest: bool) -> list[Event]:
     """See the port."""
     if limit <= 0:
         return []
@@ -316,7 +317,7 @@ def _page(log: EventLog, begin: bytes, end: bytes, first: int, limit: int, *, ne
     return [event for event in found if event.seq >= first + log.base]
 
 
-def _of_job(log: EventLog, job: tuple[str, str], first: int, limit: int, *, newest: bool) -> list[Event]:
+def _of_job(log: EventLog, job: Job, first: int, limit: int, *, newest: bool) -> list[Event]:
     """A job's own keys are ordered by chapter. The newest events are looked for in the last few chapters, then in
     more."""
     oldest, last = log.chapter_of(revision_of(first)), max(log.starts)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from dibs.core.records import Stored
     from dibs.stores.etcd.gateway import Document
     from dibs.stores.etcd.location import EtcdLocation
+    from dibs.stores.port import Job, Page, Puts
     from dibs.stores.waiters import StoreWaiter
 
     Indexed = tuple[int, int | None, bool]  # a record's version, and its entries in the indexes: due, live
@@ -178,7 +179,7 @@ class EtcdStore(Store, Maintenance):
             self._indexed = {}
         self._indexed[key] = (version, record.due_ms(), record.is_live())
 
-    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Puts, events: Sequence[Event]) -> int:
         self._time.ready()
         if len(expect) > COMPARES_MAX or len(events) > COMMIT_EVENTS_MAX:
             return self._commit_wide(expect, puts, events)
@@ -208,9 +209,7 @@ class EtcdStore(Store, Maintenance):
             self._indexed.pop(key, None)
         return Conflict()
 
-    def _commit_wide(
-        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
-    ) -> int:
+    def _commit_wide(self, expect: Mapping[str, int], puts: Puts, events: Sequence[Event]) -> int:
         wide = self._wide.begin()
         try:
             keys = list(expect)
@@ -245,7 +244,7 @@ class EtcdStore(Store, Maintenance):
             "failure": [self._log.chapter_op(), self._wide.looking()],
         }
 
-    def _committed(self, answer: Document, puts: Mapping[str, Stored | None], events: int) -> int:
+    def _committed(self, answer: Document, puts: Puts, events: int) -> int:
         revision = int(answer["header"]["revision"])
         for key, record in puts.items():
             if record is None:
@@ -258,7 +257,7 @@ class EtcdStore(Store, Maintenance):
         self._log.appended(last[0])
         return seq_of(revision, events - 1) + self._log.base
 
-    def _writes(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None]) -> list[Document]:
+    def _writes(self, expect: Mapping[str, int], puts: Puts) -> list[Document]:
         """The operations that write `puts` and their index entries."""
         layout, ops = self._layout, []
         entries = self._old_entries(expect, puts)
@@ -277,7 +276,7 @@ class EtcdStore(Store, Maintenance):
                 ops.append(put_op(layout.live_mark(key), b"") if now_live else delete_op(layout.live_mark(key)))
         return ops
 
-    def _old_entries(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None]) -> dict[str, Indexed]:
+    def _old_entries(self, expect: Mapping[str, int], puts: Puts) -> dict[str, Indexed]:
         """The index entries of the records that are about to be replaced."""
         found: dict[str, Indexed] = {}
         for key in puts:
@@ -294,9 +293,7 @@ class EtcdStore(Store, Maintenance):
                 found[key] = (versioned.version, versioned.record.due_ms(), versioned.record.is_live())
         return found
 
-    def scan(
-        self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False
-    ) -> list[tuple[str, Versioned]]:
+    def scan(self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False) -> Page:
         if limit <= 0:
             return []
         self._time.ready()
@@ -329,9 +326,7 @@ class EtcdStore(Store, Maintenance):
                 found: Document = answer["responses"][1]["response_range"]
                 return found
 
-    def events(
-        self, after: int, limit: int, job: tuple[str, str] | None = None, *, newest: bool = False
-    ) -> list[Event]:
+    def events(self, after: int, limit: int, job: Job | None = None, *, newest: bool = False) -> list[Event]:
         return read_events(self._log, after, limit, job, newest=newest)
 
     def newest_seq(self) -> int:

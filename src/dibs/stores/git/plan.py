@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from dibs.stores.git.refs import Refs
     from dibs.stores.git.times import StoreTime
     from dibs.stores.git.tips import Tips
+    from dibs.stores.port import Job, Puts
 
 
 SEQS_A_MS = 1_000
@@ -57,7 +58,7 @@ class CommitPlan:
     def build(
         self,
         expect: Mapping[str, int],
-        puts: Mapping[str, Stored | None],
+        puts: Puts,
         events: Sequence[Event],
         after_seq: int,
     ) -> None:
@@ -76,9 +77,7 @@ class CommitPlan:
             if key not in changes:
                 self._compare(key, numbered.get(key, []))
 
-    def _number(
-        self, events: Sequence[Event], changes: Mapping[str, Stored | None], after_seq: int
-    ) -> dict[str, list[Event]]:
+    def _number(self, events: Sequence[Event], changes: Puts, after_seq: int) -> dict[str, list[Event]]:
         """Events with their numbers, by the key whose commit holds them: their job's, if they have one."""
         homes = [home_of(event, changes) for event in events]
         seqs = [tip.seq for tip in [self._tips.get(tail_of(key)) for key in homes] if tip is not None]
@@ -149,7 +148,7 @@ class CommitPlan:
         self.made[tail] = Entry(oid, parent, body)
 
 
-def home_of(event: Event, changes: Mapping[str, Stored | None]) -> str:
+def home_of(event: Event, changes: Puts) -> str:
     """The key whose history holds an event."""
     if event.job:
         return lock_key(event.ns, event.job)
@@ -164,7 +163,7 @@ def of_chain(tips: Tips, tip: Entry) -> list[Event]:
     return _events_of(tips, [tip])
 
 
-def of_job(tips: Tips, after: int, limit: int, job: tuple[str, str], *, newest: bool) -> list[Event]:
+def of_job(tips: Tips, after: int, limit: int, job: Job, *, newest: bool) -> list[Event]:
     """See the port."""
     key = lock_key(*job)
     tips.look([tail_of(key)])

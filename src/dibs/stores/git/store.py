@@ -22,7 +22,7 @@ from dibs.stores.git.private import shrink_private
 from dibs.stores.git.refs import LocalRefs, Refs, RemoteRefs, Swap
 from dibs.stores.git.times import Clocks
 from dibs.stores.git.tips import Tips
-from dibs.stores.port import ABSENT, Conflict, Due, Maintenance, Snapshot, Store, Versioned
+from dibs.stores.port import ABSENT, Conflict, Due, Maintenance, Snapshot, Store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.core.events import Event
-    from dibs.core.records import Stored
     from dibs.stores.git.branch_push import BranchUpdate
     from dibs.stores.git.entries import Entry
     from dibs.stores.git.location import GitLocation
+    from dibs.stores.port import Job, Page, Puts
 
 
 # Deletes old refs: those of deleted records, and of keys that were only looked at. They keep versions and history for
@@ -78,7 +78,7 @@ class GitStore(Store, Maintenance):
         # Only few runs check the size of the cache, because it grows slowly.
         if not location.is_local and new_fraction() < 1 / 256:
             shrink_private(location)
-        self._riding: tuple[BranchUpdate, Callable[[Mapping[str, Stored | None]], bool]] | None = None
+        self._riding: tuple[BranchUpdate, Callable[[Puts], bool]] | None = None
         # The newest event of each ref at the last `events` call for all jobs.
         self._listed: dict[str, int] | None = None
 
@@ -92,7 +92,7 @@ class GitStore(Store, Maintenance):
                 records[META_KEY] = self.tips.with_floor(records[META_KEY])
             return Snapshot(now_ms=self.time.now_ms(), records=records)
 
-    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Puts, events: Sequence[Event]) -> int:
         with self.tips.lock:
             tails = [tail_of(key) for key in dict.fromkeys([*expect, *[home_of(e, {}) for e in events]])]
             if not (puts or events) or not self.tips.is_whole(tails) or not self.tips.is_as(expect):
@@ -110,7 +110,7 @@ class GitStore(Store, Maintenance):
                 f"records. Try again. If this continues, look for lock files of a killed git there."
             )
 
-    def _try(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> bool:
+    def _try(self, expect: Mapping[str, int], puts: Puts, events: Sequence[Event]) -> bool:
         plan = CommitPlan(self.refs, self.time, self.tips.known, past=lambda tip: history.of_chain(self.tips, tip))
         plan.build(expect, puts, events, self.tips.last_seq)
         try:
@@ -123,7 +123,7 @@ class GitStore(Store, Maintenance):
         plan.build(expect, puts, events, self.tips.last_seq)
         return self._swap(plan, puts)
 
-    def _swap(self, plan: CommitPlan, puts: Mapping[str, Stored | None]) -> bool:
+    def _swap(self, plan: CommitPlan, puts: Puts) -> bool:
         if not plan.made:
             return True
         self.refs.keep(plan.commits)
@@ -133,16 +133,14 @@ class GitStore(Store, Maintenance):
         self.tips.made(plan.made, plan.last_seq)
         return True
 
-    def _branch_update(self, puts: Mapping[str, Stored | None]) -> BranchUpdate | None:
+    def _branch_update(self, puts: Puts) -> BranchUpdate | None:
         return self._riding[0] if self._riding is not None and self._riding[1](puts) else None
 
     def _all(self, prefix: str = "") -> list[Entry]:
         kind, slash, _ = prefix.partition("/")
         return list(self.tips.look_whole([f"{kind}/"] if slash else [""]).values())
 
-    def scan(
-        self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False
-    ) -> list[tuple[str, Versioned]]:
+    def scan(self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False) -> Page:
         with self.tips.lock:
             found = [
                 each
@@ -167,9 +165,7 @@ class GitStore(Store, Maintenance):
             keys = [key for due_ms, key in dues if due_ms <= now_ms][: max(0, limit)]
             return Due(keys=keys, next_ms=dues[0][0] if dues else None)
 
-    def events(
-        self, after: int, limit: int, job: tuple[str, str] | None = None, *, newest: bool = False
-    ) -> list[Event]:
+    def events(self, after: int, limit: int, job: Job | None = None, *, newest: bool = False) -> list[Event]:
         with self.tips.lock:
             if job is not None:
                 return history.of_job(self.tips, after, limit, job, newest=newest)
@@ -215,9 +211,7 @@ class GitStore(Store, Maintenance):
         with self.tips.lock:
             return Probe(self.tips, clock.steady_ms).run()
 
-    def carry(
-        self, branch: str | None, folder: str, when: Callable[[Mapping[str, Stored | None]], bool]
-    ) -> dict[str, Any]:
+    def carry(self, branch: str | None, folder: str, when: Callable[[Puts], bool]) -> dict[str, Any]:
         """Push a branch of the clone at `folder` together with the first commit whose puts satisfy `when`: both or
         neither. Returns what will be pushed."""
         from dibs.stores.git.branch_push import branch_update_for

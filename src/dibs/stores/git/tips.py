@@ -21,10 +21,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dibs.core.records import Stored
     from dibs.stores.git.entries import Entry
     from dibs.stores.git.location import GitLocation
     from dibs.stores.git.refs import Refs
+    from dibs.stores.port import Puts
 
 
 # The highest fencing numbers that this clone has seen, kept in the clone.
@@ -212,7 +212,7 @@ class Tips:
                     return True
         return False
 
-    def is_above(self, puts: Mapping[str, Stored | None]) -> bool:
+    def is_above(self, puts: Puts) -> bool:
         """Return whether all new fencing numbers are above those that this clone has seen of their jobs."""
         for key, record in puts.items():
             if isinstance(record, LockRecord):

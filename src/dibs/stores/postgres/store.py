@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from dibs.base.errors import DibsError
     from dibs.core.events import Event
     from dibs.core.records import Stored
+    from dibs.stores.port import Job, Page, Puts
     from dibs.stores.postgres.connection import PostgresConnection
     from dibs.stores.postgres.location import PostgresLocation
     from dibs.stores.postgres.pool import Row
@@ -169,7 +170,7 @@ class PostgresStore(Store, Maintenance):
             else:
                 cache.pop(key, None)
 
-    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Puts, events: Sequence[Event]) -> int:
         try:
             last_seq = self._write(expect, puts, events)
         except StoreFull as error:
@@ -189,7 +190,7 @@ class PostgresStore(Store, Maintenance):
     def _write(
         self,
         expect: Mapping[str, int],
-        puts: Mapping[str, Stored | None],
+        puts: Puts,
         events: Sequence[Event],
         *,
         arrives: bool = False,
@@ -254,9 +255,7 @@ class PostgresStore(Store, Maintenance):
             floor,
         )
 
-    def scan(
-        self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False
-    ) -> list[tuple[str, Versioned]]:
+    def scan(self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False) -> Page:
         begins_after = after >= prefix
         end = end_of(prefix)
         values = [arrays.text(after if begins_after else prefix), arrays.number(max(0, limit))]
@@ -276,9 +275,7 @@ class PostgresStore(Store, Maintenance):
         keys = [key for due_ms, key in first if due_ms <= now_ms]
         return Due(keys=keys[: max(0, limit)], next_ms=first[0][0] if first else None)
 
-    def events(
-        self, after: int, limit: int, job: tuple[str, str] | None = None, *, newest: bool = False
-    ) -> list[Event]:
+    def events(self, after: int, limit: int, job: Job | None = None, *, newest: bool = False) -> list[Event]:
         values = [arrays.number(after), arrays.number(max(0, limit)), *map(arrays.text, job or ())]
         rows = self._pool.rows(self._queries.events(of_a_job=job is not None, newest=newest), values)
         found = [decode_event(int(seq or 0), _text(body)) for seq, body in rows]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from dibs.core.events import Event
-    from dibs.stores.port import Versioned
+    from dibs.stores.port import Page
 
 # The file at one moment: a read transaction on a connection of its own. With the write-ahead log it blocks nobody,
 # and nobody blocks it.
@@ -47,7 +47,7 @@ class SqliteMoment(StoreMoment):
             self._db.execute("SELECT revision FROM counters").fetchone()  # from here on nothing changes for us
         self.now_ms = now_ms()
 
-    def scan(self, prefix: str, after: str = "", limit: int = 1000) -> list[tuple[str, Versioned]]:
+    def scan(self, prefix: str, after: str = "", limit: int = 1000) -> Page:
         with translated(self._path, self._busy_ms):
             return decoded(page(self._db, prefix, after, limit, live=False))
 

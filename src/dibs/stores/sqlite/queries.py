@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from dibs.core.events import Event
+    from dibs.stores.port import Job, Page
     from dibs.stores.sqlite.connection import SqliteConnection
     from dibs.stores.sqlite.rows import RecordCache
 
@@ -30,7 +31,7 @@ _ANY = "records WHERE"
 _LIVE = "records INDEXED BY records_live WHERE live AND"
 
 
-def scan(link: SqliteConnection, prefix: str, after: str, limit: int, *, live: bool) -> list[tuple[str, Versioned]]:
+def scan(link: SqliteConnection, prefix: str, after: str, limit: int, *, live: bool) -> Page:
     with link.turn, link as db:
         rows = page(db, prefix, after, limit, live=live)
     try:
@@ -52,7 +53,7 @@ def page(db: sqlite3.Connection, prefix: str, after: str, limit: int, *, live: b
     return db.execute(f"{sql} ORDER BY key LIMIT ?", (*values, max(0, limit))).fetchall()
 
 
-def decoded(rows: list[Row]) -> list[tuple[str, Versioned]]:
+def decoded(rows: list[Row]) -> Page:
     return [(key, Versioned(version=version, record=decode(key, body))) for key, version, body in rows]
 
 
@@ -136,7 +137,7 @@ def note_full(db: sqlite3.Connection, before: int, last_seq: int) -> None:
             db.execute(_NOTE, (block, marks_of(jobs)))
 
 
-def blocks_of(db: sqlite3.Connection, job: tuple[str, str], after: int) -> list[int]:
+def blocks_of(db: sqlite3.Connection, job: Job, after: int) -> list[int]:
     """The blocks that may have events of the job with a number above `after`, in order."""
     (first,) = db.execute("SELECT min(seq) FROM events WHERE seq > ?", (after,)).fetchone()
     if first is None:
@@ -147,7 +148,7 @@ def blocks_of(db: sqlite3.Connection, job: tuple[str, str], after: int) -> list[
     return [block for block in range(bounds[0], bounds[1] + 1) if block not in others]
 
 
-def events(link: SqliteConnection, after: int, limit: int, job: tuple[str, str] | None, *, newest: bool) -> list[Event]:
+def events(link: SqliteConnection, after: int, limit: int, job: Job | None, *, newest: bool) -> list[Event]:
     """See the port."""
     with link.turn, link as db:
         if job is not None:
@@ -159,7 +160,7 @@ def events(link: SqliteConnection, after: int, limit: int, job: tuple[str, str] 
 
 
 def selected(
-    db: sqlite3.Connection, after: int, limit: int, job: tuple[str, str] | None = None, *, newest: bool = False
+    db: sqlite3.Connection, after: int, limit: int, job: Job | None = None, *, newest: bool = False
 ) -> list[tuple[int, str]]:
     """Number and text of events, in order. For one job only blocks that may have an event of it are read."""
     ranges = [(after, _LAST)]

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from dibs.core.records import Stored
+    from dibs.stores.port import Puts
 
     Written = tuple[int, int]
     """Revision and time, as the file has them."""
@@ -163,7 +163,7 @@ class RecordCache:
         self.fetch(db, wanted)
         db.execute("COMMIT")
 
-    def compare(self, db: sqlite3.Connection, expect: Mapping[str, int], puts: Mapping[str, Stored | None]) -> None:
+    def compare(self, db: sqlite3.Connection, expect: Mapping[str, int], puts: Puts) -> None:
         """Raise Conflict unless all are at the version that is expected. A record that is expected to be absent, and is
         written, is compared when it is inserted."""
         records = self.records
@@ -177,7 +177,7 @@ class RecordCache:
             if records[key].version != expect[key]:
                 raise Conflict
 
-    def remember(self, revision: int, puts: Mapping[str, Stored | None], bodies: Mapping[str, str]) -> None:
+    def remember(self, revision: int, puts: Puts, bodies: Mapping[str, str]) -> None:
         self._presumed = []
         self._make_room(len(puts))
         for body in bodies.values():
@@ -208,7 +208,7 @@ def write(
     db: sqlite3.Connection,
     revision: int,
     now_ms: int,
-    puts: Mapping[str, Stored | None],
+    puts: Puts,
     bodies: Mapping[str, str],
     found: Mapping[str, Versioned],
 ) -> None:
@@ -276,9 +276,7 @@ def read_counters(db: sqlite3.Connection) -> tuple[int, int, int]:
     return row
 
 
-def kept_by(
-    expect: Mapping[str, int], puts: Mapping[str, Stored | None], before: Written, now_ms: int
-) -> Written | None:
+def kept_by(expect: Mapping[str, int], puts: Puts, before: Written, now_ms: int) -> Written | None:
     """The counters as they were, for a commit without events that may leave them. None: it has to write them."""
     if not puts or not 0 <= now_ms - before[1] < UNWRITTEN_MS:
         return None

@@ -11,7 +11,7 @@ from dibs.base import clock
 from dibs.base.cheap import sqlite3
 from dibs.base.errors import DibsError
 from dibs.stores.codec import encode
-from dibs.stores.port import Capabilities, Due, Maintenance, Snapshot, Store, Versioned, checked
+from dibs.stores.port import Capabilities, Due, Maintenance, Snapshot, Store, checked
 from dibs.stores.sqlite.connection import SqliteConnection
 from dibs.stores.sqlite.rows import (
     BLOCK,
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.core.events import Event
-    from dibs.core.records import Stored
-    from dibs.stores.port import Versioned
+    from dibs.stores.port import Job, Page, Puts
     from dibs.stores.sqlite.backup import SqliteMoment
     from dibs.stores.sqlite.checkpoint import Checkpointer
     from dibs.stores.sqlite.connection import Anchor, Impatience
@@ -164,7 +163,7 @@ class SqliteStore(Store, Maintenance):
             found = guessed
         return Snapshot(now_ms=self._clock.now_ms(), records=found, is_recalled=True)
 
-    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
+    def commit(self, expect: Mapping[str, int], puts: Puts, events: Sequence[Event]) -> int:
         # Encoded before the write lock is taken: others need not wait for it.
         bodies = {key: encode(record) for key, record in puts.items() if record is not None}
         lines = [encode(event) for event in events]
@@ -208,9 +207,7 @@ class SqliteStore(Store, Maintenance):
     def at_once(self) -> Impatience:
         return self._link.impatience
 
-    def scan(
-        self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False
-    ) -> list[tuple[str, Versioned]]:
+    def scan(self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False) -> Page:
         from dibs.stores.sqlite.queries import scan
 
         return scan(self._link, prefix, after, limit, live=live)
@@ -220,9 +217,7 @@ class SqliteStore(Store, Maintenance):
 
         return due(self._link, self._cache, limit, self._clock.now_ms)
 
-    def events(
-        self, after: int, limit: int, job: tuple[str, str] | None = None, *, newest: bool = False
-    ) -> list[Event]:
+    def events(self, after: int, limit: int, job: Job | None = None, *, newest: bool = False) -> list[Event]:
         from dibs.stores.sqlite.queries import events
 
         return events(self._link, after, limit, job, newest=newest)
