@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left, bisect_right
 
 from dibs.base import clock
 from dibs.stores.codec import names_no_store
-from dibs.stores.port import (
-    ABSENT,
-    Capabilities,
-    Conflict,
-    Due,
-    Maintenance,
-    Snapshot,
-    Store,
-    StoreMoment,
-    Versioned,
-)
+from dibs.stores.port import ABSENT, Capabilities, Conflict, Due, Maintenance, Snapshot, Store, StoreMoment, Versioned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,21 +73,17 @@ class MemoryStore(Store, Maintenance):
             )
             return [(key, self._records[key]) for key in keys[:limit]]
 
-    def _due(self) -> list[tuple[int, str]]:
-        dues = ((found.record.due_ms() if found.record else None, key) for key, found in self._records.items())
-        return sorted((due_ms, key) for due_ms, key in dues if due_ms is not None)
-
     def due(self, limit: int) -> Due:
         with self._lock:
-            now_ms, dues = self._clock(), self._due()
+            now_ms = self._clock()
+            every = ((found.record.due_ms() if found.record else None, key) for key, found in self._records.items())
+            dues = sorted((due_ms, key) for due_ms, key in every if due_ms is not None)
             keys = [key for due_ms, key in dues if due_ms <= now_ms][:limit]
             return Due(keys=keys, next_ms=dues[0][0] if dues else None)
 
     def events(self, after: int, limit: int, job: Job | None = None, *, newest: bool = False) -> list[Event]:
         with self._lock:
-            found = [
-                event for event in self._events if event.seq > after and (job is None or (event.ns, event.job) == job)
-            ]
+            found = [each for each in self._events if each.seq > after and job in (None, (each.ns, each.job))]
             return found[max(0, len(found) - limit) :] if newest else found[:limit]
 
     def newest_seq(self) -> int:
@@ -139,21 +124,9 @@ def open_url(url: str, opening: Opening) -> MemoryStore:
     return MemoryStore(lambda: offset_ms + clock.steady_ms())
 
 
-class MemoryMoment(StoreMoment):
+class MemoryMoment(MemoryStore, StoreMoment):
+    """A copy, which nobody writes to."""
+
     def __init__(self, now_ms: int, records: dict[str, Versioned], events: list[Event]) -> None:
-        self.now_ms = now_ms
-        self._records = records
-        self._keys = sorted(records)
-        self._events = events
-
-    def scan(self, prefix: str, after: str = "", limit: int = 1000) -> Page:
-        first = max(bisect_right(self._keys, after), bisect_left(self._keys, prefix))
-        keys = [key for key in self._keys[first : first + limit] if key.startswith(prefix)]
-        return [(key, self._records[key]) for key in keys]
-
-    def events(self, after: int, limit: int) -> list[Event]:
-        first = bisect_right(self._events, after, key=lambda event: event.seq)
-        return self._events[first : first + limit]
-
-    def close(self) -> None:
-        """Nothing to let go of."""
+        super().__init__(lambda: now_ms)
+        self.now_ms, self._records, self._events = now_ms, records, events

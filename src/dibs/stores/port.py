@@ -32,7 +32,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
-    from typing import Any
+    from typing import Any, TypeVar
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     """Records to be written; None deletes one."""
     Page = list[tuple[str, "Versioned"]]
     """Records with their keys, in the order of these."""
+    Method = TypeVar("Method", bound=Callable[..., object])
 
 
 class Conflict(Exception):
@@ -283,50 +284,32 @@ def maintenance_of(store: Store) -> Maintenance:
     return store if isinstance(store, Maintenance) else Maintenance()
 
 
-# A store in front of another: every call goes to `inner` unless a subclass says otherwise.
+def _forwarded(method: Method) -> Method:
+    def forward(self: StoreProxy, *values: Any, **named: Any) -> Any:
+        return getattr(self.inner, method.__name__)(*values, **named)
+
+    return forward  # type: ignore[return-value]  # it takes what the method takes
 
 
 class StoreProxy(Store):
-    """Also forwards the methods that have a default in the port, because the inner store may have its own. Two keep the
-    default. `recall` is `read`: a subclass that replaces `read` means every way to get records. `at_once` is None: what
-    a subclass does may take long."""
+    """A store in front of another: every call goes to `inner` unless a subclass says otherwise, also the methods that
+    have a default in the port, because the inner store may have its own. Two keep the default. `recall` is `read`: a
+    subclass that replaces `read` means every way to get records. `at_once` is None: what a subclass does may take
+    long."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
         self.capabilities = inner.capabilities
 
-    def read(self, keys: Iterable[str]) -> Snapshot:
-        return self.inner.read(keys)
-
-    def commit(self, expect: Mapping[str, int], puts: Puts, events: Sequence[Event]) -> int:
-        return self.inner.commit(expect, puts, events)
-
-    def scan(self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False) -> Page:
-        return self.inner.scan(prefix, after, limit, live=live)
-
-    def due(self, limit: int) -> Due:
-        return self.inner.due(limit)
-
-    def events(self, after: int, limit: int, job: Job | None = None, *, newest: bool = False) -> list[Event]:
-        return self.inner.events(after, limit, job, newest=newest)
-
-    def newest_seq(self) -> int:
-        return self.inner.newest_seq()
-
-    def watch(self, after: int, timeout_ms: int) -> bool:
-        return self.inner.watch(after, timeout_ms)
-
-    def until_gone(self, key: str, timeout_ms: int) -> bool:
-        return self.inner.until_gone(key, timeout_ms)
-
-    def prune(self, *, keep: int, before_ms: int) -> int:
-        return self.inner.prune(keep=keep, before_ms=before_ms)
-
-    def notices(self) -> list[str]:
-        return self.inner.notices()
-
-    def trouble(self) -> DibsError | None:
-        return self.inner.trouble()
-
-    def close(self) -> None:
-        self.inner.close()
+    read = _forwarded(Store.read)
+    commit = _forwarded(Store.commit)
+    scan = _forwarded(Store.scan)
+    due = _forwarded(Store.due)
+    events = _forwarded(Store.events)
+    newest_seq = _forwarded(Store.newest_seq)
+    watch = _forwarded(Store.watch)
+    until_gone = _forwarded(Store.until_gone)
+    prune = _forwarded(Store.prune)
+    notices = _forwarded(Store.notices)
+    trouble = _forwarded(Store.trouble)
+    close = _forwarded(Store.close)

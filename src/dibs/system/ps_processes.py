@@ -75,10 +75,7 @@ def _run(*words: str) -> tuple[int, bytes]:
             _PROGRAM,
             ["ps", *words],
             _ENVIRONMENT,
-            file_actions=[
-                (os.POSIX_SPAWN_DUP2, writing, 1),
-                (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
-            ],
+            file_actions=[(os.POSIX_SPAWN_DUP2, writing, 1), (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)],
         )
     except OSError:
         os.close(reading)

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.base.ids import new_token
-from dibs.stores.etcd.clock import CHECK_MS, RECOVER_MS
+from dibs.stores.etcd.clock import CHECK_MS, RECOVER_MS, ClockOff, EtcdTime
 from dibs.stores.etcd.store import EtcdStore
-from dibs.stores.etcd.store_time import ClockOff, EtcdTime
 from dibs.testing.contract_base import event, lock, put
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from dibs.stores.etcd import log, upkeep
 from dibs.stores.etcd import store as due_index
 from dibs.stores.etcd.gateway import unb64
-from dibs.stores.etcd.log import COMMIT_EVENTS_MAX, revision_of
+from dibs.stores.etcd.location import COMMIT_EVENTS_MAX, revision_of
 from dibs.stores.etcd.store import EtcdStore
 from dibs.stores.etcd.transaction import end_of
 from dibs.testing.contract_base import WAIT_S_MAX, event, in_threads, key_of, lock, put

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.base.ids import new_token
+from dibs.stores.etcd.clock import EtcdTime
 from dibs.stores.etcd.store import EtcdStore
-from dibs.stores.etcd.store_time import EtcdTime
 from dibs.stores.etcd.transaction import put_op
 from tests.core.test_scenarios import REWRITE, SCRIPTS, check
 

@@ -22,10 +22,10 @@ from dibs.core.lease_outcomes import Released
 from dibs.core.limits import METADATA_CHARS_MAX, NAME_BYTES_MAX, TICKET_MS
 from dibs.core.outcomes import Granted, GrantedAll, PlacesKept, Queued
 from dibs.engine.coordinator import Coordinator
-from dibs.stores.etcd import wide
+from dibs.stores.etcd import transaction as wide
+from dibs.stores.etcd.clock import EtcdTime
 from dibs.stores.etcd.gateway import b64, unb64
 from dibs.stores.etcd.store import EtcdStore
-from dibs.stores.etcd.store_time import EtcdTime
 from dibs.stores.etcd.transaction import end_of
 from dibs.stores.port import Conflict
 from dibs.testing.contract_base import event, in_threads, key_of, lock, put, versions

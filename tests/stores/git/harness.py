@@ -68,7 +68,9 @@ class Machine:
 
     def _reading(self) -> Reading | None:
         steady_ms = self.clock.steady_ms()
-        return Reading(self.remote_ms, steady_ms, steady_ms, 0) if self._told else None
+        if not self._told:
+            return None
+        return Reading(said_ms=self.remote_ms, began_ms=steady_ms, ended_ms=steady_ms, grain_ms=0)
 
 
 def pass_time(machines: Iterable[Machine], ms: int) -> None:

@@ -277,7 +277,7 @@ def test_the_cache_is_thrown_away_when_it_has_grown(remote: Remote, monkeypatch:
     store = store_at(clone)
     lease = granted(store, "job", "one").lease
     (private,) = (clone / ".git" / "dibs" / "remotes").glob("*/repo.git")
-    monkeypatch.setattr("dibs.stores.git.private.CACHE_FILES_MAX", 1)
+    monkeypatch.setattr("dibs.stores.git.refs.CACHE_FILES_MAX", 1)
     store.tidy()
     assert not private.exists()
     assert isinstance(renew(store, "job", lease.lease_id), Renewed)

@@ -1,16 +1,14 @@
 """The etcd store: records in an etcd cluster, for several servers, and for programs that ask it directly.
 
     store.py         the port's methods, and the index of due records
-    transaction.py   transactions within the server's limits
-    wide.py          commits that are larger than a transaction
-    log.py           which key holds what; events, in chapters
+    transaction.py   transactions within the server's limits; commits that are larger than one
+    log.py           events, in chapters
     upkeep.py        dropping the beginning of the log; what `dibs doctor` finds out
-    clock.py         the store's time, and the guard
-    store_time.py    the clock's keys in etcd
+    clock.py         the store's time, the guard, and the clock's keys in etcd
     stream.py        one stream that wakes waiters
     gateway.py       connections; calls: members in turn, tokens, retries
     errors.py        what etcd's errors mean, in words
-    location.py      what a URL means, and what the store can do
+    location.py      what a URL means, what the store can do, which key holds what
 
 It speaks to etcd's JSON gateway with the standard library. docs/reference/stores.md says why.
 """

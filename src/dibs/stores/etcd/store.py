@@ -1,9 +1,9 @@
-"""The port's methods over etcd. `log.py` says what is kept where and has the events, `clock.py` the time.
+"""The port's methods over etcd. `location.py` says what is kept where, `log.py` has the events, `clock.py` the time.
 
 A commit is one transaction: it compares the mod revision of every record that was looked at, writes the records, their
 entries in the two indexes (due, live) and the events, and raises the store's time. It must know the old index entries:
-they are remembered when a record is read, and read again if they were forgotten. `wide.py` has the commits that
-are too large for that.
+they are remembered when a record is read, and read again if they were forgotten. Commits that are too large for that
+are wide (`transaction.py`).
 """
 
 from __future__ import annotations
@@ -11,27 +11,14 @@ from __future__ import annotations
 from dibs.base.errors import DibsError, StoreFull
 from dibs.core.limits import ETCD_READ_KEYS_MAX
 from dibs.stores.codec import decode, encode
+from dibs.stores.etcd import transaction as txn
+from dibs.stores.etcd.clock import EtcdTime
 from dibs.stores.etcd.errors import Refusal, translated
 from dibs.stores.etcd.gateway import EtcdGateway, unb64
-from dibs.stores.etcd.location import CAPABILITIES
-from dibs.stores.etcd.log import COMMIT_EVENTS_MAX, EventLog, Layout, read_events, revision_of, seq_of
-from dibs.stores.etcd.store_time import EtcdTime
+from dibs.stores.etcd.location import CAPABILITIES, COMMIT_EVENTS_MAX, Layout, revision_of, seq_of
+from dibs.stores.etcd.log import EventLog, read_events
 from dibs.stores.etcd.stream import EtcdStream
-from dibs.stores.etcd.transaction import (
-    COMPARES_MAX,
-    compare_revision,
-    delete_op,
-    end_of,
-    fits,
-    inner,
-    packed,
-    put_op,
-    range_op,
-    read_range,
-    seen_by_quota,
-)
 from dibs.stores.etcd.upkeep import Pruner, probe
-from dibs.stores.etcd.wide import WideCommits, parts_of
 from dibs.stores.forks import forget_after_fork
 from dibs.stores.port import ABSENT, Conflict, Due, Maintenance, Snapshot, Store, Versioned
 
@@ -80,12 +67,12 @@ class DueIndex:
                 self._earliest_ms = found[0][0]
                 return found
             until_ms, step_ms = until_ms + step_ms, step_ms * 2
-        found = self._range(end_of(self._layout.dues), limit, whole=True)
+        found = self._range(txn.end_of(self._layout.dues), limit, whole=True)
         self._earliest_ms = found[0][0] if found else 0
         return found
 
     def _range(self, end: bytes, limit: int, *, whole: bool = False) -> list[tuple[int, str]]:
-        answer = self._ask(range_op(self._layout.dues, end=end, limit=limit, keys_only=True))
+        answer = self._ask(txn.range_op(self._layout.dues, end=end, limit=limit, keys_only=True))
         if whole:
             self._is_large = int(answer.get("count", 0)) > SMALL
         return [self._layout.split_due(unb64(kv["key"])) for kv in answer.get("kvs") or ()]
@@ -114,7 +101,7 @@ class EtcdStore(Store, Maintenance):
         """Begin anew: no connection, no lock, no thread, an id of its own. Also in a forked child."""
         self._gateway = EtcdGateway(self.location)
         self._time = self._make_time(self._gateway, self._layout)
-        self._wide = WideCommits(self._gateway, self._layout, self._write, self._time.raising)
+        self._wide = txn.WideCommits(self._gateway, self._layout, self._write, self._time.raising)
         self._log = EventLog(self._gateway, self._layout)
         self._pruner = Pruner(self._log)
         self._stream = EtcdStream(self._gateway, self._layout)
@@ -156,8 +143,8 @@ class EtcdStore(Store, Maintenance):
 
     def _read_page(self, keys: list[str], revision: int) -> Document:
         """All pages of a read have the revision of the first, so they show one moment."""
-        ops = [range_op(self._layout.record(key), revision=revision) for key in keys]
-        packs = [inner(ops[at : at + INNER_OPS_MAX]) for at in range(0, len(ops), INNER_OPS_MAX)]
+        ops = [txn.range_op(self._layout.record(key), revision=revision) for key in keys]
+        packs = [txn.inner(ops[at : at + INNER_OPS_MAX]) for at in range(0, len(ops), INNER_OPS_MAX)]
         request = {"success": [self._time.looking(), *(packs if len(packs) > 1 else ops)]}
         return self._gateway.read("/v3/kv/txn", request, refusals=True)
 
@@ -181,17 +168,17 @@ class EtcdStore(Store, Maintenance):
 
     def commit(self, expect: Mapping[str, int], puts: Puts, events: Sequence[Event]) -> int:
         self._time.ready()
-        if len(expect) > COMPARES_MAX or len(events) > COMMIT_EVENTS_MAX:
+        if len(expect) > txn.COMPARES_MAX or len(events) > COMMIT_EVENTS_MAX:
             return self._commit_wide(expect, puts, events)
         writes = self._writes(expect, puts)
-        compares = [compare_revision(self._layout.record(key), version) for key, version in expect.items()]
+        compares = [txn.compare_revision(self._layout.record(key), version) for key, version in expect.items()]
         compares.append(self._wide.absent())
         for _ in range(TURNS_MAX):
             ops, all_compares = writes, compares
             if events:
                 compare, appends = self._log.appending(events)
                 ops, all_compares = [*writes, *appends], [*compares, compare]
-            if not fits([*ops, *compares]):
+            if not txn.fits([*ops, *compares]):
                 return self._commit_wide(expect, puts, events)
             answer = self._write(self._request(all_compares, ops))
             if answer.get("succeeded"):
@@ -218,7 +205,7 @@ class EtcdStore(Store, Maintenance):
                 if any(each.version != expect[key] for key, each in found.items()):
                     raise self._conflict(expect)
                 self._wide.keep(wide)
-            last = self._wide.finish(wide, parts_of(self._writes(expect, puts), self._log.appending_wide(events)))
+            last = self._wide.finish(wide, txn.parts_of(self._writes(expect, puts), self._log.appending_wide(events)))
         except BaseException:
             self._wide.give_up(wide.id)
             raise
@@ -237,10 +224,10 @@ class EtcdStore(Store, Maintenance):
         return answer
 
     def _request(self, compares: list[Document], ops: list[Document]) -> Document:
-        writes = seen_by_quota(packed(ops, len(compares), OTHER_OPS), self._layout.room)
+        writes = txn.seen_by_quota(txn.packed(ops, len(compares), OTHER_OPS), self._layout.room)
         return {
             "compare": compares,
-            "success": [*writes, self._time.raising(), range_op(self._layout.last)],
+            "success": [*writes, self._time.raising(), txn.range_op(self._layout.last)],
             "failure": [self._log.chapter_op(), self._wide.looking()],
         }
 
@@ -266,14 +253,14 @@ class EtcdStore(Store, Maintenance):
             now_due_ms = record.due_ms() if record is not None else None
             now_live = record is not None and record.is_live()
             if record is None:
-                ops.append(delete_op(layout.record(key)))
+                ops.append(txn.delete_op(layout.record(key)))
             else:
-                ops.append(put_op(layout.record(key), encode(record).encode()))
+                ops.append(txn.put_op(layout.record(key), encode(record).encode()))
             if due_ms != now_due_ms:
-                ops += [delete_op(layout.due(due_ms, key))] if due_ms is not None else []
-                ops += [put_op(layout.due(now_due_ms, key), b"")] if now_due_ms is not None else []
+                ops += [txn.delete_op(layout.due(due_ms, key))] if due_ms is not None else []
+                ops += [txn.put_op(layout.due(now_due_ms, key), b"")] if now_due_ms is not None else []
             if live != now_live:
-                ops.append(put_op(layout.live_mark(key), b"") if now_live else delete_op(layout.live_mark(key)))
+                ops.append(txn.put_op(layout.live_mark(key), b"") if now_live else txn.delete_op(layout.live_mark(key)))
         return ops
 
     def _old_entries(self, expect: Mapping[str, int], puts: Puts) -> dict[str, Indexed]:
@@ -300,16 +287,16 @@ class EtcdStore(Store, Maintenance):
         root = self._layout.live if live else self._layout.records
         whole = self._layout.live_mark(prefix) if live else self._layout.record(prefix)
         begin = root + after.encode() + b"\0" if after >= prefix and after else whole
-        kvs = self._ask(range_op(begin, end=end_of(whole), limit=limit, keys_only=live)).get("kvs") or []
+        kvs = self._ask(txn.range_op(begin, end=txn.end_of(whole), limit=limit, keys_only=live)).get("kvs") or []
         keys = [unb64(kv["key"])[len(root) :].decode() for kv in kvs]
         if not live:
             return [(key, self._found(key, kv)) for key, kv in zip(keys, kvs, strict=True)]
         # Records deleted between the two reads are left out; the page is then shorter, but not wrong.
         found = self.read(keys).records
-        return [(key, found[key]) for key in keys if _is_live(found[key])]
+        return [(key, each) for key, each in found.items() if each.record is not None and each.record.is_live()]
 
     def _range(self, begin: bytes, end: bytes | None = None, **options: Any) -> list[Document]:
-        return read_range(self._gateway, begin, end, **options)
+        return txn.read_range(self._gateway, begin, end, **options)
 
     def due(self, limit: int) -> Due:
         self._time.ready()
@@ -378,7 +365,7 @@ class EtcdStore(Store, Maintenance):
 
 
 def _ranges(responses: list[Document]) -> list[list[Document]]:
-    """The results of all ranges in order, including those in inner transactions."""
+    """The results of all ranges in order, including those in txn.inner transactions."""
     found: list[list[Document]] = []
     for each in responses:
         if "response_txn" in each:
@@ -386,7 +373,3 @@ def _ranges(responses: list[Document]) -> list[list[Document]]:
         else:
             found.append(each["response_range"].get("kvs") or [])
     return found
-
-
-def _is_live(versioned: Versioned) -> bool:
-    return versioned.record is not None and versioned.record.is_live()

@@ -19,7 +19,7 @@ from dibs.stores.waiters import StoreWaiters
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.stores.etcd.gateway import Document, EtcdConnection, EtcdGateway
-    from dibs.stores.etcd.log import Layout
+    from dibs.stores.etcd.location import Layout
 
 
 PAUSE_S = 0.2

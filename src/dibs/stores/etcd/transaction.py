@@ -3,7 +3,7 @@
 etcd allows 128 compares and 128 operations in a transaction (`--max-txn-ops`). An operation may itself be a
 transaction. It may have what its parent left of the 128 (128 minus the larger of its parent's two counts), and so may
 each of its neighbours. So many writes are put into several inner transactions, on as many levels as needed. Compares
-stay in the outer one, because only those decide about the whole. Commits that compare more records are in `wide.py`.
+stay in the outer one, because only those decide about the whole. Commits that compare more records are wide.
 
 etcd's quota counts the puts of the outer transaction alone. A commit without any would be taken by an etcd that is
 full, so every commit has one (`seen_by_quota`).
@@ -11,15 +11,26 @@ full, so every commit has one (`seen_by_quota`).
 
 from __future__ import annotations
 
+import time
+import zlib
+from contextlib import contextmanager
+
+from dibs.base.clock import steady_ms
+from dibs.base.errors import DibsError, StoreUnavailable
+from dibs.base.ids import new_token
+from dibs.base.jsontext import decode, encode
 from dibs.core.limits import ETCD_REQUEST_BYTES_MAX
-from dibs.stores.etcd.gateway import b64
+from dibs.stores.etcd.errors import TOO_LARGE
+from dibs.stores.etcd.gateway import b64, unb64
+from dibs.stores.port import CommitTooLarge, Conflict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
     from dibs.stores.etcd.gateway import Document, EtcdGateway
+    from dibs.stores.etcd.location import Layout
 
 
 OPS_MAX = 128
@@ -137,3 +148,223 @@ def fits(ops: list[Document]) -> bool:
     """Return whether one request can carry all of these. Found out before sending: otherwise it would be sent in
     vain."""
     return sum([size_of(op) for op in ops]) <= ETCD_REQUEST_BYTES_MAX
+
+
+# Commits that are too large for one transaction of etcd: they compare too many records, or write too much.
+#
+# Every commit compares that the key `wide` is absent. A wide commit puts it first, and from then on no other commit
+# succeeds. So it may compare its records by reading them: none of them can change any more. It then writes in one
+# transaction that compares only the revision of `wide`, and deletes it.
+#
+# What is too much for one transaction is written in **parts**. First each part is stored beside the records, where
+# nobody looks. Then `wide` is put once more and says how many parts there are. That is the moment of the commit:
+# before, nothing of it happened; from then on, all of it will. The parts are then written one after another. Whoever
+# reads records reads `wide` with them, and lets a commit that is decided be finished first, so nobody sees a half of
+# it.
+#
+#     time.wide    ID              begun: it may still be given up
+#                  ID NEXT COUNT   decided: the parts from NEXT on are to be written
+#     w/ID/NUMBER  a part: the operations of one transaction
+#
+# Each of these steps compares the revision of `wide` and changes it. So two processes never do the same step, and a
+# process that was stopped for a while finds out that it was too slow. If `wide` does not change for WIDE_MS, its
+# process is taken for dead. Whoever waits then goes on with a commit that is decided, and gives up one that is only
+# begun.
+
+WIDE_MS = 2_000
+PAUSE_S = 0.01
+
+
+# One part of a wide commit: small enough to be written in much less than WIDE_MS.
+PART_OPS = 1_000
+PART_BYTES = 500_000
+
+
+def parts_of(writes: list[Document], events: list[list[Document]]) -> list[list[Document]]:
+    """The operations of a wide commit, in as few parts as possible, the events last."""
+    whole = [*writes, *(events[0] if events else [])]
+    if len(events) < 2 and len(whole) <= PART_OPS and sum(map(size_of, whole)) <= PART_BYTES:
+        return [whole]
+    parts: list[list[Document]] = []
+    size = PART_BYTES
+    for op in writes:
+        if not fits([op]):
+            raise CommitTooLarge(TOO_LARGE)
+        size += size_of(op)
+        if size > PART_BYTES or len(parts[-1]) == PART_OPS:
+            size = size_of(op)
+            parts.append([])
+        parts[-1].append(op)
+    return [*parts, *events]
+
+
+class WideCommit:
+    """The key `wide` as it was read or written: whose it is, which parts are to be written, and its revision."""
+
+    __slots__ = ("count", "id", "next", "revision")
+
+    def __init__(self, value: bytes, revision: int) -> None:
+        self.id, *parts = value.split()
+        self.next, self.count = (int(parts[0]), int(parts[1])) if parts else (0, 0)
+        self.revision = revision
+
+    @property
+    def is_decided(self) -> bool:
+        return self.count > 0
+
+
+@contextmanager
+def _nothing_decided() -> Iterator[None]:
+    """Steps that write nothing of the caller's commit: if one fails, its outcome does not matter."""
+    try:
+        yield
+    except StoreUnavailable as error:
+        error.unknown = False
+        raise
+
+
+class WideCommits:
+    """For any thread. `write` sends a transaction once. `raising` is the operation that raises the store's time."""
+
+    def __init__(
+        self,
+        gateway: EtcdGateway,
+        layout: Layout,
+        write: Callable[[Document], Document],
+        raising: Callable[[], Document],
+    ) -> None:
+        self._gateway = gateway
+        self._layout = layout
+        self._write = write
+        self._raising = raising
+
+    def absent(self) -> Document:
+        """The compare of every commit."""
+        return compare_revision(self._layout.wide, 0)
+
+    def looking(self) -> Document:
+        """For the failure branch of a commit: finds out whether it failed because of a wide one."""
+        return range_op(self._layout.wide)
+
+    def found(self, answer: Document) -> WideCommit | None:
+        """The commit under way, in the answer to a range whose last key is `wide`."""
+        kvs = answer.get("kvs")
+        if not kvs or unb64(kvs[-1]["key"]) != self._layout.wide:
+            return None
+        return WideCommit(unb64(kvs[-1]["value"]), int(kvs[-1]["mod_revision"]))
+
+    def begin(self) -> WideCommit:
+        """Stop all other commits. The caller must call `finish`, or `give_up`."""
+        wide_id = new_token().encode()
+        request = {
+            "compare": [self.absent()],
+            "success": [put_op(self._layout.wide, wide_id)],
+            "failure": [self.looking()],
+        }
+        while True:
+            try:
+                with _nothing_decided():
+                    answer = self._write(request)
+            except DibsError:
+                self.give_up(wide_id)  # it may have been executed all the same
+                raise
+            if answer.get("succeeded"):
+                return WideCommit(wide_id, int(answer["header"]["revision"]))
+            other = self.found(answer["responses"][0]["response_range"])
+            if other is not None:
+                self.wait(other)
+
+    def wait(self, wide: WideCommit) -> None:
+        """Wait until this commit of somebody else is over. Finish it or give it up if nobody else does."""
+        left: WideCommit | None = wide
+        until_ms = steady_ms() + WIDE_MS
+        while left is not None and left.id == wide.id:
+            if left.revision != wide.revision:  # its process is alive
+                until_ms = steady_ms() + WIDE_MS
+            wide = left
+            if steady_ms() < until_ms:
+                time.sleep(PAUSE_S)
+            elif wide.is_decided:
+                with _nothing_decided():
+                    self._write_part(wide)
+            else:
+                self.give_up(wide.id)
+            left = self._look()
+
+    def keep(self, wide: WideCommit) -> None:
+        """A sign of life. Raises Conflict if it was given up."""
+        with _nothing_decided():
+            self._step(wide, wide.id, [])
+
+    def give_up(self, wide_id: bytes) -> None:
+        """End a commit. Does nothing if it is decided. If etcd does not answer, others give it up later."""
+        parts = self._layout.wide_part(wide_id, 0)[: -len(b"000000")]
+        request = {
+            "compare": [compare_value(self._layout.wide, "EQUAL", wide_id)],
+            "success": [delete_op(self._layout.wide), delete_op(parts, end_of(parts))],
+        }
+        try:
+            self._gateway.read("/v3/kv/txn", request)
+        except DibsError:
+            pass
+
+    def finish(self, wide: WideCommit, parts: list[list[Document]]) -> Document:
+        """Write all parts, or nothing: then it raises Conflict or an error. Returns the range of the key `last`."""
+        if len(parts) == 1:
+            return self._step(wide, None, parts[0])
+        with _nothing_decided():
+            for number, part in enumerate(parts):
+                text = zlib.compress(encode({"ops": part}).encode(), 1)
+                self._step(wide, wide.id, [put_op(self._layout.wide_part(wide.id, number), text)])
+        self._step(wide, b"%s 0 %d" % (wide.id, len(parts)), [])
+        wide.count = len(parts)
+        try:
+            return self._write_parts(wide)
+        except StoreUnavailable as error:
+            error.unknown = True  # it is decided, and the next reader finishes it
+            raise
+
+    def _write_parts(self, wide: WideCommit) -> Document:
+        while True:
+            last = self._write_part(wide)
+            if last is not None and wide.next == wide.count:
+                return last
+            if last is None:  # another process was first
+                left = self._look()
+                if left is None or left.id != wide.id:
+                    return self._gateway.read("/v3/kv/range", range_request(self._layout.last))
+                wide = left
+
+    def _write_part(self, wide: WideCommit) -> Document | None:
+        """Write the next part of a commit that is decided. None: another process was first."""
+        key = self._layout.wide_part(wide.id, wide.next)
+        found = read_range(self._gateway, key)
+        if not found:
+            return None
+        ops = decode(zlib.decompress(unb64(found[0]["value"])).decode())["ops"]
+        after = wide.next + 1
+        try:
+            last = self._step(
+                wide, b"%s %d %d" % (wide.id, after, wide.count) if after < wide.count else None, [delete_op(key), *ops]
+            )
+        except Conflict:
+            return None
+        wide.next = after
+        return last
+
+    def _step(self, wide: WideCommit, value: bytes | None, ops: list[Document]) -> Document:
+        """One transaction that goes on with a wide commit: it changes `wide` to `value`, or deletes it. Returns the
+        range of the key `last`."""
+        key, keys = self._layout.wide, self._layout
+        moves = seen_by_quota([delete_op(key) if value is None else put_op(key, value)], keys.room)
+        others = [*moves, self._raising(), range_op(keys.last)]
+        success = [*packed(ops, 1, len(others)), *others]
+        answer = self._write({"compare": [compare_revision(key, wide.revision)], "success": success})
+        if not answer.get("succeeded"):
+            raise Conflict
+        wide.revision = int(answer["header"]["revision"])
+        last: Document = answer["responses"][-1]["response_range"]
+        return last
+
+    def _look(self) -> WideCommit | None:
+        return self.found(self._gateway.read("/v3/kv/range", range_request(self._layout.wide)))

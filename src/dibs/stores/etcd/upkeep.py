@@ -11,8 +11,8 @@ from functools import partial
 from dibs.base.errors import DibsError, StoreUnavailable
 from dibs.stores.etcd.errors import NO_ROOM
 from dibs.stores.etcd.gateway import EtcdGateway, unb64
-from dibs.stores.etcd.location import shown_endpoint
-from dibs.stores.etcd.log import LoggedCommit, events_in, revision_of, seq_of
+from dibs.stores.etcd.location import revision_of, seq_of, shown_endpoint
+from dibs.stores.etcd.log import LoggedCommit, events_in
 from dibs.stores.etcd.transaction import delete_op, packed, put_if, read_range
 from dibs.stores.port import checked
 
@@ -198,9 +198,16 @@ def probe(location: EtcdLocation, store: Store) -> list[dict[str, Any]]:
         checked(shown_endpoint(each), partial(_member, location.replace(endpoints=(each,))))
         for each in location.endpoints
     ]
-    found.append(checked("write", lambda: _write(store)))
-    found.append(checked("clock", lambda: _clock(store)))
-    return found
+
+    def write() -> str:
+        store.commit({}, {}, ())
+        return "can be written"
+
+    def read_clock() -> str:
+        store.read(())
+        return "runs like etcd's"
+
+    return [*found, checked("write", write), checked("clock", read_clock)]
 
 
 def _member(location: EtcdLocation) -> str:
@@ -216,13 +223,3 @@ def _member(location: EtcdLocation) -> str:
     if any("NOSPACE" in str(each) for each in status.get("errors", ())):
         raise StoreUnavailable(f"is etcd {version} and takes no writes: {NO_ROOM}")
     return f"etcd {version}, {int(status.get('dbSize', 0)) // 1024} KiB"
-
-
-def _write(store: Store) -> str:
-    store.commit({}, {}, ())
-    return "can be written"
-
-
-def _clock(store: Store) -> str:
-    store.read(())
-    return "runs like etcd's"

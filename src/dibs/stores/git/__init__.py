@@ -4,10 +4,11 @@ store.py         the port's methods; deleting what ended long ago
 tips.py          what this process last saw of each ref, and the highest fencing numbers
 plan.py          from a commit of the port to commits and refs of git
 entries.py       a record as a commit
-refs.py          refs compared and swapped: in a clone with one transaction, at a remote with one atomic push
+refs.py          refs compared and swapped: in a clone with one transaction, at a remote with one atomic push from
+                 a private repository
 times.py         whose clock counts, and records moved into the reader's time
 probe.py         tests what a remote allows, for `dibs doctor`
-repository.py    running git; the private repository that a remote's records pass through; files beside it
+repository.py    running git in a repository; files beside it
 location.py      what a URL means, and what the store can do
 errors.py        what a failed git command means, in words
 branch_push.py   a branch in the same push as a claim's renewal

@@ -12,29 +12,29 @@ import subprocess
 
 from dibs.base.errors import BranchMoved, HookRefused, InvalidInput
 from dibs.base.git_program import run_git
+from dibs.base.record import Record
 from dibs.base.redact import without_secrets
 from dibs.stores.git.errors import unreachable
 from dibs.stores.git.repository import environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dibs.base.git_program import GitResult
     from dibs.stores.git.location import GitLocation
 
 HOOK_MS_MAX = 3600 * 1000
 
 
-class BranchUpdate:
+class BranchUpdate(Record):
     """A ref of the user, by its full name, with its expected old value and its new value. `env` tells git where its
     objects are."""
 
-    __slots__ = ("env", "name", "new", "old")
-
-    def __init__(self, name: str, old: str, new: str, env: dict[str, str]) -> None:
-        self.name = name
-        self.old = old
-        self.new = new
-        self.env = env
+    name: str
+    old: str
+    new: str
+    env: Mapping[str, str]
 
     def check(self, location: GitLocation) -> None:
         """Raise BranchMoved if the branch is the reason that a push was refused."""
@@ -66,7 +66,7 @@ def branch_update_for(location: GitLocation, branch: str | None, folder: str) ->
         )
     if old != new:
         clone.ask_hook(location.remote, f"{name} {new} {name} {old or '0' * len(new)}\n")
-    return BranchUpdate(name, old, new, clone.lead())
+    return BranchUpdate(name=name, old=old, new=new, env=clone.lead())
 
 
 def _at_remote(location: GitLocation, name: str) -> str:
@@ -123,13 +123,7 @@ def _run_hook(words: list[str], top: str, line: str) -> int:
         said = subprocess.DEVNULL
     try:
         ran = subprocess.run(
-            words,
-            input=line.encode(),
-            stdout=said,
-            stderr=said,
-            cwd=top,
-            check=False,
-            timeout=HOOK_MS_MAX / 1000,
+            words, input=line.encode(), stdout=said, stderr=said, cwd=top, check=False, timeout=HOOK_MS_MAX / 1000
         )
     except subprocess.TimeoutExpired:
         raise HookRefused(f"The pre-push hook of this clone took more than an hour: {words[0]}.") from None

@@ -28,7 +28,7 @@ from dibs.core.records import LockRecord, SessionRecord, Ticket, Tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from dibs.core.records import Stored
@@ -86,8 +86,6 @@ def tail_of(key: str) -> str:
 class Entry:
     """One parsed commit. `stored` is the record in its writer's time."""
 
-    __slots__ = ("body", "events", "key", "oid", "parent", "past", "stored")
-
     def __init__(self, oid: str, parent: str, body: dict[str, Any]) -> None:
         self.oid = oid
         self.parent = parent
@@ -97,40 +95,12 @@ class Entry:
         self.stored: Stored | None = None if raw is None else class_of(self.key).load(raw)
         self.events = [Event.load(each) for each in body.get("events", ())]
         self.past = [Event.load(each) for each in body.get("past", ())]
-
-    @property
-    def version(self) -> int:
-        """Also for a deleted record; 0 if there never was one."""
-        return int(self.body["version"])
-
-    @property
-    def shown_version(self) -> int:
-        """The version for the port: absent is 0."""
-        return 0 if self.stored is None else self.version
-
-    @property
-    def nonce(self) -> str:
-        return str(self.body["nonce"])
-
-    @property
-    def stamp(self) -> dict[str, Any]:
-        """The writer's clocks when the record was put."""
-        made: dict[str, Any] = self.body["stamp"]
-        return made
-
-    @property
-    def seq(self) -> int:
-        """The number of the newest event up to this commit."""
-        return int(self.body.get("seq", 0))
-
-    @property
-    def depth(self) -> int:
-        return int(self.body.get("depth", 1))
-
-    @property
-    def together(self) -> Mapping[str, int]:
-        made: Mapping[str, int] = self.body.get("with", {})
-        return made
+        self.version: int = body["version"]  # also of a deleted record; 0 if there never was one
+        self.nonce: str = body["nonce"]
+        self.stamp: dict[str, Any] = body["stamp"]  # the writer's clocks when the record was put
+        self.seq: int = body.get("seq", 0)  # the number of the newest event up to this commit
+        self.depth: int = body.get("depth", 1)
+        self.together: Mapping[str, int] = body.get("with", {})
 
 
 def parse(oid: str, tail: str | None, kind: str, raw: bytes) -> Entry:
@@ -159,12 +129,12 @@ def parse(oid: str, tail: str | None, kind: str, raw: bytes) -> Entry:
 
 def _check(entry: Entry) -> None:
     """Raise BadEntry or ValueError for values that would break the store or the rules."""
-    stamp, body = entry.stamp, entry.body
-    numbers = [body["version"], body.get("seq", 0), body.get("depth", 1), *entry.together.values()]
+    stamp = entry.stamp
+    numbers = [entry.version, entry.seq, entry.depth, *entry.together.values()]
     numbers += [stamp["now_ms"], stamp["wall_ms"], stamp["steady_ms"], stamp.get("remote_ms", 0)]
     if not all(type(number) is int and 0 <= number <= NUMBER_MAX for number in numbers):
         raise BadEntry("its numbers are invalid")
-    if not isinstance(body["nonce"], str) or not isinstance(stamp["clock"], str):
+    if not isinstance(entry.body["nonce"], str) or not isinstance(stamp["clock"], str):
         raise BadEntry("it has no nonce or no clock")
     for event in (*entry.events, *entry.past):
         check_fields(event)
@@ -252,7 +222,3 @@ def _pack_head(kind: int, size: int) -> bytes:
         first, size = size & 0x7F, size >> 7
     made.append(first)
     return bytes(made)
-
-
-def dumped(events: Iterable[Event]) -> list[dict[str, Any]]:
-    return [event.dump() for event in events]

@@ -8,6 +8,8 @@ from dibs.stores.git.location import HEADS_PREFIX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dibs.base.errors import DibsError
     from dibs.base.git_program import GitResult
     from dibs.stores.git.location import GitLocation
@@ -18,51 +20,24 @@ _FULL = ("no space left", "quota exceeded")
 _LASTING = ("permission denied", "read-only file system", *_FULL)
 # Texts of git before anything was sent.
 _NOT_SENT = (
-    "unable to access",
-    "could not read from remote repository",
-    "could not resolve host",
-    "connection refused",
-    "does not appear to be a git repository",
-    "authentication failed",
-    "could not read username",
-    "could not read password",
-    "terminal prompts disabled",
-    "permission denied",
-    "not found",
-    "does not support --atomic",
-    "stale info",
-    "hash algorithm",
-    "no such file or directory",
-    "service not enabled",
-    "repository not exported",
-)
+    "unable to access; could not read from remote repository; could not resolve host; connection refused; does not"
+    " appear to be a git repository; authentication failed; could not read username; could not read password; terminal"
+    " prompts disabled; permission denied; not found; does not support --atomic; stale info; hash algorithm; no such"
+    " file or directory; service not enabled; repository not exported"
+).split("; ")
 # Texts for a user who may read but not write.
 _READ_ONLY = (
-    "service not enabled",
-    "repository not exported",
-    "returned error: 403",
-    "returned error: 401",
-    "write access to repository not granted",
-    "permission to",
-    "permission denied",
-    "authentication failed",
-    "could not read username",
-    "terminal prompts disabled",
-    "read-only",
-)
+    "service not enabled; repository not exported; returned error: 403; returned error: 401; write access to repository"
+    " not granted; permission to; permission denied; authentication failed; could not read username; terminal prompts"
+    " disabled; read-only"
+).split("; ")
 _CREDENTIALS = (
-    "authentication failed",
-    "could not read username",
-    "could not read password",
-    "terminal prompts disabled",
-    "permission denied",
-    "403",
-    "401",
-    "access denied",
-)
+    "authentication failed; could not read username; could not read password; terminal prompts disabled; permission"
+    " denied; 403; 401; access denied"
+).split("; ")
 
 
-def _says(result: GitResult, phrases: tuple[str, ...]) -> bool:
+def _says(result: GitResult, phrases: Sequence[str]) -> bool:
     said = result.err.lower() + result.out.decode("utf-8", "replace").lower()
     return any(phrase in said for phrase in phrases)
 
@@ -97,8 +72,7 @@ def lost(location: GitLocation, result: GitResult, *, unknown: bool) -> StoreUna
     where = without_secrets(location.remote)
     if unknown:
         return StoreUnavailable(
-            f"{where} did not say whether it accepted the push: {result.words}. The outcome is unknown.",
-            unknown=True,
+            f"{where} did not say whether it accepted the push: {result.words}. The outcome is unknown.", unknown=True
         )
     return StoreUnavailable(f"{where} cannot be written: {result.words}.")
 

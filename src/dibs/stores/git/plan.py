@@ -13,7 +13,7 @@ from dibs.base.errors import NotAllowed
 from dibs.base.ids import new_id
 from dibs.core.keys import LOCK_PREFIX, META_KEY, lock_key
 from dibs.core.limits import GIT_CHAIN_MAX, GIT_PAST_MAX, GIT_TRIES_MAX
-from dibs.stores.git.entries import BadEntry, Entry, commit_text, dumped, new_body, oid_of, parse, tail_of
+from dibs.stores.git.entries import BadEntry, Entry, commit_text, new_body, oid_of, parse, tail_of
 from dibs.stores.git.refs import Swap
 
 TYPE_CHECKING = False
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.core.events import Event
-    from dibs.core.records import Stored
     from dibs.stores.git.refs import Refs
     from dibs.stores.git.times import StoreTime
     from dibs.stores.git.tips import Tips
@@ -55,14 +54,9 @@ class CommitPlan:
         self.last_seq = 0
         self.anew = False
 
-    def build(
-        self,
-        expect: Mapping[str, int],
-        puts: Puts,
-        events: Sequence[Event],
-        after_seq: int,
-    ) -> None:
-        changes = {key: record for key, record in puts.items() if record is not None or self._stored(key) is not None}
+    def build(self, expect: Mapping[str, int], puts: Puts, events: Sequence[Event], after_seq: int) -> None:
+        there = {key for key in puts if (tip := self._tips.get(tail_of(key))) is not None and tip.stored is not None}
+        changes = {key: record for key, record in puts.items() if record is not None or key in there}
         numbered = self._number(events, changes, after_seq)
         version = 1 + max([self._base(key) for key in changes], default=0)
         # Records that concern several jobs come first: `meta`, sessions, trees. A large step names only some.
@@ -90,10 +84,6 @@ class CommitPlan:
         self.last_seq = seq if events else 0
         return numbered
 
-    def _stored(self, key: str) -> Stored | None:
-        tip = self._tips.get(tail_of(key))
-        return tip.stored if tip is not None else None
-
     def _base(self, key: str) -> int:
         """The version before. For a key without a ref, a version from the clock: it is above the versions of a ref that
         was deleted long ago."""
@@ -119,7 +109,7 @@ class CommitPlan:
     def _add(self, key: str, body: dict[str, Any], events: list[Event]) -> None:
         tip = self._tips.get(tail_of(key))
         if events:
-            body["events"] = dumped(events)
+            body["events"] = [event.dump() for event in events]
         seq = events[-1].seq if events else tip.seq if tip is not None else 0
         body["seq"] = seq
         parent = tip.oid if tip is not None else ""
@@ -136,7 +126,7 @@ class CommitPlan:
         """Make `body` the root of a new chain, which carries the kept history."""
         body["depth"], body["was"] = 1, tip.oid
         if past:
-            body["past"] = dumped(past)
+            body["past"] = [event.dump() for event in past]
 
     def put(self, tip: Entry | None, parent: str, body: dict[str, Any]) -> None:
         """Replace `tip` with a commit with this body."""
@@ -158,17 +148,12 @@ def home_of(event: Event, changes: Puts) -> str:
 # The history of refs: the events in each commit, back to the start of its chain.
 
 
-def of_chain(tips: Tips, tip: Entry) -> list[Event]:
-    """All events of one ref, in order."""
-    return _events_of(tips, [tip])
-
-
 def of_job(tips: Tips, after: int, limit: int, job: Job, *, newest: bool) -> list[Event]:
     """See the port."""
     key = lock_key(*job)
     tips.look([tail_of(key)])
     tip = tips.entry(key)
-    found = _events_of(tips, [tip]) if tip is not None and tip.seq > after else []
+    found = events_of(tips, [tip]) if tip is not None and tip.seq > after else []
     return _page([event for event in found if (event.ns, event.job) == job], after, limit, newest=newest)
 
 
@@ -177,7 +162,7 @@ def of_all(tips: Tips, entries: Iterable[Entry], after: int, limit: int, *, newe
     moved = [entry for entry in entries if entry.seq > after]
     if newest:  # each of the newest refs has at least one event
         moved = sorted(moved, key=lambda tip: tip.seq)[-limit:] if limit > 0 else []
-    return _page(_events_of(tips, moved), after, limit, newest=newest)
+    return _page(events_of(tips, moved), after, limit, newest=newest)
 
 
 def _page(events: list[Event], after: int, limit: int, *, newest: bool) -> list[Event]:
@@ -185,7 +170,8 @@ def _page(events: list[Event], after: int, limit: int, *, newest: bool) -> list[
     return found[max(0, len(found) - max(0, limit)) :] if newest else found[: max(0, limit)]
 
 
-def _events_of(tips: Tips, entries: list[Entry]) -> list[Event]:
+def events_of(tips: Tips, entries: list[Entry]) -> list[Event]:
+    """All events of these refs, in order."""
     oids = tips.refs.chain([entry.oid for entry in entries])
     found: list[Event] = []
     for oid, (kind, raw) in tips.refs.objects(oids).items():
@@ -206,7 +192,7 @@ def prune(tips: Tips, *, keep: int, before_ms: int) -> int:
     """Restart the chains that hold events to be dropped; the new chains keep the others. See the port."""
     for _ in range(GIT_TRIES_MAX):
         entries = tips.look([""])
-        logs = {tail: _events_of(tips, [entry]) for tail, entry in entries.items() if entry.seq}
+        logs = {tail: events_of(tips, [entry]) for tail, entry in entries.items() if entry.seq}
         every = sorted([event for events in logs.values() for event in events], key=_order)
         young = [event for event in every if event.at_ms >= before_ms]
         kept = set(young[max(0, len(young) - keep) :])

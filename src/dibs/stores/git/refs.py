@@ -7,6 +7,7 @@ some ref did not have its old value and nothing was changed. Everything else rai
 from __future__ import annotations
 
 import os
+import shutil
 from abc import ABC, abstractmethod
 
 from dibs.base import clock
@@ -16,7 +17,6 @@ from dibs.core.limits import GIT_RECORD_BYTES_MAX
 from dibs.stores.git import errors as trouble
 from dibs.stores.git import times as remoteclock
 from dibs.stores.git.entries import oid_of, pack
-from dibs.stores.git.private import ALGORITHMS, make_private, remake_private, remove_locks
 from dibs.stores.git.repository import FileLock
 
 TYPE_CHECKING = False
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 EMPTY_TREE = b""
 LOOSE_MAX = 20
+CACHE_FILES_MAX = 20_000
+ALGORITHMS = ("sha1", "sha256")
 CLOCK_KEPT_MS = 60_000
 
 
@@ -75,9 +77,11 @@ class Refs(ABC):
             self._algorithm = self.git.ask("rev-parse", "--show-object-format").decode().strip()
         return self._algorithm
 
-    @abstractmethod
-    def _make(self) -> None:
+    def _make(self) -> None:  # noqa: B027 - a clone is there
         """Make the repository if it is missing."""
+
+    def shrink(self) -> None:  # noqa: B027 - a clone has none
+        """Delete what is only a cache, if it is large and nobody uses it."""
 
     def name(self, tail: str) -> str:
         return f"{self.location.prefix}/{tail}"
@@ -151,9 +155,6 @@ class LocalRefs(Refs):
     verifies = True
     durably = ("core.fsync=loose-object,pack,reference",)  # git 2.36 and newer; older ones leave it to the system
 
-    def _make(self) -> None:
-        """Nothing to make: the clone exists."""
-
     def look(self, tails: Sequence[str]) -> dict[str, str]:
         patterns = [self.name(tail).rstrip("/") for tail in tails]
         return self._list(patterns, self.location.prefix + "/") if patterns else {}
@@ -189,7 +190,8 @@ class LocalRefs(Refs):
 
 
 class RemoteRefs(Refs):
-    """The refs of a remote, through a private repository."""
+    """The refs of a remote, through a private repository. It is made on first use, and deleted when it is too large. It
+    is a cache: everything in it came from the remote, or was pushed there."""
 
     verifies = False
 
@@ -214,9 +216,41 @@ class RemoteRefs(Refs):
                     if not mine:
                         self._forget(space)
 
-    def _make(self) -> None:
-        if not os.path.isdir(self.git.git_dir):
-            make_private(self.location, ALGORITHMS[0])
+    def _make(self, algorithm: str = ALGORITHMS[0]) -> None:
+        """Make the repository, completely or not at all. Two processes that make it at once make the same."""
+        path = self.git.git_dir
+        if os.path.isdir(path):
+            return
+        made = f"{path}.{new_id()}"
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            self.git.ask("init", "--quiet", "--bare", "--template=", f"--object-format={algorithm}", made)
+            with open(os.path.join(made, "config"), "a", encoding="utf-8", errors="surrogateescape") as file:
+                file.write(self._settings())
+            os.rename(made, path)
+        except OSError as error:
+            if not os.path.isdir(path):
+                raise StoreUnavailable(f"{path} cannot be made: {error.strerror}.") from None
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+
+    def _settings(self) -> str:
+        """The clone's configuration, so that credentials, rewritten addresses and proxies are its own."""
+        if not self.location.include:
+            return ""
+        path = os.path.relpath(self.location.include, self.git.git_dir)
+        quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in (path, self.location.name)]
+        return (
+            f'[include]\n\tpath = "{quoted[0]}"\n'
+            f'[remote "{quoted[1]}"]\n\tmirror = false\n\tpromisor = false\n\tprune = false\n\ttagOpt = --no-tags\n'
+        )
+
+    def shrink(self) -> None:
+        path = self.git.git_dir
+        if sum(len(files) for _, _, files in os.walk(path)) > CACHE_FILES_MAX:
+            with FileLock(self.location.folder, "use.lock", waits=False) as is_alone:
+                if is_alone:
+                    shutil.rmtree(path, ignore_errors=True)
 
     def _fetch(self, tails: Sequence[str], space: str) -> None:
         # A pattern even for one ref: then a missing ref is not an error, and the server lists no others.
@@ -224,7 +258,10 @@ class RemoteRefs(Refs):
         result = self._timed_fetch(specs)
         if result.code and trouble.is_passing(result):
             # Nobody else writes there, so lock files there are left over from a killed fetch.
-            remove_locks(self.location, space)
+            for folder, _, files in os.walk(os.path.join(self.git.git_dir, space)):
+                for name in files:
+                    if name.endswith(".lock"):
+                        os.unlink(os.path.join(folder, name))
             result = self._reach("fetch", *_FETCH, self.location.remote, *specs)
         if not result.timed_out and "mismatched algorithms" in result.err:
             self._take_other_algorithm()
@@ -252,7 +289,8 @@ class RemoteRefs(Refs):
     def _take_other_algorithm(self) -> None:
         """The remote uses another hash algorithm. A remote without refs shows this only on a push."""
         other = next(name for name in ALGORITHMS if name != self.algorithm)
-        remake_private(self.location, other)
+        shutil.rmtree(self.git.git_dir, ignore_errors=True)
+        self._make(other)
         self._algorithm = ""
 
     def _forget(self, space: str) -> None:
@@ -328,23 +366,10 @@ class RemoteRefs(Refs):
 
 
 _FETCH = (
-    "--quiet",
-    "--prune",
-    "--no-tags",
-    "--no-write-fetch-head",
-    "--refmap=",
-    "--no-recurse-submodules",
-    "--no-auto-maintenance",
-    "--no-show-forced-updates",
-)
-_PUSH = (
-    "--porcelain",
-    "--no-verify",
-    "--no-follow-tags",
-    "--no-signed",
-    "--no-recurse-submodules",
-    "--no-force-if-includes",
-)
+    "--quiet --prune --no-tags --no-write-fetch-head --refmap= --no-recurse-submodules --no-auto-maintenance"
+    " --no-show-forced-updates"
+).split()
+_PUSH = ("--porcelain --no-verify --no-follow-tags --no-signed --no-recurse-submodules --no-force-if-includes").split()
 
 
 def _all_accepted(result: GitResult, swaps: Sequence[Swap], prefix: str) -> bool:

@@ -18,11 +18,11 @@ from dibs.stores.git import plan as history
 from dibs.stores.git.entries import tail_of
 from dibs.stores.git.location import LOCAL, REMOTE
 from dibs.stores.git.plan import CommitPlan, home_of
-from dibs.stores.git.private import shrink_private
 from dibs.stores.git.refs import LocalRefs, Refs, RemoteRefs, Swap
 from dibs.stores.git.times import Clocks
 from dibs.stores.git.tips import Tips
 from dibs.stores.port import ABSENT, Conflict, Due, Maintenance, Snapshot, Store
+from dibs.stores.waiters import wait_until
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,8 +54,7 @@ def tidy(tips: Tips) -> dict[str, Any]:
         for tail, entry in batch:
             removed += tips.refs.swap([Swap(tail, entry.oid, "")])
     broken = {tips.refs.name(tail): why for tail, why in sorted(tips.broken.items())}
-    if not tips.location.is_local:
-        shrink_private(tips.location)
+    tips.refs.shrink()
     return {"removed": removed, "broken": broken}
 
 
@@ -75,9 +74,8 @@ class GitStore(Store, Maintenance):
         self.refs: Refs = LocalRefs(location) if location.is_local else RemoteRefs(location)
         self.tips = Tips(location, self.refs, clocks)
         self.time = self.tips.time
-        # Only few runs check the size of the cache, because it grows slowly.
-        if not location.is_local and new_fraction() < 1 / 256:
-            shrink_private(location)
+        if new_fraction() < 1 / 256:  # only few runs check the size of the cache, because it grows slowly
+            self.refs.shrink()
         self._riding: tuple[BranchUpdate, Callable[[Puts], bool]] | None = None
         # The newest event of each ref at the last `events` call for all jobs.
         self._listed: dict[str, int] | None = None
@@ -106,12 +104,12 @@ class GitStore(Store, Maintenance):
                 if self._try(expect, puts, events):
                     return self.tips.last_seq
             raise StoreUnavailable(
-                f"Other pushes were in the way at {self.location.shown}, although nobody changed these "
-                f"records. Try again. If this continues, look for lock files of a killed git there."
+                f"Other pushes were in the way at {self.location.shown}, although nobody changed these records. Try "
+                "again. If this continues, look for lock files of a killed git there."
             )
 
     def _try(self, expect: Mapping[str, int], puts: Puts, events: Sequence[Event]) -> bool:
-        plan = CommitPlan(self.refs, self.time, self.tips.known, past=lambda tip: history.of_chain(self.tips, tip))
+        plan = CommitPlan(self.refs, self.time, self.tips.known, past=lambda tip: history.events_of(self.tips, [tip]))
         plan.build(expect, puts, events, self.tips.last_seq)
         try:
             return self._swap(plan, puts)
@@ -127,14 +125,12 @@ class GitStore(Store, Maintenance):
         if not plan.made:
             return True
         self.refs.keep(plan.commits)
-        if not self.refs.swap(plan.swaps, self._branch_update(puts)):
+        rides = self._riding is not None and self._riding[1](puts)
+        if not self.refs.swap(plan.swaps, self._riding[0] if rides and self._riding else None):
             return False
         self._riding = None
         self.tips.made(plan.made, plan.last_seq)
         return True
-
-    def _branch_update(self, puts: Puts) -> BranchUpdate | None:
-        return self._riding[0] if self._riding is not None and self._riding[1](puts) else None
 
     def _all(self, prefix: str = "") -> list[Entry]:
         kind, slash, _ = prefix.partition("/")
@@ -176,19 +172,18 @@ class GitStore(Store, Maintenance):
     def watch(self, after: int, timeout_ms: int) -> bool:
         """Looks every `poll_ms`. Numbers follow their writers' clocks, so a ref with more events than at the last
         `events` call also counts as news."""
-        until_ms = clock.steady_ms() + timeout_ms
-        while True:
-            entries = self.tips.look([""])
-            listed = self._listed
-            if any(
+
+        def has_news() -> bool:
+            entries, listed = self.tips.look([""]), self._listed
+            return any(
                 entry.seq > after or (listed is not None and entry.seq > listed.get(tail, 0))
                 for tail, entry in entries.items()
-            ):
-                return True
-            left_ms = until_ms - clock.steady_ms()
-            if left_ms <= 0:
-                return False
-            time.sleep(min(self.location.poll_ms * (0.75 + new_fraction() / 2), left_ms) / 1000)
+            )
+
+        def pause_ms(_: int) -> int:
+            return int(self.location.poll_ms * (0.75 + new_fraction() / 2))
+
+        return wait_until(has_news, lambda ms: time.sleep(ms / 1000), pause_ms, timeout_ms)
 
     def prune(self, *, keep: int, before_ms: int) -> int:
         with self.tips.lock:

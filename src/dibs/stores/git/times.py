@@ -26,6 +26,7 @@ import os
 
 from dibs.base import clock
 from dibs.base.ids import new_id
+from dibs.base.record import Record
 from dibs.stores.git.entries import tail_of
 from dibs.stores.git.repository import FileLock, load_json, save_json
 
@@ -47,24 +48,21 @@ FILE_GRAIN_MS = 2_000  # of the coarsest file systems
 _TRACE_BYTES_MAX = 1024 * 1024
 
 
-class Reading:
+class Reading(Record):
     """The remote said `said_ms` at some moment between `began_ms` and `ended_ms` of this machine's steady clock."""
 
-    __slots__ = ("_began_ms", "_ended_ms", "_grain_ms", "_said_ms")
-
-    def __init__(self, said_ms: int, began_ms: int, ended_ms: int, grain_ms: int) -> None:
-        self._said_ms = said_ms
-        self._began_ms = began_ms
-        self._ended_ms = ended_ms
-        self._grain_ms = grain_ms
+    said_ms: int
+    began_ms: int
+    ended_ms: int
+    grain_ms: int
 
     def least_ms(self, steady_ms: int) -> int:
         """The earliest possible time at the remote."""
-        return self._said_ms + steady_ms - self._ended_ms
+        return self.said_ms + steady_ms - self.ended_ms
 
     def most_ms(self, steady_ms: int) -> int:
         """The latest possible time at the remote."""
-        return self._said_ms + self._grain_ms + steady_ms - self._began_ms
+        return self.said_ms + self.grain_ms + steady_ms - self.began_ms
 
     def ahead_ms(self, wall_ms: int, steady_ms: int) -> int:
         """Return how far a wall clock is at least ahead of the remote's; negative: behind. 0: no difference can be
@@ -89,7 +87,7 @@ def of_folder(folder: str, steady_ms: Callable[[], int]) -> Reading | None:
             os.unlink(path)
     except OSError:
         return None
-    return Reading(said_ms, began_ms, steady_ms(), FILE_GRAIN_MS)
+    return Reading(said_ms=said_ms, began_ms=began_ms, ended_ms=steady_ms(), grain_ms=FILE_GRAIN_MS)
 
 
 def of_trace(path: str, began_ms: int, ended_ms: int) -> Reading | None:
@@ -105,7 +103,9 @@ def of_trace(path: str, began_ms: int, ended_ms: int) -> Reading | None:
     from dibs.base.http1 import http_date_ms
 
     said_ms = http_date_ms(said[-1])
-    return None if said_ms is None else Reading(said_ms, began_ms, ended_ms, HTTP_GRAIN_MS)
+    if said_ms is None:
+        return None
+    return Reading(said_ms=said_ms, began_ms=began_ms, ended_ms=ended_ms, grain_ms=HTTP_GRAIN_MS)
 
 
 LOCK = "times.lock"

@@ -106,11 +106,7 @@ class Tips:
         self.lock = RLock()
         self.broken: dict[str, str] = {}  # refs that cannot be read, and why
         self.time = StoreTime(
-            location.folder,
-            clocks or Clocks(),
-            location.skew_ms,
-            stated=location.skew_is_stated,
-            remote=refs.clock,
+            location.folder, clocks or Clocks(), location.skew_ms, stated=location.skew_is_stated, remote=refs.clock
         )
         self.tokens = HighWater(location.folder)
         self.known: dict[str, Entry | None] = {}
@@ -188,8 +184,8 @@ class Tips:
 
     def is_as(self, expect: Mapping[str, int]) -> bool:
         """Return whether the last seen entries have the expected versions."""
-        found = {key: self.entry(key) for key in expect}
-        return all((0 if entry is None else entry.shown_version) == expect[key] for key, entry in found.items())
+        tips = [(self.entry(key), version) for key, version in expect.items()]
+        return all((0 if tip is None or tip.stored is None else tip.version) == version for tip, version in tips)
 
     def is_whole(self, tails: Sequence[str]) -> bool:
         """Return whether all of these were seen before, and no step was seen only in a part of them: they may have been

@@ -3,8 +3,7 @@
     store.py       the port's methods
     clock.py       the store's time, compared with this process's steady clock
     schema.py      the SQL functions and queries; numbered migrations
-    hosts.py       which of several hosts is the primary
-    pool.py        connections and retries; who keeps dibs waiting
+    pool.py        connections and retries; who keeps dibs waiting; which of several hosts is the primary
     connection.py  one connection; every wait on it is bounded
     notify.py      LISTEN: a waiter is woken by the commit that concerns it
     upkeep.py      size, probe and vacuum, for operators

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from psycopg.pq.abc import PGconn, PGresult
 
+    Row = tuple[bytes | None, ...]
+
 
 # Values as PostgreSQL reads them in text: parameters and arrays of them.
 
@@ -77,10 +79,9 @@ class QueryRefused(Exception):
 class LinkLost(Exception):
     """The connection failed or ended. `sent`: a statement was under way, and may have been executed."""
 
-    def __init__(self, says: str, *, sent: bool, sqlstate: str = "", late: bool = False) -> None:
+    def __init__(self, says: str, *, sent: bool, late: bool = False) -> None:
         super().__init__(says)
         self.sent = sent
-        self.sqlstate = sqlstate
         self.late = late
 
 
@@ -99,6 +100,9 @@ class PostgresConnection:
             self._pg.finish()
             raise
         self._pg.nonblocking = 1
+        self.server_version = self._pg.server_version
+        self.user = self._pg.user.decode(errors="replace")
+        self.database = self._pg.db.decode(errors="replace")
 
     def _connect(self, deadline_ms: int) -> None:
         while True:
@@ -118,18 +122,6 @@ class PostgresConnection:
         (row,) = self.query(b"SELECT pg_backend_pid()", (), steady_ms() + 5_000)
         return int(row[0] or 0) != self._pg.backend_pid
 
-    @property
-    def server_version(self) -> int:
-        return self._pg.server_version
-
-    @property
-    def user(self) -> str:
-        return self._pg.user.decode(errors="replace")
-
-    @property
-    def database(self) -> str:
-        return self._pg.db.decode(errors="replace")
-
     def parameter(self, name: str) -> str:
         return (self._pg.parameter_status(name.encode()) or b"").decode()
 
@@ -146,15 +138,15 @@ class PostgresConnection:
         except Error:
             return False
 
-    def query(self, sql: bytes, values: Sequence[bytes | None], deadline_ms: int) -> list[tuple[bytes | None, ...]]:
+    def query(self, sql: bytes, values: Sequence[bytes | None], deadline_ms: int) -> list[Row]:
         """The rows of one statement. Raises only QueryRefused or LinkLost."""
         return self._asked(lambda: self._pg.send_query_params(sql, values), deadline_ms)
 
-    def script(self, sql: str, deadline_ms: int) -> list[tuple[bytes | None, ...]]:
+    def script(self, sql: str, deadline_ms: int) -> list[Row]:
         """Several statements at once, without parameters. Returns the rows of the last one."""
         return self._asked(lambda: self._pg.send_query(sql.encode()), deadline_ms)
 
-    def _asked(self, send: Callable[[], None], deadline_ms: int) -> list[tuple[bytes | None, ...]]:
+    def _asked(self, send: Callable[[], None], deadline_ms: int) -> list[Row]:
         try:
             send()
         except Error as error:
@@ -175,7 +167,7 @@ class PostgresConnection:
         sqlstate = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
         says = (result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"").decode(errors="replace") or self._says()
         if self._pg.status == pq.ConnStatus.BAD or not sqlstate:
-            raise LinkLost(says, sent=True, sqlstate=sqlstate)
+            raise LinkLost(says, sent=True)
         raise QueryRefused(sqlstate, says, self.user)
 
     def _flush(self, deadline_ms: int) -> None:

@@ -62,8 +62,7 @@ def unreachable(lost: LinkLost, location: PostgresLocation, *, unknown: bool) ->
     if _says_any(says, _NO_SLOT):
         return _no_connection_left(says, location)
     return StoreUnavailable(
-        f"PostgreSQL ({location.shown}) cannot be reached: {says}. Try again when it is there.",
-        unknown=unknown,
+        f"PostgreSQL ({location.shown}) cannot be reached: {says}. Try again when it is there.", unknown=unknown
     )
 
 

@@ -98,19 +98,15 @@ def _split(url: str) -> tuple[str, dict[str, str]]:
     from psycopg import pq
 
     base, mark, query = url.partition("?")
-    words = [each for each in query.split("&") if each]
-    own = {}
-    for word in words:
-        key, _, value = word.partition("=")
-        if key in _OWN:
-            own[key] = unquote(value)
-    known = {each.keyword.decode() for each in pq.Conninfo.get_defaults()} | {"ssl"}
-    unknown = [each for each in (word.partition("=")[0] for word in words) if each not in known and each not in _OWN]
+    words = [(each.partition("=")[0], each) for each in query.split("&") if each]
+    known = {*_OWN, "ssl", *[each.keyword.decode() for each in pq.Conninfo.get_defaults()]}
+    unknown = [key for key, _ in words if key not in known]
     if unknown and "%" not in unknown[0] and "@" not in query:
         raise InvalidInput(
             f"{unknown[0]!r} is no option of a PostgreSQL URL. Of dibs are: {', '.join(_OWN)}. All others are libpq's."
         )
-    theirs = "&".join(each for each in words if each.partition("=")[0] not in _OWN)
+    own = {key: unquote(word.partition("=")[2]) for key, word in words if key in _OWN}
+    theirs = "&".join([word for key, word in words if key not in _OWN])
     return base + (mark + theirs if theirs else ""), own
 
 

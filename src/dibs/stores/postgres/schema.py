@@ -13,6 +13,7 @@ from __future__ import annotations
 from dibs.base.errors import StoreCorrupt, StoreTooNew, StoreUnavailable
 from dibs.stores.postgres.connection import QueryRefused
 from dibs.stores.postgres.errors import MISSING, quoted
+from dibs.stores.postgres.pool import TIMELINE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,11 +41,6 @@ SAFE = "SET search_path = pg_catalog, pg_temp"
 INDEXED = f"{SAFE} SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off"
 
 COUNTER_BITS = 40
-# The first 8 hexadecimal digits of the name of the file that is being written.
-TIMELINE = (
-    "('x' OPERATOR(pg_catalog.||) pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))"
-    "::pg_catalog.bit(32)::pg_catalog.int8"
-)
 # Of the row `s`. A standby in recovery has no timeline of its own.
 _REVISION = f"""CASE WHEN pg_is_in_recovery() THEN s.revision WHEN s.timeline = {TIMELINE} THEN s.revision
       ELSE ((s.revision >> {COUNTER_BITS}) + greatest(1, {TIMELINE} - s.timeline)) << {COUNTER_BITS} END"""
@@ -202,23 +198,17 @@ class Queries:
             "WITH gone AS (DELETE FROM {s}.events WHERE seq IN (SELECT seq FROM {s}.events WHERE seq < $1 ORDER BY seq"
             " LIMIT $2) RETURNING 1) SELECT count(*) FROM gone"
         )
-        self._scan = "SELECT key, version, body FROM {s}.records WHERE key {begin} $1{end}{live} ORDER BY key LIMIT $2"
-        self._events = "SELECT seq, body FROM {s}.events WHERE seq > $1{job} ORDER BY seq{order} LIMIT $2"
         self._said = said
 
     def scan(self, *, begins_after: bool, ends: bool, live: bool) -> bytes:
-        return self._said(
-            self._scan.replace("{begin}", ">" if begins_after else ">=")
-            .replace("{end}", " AND key < $3" if ends else "")
-            .replace("{live}", " AND live" if live else "")
-        )
+        begin, end = ">" if begins_after else ">=", " AND key < $3" if ends else ""
+        where = f"key {begin} $1{end}{' AND live' if live else ''}"
+        return self._said(f"SELECT key, version, body FROM {{s}}.records WHERE {where} ORDER BY key LIMIT $2")
 
     def events(self, *, of_a_job: bool, newest: bool) -> bytes:
-        return self._said(
-            self._events.replace("{job}", " AND ns = $3 AND job = $4" if of_a_job else "").replace(
-                "{order}", " DESC" if newest else ""
-            )
-        )
+        where = f"seq > $1{' AND ns = $3 AND job = $4' if of_a_job else ''}"
+        order = " DESC" if newest else ""
+        return self._said(f"SELECT seq, body FROM {{s}}.events WHERE {where} ORDER BY seq{order} LIMIT $2")
 
 
 SERVER_VERSION_MIN = 130_000
@@ -290,10 +280,7 @@ def _look(link: PostgresConnection, location: PostgresLocation, deadline_ms: int
 
 
 def migrated(
-    link: PostgresConnection,
-    location: PostgresLocation,
-    deadline_ms: int,
-    steps: Sequence[Sequence[str]] = MIGRATIONS,
+    link: PostgresConnection, location: PostgresLocation, deadline_ms: int, steps: Sequence[Sequence[str]] = MIGRATIONS
 ) -> None:
     """Bring the schema up to date, in one transaction."""
     schema = quoted(location.schema)

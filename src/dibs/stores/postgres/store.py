@@ -25,10 +25,9 @@ from dibs.stores.postgres import connection as arrays
 from dibs.stores.postgres.clock import StepWatch
 from dibs.stores.postgres.connection import LinkBehind, QueryRefused
 from dibs.stores.postgres.errors import quoted
-from dibs.stores.postgres.hosts import primary
 from dibs.stores.postgres.location import CAPABILITIES
 from dibs.stores.postgres.notify import Listener, hint_of, mark_of
-from dibs.stores.postgres.pool import Pool, held_back
+from dibs.stores.postgres.pool import Pool, held_back, primary
 from dibs.stores.postgres.schema import Queries, prepare
 from dibs.stores.postgres.upkeep import probe, size_bytes, tidy
 
@@ -41,9 +40,8 @@ if TYPE_CHECKING:
     from dibs.core.events import Event
     from dibs.core.records import Stored
     from dibs.stores.port import Job, Page, Puts
-    from dibs.stores.postgres.connection import PostgresConnection
+    from dibs.stores.postgres.connection import PostgresConnection, Row
     from dibs.stores.postgres.location import PostgresLocation
-    from dibs.stores.postgres.pool import Row
     from dibs.stores.waiters import StoreWaiter
 
 
@@ -62,11 +60,7 @@ class PostgresStore(Store, Maintenance):
     capabilities = CAPABILITIES
 
     def __init__(
-        self,
-        location: PostgresLocation,
-        *,
-        migrate: bool | None = None,
-        steady_ms: Callable[[], int] = clock.steady_ms,
+        self, location: PostgresLocation, *, migrate: bool | None = None, steady_ms: Callable[[], int] = clock.steady_ms
     ) -> None:
         self._location = location
         self._pool = Pool(location, primary(location))
@@ -177,24 +171,14 @@ class PostgresStore(Store, Maintenance):
             self._trouble = error
             raise
         if self._trouble is not None and (events or not puts or any(not expect[key] for key in puts)):
-            self._look_for_room()
+            try:
+                self._pool.rows(self._queries.room)
+                self._trouble = None
+            except StoreUnavailable:
+                pass
         return last_seq
 
-    def _look_for_room(self) -> None:
-        try:
-            self._pool.rows(self._queries.room)
-        except StoreUnavailable:
-            return
-        self._trouble = None
-
-    def _write(
-        self,
-        expect: Mapping[str, int],
-        puts: Puts,
-        events: Sequence[Event],
-        *,
-        arrives: bool = False,
-    ) -> int:
+    def _write(self, expect: Mapping[str, int], puts: Puts, events: Sequence[Event], *, arrives: bool = False) -> int:
         gone = [key for key, record in puts.items() if record is None and expect[key]]
         hint = hint_of(gone)
         kept = {key: record for key, record in puts.items() if record is not None}
@@ -311,7 +295,14 @@ class PostgresStore(Store, Maintenance):
         self._warn_of_old_transactions()
         young = self._pool.rows(self._queries.first_kept, (arrays.number(before_ms),))
         first_kept = int(young[0][0] or 0) if young else last_seq + 1
-        return self._delete(min(last_seq + 1, max(first_kept, last_seq + 1 - keep)))
+        bound = min(last_seq + 1, max(first_kept, last_seq + 1 - keep))
+        total, count = 0, PRUNE_ROWS
+        while count == PRUNE_ROWS:
+            values = (arrays.number(bound), arrays.number(PRUNE_ROWS))
+            ((gone,),) = self._pool.rows(self._queries.delete_events, values)
+            count = int(gone or 0)
+            total += count
+        return total
 
     def _warn_of_old_transactions(self) -> None:
         """A server prunes every minute, and says it in its log: when it begins, not while it lasts."""
@@ -319,15 +310,6 @@ class PostgresStore(Store, Maintenance):
         if says is not None and self._held_back is None:
             log.warning("PostgreSQL (%s): %s.", self._location.shown, says)
         self._held_back = says
-
-    def _delete(self, bound: int) -> int:
-        total = 0
-        while True:
-            values = (arrays.number(bound), arrays.number(PRUNE_ROWS))
-            ((gone,),) = self._pool.rows(self._queries.delete_events, values)
-            total += int(gone or 0)
-            if int(gone or 0) < PRUNE_ROWS:
-                return total
 
     def number_from(self, seq: int) -> None:
         self._pool.rows(self._queries.number_from, (arrays.number(seq),))

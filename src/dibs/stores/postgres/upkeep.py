@@ -36,45 +36,36 @@ def tidy(pool: Pool, location: PostgresLocation) -> Finding:
     """Do now what autovacuum does later."""
     tables = ", ".join(f"{quoted(location.schema)}.{table}" for table in TABLES)
     pool.call(
-        lambda link, deadline_ms: link.script(f"VACUUM (ANALYZE) {tables}", deadline_ms),
-        timeout_ms=VACUUM_MS_MAX,
+        lambda link, deadline_ms: link.script(f"VACUUM (ANALYZE) {tables}", deadline_ms), timeout_ms=VACUUM_MS_MAX
     )
     return {}
 
 
 def probe(pool: Pool, location: PostgresLocation, write: Callable[[], str]) -> list[Finding]:
-    found = [_good("server", pool.call(_server))]
-    found.append(_wall_clock(pool, location))
-    found.append(_good("wake", _wake(pool, location)))
-    found += _standby(pool, location)
+    found = [_finding("server", pool.call(_server)), _wall_clock(pool, location)]
+    found.append(_finding("wake", _wake(pool, location)))
+    if location.has_several:
+        found.append(_standby(pool))
     slowed = pool.call(held_back)
     if slowed is not None:
-        found.append({"check": "old transaction", "ok": False, "says": slowed})
+        found.append(_finding("old transaction", slowed, ok=False))
     return [*found, checked("write", write)]
 
 
-def _standby(pool: Pool, location: PostgresLocation) -> list[Finding]:
-    if not location.has_several:
-        return []
+def _finding(check: str, says: str, *, ok: bool = True) -> Finding:
+    return {"check": check, "ok": ok, "says": says}
+
+
+def _standby(pool: Pool) -> Finding:
     ((names, waits),) = pool.rows(
         b"SELECT pg_catalog.current_setting('synchronous_standby_names'),"
         b" pg_catalog.current_setting('synchronous_commit')"
     )
     if names and waits != b"local":
-        return [_good("standby", f"commits wait for a standby ({names.decode()})")]
+        return _finding("standby", f"commits wait for a standby ({names.decode()})")
     wrong = "synchronous_commit is local" if names else "synchronous_standby_names is empty"
-    return [
-        {
-            "check": "standby",
-            "ok": False,
-            "says": f"the URL names several hosts, but {wrong}: a failover loses claims that were acknowledged. "
-            "Replicate synchronously",
-        }
-    ]
-
-
-def _good(check: str, says: str) -> Finding:
-    return {"check": check, "ok": True, "says": says}
+    says = f"the URL names several hosts, but {wrong}: a failover loses claims that were acknowledged"
+    return _finding("standby", f"{says}. Replicate synchronously", ok=False)
 
 
 def _server(link: PostgresConnection, deadline_ms: int) -> str:
@@ -92,12 +83,11 @@ def _wake(pool: Pool, location: PostgresLocation) -> str:
 def _wall_clock(pool: Pool, location: PostgresLocation) -> Finding:
     schema = quoted(location.schema)
     asked_ms = clock.wall_ms()
-    sql = f"SELECT {schema}.clock_1(), offset_ms FROM {schema}.state"
-    ((wall, offset),) = pool.rows(sql.encode())
+    ((wall, offset),) = pool.rows(f"SELECT {schema}.clock_1(), offset_ms FROM {schema}.state".encode())
     apart_ms = int(wall or 0) - (asked_ms + clock.wall_ms()) // 2
     says = f"its wall clock and this machine's are {abs(apart_ms)} ms apart"
     if int(offset or 0):
         says += f"; {abs(int(offset or 0))} ms of steps are subtracted from it"
     if abs(apart_ms) <= SKEW_MS_MAX:
-        return _good("database clock", says)
-    return {"check": "database clock", "ok": False, "says": f"{says}. Leases are safe; set the clocks by NTP."}
+        return _finding("database clock", says)
+    return _finding("database clock", f"{says}. Leases are safe; set the clocks by NTP.", ok=False)
