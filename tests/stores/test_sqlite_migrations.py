@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.errors import DibsError, StoreUnavailable
-from dibs.stores.sqlite import SqliteStore, connection, rows, schema
+from dibs.stores.sqlite import SqliteStore, connection, opener, rows
 from dibs.stores.sqlite import store as store_module
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import event, in_threads, key_of, lock, put
@@ -40,9 +40,9 @@ def released(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Pretend that these steps were added in a release."""
 
     def release(*steps: tuple[str, ...]) -> None:
-        monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, *steps))
-        for module in (rows, schema, connection, store_module):
-            monkeypatch.setattr(module, "VERSION", len(schema.MIGRATIONS))
+        monkeypatch.setattr(opener, "MIGRATIONS", (*opener.MIGRATIONS, *steps))
+        for module in (rows, opener, connection, store_module):
+            monkeypatch.setattr(module, "VERSION", len(opener.MIGRATIONS))
 
     return release
 
@@ -56,7 +56,7 @@ def inside(path: str) -> tuple[int, set[str]]:
 
 
 def test_the_version_that_opening_expects_is_the_number_of_steps() -> None:
-    assert len(schema.MIGRATIONS) == rows.VERSION
+    assert len(opener.MIGRATIONS) == rows.VERSION
 
 
 def test_an_older_file_is_brought_up_to_date_and_keeps_what_it_has(path: str, released: Callable[..., None]) -> None:
@@ -130,7 +130,7 @@ def test_when_a_newer_version_changes_the_format_nothing_is_written_by_any_call(
 
 _STOPS_IN_THE_MIDDLE = """
 import sys, time
-from dibs.stores.sqlite import SqliteStore, connection, rows, schema
+from dibs.stores.sqlite import SqliteStore, connection, opener, rows
 
 def stop():
     print("here", flush=True)
@@ -140,9 +140,9 @@ def prepare(db, *more):
     db.create_function("stop", 0, stop)
     return known(db, *more)
 
-known, schema.prepare = schema.prepare, prepare
-schema.MIGRATIONS = (*schema.MIGRATIONS, ("CREATE TABLE notes (text TEXT)", "SELECT stop()"))
-connection.VERSION = schema.VERSION = 2
+known, opener.prepare = opener.prepare, prepare
+opener.MIGRATIONS = (*opener.MIGRATIONS, ("CREATE TABLE notes (text TEXT)", "SELECT stop()"))
+connection.VERSION = opener.VERSION = 2
 SqliteStore(sys.argv[1])
 """
 

@@ -19,7 +19,7 @@ from dibs.base.ids import new_id
 from dibs.core.commands import Acquire
 from dibs.core.outcomes import Granted
 from dibs.engine.coordinator import Coordinator
-from dibs.stores.sqlite import SqliteStore, schema
+from dibs.stores.sqlite import SqliteStore
 from dibs.stores.sqlite import errors as trouble
 from dibs.stores.sqlite.rows import VERSION
 from dibs.testing.contract_base import event, key_of, lock, put
@@ -274,7 +274,7 @@ def as_somebody_else(work: Callable[[], str]) -> str:
     """What `work` says when it is not root that asks: in a child, because there is no way back."""
     if os.geteuid() != 0:
         return work()
-    for late in (schema, trouble):  # somebody else may not be able to read our Python files
+    for late in (trouble,):  # somebody else may not be able to read our Python files
         assert late.__name__ in sys.modules
     reads, writes = os.pipe()
     child = os.fork()

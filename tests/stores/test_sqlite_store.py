@@ -16,7 +16,7 @@ from dibs.core.outcomes import Granted
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Conflict
-from dibs.stores.sqlite import SqliteStore, connection, opener, queries, rows
+from dibs.stores.sqlite import SqliteStore, opener, queries, rows
 from dibs.stores.sqlite import store as store_module
 from dibs.testing.contract_base import drop, event, key_of, lock, put
 
@@ -67,7 +67,7 @@ def test_a_file_that_another_process_makes_between_looking_and_opening_is_opened
             put(connect(), lock("x"))  # the other process
             raise
 
-    monkeypatch.setattr(connection, "connect", open_too_early)
+    monkeypatch.setattr(opener, "connect", open_too_early)
     assert connect().read([key_of("x")]).records[key_of("x")].record is not None
 
 

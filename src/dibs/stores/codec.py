@@ -34,6 +34,13 @@ def end_of(prefix: str) -> str | None:
     return None
 
 
+def utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput("Text must be valid Unicode; this holds half of a surrogate pair.") from None
+
+
 # The forms of a store's URL, and the error for an invalid one.
 
 FORMS = (
@@ -57,7 +64,6 @@ class NamesNoStore(InvalidInput):
 
 
 def names_no_store(url: str) -> NamesNoStore:
-    """The error for a URL that no store understands."""
     from dibs.base.redact import without_secrets  # only for the error
 
     hint = f" Did you mean sqlite://{os.path.abspath(url)}?" if url.startswith(("/", "./", "../")) else ""

@@ -4,12 +4,12 @@ A forked child has its parent's memory and none of its threads. A lock that a th
 in the child, a connection would be used by two processes, and ids that are made once per process are there twice. So
 stores are told of forks:
 
-    listen             before the fork, and after it on both sides. For SQLite: its locks belong to the process that
-                       took them, and SQLite remembers in memory which locks its process has. A child that inherits that
-                       memory believes to have locks that it does not have, even on its own connections. Then the next
-                       process that closes the file would believe to be the last one, and remove the log that the child
-                       writes to. So the connection is closed before the fork, and opened again when it is next used.
-    forget_after_fork  in the child alone. Whoever is told makes its locks, connections and ids anew.
+    before_fork  For SQLite: its locks belong to the process that took them, and SQLite remembers in memory which locks
+                 its process has. A child that inherits that memory believes to have locks that it does not have, even
+                 on its own connections. Then the next process that closes the file would believe to be the last one,
+                 and remove the log that the child writes to. So the connection is closed before the fork, and opened
+                 again when it is next used.
+    after_fork   On both sides. In the child, whoever is told makes its locks, connections and ids anew.
 """
 
 from __future__ import annotations
@@ -26,50 +26,42 @@ if TYPE_CHECKING:
         def before_fork(self) -> None: ...
         def after_fork(self, *, in_child: bool) -> None: ...
 
-    class Forgetful(Protocol):
-        def forget(self) -> None: ...
-
 
 _listeners: list[ref[ForkListener]] = []
-_forgetful: list[ref[Forgetful]] = []
+
+
+class Forgetful:
+    """What begins anew in a forked child, by its method `forget`."""
+
+    def before_fork(self) -> None:
+        """Nothing has to end before."""
+
+    def after_fork(self, *, in_child: bool) -> None:
+        if in_child:
+            self.forget()
+
+    def forget(self) -> None:
+        raise NotImplementedError
 
 
 def listen(listener: ForkListener) -> None:
     """Tell `listener` of every fork from now on, for as long as it exists."""
+    _listeners[:] = [each for each in _listeners if each() is not None]
     _listeners.append(ref(listener))
 
 
-def forget_after_fork(it: Forgetful) -> None:
-    """Call `it.forget()` in every forked child from now on, for as long as it exists."""
-    _forgetful[:] = [each for each in _forgetful if each() is not None]
-    _forgetful.append(ref(it))
-
-
 def before_fork() -> None:
-    _listeners[:] = [each for each in _listeners if each() is not None]
     for each in _listeners:
         listener = each()
         if listener is not None:
             listener.before_fork()
 
 
-def _after_fork(*, in_child: bool) -> None:
+def after_fork(*, in_child: bool = False) -> None:
     for each in _listeners:
         listener = each()
         if listener is not None:
             listener.after_fork(in_child=in_child)
 
 
-def after_fork_in_parent() -> None:
-    _after_fork(in_child=False)
-
-
-def _after_fork_in_child() -> None:
-    _after_fork(in_child=True)
-    for each in _forgetful:
-        it = each()
-        if it is not None:
-            it.forget()
-
-
-os.register_at_fork(before=before_fork, after_in_parent=after_fork_in_parent, after_in_child=_after_fork_in_child)
+os.register_at_fork(before=before_fork, after_in_parent=after_fork, after_in_child=lambda: after_fork(in_child=True))

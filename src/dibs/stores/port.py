@@ -279,6 +279,12 @@ def checked(check: str, look: Callable[[], str]) -> dict[str, Any]:
         return {"check": check, "ok": False, "says": error.details}
 
 
+def can_be_written(store: Store) -> str:
+    """For `checked`: try a commit of nothing."""
+    store.commit({}, {}, ())
+    return "can be written"
+
+
 def maintenance_of(store: Store) -> Maintenance:
     """The store itself if it has these methods, or the defaults."""
     return store if isinstance(store, Maintenance) else Maintenance()

@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs.stores.port import Capabilities, Store
+    from dibs.stores.port import Store
 
     Opener = Callable[[str, Opening], Store]
 
@@ -55,26 +55,9 @@ def _shipped(named: str) -> Opener:
 
 
 def _registered(scheme: str, url: str) -> Opener:
-    """The opener that an installed package registered."""
     from dibs.base.annexes import plugin
 
     opener: Opener | None = plugin(GROUP, scheme, f"the store for {scheme}: URLs")
     if opener is None:
         raise names_no_store(url)
     return opener
-
-
-def capabilities() -> tuple[Capabilities, ...]:
-    """The capabilities of each store that dibs ships. Imports all of them, so it is only for documentation."""
-    from dibs.stores import etcd, git, postgres
-    from dibs.stores.memory import MemoryStore
-    from dibs.stores.sqlite import SqliteStore
-
-    return (
-        MemoryStore.capabilities,
-        SqliteStore.capabilities,
-        git.LOCAL,
-        git.REMOTE,
-        postgres.CAPABILITIES,
-        etcd.CAPABILITIES,
-    )

@@ -15,6 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
 
+POLL_MS_MIN = 20
+POLL_MS_MAX = 100
+
+
+def pauses(most_ms: int) -> Callable[[int], int]:
+    """For `wait_until`: from POLL_MS_MIN on, each is twice as long as the one before, up to `most_ms`."""
+    return lambda last_ms: min(most_ms, 2 * last_ms or POLL_MS_MIN)
+
+
 def wait_until(
     is_so: Callable[[], bool], wait: Callable[[int], object], pause_ms: Callable[[int], int], timeout_ms: int
 ) -> bool:

@@ -26,5 +26,4 @@ __all__ = ["CAPABILITIES", "EtcdLocation", "EtcdStore", "etcd_location", "open_u
 
 
 def open_url(url: str, opening: Opening) -> EtcdStore:
-    """The store that an `etcd:` or `etcds:` URL names."""
     return EtcdStore(etcd_location(url))

@@ -53,7 +53,7 @@ class EtcdConnection:
         try:
             self._socket = socket.create_connection(endpoint, timeout=timeout_ms / 1000)
         except OSError as error:
-            raise LostConnection(_why(error), sent=False) from None
+            raise _lost(error, sent=False) from None
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if tls is not None:
@@ -96,7 +96,7 @@ class EtcdConnection:
             if rest:
                 yield rest
         except (OSError, BadReply, ConnectionLost) as error:
-            raise LostConnection(_why(error), sent=True) from None
+            raise _lost(error, sent=True) from None
         finally:
             self.close()
 
@@ -133,11 +133,10 @@ class EtcdConnection:
 def _lost(error: Exception, *, sent: bool) -> LostConnection:
     # Compared by name: importing `ssl` takes longer than a claim, and is not needed without TLS.
     name = type(error).__name__
-    is_tls = name in ("SSLError", "SSLCertVerificationError")
-    return LostConnection(_why(error, name), sent=sent, is_tls=is_tls)
+    return LostConnection(_why(error, name), sent=sent, is_tls=name in ("SSLError", "SSLCertVerificationError"))
 
 
-def _why(error: Exception, name: str = "") -> str:
+def _why(error: Exception, name: str) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if isinstance(error, ConnectionLost):
@@ -150,7 +149,7 @@ def _why(error: Exception, name: str = "") -> str:
         return f"TLS failed: {getattr(error, 'reason', None) or 'unexpected end'}"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
-    return str(error) or name or type(error).__name__
+    return str(error) or name
 
 
 PAUSE_S = 0.05
@@ -305,10 +304,6 @@ def _answer(reply: RawReply) -> Document:
         raise Refusal(UNKNOWN if is_etcd else UNIMPLEMENTED, f"status {status}, with an unreadable body")
     if status == 200 and "error" not in document:
         return document
-    return _refused(document)
-
-
-def _refused(document: Document) -> Document:
     error = document.get("error")
     details = error if isinstance(error, dict) else document
     code = details.get("grpc_code", details.get("code", UNKNOWN))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dibs.base.errors import InvalidInput
 from dibs.base.record import Record
 from dibs.core.limits import ETCD_BATCH_MAX
-from dibs.stores.codec import names_no_store
+from dibs.stores.codec import names_no_store, utf8
 from dibs.stores.port import Capabilities
 
 CAPABILITIES = Capabilities(
@@ -38,8 +38,6 @@ _HEX = frozenset("0123456789abcdefABCDEF")
 
 
 class EtcdLocation(Record):
-    """The addresses of the members, the user, and the prefix of the keys."""
-
     endpoints: tuple[tuple[str, int], ...]
     prefix: str = PREFIX
     tls: bool = False
@@ -54,7 +52,6 @@ class EtcdLocation(Record):
         return f"EtcdLocation({self.shown()})"
 
     def shown(self) -> str:
-        """For messages."""
         scheme = "etcds" if self.tls else "etcd"
         return f"{scheme}://{','.join(map(shown_endpoint, self.endpoints))}/{self.prefix}"
 
@@ -135,7 +132,6 @@ def _options(query: str) -> dict[str, str]:
 
 
 def _decoded(text: str) -> str:
-    """Percent-decoded text."""
     first, *others = text.split("%")
     raw = bytearray(first.encode())
     for part in others:
@@ -187,13 +183,13 @@ class Layout:
         self.chapters = self.root + b"c/"
 
     def record(self, key: str) -> bytes:
-        return self.records + _bytes(key)
+        return self.records + utf8(key)
 
     def live_mark(self, key: str) -> bytes:
-        return self.live + _bytes(key)
+        return self.live + utf8(key)
 
     def due(self, due_ms: int, key: str) -> bytes:
-        return b"%s%016d/%s" % (self.dues, max(0, due_ms), _bytes(key))
+        return b"%s%016d/%s" % (self.dues, max(0, due_ms), utf8(key))
 
     def split_due(self, raw: bytes) -> tuple[int, str]:
         """The time, and the key of the record."""
@@ -204,7 +200,7 @@ class Layout:
         return b"%s%012d/" % (self.log, chapter)
 
     def job(self, ns: str, name: str) -> bytes:
-        return self.root + b"h/" + _bytes(ns) + b"/" + _bytes(name) + b"\0"
+        return self.root + b"h/" + utf8(ns) + b"/" + utf8(name) + b"\0"
 
     def job_log(self, ns: str, name: str, chapter: int) -> bytes:
         return b"%s%012d/" % (self.job(ns, name), chapter)
@@ -216,7 +212,7 @@ class Layout:
         return b"%sw/%s/%06d" % (self.root, wide_id, number)
 
     def boot(self, boot_id: str) -> bytes:
-        return self.root + b"boot/" + _bytes(boot_id)
+        return self.root + b"boot/" + utf8(boot_id)
 
 
 def seq_of(revision: int, index: int) -> int:
@@ -227,10 +223,3 @@ def seq_of(revision: int, index: int) -> int:
 
 def revision_of(seq: int) -> int:
     return seq >> SEQ_BITS
-
-
-def _bytes(text: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise InvalidInput("Text must be valid Unicode; this holds half of a surrogate pair.") from None

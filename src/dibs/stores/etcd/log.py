@@ -202,7 +202,6 @@ class EventLog:
 
 
 def read_events(log: EventLog, after: int, limit: int, job: Job | None, *, newest: bool) -> list[Event]:
-    """See the port."""
     if limit <= 0:
         return []
     last, floor = log.look()

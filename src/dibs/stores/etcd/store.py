@@ -19,7 +19,7 @@ from dibs.stores.etcd.location import CAPABILITIES, COMMIT_EVENTS_MAX, Layout, r
 from dibs.stores.etcd.log import EventLog, read_events
 from dibs.stores.etcd.stream import EtcdStream
 from dibs.stores.etcd.upkeep import Pruner, probe
-from dibs.stores.forks import forget_after_fork
+from dibs.stores.forks import Forgetful, listen
 from dibs.stores.port import ABSENT, Conflict, Due, Maintenance, Snapshot, Store, Versioned
 
 TYPE_CHECKING = False
@@ -85,7 +85,7 @@ TURNS_MAX = 5  # how often a commit is tried again because a chapter of the log 
 INNER_OPS_MAX = 64
 
 
-class EtcdStore(Store, Maintenance):
+class EtcdStore(Store, Maintenance, Forgetful):
     """Does not connect before the first call. `time` is for tests that move it."""
 
     capabilities = CAPABILITIES
@@ -95,7 +95,7 @@ class EtcdStore(Store, Maintenance):
         self._layout = Layout(location.prefix)
         self._make_time = time
         self.forget()
-        forget_after_fork(self)
+        listen(self)
 
     def forget(self) -> None:
         """Begin anew: no connection, no lock, no thread, an id of its own. Also in a forked child."""

@@ -46,7 +46,6 @@ class EtcdStream(StoreWaiters):
                 self._thread.start()
 
     def pause_ms(self, _: int) -> int:
-        """Return how long to wait until the next look at the store."""
         return ETCD_HEARD_POLL_MS if self.hears else ETCD_POLL_MS
 
     def close(self) -> None:

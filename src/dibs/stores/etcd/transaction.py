@@ -90,7 +90,6 @@ def range_request(
 
 
 def read_range(gateway: EtcdGateway, key: bytes, end: bytes | None = None, **options: Any) -> list[Document]:
-    """The keys and values of a range."""
     kvs: list[Document] = gateway.read("/v3/kv/range", range_request(key, end, **options)).get("kvs") or []
     return kvs
 

@@ -14,7 +14,7 @@ from dibs.stores.etcd.gateway import EtcdGateway, unb64
 from dibs.stores.etcd.location import revision_of, seq_of, shown_endpoint
 from dibs.stores.etcd.log import LoggedCommit, events_in
 from dibs.stores.etcd.transaction import delete_op, packed, put_if, read_range
-from dibs.stores.port import checked
+from dibs.stores.port import can_be_written, checked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -199,15 +199,11 @@ def probe(location: EtcdLocation, store: Store) -> list[dict[str, Any]]:
         for each in location.endpoints
     ]
 
-    def write() -> str:
-        store.commit({}, {}, ())
-        return "can be written"
-
     def read_clock() -> str:
         store.read(())
         return "runs like etcd's"
 
-    return [*found, checked("write", write), checked("clock", read_clock)]
+    return [*found, checked("write", lambda: can_be_written(store)), checked("clock", read_clock)]
 
 
 def _member(location: EtcdLocation) -> str:

@@ -17,7 +17,7 @@ import hashlib
 import zlib
 
 from dibs.base import jsontext
-from dibs.base.errors import InvalidInput, StoreFull
+from dibs.base.errors import StoreFull
 from dibs.base.ids import new_id
 from dibs.base.record import Record
 from dibs.core import class_of
@@ -25,6 +25,7 @@ from dibs.core.events import Event
 from dibs.core.keys import lock_key, session_key, ticket_key, tree_key
 from dibs.core.limits import GIT_ITEMS_MAX, GIT_RECORD_BYTES_MAX
 from dibs.core.records import LockRecord, SessionRecord, Ticket, Tree
+from dibs.stores.codec import utf8
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -168,11 +169,7 @@ def new_body(key: str, stamp: dict[str, Any], version: int = 0, record: Stored |
 
 
 def commit_text(body: dict[str, Any], parent: str, tree: str, seconds: int) -> bytes:
-    """The commit object for a body."""
-    try:
-        message = f"{_subject(body)}\n\n{jsontext.encode(body)}\n".encode()
-    except UnicodeEncodeError:
-        raise InvalidInput("Text must be valid Unicode; this holds half of a surrogate pair.") from None
+    message = utf8(f"{_subject(body)}\n\n{jsontext.encode(body)}\n")
     if len(message) > GIT_RECORD_BYTES_MAX - _HEAD_BYTES_MAX:
         raise StoreFull(
             f"The record of {body['key']!r} would have {len(message)} bytes, and a git store takes "

@@ -149,7 +149,6 @@ def home_of(event: Event, changes: Puts) -> str:
 
 
 def of_job(tips: Tips, after: int, limit: int, job: Job, *, newest: bool) -> list[Event]:
-    """See the port."""
     key = lock_key(*job)
     tips.look([tail_of(key)])
     tip = tips.entry(key)
@@ -158,7 +157,6 @@ def of_job(tips: Tips, after: int, limit: int, job: Job, *, newest: bool) -> lis
 
 
 def of_all(tips: Tips, entries: Iterable[Entry], after: int, limit: int, *, newest: bool) -> list[Event]:
-    """See the port."""
     moved = [entry for entry in entries if entry.seq > after]
     if newest:  # each of the newest refs has at least one event
         moved = sorted(moved, key=lambda tip: tip.seq)[-limit:] if limit > 0 else []

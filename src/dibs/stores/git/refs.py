@@ -71,7 +71,6 @@ class Refs(ABC):
 
     @property
     def algorithm(self) -> str:
-        """The hash algorithm of this repository."""
         if not self._algorithm:
             self._make()
             self._algorithm = self.git.ask("rev-parse", "--show-object-format").decode().strip()
@@ -150,8 +149,6 @@ class Refs(ABC):
 
 
 class LocalRefs(Refs):
-    """The refs of a clone."""
-
     verifies = True
     durably = ("core.fsync=loose-object,pack,reference",)  # git 2.36 and newer; older ones leave it to the system
 

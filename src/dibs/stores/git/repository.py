@@ -78,7 +78,6 @@ def environment(*, keep: tuple[str, ...] = ()) -> dict[str, str]:
 
 
 def check_version() -> tuple[int, ...]:
-    """The version of git; raises if it is too old."""
     said = run_git(["--version"], env=environment(), folder=None)
     text = said.out.decode("utf-8", "replace").removeprefix("git version ").split()
     numbers = tuple([int(part) for part in (text[0] if text else "").split(".")[:3] if part.isdecimal()])

@@ -38,7 +38,7 @@ class StepWatch:
         self._lock = threading.Lock()
         self._ahead_ms: int | None = None  # store time minus steady time, the lowest value seen
         self._since_ms = 0
-        self._last_ms = 0
+        self.last_ms = 0  # the highest time returned so far
 
     def expected_ms(self, store_ms: int, asked_ms: int) -> int | None:
         """None if `store_ms`, read at `asked_ms`, is possible. Otherwise the latest possible time."""
@@ -48,7 +48,7 @@ class StepWatch:
                 passed_ms = max(0, got_ms - self._since_ms)
                 latest_ms = self._ahead_ms + got_ms
                 if store_ms > latest_ms + TOLERANCE_MS + passed_ms // SLOWEST:
-                    return max(latest_ms, self._last_ms)
+                    return max(latest_ms, self.last_ms)
             ahead_ms = store_ms - asked_ms
             if self._ahead_ms is None or ahead_ms < self._ahead_ms or got_ms - self._since_ms > ANCHOR_MS:
                 self._ahead_ms, self._since_ms = ahead_ms, asked_ms
@@ -57,10 +57,5 @@ class StepWatch:
     def handed_out(self, store_ms: int) -> int:
         """The time to return to the caller: never less than before."""
         with self._lock:
-            self._last_ms = max(self._last_ms, store_ms)
-            return self._last_ms
-
-    @property
-    def last_ms(self) -> int:
-        """The highest time returned so far."""
-        return self._last_ms
+            self.last_ms = max(self.last_ms, store_ms)
+            return self.last_ms

@@ -15,6 +15,7 @@ from psycopg import Error, pq
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput
+from dibs.stores.codec import utf8
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,13 +31,9 @@ if TYPE_CHECKING:
 
 def text(value: str) -> bytes:
     """A parameter. PostgreSQL has no NUL in text, and its library would silently cut the value off there."""
-    try:
-        encoded = value.encode()
-    except UnicodeEncodeError:
-        raise InvalidInput("Text must be valid Unicode; this holds half of a surrogate pair.") from None
-    if b"\0" in encoded:
+    if "\0" in value:
         raise InvalidInput("Text may not hold a NUL character.")
-    return encoded
+    return utf8(value)
 
 
 def texts(values: Iterable[str]) -> bytes:

@@ -131,5 +131,4 @@ def missing_right(says: str, location: PostgresLocation, user: str) -> DibsError
 
 
 def quoted(name: str) -> str:
-    """An identifier."""
     return '"' + name.replace('"', '""') + '"'

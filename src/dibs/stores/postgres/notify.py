@@ -14,11 +14,11 @@ from binascii import crc32
 from contextlib import closing
 
 from dibs.base.clock import steady_ms
-from dibs.stores.forks import forget_after_fork
+from dibs.stores.forks import Forgetful, listen
 from dibs.stores.postgres.connection import LinkLost, QueryRefused
 from dibs.stores.postgres.errors import quoted
 from dibs.stores.postgres.pool import connected
-from dibs.stores.waiters import StoreWaiters
+from dibs.stores.waiters import POLL_MS_MAX, StoreWaiters, pauses
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,9 +31,8 @@ if TYPE_CHECKING:
 MARKS_MAX = 800  # in one note, which may have 8,000 bytes
 EVERYBODY = "*"
 SEQ_DIGITS_MAX = 20
-POLL_MS_MIN = 20
-POLL_MS_MAX = 100
 HEARD_POLL_MS_MAX = 1_000  # while notes come; this is for those that are lost
+_POLLING = pauses(POLL_MS_MAX)
 _AGAIN_S = 0.5
 _AGAIN_S_MAX = 10.0
 _POOLED_S = 60.0
@@ -50,14 +49,14 @@ def hint_of(keys: Collection[str]) -> str:
     return EVERYBODY if len(keys) > MARKS_MAX else " ".join(map(mark_of, keys))
 
 
-class Listener(StoreWaiters):
+class Listener(StoreWaiters, Forgetful):
     """Receives the notes of one store, from the first wait on. Waiters have the key None, or the mark of a record."""
 
     def __init__(self, location: PostgresLocation, pool: Pool) -> None:
         self._location = location
         self._pool = pool
         self.forget()
-        forget_after_fork(self)
+        listen(self)
 
     def forget(self) -> None:
         """Start again: nobody waits, nobody listens."""
@@ -76,8 +75,7 @@ class Listener(StoreWaiters):
                 listening.start()
 
     def pause_ms(self, last_ms: int) -> int:
-        """Return how long to wait until the next look at the store."""
-        return HEARD_POLL_MS_MAX if self.hears else min(POLL_MS_MAX, 2 * last_ms or POLL_MS_MIN)
+        return HEARD_POLL_MS_MAX if self.hears else _POLLING(last_ms)
 
     def committed(self, hint: str, *, events: bool, seq: int) -> None:
         """Wake the waiters that a commit concerns. `seq` is the last event after it, 0 if that is not known."""
@@ -110,7 +108,6 @@ class Listener(StoreWaiters):
         os.close(woken_by)
 
     def _connected(self) -> closing[PostgresConnection]:
-        """A connection of the listener's own."""
         until_ms = steady_ms() + self._location.timeout_ms
         return closing(connected(self._location.listens_at, 0, self._pool.admit, until_ms)[1])
 

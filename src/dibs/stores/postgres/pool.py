@@ -19,7 +19,7 @@ from psycopg import pq
 from dibs.base.clock import steady_ms
 from dibs.base.errors import StoreUnavailable
 from dibs.base.ids import new_fraction
-from dibs.stores.forks import forget_after_fork
+from dibs.stores.forks import Forgetful, listen
 from dibs.stores.postgres.connection import LinkBehind, LinkLost, PostgresConnection, QueryRefused
 from dibs.stores.postgres.errors import LOCKED, READ_ONLY, SERIALIZATION, is_final, quoted, refusal, unreachable
 
@@ -103,14 +103,14 @@ PAUSE_MS_MAX = 400
 TRY_MS_MIN = 200  # with less time left, what the server refused is not tried again: its reason would be lost
 
 
-class Pool:
+class Pool(Forgetful):
     def __init__(self, location: PostgresLocation, first: int = 0) -> None:
         self._location = location
         self._idle: list[PostgresConnection] = []
         self._closed = False
         self._first = first  # the host that was last used
         self.admit: Admit = lambda link, deadline_ms: None
-        forget_after_fork(self)
+        listen(self)
 
     def rows(self, sql: bytes, values: Sequence[bytes | None] = (), *, writes: bool = False) -> list[Row]:
         """The rows of one statement. `writes`: it changes something, and must not happen twice."""

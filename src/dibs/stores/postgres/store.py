@@ -77,11 +77,6 @@ class PostgresStore(Store, Maintenance):
         self._versions = prepare(self._pool, location, migrate=location.migrates if migrate is None else migrate)
         self._pool.admit = self._admit
 
-    @property
-    def made(self) -> bool:
-        """Return whether this store object made the schema."""
-        return self._versions[0] == 0
-
     def migrated(self) -> tuple[int, int]:
         return self._versions
 

@@ -1,14 +1,13 @@
 """The default store: one SQLite file, shared by every process of a machine.
 
     store.py       the port's methods
-    rows.py        records kept decoded, and the argument why that is right; what one commit writes; the counters
-    connection.py  the connection: threads, forks; the door at which driver errors are translated
-    opener.py      opening the file, and the check that the files are still those that were opened
-    clock.py       the lease clock, one anchor for each boot
+    rows.py        records kept decoded, and the argument why that is right; what one commit writes; the counters; the
+                   lease clock, one anchor for each boot
+    connection.py  the connection: opening, threads, forks; the door at which driver errors are translated
+    opener.py      the file: the check that it is still the one that was opened; making it, numbered migrations
     queries.py     reading many records, what is due, and events; pruning
     backup.py      the file as it is at one moment; copies, made while others use the file, and put in place
     checkpoint.py  moving the log into the file, in a thread of a server; a wake for one waiter
-    schema.py      numbered migrations, making a file
     errors.py      what an SQLite error means, in words
 
 Most of the last ones are imported when there is need: an ordinary claim has none.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from dibs.base.cheap import sqlite3
 from dibs.base.clock import steady_ms
@@ -76,41 +76,31 @@ class Counters(Record):
     token: int = 0
 
 
+@contextmanager
+def opened(path: str) -> Iterator[sqlite3.Connection]:
+    """The file, and what it meets in our words."""
+    with translated(path, WAIT_MS), closing(connect(path, WAIT_MS)) as db:
+        yield db
+
+
 def copy(path: str, draft: str) -> None:
     """Copy the file at `path` into the empty file `draft`, as of one moment and on the disk. Others go on writing."""
     try:
-        _copy(path, draft)
+        with opened(path) as source, closing(connect(draft, WAIT_MS)) as target:
+            source.backup(target)  # all pages in one step: a read transaction, which is in nobody's way
+            target.execute("PRAGMA journal_mode = DELETE")  # one plain file, without a log beside it
+            damage = check(target, path)
     except StoreFull:
         folder = os.path.dirname(draft)
         raise StoreFull(f"The disk that holds {folder} is full. Make room there, then try again.") from None
+    if damage is not None:
+        raise StoreCorrupt(damage)
     sync(draft)
 
 
-def _copy(path: str, draft: str) -> None:
-    with translated(path, WAIT_MS):
-        source = connect(path, WAIT_MS)
-        try:
-            target = connect(draft, WAIT_MS)
-            try:
-                source.backup(target)  # all pages in one step: a read transaction, which is in nobody's way
-                target.execute("PRAGMA journal_mode = DELETE")  # one plain file, without a log beside it
-                damage = check(target, path)
-            finally:
-                target.close()
-        finally:
-            source.close()
-    if damage is not None:
-        raise StoreCorrupt(damage)
-
-
 def is_empty(path: str) -> bool:
-    """Return whether there is no table in this file."""
-    with translated(path, WAIT_MS):
-        db = connect(path, WAIT_MS)
-        try:
-            return db.execute("SELECT 1 FROM sqlite_master").fetchone() is None
-        finally:
-            db.close()
+    with opened(path) as db:
+        return db.execute("SELECT 1 FROM sqlite_master").fetchone() is None
 
 
 def sync(path: str) -> None:
@@ -123,18 +113,14 @@ def sync(path: str) -> None:
 
 def raise_counters(draft: str, least: Counters) -> None:
     """Let the file go on from where another one had come to. It gets an id of its own: it is not the one it was."""
-    with translated(draft, WAIT_MS):
-        db = connect(draft, WAIT_MS)
-        try:
-            db.execute("BEGIN IMMEDIATE")
-            db.execute(SETTLE)
-            db.execute(
-                "UPDATE counters SET revision = max(revision, ?) + 1, last_seq = max(last_seq, ?), store_id = ?",
-                (least.revision, least.last_seq, new_id().replace("-", "")),
-            )
-            db.execute("COMMIT")
-        finally:
-            db.close()
+    with opened(draft) as db:
+        db.execute("BEGIN IMMEDIATE")
+        db.execute(SETTLE)
+        db.execute(
+            "UPDATE counters SET revision = max(revision, ?) + 1, last_seq = max(last_seq, ?), store_id = ?",
+            (least.revision, least.last_seq, new_id().replace("-", "")),
+        )
+        db.execute("COMMIT")
 
 
 def counters(db: sqlite3.Connection) -> Counters:

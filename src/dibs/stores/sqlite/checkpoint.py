@@ -194,7 +194,6 @@ class Checkpointer:
         )
 
     def close(self) -> None:
-        """Wait for the thread."""
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.join(CLOSE_WAIT_S)

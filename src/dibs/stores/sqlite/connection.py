@@ -24,15 +24,7 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import StoreCorrupt, StoreFull, StoreReplaced, StoreUnavailable
 from dibs.stores.forks import listen
 from dibs.stores.port import Busy
-from dibs.stores.sqlite.opener import (
-    Identity,
-    connect,
-    identity_of,
-    is_read_only_media,
-    mend_beside,
-    reach_the_disk,
-    replaced,
-)
+from dibs.stores.sqlite import opener
 from dibs.stores.sqlite.rows import APPLICATION_ID, VERSION
 
 TYPE_CHECKING = False
@@ -143,7 +135,7 @@ class SqliteConnection:
         self._unsettled = False
         self._forking = False
         self._closed = False
-        self._identity = Identity(path)
+        self._identity = opener.Identity(path)
         listen(self)
 
     @property
@@ -157,7 +149,6 @@ class SqliteConnection:
         return ShortTurn(self._lock) if self.impatience.thread == get_ident() else self._lock
 
     def _is_mine(self) -> bool:
-        """Return whether this thread holds the lock."""
         mine: bool = self._lock._is_owned()  # type: ignore[attr-defined]
         return mine
 
@@ -195,18 +186,16 @@ class SqliteConnection:
     def _open(self) -> sqlite3.Connection:
         self._frozen = False
         if not self._identity.is_main_there():  # a store that was open before may be reopened only on the same file
-            raise replaced(self.path, self.path)
-        mend_beside(self.path)
+            raise opener.replaced(self.path, self.path)
+        opener.mend_beside(self.path)
         try:
             return self._try_until_settled()
         except sqlite3.OperationalError as error:
             # Not whether there is a file now: another process may have made it since. A link that leads nowhere stays.
             if self._was_missing and not os.path.islink(self.path):
-                from dibs.stores.sqlite.schema import create
-
-                self.made = create(self.path, folders=self._folders)
+                self.made = opener.create(self.path, folders=self._folders)
                 return self._try_until_settled()
-            if not is_read_only_media(self.path, error):
+            if not opener.is_read_only_media(self.path, error):
                 raise
             self._frozen = True
             return self._try("immutable=1")
@@ -221,14 +210,14 @@ class SqliteConnection:
         return self._try("mode=rw")
 
     def _try(self, how: str) -> sqlite3.Connection:
-        main = identity_of(self.path)
+        main = opener.identity_of(self.path)
         self._was_missing = main is None
-        db = connect(self.path, self._busy_ms, how)
+        db = opener.connect(self.path, self._busy_ms, how)
         try:
-            reach_the_disk(db)
+            opener.reach_the_disk(db)
             revision, store_id, time_ms, *anchor = self._look(db)
             self._identity.check_content(store_id, revision)
-            if identity_of(self.path) != main:
+            if opener.identity_of(self.path) != main:
                 raise ReplacedWhileOpening("the file was replaced while it was opened")
             self._identity.opened(main, alone=self._frozen)
             self._opened(db, store_id, time_ms, (anchor[0], anchor[1]))
@@ -246,14 +235,10 @@ class SqliteConnection:
                 raise
             row = None
         if row is None or row[:2] != (VERSION, APPLICATION_ID):
-            from dibs.stores.sqlite.schema import prepare
-
-            self.version_before = prepare(db, self.path, self._busy_ms)
+            self.version_before = opener.prepare(db, self.path, self._busy_ms)
             row = db.execute(_LOOK, (self._clock(),)).fetchone()
         elif row[2] != "wal" and not self._frozen:  # a copy made with VACUUM INTO, say
-            from dibs.stores.sqlite.schema import use_wal
-
-            use_wal(db, self._busy_ms)
+            opener.use_wal(db, self._busy_ms)
         state: tuple[int, str, int, int | None, int | None] = row[3:]
         return state
 
@@ -292,7 +277,6 @@ class SqliteConnection:
         return isinstance(self.trouble, StoreFull) and not is_full(self.path)
 
     def close(self) -> None:
-        """Close the file for good."""
         with self.turn:
             self._closed = True
             self._discard()

@@ -149,7 +149,6 @@ def blocks_of(db: sqlite3.Connection, job: Job, after: int) -> list[int]:
 
 
 def events(link: SqliteConnection, after: int, limit: int, job: Job | None, *, newest: bool) -> list[Event]:
-    """See the port."""
     with link.turn, link as db:
         if job is not None:
             db.execute("BEGIN")  # several statements, one moment

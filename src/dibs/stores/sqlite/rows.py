@@ -262,7 +262,7 @@ WRITE_COUNTERS = "UPDATE counters SET revision = ?, last_seq = ?, time_ms = ?"
 # Brings the row up to the last event.
 SETTLE = f"UPDATE counters SET (revision, last_seq, time_ms) = ({READ_COUNTERS})"
 APPLICATION_ID = 0x64696273  # "dibs": whose file it is
-VERSION = 1  # of the format: how many steps schema.py has
+VERSION = 1  # of the format: how many steps opener.py has
 BLOCK = 256  # how many events a row of event_blocks is about
 EVENT_AGE_MS_MAX = 1_000  # an event that was decided longer ago than this has not the commit's time
 UNWRITTEN_MS = 1_000

@@ -11,7 +11,7 @@ from dibs.base import clock
 from dibs.base.cheap import sqlite3
 from dibs.base.errors import DibsError
 from dibs.stores.codec import encode
-from dibs.stores.port import Capabilities, Due, Maintenance, Snapshot, Store, checked
+from dibs.stores.port import Capabilities, Due, Maintenance, Snapshot, Store, can_be_written, checked
 from dibs.stores.sqlite.connection import SqliteConnection
 from dibs.stores.sqlite.rows import (
     BLOCK,
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 _LOG = "INSERT INTO events (seq, at_ms, ns, job, kind, body, revision) VALUES (?, ?, ?, ?, ?, ?, ?)"
 BUSY_MS = 5_000  # less than a client waits for its answer, so that it hears why
-POLL_MS_MIN = 20
-POLL_MS_MAX = 100
 HEARD_POLL_MS_MAX = 500  # for who is woken; this is for wakes that cannot reach it
 
 _ANCHOR = "SELECT wall_ms, steady_ms FROM anchors WHERE clock = ?"
@@ -97,11 +95,6 @@ class SqliteStore(Store, Maintenance):
         )
         with self._link.turn, self._link:
             pass  # what cannot be opened says so here
-
-    @property
-    def made(self) -> bool:
-        """Return whether this very store made its file: there was none at the path."""
-        return self._link.made
 
     def _opened(self, db: sqlite3.Connection, store_id: str, time_ms: int, anchor: Anchor) -> None:
         self._forget()
@@ -228,25 +221,25 @@ class SqliteStore(Store, Maintenance):
 
     def watch(self, after: int, timeout_ms: int) -> bool:
         """Looks every 20 ms at first and every 100 ms later; a commit through this very store wakes it at once."""
+        from dibs.stores.waiters import POLL_MS_MAX, StoreWaiters, pauses
+
         with self._link.turn:
             if self._waiters is None:
-                from dibs.stores.waiters import StoreWaiters
-
                 self._waiters = StoreWaiters()
-        return self._waiters.until(None, lambda _: self.newest_seq() > after, _pauses(POLL_MS_MAX), timeout_ms)
+        return self._waiters.until(None, lambda _: self.newest_seq() > after, pauses(POLL_MS_MAX), timeout_ms)
 
     def until_gone(self, key: str, timeout_ms: int) -> bool:
         """Woken by whoever deletes the record, in whichever process; looks every so often without that."""
         from dibs.stores.sqlite.checkpoint import Wakeup
-        from dibs.stores.waiters import wait_until
+        from dibs.stores.waiters import POLL_MS_MAX, pauses, wait_until
 
         def is_gone() -> bool:
             with self._link.turn, self._link as db:
                 return db.execute("SELECT 1 FROM records WHERE key = ?", (key,)).fetchone() is None
 
         with Wakeup(self._store_id, key) as wakeup:  # before the first look: a commit after it is not missed
-            pauses = _pauses(HEARD_POLL_MS_MAX if wakeup.can_hear else POLL_MS_MAX)
-            return wait_until(is_gone, wakeup.wait, pauses, timeout_ms)
+            most_ms = HEARD_POLL_MS_MAX if wakeup.can_hear else POLL_MS_MAX
+            return wait_until(is_gone, wakeup.wait, pauses(most_ms), timeout_ms)
 
     def prune(self, *, keep: int, before_ms: int) -> int:
         from dibs.stores.sqlite.queries import prune
@@ -262,13 +255,10 @@ class SqliteStore(Store, Maintenance):
         """Return whether the file is whole, and can be written."""
         from dibs.stores.sqlite.errors import check
 
-        def write() -> str:
-            self.commit({}, {}, ())
-            return "can be written"
-
         with self._link.turn, self._link as db:
             damage = check(db, self.path)
-        return [{"check": "file", "ok": damage is None, "says": damage or "is whole"}, checked("write", write)]
+        found = {"check": "file", "ok": damage is None, "says": damage or "is whole"}
+        return [found, checked("write", lambda: can_be_written(self))]
 
     def moment(self) -> SqliteMoment:
         from dibs.stores.sqlite.backup import SqliteMoment
@@ -278,7 +268,7 @@ class SqliteStore(Store, Maintenance):
     def notices(self) -> list[str]:
         said = self._checkpointer.notice if self._checkpointer is not None else None
         found = [said] if said is not None else []
-        if not self.made or self._is_expected:
+        if not self._link.made or self._is_expected:
             return found
         return [*found, f"{self.path} was not there: this is a new, empty store. Did you mean another one?"]
 
@@ -301,10 +291,6 @@ class SqliteStore(Store, Maintenance):
         if self._checkpointer is not None:
             self._checkpointer.close()
         self._link.close()
-
-
-def _pauses(most_ms: int) -> Callable[[int], int]:
-    return lambda last_ms: min(most_ms, 2 * last_ms or POLL_MS_MIN)
 
 
 def log(db: sqlite3.Connection, before: int, revision: int | None, events: Sequence[Event], lines: list[str]) -> None:
