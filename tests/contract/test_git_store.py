@@ -47,7 +47,7 @@ class Machine:
         place = location_of(url, str(folder))
         place.poll_ms = 50
         clock = self.clock
-        return GitStore(place, Clocks(clock.steady_ms, clock.wall_ms, clock.boot_id))
+        return GitStore(place, Clocks(steady_ms=clock.steady_ms, wall_ms=clock.wall_ms, boot_id=clock.boot_id))
 
 
 class GitContract(StoreContract):

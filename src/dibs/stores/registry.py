@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     Opener = Callable[[str, Opening], Store]
 
 GROUP = "dibs.stores"
-# The function that opens the URLs of each scheme, written as in an entry point.
+# The module whose `open_url` opens the URLs of each scheme.
 SHIPPED = {
-    "memory": "dibs.stores.memory:open_url",
-    "sqlite": "dibs.stores.sqlite:open_url",
-    "git": "dibs.stores.git:open_url",
-    "postgresql": "dibs.stores.postgres:open_url",
-    "postgres": "dibs.stores.postgres:open_url",
-    "etcd": "dibs.stores.etcd:open_url",
-    "etcds": "dibs.stores.etcd:open_url",
+    "memory": "dibs.stores.memory",
+    "sqlite": "dibs.stores.sqlite",
+    "git": "dibs.stores.git",
+    "postgresql": "dibs.stores.postgres",
+    "postgres": "dibs.stores.postgres",
+    "etcd": "dibs.stores.etcd",
+    "etcds": "dibs.stores.etcd",
 }
 _FOR_ANYBODY = Opening()
 
@@ -43,14 +43,13 @@ def open_store(url: str, opening: Opening = _FOR_ANYBODY) -> Store:
     scheme = before.partition("+")[0]
     if not colon:
         raise names_no_store(url)
-    named = SHIPPED.get(scheme)
-    opener = _registered(scheme, url) if named is None else _shipped(named)
+    module = SHIPPED.get(scheme)
+    opener = _registered(scheme, url) if module is None else _shipped(module)
     return opener(url, opening)
 
 
-def _shipped(named: str) -> Opener:
-    module, _, function = named.partition(":")
-    opener: Opener = getattr(__import__(module, fromlist=[function]), function)
+def _shipped(module: str) -> Opener:
+    opener: Opener = __import__(module, fromlist=["open_url"]).open_url
     return opener
 
 

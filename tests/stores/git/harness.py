@@ -64,7 +64,12 @@ class Machine:
 
     def clocks(self) -> Clocks:
         clock = self.clock
-        return Clocks(clock.steady_ms, clock.wall_ms, lambda: f"{clock.boot_id()} of {self._number}", self._reading)
+        return Clocks(
+            steady_ms=clock.steady_ms,
+            wall_ms=clock.wall_ms,
+            boot_id=lambda: f"{clock.boot_id()} of {self._number}",
+            remote=self._reading,
+        )
 
     def _reading(self) -> Reading | None:
         steady_ms = self.clock.steady_ms()

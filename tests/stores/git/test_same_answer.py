@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def opener(url: str, folder: Path) -> Callable[[Callable[[], int]], GitStore]:
-    return lambda now_ms: GitStore(location_of(url, str(folder)), Clocks(now_ms, now_ms, lambda: "boot"))
+    return lambda now_ms: GitStore(
+        location_of(url, str(folder)), Clocks(steady_ms=now_ms, wall_ms=now_ms, boot_id=lambda: "boot")
+    )
 
 
 @pytest.mark.promise("same-answer")

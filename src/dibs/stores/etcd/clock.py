@@ -147,18 +147,14 @@ class EtcdClock:
             self._base, self._distrusted_until_ms = reading, reading.after_ms
         elif difference_ms(newest, reading) is None:
             self._base = reading
-            self._bound_what_nobody_counted(mark_ms, newest, reading)
+            # The leader has changed: only our clock says how long that took, and it is trusted for a short time only.
+            if reading.after_ms - newest.after_ms > UNCOUNTED_MS and self._offset_ms is not None:
+                self._last_ms = 0
+                self._set(max(mark_ms, self._offset_ms + newest.after_ms + UNCOUNTED_MS), reading.after_ms)
         elif reading.after_ms - base.after_ms > BASE_MS:
             self._base = reading
         self._follow_stopwatch(started_ms, reading)
         return off_ms
-
-    def _bound_what_nobody_counted(self, mark_ms: int, old: StopwatchReading, new: StopwatchReading) -> None:
-        """The leader has changed: only our clock says how long that took, and it is trusted for a short time only."""
-        assert self._offset_ms is not None
-        if new.after_ms - old.after_ms > UNCOUNTED_MS:
-            self._last_ms = 0
-            self._set(max(mark_ms, self._offset_ms + old.after_ms + UNCOUNTED_MS), new.after_ms)
 
     def saw(self, mark_ms: int) -> None:
         """Another process decided at this time."""
@@ -250,6 +246,7 @@ class EtcdTime:
         self._pause = pause
         self._clock = EtcdClock(steady_ms)
         self._lock = allocate_lock()
+        self.looking = txn.range_op(layout.time, end=layout.wide + b"\0")  # the time, and the key `wide` beside it
         self.trouble: DibsError | None = None
 
     def ready(self) -> None:
@@ -267,10 +264,6 @@ class EtcdTime:
 
     def now_ms(self) -> int:
         return self._clock.now_ms()
-
-    def looking(self) -> Document:
-        """Reads the time, and the key `wide` beside it."""
-        return txn.range_op(self._layout.time, end=self._layout.wide + b"\0")
 
     def saw(self, answer: Document) -> None:
         """Take the answer to `looking`."""

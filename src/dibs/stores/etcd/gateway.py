@@ -182,12 +182,15 @@ class EtcdGateway:
         began_ms = steady_ms()
         failed = 0
         while True:
-            endpoint = self._endpoint()
+            endpoint = self.location.endpoints[self._first]
             try:
                 return self._try(path, body, endpoint, began_ms + ETCD_MS_MAX, writes=writes)
             except (LostConnection, Refusal) as error:
                 failed += 1
-                if self._is_final(error, writes) or self._is_too_late(error, began_ms, failed):
+                # Unreachable members get less time than members that answer.
+                ends_ms = began_ms + (ETCD_TRY_MS_MAX if _is_unsent(error) else ETCD_MS_MAX)
+                by_tls = isinstance(error, LostConnection) and error.is_tls and failed >= len(self.location.endpoints)
+                if self._is_final(error, writes) or by_tls or steady_ms() >= ends_ms:
                     if refusals and isinstance(error, Refusal):
                         raise
                     where = self.location.shown() if _is_unsent(error) else shown_endpoint(endpoint)
@@ -199,12 +202,6 @@ class EtcdGateway:
             # Try each member once without a pause; then pause, so that they can elect a leader.
             if failed >= len(self.location.endpoints):
                 time.sleep(PAUSE_S)
-
-    def _is_too_late(self, error: LostConnection | Refusal, began_ms: int, failed: int) -> bool:
-        """Unreachable members get less time than members that answer."""
-        if isinstance(error, LostConnection) and error.is_tls and failed >= len(self.location.endpoints):
-            return True
-        return steady_ms() - began_ms >= (ETCD_TRY_MS_MAX if _is_unsent(error) else ETCD_MS_MAX)
 
     def _is_final(self, error: LostConnection | Refusal, writes: bool) -> bool:
         if isinstance(error, LostConnection):
@@ -241,9 +238,6 @@ class EtcdGateway:
                 return
         connection.close()
 
-    def _endpoint(self) -> tuple[str, int]:
-        return self.location.endpoints[self._first]
-
     def _turn_from(self, endpoint: tuple[str, int]) -> None:
         """Ask the next member first, unless another thread has already changed that."""
         with self._lock:
@@ -265,7 +259,7 @@ class EtcdGateway:
 
     def stream(self, path: str, body: bytes, silence_ms: int) -> tuple[EtcdConnection, Iterator[bytes]]:
         """A separate connection, and the lines that it receives. Raises LostConnection or Refusal."""
-        endpoint = self._endpoint()
+        endpoint = self.location.endpoints[self._first]
         try:
             token = self._authenticated(endpoint, ETCD_TRY_MS_MAX)
             connection = EtcdConnection(endpoint, self._tls, ETCD_TRY_MS_MAX)

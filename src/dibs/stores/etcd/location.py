@@ -191,11 +191,6 @@ class Layout:
     def due(self, due_ms: int, key: str) -> bytes:
         return b"%s%016d/%s" % (self.dues, max(0, due_ms), utf8(key))
 
-    def split_due(self, raw: bytes) -> tuple[int, str]:
-        """The time, and the key of the record."""
-        rest = raw[len(self.dues) :]
-        return int(rest[:16]), rest[17:].decode()
-
     def log_of(self, chapter: int) -> bytes:
         return b"%s%012d/" % (self.log, chapter)
 

@@ -62,6 +62,7 @@ class EventLog:
     def __init__(self, gateway: EtcdGateway, layout: Layout) -> None:
         self.gateway = gateway
         self.layout = layout
+        self.chapter_op = range_op(layout.chapter)  # for the failure branch of a commit: whether a chapter ended
         self._lock = allocate_lock()
         self._id = new_token()  # in the keys of events: two processes never write the same one
         self._written = 0
@@ -112,10 +113,6 @@ class EventLog:
             if event.job:
                 jobs.setdefault((event.ns, event.job), []).append(f"{index} {texts[index]}")
         return [(self.layout.job_log(*job, chapter) + name, _joined(lines)) for job, lines in jobs.items()]
-
-    def chapter_op(self) -> Document:
-        """For the failure branch of a commit: finds out whether it failed only because a chapter ended."""
-        return range_op(self.layout.chapter)
 
     def has_turned(self, answer: Document) -> bool:
         """Takes the answer to `chapter_op`. True if another chapter has begun since."""

@@ -75,7 +75,8 @@ class DueIndex:
         answer = self._ask(txn.range_op(self._layout.dues, end=end, limit=limit, keys_only=True))
         if whole:
             self._is_large = int(answer.get("count", 0)) > SMALL
-        return [self._layout.split_due(unb64(kv["key"])) for kv in answer.get("kvs") or ()]
+        entries = [unb64(kv["key"])[len(self._layout.dues) :] for kv in answer.get("kvs") or ()]
+        return [(int(entry[:16]), entry[17:].decode()) for entry in entries]
 
 
 INDEXED_MAX = 50_000
@@ -145,7 +146,7 @@ class EtcdStore(Store, Maintenance, Forgetful):
         """All pages of a read have the revision of the first, so they show one moment."""
         ops = [txn.range_op(self._layout.record(key), revision=revision) for key in keys]
         packs = [txn.inner(ops[at : at + INNER_OPS_MAX]) for at in range(0, len(ops), INNER_OPS_MAX)]
-        request = {"success": [self._time.looking(), *(packs if len(packs) > 1 else ops)]}
+        request = {"success": [self._time.looking, *(packs if len(packs) > 1 else ops)]}
         return self._gateway.read("/v3/kv/txn", request, refusals=True)
 
     def _found(self, key: str, kv: Document) -> Versioned:
@@ -172,7 +173,7 @@ class EtcdStore(Store, Maintenance, Forgetful):
             return self._commit_wide(expect, puts, events)
         writes = self._writes(expect, puts)
         compares = [txn.compare_revision(self._layout.record(key), version) for key, version in expect.items()]
-        compares.append(self._wide.absent())
+        compares.append(self._wide.absent)
         for _ in range(TURNS_MAX):
             ops, all_compares = writes, compares
             if events:
@@ -228,7 +229,7 @@ class EtcdStore(Store, Maintenance, Forgetful):
         return {
             "compare": compares,
             "success": [*writes, self._time.raising(), txn.range_op(self._layout.last)],
-            "failure": [self._log.chapter_op(), self._wide.looking()],
+            "failure": [self._log.chapter_op, self._wide.looking],
         }
 
     def _committed(self, answer: Document, puts: Puts, events: int) -> int:
@@ -308,7 +309,7 @@ class EtcdStore(Store, Maintenance, Forgetful):
     def _ask(self, request: Document) -> Document:
         """One range, and the time with it, when no wide commit is half written."""
         while True:
-            answer = self._gateway.read("/v3/kv/txn", {"success": [self._time.looking(), request]})
+            answer = self._gateway.read("/v3/kv/txn", {"success": [self._time.looking, request]})
             if not self._is_half_written(answer["responses"][0]):
                 found: Document = answer["responses"][1]["response_range"]
                 return found

@@ -18,7 +18,7 @@ from dibs.stores.waiters import StoreWaiters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.stores.etcd.gateway import Document, EtcdConnection, EtcdGateway
+    from dibs.stores.etcd.gateway import EtcdConnection, EtcdGateway
     from dibs.stores.etcd.location import Layout
 
 
@@ -95,12 +95,9 @@ class EtcdStream(StoreWaiters):
                 if created == 2:
                     self.hears = True
                     self.wake_all()
-            self._hear(result.get("events", ()))
-
-    def _hear(self, events: list[Document]) -> None:
-        for event in events:
-            key = unb64(event["kv"]["key"])
-            self.wake((None if key == self._layout.last else key,), int(event["kv"]["mod_revision"]))
+            for event in result.get("events", ()):
+                key = unb64(event["kv"]["key"])
+                self.wake((None if key == self._layout.last else key,), int(event["kv"]["mod_revision"]))
 
     def _request(self) -> bytes:
         """Two watches on one stream: the newest event, and records that are deleted."""

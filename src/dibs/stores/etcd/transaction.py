@@ -236,14 +236,8 @@ class WideCommits:
         self._layout = layout
         self._write = write
         self._raising = raising
-
-    def absent(self) -> Document:
-        """The compare of every commit."""
-        return compare_revision(self._layout.wide, 0)
-
-    def looking(self) -> Document:
-        """For the failure branch of a commit: finds out whether it failed because of a wide one."""
-        return range_op(self._layout.wide)
+        self.absent = compare_revision(layout.wide, 0)  # the compare of every commit
+        self.looking = range_op(layout.wide)  # for the failure branch of a commit: whether a wide one is the reason
 
     def found(self, answer: Document) -> WideCommit | None:
         """The commit under way, in the answer to a range whose last key is `wide`."""
@@ -256,9 +250,9 @@ class WideCommits:
         """Stop all other commits. The caller must call `finish`, or `give_up`."""
         wide_id = new_token().encode()
         request = {
-            "compare": [self.absent()],
+            "compare": [self.absent],
             "success": [put_op(self._layout.wide, wide_id)],
-            "failure": [self.looking()],
+            "failure": [self.looking],
         }
         while True:
             try:

@@ -87,7 +87,7 @@ class Pruner:
                 return 0
             entries = self._entries(chapter, floor)
             count = sum([entry.count for entry in entries])
-            if chapter < max(self._log.starts) and not any(_is_cut(entry, floor) for entry in entries):
+            if chapter < max(self._log.starts) and not any(seq_of(entry.revision, 0) < floor for entry in entries):
                 self._counts[chapter] = count
             if count < left:
                 left -= count
@@ -180,10 +180,6 @@ class Pruner:
         if keys:
             ops = [delete_op(key) for key in keys]
             self._log.gateway.write("/v3/kv/txn", {"success": packed(ops, 0, 0)})
-
-
-def _is_cut(entry: LoggedCommit, floor: int) -> bool:
-    return seq_of(entry.revision, 0) < floor
 
 
 # What `dibs doctor` finds out about a store on etcd: every member, the rights of the user, the clock.

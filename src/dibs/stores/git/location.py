@@ -107,7 +107,10 @@ def location_of(url: str, folder: str | None = None) -> GitLocation:
     address, options = _split(url)
     if address.startswith(ADDRESSES):
         check_version()
-        return _by_address(url, address.removeprefix("git+"), options)
+        address = address.removeprefix("git+")
+        if not address.partition("://")[2].strip("/"):
+            raise InvalidInput(f"{without_secrets(url)!r} names no repository.")
+        return _private(url, address, address, os.path.join(state_folder(), "git"), options, os.path.sep)
     if not address.startswith("git:"):
         raise InvalidInput(
             f"{without_secrets(url)!r} names no git store. These do: git:, git:origin, {', '.join(ADDRESSES)}…"
@@ -183,12 +186,6 @@ def _by_name(url: str, clone: Git, name: str, options: dict[str, str]) -> GitLoc
 
 def _addresses(clone: Git, name: str, *flags: str) -> list[str]:
     return os.fsdecode(clone.run("remote", "get-url", "--all", *flags, name).out).splitlines()
-
-
-def _by_address(url: str, address: str, options: dict[str, str]) -> GitLocation:
-    if not address.partition("://")[2].strip("/"):
-        raise InvalidInput(f"{without_secrets(url)!r} names no repository.")
-    return _private(url, address, address, os.path.join(state_folder(), "git"), options, os.path.sep)
 
 
 def _private(url: str, address: str, remote: str, parent: str, options: dict[str, str], start: str) -> GitLocation:

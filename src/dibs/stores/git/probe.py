@@ -55,7 +55,9 @@ class Probe:
         prefix = self._tips.location.prefix
         self._step("create", [0], f"refs can be created below {prefix}/")
         self._replace()
-        self._stale()
+        # The basis of claims: a change with a wrong expected value is refused.
+        stale = Swap(self._tails[0], self._commit(0), self._commit(0))
+        self._add("compare", not self._refs.swap([stale]), "a change with a wrong expected value is refused")
         self._step("together", [0, 1], "several refs change in one step, or none")
         pushed_ms = self._steady_ms() - began_ms
         read_ms = self._read()
@@ -68,7 +70,9 @@ class Probe:
             self._add("delete", False, f"{error.details} Claims work, but `dibs gc` cannot clear away old refs.")
         else:
             self._add("delete", done, "refs can be deleted")
-        self._numbers()
+        self._tips.look([""])
+        for notice in self._tips.notices():
+            self._add("tokens", True, notice)
         self._clocks()
         self._suggest(pushed_ms // 4, read_ms)
 
@@ -96,11 +100,6 @@ class Probe:
             self._at[index] = oid
         self._add(check, done, says if done else "the remote did not do it, and did not say why")
 
-    def _stale(self) -> None:
-        """The basis of claims: a change with a wrong expected value is refused."""
-        swap = Swap(self._tails[0], self._commit(0), self._commit(0))
-        self._add("compare", not self._refs.swap([swap]), "a change with a wrong expected value is refused")
-
     def _commit(self, index: int) -> str:
         body = new_body(self._keys[index], self._tips.time.stamp())
         parent = self._at[index] if self._follows else ""
@@ -114,11 +113,6 @@ class Probe:
         seen = [found.get(tail, "") for tail in self._tails] == self._at
         self._add("read", seen, "what was written is read back" if seen else "what was written is not read back")
         return self._steady_ms() - began_ms
-
-    def _numbers(self) -> None:
-        self._tips.look([""])
-        for notice in self._tips.notices():
-            self._add("tokens", True, notice)
 
     def _clocks(self) -> None:
         """Tell whether this machine may use the clock to decide which claims are over."""

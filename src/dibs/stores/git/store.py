@@ -149,14 +149,11 @@ class GitStore(Store, Maintenance):
             found.sort(key=lambda each: each.key)
             return [(each.key, self.tips.shown(each)) for each in found[: max(0, limit)]]
 
-    def _dues(self) -> list[tuple[int, str]]:
-        shown = [(each.key, self.tips.shown(each).record) for each in self._all()]
-        dues = [(record.due_ms(), key) for key, record in shown if record is not None]
-        return sorted((due_ms, key) for due_ms, key in dues if due_ms is not None)
-
     def due(self, limit: int) -> Due:
         with self.tips.lock:
-            dues = self._dues()
+            shown = [(each.key, self.tips.shown(each).record) for each in self._all()]
+            every = [(record.due_ms(), key) for key, record in shown if record is not None]
+            dues = sorted((due_ms, key) for due_ms, key in every if due_ms is not None)
             now_ms = self.time.now_ms()
             keys = [key for due_ms, key in dues if due_ms <= now_ms][: max(0, limit)]
             return Due(keys=keys, next_ms=dues[0][0] if dues else None)

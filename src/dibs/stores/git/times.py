@@ -113,21 +113,14 @@ LOCK = "times.lock"
 STEP_MS_MAX = 2_000
 
 
-class Clocks:
+class Clocks(Record):
     """A machine's clocks, as functions, so that tests can replace them. `remote` reads the remote's clock, instead of
     asking the remote."""
 
-    def __init__(
-        self,
-        steady_ms: Callable[[], int] = clock.steady_ms,
-        wall_ms: Callable[[], int] = clock.wall_ms,
-        boot_id: Callable[[], str] = clock.boot_id,
-        remote: Callable[[], Reading | None] | None = None,
-    ) -> None:
-        self.steady_ms = steady_ms
-        self.wall_ms = wall_ms
-        self.boot_id = boot_id
-        self.remote = remote
+    steady_ms: Callable[[], int] = clock.steady_ms
+    wall_ms: Callable[[], int] = clock.wall_ms
+    boot_id: Callable[[], str] = clock.boot_id
+    remote: Callable[[], Reading | None] | None = None
 
 
 class StoreTime:

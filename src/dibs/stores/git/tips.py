@@ -41,7 +41,7 @@ class HighWater:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._path = os.path.join(folder, "tokens.json")
-        self._seen: dict[str, int] = self._load()
+        self.seen: dict[str, int] = self._load()  # by the tails of the jobs' refs
         self.raised = 0
         self.fallen: dict[str, tuple[int, int]] = {}
 
@@ -51,7 +51,7 @@ class HighWater:
         nothing."""
         risen: dict[str, int] = {}
         for tail, token in found.items():
-            at, seen = max(token, floor), self._seen.get(tail, 0)
+            at, seen = max(token, floor), self.seen.get(tail, 0)
             if at > seen:
                 risen[tail] = at
             elif at < seen:
@@ -61,13 +61,9 @@ class HighWater:
         if risen:
             self._remember(risen)
 
-    def known(self) -> list[str]:
-        """The jobs that were seen, by the tails of their refs."""
-        return list(self._seen)
-
     def passes(self, tail: str, before: int, after: int) -> bool:
         """Return whether a job's number may go from `before` to `after`. If not, `raised` is what it must be above."""
-        seen = self._seen.get(tail, 0)
+        seen = self.seen.get(tail, 0)
         if before < after <= seen:
             self.raised = max(self.raised, seen)
             return False
@@ -76,16 +72,16 @@ class HighWater:
     def _remember(self, risen: Mapping[str, int]) -> None:
         with FileLock(self._folder, LOCK):
             for tail, token in (*self._load().items(), *risen.items()):
-                self._seen[tail] = max(token, self._seen.get(tail, 0))
-            if len(self._seen) > GIT_TOKENS_KEPT:
+                self.seen[tail] = max(token, self.seen.get(tail, 0))
+            if len(self.seen) > GIT_TOKENS_KEPT:
                 self._forget()
-            save_json(self._path, self._seen)
+            save_json(self._path, self.seen)
 
     def _forget(self) -> None:
         """Drop the lowest, because the high numbers matter most."""
-        by_token = sorted(self._seen, key=self._seen.__getitem__)
+        by_token = sorted(self.seen, key=self.seen.__getitem__)
         for tail in by_token[: len(by_token) - GIT_TOKENS_KEPT * 9 // 10]:
-            del self._seen[tail]
+            del self.seen[tail]
 
     def _load(self) -> dict[str, int]:
         kept = load_json(self._path)
@@ -140,7 +136,7 @@ class Tips:
         """Check whether the remote was put back. An absent ref that was asked for counts as 0."""
         asked = [
             tail
-            for tail in {*self.tokens.known(), *tails}
+            for tail in {*self.tokens.seen, *tails}
             if tail.startswith(LOCK_PREFIX) and not tail.endswith("/") and tail.startswith(tuple(tails))
         ]
         found = dict.fromkeys([*asked, *[tail for tail in entries if tail.startswith(LOCK_PREFIX)]], 0)

@@ -99,7 +99,8 @@ class PostgresConnection:
         self._pg.nonblocking = 1
         self.server_version = self._pg.server_version
         self.user = self._pg.user.decode(errors="replace")
-        self.database = self._pg.db.decode(errors="replace")
+        version = (self._pg.parameter_status(b"server_version") or b"").decode()
+        self.about = f"PostgreSQL {version}, database {self._pg.db.decode(errors='replace')}, role {self.user}"
 
     def _connect(self, deadline_ms: int) -> None:
         while True:
@@ -118,9 +119,6 @@ class PostgresConnection:
         """Return whether there is a pooler in between: then the backend is not the one that accepted the connection."""
         (row,) = self.query(b"SELECT pg_backend_pid()", (), steady_ms() + 5_000)
         return int(row[0] or 0) != self._pg.backend_pid
-
-    def parameter(self, name: str) -> str:
-        return (self._pg.parameter_status(name.encode()) or b"").decode()
 
     @property
     def is_alive(self) -> bool:

@@ -60,7 +60,10 @@ class PostgresLocation:
         self._secrets = [settings[key] for key in _SECRET if settings.get(key)]
         self.schema = _schema(own.get("schema", SCHEMA))
         self.timeout_ms = _timeout_ms(own.get("timeout"))
-        self.migrates = _switch(own, "migrate")
+        migrate = own.get("migrate", "on")
+        if migrate not in ("on", "off"):
+            raise InvalidInput(f"migrate={migrate} in a store's URL is neither on nor off.")
+        self.migrates = migrate == "on"
         self.attempts = _attempts(settings, self.timeout_ms)
         self.listens_at = self._listening(own.get("listen"), settings)
         self.has_several = len(self.attempts) > 1
@@ -157,13 +160,9 @@ def _attempts(settings: Mapping[str, str], timeout_ms: int) -> list[bytes]:
         one = {**ours, **settings, "client_encoding": "UTF8"}
         for key, each in (("host", hosts), ("port", ports), ("hostaddr", addresses)):
             one[key] = each[index if len(each) > 1 else 0]
-        found.append(_conninfo({key: value for key, value in one.items() if value}))
+        quoted = [(key, value.replace("\\", "\\\\").replace("'", "\\'")) for key, value in one.items() if value]
+        found.append(" ".join([f"{key}='{value}'" for key, value in quoted]).encode())
     return found
-
-
-def _conninfo(settings: Mapping[str, str]) -> bytes:
-    quoted = ((key, value.replace("\\", "\\\\").replace("'", "\\'")) for key, value in settings.items())
-    return " ".join(f"{key}='{value}'" for key, value in quoted).encode()
 
 
 def _schema(name: str) -> str:
@@ -181,10 +180,3 @@ def _timeout_ms(given: str | None) -> int:
     if found_ms < TIMEOUT_MS_MIN:
         raise InvalidInput(f"timeout={given} in a store's URL is too short: {TIMEOUT_MS_MIN}ms at least.")
     return found_ms
-
-
-def _switch(own: Mapping[str, str], key: str) -> bool:
-    value = own.get(key, "on")
-    if value not in ("on", "off"):
-        raise InvalidInput(f"{key}={value} in a store's URL is neither on nor off.")
-    return value == "on"

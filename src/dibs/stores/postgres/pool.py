@@ -150,7 +150,10 @@ class Pool(Forgetful):
                 self.drop_idle()  # they lead to the same server
             else:
                 if refused.sqlstate == LOCKED:
-                    self._look_for_holder(link, refused, deadline_ms)
+                    try:
+                        refused.holder, refused.by_standby = holder(link, self._location.schema, deadline_ms)
+                    except QueryRefused:
+                        pass  # its views are not for everybody
                 self._put_back(link)
             raise
         except BaseException:
@@ -158,12 +161,6 @@ class Pool(Forgetful):
             raise
         self._put_back(link)
         return answer
-
-    def _look_for_holder(self, link: PostgresConnection, refused: QueryRefused, deadline_ms: int) -> None:
-        try:
-            refused.holder, refused.by_standby = holder(link, self._location.schema, deadline_ms)
-        except QueryRefused:
-            pass  # its views are not for everybody
 
     def _take(self, deadline_ms: int) -> PostgresConnection:
         if self._closed:

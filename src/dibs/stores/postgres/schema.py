@@ -306,20 +306,13 @@ def migrated(
             link.script(f"CREATE SCHEMA {schema}", deadline_ms)
         version = _look(link, location, deadline_ms) if ours != b"0" else 0
         statements_left = [each.replace("{s}", schema) for step in steps[version:] for each in step]
-        _apply(link, location, statements_left, deadline_ms)
+        for each in statements_left:
+            link.script(each, deadline_ms)
         if version < len(steps):
             link.script(f"UPDATE {schema}.state SET version = {len(steps)}", deadline_ms)
         link.script("COMMIT", deadline_ms)
-    except QueryRefused:
-        link.script("ROLLBACK", deadline_ms)  # for every other error the connection is closed
-        raise
-
-
-def _apply(link: PostgresConnection, location: PostgresLocation, left: list[str], deadline_ms: int) -> None:
-    try:
-        for each in left:
-            link.script(each, deadline_ms)
     except QueryRefused as error:
+        link.script("ROLLBACK", deadline_ms)  # for every other error the connection is closed
         if error.sqlstate not in ("42P07", "42723"):
             raise
         raise StoreCorrupt(

@@ -287,7 +287,10 @@ class PostgresStore(Store, Maintenance):
         """Only the beginning of the log is dropped, so its numbers have no gaps and can be used to count. An event that
         is committed meanwhile stays: the last number is read first."""
         last_seq = self.newest_seq()
-        self._warn_of_old_transactions()
+        held = self._pool.call(held_back)  # a server prunes every minute; its log says when that begins
+        if held is not None and self._held_back is None:
+            log.warning("PostgreSQL (%s): %s.", self._location.shown, held)
+        self._held_back = held
         young = self._pool.rows(self._queries.first_kept, (arrays.number(before_ms),))
         first_kept = int(young[0][0] or 0) if young else last_seq + 1
         bound = min(last_seq + 1, max(first_kept, last_seq + 1 - keep))
@@ -298,13 +301,6 @@ class PostgresStore(Store, Maintenance):
             count = int(gone or 0)
             total += count
         return total
-
-    def _warn_of_old_transactions(self) -> None:
-        """A server prunes every minute, and says it in its log: when it begins, not while it lasts."""
-        says = self._pool.call(held_back)
-        if says is not None and self._held_back is None:
-            log.warning("PostgreSQL (%s): %s.", self._location.shown, says)
-        self._held_back = says
 
     def number_from(self, seq: int) -> None:
         self._pool.rows(self._queries.number_from, (arrays.number(seq),))

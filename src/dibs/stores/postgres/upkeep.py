@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from dibs.stores.postgres.connection import PostgresConnection
     from dibs.stores.postgres.location import PostgresLocation
     from dibs.stores.postgres.pool import Pool
 
@@ -42,7 +41,7 @@ def tidy(pool: Pool, location: PostgresLocation) -> Finding:
 
 
 def probe(pool: Pool, location: PostgresLocation, write: Callable[[], str]) -> list[Finding]:
-    found = [_finding("server", pool.call(_server)), _wall_clock(pool, location)]
+    found = [_finding("server", pool.call(lambda link, deadline_ms: link.about)), _wall_clock(pool, location)]
     found.append(_finding("wake", _wake(pool, location)))
     if location.has_several:
         found.append(_standby(pool))
@@ -66,10 +65,6 @@ def _standby(pool: Pool) -> Finding:
     wrong = "synchronous_commit is local" if names else "synchronous_standby_names is empty"
     says = f"the URL names several hosts, but {wrong}: a failover loses claims that were acknowledged"
     return _finding("standby", f"{says}. Replicate synchronously", ok=False)
-
-
-def _server(link: PostgresConnection, deadline_ms: int) -> str:
-    return f"PostgreSQL {link.parameter('server_version')}, database {link.database}, role {link.user}"
 
 
 def _wake(pool: Pool, location: PostgresLocation) -> str:

@@ -178,7 +178,7 @@ def _locked(path: str) -> sqlite3.Connection:
             return db
         except BaseException as error:
             db.close()
-            if not isinstance(error, sqlite3.OperationalError) or not _is_busy(error):
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise
             if steady_ms() > until_ms:
                 raise _in_use(path) from None
@@ -191,10 +191,6 @@ def _refuse_foreign(db: sqlite3.Connection, path: str) -> None:
         raise InvalidInput(
             f"{path} is an SQLite file of another program. Nothing was changed; name the store to restore."
         )
-
-
-def _is_busy(error: sqlite3.OperationalError) -> bool:
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 @contextmanager

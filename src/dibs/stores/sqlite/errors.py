@@ -35,15 +35,11 @@ def write_lock_holder(path: str) -> tuple[int, bool] | None:
             if int(words[5].rpartition(":")[2]) != inode or int(first) > _WRITE_LOCK:
                 continue
             if last == "EOF" or int(last) >= _WRITE_LOCK:
-                return int(words[4]), _is_stopped(int(words[4]))
+                with open(f"/proc/{int(words[4])}/stat", encoding="utf-8", errors="replace") as file:
+                    return int(words[4]), file.read().rpartition(")")[2].split()[0] in "Tt"
     except (OSError, ValueError):  # an unknown line format
         pass
     return None
-
-
-def _is_stopped(pid: int) -> bool:
-    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-        return file.read().rpartition(")")[2].split()[0] in "Tt"
 
 
 _FREE_BYTES_MIN = 256 * 1024  # an I/O error with less free space than this means a full disk

@@ -11,10 +11,6 @@ from dibs.base.errors import StoreCorrupt, StoreReplaced, StoreTooNew
 from dibs.stores.sqlite.rows import APPLICATION_ID, VERSION
 from dibs.system import ways
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 # Checks that a connection still works on the files at its path. A process that keeps writing to a deleted or moved
 # file, while others use a new one at the same path, would give out every job a second time. So this is checked before
 # each use and after each commit.
@@ -203,35 +199,31 @@ def create(path: str, *, folders: bool) -> bool:
     if folders and folder and not os.path.isdir(folder):
         os.makedirs(folder, mode=0o700, exist_ok=True)
     try:
-        # Not open() and close(): closing any descriptor of a file drops the locks that this process has on it, and
-        # another thread may have opened it meanwhile.
-        os.mknod(path, 0o600)
-        return True
+        try:
+            # Not open() and close(): closing any descriptor of a file drops the locks that this process has on it, and
+            # another thread may have opened it meanwhile.
+            os.mknod(path, 0o600)
+        except (AttributeError, PermissionError):
+            # Elsewhere than on Linux only root may do that. A folder that we may not write says so here again.
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     except FileExistsError:
         return False
-    except (AttributeError, PermissionError):
-        # Elsewhere than on Linux only root may do that. A folder that we may not write says so here again.
-        try:
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-            return True
-        except FileExistsError:
-            return False
+    return True
 
 
-def prepare(db: sqlite3.Connection, path: str, busy_ms: int, migrations: Sequence[Sequence[str]] | None = None) -> int:
+def prepare(db: sqlite3.Connection, path: str, busy_ms: int) -> int:
     """Bring a file that is empty or of an older version up to this one. Anything else is refused, and left alone.
     Returns the version that it had; 0: it was empty."""
-    steps = MIGRATIONS if migrations is None else migrations
     _refuse_foreign(db, path)
     use_wal(db, busy_ms)
     db.execute("BEGIN IMMEDIATE")
     try:
         version = _refuse_foreign(db, path)
-        for step in steps[version:]:
+        for step in MIGRATIONS[version:]:
             for statement in step:
                 db.execute(statement)
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        db.execute(f"PRAGMA user_version = {len(steps)}")
+        db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
         db.execute("COMMIT")
         return version
     except BaseException:

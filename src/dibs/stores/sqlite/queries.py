@@ -62,7 +62,20 @@ def due(link: SqliteConnection, cache: RecordCache, limit: int, now_ms: Callable
     that has some must be one that can be written."""
     with link.turn, link as db:
         now, count = now_ms(), max(CORRECTED_MIN, limit)
-        reached, early = _reached(db, cache, now, count)
+        reached: list[tuple[int, str]] = []  # when records are due, and their keys
+        early: list[tuple[int | None, str, int]] = []  # the time that entries should have, and the record's version
+        for due_ms, key, version, body in db.execute(_REACHED, (now, count)):
+            remembered = cache.records.get(key, ABSENT)
+            try:
+                record = remembered.record if remembered.version == version else decode(key, body)
+            except StoreBroken:
+                record = None  # told to whoever reads it
+            due_ms = record.due_ms() if record is not None else due_ms
+            if due_ms is None or due_ms > now:
+                early.append((due_ms, key, version))
+            else:
+                reached.append((due_ms, key))
+        reached.sort()
         if early:
             db.execute("BEGIN IMMEDIATE")
             read_counters(db)  # fails if a newer version has brought the file to another format
@@ -77,28 +90,6 @@ def due(link: SqliteConnection, cache: RecordCache, limit: int, now_ms: Callable
         else:
             (next_ms,) = db.execute(_FIRST).fetchone()
     return Due(keys=[key for _, key in reached[: max(0, limit)]], next_ms=next_ms, has_more=has_more)
-
-
-def _reached(
-    db: sqlite3.Connection, cache: RecordCache, now: int, count: int
-) -> tuple[list[tuple[int, str]], list[tuple[int | None, str, int]]]:
-    """Of the first entries whose time has come: when records are due and their keys, the longest due first; and those
-    that are early, with the time that they should have and the record's version."""
-    reached: list[tuple[int, str]] = []
-    early: list[tuple[int | None, str, int]] = []
-    for due_ms, key, version, body in db.execute(_REACHED, (now, count)):
-        remembered = cache.records.get(key, ABSENT)
-        try:
-            record = remembered.record if remembered.version == version else decode(key, body)
-        except StoreBroken:
-            record = None  # told to whoever reads it
-        due_ms = record.due_ms() if record is not None else due_ms
-        if due_ms is None or due_ms > now:
-            early.append((due_ms, key, version))
-        else:
-            reached.append((due_ms, key))
-    reached.sort()
-    return reached, early
 
 
 # Events.

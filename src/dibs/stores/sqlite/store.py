@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.core.events import Event
-    from dibs.stores.port import Job, Page, Puts
+    from dibs.stores.port import Job, Page, Puts, Versioned
     from dibs.stores.sqlite.backup import SqliteMoment
     from dibs.stores.sqlite.checkpoint import Checkpointer
     from dibs.stores.sqlite.connection import Anchor, Impatience
@@ -142,18 +142,16 @@ class SqliteStore(Store, Maintenance):
         change the cache between two looks at it; the records may be of different moments anyway."""
         if self._cache.begun_at is None:  # nothing is remembered
             return self.read(keys)
-        wanted = list(keys)
-        records = self._cache.records
+        wanted, records = list(keys), self._cache.records
         try:
-            found = {key: records[key] for key in wanted}
+            found: dict[str, Versioned] | None = {key: records[key] for key in wanted}
         except KeyError:
-            guessed = self._cache.guess(wanted)
-            if guessed is None:
-                with self._link.turn, self._link as db:
-                    if not self._cache.supplement(db, wanted):
-                        return self._snapshot(wanted)
-                    guessed = {key: records[key] for key in wanted}
-            found = guessed
+            found = self._cache.guess(wanted)
+        if found is None:
+            with self._link.turn, self._link as db:
+                if not self._cache.supplement(db, wanted):
+                    return self._snapshot(wanted)
+                found = {key: records[key] for key in wanted}
         return Snapshot(now_ms=self._clock.now_ms(), records=found, is_recalled=True)
 
     def commit(self, expect: Mapping[str, int], puts: Puts, events: Sequence[Event]) -> int:
