@@ -14,10 +14,10 @@ from dibs.base.ids import new_id
 from dibs.core.commands import Acquire
 from dibs.core.outcomes import Granted
 from dibs.engine.coordinator import Coordinator
+from dibs.stores import waiters
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Conflict
 from dibs.stores.sqlite import SqliteStore, opener, queries, rows
-from dibs.stores.sqlite import store as store_module
 from dibs.testing.contract_base import drop, event, key_of, lock, put
 
 if TYPE_CHECKING:
@@ -129,8 +129,8 @@ def test_a_read_of_cached_and_fresh_records_shows_one_moment(
 def test_a_commit_through_the_same_store_wakes_a_watch_without_waiting_for_its_next_look(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "POLL_MS_MIN", 60_000)
-    monkeypatch.setattr(store_module, "POLL_MS_MAX", 60_000)
+    monkeypatch.setattr(waiters, "POLL_MS_MIN", 60_000)
+    monkeypatch.setattr(waiters, "POLL_MS_MAX", 60_000)
     answers: list[bool] = []
     watching = threading.Thread(target=lambda: answers.append(store.watch(0, 60_000)), daemon=True)
     watching.start()

@@ -46,11 +46,11 @@ class Forgetful:
 
 def listen(listener: ForkListener) -> None:
     """Tell `listener` of every fork from now on, for as long as it exists."""
-    _listeners[:] = [each for each in _listeners if each() is not None]
     _listeners.append(ref(listener))
 
 
 def before_fork() -> None:
+    _listeners[:] = [each for each in _listeners if each() is not None]
     for each in _listeners:
         listener = each()
         if listener is not None:

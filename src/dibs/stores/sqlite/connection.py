@@ -130,7 +130,7 @@ class SqliteConnection:
         self._folders = folders
         self._frozen = False  # opened as if it could not change: so it is opened afresh each time
         self._was_missing = False  # whether there was no file when the last opening began
-        self._lock = RLock()
+        self._make_lock()
         self._db: sqlite3.Connection | None = None
         self._unsettled = False
         self._forking = False
@@ -148,9 +148,10 @@ class SqliteConnection:
             )
         return ShortTurn(self._lock) if self.impatience.thread == get_ident() else self._lock
 
-    def _is_mine(self) -> bool:
-        mine: bool = self._lock._is_owned()  # type: ignore[attr-defined]
-        return mine
+    def _make_lock(self) -> None:
+        self._lock = RLock()
+        # Whether this thread holds the lock.
+        self._is_mine: Callable[[], bool] = self._lock._is_owned  # type: ignore[attr-defined]
 
     def __enter__(self) -> sqlite3.Connection:
         try:
@@ -343,6 +344,6 @@ class SqliteConnection:
             if self._db is not None:
                 _left_behind.append(self._db)
             self._db = None
-            self._lock = RLock()
+            self._make_lock()
             self._unsettled = False
             self._spoilt()

@@ -55,9 +55,11 @@ class Identity:
     def opened(self, main: tuple[int, int] | None, *, alone: bool) -> None:
         """A connection was opened to `main` and has read from it. `alone`: it keeps no files beside it."""
         self.main = main
-        beside = () if alone else (f"{self.path}-wal", f"{self.path}-shm")
-        found = [(self.path, main), *[(path, identity_of(path)) for path in beside]]
-        self._files = [(path, each) for path, each in found if each is not None]
+        self._files = [] if main is None else [(self.path, main)]
+        for path in () if alone else (f"{self.path}-wal", f"{self.path}-shm"):
+            found = identity_of(path)
+            if found is not None:
+                self._files.append((path, found))
         self._unchanged = None
 
     def check(self) -> None:

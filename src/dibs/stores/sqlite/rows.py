@@ -93,10 +93,6 @@ class RecordCache:
             del records[key]
         return True
 
-    def _weigh(self, text: str) -> None:
-        if len(text) > _SHORT:
-            self._text += len(text) - _SHORT
-
     def fetch(self, db: sqlite3.Connection, keys: Sequence[str]) -> bool:
         """Read keys from the file into the cache. Up to _KEYS_A_SELECT of them are of one moment. Returns whether
         others had to go."""
@@ -114,7 +110,7 @@ class RecordCache:
             )
             for key, version, body in rows:
                 records[key] = Versioned(version=version, record=decode(key, body))
-                self._weigh(body)
+                self._text += max(0, len(body) - _SHORT)
         return has_dropped
 
     def load(self, db: sqlite3.Connection, wanted: list[str]) -> None:
@@ -167,21 +163,19 @@ class RecordCache:
         """Raise Conflict unless all are at the version that is expected. A record that is expected to be absent, and is
         written, is compared when it is inserted."""
         records = self.records
-        known = [key for key in expect if key in records or expect[key] or puts.get(key) is None]
-        unseen = [key for key in known if key not in records]
-        if unseen:
-            self.fetch(db, unseen)
-            if len(unseen) != len(known) and any(key not in records for key in known):
-                self.fetch(db, known)  # there was no room for both
-        for key in known:
-            if records[key].version != expect[key]:
+        unseen = [key for key in expect if key not in records and (expect[key] or puts.get(key) is None)]
+        if unseen and self.fetch(db, unseen):
+            self.fetch(db, list(expect))  # others had to go, perhaps some of these
+        for key, version in expect.items():
+            found = records.get(key)
+            if found is not None and found.version != version:
                 raise Conflict
 
     def remember(self, revision: int, puts: Puts, bodies: Mapping[str, str]) -> None:
         self._presumed = []
         self._make_room(len(puts))
         for body in bodies.values():
-            self._weigh(body)
+            self._text += max(0, len(body) - _SHORT)
         for key, record in puts.items():
             self.records[key] = ABSENT if record is None else Versioned(version=revision, record=record)
 
@@ -271,7 +265,7 @@ UNWRITTEN_MS = 1_000
 def read_counters(db: sqlite3.Connection) -> tuple[int, int, int]:
     """Revision, number of the last event, and the time of the last commit."""
     row: tuple[int, int, int] | None = db.execute(READ_COUNTERS).fetchone()
-    if row is None or [type(each) for each in row] != [int, int, int]:
+    if row is None or not (type(row[0]) is type(row[1]) is type(row[2]) is int):
         raise StoreCorrupt("The store's own counters cannot be read. Restore it from a backup.")
     return row
 

@@ -173,7 +173,7 @@ class SqliteStore(Store, Maintenance):
             if events:
                 at_ms = events[-1].at_ms  # imported ones have times of another store, and do not carry the counters
                 written = (revision, at_ms) if 0 <= now_ms - at_ms < EVENT_AGE_MS_MAX else None
-                log(db, self._last_seq, revision if written is not None else None, events, lines)
+                self._log(db, events, lines, None if written is None else revision)
             else:
                 written = kept_by(expect, puts, self._written, now_ms)
             if written is None:
@@ -194,6 +194,19 @@ class SqliteStore(Store, Maintenance):
 
             wake(self._store_id, gone)
         return last_seq
+
+    def _log(self, db: sqlite3.Connection, events: Sequence[Event], lines: list[str], revision: int | None) -> None:
+        """Append events. `revision`: they carry the counters."""
+        seq = before = self._last_seq
+        rows = []
+        for event, line in zip(events, lines, strict=True):
+            seq += 1
+            rows.append((seq, event.at_ms, event.ns, event.job, event.kind, line, revision))
+        db.executemany(_LOG, rows)
+        if seq // BLOCK != before // BLOCK:
+            from dibs.stores.sqlite.queries import note_full
+
+            note_full(db, before, seq)
 
     def at_once(self) -> Impatience:
         return self._link.impatience
@@ -289,18 +302,3 @@ class SqliteStore(Store, Maintenance):
         if self._checkpointer is not None:
             self._checkpointer.close()
         self._link.close()
-
-
-def log(db: sqlite3.Connection, before: int, revision: int | None, events: Sequence[Event], lines: list[str]) -> None:
-    """Append events after the number `before`. `revision`: they carry the counters."""
-    db.executemany(
-        _LOG,
-        [
-            (before + 1 + index, event.at_ms, event.ns, event.job, event.kind, lines[index], revision)
-            for index, event in enumerate(events)
-        ],
-    )
-    if (before + len(events)) // BLOCK != before // BLOCK:
-        from dibs.stores.sqlite.queries import note_full
-
-        note_full(db, before, before + len(events))
