@@ -88,7 +88,7 @@ def difference_ms(old: StopwatchReading, new: StopwatchReading) -> int | None:
 
 
 class EtcdClock:
-    """One per connection. It does no I/O: `store_time.py` gives it what it reads from etcd."""
+    """One per connection. It does no I/O: `EtcdTime` gives it what it reads from etcd."""
 
     def __init__(self, steady_ms: Callable[[], int]) -> None:
         self.steady_ms = steady_ms

@@ -180,7 +180,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE TABLE counters (id INTEGER PRIMARY KEY CHECK (id = 1), revision INTEGER NOT NULL, last_seq INTEGER NOT"
         " NULL, time_ms INTEGER NOT NULL, store_id TEXT NOT NULL)",
         "INSERT INTO counters VALUES (1, 0, 0, 0, lower(hex(randomblob(16))))",
-        # One row for each steady clock (`clock.py`).
+        # One row for each steady clock (`rows.py`).
         "CREATE TABLE anchors (clock TEXT PRIMARY KEY, wall_ms INTEGER NOT NULL, steady_ms INTEGER NOT NULL)",
         # How far the file has come (`rows.py`).
         "CREATE VIEW progress AS"
