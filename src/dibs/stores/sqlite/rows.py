@@ -222,12 +222,11 @@ def write(
         # Unless its entry is still to come, and comes in time.
         moves = was_due_ms is None or was_due_ms <= now_ms or (due_ms is not None and due_ms < was_due_ms)
         turns = was.is_live() != live
-        changed: tuple[Any, ...] = (revision, bodies[key])
+        body, values = bodies[key], rows.setdefault(_CHANGE[turns, moves], [])
         if turns:
-            changed += (live,)
-        if moves:
-            changed += (due_ms,)
-        rows.setdefault(_CHANGE[turns, moves], []).append((*changed, key))
+            values.append((revision, body, live, due_ms, key) if moves else (revision, body, live, key))
+        else:
+            values.append((revision, body, due_ms, key) if moves else (revision, body, key))
     try:
         for statement, values in rows.items():
             if db.executemany(statement, values).rowcount != len(values):
