@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 TTL_S = 2
 JOBS = 4
 LOST, DOUBLED = 0.05, 0.03
+PAUSE_S = 0.1  # after an answer that nobody gave, or that was no help
 # Answers that do not say what happened.
 _NO_ANSWER = ("upstream_unavailable", "draining", "capacity_exceeded", "internal_error")
 
@@ -218,6 +219,8 @@ class Racer(threading.Thread):
         if not whole and self._chance.random() < DOUBLED:
             threading.Thread(target=self._ask_beside, args=(verb, name, dict(document)), daemon=True).start()
         reply = self._door.ask(Ask(verb, name, dict(document)))
+        if reply.status >= 500:
+            self._over.wait(PAUSE_S)
         return None if not whole and self._chance.random() < LOST else reply
 
     def _ask_beside(self, verb: str, name: str, document: Document) -> None:

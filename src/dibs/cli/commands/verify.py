@@ -80,6 +80,7 @@ def race(call: Command_) -> str:
     namespace = call.settings.namespace or f"verify-{seed}"
     path = call.values.get("record") or f"dibs-verify-{seed}.jsonl"
     over = threading.Event()
+    call.body("inspect", "job-0")  # nobody races on what cannot be asked
     # Who uses a store without a server is its admin, and no server says so.
     role = str((call.ask("whoami").body or {}).get("role") or OPERATOR)
     try:
