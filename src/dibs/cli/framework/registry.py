@@ -73,6 +73,7 @@ _TABLE = (
             ("webhook replay", "cli.commands.webhook", "send dead letters again, or all events after one"),
             ("webhook test", "cli.commands.webhook", "send a delivery that is about nothing, now"),
             ("doctor", "cli.commands.doctor", "check the settings, and say what is wrong"),
+            ("verify", "cli.commands.verify", "race clients on a store or server, and judge what they were answered"),
             ("completion", "cli.commands.completion", "print the completion script of a shell"),
         ),
     ),

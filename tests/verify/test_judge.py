@@ -1,0 +1,147 @@
+"""The judge is judged: each history here has one fault planted in it, and the judge must find it, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+
+import pytest
+
+from dibs.testing.judge import Call, judge, read_calls
+
+TTL = 2.0
+
+
+def call(call: str, at: float, **more: object) -> Call:
+    known = {"client": "a", "job": "x", "began": at, "ended": at + 0.1, "outcome": "ok", "ttl": TTL}
+    return Call(number=0, call=call, **known | more)  # type: ignore[arg-type]
+
+
+def claim(at: float, token: int, **more: object) -> Call:
+    return call("claim", at, **{"lease": f"l{token}", "token": token, "key": f"k{token}"} | more)
+
+
+def renew(at: float, token: int, **more: object) -> Call:
+    return call("renew", at, **{"lease": f"l{token}", "token": token} | more)
+
+
+def release(at: float, token: int, **more: object) -> Call:
+    return call("release", at, **{"lease": f"l{token}", "token": token} | more)
+
+
+def show(at: float, token: int) -> Call:
+    return call("show", at, held=token > 0, token=token)
+
+
+A, B = {"client": "a"}, {"client": "b"}
+LOST = {"outcome": "refused", "code": "lease_not_current"}
+UNKNOWN = {"outcome": "unknown"}
+
+GOOD = {
+    "one after the other": [claim(0, 1), release(1, 1), claim(1.2, 2, **B), release(2, 2, **B)],
+    "after a release that was sent": [claim(0, 1), release(1, 1, ended=3.0), claim(1.05, 2, **B)],
+    "after its time": [claim(0, 1), claim(2.05, 2, **B)],
+    "kept alive": [claim(0, 1), renew(1.5, 1), renew(3, 1), claim(5.05, 2, **B)],
+    "a repeat gets the same": [claim(0, 0, **UNKNOWN, lease="", key="k1"), claim(0.5, 1), claim(0.7, 1)],
+    "a lost release, and again": [claim(0, 1), release(1, 1, **UNKNOWN), release(1.2, 1), claim(1.4, 2, **B)],
+    "broken by an operator": [claim(0, 1), call("break", 0.5, **B), claim(0.7, 2, **B), renew(1, 1, **LOST)],
+    "handed over": [
+        claim(0, 1),
+        call("transfer", 0.5, lease="l1", token=1),
+        call("heir", 0.5, lease="l2", token=2, client="b"),
+        renew(1, 2, **B),
+    ],
+    "ended with its session": [
+        claim(0, 1, session="s"),
+        call("session_end", 0.5, session="s", job=""),
+        claim(0.7, 2, **B),
+        renew(1, 1, **LOST),
+    ],
+    "lost after its time": [claim(0, 1), renew(2.2, 1, **LOST)],
+    "all of two jobs": [claim(0, 1), claim(0, 1, job="y"), renew(0.5, 1), renew(0.5, 1, job="y")],
+    "shown as it is": [show(0, 0), claim(0.2, 1), show(0.5, 1), release(1, 1), show(1.2, 0)],
+    "shown while it changes": [claim(0, 1, ended=0.5), show(0.2, 0), show(0.2, 1)],
+    "a key so old that it is forgotten": [claim(0, 1), release(0.5, 1), claim(1, 20, key="k1")],
+}
+
+BAD = {
+    "two owners": ("excl", [claim(0, 1), claim(1, 2, **B)]),
+    "two owners after a renewal": ("excl", [claim(0, 1), renew(1.5, 1), claim(3, 2, **B)]),
+    "a late give-back": ("excl", [claim(0, 1), claim(0.4, 2, **B), renew(0.8, 1)]),
+    "two owners by a transfer": (
+        "excl",
+        [claim(0, 1), call("heir", 0.5, lease="l2", token=2, client="b")],
+    ),
+    "an heir that was passed over": (
+        "excl",
+        [
+            claim(0, 1),
+            call("transfer", 0.5, lease="l1", token=1),
+            call("heir", 0.5, lease="l2", token=2, client="b"),
+            claim(1, 3),
+        ],
+    ),
+    "one of two jobs twice": ("excl", [claim(0, 1), claim(0, 1, job="y"), claim(1, 2, job="y", **B)]),
+    "shown as free": ("excl", [claim(0, 1), show(1, 0)]),
+    "shown with another": ("excl", [claim(0, 5), show(1, 7)]),
+    "the same token twice": ("token:rises", [claim(0, 1), release(1, 1), claim(2, 1, lease="l2", key="k2", **B)]),
+    "a smaller token": ("token:rises", [claim(0, 9), release(1, 9), claim(2, 3, **B)]),
+    "a smaller token, much later": (
+        "token:rises",
+        [claim(0, 9), release(0.5, 9), claim(1, 10, **B), release(1.5, 10, **B), claim(2, 8)],
+    ),
+    "one lease, two tokens": ("token:rises", [claim(0, 1), claim(0.5, 2, lease="l1", key="k1")]),
+    "shown with an owner of long ago": ("token:rises", [claim(0, 4), release(1, 4), claim(1.2, 5, **B), show(5, 4)]),
+    "two leases with one key": ("idem:acquire", [claim(0, 1), release(1, 1), claim(2, 2, key="k1")]),
+    "a repeat that made a second lease": (
+        "idem:acquire",
+        [claim(0, 1), claim(2.5, 2, key="k1")],
+    ),
+    "a renewal under the next owner": ("proof", [claim(0, 1), claim(2.5, 2, **B), release(3, 2, **B), renew(4, 1)]),
+    "a renewal long after": ("proof", [claim(0, 1), claim(3, 2, **B), claim(6, 3, **B), renew(9, 1)]),
+    "renewed after its release": ("proof", [claim(0, 1), release(0.5, 1), renew(1, 1)]),
+    "granted again after its release": ("proof", [claim(0, 1), release(0.5, 1), claim(1, 1)]),
+    "shown after its release": ("proof", [claim(0, 1), release(1, 1), show(2, 1)]),
+    "lost too early": ("lease:never-early", [claim(0, 1), renew(1, 1, **LOST)]),
+    "lost too early after a renewal": ("lease:never-early", [claim(0, 1), renew(1.5, 1), renew(2.5, 1, **LOST)]),
+    "a release that says it was lost": ("lease:never-early", [claim(0, 1), release(1, 1, **LOST)]),
+    "forgotten by a restart": (
+        "lease:never-early",
+        [claim(0, 1), renew(0.5, 1), renew(1, 1, **LOST), claim(9, 2, **B)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_run_in_which_the_promises_were_kept_is_not_blamed(name: str) -> None:
+    assert judge(GOOD[name]) == []
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_planted_fault_is_found(name: str) -> None:
+    promise, run = BAD[name]
+    found = judge(run)
+    assert promise in {each.promise for each in found}, found
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_the_window_shows_the_calls_that_cannot_all_be_true(name: str) -> None:
+    promise, run = BAD[name]
+    wrong = next(each for each in judge(run) if each.promise == promise)
+    assert set(wrong.calls) <= set(wrong.window(run))
+
+
+def test_every_kind_of_violation_has_a_planted_fault() -> None:
+    assert {promise for promise, _ in BAD.values()} == {
+        "excl",
+        "token:rises",
+        "idem:acquire",
+        "proof",
+        "lease:never-early",
+    }
+
+
+def test_a_record_is_read_in_the_order_of_time_and_a_line_that_was_cut_off_is_left_out() -> None:
+    run = [replace(each, number=number) for number, each in enumerate(GOOD["kept alive"])]
+    lines = [json.dumps(asdict(each) | {"added_later": 1}) for each in reversed(run)]
+    assert read_calls([*lines, lines[0][:40]]) == run

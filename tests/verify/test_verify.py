@@ -1,0 +1,125 @@
+"""`dibs verify` on real stores: it finds nothing where nothing is wrong, and a rule that is wrong on purpose."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dibs.core.commands import Acquire, Inspect, Release, Renew
+from dibs.core.outcomes import Status
+from tests.programs import clean_env, dibs_here
+from tests.rules import put_rule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from dibs.core.draft import Draft
+    from dibs.core.outcomes import Outcome
+    from dibs.core.records import LockRecord
+    from tests.rules import Rule
+
+
+def verify(folder: Path, *words: str) -> dict[str, Any]:
+    url = f"sqlite://{folder}/store.db"
+    done = dibs_here(clean_env(folder), folder, "verify", url, "--record", "run.jsonl", "--json", *words)
+    assert done.returncode in (0, 1), done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    assert answer["ok"] is (done.returncode == 0)
+    data: dict[str, Any] = answer["data"]
+    return data
+
+
+def test_clients_that_race_on_a_sound_store_are_answered_as_promised(tmp_path: Path) -> None:
+    found = verify(tmp_path, "--for", "2s", "--seed", "1")
+    assert found["violations"] == []
+    assert found["operations"] > 20
+
+
+def test_a_record_is_judged_again(tmp_path: Path) -> None:
+    verify(tmp_path, "--for", "1s")
+    done = dibs_here(clean_env(tmp_path), tmp_path, "verify", "--judge", "run.jsonl")
+    assert done.returncode == 0
+    assert done.stdout.endswith("0 violations\n  The record is run.jsonl.\n")
+
+
+def test_a_record_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "run.jsonl").write_text("")
+    url = f"sqlite://{tmp_path}/store.db"
+    done = dibs_here(clean_env(tmp_path), tmp_path, "verify", url, "--record", "run.jsonl")
+    assert done.returncode == 64
+    assert "--record" in done.stderr
+
+
+# Servers with one wrong rule each.
+
+
+def before(change: Callable[[LockRecord, Any], LockRecord]) -> Callable[[Rule], Rule]:
+    """The rule, with a job that was changed under it."""
+
+    def make(rule: Rule) -> Rule:
+        def wrong(draft: Draft, command: Any) -> Outcome:
+            lock = draft.lock(command.ns, command.name)
+            changed = change(lock, command)
+            if changed is not lock:
+                draft.put(changed)
+            return rule(draft, command)
+
+        return wrong
+
+    return make
+
+
+def in_vain(rule: Rule) -> Rule:
+    def wrong(draft: Draft, command: Any) -> Outcome:
+        outcome = rule(draft, command)
+        draft.discard()
+        return outcome
+
+    return wrong
+
+
+def sees_nobody(rule: Rule) -> Rule:
+    def wrong(draft: Draft, command: Any) -> Outcome:
+        outcome = rule(draft, command)
+        return outcome.replace(lock=outcome.lock.replace(holders=())) if isinstance(outcome, Status) else outcome
+
+    return wrong
+
+
+def hurried(lock: LockRecord, command: object) -> LockRecord:
+    early = [
+        each.replace(renewed_ms=each.renewed_ms - 1500, expires_ms=each.expires_ms - 1500) for each in lock.holders
+    ]
+    return lock.replace(holders=tuple(early)) if early else lock
+
+
+def anybody(lock: LockRecord, command: Any) -> LockRecord:
+    taken = [each.replace(lease_id=command.lease_id) for each in lock.holders]
+    return lock.replace(holders=tuple(taken)) if taken else lock
+
+
+WRONG: dict[str, tuple[type[Any], Callable[[Rule], Rule]]] = {
+    "a claim does not see who has the job": (Acquire, before(lambda lock, _: lock.replace(holders=()))),
+    "fencing tokens begin again": (Acquire, before(lambda lock, _: lock.replace(token=0) if lock.token > 3 else lock)),
+    "a claim forgets the keys of those before": (Acquire, before(lambda lock, _: lock.replace(endings=()))),
+    "leases end early": (Acquire, before(hurried)),
+    "a renewal takes any lease id": (Renew, before(anybody)),
+    "a renewal is not written": (Renew, in_vain),
+    "a release is not written": (Release, in_vain),
+    "a look sees nobody": (Inspect, sees_nobody),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_rule_that_is_wrong_is_found(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, make = WRONG[name]
+    put_rule(monkeypatch, kind, make)
+    for turn in range(10):
+        folder = tmp_path / str(turn)
+        folder.mkdir()
+        if verify(folder, "--for", "2s", "--seed", str(turn))["violations"]:
+            return
+    pytest.fail("it was not found in ten runs")

@@ -1,0 +1,5 @@
+module dibs/tools/porcupine
+
+go 1.21
+
+require github.com/anishathalye/porcupine v1.0.0
