@@ -26,7 +26,7 @@ from dibs.server.http.listen import BACKLOG
 from dibs.server.http.protocol import HttpConnection, ServerState
 from dibs.server.http.response import answer_for_error
 from dibs.server.http.tls import TlsListener
-from dibs.server.monitor.server_log import RequestLog, log_access
+from dibs.server.monitor.server_log import RequestLog
 from dibs.server.routes.dashboard import board_routes, dashboard_routes, login_routes
 from dibs.server.routes.description import description_routes
 from dibs.server.routes.elections import election_routes
@@ -238,7 +238,6 @@ def make_server(
     api: Api,
     *,
     access_log: bool = False,
-    json_log: bool = False,
     observers: Sequence[RequestObserver] = (),
     on_ready: Callable[[], None] = lambda: None,
     annexes: Sequence[AnnexRoutes] = (),
@@ -249,8 +248,8 @@ def make_server(
 ) -> HttpServer:
     """An HTTP server for `api` and the routes of `annexes`. `admission` bounds its
     connections."""
-    if access_log and json_log:
-        access_log, observers = False, [*observers, RequestLog()]
+    if access_log:
+        observers = [*observers, RequestLog()]
     api.notes_callers = bool(observers)
     origins = api.settings.cors_origins
     state = ServerState(
@@ -261,7 +260,6 @@ def make_server(
         knows_peers=knows_peers,
         proxies=proxies,
         cors=Cors(origins) if origins else None,
-        log_access=log_access if access_log else None,
         observers=observers,
     )
     return HttpServer(state, annexes, on_ready, tls)

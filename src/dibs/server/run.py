@@ -97,7 +97,7 @@ def serve(settings: ServerSettings) -> None:
             runner.run(
                 _serve(settings, store, guard, tls, proxies, address, listening, observers, lambda: _tell(text)),
             )
-    log.warning("stopped")
+    log.info("stopped")
     flush_log()
 
 
@@ -173,7 +173,6 @@ async def _serve(
         server = make_server(
             api,
             access_log=settings.access_log,
-            json_log=settings.log_format == "json",
             observers=observers,
             on_ready=on_ready,
             annexes=open_routes(api, settings.routes),

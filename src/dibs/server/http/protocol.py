@@ -88,7 +88,6 @@ class ServerState:
         knows_peers: bool = False,
         proxies: TrustedProxies | None = None,
         cors: Cors | None = None,
-        log_access: Callable[[HttpRequest], None] | None = None,
         observers: Sequence[RequestObserver] = (),
     ) -> None:
         self.api = api
@@ -98,7 +97,6 @@ class ServerState:
         self.knows_peers = knows_peers
         self.proxies = proxies or None
         self.cors = cors
-        self.log_access = log_access
         self.observers = observers
         self.heads = KnownHeads()
         self.connections: set[HttpConnection] = set()
@@ -461,7 +459,6 @@ class HttpConnection(asyncio.Protocol):
         call = HttpRequest(self, parser.get_method(), path, query, RequestHead(sent), None)
         if b"cookie" in call.headers:
             call.take_cookie()
-        call.version = version
         call.keep_alive = version != "1.0" and parser.should_keep_alive()
         self._is_last = not call.keep_alive
         self._incoming = call

@@ -72,7 +72,6 @@ class RequestHead:
 class HttpRequest:
     """One request: what was asked, as the handlers need it, and the way back for its answer."""
 
-    version = "1.1"
     has_task = False
     # For the log and the spans.
     principal = outcome = ""
@@ -329,5 +328,3 @@ class HttpRequest:
         state.metrics.requests[self.verb].add(status, self.took_s)
         if status >= 400 and status in (401, 403):
             state.api.answered(status, self.verb, self.peer, self.head.digest, self.headers.get(PEER))
-        if state.log_access is not None and status:
-            state.log_access(self)

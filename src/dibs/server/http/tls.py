@@ -150,7 +150,7 @@ class ServerTls:
         except InvalidInput as error:
             log.error("certificate NOT reloaded, the old one stays in use: %s", error.details)
             return False
-        log.warning("certificate reloaded from %s", self._files.cert)
+        log.info("certificate reloaded from %s", self._files.cert)
         return True
 
     def ends_ms(self) -> int:
