@@ -261,7 +261,7 @@ ANSWERS: dict[str, Answer] = {
         "done_until": ("text-", "until when it counts as done"),
         "by": ("text-", "who broke, freed or received it"),
         "reason": ("text-", "why"),
-        "retry_after_seconds": ("number-", "of a failure: for how long nobody gets the job"),
+        "retry_after_seconds": ("number-", "of a failure or a loss: for how long nobody gets the job"),
         "name": ("text-", "of `GET /events`: the job"),
         "namespace": ("text-", "of `GET /events`: its namespace"),
     },

@@ -26,8 +26,9 @@ class StoreLook(NamedTuple):
     """The result of a look at the store."""
 
     last_seq: int
+    now_ms: int  # of its clock
     token_ends_ms: int | None  # on the wall clock: when the next token ends
-    has_trouble: bool  # it knows a fault that may not be over
+    has_trouble: bool  # it knows a fault that may not be over, or is frozen
 
 
 class Scrape(NamedTuple):
@@ -162,6 +163,16 @@ METRICS = (
         of="store",
     ),
     Metric(
+        "dibs_jobs",
+        GAUGE,
+        "Jobs in the store, of all servers, that may need a person. parked: until somebody frees them. failed: the last "
+        "hold failed, expired or was broken, and nobody has claimed the job since. resting: nobody is granted the job "
+        "yet; it may be a failed one. Unknown while the store does not answer, too small while dibs_counting is 1.",
+        lambda scrape: None if scrape.look is None else _words(scrape.engine.tally.states(scrape.look.now_ms)),
+        ("status",),
+        of="store",
+    ),
+    Metric(
         "dibs_sessions",
         GAUGE,
         "Open sessions in the store, of all servers.",
@@ -210,8 +221,8 @@ METRICS = (
     Metric(
         "dibs_store_writable",
         GAUGE,
-        "0 if writes are blocked: a commit of this server takes over 3 s, the last one failed within 5 minutes, or the "
-        "store knows a fault that is not over. A server that writes nothing does not notice.",
+        "0 if writes are blocked: a commit of this server takes over 3 s, the last one failed within 5 minutes, the "
+        "store knows a fault that is not over, or it is frozen. A server that writes nothing does not notice.",
         lambda scrape: int(not (scrape.metrics.is_write_blocked() or (scrape.look and scrape.look.has_trouble))),
     ),
     Metric(
