@@ -49,9 +49,9 @@ class Tally:
         # themselves would take. Of 10**6 leases two share a hash once in 10**7 servers; a count would be off by one.
         self._claims: dict[int, str] = {}
         self._by_principal: dict[tuple[str, str | None], int] = {}  # and namespace; None: all of them
-        # Jobs by the hash of namespace and name. One is in at most one of the first two.
-        self._parked: set[int] = set()
-        self._failed: set[int] = set()  # nobody holds it, and its last hold failed or was lost
+        # By namespace, the hashes of the jobs: parked; or nobody holds it, and its last hold failed or was lost.
+        self._parked: dict[str, set[int]] = {}
+        self._failed: dict[str, set[int]] = {}
         self._resting: dict[int, int] = {}  # until when nobody is granted it, on the store's clock
         self._rests: list[tuple[int, int]] = []  # the same as a heap; some of it may be out of date
         self._several: dict[int, int] = {}  # how many hold a job that several may hold
@@ -75,7 +75,8 @@ class Tally:
                 until_ms, job = heappop(self._rests)
                 if self._resting.get(job) == until_ms:
                     del self._resting[job]
-            return {PARKED: len(self._parked), FAILED: len(self._failed), "resting": len(self._resting)}
+            parked, failed = (sum(map(len, each.values())) for each in (self._parked, self._failed))
+            return {PARKED: parked, FAILED: failed, "resting": len(self._resting)}
 
     def live_of(self, principal: str, namespace: str | None = None) -> int:
         """Return how many jobs are held with this principal's credentials, in one namespace or in all. Two credentials
@@ -86,6 +87,10 @@ class Tally:
         """Return how many claims there are in a namespace."""
         counts = self._by_principal.copy()  # another thread may change it
         return sum(count for (_, where), count in counts.items() if where == namespace)
+
+    def stuck_in(self, namespace: str) -> dict[str, int]:
+        """Return how many parked and failed jobs there are in a namespace."""
+        return {PARKED: len(self._parked.get(namespace, ())), FAILED: len(self._failed.get(namespace, ()))}
 
     def begin(self, store: Store) -> None:
         """From here on events are followed; `count_page` counts the jobs, waiters and open sessions that existed
@@ -176,9 +181,9 @@ class Tally:
     def _count_state(self, lock: LockRecord) -> None:
         job = hash((lock.ns, lock.name))
         if not lock.holders:
-            self._ended(job, lock.endings[0].how if lock.endings else "", lock.delay_until_ms)
+            self._ended(lock.ns, job, lock.endings[0].how if lock.endings else "", lock.delay_until_ms)
         if lock.parked:
-            self._park(job)
+            self._park(lock.ns, job)
 
     def _fold(self, event: Event) -> None:
         self.kinds[event.kind] += 1
@@ -202,37 +207,37 @@ class Tally:
 
     def _fold_state(self, event: Event, holders: int) -> None:
         """What an event about a job means for its state, after a change of the number of its holders."""
-        job = hash((event.ns, event.job))
+        ns, job = event.ns, hash((event.ns, event.job))
         if holders and (event.slots > 1 or event.mode == SHARED):
             holders = self._several[job] = self._several.get(job, 0) + holders
             if not holders:
                 del self._several[job]
         if event.kind == PARKED:
-            self._park(job)
+            self._park(ns, job)
         elif event.kind == kinds.FREED:
             self._resting.pop(job, None)
-            if job in self._parked:
-                self._parked.discard(job)
-                self._failed.add(job)
+            if job in self._parked.get(ns, ()):
+                _discard(self._parked, ns, job)
+                self._ended(ns, job, FAILED, 0)
         elif holders > 0 or event.kind == kinds.FORGOTTEN:
             self._resting.pop(job, None)
-            self._failed.discard(job)
+            _discard(self._failed, ns, job)
         else:
-            self._ended(job, event.kind, event.at_ms + event.retry_ms if event.retry_ms else 0)
+            self._ended(ns, job, event.kind, event.at_ms + event.retry_ms if event.retry_ms else 0)
 
-    def _ended(self, job: int, how: str, rests_until_ms: int) -> None:
+    def _ended(self, ns: str, job: int, how: str, rests_until_ms: int) -> None:
         """Nobody holds it now."""
         if how in UNSUCCESSFUL:
-            self._failed.add(job)
+            self._failed.setdefault(ns, set()).add(job)
         else:
-            self._failed.discard(job)
+            _discard(self._failed, ns, job)
         if rests_until_ms > self._resting.get(job, 0):
             self._resting[job] = rests_until_ms
             heappush(self._rests, (rests_until_ms, job))
 
-    def _park(self, job: int) -> None:
-        self._parked.add(job)
-        self._failed.discard(job)
+    def _park(self, ns: str, job: int) -> None:
+        self._parked.setdefault(ns, set()).add(job)
+        _discard(self._failed, ns, job)
 
     def _fold_place(self, event: Event) -> None:
         place = (event.ns, event.job, event.ticket)
@@ -269,3 +274,12 @@ class Tally:
                 by_principal[key] = live
             else:
                 del by_principal[key]  # principals come and go; the counter must not grow with them
+
+
+def _discard(jobs: dict[str, set[int]], ns: str, job: int) -> None:
+    """Namespaces come and go; none stays behind without a job."""
+    found = jobs.get(ns)
+    if found is not None:
+        found.discard(job)
+        if not found:
+            del jobs[ns]

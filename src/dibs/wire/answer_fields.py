@@ -314,6 +314,7 @@ ANSWERS: dict[str, Answer] = {
         "since": ("text", "when the first of the 60 minutes began"),
         "minutes": ("object", "by event, how many there were in each minute, the oldest first"),
         "held": ("number", "how many claims there are now"),
+        "stuck": ("object", "how many jobs are `parked`, and `failed`: free, and the last hold failed or was lost"),
         "whole": ("flag", "false: there are more events than were counted so far. Ask again"),
     },
     "token": {**_TOKEN},

@@ -1,6 +1,7 @@
 // Small plots of the last hour, made from the counts of GET /activity.
 
 import { h, setText, svg } from "./dom.js";
+import { href } from "./place.js";
 import { count } from "./words.js";
 
 const HIGH = 28;
@@ -18,10 +19,10 @@ function heldOf(hour) {
   return held;
 }
 
-function plot(label, kind, isHour = true) {
+function plot(label, kind, to, isHour = true) {
   const number = h("span", { class: "number" }, "–");
   const drawing = svg("svg", { viewBox: `0 0 60 ${HIGH}`, preserveAspectRatio: "none", role: "img", class: `plot ${kind}` });
-  const element = h("div", { class: "tile" }, h("p", { class: "tile-words" }, number, h("span", { class: "label" }, label, isHour && h("span", { class: "hour" }, " in the last hour"))), drawing);
+  const element = h("a", { class: "tile", "data-link": true, href: to }, h("span", { class: "tile-words" }, number, h("span", { class: "label" }, label, isHour && h("span", { class: "hour" }, " in the last hour"))), drawing);
   return {
     element,
     show(numbers, shown, said) {
@@ -37,11 +38,11 @@ function plot(label, kind, isHour = true) {
   };
 }
 
-export function hourPlots() {
-  const held = plot("held now", "k-held", false);
-  const claims = plot("claims", "k-claims");
-  const expired = plot("expired", "k-expired");
-  const failed = plot("failed", "k-failed");
+export function hourPlots(ns) {
+  const held = plot("held now", "k-held", href({ ns }), false);
+  const claims = plot("claims", "k-claims", href({ ns, sort: "age.down" }));
+  const expired = plot("expired", "k-expired", href({ ns, tab: "failed", q: "expired" }));
+  const failed = plot("failed", "k-failed", href({ ns, tab: "failed" }));
   const element = h("section", { class: "tiles", "aria-label": "The last hour" },
     held.element, claims.element, expired.element, failed.element);
   const say = (what, total) => (most) => `${what} in the last hour: ${count(total)}, at most ${count(most)} in a minute`;

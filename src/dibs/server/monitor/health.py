@@ -55,7 +55,7 @@ def known_trouble(store: Store, meta: Stored | None) -> DibsError | None:
         with contextlib.suppress(StoreUnavailable):
             store.commit({}, {}, ())
     why = why_frozen(meta)
-    return store.trouble() or (StoreUnavailable(f"The store is frozen: {why}.") if why else None)
+    return store.trouble() or (StoreUnavailable(f"The store is frozen: {why}") if why else None)
 
 
 def health_of(store: Store) -> HttpResponse:

@@ -139,8 +139,8 @@ def _counts(api: Api) -> HttpResponse:
 
 # GET /metrics and GET /metrics/prometheus: the counts of this server.
 #
-# A scrape reads counters that exist anyway, so it costs the same with a million leases. It asks the store two questions,
-# and waits for the answers no longer than SCRAPE_MS_MAX; scrapes at the same time share it.
+# A scrape reads counters that exist anyway, so it costs the same with a million leases. It asks the store two
+# questions, and waits for the answers no longer than SCRAPE_MS_MAX; scrapes at the same time share them.
 
 _MEDIA = (PLAIN_TYPE.decode(), OPEN_TYPE.decode())
 _TEXT = {"type": "string"}
