@@ -166,8 +166,8 @@ METRICS = (
         "dibs_jobs",
         GAUGE,
         "Jobs in the store that may need a person. parked: until somebody frees them. failed: the last hold failed, "
-        "expired or was broken, and nobody has claimed the job since. resting: nobody is granted the job yet; it may be "
-        "a failed one. Unknown while the store does not answer, too small while dibs_counting is 1.",
+        "expired or was broken, and nobody has claimed the job since. resting: nobody is granted the job yet; it may "
+        "be a failed one. Unknown while the store does not answer, too small while dibs_counting is 1.",
         lambda scrape: None if scrape.look is None else _words(scrape.engine.tally.states(scrape.look.now_ms)),
         ("status",),
         of="store",
