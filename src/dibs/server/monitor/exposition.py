@@ -63,10 +63,10 @@ _TOTAL, _INFO = "_total", "_info"
 
 
 class Metric(NamedTuple):
-    """One metric: its name, its kind, a sentence about it, the names of its labels, and where its values come from."""
+    """One metric: its kind, its name, a sentence about it, the names of its labels, and where its values come from."""
 
-    name: str
     kind: str
+    name: str
     help: str
     read: Callable[[Any], Values]
     labels: tuple[str, ...] = ()

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from dibs._version import __version__
 from dibs.base.ids import new_request_id
 from dibs.server.http.response import answer_document, answer_text
+from dibs.server.routes.table import section
 from dibs.wire.openapi import openapi_document, yaml_text
-from dibs.wire.operations import Operation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -112,8 +112,8 @@ def _each(document: Document) -> Iterator[tuple[str, str, Document]]:
 
 def _contents(document: Document) -> Iterator[str]:
     yield "<nav aria-label='Operations'>\n"
-    for section, lines in groupby(_each(document), key=lambda each: str(each[2]["tags"][0])):
-        yield f"<h2>{escape(section)}</h2>\n<ul>\n"
+    for title, lines in groupby(_each(document), key=lambda each: str(each[2]["tags"][0])):
+        yield f"<h2>{escape(title)}</h2>\n<ul>\n"
         for path, method, operation in lines:
             yield (
                 f'<li><a href="#{escape(operation["operationId"])}"><code>{method.upper()} {escape(path)}</code></a> '
@@ -246,36 +246,12 @@ def _code(text: str) -> str:
     return f"<code>{escape(text)}</code>"
 
 
-SECTION = "Description"
-OPENAPI_JSON = Operation(
-    "GET",
-    "/openapi.json",
-    "openapi-json",
-    "this API as OpenAPI 3.1",
-    SECTION,
-    {200: {"type": "object"}},
-    is_open=True,
+_description = section("Description", is_open=True)
+OPENAPI_JSON = _description("GET /openapi.json", "openapi-json", "this API as OpenAPI 3.1", {200: {"type": "object"}})
+OPENAPI_YAML = _description(
+    "GET /openapi.yaml", "openapi-yaml", "the same as YAML", {200: {"type": "object"}}, media=("application/yaml",)
 )
-OPENAPI_YAML = Operation(
-    "GET",
-    "/openapi.yaml",
-    "openapi-yaml",
-    "the same as YAML",
-    SECTION,
-    {200: {"type": "object"}},
-    is_open=True,
-    media=("application/yaml",),
-)
-DOCS = Operation(
-    "GET",
-    "/docs",
-    "docs",
-    "the same as a page",
-    SECTION,
-    {200: {"type": "string"}},
-    is_open=True,
-    media=("text/html",),
-)
+DOCS = _description("GET /docs", "docs", "the same as a page", {200: {"type": "string"}}, media=("text/html",))
 
 
 def description_routes(api: Api) -> Table:
