@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from dibs.server.annexes import AnnexRoutes
-    from dibs.server.engine import Engine
     from dibs.server.handlers import Api
     from dibs.server.http.admission import Admission, TrustedProxies
     from dibs.server.http.protocol import RequestObserver
@@ -208,7 +207,14 @@ class Lifecycle:
 
     async def _others(self) -> dict[str, int]:
         """The last pulse of each other server with a recent pulse."""
-        return await asyncio.to_thread(_others_of, self._server.api.engine)
+        engine = self._server.api.engine
+
+        def read() -> dict[str, int]:
+            pulses = pulses_of(engine.store)
+            others = {*live_servers(pulses, engine.store.read(()).now_ms)} - {engine.decider.server}
+            return {pulse.server: pulse.at_ms for pulse in pulses if pulse.server in others}
+
+        return await asyncio.to_thread(read)
 
     async def _serve_on(self, drain_ms: int) -> None:
         server = self._server
@@ -225,13 +231,6 @@ class Lifecycle:
             if state.total_requests != answered or state.connections:
                 answered = state.total_requests
                 quiet_s = self._loop.time() + DRAIN_QUIET_MS / 1000
-
-
-def _others_of(engine: Engine) -> dict[str, int]:
-    pulses = pulses_of(engine.store)
-    live = live_servers(pulses, engine.store.read(()).now_ms)
-    own = engine.decider.server
-    return {pulse.server: pulse.at_ms for pulse in pulses if pulse.server in live and pulse.server != own}
 
 
 def make_server(

@@ -81,18 +81,8 @@ def _store_calls(scrape: Scrape) -> dict[tuple[str, ...], int]:
     }
 
 
-def _endings(scrape: Scrape) -> dict[tuple[str, ...], int]:
-    return {(kind,): scrape.metrics.events[kind] for kind in sorted(events.OWNERSHIP_ENDS)}
-
-
 def _build(scrape: Scrape) -> dict[tuple[str, ...], int]:
     return {(__version__, scrape.engine.store.capabilities.name, build_kind()): 1}
-
-
-def _lag(scrape: Scrape) -> int | None:
-    if scrape.look is None:
-        return None
-    return max(scrape.look.last_seq - scrape.engine.told_seq, 0)
 
 
 METRICS = (
@@ -124,7 +114,7 @@ METRICS = (
     _counter(
         "dibs_holds_ended_total",
         "Holds that ended by a commit of this server: released, failed, expired, broken or transferred.",
-        _endings,
+        lambda scrape: _words({kind: scrape.metrics.events[kind] for kind in events.OWNERSHIP_ENDS}),
         ("how",),
     ),
     _counter(
@@ -229,7 +219,7 @@ METRICS = (
     _gauge(
         "dibs_event_lag",
         "How far the told position is behind the stored one. On stores that number without gaps: how many events.",
-        _lag,
+        lambda scrape: None if scrape.look is None else max(scrape.look.last_seq - scrape.engine.told_seq, 0),
     ),
     _gauge("dibs_event_streams", "Open streams of events.", lambda scrape: len(scrape.streams)),
     _counter(

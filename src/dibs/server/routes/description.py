@@ -8,6 +8,7 @@ import hashlib
 import json
 import re
 import shlex
+from functools import partial
 from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from dibs.server.http.request import HttpRequest
     from dibs.server.http.response import HttpResponse
     from dibs.server.routes.table import Table
+    from dibs.wire.operations import Operation
 
     Document = dict[str, Any]
 
@@ -146,7 +148,9 @@ def _operations(document: Document) -> Iterator[str]:
 
 def _body(document: Document, operation: Document) -> Iterator[str]:
     if "requestBody" in operation:
-        schema = _resolved(document, operation["requestBody"]["content"]["application/json"]["schema"])
+        schema = operation["requestBody"]["content"]["application/json"]["schema"]
+        if "$ref" in schema:
+            schema = document["components"]["schemas"][_name(schema)]
         optional = "" if operation["requestBody"]["required"] else " (may be left out)"
         yield from _fields(f"Body{optional}", schema)
 
@@ -170,10 +174,6 @@ def _fields(caption: str, schema: Document) -> Iterator[str]:
         for field, each in schema.get("properties", {}).items()
     ]
     yield from _table(caption, ("field", "type and limits", "meaning"), rows)
-
-
-def _resolved(document: Document, schema: Document) -> Document:
-    return document["components"]["schemas"][_name(schema)] if "$ref" in schema else schema
 
 
 def _name(schema: Document) -> str:
@@ -254,38 +254,19 @@ OPENAPI_YAML = _description(
 DOCS = _description("GET /docs", "docs", "the same as a page", {200: {"type": "string"}}, media=("text/html",))
 
 
+_FORMS: tuple[tuple[Operation, Callable[[Document], HttpResponse]], ...] = (
+    (OPENAPI_JSON, answer_document),
+    (OPENAPI_YAML, lambda document: answer_text(yaml_text(document), b"application/yaml")),
+    (DOCS, lambda document: answer_text(api_page(document), b"text/html; charset=utf-8", PAGE_HEADERS)),
+)
+
+
 def description_routes(api: Api) -> Table:
-    description = _Description(api)
-    return [
-        (OPENAPI_JSON, description.as_json),
-        (OPENAPI_YAML, description.as_yaml),
-        (DOCS, description.as_page),
-    ]
+    made: dict[str, HttpResponse] = {}  # each when it is asked for the first time
 
+    async def answer(form: str, make: Callable[[Document], HttpResponse], call: HttpRequest) -> HttpResponse:
+        if form not in made:  # it takes longer than others should wait
+            made[form] = await api.in_reader(lambda: make(openapi_document(api.operations, __version__)))
+        return made[form]._replace(request_id=new_request_id().encode())
 
-class _Description:
-    """Made when it is asked for the first time."""
-
-    def __init__(self, api: Api) -> None:
-        self._api = api
-        self._made: dict[str, HttpResponse] = {}
-
-    async def as_json(self, call: HttpRequest) -> HttpResponse:
-        return await self._fresh("json", lambda: answer_document(self._document()))
-
-    async def as_yaml(self, call: HttpRequest) -> HttpResponse:
-        return await self._fresh("yaml", lambda: answer_text(yaml_text(self._document()), b"application/yaml"))
-
-    async def as_page(self, call: HttpRequest) -> HttpResponse:
-        return await self._fresh(
-            "page",
-            lambda: answer_text(api_page(self._document()), b"text/html; charset=utf-8", PAGE_HEADERS),
-        )
-
-    async def _fresh(self, kind: str, make: Callable[[], HttpResponse]) -> HttpResponse:
-        if kind not in self._made:
-            self._made[kind] = await self._api.in_reader(make)  # it takes longer than others should wait
-        return self._made[kind]._replace(request_id=new_request_id().encode())
-
-    def _document(self) -> dict[str, Any]:
-        return openapi_document(self._api.operations, __version__)
+    return [(operation, partial(answer, operation.id, make)) for operation, make in _FORMS]

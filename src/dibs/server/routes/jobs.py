@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dibs.core.limits import (
-    HISTORY_PAGE_MAX,
-    LIST_PAGE_MAX,
-    NAME_BYTES_MAX,
-)
+from dibs.core.limits import HISTORY_PAGE_MAX, LIST_PAGE_MAX, NAME_BYTES_MAX
 from dibs.core.records import ENDINGS, STATES
 from dibs.server.http.parse import SEQ_MAX, check_head
 from dibs.server.routes.table import section
@@ -36,14 +32,8 @@ if TYPE_CHECKING:
 
 _job = section("Jobs", OF_A_JOB)
 _CLAIM_CODES = (
-    "conflict",
-    "deadlock",
-    "invalid_ttl",
-    "lock_limit_exceeded",
-    "not_found",
-    "session_expired",
-    "capacity_exceeded",
-    "draining",
+    *("conflict", "deadlock", "invalid_ttl", "lock_limit_exceeded", "not_found", "session_expired"),
+    *("capacity_exceeded", "draining"),
 )
 _PROOF_CODES = ("lease_not_current", "session_expired", "not_found")
 _CLAIMED = ("acquired", "held", "queued", "done")
@@ -187,18 +177,9 @@ HISTORY = _job(
 
 
 def job_routes(api: Api) -> Table:
+    asked = (ACQUIRE, ACQUIRE_ANY, ACQUIRE_ALL, LEAVE, RENEW, RELEASE, TRANSFER, BREAK, FREE, ACL, INSPECT)
     return [
-        asks(api, ACQUIRE),
-        asks(api, ACQUIRE_ANY),
-        asks(api, ACQUIRE_ALL),
-        asks(api, LEAVE),
-        asks(api, RENEW),
-        asks(api, RELEASE),
-        asks(api, TRANSFER),
-        asks(api, BREAK),
-        asks(api, FREE),
-        asks(api, ACL),
-        asks(api, INSPECT),
+        *[asks(api, each) for each in asked],
         (LIST, lambda call: api.list(call.query, call.headers)),
         (HISTORY, lambda call: api.history(call.raw_name, call.query, call.headers)),
     ]
