@@ -53,10 +53,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("dibs")
 
 NO_SNIFF: Header = (b"x-content-type-options", b"nosniff")
-HSTS: Header = (
-    b"strict-transport-security",
-    b"max-age=31536000",
-)  # browsers heed it for names, not for addresses
+HSTS: Header = (b"strict-transport-security", b"max-age=31536000")  # browsers heed it for names, not for addresses
 TICK_S = 0.1
 TICKS_IN_A_SECOND = 10
 

@@ -98,9 +98,7 @@ def serve(settings: ServerSettings) -> None:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         gc.set_threshold(*GC_THRESHOLDS)
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(
-                _serve(settings, store, guard, tls, proxies, address, listening, observers, lambda: _tell(text)),
-            )
+            runner.run(_serve(settings, store, guard, tls, proxies, address, listening, observers, lambda: _tell(text)))
     log.info("stopped")
     flush_log()
 
@@ -250,11 +248,7 @@ def socket_mode(settings: ServerSettings) -> int | None:
 
 
 def open_directory(
-    stack: contextlib.ExitStack,
-    guard: TokenGuard,
-    store: Store,
-    settings: ServerSettings,
-    address: BindAddress,
+    stack: contextlib.ExitStack, guard: TokenGuard, store: Store, settings: ServerSettings, address: BindAddress
 ) -> str:
     """Accept the store's tokens, too. Returns a line about them."""
     if settings.system:

@@ -7,11 +7,10 @@ import { announce, byId, h, setText } from "./dom.js";
 import { JobPage } from "./job.js";
 import { loginView } from "./login.js";
 import { OwnerPage, SessionPage } from "./people.js";
-import { TABS, follow, href, read } from "./place.js";
+import { TABS, TITLES, follow, href, read } from "./place.js";
 import { Source } from "./source.js";
 import { count, exact } from "./words.js";
 
-const LABELS = { held: "Held", waiting: "Waiting", parked: "Parked", failed: "Failed", done: "Done", sessions: "Sessions" };
 const BAD = { parked: 0, failed: 0 }; // tabs whose number is in red
 const LINK = { live: "Live", lost: "Connection lost, retrying", polling: "Live updates are interrupted; reading every 5 s", hidden: "Paused", refused: "No live updates", connecting: "Connecting" };
 const STALE = "Your login has ended: the token has expired or was revoked. Sign in again.";
@@ -110,7 +109,7 @@ function drawTabs(place) {
   const keep = { q: place.q, prefix: place.prefix, owner: place.page ? "" : place.owner, session: place.session, ns: place.ns };
   byId("tabs").replaceChildren(...TABS.map((tab) => h("a", {
     "data-link": true, href: href({ ...keep, tab }), "aria-current": !place.page && place.tab === tab ? "page" : null,
-  }, LABELS[tab], h("span", { class: tab in BAD ? "count bad" : "count", id: `count-${tab}` }))));
+  }, TITLES[tab], h("span", { class: tab in BAD ? "count bad" : "count", id: `count-${tab}` }))));
   const current = byId("tabs").querySelector("[aria-current]");
   if (current) byId("tabs").scrollLeft = current.offsetLeft - (innerWidth - current.offsetWidth) / 2;
   byId("brand").setAttribute("href", href({ ns: place.ns }));

@@ -4,13 +4,11 @@ import * as columns from "./columns.js";
 import { announce, h, setText } from "./dom.js";
 import { waitForGraph } from "./graph.js";
 import { MOST } from "./jobs.js";
-import { needsYou } from "./needs.js";
-import { FILTERS, go, read } from "./place.js";
-import { hourPlots } from "./plots.js";
+import { FILTERS, TITLES, go, read } from "./place.js";
+import { hourPlots, needsYou } from "./summary.js";
 import { WindowTable } from "./table.js";
 import { count, plural } from "./words.js";
 
-const TITLES = { held: "Held", waiting: "Waiting", parked: "Parked", failed: "Failed", done: "Done", sessions: "Sessions" };
 const ABOUT = {
   held: ["Nobody holds a job.", "A claim shows up here at once: dibs claim JOB"],
   waiting: ["Nobody waits in line.", "Workers that ask for a held job with --wait stand here."],

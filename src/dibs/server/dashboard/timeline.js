@@ -3,10 +3,10 @@
 import { stateBadge } from "./cells.js";
 import { now } from "./clock.js";
 import { h } from "./dom.js";
+import { ENDS } from "./jobs.js";
 import { ownerHref } from "./place.js";
 import { exact, plural, span, visible } from "./words.js";
 
-const ENDS = new Set(["released", "failed", "expired", "broken", "transferred"]);
 const LANES_MAX = 12;
 
 /** Holds and waits from the events of a job, in the order in which they began. */

@@ -165,10 +165,7 @@ class ServerTls:
         now = timestamp(self._wall())[:19]
         if not begins <= now < ends:
             log.warning(
-                "the certificate in %s is valid from %s to %s, and not now: clients will refuse it",
-                cert,
-                begins,
-                ends,
+                "the certificate in %s is valid from %s to %s, and not now: clients will refuse it", cert, begins, ends
             )
 
 

@@ -238,10 +238,7 @@ class RequestSpans:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in call.head.sent}
         parent = self._propagator.extract(headers if call.trace is not None else {})
         call.span = self._tracer.start_span(
-            "dibs",
-            context=parent,
-            kind=self._trace.SpanKind.SERVER,
-            attributes={"http.request.method": call.method},
+            "dibs", context=parent, kind=self._trace.SpanKind.SERVER, attributes={"http.request.method": call.method}
         )
 
     def end(self, call: HttpRequest) -> None:

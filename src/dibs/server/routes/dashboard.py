@@ -22,14 +22,7 @@ from dibs.engine.queries import Activity, live_tickets
 from dibs.server.http.admission import ClientWindows
 from dibs.server.http.browser import clear_cookie, has_mark, is_from_own_page, set_cookie
 from dibs.server.http.parse import decode_name, name_part, whole_number
-from dibs.server.http.response import (
-    NO_CONTENT,
-    HttpError,
-    HttpResponse,
-    answer_document,
-    answer_for,
-    answer_text,
-)
+from dibs.server.http.response import NO_CONTENT, HttpError, HttpResponse, answer_document, answer_for, answer_text
 from dibs.server.routes.table import section
 from dibs.wire.credentials import whoami_document
 from dibs.wire.documents import reply_to
@@ -219,12 +212,7 @@ class BoardRoutes:
 PAGE = "index.html"
 _NOT_MODIFIED = 304
 _FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "dashboard")
-_TYPES = {
-    ".html": "text/html",
-    ".css": "text/css",
-    ".js": "text/javascript",
-    ".svg": "image/svg+xml",
-}
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"

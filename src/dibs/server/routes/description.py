@@ -166,11 +166,7 @@ def _documents(document: Document) -> Iterator[str]:
 def _fields(caption: str, schema: Document) -> Iterator[str]:
     required = schema.get("required", ())
     rows = [
-        (
-            _code(field),
-            _limits(each) + (", always" if field in required else ""),
-            _said(each.get("description", "")),
-        )
+        (_code(field), _limits(each) + (", always" if field in required else ""), _said(each.get("description", "")))
         for field, each in schema.get("properties", {}).items()
     ]
     yield from _table(caption, ("field", "type and limits", "meaning"), rows)

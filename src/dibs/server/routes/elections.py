@@ -57,12 +57,7 @@ class RoomsFull(DibsError):
 ELECTIONS = "Elections"
 WHO = "[anybody](#elections), if so set"
 ROOM = in_path(
-    "id",
-    "The election",
-    "room-1",
-    format=NAME_FORMAT,
-    minLength=1,
-    maxLength=NAME_BYTES_MAX - len(ELECTION_PREFIX),
+    "id", "The election", "room-1", format=NAME_FORMAT, minLength=1, maxLength=NAME_BYTES_MAX - len(ELECTION_PREFIX)
 )
 _OF_A_ROOM = (ROOM, *NAMESPACE)
 _election = section(ELECTIONS, _OF_A_ROOM, who=WHO)

@@ -93,14 +93,8 @@ def _look(path: str, name: str, summary: str, answer: Schema, codes: tuple[str, 
 def health_routes(api: Api) -> Table:
     return [
         (_PROOF, lambda call: _proved(api, call)),
-        (
-            _look("/health", "health", "does the store answer", _HEALTHY, _STORE_CODES),
-            lambda call: api.health(),
-        ),
-        (
-            _look("/ready", "ready", "are new claims taken here", _READY, _READY_CODES),
-            lambda call: api.ready(),
-        ),
+        (_look("/health", "health", "does the store answer", _HEALTHY, _STORE_CODES), lambda call: api.health()),
+        (_look("/ready", "ready", "are new claims taken here", _READY, _READY_CODES), lambda call: api.ready()),
         (_look("/readyz", "readyz", "the same", _READY, _READY_CODES), lambda call: api.ready()),
         (
             _look("/healthz", "healthz", "does the process answer", _ALIVE),
