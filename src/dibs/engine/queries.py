@@ -113,7 +113,7 @@ def why_frozen(meta: Stored | None) -> str | None:
         return None
     if mark.incomplete:
         return "an import is not complete, so nothing can be claimed. Repeat the import"
-    return "dibs export froze it, so nothing can be claimed. If its copy is not in use, run: dibs thaw"
+    return "dibs export froze it, so nothing can be claimed. If its copy is not in use, run: dibs thaw STORE"
 
 
 # Read-only queries about lines: who waits for which job, at which place, and who is in the way.
