@@ -45,6 +45,10 @@ class World:
 
 def count_all(tally: Tally, store: MemoryStore) -> None:
     tally.begin(store)
+    count_on(tally, store)
+
+
+def count_on(tally: Tally, store: MemoryStore) -> None:
     while tally.is_counting:
         tally.count_page(store)
 
@@ -264,8 +268,7 @@ def test_what_is_there_at_the_start_is_counted_a_page_at_a_time_while_others_go_
     world.elsewhere.one(OpenSession(ns="default", fresh_id="s-2", principal="p", owner="o", ttl_ms=60_000))
     world.tally.catch_up(world.store)
     assert told == ["own", "0", "9"], "who waits is told at once, counted or not"
-    while world.tally.is_counting:
-        world.tally.count_page(world.store)
+    count_on(world.tally, world.store)
     assert dict(world.tally.kinds) == {}, "counted to the end"
     assert world.counts() == (9, 1, 8)
     assert world.tally.sessions == 2
