@@ -9,6 +9,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
+from dibs.base.ids import new_id
+from dibs.core.commands import Freeze, Thaw
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from tests.dashboard import stage
@@ -113,6 +116,41 @@ def test_axe_finds_nothing_on_any_view_and_nothing_scrolls_sideways(browser: Bro
     page.get_by_role("button", name="End the session").click()
     expect(page.get_by_role("dialog")).to_be_visible()
     check("session", "html")
+    visit.close()
+
+
+def test_what_needs_a_person_comes_first_and_is_seen_on_every_tab(visit: Visit, server: Server) -> None:
+    page = visit.enter("viewer", "/")
+    strip = page.get_by_role("region", name="Needs you")
+    strip.get_by_role("link", name="1 job is parked").click()
+    expect(page).to_have_url(re.compile(r"tab=parked"))
+    expect(page.locator("#count-parked.bad")).to_have_text("1")
+    page.get_by_role("link", name="dibs").click()
+    page.get_by_role("link", name=re.compile(r"^\d+ failed in the last hour")).click()
+    expect(page).to_have_url(re.compile(r"tab=failed"))
+    coordinator = Coordinator(server.store)
+    coordinator.one(Freeze(id=new_id()))
+    expect(page.get_by_role("alert")).to_contain_text("The store is frozen")
+    coordinator.one(Thaw(id=None))
+    expect(page.locator("#trouble")).to_be_hidden()
+    visit.context.set_offline(True)
+    expect(page.get_by_role("alert")).to_have_text(
+        re.compile(r"^The server does not answer\. This is as of [\d:]+ UTC\.$")
+    )
+    assert page.locator("body[data-stale]").count()
+    visit.context.set_offline(False)
+    expect(page.locator("#trouble")).to_be_hidden()
+
+
+def test_a_phone_shows_all_of_a_jobs_tables(browser: Browser, server: Server) -> None:
+    visit = Visit(browser, server, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    page = visit.enter("viewer", "/?page=job&name=issue-1042")
+    page.get_by_role("table", name="Who held it").wait_for()
+    assert page.evaluate(
+        "[...document.querySelectorAll('.scroll')].every((each) => each.scrollWidth <= each.clientWidth)"
+    )
+    expect(page.get_by_role("rowheader", name="cassini")).to_be_visible()
+    assert "Press" not in page.evaluate("document.body.innerHTML")
     visit.close()
 
 

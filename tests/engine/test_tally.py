@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dibs.base.ids import new_id
-from dibs.core.commands import Acquire, Break, EndSession, Leave, OpenSession, Release
+from dibs.core.commands import Acquire, Break, EndSession, Free, Leave, OpenSession, Release
 from dibs.core.outcomes import Granted, Queued
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.liveness import Decider
@@ -45,6 +45,10 @@ class World:
 
 def count_all(tally: Tally, store: MemoryStore) -> None:
     tally.begin(store)
+    count_on(tally, store)
+
+
+def count_on(tally: Tally, store: MemoryStore) -> None:
     while tally.is_counting:
         tally.count_page(store)
 
@@ -78,6 +82,60 @@ def test_what_others_wrote_counts_when_it_is_read_and_nothing_counts_twice() -> 
     world.tally.catch_up(world.store)
     assert world.counts() == (3, 3, 0)
     assert world.tally.kinds["acquired"] == 4
+
+
+def fail(world: World, name: str, retry_ms: int = 0, **terms: Any) -> None:
+    (result,) = world.decider.run([_acquire(name, "a").replace(**terms)])
+    assert isinstance(result, Granted)
+    world.decider.run(
+        [Release(ns="d", name=name, principal="a", lease_id=result.lease.lease_id, failed=True, retry_ms=retry_ms)]
+    )
+
+
+def test_parked_failed_and_resting_jobs_are_counted_and_a_server_that_starts_counts_the_same() -> None:
+    world = World()
+
+    def states() -> list[int]:
+        started = Tally()
+        count_all(started, world.store)
+        now_ms = world.store.read(()).now_ms
+        assert started.states(now_ms) == world.tally.states(now_ms)
+        return list(world.tally.states(now_ms).values())
+
+    fail(world, "parked", max_attempts=1)
+    fail(world, "failed")
+    fail(world, "resting", retry_ms=5_000)
+    world.acquire("lost")
+    world.decider.run([Break(ns="d", name="lost", principal="op", reason="r")])
+    assert states() == [1, 3, 1]
+    world.clock.advance(5_000)
+    assert states() == [1, 3, 0]
+    world.decider.run([Free(ns="d", name="parked", principal="op")])
+    assert states() == [0, 4, 0]
+    for name in ("parked", "failed", "lost"):
+        world.release(name, world.acquire(name))
+    assert states() == [0, 1, 0]
+
+
+def test_a_job_that_somebody_still_shares_has_not_failed() -> None:
+    world = World()
+    world.decider.run([_acquire("shared", "b").replace(mode="shared")])
+    fail(world, "shared", mode="shared")
+    assert world.tally.states(0)["failed"] == 0
+    started = Tally()
+    count_all(started, world.store)
+    world.decider.run([Break(ns="d", name="shared", principal="op", reason="r")])
+    started.catch_up(world.store)
+    assert world.tally.states(0)["failed"] == started.states(0)["failed"] == 1
+
+
+def test_a_loss_after_which_nobody_is_granted_the_job_is_a_rest() -> None:
+    world = World()
+    world.decider.run([_acquire("lost", "a").replace(delay_ms=9_000)])
+    world.decider.run([Break(ns="d", name="lost", principal="op", reason="r")])
+    now_ms = world.store.read(()).now_ms
+    assert world.tally.states(now_ms) == {"parked": 0, "failed": 1, "resting": 1}
+    assert world.tally.states(now_ms + 9_000)["resting"] == 0
 
 
 def test_our_own_events_are_not_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +174,7 @@ def test_what_happens_during_the_first_count_is_counted_once(monkeypatch: pytest
     original = world.store.scan
 
     def scan(*args: Any, live: bool = False) -> list[Any]:
-        first = args[:2] == ("lock/", "")
+        first = live and args[:2] == ("lock/", "")
         if first:
             world.acquire_elsewhere("during")  # in the scan and in the events after it
         page = original(*args, live=live)
@@ -210,8 +268,7 @@ def test_what_is_there_at_the_start_is_counted_a_page_at_a_time_while_others_go_
     world.elsewhere.one(OpenSession(ns="default", fresh_id="s-2", principal="p", owner="o", ttl_ms=60_000))
     world.tally.catch_up(world.store)
     assert told == ["own", "0", "9"], "who waits is told at once, counted or not"
-    for _ in range(3):
-        world.tally.count_page(world.store)
+    count_on(world.tally, world.store)
     assert dict(world.tally.kinds) == {}, "counted to the end"
     assert world.counts() == (9, 1, 8)
     assert world.tally.sessions == 2

@@ -25,8 +25,8 @@ def test_the_command_and_the_sdk_ask_over_tls_with_a_certificate_of_their_own(
     authority = Authority(tmp_path / "ca", need_program("openssl"))
     cert, key = authority.issue("server")
     worker = authority.issue("worker")
-    flags = ("--tls-cert", str(cert), "--tls-key", str(key), "--tls-client-ca", str(authority.cert))
-    with ServerProcess(tmp_path, flags=flags) as server:
+    files = ("--tls-cert", str(cert), "--tls-key", str(key), "--tls-client-ca", str(authority.cert))
+    with ServerProcess(tmp_path, flags=("--log-level", "info", *files)) as server:
         assert server.url.startswith("https://127.0.0.1:")
         env = {**server.env, "DIBS_URL": server.url, "SSL_CERT_FILE": str(authority.cert)}
 

@@ -241,7 +241,6 @@ def running(
     access_log: bool = False,
     webhook_sender: Callable[[], Sender] | None = None,
     port: int = 0,
-    json_log: bool = False,
     observers: Sequence[RequestObserver] = (),
 ) -> Iterator[Server]:
     """A server on a free port, ended with the block. Its chores follow the test's clock, unless `real_time`. It decides
@@ -275,8 +274,7 @@ def running(
             admission=admission,
             tls=None if tls is None else tls[0],
             proxies=proxies,
-            access_log=access_log or json_log,
-            json_log=json_log,
+            access_log=access_log,
             observers=observers,
         )
         ready.append((engine, server, asyncio.get_running_loop()))

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.base.ids import new_id
+from dibs.core.commands import Freeze, Thaw
 from dibs.core.limits import PULSE_MS, READERS_MAX
+from dibs.engine.coordinator import Coordinator
 from dibs.stores.sqlite import SqliteStore, rows
 from dibs.stores.sqlite import store as store_module
 from tests.server.harness import TOKENS, running
@@ -176,3 +179,19 @@ def test_a_full_disk_shows_until_there_is_room_and_who_only_looks_is_answered(sm
         assert server.ask("POST", "/locks/kept/renew", {"lease_id": kept}).status == 200
         assert b"\ndibs_store_writable 1" in server.ask("GET", "/metrics/prometheus").body
     store.close()
+
+
+@pytest.mark.fault("F-180")
+def test_a_frozen_store_is_not_ready_and_says_how_that_ends(server: Server, store: SqliteStore) -> None:
+    coordinator = Coordinator(store)
+    coordinator.one(Freeze(id=new_id()))
+    for path in ("/health", "/ready"):
+        answer = server.ask("GET", path)
+        assert (answer.status, answer.json["status"]) == (503, "degraded")
+        assert "frozen" in answer.json["details"]
+        assert "run: dibs thaw" in answer.json["details"]
+    assert server.ask("GET", "/healthz").status == 200, "a restart would not help"
+    assert b"\ndibs_store_writable 0\n" in server.ask("GET", "/metrics/prometheus").body
+    coordinator.one(Thaw(id=None))
+    assert server.ask("GET", "/ready").status == 200
+    assert b"\ndibs_store_writable 1\n" in server.ask("GET", "/metrics/prometheus").body

@@ -13,8 +13,8 @@ from dibs.base.errors import InvalidInput
 from dibs.engine.auth import TokenGuard
 from dibs.server.engine import Engine
 from dibs.server.handlers import Api
-from dibs.server.http.protocol import KEPT_BYTES_MAX, KEPT_MAX, HttpConnection, KnownHeads, block_of
-from dibs.server.http.request import RequestHead
+from dibs.server.http.protocol import HttpConnection
+from dibs.server.http.request import KEPT_BYTES_MAX, KEPT_MAX, KnownHeads, RequestHead, block_of
 from dibs.server.http_server import make_server
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock

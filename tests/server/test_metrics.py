@@ -327,7 +327,7 @@ def test_counters_begin_at_0_with_the_server(tmp_path: Path) -> None:
 def test_labels_are_escaped() -> None:
     hostile = 'a"b\\c\nd'
     values: dict[tuple[str, ...], float] = {(hostile,): 1}
-    metric = Metric("dibs_x", "gauge", "X.", lambda source: values, ("label",))
+    metric = Metric("gauge", "dibs_x", "X.", lambda source: values, ("label",))
     parse: Any = parse_plain
     (family,) = parse(exposition([metric], None, is_open=False).decode())
     assert family.samples[0].labels == {"label": hostile}

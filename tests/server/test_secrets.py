@@ -93,7 +93,7 @@ def life(tmp_path: Path) -> Iterator[Life]:
 @pytest.mark.promise("logs:no-secrets")
 def test_no_secret_is_in_a_log_a_metric_a_list_or_a_refusal(life: Life, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    for name in ("dibs", "dibs.access", "asyncio"):
+    for name in ("dibs", "dibs.request", "asyncio"):
         caplog.set_level(logging.DEBUG, name)
     life.live()
     assert "/locks/a/acquire" in caplog.text  # the access log is on

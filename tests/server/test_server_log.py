@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.base.terminal import log_lines
 from dibs.base.traceparent import inherited_traceparent, trace_of
 from dibs.core.limits import LOG_BYTES_MAX
 from dibs.server.monitor import server_log
@@ -51,7 +53,7 @@ def lines() -> Iterator[_Lines]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("log"), json_log=True) as server:
+    with running(tmp_path_factory.mktemp("log"), access_log=True) as server:
         yield server
 
 
@@ -76,6 +78,22 @@ def test_a_line_says_who_asked_what_and_how_it_ended(server: Server, lines: _Lin
         "trace_id": TRACE,
         "parent_id": SPAN,
     }
+
+
+def test_a_line_for_people_has_the_same_in_utc(server: Server, lines: _Lines) -> None:
+    lines.setFormatter(log_lines(server_log._LINE))
+    try:
+        lines.lines.clear()
+        id_ = server.acquire("logged", {"ttl_seconds": 60}).headers["x-request-id"]
+        server.ask("GET", "/locks/%0Atwo", who=None)
+        wait_until(lambda: len(lines.lines) >= 2, "the lines are written")
+    finally:
+        lines.setFormatter(JsonLines())
+    time, said = lines.lines[0].split(" ", 1)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", time)
+    told = r'INFO dibs\.request: 127\.0\.0\.1 agent "POST /locks/logged/acquire" 200 \w+ [\d.]+ ms (\S+)'
+    assert re.fullmatch(told, said)[1] == id_  # type: ignore[index]  # None fails, too
+    assert ' - "GET /locks/%0Atwo" 401 authentication_required ' in lines.lines[1]
 
 
 @pytest.mark.parametrize(

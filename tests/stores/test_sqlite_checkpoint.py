@@ -50,6 +50,24 @@ def test_the_log_stays_short_and_the_file_has_everything(store: SqliteStore, pat
     assert store.notices() == []
 
 
+def test_the_log_stays_short_although_something_is_always_committed_while_it_is_moved(
+    store: SqliteStore, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    move = checkpoint.Checkpointer._move_on
+
+    def moved_beside_a_commit(self: checkpoint.Checkpointer, db: sqlite3.Connection) -> None:
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("UPDATE records SET live = live")
+        move(self, db)
+        other.execute("COMMIT")
+        other.close()
+
+    monkeypatch.setattr(checkpoint.Checkpointer, "_move_on", moved_beside_a_commit)
+    write(store, 300)
+    assert log_pages(path) < 3 * PAGES
+
+
 @pytest.mark.promise("durable")
 def test_what_was_committed_is_there_without_the_log_or_in_it(store: SqliteStore, path: str) -> None:
     write(store, 100)

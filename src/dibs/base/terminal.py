@@ -84,8 +84,12 @@ def harmless(text: str) -> str:
 def log_lines(form: str) -> logging.Formatter:
     """Formats lines of a log for standard error. Texts of strangers may stand in them, in a traceback most of all."""
     import logging  # most commands have no log
+    from time import gmtime
 
     class LogLines(logging.Formatter):
+        converter = staticmethod(gmtime)
+        default_time_format, default_msec_format = "%Y-%m-%dT%H:%M:%S", "%s.%03dZ"
+
         def format(self, record: logging.LogRecord) -> str:
             return harmless(super().format(record))
 

@@ -24,6 +24,7 @@ from dibs.core.upkeep import is_swept
 from dibs.engine.archive import export
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.intake import floor_after, intake
+from dibs.engine.queries import why_frozen
 from dibs.stores.port import Opening, maintenance_of
 from dibs.stores.sqlite import SqliteStore, sqlite_path
 from dibs.stores.sqlite.backup import (
@@ -335,13 +336,7 @@ def facts(store: Store) -> Document:
 
 def frozen(store: Store) -> str | None:
     """Return why nothing can be claimed in a store that is frozen, and what to do. None: it is not."""
-    meta = store.read((META_KEY,)).records[META_KEY].record
-    mark = meta.frozen if isinstance(meta, Meta) else None
-    if mark is None:
-        return None
-    if mark.incomplete:
-        return "an import is not complete, so nothing can be claimed. Repeat the import"
-    return "dibs export froze it, so nothing can be claimed. If its copy is not in use, run: dibs thaw"
+    return why_frozen(store.read((META_KEY,)).records[META_KEY].record)
 
 
 def probe(store: Store) -> list[Document]:

@@ -76,7 +76,7 @@ class Event(Record):
     checkpoint: str | None = None
     result: str | None = None
     done_until_ms: int | None = None
-    retry_ms: int | None = None  # after a failure: for how long nobody is granted the job
+    retry_ms: int | None = None  # after a failure or a loss: for how long nobody is granted the job
     by: str | None = None
     reason: str | None = None
     began_ms: int | None = None  # when the outage, hold, wait or session began that ends with this event

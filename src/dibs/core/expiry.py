@@ -23,7 +23,7 @@ from dibs.core.keys import lock_key, session_key
 from dibs.core.limits import ENDINGS_KEPT, OUTAGE_CREDIT_MS_MAX, TICKET_MS
 from dibs.core.names import in_tree
 from dibs.core.quota import give_back
-from dibs.core.records import BROKEN, EXCLUSIVE, EXPIRED, LOST, RELEASED, UNSUCCESSFUL, Ending
+from dibs.core.records import BROKEN, EXCLUSIVE, EXPIRED, FAILED, RELEASED, UNSUCCESSFUL, Ending
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -185,6 +185,9 @@ def end_hold(
         holders=tuple([each for each in lock.holders if each.lease_id != holder.lease_id]),
         endings=(ending, *_older(lock)),
     )
+    rests = (how in UNSUCCESSFUL and not uncounted) or (how == RELEASED and holder.delays_release)
+    # An owner that reports a failure writes no more, and says itself for how long nobody should try.
+    rest_ms = 0 if not rests else retry_ms if how == FAILED else holder.delay_ms
     draft.tell(
         event_of(
             lock,
@@ -194,16 +197,16 @@ def end_hold(
             checkpoint=checkpoint,
             by=by,
             reason=reason,
-            retry_ms=retry_ms or None,
+            retry_ms=rest_ms or None,
             result=result,
             done_until_ms=done_until_ms,
             began_ms=holder.since_ms,
         )
     )
-    if how == RELEASED and holder.delays_release and holder.delay_ms:
-        lock = lock.replace(delay_until_ms=max(lock.delay_until_ms, at_ms + holder.delay_ms))
+    if rest_ms:
+        lock = lock.replace(delay_until_ms=max(lock.delay_until_ms, at_ms + rest_ms))
     if not uncounted:
-        lock = _count(draft, lock, holder, how, at_ms, retry_ms)
+        lock = _count(draft, lock, holder, how)
     draft.put(lock)
     if holder.charge is not None:
         give_back(draft, holder.charge, "held")
@@ -234,16 +237,13 @@ def _left_behind(lock: LockRecord, holder: Holder, passes_on: bool) -> str | Non
     return previous.checkpoint if holder.mode == EXCLUSIVE and lock.slots == 1 and not previous.done else None
 
 
-def _count(draft: Draft, lock: LockRecord, holder: Holder, how: str, at_ms: int, retry_ms: int) -> LockRecord:
-    """Failures, delay and parking after a hold ended `how`."""
+def _count(draft: Draft, lock: LockRecord, holder: Holder, how: str) -> LockRecord:
+    """Failures and parking after a hold ended `how`."""
     if how == RELEASED:
         return lock.replace(failures=0)
     if how not in UNSUCCESSFUL:
         return lock
     lock = lock.replace(failures=lock.failures + 1)
-    rest_ms = holder.delay_ms if how in LOST else retry_ms  # an owner that reports a failure writes no more
-    if rest_ms:
-        lock = lock.replace(delay_until_ms=max(lock.delay_until_ms, at_ms + rest_ms))
     if lock.max_attempts and lock.failures >= lock.max_attempts:
         draft.tell(event_of(lock, holder, events.PARKED, draft.now_ms))
         lock = lock.replace(parked=True)

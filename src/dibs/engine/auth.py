@@ -175,7 +175,7 @@ class TokenGuard:
         except DibsError as error:
             log.error("tokens NOT reloaded, the old ones stay valid: %s", error.details)
             return False
-        log.warning("tokens reloaded from %s: %d", self.path, len(self))
+        log.info("tokens reloaded from %s: %d", self.path, len(self))
         return True
 
 

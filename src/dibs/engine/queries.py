@@ -27,7 +27,7 @@ from dibs.core.lease_outcomes import SessionState, TicketPage, TicketState
 from dibs.core.limits import LIST_LOOKS_MAX, LIST_PAGE_DEFAULT, LIST_PAGE_MAX, SWEEP_BATCH_MAX
 from dibs.core.proof import may_use
 from dibs.core.queue import ahead
-from dibs.core.records import HELD, PARKED, LockRecord, SessionRecord, Ticket
+from dibs.core.records import HELD, PARKED, LockRecord, Meta, SessionRecord, Ticket
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.event_log import position_at, read_page
 
@@ -104,6 +104,16 @@ class Activity:
             minute = self._minutes.setdefault(event.at_ms // MINUTE_MS, {})
             key = (event.ns, event.kind)
             minute[key] = minute.get(key, 0) + 1
+
+
+def why_frozen(meta: Stored | None) -> str | None:
+    """Return why nothing can be claimed in the store with this record, and what to do. None: it is not frozen."""
+    mark = meta.frozen if isinstance(meta, Meta) else None
+    if mark is None:
+        return None
+    if mark.incomplete:
+        return "an import is not complete, so nothing can be claimed. Repeat the import"
+    return "dibs export froze it, so nothing can be claimed. If its copy is not in use, run: dibs thaw STORE"
 
 
 # Read-only queries about lines: who waits for which job, at which place, and who is in the way.

@@ -1,12 +1,12 @@
-"""Running counts from events: how many jobs each principal holds, how many are held and waited for, how often things
-happened.
+"""Running counts from events: how many jobs each principal holds, how many are held, waited for, parked, failed and
+resting, how often things happened.
 
 The counts follow the store's events in their order, each exactly once. Events of our own commits need not be read back,
 as long as the numbers show that nobody else wrote in between. If somebody did, or if the store's numbers have gaps, all
 events are read from the store (and `on_read` gets them, for callers who wait for what others do). One thread counts
 pages and reads events (`engine/sweeper.py`), any thread may report a commit or read the counts.
 
-Leases that exist at the start are counted a page at a time, beside the batches, so that a server with a million leases
+Jobs that exist at the start are counted a page at a time, beside the batches, so that a server with a million leases
 answers at once. Until that is finished its numbers are too small. Events that come meanwhile are reported at once, and
 counted after the pages.
 """
@@ -15,13 +15,14 @@ from __future__ import annotations
 
 from _thread import allocate_lock
 from collections import Counter
+from heapq import heappop, heappush
 from sys import intern
 from typing import TYPE_CHECKING
 
 from dibs.core import events as kinds
 from dibs.core.keys import LOCK_PREFIX, SESSION_PREFIX
 from dibs.core.limits import LIST_PAGE_DEFAULT, TALLY_PAGE
-from dibs.core.records import LockRecord, SessionRecord
+from dibs.core.records import FAILED, PARKED, SHARED, UNSUCCESSFUL, LockRecord, SessionRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from dibs.core.events import Event
     from dibs.core.records import Stored
     from dibs.stores.port import Store
+
+_MOVES = frozenset((kinds.PARKED, kinds.FREED, kinds.FORGOTTEN))  # of a job that nobody holds
 
 
 class Tally:
@@ -46,6 +49,12 @@ class Tally:
         # themselves would take. Of 10**6 leases two share a hash once in 10**7 servers; a count would be off by one.
         self._claims: dict[int, str] = {}
         self._by_principal: dict[tuple[str, str | None], int] = {}  # and namespace; None: all of them
+        # By namespace, the hashes of the jobs: parked; or nobody holds it, and its last hold failed or was lost.
+        self._parked: dict[str, set[int]] = {}
+        self._failed: dict[str, set[int]] = {}
+        self._resting: dict[int, int] = {}  # until when nobody is granted it, on the store's clock
+        self._rests: list[tuple[int, int]] = []  # the same as a heap; some of it may be out of date
+        self._several: dict[int, int] = {}  # how many hold a job that several may hold
         self._seen_seq = 0  # what is counted
         self._told_seq = 0  # what was reported; ahead of what is counted while pages are counted
         self._pages: Iterator[None] = iter(())
@@ -59,6 +68,16 @@ class Tally:
         """Return how many places in lines are taken, at all servers."""
         return len(self._places)
 
+    def states(self, now_ms: int) -> dict[str, int]:
+        """Return how many jobs are parked, failed and resting. A resting one may be one of the others, too."""
+        with self._lock:
+            while self._rests and self._rests[0][0] <= now_ms:
+                until_ms, job = heappop(self._rests)
+                if self._resting.get(job) == until_ms:
+                    del self._resting[job]
+            parked, failed = (sum(map(len, each.values())) for each in (self._parked, self._failed))
+            return {PARKED: parked, FAILED: failed, "resting": len(self._resting)}
+
     def live_of(self, principal: str, namespace: str | None = None) -> int:
         """Return how many jobs are held with this principal's credentials, in one namespace or in all. Two credentials
         of one name for two namespaces are two principals."""
@@ -69,8 +88,12 @@ class Tally:
         counts = self._by_principal.copy()  # another thread may change it
         return sum(count for (_, where), count in counts.items() if where == namespace)
 
+    def stuck_in(self, namespace: str) -> dict[str, int]:
+        """Return how many parked and failed jobs there are in a namespace."""
+        return {PARKED: len(self._parked.get(namespace, ())), FAILED: len(self._failed.get(namespace, ()))}
+
     def begin(self, store: Store) -> None:
-        """From here on events are followed; `count_page` counts the holds, waiters and open sessions that existed
+        """From here on events are followed; `count_page` counts the jobs, waiters and open sessions that existed
         before them. Events are applied by token: if a page already shows the effect of an event, later events correct
         the count."""
         newest = store.events(0, 1, newest=True)
@@ -87,11 +110,15 @@ class Tally:
         self.kinds.clear()
 
     def _count_pages(self, store: Store, began_ms: int) -> Iterator[None]:
-        for prefix in (SESSION_PREFIX, LOCK_PREFIX):
+        # What quotas need comes first. Failed jobs are in no index of live records: all jobs are read for them.
+        for prefix, live in ((SESSION_PREFIX, True), (LOCK_PREFIX, True), (LOCK_PREFIX, False)):
             after = ""
-            while page := store.scan(prefix, after, self.page, live=True):
+            while page := store.scan(prefix, after, self.page, live=live):
                 for _, found in page:
-                    self._count(found.record, began_ms)
+                    if live:
+                        self._count(found.record, began_ms)
+                    elif isinstance(found.record, LockRecord):
+                        self._count_state(found.record)
                 after = page[-1][0]
                 if len(page) < self.page:
                     break
@@ -148,6 +175,15 @@ class Tally:
         for holder in lock.holders:
             self._claims[hash((lock.ns, lock.name, holder.token))] = intern(holder.principal)
             self._add(holder.principal, lock.ns, 1)
+        if lock.holders and (lock.slots > 1 or lock.holders[0].mode == SHARED):
+            self._several[hash((lock.ns, lock.name))] = len(lock.holders)
+
+    def _count_state(self, lock: LockRecord) -> None:
+        job = hash((lock.ns, lock.name))
+        if not lock.holders:
+            self._ended(lock.ns, job, lock.endings[0].how if lock.endings else "", lock.delay_until_ms)
+        if lock.parked:
+            self._park(lock.ns, job)
 
     def _fold(self, event: Event) -> None:
         self.kinds[event.kind] += 1
@@ -160,10 +196,48 @@ class Tally:
             if hold not in self._claims:
                 self._claims[hold] = intern(event.principal)
                 self._add(event.principal, event.ns, 1)
+                self._fold_state(event, 1)
         elif event.kind in kinds.OWNERSHIP_ENDS:
             principal = self._claims.pop(hold, None)
             if principal is not None:
                 self._add(principal, event.ns, -1)
+                self._fold_state(event, -1)
+        elif event.kind in _MOVES:
+            self._fold_state(event, 0)
+
+    def _fold_state(self, event: Event, holders: int) -> None:
+        """What an event about a job means for its state, after a change of the number of its holders."""
+        ns, job = event.ns, hash((event.ns, event.job))
+        if holders and (event.slots > 1 or event.mode == SHARED):
+            holders = self._several[job] = self._several.get(job, 0) + holders
+            if not holders:
+                del self._several[job]
+        if event.kind == PARKED:
+            self._park(ns, job)
+        elif event.kind == kinds.FREED:
+            self._resting.pop(job, None)
+            if job in self._parked.get(ns, ()):
+                _discard(self._parked, ns, job)
+                self._ended(ns, job, FAILED, 0)
+        elif holders > 0 or event.kind == kinds.FORGOTTEN:
+            self._resting.pop(job, None)
+            _discard(self._failed, ns, job)
+        else:
+            self._ended(ns, job, event.kind, event.at_ms + event.retry_ms if event.retry_ms else 0)
+
+    def _ended(self, ns: str, job: int, how: str, rests_until_ms: int) -> None:
+        """Nobody holds it now."""
+        if how in UNSUCCESSFUL:
+            self._failed.setdefault(ns, set()).add(job)
+        else:
+            _discard(self._failed, ns, job)
+        if rests_until_ms > self._resting.get(job, 0):
+            self._resting[job] = rests_until_ms
+            heappush(self._rests, (rests_until_ms, job))
+
+    def _park(self, ns: str, job: int) -> None:
+        self._parked.setdefault(ns, set()).add(job)
+        _discard(self._failed, ns, job)
 
     def _fold_place(self, event: Event) -> None:
         place = (event.ns, event.job, event.ticket)
@@ -200,3 +274,12 @@ class Tally:
                 by_principal[key] = live
             else:
                 del by_principal[key]  # principals come and go; the counter must not grow with them
+
+
+def _discard(jobs: dict[str, set[int]], ns: str, job: int) -> None:
+    """Namespaces come and go; none stays behind without a job."""
+    found = jobs.get(ns)
+    if found is not None:
+        found.discard(job)
+        if not found:
+            del jobs[ns]

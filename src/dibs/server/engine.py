@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dibs.core.commands import Command
-    from dibs.core.draft import HandedOver
     from dibs.core.events import Event
     from dibs.stores.port import Store
 
@@ -55,7 +54,7 @@ class Engine:
             store,
             self._committed,
             steady,
-            self._handed,
+            lambda handed: self.batcher.after(self.waiters.on_handed_over, handed),
             metrics=self.metrics,
             is_gone=self._is_gone,
         )
@@ -144,9 +143,6 @@ class Engine:
             self.batcher.after(self.feed.wake)
         if events and self.dispatcher.is_started:
             self.dispatcher.wake()
-
-    def _handed(self, handed: Sequence[HandedOver]) -> None:
-        self.batcher.after(self.waiters.on_handed_over, handed)
 
     def _read(self, events: Sequence[Event]) -> None:
         if any(event.kind in kinds.TOKEN_CHANGES for event in events):

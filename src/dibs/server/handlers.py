@@ -50,14 +50,7 @@ from dibs.server.http.parse import (
     whole_number,
 )
 from dibs.server.http.request import PEER, RequestHead
-from dibs.server.http.response import (
-    MISDIRECTED,
-    ClientGone,
-    HttpError,
-    HttpResponse,
-    answer_document,
-    note,
-)
+from dibs.server.http.response import MISDIRECTED, ClientGone, HttpError, HttpResponse, answer_document, note
 from dibs.server.monitor.health import SharedProbe, health_of
 from dibs.server.monitor.minutes import MinuteSeries, Refusals
 from dibs.server.settings import ServerSettings

@@ -26,7 +26,7 @@ from dibs.server.http.listen import BACKLOG
 from dibs.server.http.protocol import HttpConnection, ServerState
 from dibs.server.http.response import answer_for_error
 from dibs.server.http.tls import TlsListener
-from dibs.server.monitor.server_log import RequestLog, log_access
+from dibs.server.monitor.server_log import RequestLog
 from dibs.server.routes.dashboard import board_routes, dashboard_routes, login_routes
 from dibs.server.routes.description import description_routes
 from dibs.server.routes.elections import election_routes
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from dibs.server.annexes import AnnexRoutes
-    from dibs.server.engine import Engine
     from dibs.server.handlers import Api
     from dibs.server.http.admission import Admission, TrustedProxies
     from dibs.server.http.protocol import RequestObserver
@@ -54,10 +53,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("dibs")
 
 NO_SNIFF: Header = (b"x-content-type-options", b"nosniff")
-HSTS: Header = (
-    b"strict-transport-security",
-    b"max-age=31536000",
-)  # browsers heed it for names, not for addresses
+HSTS: Header = (b"strict-transport-security", b"max-age=31536000")  # browsers heed it for names, not for addresses
 TICK_S = 0.1
 TICKS_IN_A_SECOND = 10
 
@@ -208,7 +204,14 @@ class Lifecycle:
 
     async def _others(self) -> dict[str, int]:
         """The last pulse of each other server with a recent pulse."""
-        return await asyncio.to_thread(_others_of, self._server.api.engine)
+        engine = self._server.api.engine
+
+        def read() -> dict[str, int]:
+            pulses = pulses_of(engine.store)
+            others = {*live_servers(pulses, engine.store.read(()).now_ms)} - {engine.decider.server}
+            return {pulse.server: pulse.at_ms for pulse in pulses if pulse.server in others}
+
+        return await asyncio.to_thread(read)
 
     async def _serve_on(self, drain_ms: int) -> None:
         server = self._server
@@ -227,18 +230,10 @@ class Lifecycle:
                 quiet_s = self._loop.time() + DRAIN_QUIET_MS / 1000
 
 
-def _others_of(engine: Engine) -> dict[str, int]:
-    pulses = pulses_of(engine.store)
-    live = live_servers(pulses, engine.store.read(()).now_ms)
-    own = engine.decider.server
-    return {pulse.server: pulse.at_ms for pulse in pulses if pulse.server in live and pulse.server != own}
-
-
 def make_server(
     api: Api,
     *,
     access_log: bool = False,
-    json_log: bool = False,
     observers: Sequence[RequestObserver] = (),
     on_ready: Callable[[], None] = lambda: None,
     annexes: Sequence[AnnexRoutes] = (),
@@ -249,8 +244,8 @@ def make_server(
 ) -> HttpServer:
     """An HTTP server for `api` and the routes of `annexes`. `admission` bounds its
     connections."""
-    if access_log and json_log:
-        access_log, observers = False, [*observers, RequestLog()]
+    if access_log:
+        observers = [*observers, RequestLog()]
     api.notes_callers = bool(observers)
     origins = api.settings.cors_origins
     state = ServerState(
@@ -261,7 +256,6 @@ def make_server(
         knows_peers=knows_peers,
         proxies=proxies,
         cors=Cors(origins) if origins else None,
-        log_access=log_access if access_log else None,
         observers=observers,
     )
     return HttpServer(state, annexes, on_ready, tls)

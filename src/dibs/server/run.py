@@ -78,7 +78,11 @@ def serve(settings: ServerSettings) -> None:
     if settings.system:
         make_folders(address.path, store_url)
     with contextlib.ExitStack() as stack:
-        observers = _observers(settings, stack)
+        observers: list[RequestObserver] = []
+        if settings.traces:
+            spans = open_spans()
+            stack.callback(spans.close)
+            observers.append(spans)
         store = _open(store_url)
         stack.callback(store.close)
         says += open_directory(stack, guard, store, settings, address)
@@ -94,10 +98,8 @@ def serve(settings: ServerSettings) -> None:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         gc.set_threshold(*GC_THRESHOLDS)
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(
-                _serve(settings, store, guard, tls, proxies, address, listening, observers, lambda: _tell(text)),
-            )
-    log.warning("stopped")
+            runner.run(_serve(settings, store, guard, tls, proxies, address, listening, observers, lambda: _tell(text)))
+    log.info("stopped")
     flush_log()
 
 
@@ -123,20 +125,6 @@ def _tell(text: str) -> None:
 def _remove(path: str) -> None:
     with contextlib.suppress(OSError):
         os.unlink(path)
-
-
-def _reload(guard: TokenGuard, tls: ServerTls | None) -> None:
-    guard.reload()
-    if tls is not None:
-        tls.reload()
-
-
-def _observers(settings: ServerSettings, stack: contextlib.ExitStack) -> list[RequestObserver]:
-    if not settings.traces:
-        return []
-    spans = open_spans()
-    stack.callback(spans.close)
-    return [spans]
 
 
 async def _serve(
@@ -173,7 +161,6 @@ async def _serve(
         server = make_server(
             api,
             access_log=settings.access_log,
-            json_log=settings.log_format == "json",
             observers=observers,
             on_ready=on_ready,
             annexes=open_routes(api, settings.routes),
@@ -185,7 +172,13 @@ async def _serve(
             proxies=proxies,
         )
         lifecycle = Lifecycle(server, loop, settings.drain_ms)
-        with lifecycle.on_signals(lambda: _reload(guard, tls), change_level):
+
+        def reload() -> None:
+            guard.reload()
+            if tls is not None:
+                tls.reload()
+
+        with lifecycle.on_signals(reload, change_level):
             await server.serve(listening)
     finally:
         api.close()
@@ -255,11 +248,7 @@ def socket_mode(settings: ServerSettings) -> int | None:
 
 
 def open_directory(
-    stack: contextlib.ExitStack,
-    guard: TokenGuard,
-    store: Store,
-    settings: ServerSettings,
-    address: BindAddress,
+    stack: contextlib.ExitStack, guard: TokenGuard, store: Store, settings: ServerSettings, address: BindAddress
 ) -> str:
     """Accept the store's tokens, too. Returns a line about them."""
     if settings.system:
@@ -310,28 +299,20 @@ def _login() -> str:
 
 def greeting(settings: ServerSettings, url: str, store_url: str, says: str, *, has_own_token: bool) -> str:
     token = "" if has_own_token or settings.system else "DIBS_TOKEN=... "
+    board = gateway = ""
+    if not url.startswith("unix:"):  # no browser opens it
+        how = "sign in with: dibs token show" if has_own_token else "sign in with a token"
+        board = f"  board    {url}/ ({how})\n"
+    if "gateway" in settings.routes:
+        where = "/gateway on the socket" if url.startswith("unix:") else f"GATEWAY_URL={url}/gateway"
+        gateway = f"  gateway  {where}; dibs run-secret create makes secrets\n"
     return (
         f"dibs {__version__} listens on {url}\n"
         f"  store    {store_url}\n"
         f"  {says}\n"
-        f"{_board_line(url, has_own_token=has_own_token)}"
-        f"{_gateway_line(settings, url)}"
+        f"{board}{gateway}"
         f"  try      {token}dibs claim issue-1842 --url {url}\n"
     )
-
-
-def _board_line(url: str, *, has_own_token: bool) -> str:
-    if url.startswith("unix:"):  # no browser opens it
-        return ""
-    how = "sign in with: dibs token show" if has_own_token else "sign in with a token"
-    return f"  board    {url}/ ({how})\n"
-
-
-def _gateway_line(settings: ServerSettings, url: str) -> str:
-    if "gateway" not in settings.routes:
-        return ""
-    where = "/gateway on the socket" if url.startswith("unix:") else f"GATEWAY_URL={url}/gateway"
-    return f"  gateway  {where}; dibs run-secret create makes secrets\n"
 
 
 def connections_max(wanted: int) -> int:

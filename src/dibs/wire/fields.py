@@ -93,7 +93,8 @@ REPLY_KINDS: dict[str, str] = {
     "retry_after_seconds": "number", "keepalive_interval_secs": "number", "active": "flag",
     "lock_count": "number", "holds": "list", "waits": "list", "wanted": "list", "sessions": "list",
     "waiters": "list", "waiting_ms": "number", "names": "list", "minutes": "object", "held": "number",
-    "whole": "flag", "valid": "flag", "max_held": "number", "max_waiting": "number", "max_sessions": "number",
-    "rate_per_second": "number", "replaces": "object", "tokens": "list", "revoked": "list", "leader": "object",
-    "previous_term": "number", "schema_version": "number", "term": "number",
+    "stuck": "object", "whole": "flag", "valid": "flag", "max_held": "number", "max_waiting": "number",
+    "max_sessions": "number", "rate_per_second": "number", "replaces": "object", "tokens": "list",
+    "revoked": "list", "leader": "object", "previous_term": "number", "schema_version": "number",
+    "term": "number",
 }

@@ -69,13 +69,16 @@ def _session(session_id: str | None) -> str | None:
     return None if session_id is None else short_session(session_id)
 
 
-def activity_document(now_ms: int, since_ms: int, minutes: dict[str, list[int]], held: int, *, whole: bool) -> Document:
-    """The events in each minute of the last hour, counted, and how many claims there are."""
+def activity_document(
+    now_ms: int, since_ms: int, minutes: dict[str, list[int]], held: int, stuck: dict[str, int], *, whole: bool
+) -> Document:
+    """The events in each minute of the last hour, counted, and how many claims and stuck jobs there are."""
     return {
         "now": timestamp(now_ms),
         "since": timestamp(since_ms),
         "minutes": minutes,
         "held": held,
+        "stuck": stuck,
         "whole": whole,
     }
 

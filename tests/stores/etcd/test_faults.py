@@ -115,7 +115,7 @@ def test_an_etcd_that_is_full_says_so_and_can_be_read(etcd_program: str) -> None
         assert not found["write"]["ok"]
         assert all("its quota is used up" in each["says"] for each in found.values() if not each["ok"])
         assert isinstance(store.trouble(), StoreFull)
-        assert isinstance(known_trouble(store), StoreFull), "a look at its health makes it no better"
+        assert isinstance(known_trouble(store, None), StoreFull), "a look at its health makes it no better"
         assert store.read([key_of("x")]).records[key_of("x")].record
         store.close()
 

@@ -2,16 +2,16 @@
 
 import { logOut, whenStale, whoami } from "./api.js";
 import { Board } from "./board.js";
-import { isKnown, now } from "./clock.js";
+import { heard, isKnown, now } from "./clock.js";
 import { announce, byId, h, setText } from "./dom.js";
 import { JobPage } from "./job.js";
 import { loginView } from "./login.js";
 import { OwnerPage, SessionPage } from "./people.js";
-import { TABS, follow, href, read } from "./place.js";
+import { TABS, TITLES, follow, href, read } from "./place.js";
 import { Source } from "./source.js";
 import { count, exact } from "./words.js";
 
-const LABELS = { held: "Held", waiting: "Waiting", parked: "Parked", failed: "Failed", done: "Done", sessions: "Sessions" };
+const BAD = { parked: 0, failed: 0 }; // tabs whose number is in red
 const LINK = { live: "Live", lost: "Connection lost, retrying", polling: "Live updates are interrupted; reading every 5 s", hidden: "Paused", refused: "No live updates", connecting: "Connecting" };
 const STALE = "Your login has ended: the token has expired or was revoked. Sign in again.";
 
@@ -33,6 +33,7 @@ function showLogin(sentence) {
   shown = "login";
   byId("who").hidden = true;
   byId("tabs").replaceChildren();
+  drawTrouble("");
   document.querySelectorAll("dialog").forEach((each) => each.close());
   put(loginView(sentence, begin));
   view.focus();
@@ -89,6 +90,7 @@ function changed(what, problem) {
   }
   if (what !== "held") {
     drawCounts();
+    drawTrouble(byId("link-state").dataset.link);
     return view.show?.(what);
   }
   if (isDirty) return;
@@ -107,17 +109,28 @@ function drawTabs(place) {
   const keep = { q: place.q, prefix: place.prefix, owner: place.page ? "" : place.owner, session: place.session, ns: place.ns };
   byId("tabs").replaceChildren(...TABS.map((tab) => h("a", {
     "data-link": true, href: href({ ...keep, tab }), "aria-current": !place.page && place.tab === tab ? "page" : null,
-  }, LABELS[tab], h("span", { class: "count", id: `count-${tab}` }))));
+  }, TITLES[tab], h("span", { class: tab in BAD ? "count bad" : "count", id: `count-${tab}` }))));
+  const current = byId("tabs").querySelector("[aria-current]");
+  if (current) byId("tabs").scrollLeft = current.offsetLeft - (innerWidth - current.offsetWidth) / 2;
   byId("brand").setAttribute("href", href({ ns: place.ns }));
   drawCounts();
 }
 
 function drawCounts() {
-  const said = { held: source?.jobs.isWhole ? source.jobs.byName.size : 0, waiting: source?.waiters.length ?? 0 };
+  const said = { held: source?.jobs.isWhole ? source.jobs.byName.size : 0, waiting: source?.waiters.length ?? 0, ...(source?.hour?.stuck ?? BAD) };
   for (const [tab, number] of Object.entries(said)) {
     const place = byId(`count-${tab}`);
     if (place) setText(place, number ? count(number) : "");
   }
+}
+
+/** Says what is wrong with the server. Without it, what is shown is as old as its last answer. */
+function drawTrouble(state) {
+  const isLost = state === "lost" && isKnown();
+  const text = isLost ? `The server does not answer. This is as of ${exact(heard()).slice(11)}.` : me ? source?.trouble ?? "" : "";
+  document.body.toggleAttribute("data-stale", isLost);
+  byId("trouble").hidden = !text;
+  setText(byId("trouble"), text);
 }
 
 let linkTimer = 0;
@@ -131,6 +144,7 @@ function link(state) {
     if (before === state) return;
     place.dataset.link = state;
     setText(byId("link-text"), LINK[state]);
+    drawTrouble(state);
     if (state === "lost" || (state === "live" && (before === "lost" || before === "polling"))) announce(state === "live" ? "Connected again" : LINK.lost);
   };
   if (state === "lost" && byId("link-state").dataset.link === "live") linkTimer = setTimeout(write, 400);
@@ -163,7 +177,7 @@ addEventListener("beforeprint", () => setText(byId("printed"), `${location.href}
 
 // One timer for everything that shows time.
 setInterval(() => {
-  if (!document.hidden) view?.tick();
+  if (!document.hidden && !document.body.hasAttribute("data-stale")) view?.tick();
 }, 1000);
 setInterval(() => {
   if (!document.hidden && me) view?.refresh?.();

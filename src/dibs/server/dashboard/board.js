@@ -4,12 +4,11 @@ import * as columns from "./columns.js";
 import { announce, h, setText } from "./dom.js";
 import { waitForGraph } from "./graph.js";
 import { MOST } from "./jobs.js";
-import { FILTERS, go, read } from "./place.js";
-import { hourPlots } from "./plots.js";
+import { FILTERS, TITLES, go, read } from "./place.js";
+import { hourPlots, needsYou } from "./summary.js";
 import { WindowTable } from "./table.js";
 import { count, plural } from "./words.js";
 
-const TITLES = { held: "Held", waiting: "Waiting", parked: "Parked", failed: "Failed", done: "Done", sessions: "Sessions" };
 const ABOUT = {
   held: ["Nobody holds a job.", "A claim shows up here at once: dibs claim JOB"],
   waiting: ["Nobody waits in line.", "Workers that ask for a held job with --wait stand here."],
@@ -21,10 +20,12 @@ const ABOUT = {
 const COLUMNS = { held: columns.held, waiting: columns.waiting, parked: columns.ended, failed: columns.ended, done: columns.done, sessions: columns.sessions };
 const LABELS = { q: "Filter", prefix: "Name begins with", owner: "Owner", session: "Session", ns: "Namespace" };
 
+const HAS_KEYS = matchMedia("(hover: hover) and (pointer: fine)").matches; // a phone has no / to press
+
 const lower = (text) => String(text ?? "").toLowerCase();
 
 function textOf(row) {
-  const parts = [row.name, row.owner, row.metadata, row.previous?.owner, row.previous?.reason, row.done?.result, row.session_id];
+  const parts = [row.name, row.owner, row.metadata, row.previous?.owner, row.previous?.how, row.previous?.reason, row.done?.result, row.session_id];
   for (const each of row.holds ?? []) parts.push(each.owner, each.metadata, each.checkpoint);
   for (const each of row.holders ?? []) parts.push(each.owner);
   return lower(parts.filter(Boolean).join("\n"));
@@ -67,7 +68,7 @@ function filterBar(me) {
     const bound = field === "ns" && me.namespace !== null && me.namespace !== undefined;
     if (bound) input.disabled = true;
     if (field === "ns") input.placeholder = me.namespace ?? "default";
-    if (field === "q") input.placeholder = "Job, owner or note. Press / to write here";
+    if (field === "q") input.placeholder = `Job, owner or note${HAS_KEYS ? ". Press / to write here" : ""}`;
     return h("div", { class: `field f-${field}` }, h("label", { for: `f-${field}` }, LABELS[field]), input);
   });
   const [text, ...more] = fields;
@@ -92,7 +93,8 @@ export class Board {
     this.title = TITLES[tab];
     this._source = source;
     this._filters = filterBar(me);
-    this._plots = tab === "held" ? hourPlots() : null;
+    this._needs = tab === "held" ? needsYou(source) : null;
+    this._plots = tab === "held" ? hourPlots(source.ns) : null;
     this._graph = tab === "waiting" ? waitForGraph(source.ns) : null;
     const view = { ns: source.ns, waiting: (name) => source.byJob.get(name) ?? 0, mark: null };
     this._columns = COLUMNS[tab](view);
@@ -105,7 +107,7 @@ export class Board {
     this._empty = h("div", { class: "empty", hidden: true }, this._emptyTitle, this._emptyHint);
     this._more = h("p", { class: "muted more-rows", hidden: true });
     this.element = h("div", { class: "board" }, h("h1", { class: "unseen" }, this.title),
-      this._plots?.element, this._filters.element, this._graph?.element, this._table.element, this._empty, this._more);
+      this._needs?.element, this._plots?.element, this._filters.element, this._graph?.element, this._table.element, this._empty, this._more);
     if (tab !== "held" && tab !== "waiting") source.want(tab);
     this.follow();
   }
@@ -160,6 +162,7 @@ export class Board {
     const { rows, isWhole, isCut } = this._rows();
     const fit = this._ordered([...fitting(rows, this._place, this._source.sessions)]);
     this._table.show(fit);
+    this._needs?.show();
     this._plots?.show(this._source.hour);
     this._graph?.show(fit);
     const isFiltered = FILTERS.slice(0, 4).some((field) => this._place[field]);

@@ -9,7 +9,7 @@ import { now } from "./clock.js";
 
 const PAGE = 1000;
 export const MOST = 20_000; // claims that the page keeps; a prefix narrows a larger board
-const ENDS = new Set(["released", "failed", "expired", "broken", "transferred"]);
+export const ENDS = new Set(["released", "failed", "expired", "broken", "transferred"]);
 const RENEWALS = new Set(["progress", "renewed"]);
 
 function holdOf(document) {

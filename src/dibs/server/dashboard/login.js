@@ -9,7 +9,7 @@ export function loginView(sentence, onDone) {
   const button = h("button", { type: "submit", class: "primary" }, "Sign in");
   const form = h("form", { class: "login card", method: "post", action: "/login", onsubmit: submit },
     h("h1", {}, "Sign in"),
-    h("p", { class: "muted" }, "Paste a token of this server. On the server's own machine: ", h("code", {}, "dibs token show"), ". An operator makes others with ", h("code", {}, "dibs token create"), "."),
+    h("p", { class: "muted" }, "Paste a token of this server. On the server's own machine: ", h("code", {}, "dibs token show"), ". An admin makes others with ", h("code", {}, "dibs token create"), "."),
     h("label", { for: "token" }, "Token"), token, problem, button,
     h("p", { class: "muted small" }, "The browser keeps it in a cookie that scripts cannot read, until you sign out or close the browser."));
 

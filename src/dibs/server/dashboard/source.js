@@ -25,12 +25,13 @@ export class Source {
     this.sessions = [];
     this.lists = new Map();
     this.hour = null;
+    this.trouble = ""; // why the server takes no claims, in its own words
     this.isRefused = false; // the server has refused a question, as of an invalid prefix
     this._changed = changed;
     this._link = link;
     this._seen = seen;
     this._timers = new Map();
-    this._wanted = new Set(["waiters", "hour"]);
+    this._wanted = new Set(["waiters", "hour", "ready"]);
     this._ended = false;
     this.jobs = new Jobs({ ns, prefix, changed: () => this._heldRead(), failed: (error) => this._fail(error) });
     this._begin();
@@ -53,8 +54,7 @@ export class Source {
       gap: () => this.readAll(),
     });
     this._pace(SWEEP_MS);
-    this.read("hour");
-    this.read("waiters");
+    for (const what of this._wanted) this.read(what);
     await this.jobs.load();
   }
 
@@ -98,6 +98,7 @@ export class Source {
       if (what === "waiters") await this._readWaiters();
       else if (what === "sessions") this.sessions = (await get("/sessions", { namespace: this.ns })).sessions;
       else if (what === "hour") await this._readHour();
+      else if (what === "ready") await this._readReady();
       else await this._readList(what);
       if (!this._ended) {
         this._answered();
@@ -111,6 +112,16 @@ export class Source {
   async _readHour() {
     this.hour = await get("/activity", { namespace: this.ns });
     if (!this.hour.whole) this.soon("hour", 500);
+  }
+
+  async _readReady() {
+    try {
+      await get("/ready");
+      this.trouble = "";
+    } catch (error) {
+      if (error.status !== 503) throw error;
+      this.trouble = error.message;
+    }
   }
 
   async _readWaiters() {

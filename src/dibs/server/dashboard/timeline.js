@@ -3,10 +3,10 @@
 import { stateBadge } from "./cells.js";
 import { now } from "./clock.js";
 import { h } from "./dom.js";
+import { ENDS } from "./jobs.js";
 import { ownerHref } from "./place.js";
 import { exact, plural, span, visible } from "./words.js";
 
-const ENDS = new Set(["released", "failed", "expired", "broken", "transferred"]);
 const LANES_MAX = 12;
 
 /** Holds and waits from the events of a job, in the order in which they began. */
@@ -97,8 +97,16 @@ export function waitsTable({ waits }, ns) {
 }
 
 export function table(caption, heads, rows) {
+  // On a phone each row is a list (style.css), which must still be a table for those who listen.
+  for (const row of rows) {
+    row.setAttribute("role", "row");
+    [...row.cells].forEach((cell, index) => {
+      cell.setAttribute("role", index ? "cell" : "rowheader");
+      cell.dataset.label = heads[index];
+    });
+  }
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
-    h("table", { class: "plain" }, h("caption", {}, caption),
-      h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
-      h("tbody", {}, rows)));
+    h("table", { class: "plain", role: "table" }, h("caption", {}, caption),
+      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, heads.map((head) => h("th", { scope: "col", role: "columnheader" }, head)))),
+      h("tbody", { role: "rowgroup" }, rows)));
 }

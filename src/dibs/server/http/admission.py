@@ -24,7 +24,6 @@ from dibs.core.identity import AGENT, Caller, Limits
 from dibs.core.limits import (
     CONNECTIONS_MAX,
     CONNECTIONS_PER_CLIENT_MAX,
-    CONNECTIONS_TURNED_AWAY_MAX,
     OVERLOAD_RETRY_MS,
     PUBLIC_CLIENTS_MAX,
     PUBLIC_FULL_RETRY_MS,
@@ -76,7 +75,12 @@ class TrustedProxies:
         lines = [value for name, value in headers if name == b"x-forwarded-for"]
         found = peer
         for hop in reversed(b",".join(lines).split(b",") if lines else []):
-            address = _address(_without_port(hop.decode("latin-1").strip()))
+            text = hop.decode("latin-1").strip()
+            if text.startswith("["):
+                text = text[1:].partition("]")[0]
+            elif text.count(":") == 1:
+                text = text.partition(":")[0]  # its port
+            address = _address(text)
             if address is None:
                 break  # the proxy passed on what is no address
             found = str(address)
@@ -111,12 +115,6 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     except ValueError:
         return None
     return (isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped) or address
-
-
-def _without_port(hop: str) -> str:
-    if hop.startswith("["):
-        return hop[1:].partition("]")[0]
-    return hop.partition(":")[0] if hop.count(":") == 1 else hop
 
 
 # Counts requests of each client by the minute, for what needs no token. Clients that nobody counts apart share one
@@ -208,12 +206,13 @@ class PublicRooms:
                 OVERLOAD_RETRY_MS,
             )
         self._streams[client] += 1
-        return lambda: self._leave_stream(client)
 
-    def _leave_stream(self, client: str) -> None:
-        self._streams[client] -= 1
-        if not self._streams[client]:
-            del self._streams[client]
+        def leave() -> None:
+            self._streams[client] -= 1
+            if not self._streams[client]:
+                del self._streams[client]
+
+        return leave
 
 
 log = logging.getLogger("dibs")
@@ -239,7 +238,7 @@ class Admission:
         steady: Callable[[], int] = steady_ms,
         proxies: TrustedProxies | None = None,
     ) -> None:
-        self._proxies = proxies
+        self._proxies = proxies or TrustedProxies()
         self._most = most
         self._most_per_client = most_per_client
         self._steady = steady
@@ -257,7 +256,7 @@ class Admission:
             refusal = TooManyConnections(
                 f"This server has {self._count} connections, which is its limit.", 503, "capacity_exceeded"
             )
-        elif self._most_per_client and of_client >= self._most_per_client and not self._is_proxy(client):
+        elif self._most_per_client and of_client >= self._most_per_client and not self._proxies.trusts(client):
             refusal = TooManyConnections(
                 f"You have {of_client} connections to this server, which is the limit for one client.",
                 429,
@@ -270,9 +269,6 @@ class Admission:
         self._note(client, of_client, refusal)
         return refusal
 
-    def _is_proxy(self, client: str) -> bool:
-        return self._proxies is not None and self._proxies.trusts(client)
-
     def leave(self, client: str) -> None:
         self._count -= 1
         client = counted_as(client)
@@ -281,10 +277,6 @@ class Admission:
             self._by_client[client] = left
         else:
             del self._by_client[client]
-
-    def may_be_told(self) -> bool:
-        """Tell whether one more refused connection may be told why. Beyond this bound connections are just cut off."""
-        return self.leaving < CONNECTIONS_TURNED_AWAY_MAX
 
     def _note(self, client: str, of_client: int, refusal: TooManyConnections) -> None:
         self._turned_away += 1

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 import httptools
 
 from dibs.core.limits import (
+    CONNECTIONS_TURNED_AWAY_MAX,
     HEAD_BYTES_MAX,
     HEADERS_MAX,
     KEEP_ALIVE_MS,
@@ -39,8 +40,7 @@ from dibs.core.limits import (
 from dibs.engine.metrics import OTHER
 from dibs.server.event_stream import EventStream
 from dibs.server.http.admission import client_of, peer_uid
-from dibs.server.http.parse import KEY_HEADER
-from dibs.server.http.request import PEER, HttpRequest, RequestHead
+from dibs.server.http.request import PEER, HttpRequest, KnownHeads, RequestHead, block_of
 from dibs.server.http.response import UNSUPPORTED, ClientGone, HttpError, HttpResponse, answer_for_error, current
 from dibs.server.http.tls import lacks_certificate
 
@@ -65,8 +65,6 @@ if TYPE_CHECKING:
 
 LINGER_S = 1.0
 REQUEST_S = REQUEST_MS_MAX / 1000
-KEPT_MAX = 512  # a few for each kind of client: the length of the body is one of the headers
-KEPT_BYTES_MAX = 1024
 _HUNG_UP = getattr(select, "POLLRDHUP", 0)  # Linux only
 _LINE_END, _END = b"\r\n", b"\r\n\r\n"
 _VERSION = b"HTTP/1.1"
@@ -88,7 +86,6 @@ class ServerState:
         knows_peers: bool = False,
         proxies: TrustedProxies | None = None,
         cors: Cors | None = None,
-        log_access: Callable[[HttpRequest], None] | None = None,
         observers: Sequence[RequestObserver] = (),
     ) -> None:
         self.api = api
@@ -98,7 +95,6 @@ class ServerState:
         self.knows_peers = knows_peers
         self.proxies = proxies or None
         self.cors = cors
-        self.log_access = log_access
         self.observers = observers
         self.heads = KnownHeads()
         self.connections: set[HttpConnection] = set()
@@ -124,33 +120,6 @@ class ServerState:
 
 
 _STATUSES = frozenset(http.HTTPStatus)
-
-
-class KnownHeads:
-    """Headers of requests, as they came, from the end of the request line to the empty line; with the length of the
-    body. For one server. Only those of callers that were accepted are kept, so strangers cannot fill the memory. They
-    hold credentials, and are never shown or logged."""
-
-    def __init__(self) -> None:
-        self.known: dict[bytes, tuple[int, RequestHead]] = {}
-
-    def learn(self, block: bytes | None, length: int, head: RequestHead) -> None:
-        if block is None or len(block) > KEPT_BYTES_MAX or KEY_HEADER in head.headers:
-            return  # a key is new with every claim
-        if len(self.known) >= KEPT_MAX:
-            self.known.clear()  # whoever is still there is learnt again
-        self.known[block] = (length, head)
-
-
-def block_of(data: bytes, method: bytes, url: bytes, body: bytes) -> bytes | None:
-    """The headers in `data`, if it is the request with this method, address and body and nothing else: no line before
-    it, no line end that only a parser accepts, no second request."""
-    line = b"%b %b HTTP/1.1" % (method, url)
-    end = data.find(_END, len(line))
-    if not data.startswith(line + _LINE_END) or data[end + len(_END) :] != body or end < 0:
-        return None
-    block = data[len(line) + len(_LINE_END) : end]
-    return block if block.count(b"\n") == block.count(_LINE_END) else None
 
 
 class HttpConnection(asyncio.Protocol):
@@ -237,16 +206,16 @@ class HttpConnection(asyncio.Protocol):
             self._client = client
             return
         self.state.metrics.turned_away += 1
-        if admission.may_be_told():
-            admission.leaving += 1
-            self.loop.call_later(LINGER_S, self._turned_away, admission)
-            self._refuse(refusal)
-        else:
-            self.transport.abort()
+        if admission.leaving >= CONNECTIONS_TURNED_AWAY_MAX:
+            self.transport.abort()  # so many are being told why already
+            return
 
-    @staticmethod
-    def _turned_away(admission: Admission) -> None:
-        admission.leaving -= 1
+        def turned_away() -> None:
+            admission.leaving -= 1
+
+        admission.leaving += 1
+        self.loop.call_later(LINGER_S, turned_away)
+        self._refuse(refusal)
 
     def connection_lost(self, exc: Exception | None) -> None:
         state = self.state
@@ -461,7 +430,6 @@ class HttpConnection(asyncio.Protocol):
         call = HttpRequest(self, parser.get_method(), path, query, RequestHead(sent), None)
         if b"cookie" in call.headers:
             call.take_cookie()
-        call.version = version
         call.keep_alive = version != "1.0" and parser.should_keep_alive()
         self._is_last = not call.keep_alive
         self._incoming = call

@@ -42,6 +42,9 @@ PEER = b":peer"  # no header of a request can be called so
 SERVERS_HEADER = b"x-dibs-servers"  # from a client that can ask other servers
 _TERMS = frozenset((STORE_HEADER, KEY_HEADER, NAMESPACE_HEADER, NAMES_HEADER))
 _UNUSUAL = frozenset((b"expect", b"transfer-encoding", b"upgrade", b"cookie", b"origin"))
+KEPT_MAX = 512  # a few for each kind of client: the length of the body is one of the headers
+KEPT_BYTES_MAX = 1024
+_LINE_END, _END = b"\r\n", b"\r\n\r\n"
 _USUAL = b"%bcontent-type: %b\r\ncontent-length: %d\r\nx-request-id: %b\r\ncache-control: no-store\r\n\r\n%b"
 
 
@@ -63,16 +66,40 @@ class RequestHead:
         self.may_move = SERVERS_HEADER in headers
         self.host = headers.get(b"host", b"")
         # Nothing in it asks for more than an answer to this request.
-        self.is_plain = len(headers) == len(sent) and _UNUSUAL.isdisjoint(headers) and self._stays_open()
+        stays_open = headers.get(b"connection", b"keep-alive").lower() == b"keep-alive"
+        self.is_plain = stays_open and len(headers) == len(sent) and _UNUSUAL.isdisjoint(headers)
 
-    def _stays_open(self) -> bool:
-        return self.headers.get(b"connection", b"keep-alive").lower() == b"keep-alive"
+
+class KnownHeads:
+    """Headers of requests, as they came, from the end of the request line to the empty line; with the length of the
+    body. For one server. Only those of callers that were accepted are kept, so strangers cannot fill the memory. They
+    hold credentials, and are never shown or logged."""
+
+    def __init__(self) -> None:
+        self.known: dict[bytes, tuple[int, RequestHead]] = {}
+
+    def learn(self, block: bytes | None, length: int, head: RequestHead) -> None:
+        if block is None or len(block) > KEPT_BYTES_MAX or KEY_HEADER in head.headers:
+            return  # a key is new with every claim
+        if len(self.known) >= KEPT_MAX:
+            self.known.clear()  # whoever is still there is learnt again
+        self.known[block] = (length, head)
+
+
+def block_of(data: bytes, method: bytes, url: bytes, body: bytes) -> bytes | None:
+    """The headers in `data`, if it is the request with this method, address and body and nothing else: no line before
+    it, no line end that only a parser accepts, no second request."""
+    line = b"%b %b HTTP/1.1" % (method, url)
+    end = data.find(_END, len(line))
+    if not data.startswith(line + _LINE_END) or data[end + len(_END) :] != body or end < 0:
+        return None
+    block = data[len(line) + len(_LINE_END) : end]
+    return block if block.count(b"\n") == block.count(_LINE_END) else None
 
 
 class HttpRequest:
     """One request: what was asked, as the handlers need it, and the way back for its answer."""
 
-    version = "1.1"
     has_task = False
     # For the log and the spans.
     principal = outcome = ""
@@ -187,8 +214,10 @@ class HttpRequest:
         """Give `done` the whole body: now, or when it has come; and then perhaps what is wrong with it. If `known`
         refuses the caller, or is None, at most STRANGERS_BODY_BYTES_MAX are kept in memory."""
         self._known = known
-        if not self.head.is_plain:
-            self._tell_to_send()
+        if not self.head.is_plain and self.headers.get(b"expect", b"").lower() == b"100-continue":
+            if not self._was_told_to_send:  # some clients send a body only after they were told that it is wanted
+                self.connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self._was_told_to_send = True
         if len(self._body) > STRANGERS_BODY_BYTES_MAX:
             refusal = self._refusal()
             if refusal is not None:
@@ -200,12 +229,6 @@ class HttpRequest:
         else:
             self._done = done
             self.connection.set_reading()
-
-    def _tell_to_send(self) -> None:
-        """Some clients send a body only after they were told that it is wanted."""
-        if not self._was_told_to_send and self.headers.get(b"expect", b"").lower() == b"100-continue":
-            self._was_told_to_send = True
-            self.connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _refusal(self) -> Exception | None:
         if self._known is None:
@@ -329,5 +352,3 @@ class HttpRequest:
         state.metrics.requests[self.verb].add(status, self.took_s)
         if status >= 400 and status in (401, 403):
             state.api.answered(status, self.verb, self.peer, self.head.digest, self.headers.get(PEER))
-        if state.log_access is not None and status:
-            state.log_access(self)

@@ -50,33 +50,18 @@ def certificate_text(path: str, what: str) -> str:
 
 def validity_of(path: str) -> tuple[str, str]:
     """From when to when the first certificate in a PEM file is valid, in UTC: `2026-11-16T01:50:00`."""
-    begin, end = _first(certificate_text(path, "certificate"))
+    inner, end, _ = certificate_text(path, "certificate").partition(_BEGIN)[2].partition(_END)
     if not end:
         raise InvalidInput(f"{path} holds no certificate in PEM form, which begins with {_BEGIN}.")
     try:
-        der = ssl.PEM_cert_to_DER_cert(_BEGIN + begin + _END)
-        return _validity(der)
+        der = ssl.PEM_cert_to_DER_cert(_BEGIN + inner + _END)
+        parts = _parts(_inside(_parts(_inside(der))[0]))
+        if parts[0][0] == _VERSION:
+            parts = parts[1:]
+        begins, ends = _parts(_inside(parts[3]))[:2]  # after the serial number, the algorithm and the issuer
+        return _time(begins), _time(ends)
     except (ValueError, IndexError):
         raise InvalidInput(f"The certificate in {path} is damaged.") from None
-
-
-def ms_of(moment: str) -> int:
-    """A moment as `validity_of` says it, in milliseconds since 1970."""
-    return calendar.timegm(time.strptime(moment, "%Y-%m-%dT%H:%M:%S")) * 1000
-
-
-def _first(text: str) -> tuple[str, str]:
-    inner, end, _ = text.partition(_BEGIN)[2].partition(_END)
-    return inner, end
-
-
-def _validity(der: bytes) -> tuple[str, str]:
-    fields = _inside(_parts(_inside(der))[0])
-    parts = _parts(fields)
-    if parts[0][0] == _VERSION:
-        parts = parts[1:]
-    begins, ends = _parts(_inside(parts[3]))[:2]  # after the serial number, the algorithm and the issuer
-    return _time(begins), _time(ends)
 
 
 def _element(data: bytes, at: int) -> tuple[int, int]:
@@ -150,12 +135,12 @@ class ServerTls:
         except InvalidInput as error:
             log.error("certificate NOT reloaded, the old one stays in use: %s", error.details)
             return False
-        log.warning("certificate reloaded from %s", self._files.cert)
+        log.info("certificate reloaded from %s", self._files.cert)
         return True
 
     def ends_ms(self) -> int:
         """Return when the certificate in use ends, on the wall clock."""
-        return ms_of(self._ends)
+        return calendar.timegm(time.strptime(self._ends, "%Y-%m-%dT%H:%M:%S")) * 1000
 
     def _switch(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
         """Called in every handshake, whether or not the client names a host."""
@@ -180,10 +165,7 @@ class ServerTls:
         now = timestamp(self._wall())[:19]
         if not begins <= now < ends:
             log.warning(
-                "the certificate in %s is valid from %s to %s, and not now: clients will refuse it",
-                cert,
-                begins,
-                ends,
+                "the certificate in %s is valid from %s to %s, and not now: clients will refuse it", cert, begins, ends
             )
 
 

@@ -63,10 +63,10 @@ _TOTAL, _INFO = "_total", "_info"
 
 
 class Metric(NamedTuple):
-    """One metric: its name, its kind, a sentence about it, the names of its labels, and where its values come from."""
+    """One metric: its kind, its name, a sentence about it, the names of its labels, and where its values come from."""
 
-    name: str
     kind: str
+    name: str
     help: str
     read: Callable[[Any], Values]
     labels: tuple[str, ...] = ()
@@ -124,11 +124,8 @@ def _number(value: float) -> str:
 def _labels(pairs: list[tuple[str, str]]) -> str:
     if not pairs:
         return ""
-    return "{" + ",".join([f'{name}="{_escaped(value)}"' for name, value in pairs]) + "}"
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    escapes = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+    return "{" + ",".join([f'{name}="{value.translate(escapes)}"' for name, value in pairs]) + "}"
 
 
 def format_for(accept: bytes) -> bytes | None:

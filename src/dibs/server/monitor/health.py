@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from dibs._version import __version__
 from dibs.base.errors import StoreUnavailable
 from dibs.core.keys import META_KEY
+from dibs.engine.queries import why_frozen
 from dibs.server.http.response import HttpResponse, answer_document
 from dibs.stores.port import maintenance_of
 from dibs.wire.parts import timestamp
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dibs.base.errors import DibsError
+    from dibs.core.records import Stored
     from dibs.stores.port import Store
 
 Found = TypeVar("Found")
@@ -47,17 +49,18 @@ class SharedProbe(Generic[Found]):
             looked.exception()  # those who waited for it were told
 
 
-def known_trouble(store: Store) -> DibsError | None:
-    """The fault of the store that is not known to be over."""
+def known_trouble(store: Store, meta: Stored | None) -> DibsError | None:
+    """The fault of the store that is not known to be over; or that it is frozen, as its record `meta` says."""
     if isinstance(store.trouble(), StoreUnavailable):  # the fault may be over, but nobody has written since
         with contextlib.suppress(StoreUnavailable):
             store.commit({}, {}, ())
-    return store.trouble()
+    why = why_frozen(meta)
+    return store.trouble() or (StoreUnavailable(f"The store is frozen: {why}") if why else None)
 
 
 def health_of(store: Store) -> HttpResponse:
     """`ok`, or `degraded` with the known fault of the store: some of it may still be readable."""
-    now_ms = store.read((META_KEY,)).now_ms
+    found = store.read((META_KEY,))
     maintenance = maintenance_of(store)
     versions = maintenance.migrated()
     document = {
@@ -66,9 +69,9 @@ def health_of(store: Store) -> HttpResponse:
         "storage": store.capabilities.name,
         "schema": None if versions is None else versions[1],
         "db_size_bytes": maintenance.size_bytes(),
-        "now": timestamp(now_ms),
+        "now": timestamp(found.now_ms),
     }
-    trouble = known_trouble(store)
+    trouble = known_trouble(store, found.records[META_KEY].record)
     if trouble is None:
         return answer_document(document)
     return answer_document({**document, "status": "degraded", "details": trouble.details}, 503)

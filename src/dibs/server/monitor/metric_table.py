@@ -6,6 +6,7 @@ nothing else. Values of labels are words of ours: no job, owner, principal or na
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from dibs._version import __version__
@@ -26,8 +27,9 @@ class StoreLook(NamedTuple):
     """The result of a look at the store."""
 
     last_seq: int
+    now_ms: int  # of its clock
     token_ends_ms: int | None  # on the wall clock: when the next token ends
-    has_trouble: bool  # it knows a fault that may not be over
+    has_trouble: bool  # it knows a fault that may not be over, or is frozen
 
 
 class Scrape(NamedTuple):
@@ -43,6 +45,8 @@ class Scrape(NamedTuple):
     def metrics(self) -> Metrics:
         return self.engine.metrics
 
+
+_info, _counter, _gauge, _histogram = (partial(Metric, kind) for kind in (INFO, COUNTER, GAUGE, HISTOGRAM))
 
 # Words that are there from the start, so that a first one is seen as a rise from 0.
 _ANSWERS = ("acquired", "held", "queued", "done", "parked", "delayed", "deadlock", "abandoned")
@@ -77,283 +81,226 @@ def _store_calls(scrape: Scrape) -> dict[tuple[str, ...], int]:
     }
 
 
-def _endings(scrape: Scrape) -> dict[tuple[str, ...], int]:
-    return {(kind,): scrape.metrics.events[kind] for kind in sorted(events.OWNERSHIP_ENDS)}
-
-
 def _build(scrape: Scrape) -> dict[tuple[str, ...], int]:
     return {(__version__, scrape.engine.store.capabilities.name, build_kind()): 1}
 
 
-def _lag(scrape: Scrape) -> int | None:
-    if scrape.look is None:
-        return None
-    return max(scrape.look.last_seq - scrape.engine.told_seq, 0)
-
-
 METRICS = (
-    Metric(
+    _info(
         "dibs_build_info",
-        INFO,
         "Always 1. Which version this is, the kind of its store, and whether its rules are compiled or pure Python.",
         _build,
         ("version", "store", "build"),
     ),
-    Metric(
+    _counter(
         "dibs_claims_total",
-        COUNTER,
         "Claims answered, by the status or error code of the answer. A claim that waits in line is counted when it is "
         "answered; abandoned: its caller hung up while it waited.",
         lambda scrape: _words(scrape.metrics.claims(), _ANSWERS),
         ("outcome",),
     ),
-    Metric(
+    _counter(
         "dibs_renewals_total",
-        COUNTER,
         "Renewals of leases, by the status or error code of the answer.",
         lambda scrape: _words(scrape.metrics.renewals(), ("renewed", "lease_not_current")),
         ("outcome",),
     ),
-    Metric(
+    _counter(
         "dibs_releases_total",
-        COUNTER,
         "Releases, by the status or error code of the answer.",
         lambda scrape: _words(scrape.metrics.releases(), ("released", "failed", "lease_not_current")),
         ("outcome",),
     ),
-    Metric(
+    _counter(
         "dibs_holds_ended_total",
-        COUNTER,
         "Holds that ended by a commit of this server: released, failed, expired, broken or transferred.",
-        _endings,
+        lambda scrape: _words({kind: scrape.metrics.events[kind] for kind in events.OWNERSHIP_ENDS}),
         ("how",),
     ),
-    Metric(
+    _counter(
         "dibs_events_total",
-        COUNTER,
         "Events written by this server, by kind. A commit whose answer was lost is not counted.",
         lambda scrape: _words(scrape.metrics.events.copy(), events.KINDS),
         ("kind",),
     ),
-    Metric(
+    _histogram(
         "dibs_hold_seconds",
-        HISTOGRAM,
         "For how long jobs were held, of the holds that ended by a commit of this server.",
         lambda scrape: scrape.metrics.holds,
     ),
-    Metric(
+    _histogram(
         "dibs_wait_seconds",
-        HISTOGRAM,
         "For how long owners waited in line, of the waiters that were given a job by a commit of this server.",
         lambda scrape: scrape.metrics.waits,
     ),
-    Metric(
+    _gauge(
         "dibs_held",
-        GAUGE,
         "Live leases in the store, of all servers. Too small while dibs_counting is 1.",
         lambda scrape: scrape.engine.tally.live,
         of="store",
     ),
-    Metric(
+    _gauge(
         "dibs_waiting",
-        GAUGE,
         "Places taken in lines in the store, of all servers.",
         lambda scrape: scrape.engine.tally.waiting,
         of="store",
     ),
-    Metric(
+    _gauge(
+        "dibs_jobs",
+        "Jobs in the store that may need a person. parked: until somebody frees them. failed: the last hold failed, "
+        "expired or was broken, and nobody has claimed the job since. resting: nobody is granted the job yet; it may "
+        "be a failed one. Unknown while the store does not answer, too small while dibs_counting is 1.",
+        lambda scrape: None if scrape.look is None else _words(scrape.engine.tally.states(scrape.look.now_ms)),
+        ("status",),
+        of="store",
+    ),
+    _gauge(
         "dibs_sessions",
-        GAUGE,
         "Open sessions in the store, of all servers.",
         lambda scrape: scrape.engine.tally.sessions,
         of="store",
     ),
-    Metric(
+    _gauge(
         "dibs_counting",
-        GAUGE,
         "1 while this server, which has just started, still counts the leases that exist.",
         lambda scrape: int(scrape.engine.tally.is_counting),
     ),
-    Metric(
-        "dibs_waiters",
-        GAUGE,
-        "Callers that wait for their turn at this server.",
-        lambda scrape: len(scrape.engine.waiters),
+    _gauge(
+        "dibs_waiters", "Callers that wait for their turn at this server.", lambda scrape: len(scrape.engine.waiters)
     ),
-    Metric(
+    _histogram(
         "dibs_batch_commands",
-        HISTOGRAM,
         "How many commands were decided together, with one commit.",
         lambda scrape: scrape.metrics.batches,
     ),
-    Metric(
+    _histogram(
         "dibs_commit_duration_seconds",
-        HISTOGRAM,
         "How long commits took, also those that failed.",
         lambda scrape: scrape.metrics.commits,
     ),
-    Metric(
+    _counter(
         "dibs_store_faults_total",
-        COUNTER,
         "Calls of the store that did not succeed. conflict: another process wrote the same records, and the commands "
         "were decided again. busy: the event loop did not wait, and a thread did. read_error, write_error: the store "
         "failed.",
         _store_calls,
         ("fault",),
     ),
-    Metric(
-        "dibs_store_up",
-        GAUGE,
-        "Whether the store answered this scrape in time.",
-        lambda scrape: int(scrape.look is not None),
+    _gauge(
+        "dibs_store_up", "Whether the store answered this scrape in time.", lambda scrape: int(scrape.look is not None)
     ),
-    Metric(
+    _gauge(
         "dibs_store_writable",
-        GAUGE,
-        "0 if writes are blocked: a commit of this server takes over 3 s, the last one failed within 5 minutes, or the "
-        "store knows a fault that is not over. A server that writes nothing does not notice.",
+        "0 if writes are blocked: a commit of this server takes over 3 s, the last one failed within 5 minutes, the "
+        "store knows a fault that is not over, or it is frozen. A server that writes nothing does not notice.",
         lambda scrape: int(not (scrape.metrics.is_write_blocked() or (scrape.look and scrape.look.has_trouble))),
     ),
-    Metric(
+    _counter(
         "dibs_stalls_total",
-        COUNTER,
         "How often this process found that it had been stopped between two looks at the clock.",
         lambda scrape: scrape.metrics.stalls,
     ),
-    Metric(
+    _counter(
         "dibs_outage_seconds_total",
-        COUNTER,
         "Time in which no server could serve, as recorded by this server. Live leases got credit for it.",
         lambda scrape: scrape.metrics.outages_ms / 1000,
     ),
-    Metric(
+    _gauge(
         "dibs_event_stored_position",
-        GAUGE,
         "The number of the newest event in the store. Unknown while the store does not answer.",
         lambda scrape: None if scrape.look is None else scrape.look.last_seq,
         of="store",
     ),
-    Metric(
+    _gauge(
         "dibs_event_told_position",
-        GAUGE,
         "The number of the newest event that this server has told to its streams and its counts.",
         lambda scrape: scrape.engine.told_seq,
     ),
-    Metric(
+    _gauge(
         "dibs_event_lag",
-        GAUGE,
         "How far the told position is behind the stored one. On stores that number without gaps: how many events.",
-        _lag,
+        lambda scrape: None if scrape.look is None else max(scrape.look.last_seq - scrape.engine.told_seq, 0),
     ),
-    Metric("dibs_event_streams", GAUGE, "Open streams of events.", lambda scrape: len(scrape.streams)),
-    Metric(
+    _gauge("dibs_event_streams", "Open streams of events.", lambda scrape: len(scrape.streams)),
+    _counter(
         "dibs_event_streams_dropped_total",
-        COUNTER,
         "Streams that were ended because their reader did not read. It was told where to continue.",
         lambda scrape: scrape.streams.dropped,
     ),
-    Metric(
+    _counter(
         "dibs_webhook_deliveries_total",
-        COUNTER,
         "Deliveries to webhooks. delivered, failed: tries, by how they ended. dead: given up after the last try. gaps: "
         "events were pruned before they were sent, and the target is told so.",
         lambda scrape: _words(scrape.metrics.deliveries),
         ("outcome",),
     ),
-    Metric(
+    _gauge(
         "dibs_webhook_jobs_waiting",
-        GAUGE,
         "Jobs with deliveries that wait or are under way. One server delivers; 0 at the others.",
         lambda scrape: scrape.engine.dispatcher.rounds.jobs_waiting,
     ),
-    Metric(
+    _counter(
         "dibs_http_requests_total",
-        COUNTER,
         "Requests answered, by verb and class of status. none: the client was gone.",
         _requests,
         ("verb", "status"),
     ),
-    Metric(
+    _histogram(
         "dibs_http_request_duration_seconds",
-        HISTOGRAM,
         "From the end of a request's head to the beginning of its answer. The verb of claims that may wait is `wait`.",
         _durations,
         ("verb",),
     ),
-    Metric(
-        "dibs_http_connections",
-        GAUGE,
-        "Open connections.",
-        lambda scrape: scrape.metrics.connections_open,
+    _gauge("dibs_http_connections", "Open connections.", lambda scrape: scrape.metrics.connections_open),
+    _counter(
+        "dibs_http_connections_accepted_total", "Connections accepted.", lambda scrape: scrape.metrics.connections
     ),
-    Metric(
-        "dibs_http_connections_accepted_total",
-        COUNTER,
-        "Connections accepted.",
-        lambda scrape: scrape.metrics.connections,
-    ),
-    Metric(
+    _counter(
         "dibs_http_connections_refused_total",
-        COUNTER,
         "Connections turned away, because there were too many in all or from one client.",
         lambda scrape: scrape.metrics.turned_away,
     ),
-    Metric(
+    _counter(
         "dibs_http_refused_total",
-        COUNTER,
         "Requests refused because their caller is not known (401), or may not do this (403).",
         lambda scrape: _words({str(status): count for status, count in scrape.metrics.refused.items()}),
         ("status",),
     ),
-    Metric(
+    _counter(
         "dibs_rate_limited_total",
-        COUNTER,
         "Requests refused because their token may send only so many a second.",
         lambda scrape: scrape.metrics.rate_limited,
     ),
-    Metric(
+    _counter(
         "dibs_overloaded_total",
-        COUNTER,
         "Commands refused because too many waited for the store.",
         lambda scrape: scrape.metrics.overloaded,
     ),
-    Metric(
+    _gauge(
         "dibs_token_next_expiry_timestamp_seconds",
-        GAUGE,
         "When the next token of the store expires, in seconds since 1970. Not there if none does.",
         lambda scrape: (
             None if scrape.look is None or scrape.look.token_ends_ms is None else scrape.look.token_ends_ms / 1000
         ),
         of="store",
     ),
-    Metric(
+    _gauge(
         "dibs_tls_certificate_expiry_timestamp_seconds",
-        GAUGE,
         "When the certificate of this server ends, in seconds since 1970. Not there without TLS.",
         lambda scrape: None if scrape.certificate_ends_ms is None else scrape.certificate_ends_ms / 1000,
     ),
-    Metric(
-        "process_cpu_seconds_total",
-        COUNTER,
-        "CPU time of this process, user and system.",
-        lambda scrape: scrape.process.cpu_s,
+    _counter(
+        "process_cpu_seconds_total", "CPU time of this process, user and system.", lambda scrape: scrape.process.cpu_s
     ),
-    Metric(
+    _gauge(
         "process_resident_memory_bytes",
-        GAUGE,
         "Memory of this process that is in RAM. Linux only.",
         lambda scrape: scrape.process.resident_bytes,
     ),
-    Metric(
-        "process_open_fds",
-        GAUGE,
-        "Open files and sockets. Linux only.",
-        lambda scrape: scrape.process.open_files,
-    ),
-    Metric("process_max_fds", GAUGE, "How many it may open.", lambda scrape: scrape.process.files_max),
-    Metric(
+    _gauge("process_open_fds", "Open files and sockets. Linux only.", lambda scrape: scrape.process.open_files),
+    _gauge("process_max_fds", "How many it may open.", lambda scrape: scrape.process.files_max),
+    _gauge(
         "process_start_time_seconds",
-        GAUGE,
         "When this server started, in seconds since 1970. All counters began at 0 then.",
         lambda scrape: scrape.metrics.started_ms / 1000,
     ),

@@ -59,6 +59,7 @@ log = logging.getLogger("dibs")
 
 LEVELS = ("debug", "info", "warning", "error")
 _LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_REQUEST = '%(client)s %(principal)s "%(method)s %(path)s" %(status)s %(outcome)s %(duration_ms)s ms %(request_id)s'
 
 
 class JsonLines(logging.Formatter):
@@ -167,7 +168,6 @@ def set_up_logging(settings: ServerSettings) -> None:
     handler.setFormatter(JsonLines() if settings.log_format == "json" else log_lines(_LINE))
     logging.basicConfig(handlers=[handler])
     log.setLevel(level)
-    _access.setLevel(logging.INFO)
 
 
 def change_level(steps: int) -> None:
@@ -194,36 +194,18 @@ class RequestLog:
         document: dict[str, Any] = {
             "request_id": call.request_id.decode(),
             "principal": call.principal,
-            "client": _address_of(call)[0],
+            "client": call.peer,
             "method": call.method,
-            "path": _path_of(call),
+            "path": without_secrets_in_path((call.path + (b"?" + call.query if call.query else b"")).decode("latin-1")),
             "verb": call.verb,
             "status": call.status,
             "outcome": call.outcome,
             "duration_ms": round(call.took_s * 1000, 3),
         }
+        words = {name: value or "-" for name, value in document.items()}
         if call.trace is not None:
             document["trace_id"], document["parent_id"] = call.trace[:2]
-        _requests.info("request", extra={"request": document})
-
-
-def log_access(call: HttpRequest) -> None:
-    """A line in the access log for people."""
-    host, port = _address_of(call)
-    client = f"{host}:{port}" if host else ""
-    _access.info('%s - "%s %s HTTP/%s" %d', client, call.method, _path_of(call), call.version, call.status)
-
-
-def _address_of(call: HttpRequest) -> tuple[str, int]:
-    """The client's address; empty on a Unix socket. A trusted proxy says nothing of its port."""
-    if call.connection.proxy:
-        return call.peer, 0
-    peer = call.connection.transport.get_extra_info("peername")
-    return (str(peer[0]), int(peer[1])) if isinstance(peer, tuple) else ("", 0)
-
-
-def _path_of(call: HttpRequest) -> str:
-    return without_secrets_in_path((call.path + (b"?" + call.query if call.query else b"")).decode("latin-1"))
+        _requests.info(_REQUEST, words, extra={"request": document})
 
 
 def trace_in(call: HttpRequest) -> tuple[str, str, bool] | None:
@@ -232,7 +214,6 @@ def trace_in(call: HttpRequest) -> tuple[str, str, bool] | None:
     return trace_of(found[0].decode("latin-1")) if len(found) == 1 else None
 
 
-_access = logging.getLogger("dibs.access")
 _requests = logging.getLogger("dibs.request")
 _requests.setLevel(logging.INFO)  # whoever asks for these lines gets them, whatever the level of the others
 
@@ -257,10 +238,7 @@ class RequestSpans:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in call.head.sent}
         parent = self._propagator.extract(headers if call.trace is not None else {})
         call.span = self._tracer.start_span(
-            "dibs",
-            context=parent,
-            kind=self._trace.SpanKind.SERVER,
-            attributes={"http.request.method": call.method},
+            "dibs", context=parent, kind=self._trace.SpanKind.SERVER, attributes={"http.request.method": call.method}
         )
 
     def end(self, call: HttpRequest) -> None:

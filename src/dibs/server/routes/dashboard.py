@@ -22,18 +22,12 @@ from dibs.engine.queries import Activity, live_tickets
 from dibs.server.http.admission import ClientWindows
 from dibs.server.http.browser import clear_cookie, has_mark, is_from_own_page, set_cookie
 from dibs.server.http.parse import decode_name, name_part, whole_number
-from dibs.server.http.response import (
-    NO_CONTENT,
-    HttpError,
-    HttpResponse,
-    answer_document,
-    answer_for,
-    answer_text,
-)
+from dibs.server.http.response import NO_CONTENT, HttpError, HttpResponse, answer_document, answer_for, answer_text
+from dibs.server.routes.table import section
 from dibs.wire.credentials import whoami_document
 from dibs.wire.documents import reply_to
 from dibs.wire.lease_documents import SESSION_SHOWN, activity_document, short_session, waiters_document
-from dibs.wire.operations import NAMESPACE, Operation, in_header, in_path, in_query, number_in_query
+from dibs.wire.operations import NAMESPACE, in_header, in_path, in_query, number_in_query
 from dibs.wire.requests import shape
 from dibs.wire.values import text_of
 
@@ -47,30 +41,26 @@ if TYPE_CHECKING:
 
 # POST /login, POST /logout and GET /whoami: a browser's login by token (`http/browser.py`), and who the caller is.
 
-_SECTION = "Login of a browser"
-LOGIN = Operation(
-    "POST",
-    "/login",
+_login = section("Login of a browser")
+LOGIN = _login(
+    "POST /login",
     "login",
     "put a token into a browser's cookie",
-    _SECTION,
     {200: "whoami"},
     ("authentication_required", "authentication_failed", "forbidden", "rate_limited", "upstream_unavailable"),
     is_open=True,
     example={"token": "a token"},
 )
-LOGOUT = Operation(
-    "POST",
-    "/logout",
+LOGOUT = _login(
+    "POST /logout",
     "logout",
     "clear the cookie",
-    _SECTION,
     {204: None},
     ("forbidden",),
     (in_header("X-Dibs-Request", "`1`: the request is of a page of this server", enum=["1"]),),
     is_open=True,
 )
-WHOAMI = Operation("GET", "/whoami", "whoami", "who the caller is", _SECTION, {200: "whoami"})
+WHOAMI = _login("GET /whoami", "whoami", "who the caller is", {200: "whoami"})
 
 
 def login_routes(api: Api) -> Table:
@@ -124,37 +114,25 @@ def _check_page(call: HttpRequest) -> None:
 _BEGINNING = re.compile(rf"[0-9a-f]{{{SESSION_SHOWN}}}[0-9a-f-]{{0,28}}")
 
 
-WAITERS = Operation(
-    "GET",
-    "/waiters",
+WAITERS = section("Jobs")(
+    "GET /waiters",
     "waiters",
     "who waits in line, and for whom",
-    "Jobs",
     {200: "waiters"},
-    (),
-    (
+    parameters=(
         *NAMESPACE,
         in_query("prefix", "Only jobs whose name begins with this", maxLength=NAME_BYTES_MAX),
         in_query("after", "`next` of the page before", maxLength=NAME_BYTES_MAX),
         number_in_query("limit", "Places on one page", 1, LIST_PAGE_MAX),
     ),
 )
-ACTIVITY = Operation(
-    "GET",
-    "/activity",
-    "activity",
-    "the last hour, by the minute",
-    "Events",
-    {200: "activity"},
-    (),
-    NAMESPACE,
+ACTIVITY = section("Events")(
+    "GET /activity", "activity", "the last hour, by the minute", {200: "activity"}, parameters=NAMESPACE
 )
-BREAK = Operation(
-    "POST",
-    "/sessions/{id}/break",
+BREAK = section("Sessions")(
+    "POST /sessions/{id}/break",
     "session-break",
     "end somebody's session",
-    "Sessions",
     {200: "session"},
     ("not_found", "session_expired"),
     (
@@ -190,8 +168,10 @@ class BoardRoutes:
     async def activity(self, call: HttpRequest) -> HttpResponse:
         ns, _ = self._api.reader("activity", call.query, call.headers)
         hour = await self._api.in_reader(lambda: self._activity.hour(ns))
-        held = self._api.engine.tally.live_in(ns)
-        return answer_document(activity_document(hour.now_ms, hour.first_ms, hour.counts, held, whole=hour.is_whole))
+        held, stuck = self._api.engine.tally.live_in(ns), self._api.engine.tally.stuck_in(ns)
+        return answer_document(
+            activity_document(hour.now_ms, hour.first_ms, hour.counts, held, stuck, whole=hour.is_whole)
+        )
 
     async def break_session(self, call: HttpRequest) -> HttpResponse:
         """An operator ends somebody's session. The whole id would prove the session, so its beginning names it."""
@@ -232,12 +212,7 @@ class BoardRoutes:
 PAGE = "index.html"
 _NOT_MODIFIED = 304
 _FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "dashboard")
-_TYPES = {
-    ".html": "text/html",
-    ".css": "text/css",
-    ".js": "text/javascript",
-    ".svg": "image/svg+xml",
-}
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
@@ -250,27 +225,22 @@ _HEADERS: tuple[Header, ...] = (
     (b"cache-control", b"no-cache"),  # ask each time; the tag makes that cheap
 )
 
-_BOARD = Operation(
-    "GET",
-    "/",
+_page = section("Dashboard", is_open=True)
+_BOARD = _page(
+    "GET /",
     "dashboard",
     "the dashboard, for browsers",
-    "Dashboard",
     {200: {"type": "string"}, 304: None},
     ("not_found",),
-    is_open=True,
     media=("text/html",),
 )
-_PART = Operation(
-    "GET",
-    "/ui/{file}",
+_PART = _page(
+    "GET /ui/{file}",
     "dashboard-file",
     "its scripts and styles",
-    "Dashboard",
     {200: {"type": "string"}, 304: None},
     ("not_found",),
     (in_path("file", "A file of the dashboard", "app.js"),),
-    is_open=True,
     media=("text/javascript", "text/css", "image/svg+xml"),
 )
 

@@ -8,6 +8,7 @@ import hashlib
 import json
 import re
 import shlex
+from functools import partial
 from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -15,8 +16,8 @@ from typing import TYPE_CHECKING
 from dibs._version import __version__
 from dibs.base.ids import new_request_id
 from dibs.server.http.response import answer_document, answer_text
+from dibs.server.routes.table import section
 from dibs.wire.openapi import openapi_document, yaml_text
-from dibs.wire.operations import Operation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from dibs.server.http.request import HttpRequest
     from dibs.server.http.response import HttpResponse
     from dibs.server.routes.table import Table
+    from dibs.wire.operations import Operation
 
     Document = dict[str, Any]
 
@@ -112,8 +114,8 @@ def _each(document: Document) -> Iterator[tuple[str, str, Document]]:
 
 def _contents(document: Document) -> Iterator[str]:
     yield "<nav aria-label='Operations'>\n"
-    for section, lines in groupby(_each(document), key=lambda each: str(each[2]["tags"][0])):
-        yield f"<h2>{escape(section)}</h2>\n<ul>\n"
+    for title, lines in groupby(_each(document), key=lambda each: str(each[2]["tags"][0])):
+        yield f"<h2>{escape(title)}</h2>\n<ul>\n"
         for path, method, operation in lines:
             yield (
                 f'<li><a href="#{escape(operation["operationId"])}"><code>{method.upper()} {escape(path)}</code></a> '
@@ -146,7 +148,9 @@ def _operations(document: Document) -> Iterator[str]:
 
 def _body(document: Document, operation: Document) -> Iterator[str]:
     if "requestBody" in operation:
-        schema = _resolved(document, operation["requestBody"]["content"]["application/json"]["schema"])
+        schema = operation["requestBody"]["content"]["application/json"]["schema"]
+        if "$ref" in schema:
+            schema = document["components"]["schemas"][_name(schema)]
         optional = "" if operation["requestBody"]["required"] else " (may be left out)"
         yield from _fields(f"Body{optional}", schema)
 
@@ -162,18 +166,10 @@ def _documents(document: Document) -> Iterator[str]:
 def _fields(caption: str, schema: Document) -> Iterator[str]:
     required = schema.get("required", ())
     rows = [
-        (
-            _code(field),
-            _limits(each) + (", always" if field in required else ""),
-            _said(each.get("description", "")),
-        )
+        (_code(field), _limits(each) + (", always" if field in required else ""), _said(each.get("description", "")))
         for field, each in schema.get("properties", {}).items()
     ]
     yield from _table(caption, ("field", "type and limits", "meaning"), rows)
-
-
-def _resolved(document: Document, schema: Document) -> Document:
-    return document["components"]["schemas"][_name(schema)] if "$ref" in schema else schema
 
 
 def _name(schema: Document) -> str:
@@ -246,70 +242,27 @@ def _code(text: str) -> str:
     return f"<code>{escape(text)}</code>"
 
 
-SECTION = "Description"
-OPENAPI_JSON = Operation(
-    "GET",
-    "/openapi.json",
-    "openapi-json",
-    "this API as OpenAPI 3.1",
-    SECTION,
-    {200: {"type": "object"}},
-    is_open=True,
+_description = section("Description", is_open=True)
+OPENAPI_JSON = _description("GET /openapi.json", "openapi-json", "this API as OpenAPI 3.1", {200: {"type": "object"}})
+OPENAPI_YAML = _description(
+    "GET /openapi.yaml", "openapi-yaml", "the same as YAML", {200: {"type": "object"}}, media=("application/yaml",)
 )
-OPENAPI_YAML = Operation(
-    "GET",
-    "/openapi.yaml",
-    "openapi-yaml",
-    "the same as YAML",
-    SECTION,
-    {200: {"type": "object"}},
-    is_open=True,
-    media=("application/yaml",),
-)
-DOCS = Operation(
-    "GET",
-    "/docs",
-    "docs",
-    "the same as a page",
-    SECTION,
-    {200: {"type": "string"}},
-    is_open=True,
-    media=("text/html",),
+DOCS = _description("GET /docs", "docs", "the same as a page", {200: {"type": "string"}}, media=("text/html",))
+
+
+_FORMS: tuple[tuple[Operation, Callable[[Document], HttpResponse]], ...] = (
+    (OPENAPI_JSON, answer_document),
+    (OPENAPI_YAML, lambda document: answer_text(yaml_text(document), b"application/yaml")),
+    (DOCS, lambda document: answer_text(api_page(document), b"text/html; charset=utf-8", PAGE_HEADERS)),
 )
 
 
 def description_routes(api: Api) -> Table:
-    description = _Description(api)
-    return [
-        (OPENAPI_JSON, description.as_json),
-        (OPENAPI_YAML, description.as_yaml),
-        (DOCS, description.as_page),
-    ]
+    made: dict[str, HttpResponse] = {}  # each when it is asked for the first time
 
+    async def answer(form: str, make: Callable[[Document], HttpResponse], call: HttpRequest) -> HttpResponse:
+        if form not in made:  # it takes longer than others should wait
+            made[form] = await api.in_reader(lambda: make(openapi_document(api.operations, __version__)))
+        return made[form]._replace(request_id=new_request_id().encode())
 
-class _Description:
-    """Made when it is asked for the first time."""
-
-    def __init__(self, api: Api) -> None:
-        self._api = api
-        self._made: dict[str, HttpResponse] = {}
-
-    async def as_json(self, call: HttpRequest) -> HttpResponse:
-        return await self._fresh("json", lambda: answer_document(self._document()))
-
-    async def as_yaml(self, call: HttpRequest) -> HttpResponse:
-        return await self._fresh("yaml", lambda: answer_text(yaml_text(self._document()), b"application/yaml"))
-
-    async def as_page(self, call: HttpRequest) -> HttpResponse:
-        return await self._fresh(
-            "page",
-            lambda: answer_text(api_page(self._document()), b"text/html; charset=utf-8", PAGE_HEADERS),
-        )
-
-    async def _fresh(self, kind: str, make: Callable[[], HttpResponse]) -> HttpResponse:
-        if kind not in self._made:
-            self._made[kind] = await self._api.in_reader(make)  # it takes longer than others should wait
-        return self._made[kind]._replace(request_id=new_request_id().encode())
-
-    def _document(self) -> dict[str, Any]:
-        return openapi_document(self._api.operations, __version__)
+    return [(operation, partial(answer, operation.id, make)) for operation, make in _FORMS]

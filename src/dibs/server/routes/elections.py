@@ -19,6 +19,7 @@ from dibs.engine.event_log import EventFilter
 from dibs.server.event_stream import EventStream
 from dibs.server.http.parse import add_key, decode_name, parse_query
 from dibs.server.http.response import HttpResponse, answer_document, answer_for
+from dibs.server.routes.table import section
 from dibs.wire.elections import (
     WatchedElection,
     campaign_command,
@@ -29,7 +30,7 @@ from dibs.wire.elections import (
     room_document,
 )
 from dibs.wire.lease_documents import frame
-from dibs.wire.operations import KEY, NAMESPACE, STREAM_TYPE, Operation, in_path
+from dibs.wire.operations import KEY, NAMESPACE, STREAM_TYPE, in_path
 from dibs.wire.request_fields import NAME_FORMAT
 from dibs.wire.requests import shape
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
     from dibs.server.routes.table import Handler, Table
+    from dibs.wire.operations import Operation
 
 
 class RoomsFull(DibsError):
@@ -55,80 +57,43 @@ class RoomsFull(DibsError):
 ELECTIONS = "Elections"
 WHO = "[anybody](#elections), if so set"
 ROOM = in_path(
-    "id",
-    "The election",
-    "room-1",
-    format=NAME_FORMAT,
-    minLength=1,
-    maxLength=NAME_BYTES_MAX - len(ELECTION_PREFIX),
+    "id", "The election", "room-1", format=NAME_FORMAT, minLength=1, maxLength=NAME_BYTES_MAX - len(ELECTION_PREFIX)
 )
 _OF_A_ROOM = (ROOM, *NAMESPACE)
-OPEN = Operation(
-    "POST",
-    "/elections",
-    "election-open",
-    "a fresh id for an election",
-    ELECTIONS,
-    {201: "election-room"},
-    who=WHO,
-)
-CAMPAIGN = Operation(
-    "POST",
-    "/elections/{id}/campaign",
+_election = section(ELECTIONS, _OF_A_ROOM, who=WHO)
+OPEN = _election("POST /elections", "election-open", "a fresh id for an election", {201: "election-room"}, (), ())
+CAMPAIGN = _election(
+    "POST /elections/{id}/campaign",
     "campaign",
     "lead, if nobody does",
-    ELECTIONS,
     {200: ("election-leader", "election-follower")},
     ("invalid_lock_name", "invalid_ttl", "conflict", "lock_limit_exceeded", "capacity_exceeded", "draining"),
     (*_OF_A_ROOM, KEY),
-    who=WHO,
     example={"candidate_id": "worker-1", "ttl_seconds": 60},
 )
-RENEW = Operation(
-    "POST",
-    "/elections/{id}/renew",
+RENEW = _election(
+    "POST /elections/{id}/renew",
     "election-renew",
     "heartbeat of the leader",
-    ELECTIONS,
     {200: "election-leader"},
     ("invalid_lock_name", "invalid_ttl", "lease_not_current"),
-    _OF_A_ROOM,
-    who=WHO,
     example={"leader_token": "the one of the campaign"},
 )
-RESIGN = Operation(
-    "POST",
-    "/elections/{id}/resign",
+RESIGN = _election(
+    "POST /elections/{id}/resign",
     "resign",
     "lead no more",
-    ELECTIONS,
     {200: "election-resigned"},
     ("invalid_lock_name", "lease_not_current"),
-    _OF_A_ROOM,
-    who=WHO,
     example={"leader_token": "the one of the campaign"},
 )
-SHOW = Operation(
-    "GET",
-    "/elections/{id}",
-    "election-show",
-    "who leads",
-    ELECTIONS,
-    {200: "election"},
-    ("invalid_lock_name",),
-    _OF_A_ROOM,
-    who=WHO,
-)
-WATCH = Operation(
-    "GET",
-    "/elections/{id}/watch",
+SHOW = _election("GET /elections/{id}", "election-show", "who leads", {200: "election"}, ("invalid_lock_name",))
+WATCH = _election(
+    "GET /elections/{id}/watch",
     "election-watch",
     "who leads, and each change, as a stream",
-    ELECTIONS,
     {200: {"type": "string"}},
     ("invalid_lock_name", "draining"),
-    _OF_A_ROOM,
-    who=WHO,
     media=(STREAM_TYPE,),
 )
 _COMMANDS = {CAMPAIGN.id: campaign_command, RENEW.id: renew_command, RESIGN.id: resign_command}

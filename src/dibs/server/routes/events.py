@@ -6,24 +6,11 @@ from typing import TYPE_CHECKING
 
 from dibs.base.errors import InvalidInput
 from dibs.core.commands import Inspect
-from dibs.core.limits import (
-    EVENTS_AGE_MS_MAX,
-    HISTORY_PAGE_DEFAULT,
-    HISTORY_PAGE_MAX,
-    NAME_BYTES_MAX,
-)
+from dibs.core.limits import EVENTS_AGE_MS_MAX, HISTORY_PAGE_DEFAULT, HISTORY_PAGE_MAX, NAME_BYTES_MAX
 from dibs.core.names import check_name
 from dibs.engine.event_log import EventFilter, collect
 from dibs.server.event_stream import EventStream
-from dibs.server.http.parse import (
-    SEQ_MAX,
-    decode_name,
-    header_text,
-    name_part,
-    one_name,
-    wants_one_name,
-    whole_number,
-)
+from dibs.server.http.parse import SEQ_MAX, decode_name, header_text, name_part, one_name, wants_one_name, whole_number
 from dibs.server.http.response import answer_document
 from dibs.wire.documents import reply_to
 from dibs.wire.lease_documents import events_document, frame, lock_change, lock_snapshot, named_event
@@ -53,10 +40,7 @@ _SINCE_S_MAX = 100 * EVENTS_AGE_MS_MAX // 1000
 
 
 _LAST_EVENT_ID = Parameter(
-    "Last-Event-ID",
-    "The same as `after`, and wins",
-    {"type": "integer", "minimum": 0, "maximum": SEQ_MAX},
-    "header",
+    "Last-Event-ID", "The same as `after`, and wins", {"type": "integer", "minimum": 0, "maximum": SEQ_MAX}, "header"
 )
 EVENTS = Operation(
     "GET",
@@ -73,10 +57,7 @@ EVENTS = Operation(
         in_query("name", "Only this job, instead of `prefix`", **NAME_SCHEMA),
         number_in_query("after", "Begin after the event with this number", 0, SEQ_MAX),
         number_in_query(
-            "since_seconds",
-            "Without `after`: begin with the events of the last so many seconds",
-            0,
-            _SINCE_S_MAX,
+            "since_seconds", "Without `after`: begin with the events of the last so many seconds", 0, _SINCE_S_MAX
         ),
         in_query("follow", "A stream, or a page. Without it, `Accept` decides", enum=["true", "false"]),
         number_in_query("limit", "Of a page: at most so many events", 1, HISTORY_PAGE_MAX),

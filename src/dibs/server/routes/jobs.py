@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dibs.core.limits import (
-    HISTORY_PAGE_MAX,
-    LIST_PAGE_MAX,
-    NAME_BYTES_MAX,
-)
+from dibs.core.limits import HISTORY_PAGE_MAX, LIST_PAGE_MAX, NAME_BYTES_MAX
 from dibs.core.records import ENDINGS, STATES
 from dibs.server.http.parse import SEQ_MAX, check_head
+from dibs.server.routes.table import section
 from dibs.wire.operations import (
     JOB,
     KEY,
@@ -22,7 +19,6 @@ from dibs.wire.operations import (
     SOME_ID,
     STORE,
     Link,
-    Operation,
     in_query,
     number_in_query,
 )
@@ -31,18 +27,13 @@ if TYPE_CHECKING:
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
     from dibs.server.routes.table import Handler, Table
+    from dibs.wire.operations import Operation
 
 
-JOBS = "Jobs"
+_job = section("Jobs", OF_A_JOB)
 _CLAIM_CODES = (
-    "conflict",
-    "deadlock",
-    "invalid_ttl",
-    "lock_limit_exceeded",
-    "not_found",
-    "session_expired",
-    "capacity_exceeded",
-    "draining",
+    *("conflict", "deadlock", "invalid_ttl", "lock_limit_exceeded", "not_found", "session_expired"),
+    *("capacity_exceeded", "draining"),
 )
 _PROOF_CODES = ("lease_not_current", "session_expired", "not_found")
 _CLAIMED = ("acquired", "held", "queued", "done")
@@ -67,135 +58,88 @@ _OF_A_LEASE = (
 )
 _LEASE_EXAMPLE = {"lease_id": SOME_ID}
 
-ACQUIRE = Operation(
-    "POST",
-    "/locks/{name}/acquire",
+ACQUIRE = _job(
+    "POST /locks/{name}/acquire",
     "acquire",
     "claim a job",
-    JOBS,
     {200: _CLAIMED, 409: ("delayed", "parked")},
     (*_CLAIM_CODES, "lease_not_current"),
     (*OF_A_JOB, KEY),
     links=_OF_A_LEASE,
     example={"ttl_seconds": 60, "owner": "worker-1"},
 )
-ACQUIRE_ANY = Operation(
-    "POST",
-    "/locks/acquire-any",
+ACQUIRE_ANY = _job(
+    "POST /locks/acquire-any",
     "acquire-any",
     "claim the first free one of several",
-    JOBS,
     {200: ("acquired", "held")},
     _CLAIM_CODES,
     _SEVERAL,
     example={"names": ["issue-1", "issue-2"], "owner": "worker-1"},
 )
-ACQUIRE_ALL = Operation(
-    "POST",
-    "/locks/acquire-all",
+ACQUIRE_ALL = _job(
+    "POST /locks/acquire-all",
     "acquire-all",
     "claim several, all or none",
-    JOBS,
     {200: ("acquired", "held", "queued")},
     _CLAIM_CODES,
     _SEVERAL,
     example={"names": ["issue-1", "issue-2"], "owner": "worker-1"},
 )
-LEAVE = Operation(
-    "POST",
-    "/locks/{name}/leave",
+LEAVE = _job(
+    "POST /locks/{name}/leave",
     "leave",
     "give up a place in line",
-    JOBS,
     {200: "leave"},
-    (),
-    OF_A_JOB,
     example={"ticket": "the one of the answer queued"},
 )
-RENEW = Operation(
-    "POST",
-    "/locks/{name}/renew",
+RENEW = _job(
+    "POST /locks/{name}/renew",
     "renew",
     "heartbeat",
-    JOBS,
     {200: "renew"},
     (*_PROOF_CODES, "invalid_ttl"),
-    OF_A_JOB,
     example=_LEASE_EXAMPLE,
 )
-RELEASE = Operation(
-    "POST",
-    "/locks/{name}/release",
+RELEASE = _job(
+    "POST /locks/{name}/release",
     "release",
     "let go",
-    JOBS,
     {200: ("failed", NULL)},
     _PROOF_CODES,
-    OF_A_JOB,
     about="The answer is `null`; of a failure it is a document.",
     example=_LEASE_EXAMPLE,
 )
-TRANSFER = Operation(
-    "POST",
-    "/locks/{name}/transfer",
+TRANSFER = _job(
+    "POST /locks/{name}/transfer",
     "transfer",
     "hand over to another owner",
-    JOBS,
     {200: ("transferred", "held")},
     (*_PROOF_CODES, "invalid_ttl", "deadlock", "lock_limit_exceeded"),
-    OF_A_JOB,
     example={**_LEASE_EXAMPLE, "to_owner": "worker-2"},
 )
-BREAK = Operation(
-    "POST",
-    "/locks/{name}/break",
+BREAK = _job(
+    "POST /locks/{name}/break",
     "break",
     "take a job away from its owner",
-    JOBS,
     {200: "break"},
-    (),
-    OF_A_JOB,
     example={"reason": "its machine is gone"},
 )
-FREE = Operation(
-    "POST",
-    "/locks/{name}/free",
-    "free",
-    "let a parked job be claimed again",
-    JOBS,
-    {200: "free"},
-    (),
-    OF_A_JOB,
-    body_optional=True,
-)
-ACL = Operation(
-    "PUT",
-    "/locks/{name}/acl",
+FREE = _job("POST /locks/{name}/free", "free", "let a parked job be claimed again", {200: "free"}, body_optional=True)
+ACL = _job(
+    "PUT /locks/{name}/acl",
     "acl",
     "say who may claim a job",
-    JOBS,
     {200: "acl"},
     ("not_found",),
-    OF_A_JOB,
     who="whoever holds it, admin",
     example={"acl": {"acquire": ["user:ci"]}},
 )
-INSPECT = Operation(
-    "GET",
-    "/locks/{name}",
-    "inspect",
-    "how a job stands",
-    JOBS,
-    {200: "job"},
-    (),
-    OF_A_JOB,
-)
-LIST = Operation(
-    "GET",
-    "/locks",
+INSPECT = _job("GET /locks/{name}", "inspect", "how a job stands", {200: "job"})
+LIST = _job(
+    "GET /locks",
     "list",
     "all claimed jobs",
-    JOBS,
     {200: "list"},
     (),
     (
@@ -216,12 +160,10 @@ LIST = Operation(
         ),
     ),
 )
-HISTORY = Operation(
-    "GET",
-    "/locks/{name}/history",
+HISTORY = _job(
+    "GET /locks/{name}/history",
     "history",
     "what happened to a job",
-    JOBS,
     {200: "history"},
     (),
     (
@@ -235,18 +177,9 @@ HISTORY = Operation(
 
 
 def job_routes(api: Api) -> Table:
+    asked = (ACQUIRE, ACQUIRE_ANY, ACQUIRE_ALL, LEAVE, RENEW, RELEASE, TRANSFER, BREAK, FREE, ACL, INSPECT)
     return [
-        asks(api, ACQUIRE),
-        asks(api, ACQUIRE_ANY),
-        asks(api, ACQUIRE_ALL),
-        asks(api, LEAVE),
-        asks(api, RENEW),
-        asks(api, RELEASE),
-        asks(api, TRANSFER),
-        asks(api, BREAK),
-        asks(api, FREE),
-        asks(api, ACL),
-        asks(api, INSPECT),
+        *[asks(api, each) for each in asked],
         (LIST, lambda call: api.list(call.query, call.headers)),
         (HISTORY, lambda call: api.history(call.raw_name, call.query, call.headers)),
     ]
@@ -266,8 +199,7 @@ def asks(api: Api, operation: Operation) -> tuple[Operation, Handler]:
     return operation, handle
 
 
-SESSIONS = "Sessions"
-_OF_A_SESSION = (SESSION, *NAMESPACE, STORE)
+_session = section("Sessions", (SESSION, *NAMESPACE, STORE))
 
 _ID = {"id": "$response.body#/session_id"}
 _OF_THE_SESSION = (
@@ -277,57 +209,34 @@ _OF_THE_SESSION = (
     Link("acquire", "acquire", "Claim a job in it", 201, {}, {"session_id": "$response.body#/session_id"}),
 )
 
-OPEN = Operation(
-    "POST",
-    "/sessions",
+OPEN = _session(
+    "POST /sessions",
     "session-open",
     "open a session",
-    SESSIONS,
     {201: "session"},
     ("invalid_ttl", "not_found", "session_expired", "capacity_exceeded", "draining"),
     (*NAMESPACE, STORE),
     example={"owner": "worker-1", "ttl_seconds": 60},
     links=_OF_THE_SESSION,
 )
-SESSION_LIST = Operation(
-    "GET",
-    "/sessions",
+SESSION_LIST = _session(
+    "GET /sessions",
     "sessions",
     "open sessions: those of the token; for an operator or admin, all",
-    SESSIONS,
     {200: "sessions"},
+    (),
+    (),
 )
-KEEP = Operation(
-    "POST",
-    "/sessions/{id}/keepalive",
+KEEP = _session(
+    "POST /sessions/{id}/keepalive",
     "session-keep",
     "the session is alive",
-    SESSIONS,
     {200: "session"},
     ("invalid_ttl", "not_found", "session_expired"),
-    _OF_A_SESSION,
     body_optional=True,
 )
-SHOW = Operation(
-    "GET",
-    "/sessions/{id}",
-    "session-show",
-    "how a session stands",
-    SESSIONS,
-    {200: "session"},
-    ("not_found",),
-    _OF_A_SESSION,
-)
-END = Operation(
-    "DELETE",
-    "/sessions/{id}",
-    "session-end",
-    "end a session",
-    SESSIONS,
-    {204: None},
-    ("not_found", "session_expired"),
-    _OF_A_SESSION,
-)
+SHOW = _session("GET /sessions/{id}", "session-show", "how a session stands", {200: "session"}, ("not_found",))
+END = _session("DELETE /sessions/{id}", "session-end", "end a session", {204: None}, ("not_found", "session_expired"))
 
 
 def session_routes(api: Api) -> Table:

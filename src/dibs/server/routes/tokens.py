@@ -10,8 +10,9 @@ from dibs.core.limits import HISTORY_PAGE_DEFAULT, HISTORY_PAGE_MAX
 from dibs.engine.credentials import OF_ANOTHER, CredentialAdmin, rights_page
 from dibs.server.http.parse import SEQ_MAX, decode_name, parse_query, whole_number
 from dibs.server.http.response import HttpResponse, answer_document
+from dibs.server.routes.table import section
 from dibs.wire.credentials import check_digest
-from dibs.wire.operations import Link, Operation, document_schema, in_path, in_query, number_in_query
+from dibs.wire.operations import Link, document_schema, in_path, in_query, number_in_query
 from dibs.wire.request_fields import PRINCIPAL_PATTERN
 from dibs.wire.requests import shape
 
@@ -23,14 +24,16 @@ if TYPE_CHECKING:
     from dibs.server.routes.table import Table
 
 
+_NAME = in_path("name", "The principal", "ci", pattern=PRINCIPAL_PATTERN)
+_ID = in_query("id", "One token: the beginning of its hash")
+_token = section("Tokens", (_NAME, _ID))
+
 # GET /rights: what changed about who may do what, for admins.
 
-RIGHTS = Operation(
-    "GET",
-    "/rights",
+RIGHTS = _token(
+    "GET /rights",
     "rights",
     "changes of tokens, webhooks and access lists",
-    "Tokens",
     {
         200: document_schema(
             {
@@ -40,7 +43,8 @@ RIGHTS = Operation(
             }
         )
     },
-    parameters=(
+    (),
+    (
         number_in_query("after", "Begin after the event with this number", 0, SEQ_MAX),
         number_in_query("limit", "At most so many events", 1, HISTORY_PAGE_MAX),
     ),
@@ -61,51 +65,32 @@ def rights_routes(api: Api) -> Table:
 
 
 _BODILESS = ("tokens", "token-revoke")
-_NAME = in_path("name", "The principal", "ci", pattern=PRINCIPAL_PATTERN)
-_ID = in_query("id", "One token: the beginning of its hash")
-_SECTION = "Tokens"
-TOKENS = Operation("GET", "/tokens", "tokens", "the tokens of the store", _SECTION, {200: "tokens"})
-CREATE = Operation(
-    "POST",
-    "/tokens",
+TOKENS = _token("GET /tokens", "tokens", "the tokens of the store", {200: "tokens"}, (), ())
+CREATE = _token(
+    "POST /tokens",
     "token-create",
     "make one",
-    _SECTION,
     {201: "token"},
     ("conflict", "invalid_lock_name"),
+    (),
     example={"name": "ci", "role": "agent"},
     links=(Link("revoke", "token-revoke", "Revoke it", 201, {"name": "$response.body#/name"}),),
 )
-REVOKE = Operation(
-    "DELETE",
-    "/tokens/{name}",
-    "token-revoke",
-    "revoke somebody's",
-    _SECTION,
-    {200: "token-revoke"},
-    ("not_found",),
-    (_NAME, _ID),
-)
-ROTATE = Operation(
-    "POST",
-    "/tokens/{name}/rotate",
+REVOKE = _token("DELETE /tokens/{name}", "token-revoke", "revoke somebody's", {200: "token-revoke"}, ("not_found",))
+ROTATE = _token(
+    "POST /tokens/{name}/rotate",
     "token-rotate",
     "put a new one in the place of one",
-    _SECTION,
     {200: "token-rotate"},
     ("not_found",),
-    (_NAME, _ID),
     example={"grace_seconds": 600},
 )
-LIMITS = Operation(
-    "POST",
-    "/tokens/{name}/limits",
+LIMITS = _token(
+    "POST /tokens/{name}/limits",
     "token-limit",
     "how much the holder of a token may have",
-    _SECTION,
     {200: "token-limit"},
     ("not_found",),
-    (_NAME, _ID),
     example={"max_held": 10},
 )
 

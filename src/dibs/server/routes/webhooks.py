@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING
 from dibs.engine.webhooks import WebhookAdmin
 from dibs.server.http.parse import check_head, parse_json, parse_query
 from dibs.server.http.response import NO_CONTENT, HttpResponse, answer_document
-from dibs.wire.operations import NAMESPACE, Operation, document_schema, in_path
+from dibs.server.routes.table import section
+from dibs.wire.operations import NAMESPACE, document_schema, in_path
 from dibs.wire.requests import shape
 
 if TYPE_CHECKING:
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
     from dibs.server.routes.table import Handler, Table
+    from dibs.wire.operations import Operation
 
-_SECTION = "Webhooks"
 _ID = in_path("id", "The webhook", "6f0c6a3e-8d0d-4b0e-9a57-2f6f1a2b3c4d", format="uuid")
 _ONE = "/webhooks/{id}"
 _UNKNOWN = ("not_found",)
+_webhook = section("Webhooks", (_ID,))
 # The fields of answers: kind and meaning.
 _WEBHOOK = {
     "id": ("text", "its id"),
@@ -56,65 +58,52 @@ _TESTED = {
     "error": ("text?", "why it counts as failed"),
     "took_ms": ("number", "how long it took"),
 }
-WEBHOOKS = Operation(
-    "GET",
-    "/webhooks",
+WEBHOOKS = _webhook(
+    "GET /webhooks",
     "webhooks",
     "webhooks: those of the token; for an operator or admin, all",
-    _SECTION,
     {200: {"type": "array", "items": document_schema(_WEBHOOK)}},
+    (),
+    (),
 )
-CREATE = Operation(
-    "POST",
-    "/webhooks",
+CREATE = _webhook(
+    "POST /webhooks",
     "webhook-create",
     "send events to a URL",
-    _SECTION,
     {201: document_schema(_WEBHOOK)},
-    parameters=NAMESPACE,
+    (),
+    NAMESPACE,
     example={"url": "https://hooks.example.com/dibs", "events": ["acquired", "released"]},
 )
-SHOW = Operation(
-    "GET",
-    _ONE,
+SHOW = _webhook(
+    f"GET {_ONE}",
     "webhook-show",
     "one, and how its deliveries stand",
-    _SECTION,
     {200: document_schema(_WEBHOOK | _STANDING)},
     _UNKNOWN,
-    (_ID,),
 )
-REMOVE = Operation("DELETE", _ONE, "webhook-remove", "send no more", _SECTION, {204: None}, _UNKNOWN, (_ID,))
-DELIVERIES = Operation(
-    "GET",
-    f"{_ONE}/deliveries",
+REMOVE = _webhook(f"DELETE {_ONE}", "webhook-remove", "send no more", {204: None}, _UNKNOWN)
+DELIVERIES = _webhook(
+    f"GET {_ONE}/deliveries",
     "webhook-deliveries",
     "the delivery log, what waits, and the dead letters",
-    _SECTION,
     {200: document_schema(_DELIVERIES)},
     _UNKNOWN,
-    (_ID,),
 )
-REPLAY = Operation(
-    "POST",
-    f"{_ONE}/replay",
+REPLAY = _webhook(
+    f"POST {_ONE}/replay",
     "webhook-replay",
     "send the dead letters again, or all events after one",
-    _SECTION,
     {200: document_schema(_WEBHOOK)},
     _UNKNOWN,
-    (_ID,),
     body_optional=True,
 )
-TEST = Operation(
-    "POST",
-    f"{_ONE}/test",
+TEST = _webhook(
+    f"POST {_ONE}/test",
     "webhook-test",
     "send a delivery that is about nothing, now",
-    _SECTION,
     {200: document_schema(_TESTED)},
     _UNKNOWN,
-    (_ID,),
 )
 
 

@@ -113,7 +113,7 @@ NOTICE = 64  # how many times as long as planned a log is worth a notice
 ROUNDS_MAX = 4  # each is shorter than the one before
 # About so many pages a commit writes: one for each record, and those of the history and of the indexes that go with it.
 PAGES_A_ROW, PAGES_A_HISTORY, PAGES_AN_EVENT = 1, 3, 1
-LOG_BYTES_KEPT = 64 << 20  # a log that was longer once, behind a long copy or an import, is cut to this
+LOG_BYTES_KEPT = 32 << 20  # a log that was longer once, behind a long copy or an import, is cut to this
 CLOSE_WAIT_S = 10.0
 FORK_WAIT_S = 6.0
 
@@ -178,7 +178,8 @@ class Checkpointer:
             left = length - moved
             if busy or left <= self._pages // FALLBACK:
                 break
-        self._is_short = 0 < left <= self._pages // FALLBACK
+        # Also if nothing is left: a commit that came meanwhile is not in `length`, and the log would go on behind it.
+        self._is_short = left <= self._pages // FALLBACK
         before, self.notice = self.notice, self._about(length, left)
         if self.notice is not None and before is None:
             import logging
