@@ -114,7 +114,7 @@ def test_wrong_arguments_are_refused_before_anything_is_asked() -> None:
 @pytest.mark.promise("events:told")
 def test_a_gap_is_an_exception_and_not_the_end(client: Client) -> None:
     happen(client, "a", "b", "c")
-    store = client._doors._store.coordinator().store
+    store = client._doors.store.coordinator().store
     store.prune(keep=2, before_ms=0)
     events = client.events(after=1)
     with pytest.raises(dibs.EventsGone) as gone:

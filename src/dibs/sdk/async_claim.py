@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import weakref
+from concurrent.futures import Future
+from contextlib import suppress
+from contextvars import copy_context
 from typing import TYPE_CHECKING, TypeVar
 
 from dibs.base.errors import DibsError, LeaseLost
-from dibs.sdk.async_doors import KEEPING, LEAVING, drive, shielded
+from dibs.sdk.async_doors import LEAVING, drive, shielded
 from dibs.sdk.claim_state import (
     GIVE_UP_MS,
     ClaimState,
@@ -22,6 +26,7 @@ from dibs.sdk.claim_state import (
     release_at_exit,
     take,
 )
+from dibs.sdk.heart import WATCHDOG, Grip, beat_once
 from dibs.sdk.hold import LeaseHold
 from dibs.sdk.methods import explained, given
 
@@ -30,6 +35,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from dibs.base.errors import LeaseLost
+    from dibs.client.pool import Doors
     from dibs.client.queueing import PendingClaim
     from dibs.sdk.answers import Lease
     from dibs.sdk.async_doors import AsyncDoor
@@ -37,27 +43,51 @@ if TYPE_CHECKING:
     from dibs.sdk.hold import Hold, SessionHold
 
 
-# Renews a hold while an `async with` block runs, and cancels the block when the hold is lost.
-#
-# It works like `asyncio.timeout`: the task is cancelled, and at the end of the block the cancellation becomes
-# LeaseLost, unless the task was also cancelled by others.
-
 log = logging.getLogger("dibs")
 T = TypeVar("T")
-NAP_MS_MAX = 1_000  # a loop's clock does not count suspend: look at ours this often
+
+
+def on_loop(listener: Callable[[LeaseLost], object]) -> Callable[[LeaseLost], None]:
+    """`listener`, called on the loop that runs now, whichever thread notices the loss."""
+    loop = asyncio.get_running_loop()
+
+    def tell(error: LeaseLost) -> None:
+        try:
+            here = asyncio.get_running_loop() is loop
+        except RuntimeError:
+            here = False
+        if here:
+            listener(error)
+        else:
+            with suppress(RuntimeError):  # it was closed: nobody works on the job
+                loop.call_soon_threadsafe(listener, error)
+
+    return tell
+
+
+async def renewed_now(doors: Doors, beat: Callable[[], None]) -> None:
+    """Wait until a thread that renews holds of `doors` has called `beat`."""
+    done: Future[None] = Future()
+    context = copy_context()  # the trace that the request belongs to
+
+    def renew() -> None:
+        if done.set_running_or_notify_cancel():
+            context.run(beat)
+            done.set_result(None)
+
+    WATCHDOG.renew_soon(doors, renew)
+    await asyncio.wrap_future(done)
 
 
 class BlockGuard:
-    """The guard of one block. `beats`: it renews the hold; otherwise it only reports the loss."""
+    """Cancels an `async with` block when its hold is lost.
 
-    def __init__(
-        self, hold: Hold, door: AsyncDoor, on_lost: Callable[[LeaseLost], object] | None, *, beats: bool
-    ) -> None:
+    It works like `asyncio.timeout`: the task is cancelled, and at the end of the block the cancellation becomes
+    LeaseLost, unless the task was also cancelled by others."""
+
+    def __init__(self, hold: Hold, on_lost: Callable[[LeaseLost], object] | None) -> None:
         self._hold = hold
-        self._door = door
         self._on_lost = on_lost
-        self._beating = asyncio.Lock()
-        self._loop = asyncio.get_running_loop()
         task = asyncio.current_task()
         assert task is not None  # a coroutine of ours runs in one
         self._task = task
@@ -65,58 +95,18 @@ class BlockGuard:
         self._cancelled = False
         self._inside = True
         self.lost = asyncio.Event()
-        hold.listen(self._learned)
-        self._timer: asyncio.TimerHandle | None = None
-        self._keeper: asyncio.Task[None] | None = None  # most blocks end before the first renewal is due
-        if beats:
-            self._look_later()
+        weak = weakref.ref(self)  # the hold outlives a claim that was dropped
 
-    def _look_later(self) -> None:
-        self._timer = self._loop.call_later(min(NAP_MS_MAX, self._hold.nap_ms()) / 1000, self._look)
+        def learned(error: LeaseLost) -> None:
+            guard = weak()
+            if guard is not None:
+                guard._tell(error)
 
-    def _look(self) -> None:
-        hold = self._hold
-        if hold.left_ms() <= 0:
-            hold.lost()
-        elif hold.is_due():
-            self._keeper = self._loop.create_task(self.beat(), name=f"dibs heart of {hold.name[:40]}")
-            self._keeper.add_done_callback(self._look_after)
-        else:
-            self._look_later()
-
-    def _look_after(self, _: asyncio.Task[None]) -> None:
-        """Also after a program cancelled all its tasks: as long as its block goes on, so does this."""
-        if self._inside:
-            self._look_later()
-
-    async def beat(self) -> None:
-        """Renew now, within the time left."""
-        hold = self._hold
-        async with self._beating:
-            if hold.lost() is not None:
-                return  # it expired while we waited for the lock
-            call_ms = hold.call_ms()
-            try:
-                async with asyncio.timeout(call_ms / 1000):
-                    await drive(self._door, hold.heartbeat(), KEEPING, call_ms)
-            except TimeoutError:
-                hold.failed(f"no answer within {call_ms / 1000:g} s")
-            except Exception as error:  # after an unexpected error, the next attempt may succeed
-                log.exception("A renewal of %s failed in a way it should not.", hold.name)
-                hold.failed(f"{type(error).__name__}: {error}")
-
-    def _learned(self, error: LeaseLost) -> None:
-        """Called once, by the first to notice the loss: our loop, or a thread that called `check()`."""
-        try:
-            here = asyncio.get_running_loop() is self._loop
-        except RuntimeError:
-            here = False
-        if here:
-            self._tell(error)
-        elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._tell, error)
+        hold.listen(on_loop(learned))
 
     def _tell(self, error: LeaseLost) -> None:
+        if self.lost.is_set():
+            return
         self.lost.set()
         if self._on_lost is not None:
             try:
@@ -131,10 +121,9 @@ class BlockGuard:
     def leave(self, error: BaseException | None) -> bool:
         """The block has ended. True if only this guard cancelled it."""
         self._inside = False
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._keeper is not None:
-            self._keeper.cancel()
+        lost = self._hold.lost() if self._hold.is_ours and self._hold.was_lost else None
+        if lost is not None:  # a loop that was blocked has not been told yet
+            self._tell(lost)
         if not self._cancelled:
             return False
         return self._task.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError)
@@ -171,6 +160,7 @@ class AsyncClaim(ClaimState["AsyncDoor"]):
     _block = "async with"
 
     _guard: BlockGuard | None = None
+    _grip: Grip | None = None
 
     @property
     def lost(self) -> asyncio.Event:
@@ -187,8 +177,15 @@ class AsyncClaim(ClaimState["AsyncDoor"]):
         except BaseException as error:
             end_claim(span, None, error)
             raise
-        self._guard = BlockGuard(hold, self._doors, self._on_lost, beats=self._session is None)
         end_claim(span, hold)
+        try:
+            self._guard = BlockGuard(hold, self._on_lost)
+            if self._session is None:
+                self._grip = Grip(hold, self._doors.doors, asyncio.get_running_loop())
+        except BaseException:  # no thread, or an interrupt: nothing would renew it
+            hold.let_go()
+            await shielded(lambda: given_up(self._doors, request, self._session))
+            raise
         self._span = begin_hold(hold)
         return self
 
@@ -222,8 +219,8 @@ class AsyncClaim(ClaimState["AsyncDoor"]):
         """Store progress for the next owner, now. If that fails, it is sent with the next heartbeat."""
         self.check()
         self._hold.note(text, metadata)
-        if self._guard is not None:
-            await self._guard.beat()
+        hold, doors, grip = self._hold, self._doors.doors, self._grip
+        await renewed_now(doors, grip.heart.beat if grip is not None else lambda: beat_once(hold, doors))
         self.check()
 
     @given(ClaimState._done)

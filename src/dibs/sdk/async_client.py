@@ -16,6 +16,7 @@ from dibs.sdk.async_claim import AsyncClaim, AsyncLeader, BlockGuard, given_up
 from dibs.sdk.async_doors import LEAVING, AsyncDoor, drive, open_door, shielded
 from dibs.sdk.claims import ClientFace, SessionClaims
 from dibs.sdk.events import AsyncEvents
+from dibs.sdk.heart import Grip
 from dibs.sdk.hold import SessionHold
 from dibs.sdk.methods import awaits, awaits_end, given
 
@@ -40,15 +41,17 @@ class AsyncSession(SessionClaims[AsyncClaim, AsyncDoor]):
     _claim_type = AsyncClaim
     _joins: Callable[[], str] | None = None  # gives the id of a session that others use, too: it is not ended here
     _guard: BlockGuard | None = None
+    _grip: Grip | None = None
 
     async def __aenter__(self) -> AsyncSession:
         self._check_first()
         try:
             hold = await shielded(self._open)
-        except asyncio.CancelledError:
+            self._guard = BlockGuard(hold, self._on_lost)
+            self._grip = Grip(hold, self._doors.doors, asyncio.get_running_loop())
+        except BaseException:  # cancelled; or no thread, or an interrupt: nothing would renew it
             await self._undo()
             raise
-        self._guard = BlockGuard(hold, self._doors, self._on_lost, beats=True)
         return self
 
     async def _open(self) -> SessionHold:
@@ -63,7 +66,7 @@ class AsyncSession(SessionClaims[AsyncClaim, AsyncDoor]):
         return hold
 
     async def _undo(self) -> None:
-        """The caller was cancelled: if the session is open, end it."""
+        """If the session is open, end it."""
         hold = self._held
         if hold is not None and hold.let_go():
             await shielded(lambda: self._ended(hold))

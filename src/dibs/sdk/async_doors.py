@@ -1,7 +1,7 @@
 """Doors for event loops. To a server over the loop's sockets; to a store through threads, because stores block.
 
 Connections belong to the loop they were made in, so each loop has its own. Threads come in groups, so that
-waiting and claiming never take the threads of heartbeats and releases.
+waiting and claiming never take the threads of releases. Heartbeats do not come here: they need no loop (`heart.py`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from dibs.base.errors import BadReply, DibsError, ServerUnreachable, StoreUnavai
 from dibs.base.generators import run_generator_async
 from dibs.base.http1 import ConnectionLost
 from dibs.client.door import Ask
-from dibs.client.embedded import EmbeddedDoor, SharedStore
 from dibs.client.event_reader import StreamFrames
 from dibs.client.exchange import ask_servers
+from dibs.client.pool import Doors
 from dibs.client.queueing import Pause, Work
 from dibs.client.requests import RequestBuilder
-from dibs.client.settings import TIMEOUT_MS_DEFAULT, naming_of, servers_of
+from dibs.client.settings import TIMEOUT_MS_DEFAULT, naming_of
 from dibs.client.transport import NotConnected, TimedOut, too_slow
 from dibs.core.limits import CLIENT_IDLE_MS_MAX, STREAM_SILENCE_MS
 from dibs.sdk.async_connection import AsyncServerConnection, connected, hang_up
@@ -43,9 +43,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 IDLE_MAX = 8
-ASKING, KEEPING, LEAVING, WAITING = "asking", "keeping", "leaving", "waiting"
-WATCHING = "watching"
-THREADS = {ASKING: 4, KEEPING: 4, LEAVING: 4, WAITING: 64, WATCHING: 64}
+ASKING, LEAVING, WAITING, WATCHING = "asking", "leaving", "waiting", "watching"
+THREADS = {ASKING: 4, LEAVING: 4, WAITING: 64, WATCHING: 64}
 TRIES = 3
 EMBEDDED_SLICE_SECONDS = 1  # how long one thread is lent to one waiter at a time
 
@@ -62,9 +61,10 @@ class AwaitedEvents:
 
 class AsyncDoor:
     """The interface of both kinds. `lane` says what the request is for. `timeout_ms` is for one request, without the
-    time spent waiting in line."""
+    time spent waiting in line. Threads that renew use `doors`."""
 
     slice_seconds: int
+    doors: Doors
     timeout_ms = TIMEOUT_MS_DEFAULT
 
     async def ask(self, step: Ask, timeout_ms: int, lane: str) -> Reply:
@@ -82,12 +82,12 @@ class AsyncDoor:
 
 
 def open_door(settings: Settings, timeout_ms: int = TIMEOUT_MS_DEFAULT) -> AsyncDoor:
-    servers = servers_of(settings)
+    doors = Doors(settings, timeout_ms)
     door: AsyncDoor
-    if servers is None:
-        door = ThreadedDoor(settings)
+    if doors.servers is None:
+        door = ThreadedDoor(doors)
     else:
-        door = ServerDoor(servers, RequestBuilder(servers, naming=naming_of(settings), keep=True))
+        door = ServerDoor(doors, doors.servers, RequestBuilder(doors.servers, naming=naming_of(settings), keep=True))
     door.timeout_ms = timeout_ms
     return door
 
@@ -109,7 +109,7 @@ async def drive(door: AsyncDoor, flow: Flow[T], lane: str = ASKING, timeout_ms: 
 
 
 async def _asked(door: AsyncDoor, step: Ask, timeout_ms: int, lane: str, flow: Flow[T]) -> Reply:
-    if not door.runs_on or lane == KEEPING:
+    if not door.runs_on:
         return await door.ask(step, timeout_ms, lane)
     under_way = asyncio.ensure_future(door.ask(step, timeout_ms, lane))
     try:
@@ -166,7 +166,8 @@ class ServerDoor(AsyncDoor):
 
     slice_seconds = 20
 
-    def __init__(self, servers: Servers, builder: RequestBuilder) -> None:
+    def __init__(self, doors: Doors, servers: Servers, builder: RequestBuilder) -> None:
+        self.doors = doors
         self._servers = servers
         self._builder = builder
         self._idle: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, list[AsyncServerConnection]] = (
@@ -252,6 +253,7 @@ class ServerDoor(AsyncDoor):
             for connections in list(self._idle.values()):
                 hang_up(connections)
         self._idle.clear()
+        self.doors.close()
 
 
 class _Stream(AwaitedEvents):
@@ -291,9 +293,8 @@ class ThreadedDoor(AsyncDoor):
     slice_seconds = EMBEDDED_SLICE_SECONDS
     runs_on = True
 
-    def __init__(self, settings: Settings) -> None:
-        self._naming = naming_of(settings)
-        self._store = SharedStore(settings.url)
+    def __init__(self, doors: Doors) -> None:
+        self.doors = doors
         self._threads: dict[str, ThreadPoolExecutor] = {}
         self._lock = threading.Lock()
         self._pid = os.getpid()
@@ -315,12 +316,13 @@ class ThreadedDoor(AsyncDoor):
         wait_ms = EMBEDDED_SLICE_SECONDS * 1000
 
         def watch() -> bool:
-            return self._store.coordinator().store.watch(after, wait_ms)
+            return self.doors.store.coordinator().store.watch(after, wait_ms)
 
         return await asyncio.get_running_loop().run_in_executor(self._pool(WATCHING), watch)
 
     def _ask(self, step: Ask) -> Reply:
-        return EmbeddedDoor(self._store.coordinator, self._naming).ask(step)
+        with self.doors.one() as door:
+            return door.ask(step)
 
     def _pool(self, lane: str) -> ThreadPoolExecutor:
         if os.getpid() != self._pid:  # threads do not survive a fork
@@ -335,7 +337,7 @@ class ThreadedDoor(AsyncDoor):
         if os.getpid() == self._pid:
             for pool in self._threads.values():
                 pool.shutdown(wait=False)
-        self._store.close()
+        self.doors.close()
 
 
 class _StoreNews(AwaitedEvents):

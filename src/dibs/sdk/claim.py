@@ -22,7 +22,7 @@ from dibs.sdk.claim_state import (
     release_at_exit,
     take,
 )
-from dibs.sdk.heart import WATCHDOG, Grip, Heart, SafeEvent, beat_once, in_own_thread
+from dibs.sdk.heart import Grip, SafeEvent, beat_once, in_own_thread
 from dibs.sdk.hold import LeaseHold
 from dibs.sdk.methods import explained, given
 
@@ -74,7 +74,6 @@ class Claim(ClaimState["Doors"]):
     When the claim is lost, `lost` is set, `on_lost` is called once with the LeaseLost, and `check()` and the end of
     the block raise it. A lost claim is never taken again automatically."""
 
-    _heart: Heart | None = None
     _grip: Grip | None = None
     _lost: LostEvent | None = None
 
@@ -106,9 +105,7 @@ class Claim(ClaimState["Doors"]):
         if self._on_lost is not None:
             hold.listen(in_own_thread(self._on_lost))
         if self._session is None:
-            heart = self._heart = Heart(hold, self._doors)
-            self._grip = Grip(heart)
-            WATCHDOG.watch(heart)
+            self._grip = Grip(hold, self._doors)
 
     def _taken(self, request: PendingClaim) -> LeaseHold:
         try:
@@ -139,7 +136,6 @@ class Claim(ClaimState["Doors"]):
     def _abandon(self, error: BaseException | None) -> None:
         hold = self._hold
         hold.let_go()
-        self._stop_heart()
         if hold.is_ours and not hold.was_lost:
             try:
                 with self._doors.one(GIVE_UP_MS) as door:
@@ -151,7 +147,6 @@ class Claim(ClaimState["Doors"]):
         hold = self._hold
         if not hold.is_ours:
             return  # a forked child does not touch the parent's claim
-        self._stop_heart()
         if not hold.was_lost and hold.let_go():
             lost = self._released(hold, error)
             if lost is not None and error is None:
@@ -172,8 +167,8 @@ class Claim(ClaimState["Doors"]):
         """Store progress for the next owner, now. If that fails, it is sent with the next heartbeat."""
         self.check()
         self._hold.note(text, metadata)
-        if self._heart is not None:
-            self._heart.beat()
+        if self._grip is not None:
+            self._grip.heart.beat()
         else:
             beat_once(self._hold, self._doors)
         self.check()
@@ -196,13 +191,7 @@ class Claim(ClaimState["Doors"]):
 
     def _finish(self, ending: Ending[T]) -> list[T]:
         with self._doors.one() as door:
-            found = drive(door, finish_hold(self._hold, ending))
-        self._stop_heart()
-        return found
-
-    def _stop_heart(self) -> None:
-        if self._heart is not None:
-            self._heart.stop()
+            return drive(door, finish_hold(self._hold, ending))
 
 
 class Leader(LeaderState["Doors"], Claim):

@@ -12,7 +12,7 @@ from dibs.sdk import operations
 from dibs.sdk.claim import Claim, Leader, given_up
 from dibs.sdk.claims import ClientFace, SessionClaims
 from dibs.sdk.events import Events
-from dibs.sdk.heart import WATCHDOG, Grip, Heart, in_own_thread
+from dibs.sdk.heart import Grip, in_own_thread
 from dibs.sdk.hold import SessionHold
 from dibs.sdk.methods import asks, given
 
@@ -35,7 +35,6 @@ class Session(SessionClaims[Claim, Doors]):
     """Claims made through it need no heartbeats of their own: the session has one for all of them."""
 
     _claim_type = Claim
-    _heart: Heart | None = None
     _grip: Grip | None = None
 
     def __enter__(self) -> Session:
@@ -52,9 +51,7 @@ class Session(SessionClaims[Claim, Doors]):
             hold = self._held = drive(door, self._opening())
         if self._on_lost is not None:
             hold.listen(in_own_thread(self._on_lost))
-        heart = self._heart = Heart(hold, self._doors)
-        self._grip = Grip(heart)
-        WATCHDOG.watch(heart)
+        self._grip = Grip(hold, self._doors)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -71,8 +68,6 @@ class Session(SessionClaims[Claim, Doors]):
         hold = self._hold
         if not hold.is_ours:
             return
-        if self._heart is not None:
-            self._heart.stop()
         if not hold.was_lost and hold.let_go():
             self._end(hold)
         elif hold.was_lost and error is None:
@@ -83,8 +78,6 @@ class Session(SessionClaims[Claim, Doors]):
         if hold is None or not hold.is_ours:
             return
         hold.let_go()
-        if self._heart is not None:
-            self._heart.stop()
         if not hold.was_lost:
             self._end(hold)
 

@@ -29,13 +29,13 @@ class MemoryDibs:
     def client(self, owner: str = "test", namespace: str | None = None) -> Client:
         """A client for threads. All clients of one MemoryDibs see the same jobs, and exclude each other."""
         client = Client("memory://", owner=owner, namespace=namespace)
-        client._doors._store = _Shared(self._store)  # type: ignore[assignment]  # it has what is asked of it
+        client._doors.store = _Shared(self._store)  # type: ignore[assignment]  # it has what is asked of it
         return client
 
     def async_client(self, owner: str = "test", namespace: str | None = None) -> AsyncClient:
         """A client for event loops, with the same jobs."""
         client = AsyncClient("memory://", owner=owner, namespace=namespace)
-        client._doors._store = _Shared(self._store)  # type: ignore[attr-defined]  # the door to a store has it
+        client._doors.doors.store = _Shared(self._store)  # type: ignore[assignment]  # it has what is asked of it
         return client
 
     def advance(self, time: Duration) -> None:
