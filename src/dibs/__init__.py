@@ -9,22 +9,25 @@ What is listed in `__all__` is public and stays. It is imported when it is first
 this file as well, and needs none of it.
 """
 
-from __future__ import annotations
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs._version import __version__
     from dibs.base.errors import (
+        AuthenticationFailed,
+        AuthenticationRequired,
         BadReply,
         DibsError,
         EventsGone,
         InvalidInput,
+        InvalidName,
+        InvalidTtl,
         JobDone,
         JobHeld,
         JobParked,
         JobResting,
         LeaseLost,
         MissingExtra,
+        NoneFree,
         NotAllowed,
         NotClaimed,
         RequestRefused,
@@ -61,6 +64,8 @@ __all__ = [
     "AsyncLeader",
     "AsyncLock",
     "AsyncSession",
+    "AuthenticationFailed",
+    "AuthenticationRequired",
     "BadReply",
     "Claim",
     "Client",
@@ -69,6 +74,8 @@ __all__ = [
     "EventsGone",
     "Fence",
     "InvalidInput",
+    "InvalidName",
+    "InvalidTtl",
     "JobDone",
     "JobEvent",
     "JobHeld",
@@ -80,6 +87,7 @@ __all__ = [
     "LeaseLost",
     "Lock",
     "MissingExtra",
+    "NoneFree",
     "NotAllowed",
     "NotClaimed",
     "Previous",
@@ -106,8 +114,9 @@ __all__ = [
 _PLACES = {
     "dibs._version": "__version__",
     "dibs.base.errors": (
-        "BadReply DibsError EventsGone InvalidInput JobDone JobHeld JobParked JobResting LeaseLost MissingExtra"
-        " NotAllowed NotClaimed RequestRefused StaleToken Unavailable WouldDeadlock"
+        "AuthenticationFailed AuthenticationRequired BadReply DibsError EventsGone InvalidInput InvalidName InvalidTtl"
+        " JobDone JobHeld JobParked JobResting LeaseLost MissingExtra NoneFree NotAllowed NotClaimed RequestRefused"
+        " StaleToken Unavailable WouldDeadlock"
     ),
     "dibs.sdk.answers": "JobEvent JobStatus Lease Previous",
     "dibs.sdk.async_claim": "AsyncClaim AsyncLeader",
@@ -135,4 +144,7 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, "__all__", "__doc__", "__file__", "__name__", "__path__"])
+
+
+del TYPE_CHECKING  # it would be offered as if it were ours

@@ -155,7 +155,7 @@ def answer_of(verb: str, body: dict[str, Any]) -> str:
     if "code" in body:
         return "error"
     if verb.startswith("acquire"):
-        return str(body["status"])
+        return "refused" if "refused" in body else str(body["status"])
     named = {"inspect": "job", "release": "failed", "transfer": "transferred", "token-create": "token"}
     return "session" if verb.startswith("session-") else named.get(verb, verb)
 

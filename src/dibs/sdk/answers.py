@@ -139,7 +139,7 @@ def session_from(document: Document) -> SessionStatus:
 
 def body_of(reply: Reply) -> Document:
     """The document of a successful reply. Any other reply is raised as its exception."""
-    if reply.status < 300 and status_of(reply) not in ("held", "queued", "done"):
+    if reply.status < 300 and status_of(reply) not in _NOT_CLAIMED:
         return reply.body or {}
     raise refusal_of(reply)
 
@@ -147,15 +147,23 @@ def body_of(reply: Reply) -> Document:
 def refusal_of(reply: Reply) -> errors.DibsError:
     """The exception for a reply that says no."""
     body = reply.body or {}
-    status = status_of(reply)
-    if status in _NOT_CLAIMED:
-        return _NOT_CLAIMED[status](in_full(body), body)
     code = str(body.get("code", "internal_error"))
+    if status_of(reply) in _NOT_CLAIMED or code == "deadlock":
+        return not_claimed(body)
     details = str(body.get("details") or body.get("error") or f"The answer was {reply.status}.")
-    if code == "deadlock":
-        return errors.WouldDeadlock(details, body)
     known = _BY_CODE.get(code)
     return known(details) if known is not None else errors.RequestRefused(details, code)
+
+
+def not_claimed(answer: Document) -> errors.NotClaimed:
+    """The exception for a claim that was refused, or for one job of several."""
+    status = answer["code"] if "code" in answer else answer.get("status")
+    refused = answer.get("refused")
+    kind = errors.NoneFree if refused is not None and status == "held" else _NOT_CLAIMED.get(status, errors.NotClaimed)
+    error = kind(in_full(answer), answer, tuple([not_claimed(entry) for entry in refused or ()]))
+    if kind is errors.NotClaimed:
+        error.code = str(status)
+    return error
 
 
 _BY_CODE: dict[str, type[errors.DibsError]] = {
@@ -179,4 +187,5 @@ _NOT_CLAIMED: dict[str | None, type[errors.NotClaimed]] = {
     "done": errors.JobDone,
     "delayed": errors.JobResting,
     "parked": errors.JobParked,
+    "deadlock": errors.WouldDeadlock,
 }
