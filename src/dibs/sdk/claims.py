@@ -12,6 +12,7 @@ from dibs.base.errors import InvalidInput
 from dibs.client.naming import Naming
 from dibs.client.settings import Settings, place_of
 from dibs.core.durations import duration_ms
+from dibs.core.limits import ELECTION_TTL_MS_DEFAULT, TTL_MS_DEFAULT
 from dibs.core.names import election_job
 from dibs.sdk import operations
 from dibs.sdk.hold import SessionHold
@@ -36,8 +37,8 @@ S = TypeVar("S", bound="SessionClaims[Any, Any]")
 L = TypeVar("L", bound="LeaderState[Any]")
 E = TypeVar("E")
 D = TypeVar("D", bound="Doors | AsyncDoor")
-TTL_SECONDS = 60.0
-LEADER_TTL_SECONDS = 30.0
+TTL_SECONDS = TTL_MS_DEFAULT / 1000
+LEADER_TTL_SECONDS = ELECTION_TTL_MS_DEFAULT / 1000
 TIMEOUT_SECONDS = 10.0
 
 

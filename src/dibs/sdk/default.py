@@ -12,6 +12,7 @@ from dibs.base.checkout import current_folder, root_around
 from dibs.base.errors import InvalidInput
 from dibs.sdk.async_client import AsyncClient
 from dibs.sdk.claim import Claim
+from dibs.sdk.claims import TTL_SECONDS
 from dibs.sdk.client import Client
 from dibs.sdk.methods import explained, takes_like
 
@@ -203,7 +204,7 @@ def claim_all(**given: Any) -> EitherClaim:
 
 
 @explained
-def claim_job(job_id: str, owner: str, metadata: str | None = None, ttl: Duration = 120) -> Lease:
+def claim_job(job_id: str, owner: str, metadata: str | None = None, ttl: Duration = TTL_SECONDS) -> Lease:
     """Claim a job for `ttl` seconds from the last heartbeat. Raises JobHeld (with the owner), JobDone, … …"""
     return default_client().acquire(job_id, owner=owner, metadata=metadata, ttl=ttl)
 

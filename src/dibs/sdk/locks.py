@@ -18,6 +18,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from dibs.base.errors import DibsError, JobDone, JobHeld, NotClaimed
+from dibs.sdk.claims import TTL_SECONDS
 from dibs.sdk.default import Acquired, claim
 from dibs.sdk.methods import explained
 
@@ -90,7 +91,7 @@ def exclusive(
     skip: bool = False,
     max_attempts: int | None = None,
     fail_on_error: bool = True,
-) -> Any:
+) -> Callable[[F], F] | SkippingDecorator:
     """`@dibs.exclusive("rebuild-cache")`: claims the job, runs the function, and releases the job. For `def` and
     `async def`.
 
@@ -157,7 +158,7 @@ class _Named(Generic[K, C]):
         name: str,
         *,
         client: K | None = None,
-        ttl: Duration = 60,
+        ttl: Duration = TTL_SECONDS,
         on_lost: OnLost | None = None,
         metadata: str | None = None,
     ) -> None:
