@@ -36,10 +36,8 @@ if TYPE_CHECKING:
         WouldDeadlock,
     )
     from dibs.sdk.answers import JobEvent, JobStatus, Lease, Previous
-    from dibs.sdk.async_claim import AsyncClaim, AsyncLeader
-    from dibs.sdk.async_client import AsyncClient, AsyncSession
-    from dibs.sdk.claim import Claim, Leader
-    from dibs.sdk.client import Client, Session
+    from dibs.sdk.claim import AsyncClaim, AsyncLeader, Claim, Leader
+    from dibs.sdk.client import AsyncClient, AsyncSession, Client, Session
     from dibs.sdk.default import (
         claim,
         claim_all,
@@ -119,10 +117,8 @@ _PLACES = {
         " StaleToken Unavailable WouldDeadlock"
     ),
     "dibs.sdk.answers": "JobEvent JobStatus Lease Previous",
-    "dibs.sdk.async_claim": "AsyncClaim AsyncLeader",
-    "dibs.sdk.async_client": "AsyncClient AsyncSession",
-    "dibs.sdk.claim": "Claim Leader",
-    "dibs.sdk.client": "Client Session",
+    "dibs.sdk.claim": "AsyncClaim AsyncLeader Claim Leader",
+    "dibs.sdk.client": "AsyncClient AsyncSession Client Session",
     "dibs.sdk.default": (
         "claim claim_all claim_any connect claim_job fail_job get_job_owner heartbeat_job list_claimed_jobs release_job"
     ),

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import dibs
-from dibs.sdk.async_client import AsyncClient
-from dibs.sdk.client import Client
+from dibs.sdk.client import AsyncClient, Client
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from tests.programs import WAIT_S_MAX

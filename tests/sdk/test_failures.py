@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dibs.client.pool import Doors
-    from dibs.sdk.async_client import AsyncClient
-    from dibs.sdk.client import Client
+    from dibs.sdk.client import AsyncClient, Client
     from dibs.sdk.hold import LeaseHold
 
     Connect = Callable[..., Client]

@@ -31,10 +31,10 @@ from dibs.core.names import check_name
 from dibs.core.references import is_plain
 from dibs.sdk import operations
 from dibs.sdk.answers import body_of
-from dibs.sdk.async_claim import on_loop, taken
-from dibs.sdk.async_client import AsyncSession
 from dibs.sdk.async_doors import LEAVING, drive, shielded
+from dibs.sdk.claim import on_loop, taken
 from dibs.sdk.claim_state import finish_hold, release_at_exit
+from dibs.sdk.client import AsyncSession
 from dibs.sdk.hold import SessionLeaseHold
 from dibs.sdk.operations import claim_request
 

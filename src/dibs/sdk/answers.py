@@ -90,18 +90,6 @@ class JobEvent:
     namespace: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SessionStatus:
-    """The state of a session."""
-
-    session_id: str = field(repr=False)
-    owner: str
-    active: bool
-    remaining_ms: int
-    holds: tuple[str, ...]
-    document: Document = field(repr=False, compare=False)
-
-
 def previous_of(document: Document) -> Previous | None:
     found = document.get("previous")
     if not found:
@@ -124,17 +112,6 @@ def event_from(document: Document, name: str | None = None) -> JobEvent:
     said: Document = {field: document.get(field) for field in JobEvent.__slots__}
     said |= {"name": document.get("name", name), "document": document}
     return JobEvent(**said)
-
-
-def session_from(document: Document) -> SessionStatus:
-    return SessionStatus(
-        session_id=document["session_id"],
-        owner=document["owner"],
-        active=document.get("active", True),
-        remaining_ms=document["remaining_ms"],
-        holds=tuple(hold["name"] for hold in document.get("holds", ())),
-        document=document,
-    )
 
 
 def body_of(reply: Reply) -> Document:

@@ -228,21 +228,17 @@ class ClaimState(Generic[D]):
     ) -> Ending[None]:
         """Release the job and mark it as done for `done` (default: a day). Claims in that time are refused with
         `result`, a short text. `checkpoint` is stored, too."""
-        return lambda lease: operations.release(
-            lease.name, lease.lease_id, done=done, result=result, checkpoint=checkpoint
-        )
+        return _ending(operations.release, done=done, result=result, checkpoint=checkpoint)
 
     def _release(self, *, checkpoint: str | None = None) -> Ending[None]:
         """Release the job before the block ends."""
-        return lambda lease: operations.release(lease.name, lease.lease_id, checkpoint=checkpoint)
+        return _ending(operations.release, checkpoint=checkpoint)
 
     def _fail(
         self, reason: str | None = None, *, retry_after: Duration | None = None, checkpoint: str | None = None
     ) -> Ending[None]:
         """Release the job as failed, which counts as an attempt."""
-        return lambda lease: operations.fail(
-            lease.name, lease.lease_id, reason, retry_after=retry_after, checkpoint=checkpoint
-        )
+        return _ending(operations.fail, reason=reason, retry_after=retry_after, checkpoint=checkpoint)
 
     def _transfer(
         self, *, to_owner: str | None = None, to_session: str | None = None, checkpoint: str | None = None
@@ -250,15 +246,12 @@ class ClaimState(Generic[D]):
         """Hand the job to another owner in one atomic step. Returns the new owner's lease."""
         if len(self.leases) > 1:
             raise InvalidInput("Several jobs are handed over one by one, with client.transfer().")
-        fresh = new_id()  # the same for each try: a repeat is known by it
-        return lambda lease: operations.transfer(
-            lease.name,
-            lease.lease_id,
-            to_owner=to_owner,
-            to_session=to_session,
-            checkpoint=checkpoint,
-            fresh_lease_id=fresh,
-        )
+        fresh = {"fresh_lease_id": new_id()}  # the same for each try: a repeat is known by it
+        return _ending(operations.transfer, to_owner=to_owner, to_session=to_session, checkpoint=checkpoint, **fresh)
+
+
+def _ending(flow: Callable[..., Flow[T]], **fields: Any) -> Ending[T]:
+    return lambda lease: flow(lease.name, lease.lease_id, **fields)
 
 
 class LeaderState(ClaimState[D]):
@@ -356,11 +349,10 @@ def _end_after(error: BaseException | None, *, fail_on_error: bool) -> Ending[No
     stored as the reason, because the text may contain a secret and reasons are public. KeyboardInterrupt, SystemExit,
     GeneratorExit and cancellation are no failure, and neither are errors of dibs about other claims."""
     if error is None or (isinstance(error, Exception) and not fail_on_error):
-        return lambda lease: operations.release(lease.name, lease.lease_id)
+        return _ending(operations.release)
     if not isinstance(error, Exception) or isinstance(error, NotClaimed | LeaseLost):
-        return lambda lease: operations.give_back(lease.name, lease.lease_id)
-    reason = f"raised {type(error).__name__}"
-    return lambda lease: operations.fail(lease.name, lease.lease_id, reason)
+        return _ending(operations.give_back)
+    return _ending(operations.fail, reason=f"raised {type(error).__name__}")
 
 
 def _insisting(hold: LeaseHold, flow_of: Ending[T], lease: Lease) -> Flow[T]:

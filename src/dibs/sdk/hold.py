@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from dibs.client.queueing import Flow, PendingClaim
-    from dibs.sdk.answers import Lease, SessionStatus
+    from dibs.sdk.answers import Lease
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]
@@ -232,9 +232,9 @@ def _already(names: Sequence[str]) -> JobHeld:
 class SessionHold(Hold):
     """A session and its claims. They end with it."""
 
-    def __init__(self, session: SessionStatus, sent_ms: int) -> None:
-        super().__init__(f"The session of {session.owner}", 0, session.remaining_ms, sent_ms)
-        self.session_id = session.session_id
+    def __init__(self, session: Document, sent_ms: int) -> None:
+        super().__init__(f"The session of {session['owner']}", 0, session["remaining_ms"], sent_ms)
+        self.session_id: str = session["session_id"]
         self._asked: dict[str, PendingClaim] = {}
         self._claims: list[SessionLeaseHold] = []
         self._owed: list[PendingClaim] = []

@@ -27,11 +27,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from dibs.core.durations import Duration
-    from dibs.sdk.async_claim import AsyncClaim
-    from dibs.sdk.async_client import AsyncClient
-    from dibs.sdk.claim import Claim
+    from dibs.sdk.claim import AsyncClaim, Claim
     from dibs.sdk.claims import OnLost
-    from dibs.sdk.client import Client
+    from dibs.sdk.client import AsyncClient, Client
     from dibs.sdk.default import EitherClaim
 
     Begin = Callable[[tuple[Any, ...], dict[str, Any]], EitherClaim]

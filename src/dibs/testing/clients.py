@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dibs.core.durations import duration_ms
 from dibs.engine.coordinator import Coordinator
 from dibs.sdk import default
-from dibs.sdk.async_client import AsyncClient
-from dibs.sdk.client import Client
+from dibs.sdk.client import AsyncClient, Client
 from dibs.sdk.heart import WATCHDOG
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
