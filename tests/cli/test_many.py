@@ -168,6 +168,7 @@ def test_any_exits_with_4_when_all_are_done_and_only_then(terminal: Terminal) ->
     assert terminal("claim-all", "a", "free").exit == 1
 
 
+@pytest.mark.fault("F-171")
 def test_what_is_parked_is_said_of_several_as_of_one(terminal: Terminal) -> None:
     lease = terminal.claim("a", "--max-attempts", "1")
     terminal("release", "a", "--lease", lease, "--failed")

@@ -45,6 +45,7 @@ def renewed(claim: ClaimState[Any]) -> bool:
 
 
 @over("sqlite", "server")
+@pytest.mark.fault("F-170")
 def test_a_loop_that_is_blocked_for_longer_than_the_ttl_keeps_its_job(connect_async: ConnectAsync) -> None:
     ttl = 1.5 * slowness()
 

@@ -245,7 +245,7 @@ class ToolBackend:
         if verb == ALL:  # claimed together, they are released one by one
             had = session._hold.had(hold.leases)
             fresh = [lease for lease in hold.leases if lease.name not in had]
-            holds = [SessionLeaseHold([lease], steady_ms(), session._hold) for lease in fresh]
+            holds = [SessionLeaseHold((lease,), steady_ms(), session._hold) for lease in fresh]
         for each in holds:
             self._kept[each.name] = each
             each.listen(on_loop(partial(self._learned, each)))

@@ -92,26 +92,25 @@ class JobEvent:
 
 def previous_of(document: Document) -> Previous | None:
     found = document.get("previous")
-    if not found:
-        return None
-    return Previous(**{field: found[field] for field in Previous.__slots__ if field in found})
+    return Previous(**_fields(Previous, found)) if found else None
 
 
 def lease_of(document: Document, name: str | None = None) -> Lease:
-    said = {field: document[field] for field in Lease.__slots__ if field in document}
-    return Lease(**{"name": name or "", "owner": "", **said, "previous": previous_of(document)})
+    said = {"name": name or "", "owner": "", **_fields(Lease, document)}
+    return Lease(**{**said, "previous": previous_of(document)})
 
 
 def status_from(document: Document) -> JobStatus:
-    said: Document = {field: document.get(field) for field in JobStatus.__slots__}
-    said |= {"previous": previous_of(document), "document": document}
-    return JobStatus(**said)
+    said = {**dict.fromkeys(JobStatus.__slots__), **_fields(JobStatus, document)}
+    return JobStatus(**{**said, "previous": previous_of(document), "document": document})
 
 
 def event_from(document: Document, name: str | None = None) -> JobEvent:
-    said: Document = {field: document.get(field) for field in JobEvent.__slots__}
-    said |= {"name": document.get("name", name), "document": document}
-    return JobEvent(**said)
+    return JobEvent(**{"name": name, **_fields(JobEvent, document), "document": document})
+
+
+def _fields(kind: type[Any], document: Document) -> Document:
+    return {field: document[field] for field in kind.__slots__ if field in document}
 
 
 def body_of(reply: Reply) -> Document:

@@ -298,33 +298,22 @@ class ThreadedDoor(AsyncDoor):
         self._threads: dict[str, ThreadPoolExecutor] = {}
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        self._closed = False
+        self.is_closed = False
 
     async def ask(self, step: Ask, timeout_ms: int, lane: str) -> Reply:
-        if self._closed:
+        if self.is_closed:
             return reply_for_error(StoreUnavailable("This client was closed. Connect again."), sent=False)
         lane = WAITING if step.document.get("wait_seconds") else lane
-        return await asyncio.get_running_loop().run_in_executor(self._pool(lane), self._ask, step)
+        return await asyncio.get_running_loop().run_in_executor(self.pool(lane), self._ask, step)
 
     def awaited_events(self, asked: Ask) -> AwaitedEvents:
         return _StoreNews(self, asked.document["after"])
-
-    async def news(self, after: int) -> bool:
-        """Tell whether there is an event after a position, by now or soon."""
-        if self._closed:
-            return True  # the next question is told so
-        wait_ms = EMBEDDED_SLICE_SECONDS * 1000
-
-        def watch() -> bool:
-            return self.doors.store.coordinator().store.watch(after, wait_ms)
-
-        return await asyncio.get_running_loop().run_in_executor(self._pool(WATCHING), watch)
 
     def _ask(self, step: Ask) -> Reply:
         with self.doors.one() as door:
             return door.ask(step)
 
-    def _pool(self, lane: str) -> ThreadPoolExecutor:
+    def pool(self, lane: str) -> ThreadPoolExecutor:
         if os.getpid() != self._pid:  # threads do not survive a fork
             self._pid, self._threads, self._lock = os.getpid(), {}, threading.Lock()
         with self._lock:
@@ -333,7 +322,7 @@ class ThreadedDoor(AsyncDoor):
             return self._threads[lane]
 
     def close(self) -> None:
-        self._closed = True
+        self.is_closed = True
         if os.getpid() == self._pid:
             for pool in self._threads.values():
                 pool.shutdown(wait=False)
@@ -348,7 +337,14 @@ class _StoreNews(AwaitedEvents):
         self._after = after
 
     async def next(self) -> list[Streamed] | None:
+        door = self._door
+
+        def watch() -> bool:
+            return door.doors.store.coordinator().store.watch(self._after, EMBEDDED_SLICE_SECONDS * 1000)
+
         try:
-            return None if await self._door.news(self._after) else []
+            if not door.is_closed and not await asyncio.get_running_loop().run_in_executor(door.pool(WATCHING), watch):
+                return []
         except DibsError:  # the page says so
-            return None
+            pass
+        return None

@@ -34,7 +34,6 @@ from dibs.sdk.methods import explained, given
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from dibs.client.pool import Doors
     from dibs.client.queueing import PendingClaim
@@ -127,9 +126,7 @@ class Claim(ClaimState["Doors"]):
             if self._session is not None:
                 self._session.answered(request)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             self._leave(error)
         except DibsError:
@@ -144,11 +141,7 @@ class Claim(ClaimState["Doors"]):
         hold = self._hold
         hold.let_go()
         if hold.is_ours and not hold.was_lost:
-            try:
-                with self._doors.one(GIVE_UP_MS) as door:
-                    drive(door, release_at_exit(hold, error, fail_on_error=self._fail_on_error))
-            except DibsError:
-                pass  # it expires
+            self._released(hold, error, GIVE_UP_MS)
 
     def _leave(self, error: BaseException | None) -> None:
         hold = self._hold
@@ -161,9 +154,11 @@ class Claim(ClaimState["Doors"]):
             return
         raise_if_lost_at_exit(hold, error)
 
-    def _released(self, hold: LeaseHold, error: BaseException | None) -> LeaseLost | None:
+    def _released(
+        self, hold: LeaseHold, error: BaseException | None, timeout_ms: int | None = None
+    ) -> LeaseLost | None:
         try:
-            with self._doors.one() as door:
+            with self._doors.one(timeout_ms) as door:
                 return drive(door, release_at_exit(hold, error, fail_on_error=self._fail_on_error))
         except Unavailable as trouble:  # the client was closed inside the block
             log.warning("%s could not be released and will expire: %s", hold.name, trouble.details)
@@ -347,9 +342,7 @@ class AsyncClaim(ClaimState["AsyncDoor"]):
         self._span = begin_hold(hold)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             await self._leave(error)
         finally:

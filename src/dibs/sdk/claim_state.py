@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, InvalidInput, LeaseLost, NotClaimed, Unavailable
@@ -37,11 +37,6 @@ if TYPE_CHECKING:
 # the job's name and its fencing token, and never the lease id. Nothing is raised here: a trace must not cost a lease.
 
 
-class ClaimSpan(NamedTuple):
-    span: Any
-    token: Any  # what undoes that it is the current span
-
-
 @contextmanager
 def _harmless() -> Iterator[None]:
     try:
@@ -50,45 +45,42 @@ def _harmless() -> Iterator[None]:
         log.debug("no span: %s", error)
 
 
-def begin_claim() -> ClaimSpan | None:
-    """From here on, requests belong to this span."""
+def begin_claim() -> tuple[Any, Any] | None:
+    """A span, and what undoes that it is the current one: from here on, requests belong to it."""
     trace = tracing()
-    begun = None
     if trace is not None:
         with _harmless():
             from opentelemetry import context
 
-            span = _tracer(trace).start_span("dibs claim", kind=trace.SpanKind.CLIENT)
-            begun = ClaimSpan(span, context.attach(trace.set_span_in_context(span)))
-    return begun
+            span = trace.get_tracer("dibs").start_span("dibs claim", kind=trace.SpanKind.CLIENT)
+            return span, context.attach(trace.set_span_in_context(span))
+    return None
 
 
-def end_claim(begun: ClaimSpan | None, hold: LeaseHold | None, error: BaseException | None = None) -> None:
+def end_claim(begun: tuple[Any, Any] | None, hold: LeaseHold | None, error: BaseException | None = None) -> None:
     if begun is None:
         return
+    span, current = begun
     with _harmless():
         from opentelemetry import context
 
         if hold is not None:
-            begun.span.set_attributes(_attributes(hold))
-        if isinstance(error, NotClaimed):  # an answer, and no fault
-            begun.span.set_attribute("dibs.outcome", error.code)
-        elif error is not None:
-            begun.span.set_status(tracing().StatusCode.ERROR, type(error).__name__)
+            span.set_attributes(_attributes(hold))
+        if error is None or isinstance(error, NotClaimed):  # an answer, and no fault
+            span.set_attribute("dibs.outcome", "acquired" if error is None else error.code)
         else:
-            begun.span.set_attribute("dibs.outcome", "acquired")
-        begun.span.end()
-        context.detach(begun.token)
+            span.set_status(tracing().StatusCode.ERROR, type(error).__name__)
+        span.end()
+        context.detach(current)
 
 
 def begin_hold(hold: LeaseHold) -> Any:
     """A span from the claim to its end. It is not the current one: the block may be left in another context."""
     trace = tracing()
-    span = None
     if trace is not None:
         with _harmless():
-            span = _tracer(trace).start_span("dibs hold", attributes=_attributes(hold))
-    return span
+            return trace.get_tracer("dibs").start_span("dibs hold", attributes=_attributes(hold))
+    return None
 
 
 def end_hold(span: Any, hold: LeaseHold, error: BaseException | None) -> None:
@@ -99,10 +91,6 @@ def end_hold(span: Any, hold: LeaseHold, error: BaseException | None) -> None:
         if error is not None or hold.was_lost:
             span.set_status(tracing().StatusCode.ERROR, type(error).__name__ if error is not None else "lost")
         span.end()
-
-
-def _tracer(trace: Any) -> Any:
-    return trace.get_tracer("dibs")
 
 
 def _attributes(hold: LeaseHold) -> dict[str, Any]:

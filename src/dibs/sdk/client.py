@@ -8,12 +8,13 @@ import logging
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs.base.clock import steady_ms
-from dibs.base.errors import DibsError, InvalidInput, NotClaimed
+from dibs.base.errors import DibsError
 from dibs.client.pool import Doors
 from dibs.client.queueing import drive
 from dibs.sdk import async_doors, operations
 from dibs.sdk.async_doors import LEAVING, AsyncDoor, open_door, shielded
 from dibs.sdk.claim import AsyncClaim, AsyncLeader, BlockGuard, Claim, Leader, given_up, given_up_async
+from dibs.sdk.claim_state import is_refusal
 from dibs.sdk.claims import ClientFace, SessionClaims
 from dibs.sdk.events import AsyncEvents, Events
 from dibs.sdk.heart import Grip, in_own_thread
@@ -22,7 +23,6 @@ from dibs.sdk.methods import asks, awaits, given
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
-    from types import TracebackType
 
     from dibs.client.queueing import Flow, PendingClaim
     from dibs.client.settings import Settings
@@ -55,9 +55,7 @@ class Session(SessionClaims[Claim, Doors]):
             hold.listen(in_own_thread(self._on_lost))
         self._grip = Grip(hold, self._doors)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             self._leave(error)
         except DibsError:
@@ -127,10 +125,8 @@ class Client(ClientFace[Claim, Session, Leader, Events, Doors]):
     def acquire(self, request: PendingClaim) -> Lease:
         try:
             return self._run(operations.acquire(request))[0]
-        except (NotClaimed, InvalidInput):
-            raise
-        except BaseException:
-            if request.own_key:  # a caller with its own key can repeat the request
+        except BaseException as error:
+            if request.own_key and not is_refusal(error):  # a caller with its own key can repeat the request
                 given_up(self._doors, request)
             raise
 
@@ -181,9 +177,7 @@ class AsyncSession(SessionClaims[AsyncClaim, AsyncDoor]):
         if hold is not None and hold.let_go():
             await shielded(lambda: self._ended(hold))
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         hold = self._hold
         ours_alone = self._guard.leave(error) if self._guard is not None else False
         if not hold.is_ours:
@@ -246,10 +240,8 @@ class AsyncClient(ClientFace[AsyncClaim, AsyncSession, AsyncLeader, AsyncEvents,
     async def acquire(self, request: PendingClaim) -> Lease:
         try:
             return (await self._run(operations.acquire(request)))[0]
-        except (NotClaimed, InvalidInput):
-            raise
-        except BaseException:
-            if request.own_key:  # a caller with its own key can repeat the request
+        except BaseException as error:
+            if request.own_key and not is_refusal(error):  # a caller with its own key can repeat the request
                 await shielded(lambda: given_up_async(self._doors, request))
             raise
 

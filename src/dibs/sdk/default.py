@@ -16,8 +16,6 @@ from dibs.sdk.client import AsyncClient, Client
 from dibs.sdk.methods import explained, takes_like
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from dibs.core.durations import Duration
     from dibs.sdk.answers import JobStatus, Lease
     from dibs.sdk.claim import AsyncClaim
@@ -143,9 +141,7 @@ class EitherClaim:
         self._entered.add(claim)
         return claim
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         claim: Any = self._entered.take()  # there is one: the block was entered
         claim.__exit__(kind, error, trace)
 
@@ -155,9 +151,7 @@ class EitherClaim:
         self._entered.add(claim)
         return claim
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         claim: Any = self._entered.take()  # there is one: the block was entered
         await claim.__aexit__(kind, error, trace)
 

@@ -57,7 +57,12 @@ class Driver:
 
     def check_transaction(self, handle: Any) -> None:
         """Raise InvalidInput unless the next write is part of a transaction."""
-        raise NotImplementedError
+        if self.commits_alone(handle):
+            raise InvalidInput(_AUTOCOMMIT)
+
+    def commits_alone(self, handle: Any) -> bool:
+        """Tell whether the next write is committed by itself."""
+        return _commits_alone(handle)
 
     async def check_transaction_async(self, handle: Any) -> None:
         self.check_transaction(handle)
@@ -71,9 +76,8 @@ class Driver:
 class Sqlite(Driver):
     """The module sqlite3. Its `autocommit` is False, True or, as before Python 3.12, neither."""
 
-    def check_transaction(self, handle: Any) -> None:
-        if _sqlite_commits_alone(handle):
-            raise InvalidInput(_AUTOCOMMIT)
+    def commits_alone(self, handle: Any) -> bool:
+        return _sqlite_commits_alone(handle)
 
     @contextmanager
     def transaction(self, handle: Any) -> Iterator[None]:
@@ -93,10 +97,6 @@ class Sqlite(Driver):
 
 
 class Psycopg(Driver):
-    def check_transaction(self, handle: Any) -> None:
-        if _commits_alone(handle):
-            raise InvalidInput(_AUTOCOMMIT)
-
     def transaction(self, handle: Any) -> Any:
         if handle.info.transaction_status != _IDLE:
             raise InvalidInput(_BUSY)
@@ -106,24 +106,18 @@ class Psycopg(Driver):
 class Alchemy(Driver):
     """SQLAlchemy, on SQLite or PostgreSQL: a connection or a session, for threads or for event loops."""
 
-    def check_transaction(self, handle: Any) -> None:
-        connection = handle.connection() if callable(handle.connection) else handle
-        self._check(connection)
-
     async def check_transaction_async(self, handle: Any) -> None:
         if hasattr(handle, "sync_session"):
             handle = await handle.connection()
-        self._check(handle.sync_connection)
+        self.check_transaction(handle.sync_connection)
 
-    def _check(self, connection: Any) -> None:
+    def commits_alone(self, handle: Any) -> bool:
+        connection = handle.connection() if callable(handle.connection) else handle
         pooled = connection.connection
         driver, adapted = pooled.driver_connection, pooled.dbapi_connection
         if hasattr(driver, "in_transaction") and hasattr(driver, "isolation_level"):
-            alone = _sqlite_commits_alone(driver)
-        else:
-            alone = _commits_alone(driver) or (driver is not adapted and _commits_alone(adapted))
-        if alone:
-            raise InvalidInput(_AUTOCOMMIT)
+            return _sqlite_commits_alone(driver)
+        return _commits_alone(driver) or (driver is not adapted and _commits_alone(adapted))
 
     def transaction(self, handle: Any) -> Any:
         if handle.in_transaction():

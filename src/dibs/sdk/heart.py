@@ -120,20 +120,22 @@ class HeartThreads:
     def __init__(self) -> None:
         self._due: SimpleQueue[Callable[[], object]] = SimpleQueue()
         self._lock = threading.Lock()
-        self._running = self._idle = 0
-        self._taken_ms = 0  # when a thread last took something
+        self._running = 0
+        self._moved_ms = 0  # when something was last added to an empty queue, or taken
 
     def add(self, renew: Callable[[], object]) -> None:
+        if self._due.empty():
+            self._moved_ms = steady_ms()
         self._due.put(renew)
 
     def tend(self) -> None:
         """Start a thread if something is due and nobody takes it."""
         with self._lock:
-            moves = self._idle or (self._running and steady_ms() - self._taken_ms < STUCK_MS)
+            moves = self._running and steady_ms() - self._moved_ms < STUCK_MS
             if self._due.empty() or moves or self._running >= THREADS_MAX:
                 return
             self._running += 1
-            self._taken_ms = steady_ms()
+            self._moved_ms = steady_ms()
         try:
             threading.Thread(target=self._run, name="dibs heart", daemon=True).start()
         except RuntimeError as error:  # no more threads to be had: perhaps later
@@ -151,18 +153,14 @@ class HeartThreads:
 
     def _taken(self) -> Callable[[], object] | None:
         """The next renewal. None: there was none for a while, and this thread ends."""
-        with self._lock:
-            self._idle += 1
-        renew = None
         try:
-            renew = self._due.get(timeout=THREAD_LINGER_S)
+            return self._due.get(timeout=THREAD_LINGER_S)
         except Empty:
-            pass
-        with self._lock:
-            self._idle -= 1
-            self._running -= renew is None
-            self._taken_ms = steady_ms()
-        return renew
+            with self._lock:
+                self._running -= 1
+            return None
+        finally:
+            self._moved_ms = steady_ms()
 
 
 class Heart:

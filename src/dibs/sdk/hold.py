@@ -185,8 +185,8 @@ class Hold:
 class LeaseHold(Hold):
     """Leases that were claimed together and are renewed together. If one is lost, all count as lost."""
 
-    def __init__(self, leases: Sequence[Lease], sent_ms: int) -> None:
-        self.leases = tuple(leases)
+    def __init__(self, leases: tuple[Lease, ...], sent_ms: int) -> None:
+        self.leases = leases
         first = self.leases[0]
         left_ms = min([each.remaining_ms for each in leases])
         super().__init__(first.name, first.fencing_token, left_ms, sent_ms)
@@ -348,7 +348,7 @@ def _end_missing(claims: Iterable[SessionLeaseHold], found: dict[tuple[str, int]
 class SessionLeaseHold(LeaseHold):
     """Leases inside a session: they need no renewals of their own, and their deadline is the session's."""
 
-    def __init__(self, leases: Sequence[Lease], sent_ms: int, session: SessionHold) -> None:
+    def __init__(self, leases: tuple[Lease, ...], sent_ms: int, session: SessionHold) -> None:
         super().__init__(leases, sent_ms)
         self.plan = session.plan
         session.adopt(self)
@@ -361,7 +361,7 @@ class SessionLeaseHold(LeaseHold):
         """Nothing is at stake: the session's own heart tries again."""
 
 
-def hold_in(session: SessionHold, leases: Sequence[Lease], sent_ms: int) -> Flow[LeaseHold]:
+def hold_in(session: SessionHold, leases: tuple[Lease, ...], sent_ms: int) -> Flow[LeaseHold]:
     """The hold for a claim in a session. For the store, a session that claims a job again is the same owner. Here two
     blocks would both believe that they own it, so the second is refused and gives back any other jobs it got."""
     twice = session.had(leases)

@@ -99,11 +99,10 @@ def done_fields(done: Duration | bool | None) -> Document:
     return {"done_seconds": max(1, whole_seconds(done, "done") or 0)}
 
 
-def acquire(request: PendingClaim) -> Flow[list[Lease]]:
+def acquire(request: PendingClaim) -> Flow[tuple[Lease, ...]]:
     """The leases, or the refusal raised."""
     body = answers.body_of((yield from request.claim()))
-    leases = body.get("leases")
-    return [answers.lease_of(each) for each in leases] if leases is not None else [answers.lease_of(body)]
+    return tuple([answers.lease_of(each) for each in body.get("leases") or [body]])
 
 
 def renew(
