@@ -43,12 +43,11 @@ def main(words: list[str]) -> int:
                         claim.fail(f"exited with {code}", retry_after=RETRY_SECONDS * claim.attempt)
                     else:
                         claim.done(done=DAY_SECONDS)
-            except dibs.JobHeld as none:
+            except dibs.NotClaimed as none:
                 # What is done is done, what is parked waits for a person. What somebody has may be given up, and what
                 # failed is tried again: look again, not too often.
-                left = {each["name"]: each["status"] for each in none.answer["refused"]}
-                parked += [name for name in left if left[name] == "parked"]
-                backlog = [name for name in left if left[name] not in ("done", "parked")]
+                parked += [str(each.name) for each in none.refusals if each.code == "parked"]
+                backlog = [str(each.name) for each in none.refusals if each.code not in ("done", "parked")]
                 time.sleep(min(none.retry_after or 0.2, LOOK_SECONDS_MAX) if backlog else 0)
             except dibs.LeaseLost as lost:
                 print(f"{owner}: {lost}", file=sys.stderr)

@@ -46,7 +46,10 @@ CLAIMS = ("acquire", "acquire-any", "acquire-all")
 EVERY_CLAIM = "Fields of every claim"
 # Which answers a section shows, in order.
 SHOWN = {
-    **{f"Answer: {answer}": (answer,) for answer in ("acquired", "held", "queued", "done", "delayed", "parked")},
+    **{
+        f"Answer: {answer}": (answer,)
+        for answer in ("acquired", "held", "refused", "queued", "done", "delayed", "parked")
+    },
     "Previous": ("previous",),
     **{TITLES[verb]: (verb,) for verb in ("leave", "renew", "break", "free", "acl")},
     TITLES["release"]: ("failed",),

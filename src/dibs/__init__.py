@@ -9,22 +9,25 @@ What is listed in `__all__` is public and stays. It is imported when it is first
 this file as well, and needs none of it.
 """
 
-from __future__ import annotations
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs._version import __version__
     from dibs.base.errors import (
+        AuthenticationFailed,
+        AuthenticationRequired,
         BadReply,
         DibsError,
         EventsGone,
         InvalidInput,
+        InvalidName,
+        InvalidTtl,
         JobDone,
         JobHeld,
         JobParked,
         JobResting,
         LeaseLost,
         MissingExtra,
+        NoneFree,
         NotAllowed,
         NotClaimed,
         RequestRefused,
@@ -33,10 +36,8 @@ if TYPE_CHECKING:
         WouldDeadlock,
     )
     from dibs.sdk.answers import JobEvent, JobStatus, Lease, Previous
-    from dibs.sdk.async_claim import AsyncClaim, AsyncLeader
-    from dibs.sdk.async_client import AsyncClient, AsyncSession
-    from dibs.sdk.claim import Claim, Leader
-    from dibs.sdk.client import Client, Session
+    from dibs.sdk.claim import AsyncClaim, AsyncLeader, Claim, Leader
+    from dibs.sdk.client import AsyncClient, AsyncSession, Client, Session
     from dibs.sdk.default import (
         claim,
         claim_all,
@@ -61,6 +62,8 @@ __all__ = [
     "AsyncLeader",
     "AsyncLock",
     "AsyncSession",
+    "AuthenticationFailed",
+    "AuthenticationRequired",
     "BadReply",
     "Claim",
     "Client",
@@ -69,6 +72,8 @@ __all__ = [
     "EventsGone",
     "Fence",
     "InvalidInput",
+    "InvalidName",
+    "InvalidTtl",
     "JobDone",
     "JobEvent",
     "JobHeld",
@@ -80,6 +85,7 @@ __all__ = [
     "LeaseLost",
     "Lock",
     "MissingExtra",
+    "NoneFree",
     "NotAllowed",
     "NotClaimed",
     "Previous",
@@ -106,14 +112,13 @@ __all__ = [
 _PLACES = {
     "dibs._version": "__version__",
     "dibs.base.errors": (
-        "BadReply DibsError EventsGone InvalidInput JobDone JobHeld JobParked JobResting LeaseLost MissingExtra"
-        " NotAllowed NotClaimed RequestRefused StaleToken Unavailable WouldDeadlock"
+        "AuthenticationFailed AuthenticationRequired BadReply DibsError EventsGone InvalidInput InvalidName InvalidTtl"
+        " JobDone JobHeld JobParked JobResting LeaseLost MissingExtra NoneFree NotAllowed NotClaimed RequestRefused"
+        " StaleToken Unavailable WouldDeadlock"
     ),
     "dibs.sdk.answers": "JobEvent JobStatus Lease Previous",
-    "dibs.sdk.async_claim": "AsyncClaim AsyncLeader",
-    "dibs.sdk.async_client": "AsyncClient AsyncSession",
-    "dibs.sdk.claim": "Claim Leader",
-    "dibs.sdk.client": "Client Session",
+    "dibs.sdk.claim": "AsyncClaim AsyncLeader Claim Leader",
+    "dibs.sdk.client": "AsyncClient AsyncSession Client Session",
     "dibs.sdk.default": (
         "claim claim_all claim_any connect claim_job fail_job get_job_owner heartbeat_job list_claimed_jobs release_job"
     ),
@@ -135,4 +140,7 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, "__all__", "__doc__", "__file__", "__name__", "__path__"])
+
+
+del TYPE_CHECKING  # it would be offered as if it were ours

@@ -168,6 +168,18 @@ def test_any_exits_with_4_when_all_are_done_and_only_then(terminal: Terminal) ->
     assert terminal("claim-all", "a", "free").exit == 1
 
 
+@pytest.mark.fault("F-171")
+def test_what_is_parked_is_said_of_several_as_of_one(terminal: Terminal) -> None:
+    lease = terminal.claim("a", "--max-attempts", "1")
+    terminal("release", "a", "--lease", lease, "--failed")
+    one = terminal("claim", "a", "--json")
+    for command in ("claim-any", "claim-all"):
+        several = terminal(command, "a", "--json")
+        assert (several.exit, several.error["code"]) == (one.exit, one.error["code"]) == (75, "parked")
+        assert several.error["details"]["status"] == "parked"
+        assert "retry_after_ms" not in several.error["details"]
+
+
 def test_any_waits_for_the_first_that_is_let_go(terminal: Terminal) -> None:
     terminal.claim("a")
     lease = terminal.claim("b")

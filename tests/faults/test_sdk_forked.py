@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
 import select
@@ -100,6 +101,30 @@ def test_a_forked_child_holds_nothing_and_claims_for_itself(place: tuple[str, st
             wait_until(lambda: claim.remaining() > 1.4, "the parent's heart goes on")
         assert left_behind(store_url) == []
     assert lost == []
+
+
+def test_a_forked_child_of_a_loop_renews_in_a_loop_of_its_own(place: tuple[str, str | None, str]) -> None:
+    url, token, store_url = place
+
+    async def main() -> None:
+        async with AsyncClient(url, token, owner="parent") as client, client.claim("job", ttl=2) as claim:
+
+            async def own() -> None:
+                async with client.claim("another", owner="child", ttl=1) as own:
+                    wait_until(lambda: own.remaining() < 0.7, "its first heartbeat is due")
+                    wait_until(lambda: own.remaining() > 0.7, "the child has a heart of its own")
+
+            def child() -> None:
+                with pytest.raises(LeaseLost, match="forked"):
+                    claim.check()
+                asyncio.run(own())
+
+            assert in_a_fork(child) == 0
+            wait_until(lambda: claim.remaining() < 1.4, "the next heartbeat is due")
+            wait_until(lambda: claim.remaining() > 1.4, "the parent's heart goes on")
+
+    asyncio.run(main())
+    assert left_behind(store_url) == []
 
 
 def work_of_a_process(client: Client, claim: Any, done: Any) -> None:

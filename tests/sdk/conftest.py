@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.sdk.async_client import AsyncClient
-from dibs.sdk.client import Client
+from dibs.sdk.client import AsyncClient, Client
 from tests.programs import ServerProcess
 
 if TYPE_CHECKING:

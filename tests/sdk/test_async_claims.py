@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dibs.client.door import Ask
-    from dibs.sdk.async_client import AsyncClient
+    from dibs.sdk.client import AsyncClient
     from dibs.wire.documents import Reply
 
     Connect = Callable[..., AsyncClient]
@@ -44,6 +44,26 @@ def test_a_block_has_the_job_and_lets_it_go(connect_async: Connect) -> None:
                 async with client.claim("job"):
                     pytest.fail("done twice")
             assert await client.list() == []
+
+    asyncio.run(main())
+
+
+@over()
+def test_a_loop_over_a_backlog_ends_when_all_is_done(connect_async: Connect) -> None:
+    async def main() -> None:
+        async with connect_async() as client:
+            for _ in range(2):
+                async with client.claim_any(["a", "b"]) as claim:
+                    await claim.done()
+            with pytest.raises(dibs.JobDone) as told:
+                async with client.claim_any(["a", "b"]):
+                    pytest.fail("done twice")
+            assert [each.code for each in told.value.refusals] == ["done", "done"]
+            async with client.claim("c"):
+                with pytest.raises(dibs.NoneFree) as mixed:
+                    async with client.claim_any(["a", "c"]):
+                        pytest.fail("two owners")
+                assert [each.owner for each in mixed.value.refusals] == ["alice", "alice"]
 
     asyncio.run(main())
 
@@ -88,30 +108,6 @@ def test_the_deadline_cancels_the_block_without_the_store(
                     pytest.fail("went on working")
             monkeypatch.undo()
             assert (await client.owner("job")).held
-
-    asyncio.run(main())
-
-
-@over("memory")
-@pytest.mark.promise("loss:told")
-def test_a_program_that_cancels_all_tasks_and_goes_on_is_still_told_of_the_loss(
-    connect_async: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dibs.sdk.async_claim.NAP_MS_MAX", 10)
-
-    def hearts() -> list[asyncio.Task[object]]:
-        return [task for task in asyncio.all_tasks() if task.get_name().startswith("dibs heart")]
-
-    async def main() -> None:
-        async with connect_async() as client:
-            with pytest.raises(dibs.LeaseLost, match="no heartbeat was answered"):
-                async with asyncio.timeout(PATIENCE_S), client.claim("job", ttl=60):
-                    monkeypatch.setattr("dibs.sdk.hold.steady_ms", lambda: steady_ms() + 20_000)
-                    while not hearts():
-                        await asyncio.sleep(0)
-                    hearts()[0].cancel()
-                    monkeypatch.setattr("dibs.sdk.hold.steady_ms", lambda: steady_ms() + 58_000)
-                    await asyncio.sleep(PATIENCE_S)
 
     asyncio.run(main())
 

@@ -83,6 +83,86 @@ def test_any_of_several_is_the_first_that_is_free(client: Client) -> None:
             pytest.fail("none was free")
 
 
+def make_done(client: Client, name: str) -> None:
+    with client.claim(name) as claim:
+        claim.done(f"result of {name}", done=60)
+
+
+def park(client: Client, name: str) -> None:
+    with client.claim(name, max_attempts=1) as claim:
+        claim.fail("it does not build")
+
+
+@over()
+@pytest.mark.fault("F-171")
+def test_a_loop_over_a_backlog_ends_when_all_is_done(client: Client) -> None:
+    backlog, worked = ["a", "b", "c"], []
+
+    def work() -> None:
+        for _ in range(len(backlog) + 1):
+            with client.claim_any(backlog) as claim:
+                worked.append(claim.name)
+                claim.done()
+
+    with pytest.raises(dibs.JobDone) as told:
+        work()
+    assert [(each.name, each.code) for each in told.value.refusals] == [(name, "done") for name in backlog]
+    assert worked == backlog
+
+
+@over()
+def test_a_claim_on_any_of_several_says_why_none_was_free(client: Client) -> None:
+    for name in ("d1", "d2"):
+        make_done(client, name)
+    for name in ("p1", "p2"):
+        park(client, name)
+
+    def refused(*names: str) -> dibs.NotClaimed:
+        with pytest.raises(dibs.NotClaimed) as told, client.claim_any(names):
+            pytest.fail("claimed")
+        return told.value
+
+    parked = refused("p1", "p2")
+    assert type(parked) is dibs.JobParked
+    assert (parked.code, parked.retry_after, parked.owner) == ("parked", None, None)
+    done, other = refused("p1", "d1").refusals[1], refused("p1", "d1")
+    assert type(other) is dibs.JobParked, "what is done does not come free either"
+    assert isinstance(done, dibs.JobDone)
+    assert (done.name, done.result, done.owner) == ("d1", "result of d1", "alice")
+    with client.claim("h", ttl=30):
+        mixed = refused("d1", "h", "p1")
+        assert type(mixed) is dibs.NoneFree
+        assert mixed.retry_after is not None
+        assert 0 < mixed.retry_after <= 30, "the owner's time, not that of the done mark"
+        assert [type(each) for each in mixed.refusals] == [dibs.JobDone, dibs.JobHeld, dibs.JobParked]
+        assert [each.owner for each in mixed.refusals] == ["alice", "alice", None]
+        assert "d1 (done), h (held by alice), p1 (parked)" in str(mixed)
+        held, parked = mixed.refusals[1:]
+        assert isinstance(held, dibs.JobHeld)
+        assert held.expires_in is not None
+        assert held.expires_in <= 30
+        assert isinstance(parked, dibs.JobParked)
+        assert parked.failures == 1
+
+
+@over()
+def test_a_claim_on_all_of_several_says_whether_waiting_helps(client: Client) -> None:
+    make_done(client, "done")
+    park(client, "parked")
+    with client.claim("held"):
+        for names, kind in (
+            (("held", "free"), dibs.NoneFree),
+            (("held", "parked", "free"), dibs.JobParked),
+            (("held", "parked", "done"), dibs.JobParked),
+            (("done", "free"), dibs.NoneFree),
+            (("done",), dibs.JobDone),
+        ):
+            with pytest.raises(dibs.NotClaimed) as told, client.claim_all(names):
+                pytest.fail("claimed")
+            assert type(told.value) is kind
+            assert {each.name for each in told.value.refusals} == {*names} - {"free"}
+
+
 @over()
 @pytest.mark.promise("all-or-nothing")
 def test_all_of_several_are_had_and_let_go_together(client: Client) -> None:
@@ -226,7 +306,7 @@ def test_a_claim_that_is_taken_out_of_a_session_is_told(client: Client) -> None:
     with client.session(ttl=10) as session, session.claim("keep") as keep:
         with pytest.raises(dibs.LeaseLost, match="taken away"), session.claim("job") as claim:
             client.break_claim("job", "it hangs")
-            session._heart.beat()  # type: ignore[union-attr]  # which comes by itself after a third of the TTL
+            session._grip.heart.beat()  # type: ignore[union-attr]  # which comes by itself after a third of the TTL
             assert claim.lost.is_set()
         keep.check()
 

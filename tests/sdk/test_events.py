@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import dibs
-from dibs.sdk.async_client import AsyncClient
-from dibs.sdk.client import Client
+from dibs.sdk.client import AsyncClient, Client
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from tests.programs import WAIT_S_MAX
@@ -114,7 +113,7 @@ def test_wrong_arguments_are_refused_before_anything_is_asked() -> None:
 @pytest.mark.promise("events:told")
 def test_a_gap_is_an_exception_and_not_the_end(client: Client) -> None:
     happen(client, "a", "b", "c")
-    store = client._doors._store.coordinator().store
+    store = client._doors.store.coordinator().store
     store.prune(keep=2, before_ms=0)
     events = client.events(after=1)
     with pytest.raises(dibs.EventsGone) as gone:

@@ -15,9 +15,9 @@ from tests.sdk.conftest import over
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs.sdk.async_client import AsyncClient
-    from dibs.sdk.client import Client
-    from dibs.sdk.heart import Heart
+    from dibs.client.pool import Doors
+    from dibs.sdk.client import AsyncClient, Client
+    from dibs.sdk.hold import LeaseHold
 
     Connect = Callable[..., Client]
 
@@ -92,8 +92,8 @@ def test_an_interrupt_after_a_step_of_the_claim_leaves_nothing_claimed(
 def test_an_interrupt_before_a_claim_refers_to_its_grip_leaves_nothing_claimed(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(heart: Heart) -> None:
-        Grip(heart)
+    def interrupted(hold: LeaseHold, doors: Doors) -> None:
+        Grip(hold, doors)
         raise KeyboardInterrupt
 
     client = connect()

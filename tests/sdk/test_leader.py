@@ -16,8 +16,7 @@ from tests.sdk.conftest import over
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs.sdk.async_client import AsyncClient
-    from dibs.sdk.client import Client
+    from dibs.sdk.client import AsyncClient, Client
 
     Connect = Callable[..., AsyncClient]
 

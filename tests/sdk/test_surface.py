@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import dibs
-from dibs.sdk import default
-from dibs.sdk.async_client import AsyncClient
+from dibs.base import errors
+from dibs.core.limits import TTL_MS_DEFAULT
+from dibs.sdk import answers, default
+from dibs.sdk.client import AsyncClient
 from tests.sdk.conftest import over
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from dibs.sdk.client import Client
+
+SDK = Path(default.__file__).parent
 
 
 def public(kind: type) -> dict[str, inspect.Signature]:
@@ -58,6 +63,46 @@ def test_everything_that_is_listed_is_there() -> None:
     assert set(dibs.__all__) <= set(dir(dibs))
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         dibs.nonsense  # noqa: B018
+
+
+def test_completion_offers_what_is_public_and_nothing_else() -> None:
+    assert {name for name in dir(dibs) if not name.startswith("__")} == set(dibs.__all__) - {"__version__"}
+    for stray in ("annotations", "TYPE_CHECKING"):
+        assert not hasattr(dibs, stray)
+
+
+# Errors of programs other than the caller's: of operators, git, and stores that answer through their base classes.
+NOT_FOR_CALLERS = {
+    *("UnknownToken", "UnknownWebhook", "Unprocessable", "BranchMoved", "HookRefused"),
+    *("ServerUnreachable", "ServerDraining", "StoreUnavailable", "StoreFull", "StoreReplaced"),
+    *("StoreBroken", "StoreCorrupt", "StoreTooNew"),
+}
+
+
+def test_every_exception_is_public_or_of_a_public_kind_and_says_when_it_is_raised_and_what_to_do() -> None:
+    kinds = [each for _, each in inspect.getmembers(errors, inspect.isclass) if issubclass(each, dibs.DibsError)]
+    assert {each.__name__ for each in kinds} - set(dibs.__all__) == NOT_FOR_CALLERS
+    for each in kinds:
+        assert "__doc__" in vars(each), f"{each.__name__} has no help of its own"
+        if each.__name__ in dibs.__all__ and each is not dibs.DibsError:
+            assert str(each.__doc__).startswith("Raised ")
+    raised = set(re.findall(r"raise (?:errors\.)?(\w+)\(", "".join(path.read_text() for path in SDK.glob("*.py"))))
+    ours = {each.__name__ for each in kinds} & (raised | {each.__name__ for each in refusals()})
+    assert ours - {"StoreUnavailable"} <= set(dibs.__all__), "a caller gets it, and cannot name it"
+
+
+def refusals() -> list[type[dibs.DibsError]]:
+    """What the replies of a server are raised as."""
+    return [*answers._BY_CODE.values(), *answers._NOT_CLAIMED.values()]
+
+
+def test_help_tells_what_a_decorator_gives() -> None:
+    assert inspect.signature(dibs.exclusive).return_annotation == "Callable[[F], F] | SkippingDecorator"
+
+
+def test_there_is_one_ttl_for_a_claim_however_it_is_made() -> None:
+    asked: list[Callable[..., object]] = [dibs.claim_job, dibs.Client.acquire, dibs.Lock]
+    assert {inspect.signature(each).parameters["ttl"].default for each in asked} == {TTL_MS_DEFAULT / 1000}
 
 
 def test_importing_dibs_imports_nothing_more() -> None:

@@ -38,6 +38,31 @@ def test_a_claim_that_ran_out_while_its_block_ran_learns_of_it() -> None:
         claim.checkpoint("half")
 
 
+def test_a_claim_sees_at_once_that_the_time_was_moved() -> None:
+    jobs = MemoryDibs()
+    with jobs.client("alice") as alice:
+        with alice.claim("job", ttl="60s") as claim:
+            jobs.advance("40s")
+            claim.check()
+        with pytest.raises(dibs.LeaseLost, match="no heartbeat was answered"), alice.claim("job", ttl="60s") as claim:
+            jobs.advance("61s")
+            assert claim.lost.is_set()
+            claim.check()
+        session = alice.session(ttl="60s")
+        with pytest.raises(dibs.LeaseLost), session, session.claim("other") as claim:
+            jobs.advance("61s")
+            claim.check()
+
+    async def go() -> None:
+        client = jobs.async_client("bob")
+        async with client.claim("job", ttl="60s") as claim:
+            jobs.advance("61s")
+            claim.check()
+
+    with pytest.raises(dibs.LeaseLost):
+        asyncio.run(go())
+
+
 def test_the_functions_use_these_jobs_inside_the_block_and_not_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,10 +31,10 @@ from dibs.core.names import check_name
 from dibs.core.references import is_plain
 from dibs.sdk import operations
 from dibs.sdk.answers import body_of
-from dibs.sdk.async_claim import taken
-from dibs.sdk.async_client import AsyncSession
 from dibs.sdk.async_doors import LEAVING, drive, shielded
+from dibs.sdk.claim import on_loop, taken
 from dibs.sdk.claim_state import finish_hold, release_at_exit
+from dibs.sdk.client import AsyncSession
 from dibs.sdk.hold import SessionLeaseHold
 from dibs.sdk.operations import claim_request
 
@@ -245,10 +245,10 @@ class ToolBackend:
         if verb == ALL:  # claimed together, they are released one by one
             had = session._hold.had(hold.leases)
             fresh = [lease for lease in hold.leases if lease.name not in had]
-            holds = [SessionLeaseHold([lease], steady_ms(), session._hold) for lease in fresh]
+            holds = [SessionLeaseHold((lease,), steady_ms(), session._hold) for lease in fresh]
         for each in holds:
             self._kept[each.name] = each
-            each.listen(partial(self._learned, each))
+            each.listen(on_loop(partial(self._learned, each)))
         self._elsewhere.update(before.intersection([each.name for each in holds]))
         return hold.leases
 

@@ -21,8 +21,9 @@
     │   └── StoreTooNew
     ├── MissingExtra            an optional part is not installed
     ├── BadReply                the other side answered with something that is not dibs
-    ├── NotClaimed              you do not have the job; the answer is in `answer`
-    │   ├── JobHeld             somebody else has it: `owner`, `silent_for`, `retry_after`
+    ├── NotClaimed              you do not have the job: `owner`, `retry_after`, `refusals`, `answer`
+    │   ├── JobHeld             somebody else has it: `silent_for`
+    │   │   └── NoneFree        of several jobs none was claimed, and waiting may help
     │   ├── JobDone             it was done already: `owner`, `result`
     │   ├── JobResting          it rests after a loss or a failure: `retry_after`
     │   ├── JobParked           it failed too often; an operator frees it
@@ -59,34 +60,47 @@ class DibsError(Exception):
 
 
 class InvalidInput(DibsError):
+    """Raised for an argument that cannot be, before anything was changed. Correct the call; a repeat fails again."""
+
     code = "invalid_input"
 
 
 class InvalidName(InvalidInput):
+    """Raised for a job name or namespace that is not one: empty, too long, or with characters that nobody can see."""
+
     code = "invalid_lock_name"
 
 
 class InvalidTtl(InvalidInput):
+    """Raised for a `ttl` that is not a length of time, or out of bounds. It is from a second to a day."""
+
     code = "invalid_ttl"
 
 
 class Unprocessable(InvalidInput):
-    pass
+    """Raised for a field that is missing or of the wrong type."""
 
 
 class BranchMoved(InvalidInput):
-    pass
+    """Raised when somebody else pushed to the branch. Fetch first, then push again."""
 
 
 class NotAllowed(DibsError):
+    """Raised when your token does not permit the request, or you hold as many jobs as you may. Use another token, or
+    ask who runs the server."""
+
     code = "forbidden"
 
 
 class AuthenticationRequired(NotAllowed):
+    """Raised when the server wants a token and none was sent. Set DIBS_TOKEN, or give `token`."""
+
     code = "authentication_required"
 
 
 class AuthenticationFailed(NotAllowed):
+    """Raised when the server does not know the token, or it has expired. Get another one."""
+
     code = "authentication_failed"
 
 
@@ -103,18 +117,23 @@ class UnknownWebhook(DibsError):
 
 
 class HookRefused(NotAllowed):
-    pass
+    """Raised when the clone's own git hook said no."""
 
 
 class Unavailable(DibsError):
+    """Raised when the server or the store cannot be reached, or is busy. Do not begin the work; try again later. A
+    claim that you have goes on until its deadline."""
+
     code = "upstream_unavailable"
 
 
 class ServerUnreachable(Unavailable):
-    pass
+    """Raised when no server answers at the address, or what answers cannot be trusted."""
 
 
 class ServerDraining(Unavailable):
+    """Raised by a server that is about to end and takes no new claims. Try again after `retry_after_ms`."""
+
     code = "draining"
 
     def __init__(self, details: str, *, retry_after_ms: int) -> None:
@@ -131,82 +150,156 @@ class StoreUnavailable(Unavailable):
 
 
 class StoreFull(StoreUnavailable):
-    pass
+    """Raised when the disk or the store has no room for the write."""
 
 
 class StoreReplaced(StoreUnavailable):
-    pass
+    """Raised when the store's file was deleted or replaced while it was in use. Connect again."""
 
 
 class StoreBroken(DibsError):
+    """Raised for a store that is there and cannot be used until somebody acts."""
+
     code = "upstream_unavailable"
 
 
 class StoreCorrupt(StoreBroken):
-    pass
+    """Raised for a store whose records cannot be read. Restore a backup."""
 
 
 class StoreTooNew(StoreBroken):
-    pass
+    """Raised for a store of a newer version of dibs. Update dibs."""
 
 
 class MissingExtra(DibsError):
+    """Raised when an optional part is not installed. `details` has the command that installs it."""
+
     code = "invalid_input"
 
 
 class BadReply(DibsError):
+    """Raised when what answered is not dibs, or another version. Check the URL. Whether the request was carried out is
+    not known."""
+
     code = "upstream_unavailable"
 
 
 class NotClaimed(DibsError):
-    """`answer` is the reply's document, as docs/reference/http.md has it."""
+    """Raised when a claim did not get the job. Its classes say why. `answer` is the reply's document, as the HTTP
+    reference has it; `refusals` has one of these for each job of a claim on several, with `code` and `name`."""
 
     code = "held"
 
-    def __init__(self, details: str, answer: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, details: str, answer: dict[str, Any] | None = None, refusals: tuple[NotClaimed, ...] = ()
+    ) -> None:
         super().__init__(details)
         self.answer: dict[str, Any] = answer or {}
+        self.refusals = refusals
+
+    @property
+    def name(self) -> str | None:
+        """The job. None for a claim on several."""
+        return self._said("name")
 
     @property
     def owner(self) -> str | None:
         """The owner of the job, or who did it."""
-        owner: str | None = self.answer.get("owner")
-        return owner
+        return self._said("owner")
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds until it makes sense to try again, if known."""
-        after_ms: int | None = self.answer.get("retry_after_ms")
-        return None if after_ms is None else after_ms / 1000
+        """Seconds until it makes sense to try again, if known. None for what is parked: no time frees that."""
+        return self._seconds("retry_after_ms")
+
+    def _said(self, field: str) -> str | None:
+        said: str | None = self.answer.get(field)
+        return said
+
+    def _seconds(self, field: str) -> float | None:
+        ms: int | None = self.answer.get(field)
+        return None if ms is None else ms / 1000
+
+    def _count(self, field: str) -> int:
+        return int(self.answer.get(field) or 0)
 
 
 class JobHeld(NotClaimed):
+    """Raised when somebody else has the job. Take another one, or try again after `retry_after`; `wait` waits in
+    line."""
+
     @property
     def silent_for(self) -> float | None:
         """Seconds since the owner's last sign of life, if known."""
-        silent_ms: int | None = self.answer.get("silent_ms")
-        return None if silent_ms is None else silent_ms / 1000
+        return self._seconds("silent_ms")
+
+    @property
+    def expires_in(self) -> float | None:
+        """Seconds until the owner's claim ends without another heartbeat, if known."""
+        return self._seconds("remaining_ms")
+
+    @property
+    def waiting(self) -> int:
+        """How many are in line."""
+        return self._count("waiting")
+
+    @property
+    def conflict(self) -> str | None:
+        """In a tree: the name of the claim in the way, if it is another one."""
+        return self._said("conflict")
+
+
+class NoneFree(JobHeld):
+    """Raised when nothing was claimed of several jobs, and waiting may help: none of them is free (`claim_any`), or not
+    all are (`claim_all`). `refusals` says why for each, `retry_after` is the earliest time worth asking. If waiting
+    does not help, JobDone or JobParked is raised."""
+
+    @property
+    def retry_after(self) -> float:
+        """Seconds until it makes sense to try again."""
+        return self._seconds("retry_after_ms") or 1.0
 
 
 class JobDone(NotClaimed):
+    """Raised when the job counts as done, or all of several do: do not do it again. `again=True` claims it all the
+    same."""
+
     code = "done"
 
     @property
     def result(self) -> str | None:
         """The result of the job."""
-        result: str | None = self.answer.get("result")
-        return result
+        return self._said("result")
+
+    @property
+    def done_at(self) -> str | None:
+        """When it was done, by the store's clock."""
+        return self._said("done_at")
 
 
 class JobResting(NotClaimed):
+    """Raised when nobody has the job and nobody gets it yet, because its last owner failed or was lost. Try again
+    after `retry_after`."""
+
     code = "delayed"
 
 
 class JobParked(NotClaimed):
+    """Raised when too many owners in a row failed at the job or were lost. Tell a person: `client.free` or `dibs free`
+    frees it. Of several jobs, when all that are not done are parked (`claim_any`), or one is (`claim_all`)."""
+
     code = "parked"
+
+    @property
+    def failures(self) -> int:
+        """How many owners in a row failed at it or were lost."""
+        return self._count("failures")
 
 
 class WouldDeadlock(NotClaimed):
+    """Raised when waiting for the job would never end: its owner waits for what you hold. Release what you hold, then
+    claim both with `claim_all`."""
+
     code = "deadlock"
 
     @property
@@ -221,7 +314,8 @@ def told_to_stop(why: str) -> str:
 
 
 class LeaseLost(DibsError):
-    """`why` is the reason alone; `name` and `fencing_token` are the lease's."""
+    """Raised when the claim is lost, or may be: stop the work, and write nothing more. `why` is the reason alone,
+    `name` and `fencing_token` are the lease's."""
 
     code = "lease_not_current"
 
@@ -233,7 +327,8 @@ class LeaseLost(DibsError):
 
 
 class EventsGone(DibsError):
-    """Events after number `after` are no longer on record. `oldest` is the first that is, or that will be."""
+    """Raised when events after number `after` are no longer on record. `oldest` is the first that is, or that will be.
+    Look at the present state, then go on."""
 
     code = "not_found"
 
@@ -247,6 +342,9 @@ class EventsGone(DibsError):
 
 
 class StaleToken(DibsError):
+    """Raised by a fence for a write with an older fencing token than the last one. Its owner has lost the job: roll
+    back, and stop the work."""
+
     code = "conflict"
 
     def __init__(self, name: str, token: int, newest: int) -> None:
@@ -260,6 +358,8 @@ class StaleToken(DibsError):
 
 
 class RequestRefused(DibsError):
+    """Raised when the other side said no for a reason that has no class of its own. `code` says which."""
+
     def __init__(self, details: str, code: str) -> None:
         super().__init__(details)
         self.code = code

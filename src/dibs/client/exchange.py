@@ -110,8 +110,7 @@ ROW_FIELDS = {
 }
 # A claim of several has these in another form.
 SEVERAL_REPLIES = {
-    ("acquire-any", "held"): ("refused",),
-    ("acquire-all", "held"): ("refused",),
+    **{(verb, status): ("refused",) for verb in _CLAIMS[1:] for status in ("held", "parked", "done")},
     ("acquire-all", "acquired"): ("leases", "owner", "remaining_ms", "renew_after_ms"),
 }
 PREVIOUS_FIELDS = ("owner", "how", "at", "fencing_token")

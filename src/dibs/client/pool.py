@@ -60,12 +60,11 @@ class Doors:
 
     def _opener(self, settings: Settings) -> Callable[[bool], Door]:
         url, naming = settings.url, naming_of(settings)
-        servers = servers_of(settings)
-        self.is_server = servers is not None
+        servers = self.servers = servers_of(settings)
         if servers is not None:
             return lambda keep: HttpDoor(servers, naming=naming, timeout_ms=self.timeout_ms, keep=keep)
-        self._store = SharedStore(url)
-        return lambda _: EmbeddedDoor(self._store.coordinator, naming)
+        self.store = SharedStore(url)
+        return lambda _: EmbeddedDoor(self.store.coordinator, naming)
 
     def one(self, timeout_ms: int | None = None) -> LentDoor:
         """`with doors.one() as door:`. `timeout_ms` limits calls to a server in this block."""
@@ -92,7 +91,7 @@ class Doors:
             if not self._closed and len(self._idle) < IDLE_MAX:
                 self._idle.append(door)
                 return
-        if self.is_server:
+        if self.servers is not None:
             door.close()
 
     def close(self) -> None:
@@ -103,5 +102,5 @@ class Doors:
             idle, self._idle = self._idle, []
         for door in idle:
             door.close()
-        if not self.is_server:
-            self._store.close()
+        if self.servers is None:
+            self.store.close()

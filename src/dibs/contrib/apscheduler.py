@@ -21,6 +21,7 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 
 from dibs.base.errors import DibsError, JobDone, JobHeld, JobResting
 from dibs.contrib.one_owner import entered, filled
+from dibs.sdk.claims import TTL_SECONDS
 from dibs.sdk.default import default_client
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class OneOwnerExecutor(ThreadPoolExecutor):
         pool_kwargs: dict[str, Any] | None = None,
         *,
         client: Client | None = None,
-        ttl: Duration = 60,
+        ttl: Duration = TTL_SECONDS,
         wait: Duration | None = None,
         done: Duration | bool = True,
     ) -> None:

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from dibs.base.errors import InvalidInput
 from dibs.base.ids import digest
 from dibs.core.limits import NAME_BYTES_MAX
+from dibs.sdk.claims import TTL_SECONDS
 from dibs.sdk.default import default_client
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def entered(claim: Claim) -> Iterator[Claim]:
 class OneOwner:
     """Settings as class attributes, for a task or command with one owner."""
 
-    ttl: Duration = 60
+    ttl: Duration = TTL_SECONDS
     done: Duration | bool | None = None  # for how long the job counts as done after success; True is a day
     max_attempts: int | None = None  # park the job after so many failures and losses in a row
     client: Client | None = None  # None: the one that the environment names (DIBS_URL, …)

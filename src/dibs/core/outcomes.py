@@ -9,7 +9,11 @@ Here are those that a claim can have. A process that claims makes each class tha
 from __future__ import annotations
 
 from dibs.base.record import Record
-from dibs.core.records import Done, Ending, Holder, LockRecord, SessionRecord, Ticket
+from dibs.core.records import DONE, HELD, PARKED, Done, Ending, Holder, LockRecord, SessionRecord, Ticket
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Outcome(Record):
@@ -72,9 +76,19 @@ class Queued(Outcome):
 
 
 class Refused(Outcome):
-    """None of several jobs could be claimed, or not all of them: one outcome per name, in the order given."""
+    """None of several jobs could be claimed: one outcome per name, in the order given. `all_of`: so many were wanted
+    together, and the outcomes are those of the names that are not available."""
 
     outcomes: tuple[Outcome, ...]
+    all_of: int = 0
+
+
+def refused_status(statuses: Sequence[str], all_of: int) -> str:
+    """The status of several jobs of which none was claimed: `done` if all are, `parked` if none comes free unless
+    somebody frees one, else `held`: waiting may help. One that is parked is in the way of all."""
+    if PARKED in statuses and (all_of or all(status in (PARKED, DONE) for status in statuses)):
+        return PARKED
+    return DONE if len(statuses) >= all_of and all(status == DONE for status in statuses) else HELD
 
 
 class Deadlock(JobOutcome):

@@ -96,7 +96,7 @@ def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
     over = over_held(draft, command, command.names[0], verdicts.count(None)) if not bad else None
     if over is not None:
         forget_want(draft, command)
-        return Refused(now_ms=draft.now_ms, outcomes=(over,))
+        return Refused(now_ms=draft.now_ms, outcomes=(over,), all_of=len(command.names))
     if all(verdict is None or isinstance(verdict, Granted) for verdict in verdicts):
         grants = [
             verdict if isinstance(verdict, Granted) else grant(draft, command, name, command.fresh_lease_id)
@@ -112,7 +112,7 @@ def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
         if spent and all(ending.how in LOST for ending in spent):
             _give_back(draft, locks, verdicts)
         forget_want(draft, command)
-        return Refused(now_ms=draft.now_ms, outcomes=bad)
+        return Refused(now_ms=draft.now_ms, outcomes=bad, all_of=len(command.names))
     return _wait_for_all(draft, command, bad)
 
 
@@ -144,7 +144,7 @@ def _wait_for_all(draft: Draft, command: AcquireAll, bad: tuple[JobOutcome, ...]
         return Deadlock(now_ms=draft.now_ms, name=cycle[1], cycle=cycle)
     if not may_wait(command):
         note_want(draft, command, refused)
-        return Refused(now_ms=draft.now_ms, outcomes=bad)
+        return Refused(now_ms=draft.now_ms, outcomes=bad, all_of=len(command.names))
     over = over_waiting(draft, command, command.names[0], len(command.names))
     if over is not None:
         forget_want(draft, command)

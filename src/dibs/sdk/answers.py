@@ -90,56 +90,32 @@ class JobEvent:
     namespace: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SessionStatus:
-    """The state of a session."""
-
-    session_id: str = field(repr=False)
-    owner: str
-    active: bool
-    remaining_ms: int
-    holds: tuple[str, ...]
-    document: Document = field(repr=False, compare=False)
-
-
 def previous_of(document: Document) -> Previous | None:
     found = document.get("previous")
-    if not found:
-        return None
-    return Previous(**{field: found[field] for field in Previous.__slots__ if field in found})
+    return Previous(**_fields(Previous, found)) if found else None
 
 
 def lease_of(document: Document, name: str | None = None) -> Lease:
-    said = {field: document[field] for field in Lease.__slots__ if field in document}
-    return Lease(**{"name": name or "", "owner": "", **said, "previous": previous_of(document)})
+    said = {"name": name or "", "owner": "", **_fields(Lease, document)}
+    return Lease(**{**said, "previous": previous_of(document)})
 
 
 def status_from(document: Document) -> JobStatus:
-    said: Document = {field: document.get(field) for field in JobStatus.__slots__}
-    said |= {"previous": previous_of(document), "document": document}
-    return JobStatus(**said)
+    said = {**dict.fromkeys(JobStatus.__slots__), **_fields(JobStatus, document)}
+    return JobStatus(**{**said, "previous": previous_of(document), "document": document})
 
 
 def event_from(document: Document, name: str | None = None) -> JobEvent:
-    said: Document = {field: document.get(field) for field in JobEvent.__slots__}
-    said |= {"name": document.get("name", name), "document": document}
-    return JobEvent(**said)
+    return JobEvent(**{"name": name, **_fields(JobEvent, document), "document": document})
 
 
-def session_from(document: Document) -> SessionStatus:
-    return SessionStatus(
-        session_id=document["session_id"],
-        owner=document["owner"],
-        active=document.get("active", True),
-        remaining_ms=document["remaining_ms"],
-        holds=tuple(hold["name"] for hold in document.get("holds", ())),
-        document=document,
-    )
+def _fields(kind: type[Any], document: Document) -> Document:
+    return {field: document[field] for field in kind.__slots__ if field in document}
 
 
 def body_of(reply: Reply) -> Document:
     """The document of a successful reply. Any other reply is raised as its exception."""
-    if reply.status < 300 and status_of(reply) not in ("held", "queued", "done"):
+    if reply.status < 300 and status_of(reply) not in _NOT_CLAIMED:
         return reply.body or {}
     raise refusal_of(reply)
 
@@ -147,15 +123,23 @@ def body_of(reply: Reply) -> Document:
 def refusal_of(reply: Reply) -> errors.DibsError:
     """The exception for a reply that says no."""
     body = reply.body or {}
-    status = status_of(reply)
-    if status in _NOT_CLAIMED:
-        return _NOT_CLAIMED[status](in_full(body), body)
     code = str(body.get("code", "internal_error"))
+    if status_of(reply) in _NOT_CLAIMED or code == "deadlock":
+        return not_claimed(body)
     details = str(body.get("details") or body.get("error") or f"The answer was {reply.status}.")
-    if code == "deadlock":
-        return errors.WouldDeadlock(details, body)
     known = _BY_CODE.get(code)
     return known(details) if known is not None else errors.RequestRefused(details, code)
+
+
+def not_claimed(answer: Document) -> errors.NotClaimed:
+    """The exception for a claim that was refused, or for one job of several."""
+    status = answer["code"] if "code" in answer else answer.get("status")
+    refused = answer.get("refused")
+    kind = errors.NoneFree if refused is not None and status == "held" else _NOT_CLAIMED.get(status, errors.NotClaimed)
+    error = kind(in_full(answer), answer, tuple([not_claimed(entry) for entry in refused or ()]))
+    if kind is errors.NotClaimed:
+        error.code = str(status)
+    return error
 
 
 _BY_CODE: dict[str, type[errors.DibsError]] = {
@@ -179,4 +163,5 @@ _NOT_CLAIMED: dict[str | None, type[errors.NotClaimed]] = {
     "done": errors.JobDone,
     "delayed": errors.JobResting,
     "parked": errors.JobParked,
+    "deadlock": errors.WouldDeadlock,
 }

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs.base.generators import run_generator_async
 from dibs.base.http1 import ConnectionLost, ReplyReader, whole_reply
@@ -28,10 +30,23 @@ from dibs.core.limits import HEAD_BYTES_MAX, REPLY_BYTES_MAX
 from dibs.system.socket_peer import peer_uid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from dibs.base.http1 import RawReply
+    from dibs.base.http1 import RawReply, Reading
     from dibs.client.urls import ServerAddress
+
+T = TypeVar("T")
+
+
+@contextmanager
+def _as_lost() -> Iterator[None]:
+    """Errors of sockets and of TLS: it is not known whether a request was carried out."""
+    try:
+        yield
+    except TimeoutError:
+        raise
+    except OSError:
+        raise ConnectionLost from None
 
 
 class AsyncServerConnection:
@@ -40,132 +55,94 @@ class AsyncServerConnection:
     def __init__(self, plain: socket.socket, address: ServerAddress) -> None:
         self._socket = plain
         self.address = address
-        self._tls: _Tls | None = None
         self.used_ms = 0
 
-    async def secure(self, host: str) -> None:
-        self._tls = _Tls(host)
-        await self._until(self._tls.shaken)
+    async def open(self, where: Any) -> None:
+        """Raises ServerUnreachable unless the server can be trusted, if it must be."""
+        address = self.address
+        self._socket.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(self._socket, where)
+        if address.scheme == "https":
+            secured = self._socket = client_context().wrap_socket(
+                self._socket, server_hostname=address.host, do_handshake_on_connect=False
+            )
+            await self._step(secured.do_handshake)
+        elif address.own_token is not None:
+            await self._prove(address.own_token)
 
-    async def prove(self, address: ServerAddress, token: str) -> None:
-        """Raises ServerUnreachable unless the server is this user's own."""
+    async def _prove(self, token: str) -> None:
         try:
-            if address.scheme == "unix":
+            if self.address.scheme == "unix":
                 if not is_ours(peer_uid(self._socket)):
-                    raise not_ours(address)
+                    raise not_ours(self.address)
             else:
-                asked = Challenge(address, token, self._socket.getpeername())
+                asked = Challenge(self.address, token, self._socket.getpeername())
                 asked.check(await self.exchange(asked.request))
         except ConnectionLost:
-            raise not_ours(address) from None
+            raise not_ours(self.address) from None
 
     async def exchange(self, request: bytes) -> RawReply:
         """Send, and read the reply. Raises ConnectionLost if it is unknown whether the request was carried out."""
-        try:
+        with _as_lost():
             await self._send(request)
             data = await self._receive()
             whole = whole_reply(data)
-            if whole is not None:
-                return whole
-            return await run_generator_async(
-                ReplyReader(HEAD_BYTES_MAX, REPLY_BYTES_MAX).steps(data), lambda _: self._receive()
-            )
-        except TimeoutError:
-            raise
-        except OSError:  # TLS errors are of this kind too
-            raise ConnectionLost from None
+            if whole is None:
+                whole = await self._read(ReplyReader(HEAD_BYTES_MAX, REPLY_BYTES_MAX).steps(data))
+            return whole
 
     async def open_stream(self, request: bytes) -> ReplyReader:
         """Send, and read the head of a stream. Raises ConnectionLost if the answer is no stream."""
-        try:
+        reader = ReplyReader(HEAD_BYTES_MAX, REPLY_BYTES_MAX)
+        with _as_lost():
             await self._send(request)
-            reader = ReplyReader(HEAD_BYTES_MAX, REPLY_BYTES_MAX)
-            if await run_generator_async(reader.stream_head(), lambda _: self._receive()):
+            if await self._read(reader.stream_head()):
                 return reader
-        except TimeoutError:
-            raise
-        except OSError:
-            pass
         raise ConnectionLost
 
     async def stream_part(self, reader: ReplyReader) -> bytes:
         """The next part of a stream; empty at its end."""
-        try:
-            return await run_generator_async(reader.stream_part(), lambda _: self._receive())
-        except TimeoutError:
-            raise
-        except OSError:
-            raise ConnectionLost from None
+        with _as_lost():
+            return await self._read(reader.stream_part())
+
+    async def _read(self, reading: Reading[T]) -> T:
+        return await run_generator_async(reading, lambda _: self._receive())
 
     async def _send(self, data: bytes) -> None:
-        if self._tls is not None:
-            data = self._tls.sealed(data)
-        await asyncio.get_running_loop().sock_sendall(self._socket, data)
+        if not isinstance(self._socket, ssl.SSLSocket):
+            return await asyncio.get_running_loop().sock_sendall(self._socket, data)
+        send = self._socket.send
+        while data:
+            sent = await self._step(partial(send, data))
+            data = data[sent:]
 
     async def _receive(self) -> bytes:
-        if self._tls is None:
+        if not isinstance(self._socket, ssl.SSLSocket):
             return await asyncio.get_running_loop().sock_recv(self._socket, RECEIVE_BYTES)
-        tls = self._tls
-        await self._until(tls.read)
-        return tls.plain
+        return await self._step(partial(self._socket.recv, RECEIVE_BYTES))
 
-    async def _until(self, step: Callable[[], bool]) -> None:
-        """Take a step of TLS, moving bytes both ways until it is done."""
-        loop = asyncio.get_running_loop()
-        assert self._tls is not None
+    async def _step(self, step: Callable[[], T]) -> T:
+        """Take a step of TLS, as soon as the socket is ready for it. `sock_recv` and `sock_sendall` know no TLS."""
+        loop, file = asyncio.get_running_loop(), self._socket.fileno()
         while True:
-            done = step()
-            out = self._tls.outgoing()
-            if out:
-                await loop.sock_sendall(self._socket, out)
-            if done:
-                return
-            self._tls.incoming(await loop.sock_recv(self._socket, RECEIVE_BYTES))
+            ready = loop.create_future()
+            try:
+                return step()
+            except ssl.SSLWantReadError:
+                add, remove = loop.add_reader, loop.remove_reader
+            except ssl.SSLWantWriteError:
+                add, remove = loop.add_writer, loop.remove_writer
+            add(file, ready.set_result, None)
+            try:
+                await ready
+            finally:
+                remove(file)
 
     def close(self) -> None:
         self._socket.close()
 
     def __del__(self) -> None:
         self._socket.close()
-
-
-class _Tls:
-    """TLS without a socket: bytes in, bytes out."""
-
-    def __init__(self, host: str) -> None:
-        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
-        context = client_context()
-        self._engine = context.wrap_bio(self._in, self._out, server_hostname=host)
-        self.plain = b""
-
-    def shaken(self) -> bool:
-        try:
-            self._engine.do_handshake()
-        except ssl.SSLWantReadError:
-            return False
-        return True
-
-    def read(self) -> bool:
-        try:
-            self.plain = self._engine.read(RECEIVE_BYTES)
-        except ssl.SSLWantReadError:
-            return False
-        except ssl.SSLZeroReturnError:
-            self.plain = b""
-        return True
-
-    def sealed(self, data: bytes) -> bytes:
-        self._engine.write(data)
-        return self._out.read()
-
-    def outgoing(self) -> bytes:
-        return self._out.read()
-
-    def incoming(self, data: bytes) -> None:
-        if data:
-            self._in.write(data)
-        else:
-            self._in.write_eof()
 
 
 def hang_up(connections: list[AsyncServerConnection]) -> None:
@@ -178,14 +155,9 @@ async def connected(address: ServerAddress) -> AsyncServerConnection:
     why: OSError | None = None
     for family, where in await _addresses(address):
         connection = AsyncServerConnection(socket.socket(family, socket.SOCK_STREAM), address)
-        connection._socket.setblocking(False)
         done = False
         try:
-            await asyncio.get_running_loop().sock_connect(connection._socket, where)
-            if address.scheme == "https":
-                await connection.secure(address.host)
-            elif address.own_token is not None:
-                await connection.prove(address, address.own_token)
+            await connection.open(where)
             done = True
             return connection
         except ssl.SSLError as error:

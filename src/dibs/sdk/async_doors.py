@@ -1,7 +1,7 @@
 """Doors for event loops. To a server over the loop's sockets; to a store through threads, because stores block.
 
 Connections belong to the loop they were made in, so each loop has its own. Threads come in groups, so that
-waiting and claiming never take the threads of heartbeats and releases.
+waiting and claiming never take the threads of releases. Heartbeats do not come here: they need no loop (`heart.py`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from dibs.base.errors import BadReply, DibsError, ServerUnreachable, StoreUnavai
 from dibs.base.generators import run_generator_async
 from dibs.base.http1 import ConnectionLost
 from dibs.client.door import Ask
-from dibs.client.embedded import EmbeddedDoor, SharedStore
 from dibs.client.event_reader import StreamFrames
 from dibs.client.exchange import ask_servers
+from dibs.client.pool import Doors
 from dibs.client.queueing import Pause, Work
 from dibs.client.requests import RequestBuilder
-from dibs.client.settings import TIMEOUT_MS_DEFAULT, naming_of, servers_of
+from dibs.client.settings import TIMEOUT_MS_DEFAULT, naming_of
 from dibs.client.transport import NotConnected, TimedOut, too_slow
 from dibs.core.limits import CLIENT_IDLE_MS_MAX, STREAM_SILENCE_MS
 from dibs.sdk.async_connection import AsyncServerConnection, connected, hang_up
@@ -43,9 +43,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 IDLE_MAX = 8
-ASKING, KEEPING, LEAVING, WAITING = "asking", "keeping", "leaving", "waiting"
-WATCHING = "watching"
-THREADS = {ASKING: 4, KEEPING: 4, LEAVING: 4, WAITING: 64, WATCHING: 64}
+ASKING, LEAVING, WAITING, WATCHING = "asking", "leaving", "waiting", "watching"
+THREADS = {ASKING: 4, LEAVING: 4, WAITING: 64, WATCHING: 64}
 TRIES = 3
 EMBEDDED_SLICE_SECONDS = 1  # how long one thread is lent to one waiter at a time
 
@@ -62,9 +61,10 @@ class AwaitedEvents:
 
 class AsyncDoor:
     """The interface of both kinds. `lane` says what the request is for. `timeout_ms` is for one request, without the
-    time spent waiting in line."""
+    time spent waiting in line. Threads that renew use `doors`."""
 
     slice_seconds: int
+    doors: Doors
     timeout_ms = TIMEOUT_MS_DEFAULT
 
     async def ask(self, step: Ask, timeout_ms: int, lane: str) -> Reply:
@@ -82,12 +82,12 @@ class AsyncDoor:
 
 
 def open_door(settings: Settings, timeout_ms: int = TIMEOUT_MS_DEFAULT) -> AsyncDoor:
-    servers = servers_of(settings)
+    doors = Doors(settings, timeout_ms)
     door: AsyncDoor
-    if servers is None:
-        door = ThreadedDoor(settings)
+    if doors.servers is None:
+        door = ThreadedDoor(doors)
     else:
-        door = ServerDoor(servers, RequestBuilder(servers, naming=naming_of(settings), keep=True))
+        door = ServerDoor(doors, doors.servers, RequestBuilder(doors.servers, naming=naming_of(settings), keep=True))
     door.timeout_ms = timeout_ms
     return door
 
@@ -109,7 +109,7 @@ async def drive(door: AsyncDoor, flow: Flow[T], lane: str = ASKING, timeout_ms: 
 
 
 async def _asked(door: AsyncDoor, step: Ask, timeout_ms: int, lane: str, flow: Flow[T]) -> Reply:
-    if not door.runs_on or lane == KEEPING:
+    if not door.runs_on:
         return await door.ask(step, timeout_ms, lane)
     under_way = asyncio.ensure_future(door.ask(step, timeout_ms, lane))
     try:
@@ -166,7 +166,8 @@ class ServerDoor(AsyncDoor):
 
     slice_seconds = 20
 
-    def __init__(self, servers: Servers, builder: RequestBuilder) -> None:
+    def __init__(self, doors: Doors, servers: Servers, builder: RequestBuilder) -> None:
+        self.doors = doors
         self._servers = servers
         self._builder = builder
         self._idle: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, list[AsyncServerConnection]] = (
@@ -252,6 +253,7 @@ class ServerDoor(AsyncDoor):
             for connections in list(self._idle.values()):
                 hang_up(connections)
         self._idle.clear()
+        self.doors.close()
 
 
 class _Stream(AwaitedEvents):
@@ -291,38 +293,27 @@ class ThreadedDoor(AsyncDoor):
     slice_seconds = EMBEDDED_SLICE_SECONDS
     runs_on = True
 
-    def __init__(self, settings: Settings) -> None:
-        self._naming = naming_of(settings)
-        self._store = SharedStore(settings.url)
+    def __init__(self, doors: Doors) -> None:
+        self.doors = doors
         self._threads: dict[str, ThreadPoolExecutor] = {}
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        self._closed = False
+        self.is_closed = False
 
     async def ask(self, step: Ask, timeout_ms: int, lane: str) -> Reply:
-        if self._closed:
+        if self.is_closed:
             return reply_for_error(StoreUnavailable("This client was closed. Connect again."), sent=False)
         lane = WAITING if step.document.get("wait_seconds") else lane
-        return await asyncio.get_running_loop().run_in_executor(self._pool(lane), self._ask, step)
+        return await asyncio.get_running_loop().run_in_executor(self.pool(lane), self._ask, step)
 
     def awaited_events(self, asked: Ask) -> AwaitedEvents:
         return _StoreNews(self, asked.document["after"])
 
-    async def news(self, after: int) -> bool:
-        """Tell whether there is an event after a position, by now or soon."""
-        if self._closed:
-            return True  # the next question is told so
-        wait_ms = EMBEDDED_SLICE_SECONDS * 1000
-
-        def watch() -> bool:
-            return self._store.coordinator().store.watch(after, wait_ms)
-
-        return await asyncio.get_running_loop().run_in_executor(self._pool(WATCHING), watch)
-
     def _ask(self, step: Ask) -> Reply:
-        return EmbeddedDoor(self._store.coordinator, self._naming).ask(step)
+        with self.doors.one() as door:
+            return door.ask(step)
 
-    def _pool(self, lane: str) -> ThreadPoolExecutor:
+    def pool(self, lane: str) -> ThreadPoolExecutor:
         if os.getpid() != self._pid:  # threads do not survive a fork
             self._pid, self._threads, self._lock = os.getpid(), {}, threading.Lock()
         with self._lock:
@@ -331,11 +322,11 @@ class ThreadedDoor(AsyncDoor):
             return self._threads[lane]
 
     def close(self) -> None:
-        self._closed = True
+        self.is_closed = True
         if os.getpid() == self._pid:
             for pool in self._threads.values():
                 pool.shutdown(wait=False)
-        self._store.close()
+        self.doors.close()
 
 
 class _StoreNews(AwaitedEvents):
@@ -346,7 +337,14 @@ class _StoreNews(AwaitedEvents):
         self._after = after
 
     async def next(self) -> list[Streamed] | None:
+        door = self._door
+
+        def watch() -> bool:
+            return door.doors.store.coordinator().store.watch(self._after, EMBEDDED_SLICE_SECONDS * 1000)
+
         try:
-            return None if await self._door.news(self._after) else []
+            if not door.is_closed and not await asyncio.get_running_loop().run_in_executor(door.pool(WATCHING), watch):
+                return []
         except DibsError:  # the page says so
-            return None
+            pass
+        return None

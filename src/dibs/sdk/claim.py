@@ -1,13 +1,19 @@
-"""A claim as a `with` block: taken at its start, renewed while it runs, released at its end."""
+"""A claim as a `with` or an `async with` block: taken at its start, renewed while it runs, released at its end."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import weakref
-from typing import TYPE_CHECKING, TypeVar
+from concurrent.futures import Future
+from contextlib import suppress
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Self, TypeVar
 
-from dibs.base.errors import DibsError, Unavailable
+from dibs.base.errors import DibsError, LeaseLost, Unavailable
 from dibs.client.queueing import drive
+from dibs.sdk import async_doors
+from dibs.sdk.async_doors import LEAVING, shielded
 from dibs.sdk.claim_state import (
     GIVE_UP_MS,
     ClaimState,
@@ -22,19 +28,19 @@ from dibs.sdk.claim_state import (
     release_at_exit,
     take,
 )
-from dibs.sdk.heart import WATCHDOG, Grip, Heart, SafeEvent, beat_once, in_own_thread
+from dibs.sdk.heart import WATCHDOG, Grip, SafeEvent, beat_once, in_own_thread
 from dibs.sdk.hold import LeaseHold
 from dibs.sdk.methods import explained, given
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from collections.abc import Callable
 
-    from dibs.base.errors import LeaseLost
     from dibs.client.pool import Doors
     from dibs.client.queueing import PendingClaim
     from dibs.sdk.answers import Lease
+    from dibs.sdk.async_doors import AsyncDoor
     from dibs.sdk.claim_state import Ending
-    from dibs.sdk.hold import SessionHold
+    from dibs.sdk.hold import Hold, SessionHold
 
 log = logging.getLogger("dibs")
 T = TypeVar("T")
@@ -74,7 +80,6 @@ class Claim(ClaimState["Doors"]):
     When the claim is lost, `lost` is set, `on_lost` is called once with the LeaseLost, and `check()` and the end of
     the block raise it. A lost claim is never taken again automatically."""
 
-    _heart: Heart | None = None
     _grip: Grip | None = None
     _lost: LostEvent | None = None
 
@@ -85,7 +90,7 @@ class Claim(ClaimState["Doors"]):
             self._lost = LostEvent(self._hold)
         return self._lost
 
-    def __enter__(self) -> Claim:
+    def __enter__(self) -> Self:
         request = self._begun()
         span = begin_claim()
         try:
@@ -106,9 +111,7 @@ class Claim(ClaimState["Doors"]):
         if self._on_lost is not None:
             hold.listen(in_own_thread(self._on_lost))
         if self._session is None:
-            heart = self._heart = Heart(hold, self._doors)
-            self._grip = Grip(heart)
-            WATCHDOG.watch(heart)
+            self._grip = Grip(hold, self._doors)
 
     def _taken(self, request: PendingClaim) -> LeaseHold:
         try:
@@ -123,9 +126,7 @@ class Claim(ClaimState["Doors"]):
             if self._session is not None:
                 self._session.answered(request)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             self._leave(error)
         except DibsError:
@@ -139,19 +140,13 @@ class Claim(ClaimState["Doors"]):
     def _abandon(self, error: BaseException | None) -> None:
         hold = self._hold
         hold.let_go()
-        self._stop_heart()
         if hold.is_ours and not hold.was_lost:
-            try:
-                with self._doors.one(GIVE_UP_MS) as door:
-                    drive(door, release_at_exit(hold, error, fail_on_error=self._fail_on_error))
-            except DibsError:
-                pass  # it expires
+            self._released(hold, error, GIVE_UP_MS)
 
     def _leave(self, error: BaseException | None) -> None:
         hold = self._hold
         if not hold.is_ours:
             return  # a forked child does not touch the parent's claim
-        self._stop_heart()
         if not hold.was_lost and hold.let_go():
             lost = self._released(hold, error)
             if lost is not None and error is None:
@@ -159,9 +154,11 @@ class Claim(ClaimState["Doors"]):
             return
         raise_if_lost_at_exit(hold, error)
 
-    def _released(self, hold: LeaseHold, error: BaseException | None) -> LeaseLost | None:
+    def _released(
+        self, hold: LeaseHold, error: BaseException | None, timeout_ms: int | None = None
+    ) -> LeaseLost | None:
         try:
-            with self._doors.one() as door:
+            with self._doors.one(timeout_ms) as door:
                 return drive(door, release_at_exit(hold, error, fail_on_error=self._fail_on_error))
         except Unavailable as trouble:  # the client was closed inside the block
             log.warning("%s could not be released and will expire: %s", hold.name, trouble.details)
@@ -172,47 +169,231 @@ class Claim(ClaimState["Doors"]):
         """Store progress for the next owner, now. If that fails, it is sent with the next heartbeat."""
         self.check()
         self._hold.note(text, metadata)
-        if self._heart is not None:
-            self._heart.beat()
+        if self._grip is not None:
+            self._grip.heart.beat()
         else:
             beat_once(self._hold, self._doors)
         self.check()
 
-    @given(ClaimState._done)
-    def done(self, ending: Ending[None]) -> None:
+    def _ended(self, ending: Ending[None]) -> None:
         self._finish(ending)
 
-    @given(ClaimState._release)
-    def release(self, ending: Ending[None]) -> None:
-        self._finish(ending)
-
-    @given(ClaimState._fail)
-    def fail(self, ending: Ending[None]) -> None:
-        self._finish(ending)
-
-    @given(ClaimState._transfer)
-    def transfer(self, ending: Ending[Lease]) -> Lease:
+    def _handed_over(self, ending: Ending[Lease]) -> Lease:
         return self._finish(ending)[0]
+
+    done = given(ClaimState._done)(_ended)
+    release = given(ClaimState._release)(_ended)
+    fail = given(ClaimState._fail)(_ended)
+    transfer = given(ClaimState._transfer)(_handed_over)
 
     def _finish(self, ending: Ending[T]) -> list[T]:
         with self._doors.one() as door:
-            found = drive(door, finish_hold(self._hold, ending))
-        self._stop_heart()
-        return found
-
-    def _stop_heart(self) -> None:
-        if self._heart is not None:
-            self._heart.stop()
+            return drive(door, finish_hold(self._hold, ending))
 
 
 class Leader(LeaderState["Doors"], Claim):
     """`with client.leader(name) as leader:`. A loss is told as that of a claim: by `lost`, `on_lost`, `check()`, and at
     the end of the block."""
 
-    def __enter__(self) -> Leader:
-        super().__enter__()
-        return self
-
     def resign(self) -> None:
         """Lead no more, before the block ends."""
         self.release()
+
+
+def on_loop(listener: Callable[[LeaseLost], object]) -> Callable[[LeaseLost], None]:
+    """`listener`, called on the loop that runs now, whichever thread notices the loss."""
+    loop = asyncio.get_running_loop()
+
+    def tell(error: LeaseLost) -> None:
+        try:
+            here = asyncio.get_running_loop() is loop
+        except RuntimeError:
+            here = False
+        if here:
+            listener(error)
+        else:
+            with suppress(RuntimeError):  # it was closed: nobody works on the job
+                loop.call_soon_threadsafe(listener, error)
+
+    return tell
+
+
+async def renewed_now(doors: Doors, beat: Callable[[], None]) -> None:
+    """Wait until a thread that renews holds of `doors` has called `beat`."""
+    done: Future[None] = Future()
+    context = copy_context()  # the trace that the request belongs to
+
+    def renew() -> None:
+        if done.set_running_or_notify_cancel():
+            context.run(beat)
+            done.set_result(None)
+
+    WATCHDOG.renew_soon(doors, renew)
+    await asyncio.wrap_future(done)
+
+
+class BlockGuard:
+    """Cancels an `async with` block when its hold is lost.
+
+    It works like `asyncio.timeout`: the task is cancelled, and at the end of the block the cancellation becomes
+    LeaseLost, unless the task was also cancelled by others."""
+
+    def __init__(self, hold: Hold, on_lost: Callable[[LeaseLost], object] | None) -> None:
+        self._hold = hold
+        self._on_lost = on_lost
+        task = asyncio.current_task()
+        assert task is not None  # a coroutine of ours runs in one
+        self._task = task
+        self._cancelling = task.cancelling()
+        self._cancelled = False
+        self._inside = True
+        self.lost = asyncio.Event()
+        weak = weakref.ref(self)  # the hold outlives a claim that was dropped
+
+        def learned(error: LeaseLost) -> None:
+            guard = weak()
+            if guard is not None:
+                guard._tell(error)
+
+        hold.listen(on_loop(learned))
+
+    def _tell(self, error: LeaseLost) -> None:
+        if self.lost.is_set():
+            return
+        self.lost.set()
+        if self._on_lost is not None:
+            try:
+                self._on_lost(error)
+            except Exception:
+                log.exception("on_lost failed for %s.", error.name)
+        # In the block's own task, the call itself raises it.
+        if self._inside and asyncio.current_task() is not self._task:
+            self._cancelled = True
+            self._task.cancel()
+
+    def leave(self, error: BaseException | None) -> bool:
+        """The block has ended. True if only this guard cancelled it."""
+        self._inside = False
+        lost = self._hold.lost() if self._hold.is_ours and self._hold.was_lost else None
+        if lost is not None:  # a loop that was blocked has not been told yet
+            self._tell(lost)
+        if not self._cancelled:
+            return False
+        return self._task.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError)
+
+
+async def taken(door: AsyncDoor, request: PendingClaim, session: SessionHold | None) -> LeaseHold:
+    """Take the job. If anything fails, including a cancellation at any moment, nothing is left behind."""
+    try:
+        return await async_doors.drive(door, take(request, session))
+    except BaseException as error:
+        if not is_refusal(error):
+            await shielded(lambda: given_up_async(door, request, session))
+        raise
+    finally:
+        if session is not None:
+            session.answered(request)
+
+
+async def given_up_async(door: AsyncDoor, request: PendingClaim, session: SessionHold | None = None) -> None:
+    """Give the claim back. If that fails now, its session does it later; without a session it expires."""
+    settled = False
+    try:
+        settled = await async_doors.drive(door, request.give_up(), LEAVING, GIVE_UP_MS)
+    except DibsError:
+        pass
+    finally:
+        if session is not None and not settled:
+            session.owe(request)
+
+
+class AsyncClaim(ClaimState["AsyncDoor"]):
+    """`async with client.claim(name) as claim:`. When it is lost, the block is cancelled and raises LeaseLost."""
+
+    _block = "async with"
+
+    _guard: BlockGuard | None = None
+    _grip: Grip | None = None
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """Set when the claim is lost."""
+        hold = self._hold
+        assert self._guard is not None, f"{hold.name} is held, so its block began"
+        return self._guard.lost
+
+    async def __aenter__(self) -> Self:
+        request = self._begun()
+        span = begin_claim()
+        try:
+            hold = self._held = await taken(self._doors, request, self._session)
+        except BaseException as error:
+            end_claim(span, None, error)
+            raise
+        end_claim(span, hold)
+        try:
+            self._guard = BlockGuard(hold, self._on_lost)
+            if self._session is None:
+                self._grip = Grip(hold, self._doors.doors, asyncio.get_running_loop())
+        except BaseException:  # no thread, or an interrupt: nothing would renew it
+            hold.let_go()
+            await shielded(lambda: given_up_async(self._doors, request, self._session))
+            raise
+        self._span = begin_hold(hold)
+        return self
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            await self._leave(error)
+        finally:
+            end_hold(self._span, self._hold, error)
+
+    async def _leave(self, error: BaseException | None) -> None:
+        hold, guard = self._hold, self._guard
+        ours_alone = guard.leave(error) if guard is not None else False
+        if not hold.is_ours:
+            return
+        if not hold.was_lost and hold.let_go():
+            lost = await shielded(lambda: self._released(hold, error))
+            if lost is not None and error is None:
+                raise lost
+        if ours_alone:
+            hold.check()
+        raise_if_lost_at_exit(hold, error)
+
+    async def _released(self, hold: LeaseHold, error: BaseException | None) -> LeaseLost | None:
+        flow = release_at_exit(hold, error, fail_on_error=self._fail_on_error)
+        return await async_doors.drive(self._doors, flow, LEAVING)
+
+    @explained
+    async def checkpoint(self, text: str, *, metadata: str | None = None) -> None:
+        """Store progress for the next owner, now. If that fails, it is sent with the next heartbeat."""
+        self.check()
+        self._hold.note(text, metadata)
+        hold, doors, grip = self._hold, self._doors.doors, self._grip
+        await renewed_now(doors, grip.heart.beat if grip is not None else lambda: beat_once(hold, doors))
+        self.check()
+
+    async def _ended(self, ending: Ending[None]) -> None:
+        await self._finish(ending)
+
+    async def _handed_over(self, ending: Ending[Lease]) -> Lease:
+        return (await self._finish(ending))[0]
+
+    done = given(ClaimState._done)(_ended)
+    release = given(ClaimState._release)(_ended)
+    fail = given(ClaimState._fail)(_ended)
+    transfer = given(ClaimState._transfer)(_handed_over)
+
+    async def _finish(self, ending: Ending[T]) -> list[T]:
+        hold = self._hold
+        return await shielded(lambda: async_doors.drive(self._doors, finish_hold(hold, ending), LEAVING))
+
+
+class AsyncLeader(LeaderState["AsyncDoor"], AsyncClaim):
+    """`async with client.leader(name) as leader:`. When the leadership is lost, the block is cancelled and raises
+    LeaseLost."""
+
+    async def resign(self) -> None:
+        """Lead no more, before the block ends."""
+        await self.release()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, InvalidInput, LeaseLost, NotClaimed, Unavailable
@@ -37,11 +37,6 @@ if TYPE_CHECKING:
 # the job's name and its fencing token, and never the lease id. Nothing is raised here: a trace must not cost a lease.
 
 
-class ClaimSpan(NamedTuple):
-    span: Any
-    token: Any  # what undoes that it is the current span
-
-
 @contextmanager
 def _harmless() -> Iterator[None]:
     try:
@@ -50,45 +45,42 @@ def _harmless() -> Iterator[None]:
         log.debug("no span: %s", error)
 
 
-def begin_claim() -> ClaimSpan | None:
-    """From here on, requests belong to this span."""
+def begin_claim() -> tuple[Any, Any] | None:
+    """A span, and what undoes that it is the current one: from here on, requests belong to it."""
     trace = tracing()
-    begun = None
     if trace is not None:
         with _harmless():
             from opentelemetry import context
 
-            span = _tracer(trace).start_span("dibs claim", kind=trace.SpanKind.CLIENT)
-            begun = ClaimSpan(span, context.attach(trace.set_span_in_context(span)))
-    return begun
+            span = trace.get_tracer("dibs").start_span("dibs claim", kind=trace.SpanKind.CLIENT)
+            return span, context.attach(trace.set_span_in_context(span))
+    return None
 
 
-def end_claim(begun: ClaimSpan | None, hold: LeaseHold | None, error: BaseException | None = None) -> None:
+def end_claim(begun: tuple[Any, Any] | None, hold: LeaseHold | None, error: BaseException | None = None) -> None:
     if begun is None:
         return
+    span, current = begun
     with _harmless():
         from opentelemetry import context
 
         if hold is not None:
-            begun.span.set_attributes(_attributes(hold))
-        if isinstance(error, NotClaimed):  # an answer, and no fault
-            begun.span.set_attribute("dibs.outcome", error.code)
-        elif error is not None:
-            begun.span.set_status(tracing().StatusCode.ERROR, type(error).__name__)
+            span.set_attributes(_attributes(hold))
+        if error is None or isinstance(error, NotClaimed):  # an answer, and no fault
+            span.set_attribute("dibs.outcome", "acquired" if error is None else error.code)
         else:
-            begun.span.set_attribute("dibs.outcome", "acquired")
-        begun.span.end()
-        context.detach(begun.token)
+            span.set_status(tracing().StatusCode.ERROR, type(error).__name__)
+        span.end()
+        context.detach(current)
 
 
 def begin_hold(hold: LeaseHold) -> Any:
     """A span from the claim to its end. It is not the current one: the block may be left in another context."""
     trace = tracing()
-    span = None
     if trace is not None:
         with _harmless():
-            span = _tracer(trace).start_span("dibs hold", attributes=_attributes(hold))
-    return span
+            return trace.get_tracer("dibs").start_span("dibs hold", attributes=_attributes(hold))
+    return None
 
 
 def end_hold(span: Any, hold: LeaseHold, error: BaseException | None) -> None:
@@ -99,10 +91,6 @@ def end_hold(span: Any, hold: LeaseHold, error: BaseException | None) -> None:
         if error is not None or hold.was_lost:
             span.set_status(tracing().StatusCode.ERROR, type(error).__name__ if error is not None else "lost")
         span.end()
-
-
-def _tracer(trace: Any) -> Any:
-    return trace.get_tracer("dibs")
 
 
 def _attributes(hold: LeaseHold) -> dict[str, Any]:
@@ -228,21 +216,17 @@ class ClaimState(Generic[D]):
     ) -> Ending[None]:
         """Release the job and mark it as done for `done` (default: a day). Claims in that time are refused with
         `result`, a short text. `checkpoint` is stored, too."""
-        return lambda lease: operations.release(
-            lease.name, lease.lease_id, done=done, result=result, checkpoint=checkpoint
-        )
+        return _ending(operations.release, done=done, result=result, checkpoint=checkpoint)
 
     def _release(self, *, checkpoint: str | None = None) -> Ending[None]:
         """Release the job before the block ends."""
-        return lambda lease: operations.release(lease.name, lease.lease_id, checkpoint=checkpoint)
+        return _ending(operations.release, checkpoint=checkpoint)
 
     def _fail(
         self, reason: str | None = None, *, retry_after: Duration | None = None, checkpoint: str | None = None
     ) -> Ending[None]:
         """Release the job as failed, which counts as an attempt."""
-        return lambda lease: operations.fail(
-            lease.name, lease.lease_id, reason, retry_after=retry_after, checkpoint=checkpoint
-        )
+        return _ending(operations.fail, reason=reason, retry_after=retry_after, checkpoint=checkpoint)
 
     def _transfer(
         self, *, to_owner: str | None = None, to_session: str | None = None, checkpoint: str | None = None
@@ -250,15 +234,12 @@ class ClaimState(Generic[D]):
         """Hand the job to another owner in one atomic step. Returns the new owner's lease."""
         if len(self.leases) > 1:
             raise InvalidInput("Several jobs are handed over one by one, with client.transfer().")
-        fresh = new_id()  # the same for each try: a repeat is known by it
-        return lambda lease: operations.transfer(
-            lease.name,
-            lease.lease_id,
-            to_owner=to_owner,
-            to_session=to_session,
-            checkpoint=checkpoint,
-            fresh_lease_id=fresh,
-        )
+        fresh = {"fresh_lease_id": new_id()}  # the same for each try: a repeat is known by it
+        return _ending(operations.transfer, to_owner=to_owner, to_session=to_session, checkpoint=checkpoint, **fresh)
+
+
+def _ending(flow: Callable[..., Flow[T]], **fields: Any) -> Ending[T]:
+    return lambda lease: flow(lease.name, lease.lease_id, **fields)
 
 
 class LeaderState(ClaimState[D]):
@@ -356,11 +337,10 @@ def _end_after(error: BaseException | None, *, fail_on_error: bool) -> Ending[No
     stored as the reason, because the text may contain a secret and reasons are public. KeyboardInterrupt, SystemExit,
     GeneratorExit and cancellation are no failure, and neither are errors of dibs about other claims."""
     if error is None or (isinstance(error, Exception) and not fail_on_error):
-        return lambda lease: operations.release(lease.name, lease.lease_id)
+        return _ending(operations.release)
     if not isinstance(error, Exception) or isinstance(error, NotClaimed | LeaseLost):
-        return lambda lease: operations.give_back(lease.name, lease.lease_id)
-    reason = f"raised {type(error).__name__}"
-    return lambda lease: operations.fail(lease.name, lease.lease_id, reason)
+        return _ending(operations.give_back)
+    return _ending(operations.fail, reason=f"raised {type(error).__name__}")
 
 
 def _insisting(hold: LeaseHold, flow_of: Ending[T], lease: Lease) -> Flow[T]:

@@ -12,6 +12,7 @@ from dibs.base.errors import InvalidInput
 from dibs.client.naming import Naming
 from dibs.client.settings import Settings, place_of
 from dibs.core.durations import duration_ms
+from dibs.core.limits import ELECTION_TTL_MS_DEFAULT, TTL_MS_DEFAULT
 from dibs.core.names import election_job
 from dibs.sdk import operations
 from dibs.sdk.hold import SessionHold
@@ -36,9 +37,11 @@ S = TypeVar("S", bound="SessionClaims[Any, Any]")
 L = TypeVar("L", bound="LeaderState[Any]")
 E = TypeVar("E")
 D = TypeVar("D", bound="Doors | AsyncDoor")
-TTL_SECONDS = 60.0
-LEADER_TTL_SECONDS = 30.0
+TTL_SECONDS = TTL_MS_DEFAULT / 1000
+LEADER_TTL_SECONDS = ELECTION_TTL_MS_DEFAULT / 1000
 TIMEOUT_SECONDS = 10.0
+# Arguments that are not sent under their own names.
+_NO_FIELDS = ("self", "name", "names", "ttl", "owner", "shared", "lock_delay", "on_lost", "fail_on_error")
 
 
 class Claims(Generic[C, D]):
@@ -53,27 +56,27 @@ class Claims(Generic[C, D]):
         given = name_given(name)
         return given if self._names is None else self._names.of(given)
 
-    def _begin(self, request: PendingClaim, on_lost: OnLost | None, *, fail_on_error: bool) -> C:
-        """A claim that is not taken yet."""
-        return self._claim_type(self._doors, request, on_lost, fail_on_error=fail_on_error)
+    @property
+    def _within(self) -> SessionHold | None:
+        """The session that claims are made in."""
+        return None
+
+    def _begin(self, verb: str, names: Sequence[str], given: dict[str, Any]) -> C:
+        """A claim that is not taken yet. `given` has the arguments of the method that makes it."""
+        on_lost, fail_on_error = given["on_lost"], given["fail_on_error"]
+        request = self._request(verb, names, given)
+        return self._claim_type(self._doors, request, on_lost, self._within, fail_on_error=fail_on_error)
 
     def _common(self, ttl: Duration | None, owner: str | None) -> dict[str, Any]:
         """Arguments that all claims of this client or session have in common."""
         raise NotImplementedError
 
-    def _request(
-        self,
-        verb: str,
-        names: Sequence[str],
-        ttl: Duration | None,
-        owner: str | None,
-        *,
-        shared: bool = False,
-        **fields: Any,
-    ) -> PendingClaim:
-        mode = "shared" if shared else None
-        common = self._common(ttl, owner)
-        return claim_request(verb, names, mode=mode, naming=self._names, tracker=self._names, **fields, **common)
+    def _request(self, verb: str, names: Sequence[str], given: dict[str, Any]) -> PendingClaim:
+        fields = {key: value for key, value in given.items() if key not in _NO_FIELDS}
+        fields["mode"] = "shared" if given.get("shared") else None
+        fields["lock_delay_seconds"] = whole_seconds(given.get("lock_delay"), "lock_delay")
+        fields |= self._common(given["ttl"], given["owner"])
+        return claim_request(verb, names, naming=self._names, tracker=self._names, **fields)
 
     @explained
     def claim(
@@ -100,20 +103,7 @@ class Claims(Generic[C, D]):
 
         A block that raises an Exception has failed at the job, which counts as an attempt (`claim.fail`), unless
         `fail_on_error` is false. Interrupts, cancellation, and errors of dibs about other claims are no failure."""
-        request = self._request(
-            "acquire",
-            [name],
-            ttl,
-            owner,
-            wait=wait,
-            metadata=metadata,
-            shared=shared,
-            slots=slots,
-            again=again,
-            lock_delay_seconds=whole_seconds(lock_delay, "lock_delay"),
-            max_attempts=max_attempts,
-        )
-        return self._begin(request, on_lost, fail_on_error=fail_on_error)
+        return self._begin("acquire", [name], locals())
 
     @explained
     def claim_any(
@@ -130,20 +120,9 @@ class Claims(Generic[C, D]):
         max_attempts: int | None = None,
         fail_on_error: bool = True,
     ) -> C:
-        """Claim the first of `names` that is free, in one request; `claim.name` says which. Raises JobHeld if none is
-        free."""
-        request = self._request(
-            "acquire-any",
-            names,
-            ttl,
-            owner,
-            metadata=metadata,
-            shared=shared,
-            slots=slots,
-            again=again,
-            max_attempts=max_attempts,
-        )
-        return self._begin(request, on_lost, fail_on_error=fail_on_error)
+        """Claim the first of `names` that is free, in one request; `claim.name` says which. If none is: raises JobDone
+        when all are done, JobParked when no other will come free, and NoneFree when waiting may help."""
+        return self._begin("acquire-any", names, locals())
 
     @explained
     def claim_all(
@@ -159,18 +138,9 @@ class Claims(Generic[C, D]):
         again: bool = False,
         fail_on_error: bool = True,
     ) -> C:
-        """Claim all of `names` or none. They are renewed, lost and released together."""
-        request = self._request(
-            "acquire-all",
-            names,
-            ttl,
-            owner,
-            wait=wait,
-            metadata=metadata,
-            shared=shared,
-            again=again,
-        )
-        return self._begin(request, on_lost, fail_on_error=fail_on_error)
+        """Claim all of `names` or none. They are renewed, lost and released together. Raises NoneFree, JobDone or
+        JobParked."""
+        return self._begin("acquire-all", names, locals())
 
 
 class ClientFace(Claims[C, D], Generic[C, S, L, E, D]):
@@ -246,8 +216,7 @@ class ClientFace(Claims[C, D], Generic[C, S, L, E, D]):
         """`with client.leader("scheduler") as leader:` campaigns, waits in line until the election is won, and leads
         while the block runs. Raises JobHeld if somebody else still leads after `wait`. A block that raises resigns,
         too."""
-        job = election_job(name)
-        request = self._request("acquire", [job], ttl, owner, wait=wait, metadata=metadata)
+        request = self._request("acquire", [election_job(name)], locals())
         return self._leader_type(self._doors, request, on_lost, fail_on_error=False)
 
     @explained
@@ -266,7 +235,7 @@ class ClientFace(Claims[C, D], Generic[C, S, L, E, D]):
         `patience` seconds."""
         return self._new_events(prefix, name, after, since, patience)
 
-    def _to_acquire(
+    def _acquire(
         self,
         name: str,
         *,
@@ -281,18 +250,7 @@ class ClientFace(Claims[C, D], Generic[C, S, L, E, D]):
     ) -> PendingClaim:
         """Take a job without a block and without heartbeats. Call `renew` yourself, well before `remaining_ms` is
         over."""
-        return self._request(
-            "acquire",
-            [name],
-            ttl,
-            owner,
-            shared=shared,
-            wait=wait,
-            metadata=metadata,
-            slots=slots,
-            again=again,
-            request_key=request_key,
-        )
+        return self._request("acquire", [name], locals())
 
 
 def settings_of(url: str | None, token: str | None, owner: str | None, namespace: str | None) -> Settings:
@@ -329,8 +287,9 @@ class SessionClaims(Claims[C, D]):
         opened = yield from operations.open_session(self._owner, self._ttl, self._metadata, mark)
         return SessionHold(opened, sent_ms)
 
-    def _begin(self, request: PendingClaim, on_lost: OnLost | None, *, fail_on_error: bool) -> C:
-        return self._claim_type(self._doors, request, on_lost, self._hold, fail_on_error=fail_on_error)
+    @property
+    def _within(self) -> SessionHold | None:
+        return self._hold
 
     def __repr__(self) -> str:
         state = "not open yet" if self._held is None else self._held.summary()

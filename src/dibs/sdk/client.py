@@ -1,41 +1,42 @@
-"""The client for threads. One client may be shared by all threads of a program, and survives a fork."""
+"""The clients for threads and for event loops, with the same names. One may be shared by all threads or tasks of a
+program, survives a fork, and serves any number of loops: each has connections of its own."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dibs.base.errors import DibsError, InvalidInput, NotClaimed
+from dibs.base.clock import steady_ms
+from dibs.base.errors import DibsError
 from dibs.client.pool import Doors
 from dibs.client.queueing import drive
-from dibs.sdk import operations
-from dibs.sdk.claim import Claim, Leader, given_up
+from dibs.sdk import async_doors, operations
+from dibs.sdk.async_doors import LEAVING, AsyncDoor, open_door, shielded
+from dibs.sdk.claim import AsyncClaim, AsyncLeader, BlockGuard, Claim, Leader, given_up, given_up_async
+from dibs.sdk.claim_state import is_refusal
 from dibs.sdk.claims import ClientFace, SessionClaims
-from dibs.sdk.events import Events
-from dibs.sdk.heart import WATCHDOG, Grip, Heart, in_own_thread
+from dibs.sdk.events import AsyncEvents, Events
+from dibs.sdk.heart import Grip, in_own_thread
 from dibs.sdk.hold import SessionHold
-from dibs.sdk.methods import asks, given
+from dibs.sdk.methods import asks, awaits, given
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from collections.abc import Callable, Coroutine
 
-    from dibs.client.pool import Doors
     from dibs.client.queueing import Flow, PendingClaim
     from dibs.client.settings import Settings
     from dibs.sdk.answers import Lease
 
-
-# A session as a `with` block: one run of one worker. Its claims end when it ends or falls silent.
-
 log = logging.getLogger("dibs")
 T = TypeVar("T")
+_NOT_ENDED = "A session could not be ended and will expire: %s"
 
 
 class Session(SessionClaims[Claim, Doors]):
     """Claims made through it need no heartbeats of their own: the session has one for all of them."""
 
     _claim_type = Claim
-    _heart: Heart | None = None
     _grip: Grip | None = None
 
     def __enter__(self) -> Session:
@@ -52,13 +53,9 @@ class Session(SessionClaims[Claim, Doors]):
             hold = self._held = drive(door, self._opening())
         if self._on_lost is not None:
             hold.listen(in_own_thread(self._on_lost))
-        heart = self._heart = Heart(hold, self._doors)
-        self._grip = Grip(heart)
-        WATCHDOG.watch(heart)
+        self._grip = Grip(hold, self._doors)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             self._leave(error)
         except DibsError:
@@ -71,8 +68,6 @@ class Session(SessionClaims[Claim, Doors]):
         hold = self._hold
         if not hold.is_ours:
             return
-        if self._heart is not None:
-            self._heart.stop()
         if not hold.was_lost and hold.let_go():
             self._end(hold)
         elif hold.was_lost and error is None:
@@ -83,8 +78,6 @@ class Session(SessionClaims[Claim, Doors]):
         if hold is None or not hold.is_ours:
             return
         hold.let_go()
-        if self._heart is not None:
-            self._heart.stop()
         if not hold.was_lost:
             self._end(hold)
 
@@ -93,7 +86,7 @@ class Session(SessionClaims[Claim, Doors]):
             with self._doors.one() as door:
                 drive(door, operations.end_session(hold.session_id))
         except DibsError as trouble:
-            log.warning("A session could not be ended and will expire: %s", trouble.details)
+            log.warning(_NOT_ENDED, trouble.details)
 
 
 class Client(ClientFace[Claim, Session, Leader, Events, Doors]):
@@ -112,9 +105,7 @@ class Client(ClientFace[Claim, Session, Leader, Events, Doors]):
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -130,14 +121,12 @@ class Client(ClientFace[Claim, Session, Leader, Events, Doors]):
         one = None if name is None else self._one_name(name)
         return Events(self._doors.own, prefix, one, *where)
 
-    @given(ClientFace._to_acquire)
+    @given(ClientFace._acquire)
     def acquire(self, request: PendingClaim) -> Lease:
         try:
             return self._run(operations.acquire(request))[0]
-        except (NotClaimed, InvalidInput):
-            raise
-        except BaseException:
-            if request.own_key:  # a caller with its own key can repeat the request
+        except BaseException as error:
+            if request.own_key and not is_refusal(error):  # a caller with its own key can repeat the request
                 given_up(self._doors, request)
             raise
 
@@ -150,3 +139,118 @@ class Client(ClientFace[Claim, Session, Leader, Events, Doors]):
     history = asks("history", operations.history)
     break_claim = asks("break_claim", operations.break_claim)
     free = asks("free", operations.free)
+
+
+class AsyncSession(SessionClaims[AsyncClaim, AsyncDoor]):
+    """Claims made through it need no heartbeats of their own. When it is lost, the block is cancelled."""
+
+    _claim_type = AsyncClaim
+    _joins: Callable[[], str] | None = None  # gives the id of a session that others use, too: it is not ended here
+    _guard: BlockGuard | None = None
+    _grip: Grip | None = None
+
+    async def __aenter__(self) -> AsyncSession:
+        self._check_first()
+        try:
+            hold = await shielded(self._open)
+            self._guard = BlockGuard(hold, self._on_lost)
+            self._grip = Grip(hold, self._doors.doors, asyncio.get_running_loop())
+        except BaseException:  # cancelled; or no thread, or an interrupt: nothing would renew it
+            await self._undo()
+            raise
+        return self
+
+    async def _open(self) -> SessionHold:
+        if self._joins is None:
+            hold = self._held = await async_doors.drive(self._doors, self._opening())
+            return hold
+        sent_ms = steady_ms()
+        session_id = await asyncio.to_thread(self._joins)
+        found = await async_doors.drive(self._doors, operations.join_session(session_id))
+        self._owner = self._owner or found["owner"]
+        hold = self._held = SessionHold(found, sent_ms)
+        return hold
+
+    async def _undo(self) -> None:
+        """If the session is open, end it."""
+        hold = self._held
+        if hold is not None and hold.let_go():
+            await shielded(lambda: self._ended(hold))
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        hold = self._hold
+        ours_alone = self._guard.leave(error) if self._guard is not None else False
+        if not hold.is_ours:
+            return
+        if not hold.was_lost and hold.let_go():
+            await shielded(lambda: self._ended(hold))
+        elif ours_alone or (hold.was_lost and error is None):
+            hold.check()
+
+    async def _ended(self, hold: SessionHold) -> None:
+        if self._joins is not None:
+            return
+        try:
+            await async_doors.drive(self._doors, operations.end_session(hold.session_id), LEAVING)
+        except DibsError as trouble:
+            log.warning(_NOT_ENDED, trouble.details)
+
+
+class AsyncClient(ClientFace[AsyncClaim, AsyncSession, AsyncLeader, AsyncEvents, AsyncDoor]):
+    """`Client` for asyncio. Requests to a server use the event loop; a store is called in threads."""
+
+    _claim_type = AsyncClaim
+    _session_type = AsyncSession
+    _leader_type = AsyncLeader
+
+    def _open(self, settings: Settings) -> None:
+        self._doors = open_door(settings, self._timeout_ms)
+        self._finishing: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close files and connections. Claims stay held: leave their blocks first. Releases in progress
+        (`AsyncLock.release()`) are finished first."""
+        loop = asyncio.get_running_loop()
+        tasks = [task for task in self._finishing if task.get_loop() is loop]
+        if tasks:
+            await shielded(lambda: asyncio.wait(tasks))
+        self._closed = True
+        self._doors.close()
+
+    def _finish(self, ending: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Release something in a task that `close` waits for."""
+        task = asyncio.get_running_loop().create_task(ending)
+        self._finishing.add(task)
+        task.add_done_callback(self._finishing.discard)
+        return task
+
+    async def _run(self, flow: Flow[T]) -> T:
+        return await async_doors.drive(self._doors, flow)
+
+    def _new_events(self, prefix: str, name: str | None, *where: Any) -> AsyncEvents:
+        return AsyncEvents(self._doors, self._one_name, prefix, name, *where)
+
+    @given(ClientFace._acquire)
+    async def acquire(self, request: PendingClaim) -> Lease:
+        try:
+            return (await self._run(operations.acquire(request)))[0]
+        except BaseException as error:
+            if request.own_key and not is_refusal(error):  # a caller with its own key can repeat the request
+                await shielded(lambda: given_up_async(self._doors, request))
+            raise
+
+    renew = awaits("renew", operations.renew)
+    release = awaits("release", operations.release, to_end=True)
+    fail = awaits("fail", operations.fail, to_end=True)
+    transfer = awaits("transfer", operations.transfer)
+    owner = awaits("owner", operations.inspect)
+    list = awaits("list", operations.list_jobs)
+    history = awaits("history", operations.history)
+    break_claim = awaits("break_claim", operations.break_claim)
+    free = awaits("free", operations.free)

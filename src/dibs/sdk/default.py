@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dibs.base.checkout import current_folder, root_around
 from dibs.base.errors import InvalidInput
-from dibs.sdk.async_client import AsyncClient
 from dibs.sdk.claim import Claim
-from dibs.sdk.client import Client
+from dibs.sdk.claims import TTL_SECONDS
+from dibs.sdk.client import AsyncClient, Client
 from dibs.sdk.methods import explained, takes_like
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from dibs.core.durations import Duration
     from dibs.sdk.answers import JobStatus, Lease
-    from dibs.sdk.async_claim import AsyncClaim
+    from dibs.sdk.claim import AsyncClaim
 
 
 # Which thread or task acquired what, through an object that several share. An object such as a Lock has many users.
@@ -89,22 +87,14 @@ _clients: dict[tuple[type, tuple[str | None, ...]], Any] = {}
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
+_VARIABLES = "DIBS_URL DIBS_TOKEN DIBS_TOKEN_FILE DIBS_NAMESPACE DIBS_OWNER GIT_DIR XDG_STATE_HOME XDG_CONFIG_HOME HOME"
+
+
 def _asked() -> tuple[str | None, ...]:
-    names = (
-        "DIBS_URL",
-        "DIBS_TOKEN",
-        "DIBS_TOKEN_FILE",
-        "DIBS_NAMESPACE",
-        "DIBS_OWNER",
-        "GIT_DIR",
-        "XDG_STATE_HOME",
-        "XDG_CONFIG_HOME",
-        "HOME",
-    )
     # The namespace of path: names depends on the folder, so another work tree needs another client.
     folder = current_folder()
     root = None if folder is None else root_around(os.environ, folder)
-    return (*(os.environ.get(name) for name in names), root)
+    return (*(os.environ.get(name) for name in _VARIABLES.split()), root)
 
 
 def default_client() -> Client:
@@ -132,8 +122,7 @@ class EitherClaim:
         self._verb = verb
         self._first = first
         self._options = options
-        self._entered: Acquired[Claim] = Acquired()  # the object may be shared, and used again
-        self._entered_async: Acquired[AsyncClaim] = Acquired()
+        self._entered: Acquired[Any] = Acquired()  # the object may be shared, and used again
 
     def __repr__(self) -> str:
         return f"<dibs.{self._verb} of {self._first!r}, for a with block>"
@@ -152,24 +141,18 @@ class EitherClaim:
         self._entered.add(claim)
         return claim
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        claim = self._entered.take()
-        assert claim is not None  # the block was entered
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        claim: Any = self._entered.take()  # there is one: the block was entered
         claim.__exit__(kind, error, trace)
 
     async def __aenter__(self) -> AsyncClaim:
         claim: AsyncClaim = getattr(default_async_client(), self._verb)(self._first, **self._options)
         await claim.__aenter__()
-        self._entered_async.add(claim)
+        self._entered.add(claim)
         return claim
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        claim = self._entered_async.take()
-        assert claim is not None  # the block was entered
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        claim: Any = self._entered.take()  # there is one: the block was entered
         await claim.__aexit__(kind, error, trace)
 
 
@@ -203,7 +186,7 @@ def claim_all(**given: Any) -> EitherClaim:
 
 
 @explained
-def claim_job(job_id: str, owner: str, metadata: str | None = None, ttl: Duration = 120) -> Lease:
+def claim_job(job_id: str, owner: str, metadata: str | None = None, ttl: Duration = TTL_SECONDS) -> Lease:
     """Claim a job for `ttl` seconds from the last heartbeat. Raises JobHeld (with the owner), JobDone, … …"""
     return default_client().acquire(job_id, owner=owner, metadata=metadata, ttl=ttl)
 

@@ -18,7 +18,6 @@ from dibs.wire.parts import GAP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import TracebackType
 
     from dibs.client.door import Door
     from dibs.core.durations import Duration
@@ -133,9 +132,7 @@ class Events(EventReading):
     def __enter__(self) -> Events:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -220,7 +217,5 @@ class AsyncEvents(EventReading):
     async def __aenter__(self) -> AsyncEvents:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()

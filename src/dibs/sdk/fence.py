@@ -16,10 +16,11 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dibs.base.errors import InvalidInput, StaleToken, Unavailable
+from dibs.base.generators import run_generator, run_generator_async
 from dibs.sdk.methods import explained
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Generator, Iterator
 
     from dibs.sdk.claim_state import ClaimState
 
@@ -56,7 +57,12 @@ class Driver:
 
     def check_transaction(self, handle: Any) -> None:
         """Raise InvalidInput unless the next write is part of a transaction."""
-        raise NotImplementedError
+        if self.commits_alone(handle):
+            raise InvalidInput(_AUTOCOMMIT)
+
+    def commits_alone(self, handle: Any) -> bool:
+        """Tell whether the next write is committed by itself."""
+        return _commits_alone(handle)
 
     async def check_transaction_async(self, handle: Any) -> None:
         self.check_transaction(handle)
@@ -70,9 +76,8 @@ class Driver:
 class Sqlite(Driver):
     """The module sqlite3. Its `autocommit` is False, True or, as before Python 3.12, neither."""
 
-    def check_transaction(self, handle: Any) -> None:
-        if _sqlite_commits_alone(handle):
-            raise InvalidInput(_AUTOCOMMIT)
+    def commits_alone(self, handle: Any) -> bool:
+        return _sqlite_commits_alone(handle)
 
     @contextmanager
     def transaction(self, handle: Any) -> Iterator[None]:
@@ -92,10 +97,6 @@ class Sqlite(Driver):
 
 
 class Psycopg(Driver):
-    def check_transaction(self, handle: Any) -> None:
-        if _commits_alone(handle):
-            raise InvalidInput(_AUTOCOMMIT)
-
     def transaction(self, handle: Any) -> Any:
         if handle.info.transaction_status != _IDLE:
             raise InvalidInput(_BUSY)
@@ -105,24 +106,18 @@ class Psycopg(Driver):
 class Alchemy(Driver):
     """SQLAlchemy, on SQLite or PostgreSQL: a connection or a session, for threads or for event loops."""
 
-    def check_transaction(self, handle: Any) -> None:
-        connection = handle.connection() if callable(handle.connection) else handle
-        self._check(connection)
-
     async def check_transaction_async(self, handle: Any) -> None:
         if hasattr(handle, "sync_session"):
             handle = await handle.connection()
-        self._check(handle.sync_connection)
+        self.check_transaction(handle.sync_connection)
 
-    def _check(self, connection: Any) -> None:
+    def commits_alone(self, handle: Any) -> bool:
+        connection = handle.connection() if callable(handle.connection) else handle
         pooled = connection.connection
         driver, adapted = pooled.driver_connection, pooled.dbapi_connection
         if hasattr(driver, "in_transaction") and hasattr(driver, "isolation_level"):
-            alone = _sqlite_commits_alone(driver)
-        else:
-            alone = _commits_alone(driver) or (driver is not adapted and _commits_alone(adapted))
-        if alone:
-            raise InvalidInput(_AUTOCOMMIT)
+            return _sqlite_commits_alone(driver)
+        return _commits_alone(driver) or (driver is not adapted and _commits_alone(adapted))
 
     def transaction(self, handle: Any) -> Any:
         if handle.in_transaction():
@@ -253,29 +248,32 @@ class Fence:
                 _admit_by_value(self._handle, f"{self._table}:{name}", name, token)
             return
         self._driver.check_transaction(self._handle)
+        run_generator(self._admitting(self._driver, tokens), lambda answer: answer)
+
+    def _admitting(self, driver: Driver, tokens: dict[str, int]) -> Generator[Any, Any, None]:
+        """Yields what the handle returns. Of an event loop's handle it is awaited first."""
         for name, token in tokens.items():
             values = {"name": name, "token": token}
             with table_needed(self._table):
-                done = self._handle.execute(*self._driver.bound(_ADMIT, self._table, values))
+                done = yield self._handle.execute(*driver.bound(_ADMIT, self._table, values))
             if done.rowcount == 0:
-                row = self._handle.execute(*self._driver.bound(_NEWEST, self._table, values)).fetchone()
-                raise StaleToken(name, token, _first(row))
+                found = yield self._handle.execute(*driver.bound(_NEWEST, self._table, values))
+                raise StaleToken(name, token, _first((yield found.fetchone())))
 
 
 class AsyncFence:
     """`Fence` over psycopg's AsyncConnection, or SQLAlchemy's AsyncConnection or AsyncSession."""
 
     def __init__(self, handle: Any, *, table: str = TABLE) -> None:
-        driver = Fence(handle, table=table)._driver
-        if driver is None:
+        self._fence = Fence(handle, table=table)
+        if self._fence._driver is None:
             raise InvalidInput("AsyncFence is for database connections; over a key-value store use Fence.")
         self._handle = handle
-        self._table = table
-        self._driver = driver
+        self._driver = self._fence._driver
 
     async def create(self) -> None:
         """Make the table, if it is not there. Commit afterwards."""
-        await self._handle.execute(self._driver.statement(_CREATE, self._table))
+        await self._handle.execute(self._driver.statement(_CREATE, self._fence._table))
 
     @asynccontextmanager
     @explained
@@ -297,16 +295,12 @@ class AsyncFence:
 
     async def _admit(self, tokens: dict[str, int]) -> None:
         await self._driver.check_transaction_async(self._handle)
-        for name, token in tokens.items():
-            values = {"name": name, "token": token}
-            with table_needed(self._table):
-                done = await self._handle.execute(*self._driver.bound(_ADMIT, self._table, values))
-            if done.rowcount == 0:
-                found = await self._handle.execute(*self._driver.bound(_NEWEST, self._table, values))
-                row = found.fetchone()
-                if hasattr(row, "__await__"):  # psycopg's cursor is asynchronous too, SQLAlchemy's result is not
-                    row = await row
-                raise StaleToken(name, token, _first(row))
+        with table_needed(self._fence._table):
+            await run_generator_async(self._fence._admitting(self._driver, tokens), _awaited)
+
+
+async def _awaited(answer: Any) -> Any:
+    return await answer if hasattr(answer, "__await__") else answer  # SQLAlchemy's result is not asynchronous
 
 
 def _tokens(claim: ClaimState[Any] | None, name: str | None, token: int | None) -> dict[str, int]:

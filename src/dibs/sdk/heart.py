@@ -1,8 +1,8 @@
-"""Threads that renew holds: one watchdog for the process, and a heart for each hold that lasts long enough.
+"""Threads that renew holds, for programs with threads and for event loops.
 
-A heart renews a hold. It may be stuck in a call at the deadline, so the watchdog reports the loss: it makes no calls
-and only looks at the clock. The watchdog also starts a heart at the first renewal: most blocks have ended by then, and
-starting a thread takes as long as claiming a job.
+One watchdog for the process looks at the clock. It makes no calls, so it reports every loss at its deadline. What is
+due it hands to the threads of a client, which renew its holds. One thread renews them all; others are added only while
+it hangs in a call. Nothing here needs an event loop, so a program that blocks its loop keeps its leases.
 """
 
 from __future__ import annotations
@@ -11,13 +11,18 @@ import _thread
 import logging
 import os
 import threading
+from heapq import heappop, heappush
+from itertools import count
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary, WeakSet
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, LeaseLost
 from dibs.client.queueing import drive
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
     from collections.abc import Callable
 
     from dibs.client.pool import Doors
@@ -102,71 +107,121 @@ def start_thread(target: Callable[[], None], name: str, *, daemon: bool) -> None
 log = logging.getLogger("dibs")
 NAP_MS_MAX = 1_000  # sleep does not count suspend, the clock does: look at it this often
 LINGER_MS = 2_000
+THREADS_MAX = 32  # of one client
+THREAD_LINGER_S = 10.0
+_NUMBERS = count()  # two hearts may be due at the same time
+STUCK_MS = 250  # nothing was taken for so long: all threads hang in a call
+
+
+class HeartThreads:
+    """The threads that renew the holds of one client. Only the watchdog starts them: in the main thread an interrupt
+    can come between any two steps."""
+
+    def __init__(self) -> None:
+        self._due: SimpleQueue[Callable[[], object]] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._running = 0
+        self._moved_ms = 0  # when something was last added to an empty queue, or taken
+
+    def add(self, renew: Callable[[], object]) -> None:
+        if self._due.empty():
+            self._moved_ms = steady_ms()
+        self._due.put(renew)
+
+    def tend(self) -> None:
+        """Start a thread if something is due and nobody takes it."""
+        with self._lock:
+            moves = self._running and steady_ms() - self._moved_ms < STUCK_MS
+            if self._due.empty() or moves or self._running >= THREADS_MAX:
+                return
+            self._running += 1
+            self._moved_ms = steady_ms()
+        try:
+            threading.Thread(target=self._run, name="dibs heart", daemon=True).start()
+        except RuntimeError as error:  # no more threads to be had: perhaps later
+            log.warning("Heartbeats wait for a thread: %s", error)
+            with self._lock:
+                self._running -= 1
+
+    def _run(self) -> None:
+        while (renew := self._taken()) is not None:
+            try:
+                renew()
+            except Exception:
+                log.exception("A heartbeat failed in a way it should not.")
+            renew = None  # it refers to the hold
+
+    def _taken(self) -> Callable[[], object] | None:
+        """The next renewal. None: there was none for a while, and this thread ends."""
+        try:
+            return self._due.get(timeout=THREAD_LINGER_S)
+        except Empty:
+            with self._lock:
+                self._running -= 1
+            return None
+        finally:
+            self._moved_ms = steady_ms()
 
 
 class Heart:
-    """Renews a hold until it ends or `stop` is called. It refers to the hold, not to the program's claim: if a program
-    drops its claim without leaving the block, the hold must not be renewed for ever."""
+    """Renews a hold until it ends. It refers to the hold, not to the program's claim: if a program drops its claim
+    without leaving the block, the hold must not be renewed for ever. Nor after its `loop` was closed."""
 
-    def __init__(self, hold: Hold, doors: Doors) -> None:
+    def __init__(self, hold: Hold, doors: Doors, loop: AbstractEventLoop | None) -> None:
         self.hold = hold
-        self._doors = doors
-        self._wake = Waker()
-        self._stopped = False
+        self.doors = doors
+        self._loop = loop
         self._beating = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._is_queued = False
 
-    def check_deadline(self) -> None:
-        """Called by the watchdog: reports a loss at the deadline, and starts renewing when that is due."""
-        if self.hold.lost() is not None or self._thread is not None or not self.hold.is_due():
-            return
-        thread = threading.Thread(target=self._run, name=f"dibs heart of {self.hold.name[:40]}", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError as error:  # no more threads to be had: perhaps later
-            self.hold.failed(str(error))
-        else:
-            self._thread = thread
+    def look(self, threads: HeartThreads) -> None:
+        """Called by the watchdog: reports a loss at the deadline, and has the hold renewed when that is due."""
+        if self._loop is not None and self._loop.is_closed():
+            self.hold.let_go()
+        if self.hold.lost() is None and self.hold.is_due() and not self._is_queued:
+            self._is_queued = True
+            threads.add(self._renew)
 
     def nap_ms(self) -> int:
         """Until the watchdog must look again."""
-        return self.hold.nap_ms() if self._thread is None else self.hold.left_ms()
+        due_ms = STUCK_MS if self._is_queued else self.hold.nap_ms()
+        return max(1, min(NAP_MS_MAX, due_ms, self.hold.left_ms()))
 
-    def _run(self) -> None:
-        while self.hold.left_ms() > 0 and not self._stopped:
-            if self.hold.is_due():
-                self.beat()
-            self._wake.wait(min(NAP_MS_MAX, self.hold.nap_ms()) / 1000)
+    def _renew(self) -> None:
+        try:
+            self.beat()
+        finally:
+            self._is_queued = False
+
+    def pass_time(self, ms: int) -> None:
+        """Bring its deadline nearer, as time does. For tests whose clock was moved (`dibs.testing`)."""
+        with self._beating:
+            self.hold.plan.next_ms -= ms
+            self.hold.plan.lost_ms -= ms
+        self.hold.lost()
 
     def beat(self) -> None:
         """Renew now, in the calling thread."""
         with self._beating:
-            beat_once(self.hold, self._doors)
-
-    def stop(self) -> None:
-        """Stop renewing. A renewal in progress may still arrive, which is harmless."""
-        self._stopped = True
-        self._wake.wake()
+            beat_once(self.hold, self.doors)
 
 
 class Grip:
-    """The program's end of a hold: only its claim or its session refers to it. If the program drops that without
-    leaving the block, nobody works on the job, so it is not renewed any more."""
+    """The program's end of a hold that is renewed: only its claim or its session refers to it. If the program drops
+    that without leaving the block, nobody works on the job, so it is not renewed any more."""
 
-    __slots__ = ("_heart",)
+    __slots__ = ("_hold", "heart")
 
-    def __init__(self, heart: Heart) -> None:
-        self._heart = heart
+    def __init__(self, hold: Hold, doors: Doors, loop: AbstractEventLoop | None = None) -> None:
+        self._hold = hold
+        self.heart = Heart(hold, doors, loop)
+        WATCHDOG.watch(self.heart)
 
     def __del__(self) -> None:
-        heart = getattr(self, "_heart", None)
-        if heart is None:
-            return  # an interrupt came before it had one
-        hold = heart.hold
-        # In a forked child there is no heart, and its locks may be held for ever.
-        if not hold.is_over and hold.is_ours:
+        hold = getattr(self, "_hold", None)  # an interrupt may come before it has one
+        # In a forked child nothing is renewed, and the locks of the parent's hold may be held for ever.
+        if hold is not None and not hold.is_over and hold.is_ours:
             hold.let_go()
-            heart.stop()
 
 
 def beat_once(hold: Hold, doors: Doors) -> None:
@@ -183,12 +238,14 @@ def beat_once(hold: Hold, doors: Doors) -> None:
 
 
 class Watchdog:
-    """Watches all deadlines of the process, even if a heart is stuck. Its thread ends after a while without holds, and
-    starts again when there is one."""
+    """Watches all deadlines of the process, even if all other threads are stuck. Its thread ends after a while without
+    holds, and starts again when there is one."""
 
     def __init__(self) -> None:
-        self._hearts: list[Heart] = []
-        self._hearts_max = 1  # with more, it looks which of them are over
+        self._hearts: WeakSet[Heart] = WeakSet()
+        self._new: list[Heart] = []  # those that its thread has not seen yet
+        self._new_max = 1  # with more, it looks which of them are over
+        self._threads: WeakKeyDictionary[Doors, HeartThreads] = WeakKeyDictionary()
         self._lock = threading.Lock()
         self._news = Waker()
         self._looks_ms = 0  # when it will look next, if there are no news
@@ -200,10 +257,11 @@ class Watchdog:
             self.__init__()  # type: ignore[misc]
         try:
             with self._lock:
-                if len(self._hearts) > self._hearts_max:
-                    self._hearts = [each for each in self._hearts if not each.hold.is_over]
-                    self._hearts_max = 2 * len(self._hearts) + 1
-                self._hearts.append(heart)
+                if len(self._new) > self._new_max:
+                    self._new = [each for each in self._new if not each.hold.is_over]
+                    self._new_max = 2 * len(self._new) + 1
+                self._new.append(heart)
+                self._hearts.add(heart)
                 begins, self._runs = not self._runs, True
             if begins:
                 start_thread(self._run, "dibs watchdog", daemon=True)
@@ -213,23 +271,53 @@ class Watchdog:
             self._runs = False
             raise
 
+    def hearts_of(self, doors: Doors) -> list[Heart]:
+        """The hearts of a client."""
+        with self._lock:
+            return [heart for heart in self._hearts if heart.doors is doors and not heart.hold.is_over]
+
+    def renew_soon(self, doors: Doors, renew: Callable[[], object]) -> None:
+        """Have a thread of a client call `renew`, which has a hold that is watched."""
+        self._threads_of(doors).add(renew)
+        self._news.wake()
+
+    def _threads_of(self, doors: Doors) -> HeartThreads:
+        with self._lock:
+            return self._threads.setdefault(doors, HeartThreads())
+
     def _run(self) -> None:
+        due: list[tuple[int, int, Heart]] = []
         idle = False
         while True:
             with self._lock:
-                self._hearts = hearts = [each for each in self._hearts if not each.hold.is_over]
-                if not hearts and idle:
+                if not self._new and not due and idle:
                     self._runs = False
                     return
-                nap_ms = min([LINGER_MS if not hearts else NAP_MS_MAX, *(heart.nap_ms() for heart in hearts)])
-                self._looks_ms = steady_ms() + nap_ms
-            idle = not self._news.wait(nap_ms / 1000) and not hearts
-            for heart in hearts:
-                try:
-                    heart.check_deadline()
-                except Exception:  # a listener failed; the others must still be called
-                    log.exception("Looking after %s failed.", heart.hold.name)
-            del hearts
+            nap_ms = self._look(due)
+            idle = not self._news.wait(nap_ms / 1000) and not due
+
+    def _look(self, due: list[tuple[int, int, Heart]]) -> int:
+        """Look after the hearts that are due. `due` is a heap of all that this thread watches. Returns for how long
+        there is nothing to do."""
+        with self._lock:
+            new, self._new = self._new, []
+        for heart in new:
+            heappush(due, (0, next(_NUMBERS), heart))
+        now_ms = steady_ms()
+        while due and due[0][0] <= now_ms:
+            heart = heappop(due)[2]
+            try:
+                if not heart.hold.is_over:
+                    heart.look(self._threads_of(heart.doors))
+            except Exception:  # a listener failed; the others must still be called
+                log.exception("Looking after %s failed.", heart.hold.name)
+            if not heart.hold.is_over:
+                heappush(due, (now_ms + heart.nap_ms(), next(_NUMBERS), heart))
+        for threads in list(self._threads.values()):
+            threads.tend()
+        nap_ms = max(0, due[0][0] - steady_ms()) if due else LINGER_MS
+        self._looks_ms = steady_ms() + nap_ms
+        return nap_ms
 
 
 WATCHDOG = Watchdog()

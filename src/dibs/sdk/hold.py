@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from dibs.client.queueing import Flow, PendingClaim
-    from dibs.sdk.answers import Lease, SessionStatus
+    from dibs.sdk.answers import Lease
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]
@@ -185,8 +185,8 @@ class Hold:
 class LeaseHold(Hold):
     """Leases that were claimed together and are renewed together. If one is lost, all count as lost."""
 
-    def __init__(self, leases: Sequence[Lease], sent_ms: int) -> None:
-        self.leases = tuple(leases)
+    def __init__(self, leases: tuple[Lease, ...], sent_ms: int) -> None:
+        self.leases = leases
         first = self.leases[0]
         left_ms = min([each.remaining_ms for each in leases])
         super().__init__(first.name, first.fencing_token, left_ms, sent_ms)
@@ -232,9 +232,9 @@ def _already(names: Sequence[str]) -> JobHeld:
 class SessionHold(Hold):
     """A session and its claims. They end with it."""
 
-    def __init__(self, session: SessionStatus, sent_ms: int) -> None:
-        super().__init__(f"The session of {session.owner}", 0, session.remaining_ms, sent_ms)
-        self.session_id = session.session_id
+    def __init__(self, session: Document, sent_ms: int) -> None:
+        super().__init__(f"The session of {session['owner']}", 0, session["remaining_ms"], sent_ms)
+        self.session_id: str = session["session_id"]
         self._asked: dict[str, PendingClaim] = {}
         self._claims: list[SessionLeaseHold] = []
         self._owed: list[PendingClaim] = []
@@ -348,7 +348,7 @@ def _end_missing(claims: Iterable[SessionLeaseHold], found: dict[tuple[str, int]
 class SessionLeaseHold(LeaseHold):
     """Leases inside a session: they need no renewals of their own, and their deadline is the session's."""
 
-    def __init__(self, leases: Sequence[Lease], sent_ms: int, session: SessionHold) -> None:
+    def __init__(self, leases: tuple[Lease, ...], sent_ms: int, session: SessionHold) -> None:
         super().__init__(leases, sent_ms)
         self.plan = session.plan
         session.adopt(self)
@@ -361,7 +361,7 @@ class SessionLeaseHold(LeaseHold):
         """Nothing is at stake: the session's own heart tries again."""
 
 
-def hold_in(session: SessionHold, leases: Sequence[Lease], sent_ms: int) -> Flow[LeaseHold]:
+def hold_in(session: SessionHold, leases: tuple[Lease, ...], sent_ms: int) -> Flow[LeaseHold]:
     """The hold for a claim in a session. For the store, a session that claims a job again is the same owner. Here two
     blocks would both believe that they own it, so the second is refused and gives back any other jobs it got."""
     twice = session.had(leases)

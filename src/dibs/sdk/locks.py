@@ -18,19 +18,17 @@ import threading
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from dibs.base.errors import DibsError, JobDone, JobHeld, NotClaimed
-from dibs.sdk.default import Acquired, claim
+from dibs.sdk.claim import AsyncClaim, Claim
+from dibs.sdk.claims import TTL_SECONDS
+from dibs.sdk.client import AsyncClient, Client
+from dibs.sdk.default import Acquired, claim, default_async_client, default_client
 from dibs.sdk.methods import explained
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
-    from types import TracebackType
 
     from dibs.core.durations import Duration
-    from dibs.sdk.async_claim import AsyncClaim
-    from dibs.sdk.async_client import AsyncClient
-    from dibs.sdk.claim import Claim
     from dibs.sdk.claims import OnLost
-    from dibs.sdk.client import Client
     from dibs.sdk.default import EitherClaim
 
     Begin = Callable[[tuple[Any, ...], dict[str, Any]], EitherClaim]
@@ -90,7 +88,7 @@ def exclusive(
     skip: bool = False,
     max_attempts: int | None = None,
     fail_on_error: bool = True,
-) -> Any:
+) -> Callable[[F], F] | SkippingDecorator:
     """`@dibs.exclusive("rebuild-cache")`: claims the job, runs the function, and releases the job. For `def` and
     `async def`.
 
@@ -145,11 +143,13 @@ def _claimed_async(function: F, begin: Begin, done: Duration | bool | None, *, s
 
 
 K = TypeVar("K")
-C = TypeVar("C", bound="Claim | AsyncClaim")
+C = TypeVar("C", bound=Claim | AsyncClaim)
 
 
 class _Named(Generic[K, C]):
     """What both locks have, with a client `K` and its claims `C`. A job that counts as done does not block a lock."""
+
+    _default: Callable[[], K]
 
     @explained
     def __init__(
@@ -157,7 +157,7 @@ class _Named(Generic[K, C]):
         name: str,
         *,
         client: K | None = None,
-        ttl: Duration = 60,
+        ttl: Duration = TTL_SECONDS,
         on_lost: OnLost | None = None,
         metadata: str | None = None,
     ) -> None:
@@ -169,6 +169,9 @@ class _Named(Generic[K, C]):
     def __repr__(self) -> str:
         claim = self._acquired.mine()
         return f"<{type(self).__name__} {self.name}: {'not held here' if claim is None else repr(claim)}>"
+
+    def _clients(self) -> K:
+        return self._default() if self._client is None else self._client
 
     @property
     def claim(self) -> C:
@@ -184,8 +187,10 @@ class _Named(Generic[K, C]):
         self.claim.check()
 
 
-class Lock(_Named["Client", "Claim"]):
+class Lock(_Named[Client, Claim]):
     """`threading.Lock`, across processes and machines. Unlike that one, the thread that acquired it releases it."""
+
+    _default = staticmethod(default_client)
 
     @explained
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
@@ -213,13 +218,6 @@ class Lock(_Named["Client", "Claim"]):
             raise
         return True
 
-    def _clients(self) -> Client:
-        if self._client is None:
-            from dibs.sdk.default import default_client
-
-            return default_client()
-        return self._client
-
     def release(self) -> None:
         """Raises RuntimeError when this thread has not acquired it, LeaseLost when it was lost meanwhile."""
         claim = self._acquired.take()
@@ -234,25 +232,20 @@ class Lock(_Named["Client", "Claim"]):
     def __enter__(self) -> bool:
         return self.acquire()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _release_after(error, self.release)
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            self.release()
+        except DibsError as lost:
+            if error is None:
+                raise
+            error.add_note(f"By then the lock was lost: {lost.details}")  # the block's own error is the one to raise
 
 
-def _release_after(error: BaseException | None, release: Any) -> None:
-    """If the block failed, its own error is the one to raise."""
-    try:
-        release()
-    except DibsError as lost:
-        if error is None:
-            raise
-        error.add_note(f"By then the lock was lost: {lost.details}")
-
-
-class AsyncLock(_Named["AsyncClient", "AsyncClaim"]):
+class AsyncLock(_Named[AsyncClient, AsyncClaim]):
     """`asyncio.Lock`, across processes and machines. As with that one, `release()` is not a coroutine; it returns an
     awaitable for callers that want to wait until it is done."""
+
+    _default = staticmethod(default_async_client)
 
     @explained
     async def acquire(self) -> bool:
@@ -261,13 +254,6 @@ class AsyncLock(_Named["AsyncClient", "AsyncClaim"]):
         await claim.__aenter__()
         self._acquired.add(claim)
         return True
-
-    def _clients(self) -> AsyncClient:
-        if self._client is None:
-            from dibs.sdk.default import default_async_client
-
-            return default_async_client()
-        return self._client
 
     def release(self) -> Awaitable[None]:
         """Raises RuntimeError if this task has not acquired it. If the result is not awaited, closing the client awaits
@@ -284,9 +270,7 @@ class AsyncLock(_Named["AsyncClient", "AsyncClaim"]):
     async def __aenter__(self) -> None:
         await self.acquire()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         claim = self._acquired.take()
         if claim is None:
             raise RuntimeError("Lock is not acquired.")

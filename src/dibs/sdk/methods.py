@@ -128,23 +128,18 @@ def asks(name: str, flow: Callable[P, Flow[T]]) -> Callable[Concatenate[Any, P],
     return _described(method, name, flow)
 
 
-def awaits(name: str, flow: Callable[P, Flow[T]]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """A method of `AsyncClient`."""
+def awaits(
+    name: str, flow: Callable[P, Flow[T]], *, to_end: bool = False
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """A method of `AsyncClient`. `to_end`: it is carried out although its caller is cancelled."""
     named_flow = _named(flow)
 
     async def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        answer: T = await self._run(named_flow(self, *args, **kwargs))
-        return answer
+        def begin() -> Coroutine[Any, Any, T]:
+            asked: Coroutine[Any, Any, T] = self._run(named_flow(self, *args, **kwargs))
+            return asked
 
-    return _described(method, name, flow)
-
-
-def awaits_end(name: str, flow: Callable[P, Flow[T]]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """A method of `AsyncClient` that is carried out although its caller is cancelled."""
-    named_flow = _named(flow)
-
-    async def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await shielded(lambda: self._run(named_flow(self, *args, **kwargs)))
+        return await (shielded(begin) if to_end else begin())
 
     return _described(method, name, flow)
 
@@ -152,13 +147,14 @@ def awaits_end(name: str, flow: Callable[P, Flow[T]]) -> Callable[Concatenate[An
 def given(
     made: Callable[Concatenate[Any, P], G],
 ) -> Callable[[Callable[[Any, G], R]], Callable[Concatenate[Any, P], R]]:
-    """A decorator: the method takes what `made` takes, and is given what that returns."""
+    """A decorator: the method takes what `made` takes, under its name without the underscore, and is given what that
+    returns."""
 
     def described(method: Callable[[Any, G], R]) -> Callable[Concatenate[Any, P], R]:
         def bound(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
             return method(self, made(self, *args, **kwargs))
 
-        return _told(bound, method.__name__, inspect.signature(made), made.__doc__ or "")
+        return _told(bound, made.__name__.removeprefix("_"), inspect.signature(made), made.__doc__ or "")
 
     return described
 

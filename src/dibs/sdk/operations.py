@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dibs.client.naming import Naming
     from dibs.client.queueing import Flow
     from dibs.core.durations import Duration
-    from dibs.sdk.answers import JobEvent, JobStatus, Lease, SessionStatus
+    from dibs.sdk.answers import JobEvent, JobStatus, Lease
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]
@@ -99,11 +99,10 @@ def done_fields(done: Duration | bool | None) -> Document:
     return {"done_seconds": max(1, whole_seconds(done, "done") or 0)}
 
 
-def acquire(request: PendingClaim) -> Flow[list[Lease]]:
+def acquire(request: PendingClaim) -> Flow[tuple[Lease, ...]]:
     """The leases, or the refusal raised."""
     body = answers.body_of((yield from request.claim()))
-    leases = body.get("leases")
-    return [answers.lease_of(each) for each in leases] if leases is not None else [answers.lease_of(body)]
+    return tuple([answers.lease_of(each) for each in body.get("leases") or [body]])
 
 
 def renew(
@@ -222,20 +221,18 @@ def free(name: str) -> Flow[bool]:
     return bool(answers.body_of((yield Ask("free", name, {}))).get("freed"))
 
 
-def open_session(
-    owner: str | None, ttl: Duration | None, metadata: str | None, process: str | None
-) -> Flow[SessionStatus]:
+def open_session(owner: str | None, ttl: Duration | None, metadata: str | None, process: str | None) -> Flow[Document]:
     document: Document = {"owner": owner, "metadata": metadata, "process": process}
     document["fresh_session_id"] = new_id()
     if ttl is not None:  # not ttl_seconds, which OctoStore's contract moves to the nearer bound without a word
         document["ttl_ms"] = duration_ms(ttl, "ttl")
-    return answers.session_from(answers.body_of((yield Ask("session-open", "", _given(document)))))
+    return answers.body_of((yield Ask("session-open", "", _given(document))))
 
 
-def join_session(session_id: str) -> Flow[SessionStatus]:
+def join_session(session_id: str) -> Flow[Document]:
     """Renew a session that was opened elsewhere, and say what it is."""
     answers.body_of((yield Ask("session-keep", session_id, {})))
-    return answers.session_from(answers.body_of((yield Ask("session-show", session_id, {}))))
+    return answers.body_of((yield Ask("session-show", session_id, {})))
 
 
 def end_session(session_id: str) -> Flow[None]:

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 from dibs.core.durations import duration_ms
 from dibs.engine.coordinator import Coordinator
 from dibs.sdk import default
-from dibs.sdk.async_client import AsyncClient
-from dibs.sdk.client import Client
+from dibs.sdk.client import AsyncClient, Client
+from dibs.sdk.heart import WATCHDOG
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from dibs.client.pool import Doors
     from dibs.core.durations import Duration
 
 
@@ -25,23 +26,31 @@ class MemoryDibs:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self._store = MemoryStore(self.clock)
+        self._doors: list[Doors] = []
 
     def client(self, owner: str = "test", namespace: str | None = None) -> Client:
         """A client for threads. All clients of one MemoryDibs see the same jobs, and exclude each other."""
         client = Client("memory://", owner=owner, namespace=namespace)
-        client._doors._store = _Shared(self._store)  # type: ignore[assignment]  # it has what is asked of it
+        self._share(client._doors)
         return client
 
     def async_client(self, owner: str = "test", namespace: str | None = None) -> AsyncClient:
         """A client for event loops, with the same jobs."""
         client = AsyncClient("memory://", owner=owner, namespace=namespace)
-        client._doors._store = _Shared(self._store)  # type: ignore[attr-defined]  # the door to a store has it
+        self._share(client._doors.doors)
         return client
 
+    def _share(self, doors: Doors) -> None:
+        doors.store = _Shared(self._store)  # type: ignore[assignment]  # it has what is asked of it
+        self._doors.append(doors)
+
     def advance(self, time: Duration) -> None:
-        """Let time pass for every lease. A claim of this process that ran out learns of it with its next request: at
-        a checkpoint, at a heartbeat, at the end of its block."""
-        self.clock.advance(duration_ms(time, "time"))
+        """Let time pass for every lease. A claim that runs out learns of it at once: `check()` raises LeaseLost."""
+        ms = duration_ms(time, "time")
+        self.clock.advance(ms)
+        for doors in self._doors:
+            for heart in WATCHDOG.hearts_of(doors):
+                heart.pass_time(ms)
 
     @contextmanager
     def as_default(self, owner: str = "test") -> Iterator[MemoryDibs]:

@@ -115,11 +115,15 @@ ANSWERS: dict[str, Answer] = {
         "retry_after_ms": ("number", "when asking again makes sense"),
         "reserved_for": ("object-", "if nobody holds it: the first in line, with `owner` and `since`"),
         **_IN_THE_WAY,
-        "refused": (
-            "list-",
-            "of claim-any and claim-all, instead of all these: an answer for each name. An error has its `code` as "
-            "`status` there",
+    },
+    "refused": {
+        "status": (
+            "text",
+            "`done` if all are; `parked` if none comes free unless somebody frees one, of claim-all if one is parked; "
+            "else `held`: waiting may help",
         ),
+        "refused": ("list", "an answer for each name. An error has its `code` as `status` there"),
+        "retry_after_ms": ("number-", "the earliest time at which asking again makes sense; not with `parked`"),
     },
     "queued": {
         "status": ("text", "`queued`"),

@@ -10,12 +10,13 @@ from __future__ import annotations
 from dibs.base.errors import FATE_UNKNOWN
 from dibs.base.record import Record
 from dibs.core.limits import OVERLOAD_RETRY_MS, TICKET_KEEP_MS
+from dibs.core.outcomes import refused_status
 from dibs.wire.codes import OUTCOMES, CodeRow, row_of_error
 from dibs.wire.parts import first_document, in_the_way, lease_document, previous_document, timestamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from dibs.core import outcomes
@@ -162,10 +163,19 @@ def _queued(outcome: outcomes.Queued) -> Document:
 
 
 def _refused(outcome: outcomes.Refused) -> Document:
-    """None of several jobs is available: one entry for each says why."""
-    refused = [_entry(each) for each in outcome.outcomes]
-    waits = [entry["retry_after_ms"] for entry in refused if entry.get("retry_after_ms")]
-    return {"status": "held", "refused": refused, "retry_after_ms": min(waits, default=1_000)}
+    return refused_document([_entry(each) for each in outcome.outcomes], all_of=outcome.all_of)
+
+
+def refused_document(entries: Sequence[Document], *, all_of: int = 0) -> Document:
+    """None of several jobs was claimed: one entry for each says why."""
+    document: Document = {
+        "status": refused_status([entry["status"] for entry in entries], all_of),
+        "refused": list(entries),
+    }
+    if document["status"] != "parked":  # no time frees what is parked
+        waits = [entry["retry_after_ms"] for entry in entries if entry.get("retry_after_ms")] or [1_000]
+        document["retry_after_ms"] = max(waits) if all_of else min(waits)
+    return document
 
 
 def _entry(outcome: Outcome) -> Document:

@@ -22,6 +22,8 @@ SILENT_MS = 60_000  # an owner that was not heard of for this long is called sil
 
 def sentence(document: Document) -> str:
     """Return why a job was not granted, or its state. For an error, its own sentence."""
+    if "refused" in document:
+        return f"Not available: {several(document['refused'])}."
     tell = _OF_STATUS.get(document.get("status", ""))
     if tell is not None:
         return tell(document)
@@ -48,8 +50,6 @@ def held(document: Document, *, silence: bool = True) -> str:
 
 
 def _holding(document: Document) -> str:
-    if "refused" in document:
-        return f"Not available: {several(document['refused'])}."
     name, owner = document.get("name"), document.get("owner")
     if document.get("tracker"):
         return f"{owner} has an open pull request that closes {name}: {document['tracker']['url']}"

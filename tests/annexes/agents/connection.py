@@ -17,7 +17,8 @@ from dibs.agents.stdio import Connection
 from dibs.agents.tools import TOOLS, Tool
 from dibs.client.door import Ask
 from dibs.client.embedded import EmbeddedDoor
-from dibs.client.settings import Settings
+from dibs.client.pool import Doors
+from dibs.client.settings import TIMEOUT_MS_DEFAULT, Settings
 from dibs.engine.coordinator import Coordinator
 from dibs.sdk.async_doors import ThreadedDoor
 from dibs.stores.registry import open_store
@@ -108,8 +109,8 @@ class Store:
         self._opened = Opened()
 
     def door(self, kind: type[Door]) -> Door:
-        made = kind(Settings({"url": "memory://"}, {}))
-        made._store = self._opened  # type: ignore[assignment]  # as much of it as a door asks for
+        made = kind(Doors(Settings({"url": "memory://"}, {}), TIMEOUT_MS_DEFAULT))
+        made.doors.store = self._opened  # type: ignore[assignment]  # as much of it as a door asks for
         return made
 
     @asynccontextmanager

@@ -9,6 +9,7 @@ import pytest
 
 from dibs.agents import backend as backends
 from dibs.base.errors import DibsError, LeaseLost
+from dibs.client.embedded import EmbeddedDoor
 from dibs.sdk.async_doors import ThreadedDoor
 from dibs.wire.documents import Reply, reply_for_error
 from tests.annexes.agents.connection import backend_of
@@ -53,20 +54,23 @@ async def test_a_connection_that_claims_nothing_leaves_no_session(store: Store) 
     assert store.sessions() == []
 
 
-async def test_a_claim_without_a_call_is_kept_by_the_heart_of_the_session(store: Store) -> None:
+async def test_a_claim_without_a_call_is_kept_by_the_heart_of_the_session(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The session is told that it has less time than it has, so that its heart beats soon."""
     kept: list[str] = []
 
-    class Listening(ThreadedDoor):
-        async def ask(self, step: Ask, timeout_ms: int, lane: str) -> Reply:
-            reply = await super().ask(step, timeout_ms, lane)
-            if step.verb == "session-open" and reply.body:
+    class Listening(EmbeddedDoor):
+        def ask(self, asked: Ask) -> Reply:
+            reply = super().ask(asked)
+            if asked.verb == "session-open" and reply.body:
                 reply = Reply(status=reply.status, body={**reply.body, "remaining_ms": 2_000})
-            if step.verb == "session-keep":
-                kept.append(step.name)
+            if asked.verb == "session-keep":
+                kept.append(asked.name)
             return reply
 
-    door = store.door(Listening)
+    monkeypatch.setattr("dibs.client.pool.EmbeddedDoor", Listening)
+    door = store.door(ThreadedDoor)
     backend = backend_of(door, "agent-7")
     lease, _ = await backend.claim("acquire", ["a"])
     async with asyncio.timeout(10):

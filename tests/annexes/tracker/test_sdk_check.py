@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import dibs
-from dibs.sdk.async_client import AsyncClient
-from dibs.sdk.client import Client
+from dibs.sdk.client import AsyncClient, Client
 
 if TYPE_CHECKING:
     from tests.annexes.tracker.conftest import Clone, GitHubStandIn

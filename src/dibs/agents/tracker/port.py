@@ -15,7 +15,7 @@ program has them. Texts of a tracker are a stranger's texts: they are cut here, 
 
 from __future__ import annotations
 
-from dibs.wire.documents import Reply
+from dibs.wire.documents import Reply, refused_document
 from dibs.wire.parts import instant_ms, timestamp
 
 TYPE_CHECKING = False
@@ -111,9 +111,9 @@ def refused(documents: Sequence[Document]) -> Reply:
     return Reply(status=_OK, body=dict(documents[0]))
 
 
-def refused_several(documents: Sequence[Document]) -> Reply:
+def refused_several(documents: Sequence[Document], *, all_of: int = 0) -> Reply:
     """The reply to a claim of several jobs of which nothing was got."""
-    return Reply(status=_OK, body={"status": "held", "refused": list(documents), "retry_after_ms": RETRY_MS})
+    return Reply(status=_OK, body=refused_document(documents, all_of=all_of))
 
 
 def _instant(text: str) -> str | None:

@@ -97,7 +97,7 @@ class TrackedClaim:
         if not settled:
             return self._not_asked(findings)
         if self._verb != ANY:
-            return refused(settled) if self._verb == "acquire" else refused_several(settled)
+            return refused(settled) if self._verb == "acquire" else refused_several(settled, all_of=len(self._names))
         return None if self.names_left() else refused_several(self.refusals())
 
     def _fresh(self, reply: Reply, sent_ms: int) -> Flow[list[Document]]:
@@ -138,7 +138,7 @@ class TrackedClaim:
         if "refused" in body:
             entries = {entry.get("name"): entry for entry in body["refused"]} | self._refusals
             listed = [entries[name] for name in self._names if name in entries]
-            return reply.replace(body={**body, "refused": listed})
+            return refused_several(listed)
         if status_of(reply) != "acquired":
             return reply
         passed = {entry.get("name"): entry for entry in body.get("skipped", ())}

@@ -15,12 +15,12 @@ from dibs.cli.framework.flags import (
 )
 from dibs.cli.framework.job_names import one_names, settle
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import is_granted, no, yes
+from dibs.cli.framework.result import is_granted, no, refusal_exit, yes
 from dibs.cli.framework.spec import ANY, Argument, Command, Option
 from dibs.cli.text.claim import field, sentence
 from dibs.cli.text.words import plain, table
 from dibs.core.limits import ALL_NAMES_MAX, NAME_BYTES_MAX, NAMES_MAX
-from dibs.wire.codes import DONE, NO
+from dibs.wire.codes import NO
 from dibs.wire.sentences import several
 
 TYPE_CHECKING = False
@@ -106,13 +106,12 @@ def _refused(call: Call, reply: Reply, asked: Document, not_claimed: str) -> Ans
     body: Document = reply.body or {}
     if "refused" not in body:
         return refused(call, reply, asked["request_key"])
-    done = [entry for entry in body["refused"] if entry["status"] == "done"]
     reasons = [f"  {line}" for line in table([(_name(entry), _why(entry)) for entry in body["refused"]])]
-    if len(done) == len(asked["names"]):
-        text = "\n".join([call.paint.good(ALL_DONE), *reasons])
-        return no(DONE, body, text, code="done", message=ALL_DONE)
-    message = plain(f"{not_claimed}: {several(body['refused'])}.")
-    return no(NO, body, "\n".join([call.paint.wait(f"{not_claimed}."), *reasons]), code="held", message=message)
+    status: str = body["status"]
+    lead, message = call.paint.wait(f"{not_claimed}."), plain(f"{not_claimed}: {several(body['refused'])}.")
+    if status == "done":
+        lead, message = call.paint.good(ALL_DONE), ALL_DONE
+    return no(refusal_exit(reply) or NO, body, "\n".join([lead, *reasons]), code=status, message=message)
 
 
 def _names(call: Call, most: int) -> list[str]:
