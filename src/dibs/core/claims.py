@@ -10,7 +10,7 @@ from __future__ import annotations
 from dibs.core import events
 from dibs.core.events import Event
 from dibs.core.exclusion import blockers, covered, live_holders
-from dibs.core.expiry import may_go_on, own_deadline_ms, settle, shown
+from dibs.core.expiry import end_expired, may_go_on, own_deadline_ms, shown
 from dibs.core.grants import apply_policy, grant, swap
 from dibs.core.outcomes import (
     AclDiffers,
@@ -30,10 +30,10 @@ from dibs.core.outcomes import (
     Status,
 )
 from dibs.core.proof import allowed, ended, not_current, own_claim, own_session, put_list, session_owner
-from dibs.core.queue import ahead, first_ahead, give_up, place_of, queued, refresh, serve_own
+from dibs.core.queue import ahead, first_ahead, give_up, may_wait, place_of, queued, refresh, serve_own
 from dibs.core.quota import over_held, over_waiting
 from dibs.core.records import EXCLUSIVE, Holder, LockRecord, SessionRecord
-from dibs.core.tickets import forget_want, join, keep, may_wait, next_seat, note_want, note_wanted, session_places
+from dibs.core.tickets import forget_want, join, keep, next_seat, note_want, note_wanted, session_places
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,12 +53,11 @@ _FINAL = (Granted, Forbidden, KeySpent, NotCurrent)
 def acquire(draft: Draft, command: Acquire) -> Outcome:
     """Claim a job: granted, queued, or the reason why not."""
     outcome = _acquire(draft, command)
-    if command.session is None:
-        pass  # only a session's wants are remembered
-    elif isinstance(outcome, _WANTS):
-        note_want(draft, command, (command.name,))
-    elif not isinstance(outcome, _WANT_STAYS):
-        forget_want(draft, command)
+    if command.session is not None:
+        if isinstance(outcome, _WANTS):
+            note_want(draft, command, (command.name,))
+        elif not isinstance(outcome, _WANT_STAYS):
+            forget_want(draft, command)
     if command.audited and not isinstance(outcome, _SERVED):
         _note_refusal(draft, command, outcome)
     return outcome
@@ -83,37 +82,42 @@ def _note_refusal(draft: Draft, command: Acquire, outcome: Outcome) -> None:
 
 
 def _acquire(draft: Draft, command: Acquire) -> Outcome:
-    refused = check_session(draft, command)
-    if refused is not None:
+    if command.session is not None and (refused := check_session(draft, command)) is not None:
         return refused
     lock = refresh(draft, command.ns, command.name, command.mode)
-    ticket = place_of(draft, command, (command.name,))
-    lock = draft.lock(command.ns, command.name)
+    ticket = None
+    if may_wait(command):
+        ticket = place_of(draft, command, (command.name,))
+        lock = draft.lock(command.ns, command.name)
     verdict = judge(draft, command, lock, command.ticket_id, command.lease_id)
     if ticket is not None:
         if isinstance(verdict, _PASSES):
             return queued(draft, keep(draft, ticket, command))
         give_up(draft, ticket, "answered")  # the refusal is final: the job would never be granted
+        lock = draft.lock(command.ns, command.name)
     if isinstance(verdict, _FINAL):
         return verdict
     if lock.acl and command.acl is not None and set(command.acl) != set(lock.acl):
         return AclDiffers(now_ms=draft.now_ms, name=lock.name)
     if verdict is None:
-        granted = grant(draft, command, command.name, command.fresh_lease_id)
+        granted = grant(draft, command, lock, command.fresh_lease_id)
         if command.policy is not None:
             apply_policy(draft, command.policy, command.ns, granted)
         if command.acl is not None:
             put_list(draft, draft.lock(command.ns, command.name), command.acl, command.principal)
-        serve_own(draft, command.ns, command.session)
+        if command.session is not None:
+            serve_own(draft, command.ns, command.session)
         return granted
     if not isinstance(verdict, _PASSES):
         return verdict
     differs = waits_otherwise(draft, command, command.name)
     if differs is not None:
         return differs
-    cycle = _cycle(draft, command) if command.session is not None else ()
-    if cycle:
-        return Deadlock(now_ms=draft.now_ms, name=command.name, cycle=cycle)
+    if command.session is not None:
+        from dibs.core.deadlock import find_cycle  # only a session can be in a cycle
+
+        if cycle := find_cycle(draft, command, (command.name,)):
+            return Deadlock(now_ms=draft.now_ms, name=command.name, cycle=cycle)
     if not may_wait(command):
         return verdict
     if command.over_quota or command.payer is not None:
@@ -123,13 +127,6 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
     place = queued(draft, join(draft, command, (command.name,)))
     note_wanted(draft, place)
     return place
-
-
-def _cycle(draft: Draft, command: Acquire) -> tuple[str, ...]:
-    """Only a session can be in a cycle; for others nothing is imported."""
-    from dibs.core.deadlock import find_cycle
-
-    return find_cycle(draft, command, (command.name,))
 
 
 def check_session(draft: Draft, ask: AcquireTerms) -> SessionUnknown | SessionOver | None:
@@ -230,7 +227,7 @@ def inspect(draft: Draft, command: Inspect) -> Outcome:
     shown as held, with nothing left, until its end is written: a heartbeat that was decided in time may come before."""
     seen = draft.knows(command.ns, command.name)
     stored = draft.lock(command.ns, command.name)
-    lock = settle(draft, command.ns, command.name)
+    lock = end_expired(draft, stored)
     if lock is not stored:
         unended = [shown(draft, holder) for holder in stored.holders if may_go_on(draft, holder)]
         lock = stored.replace(holders=tuple(unended)) if unended else lock

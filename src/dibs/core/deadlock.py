@@ -21,9 +21,9 @@ from dibs.core.expiry import session_over, ticket_over
 from dibs.core.keys import lock_key, session_key, ticket_key, tree_key
 from dibs.core.names import in_tree
 from dibs.core.overlap import covers, overlaps
-from dibs.core.queue import give_up
+from dibs.core.queue import give_up, may_wait
 from dibs.core.records import EXCLUSIVE, SHARED
-from dibs.core.tickets import may_wait, parts_of, session_places
+from dibs.core.tickets import parts_of, session_places
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

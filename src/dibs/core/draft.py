@@ -53,27 +53,12 @@ class View:
         self.seen: set[str] = set()
         self.load: Callable[[Iterable[str]], None] | None = None
 
-    def get(self, key: str) -> Stored | None:
-        self.seen.add(key)
-        try:
-            return self.records[key]
-        except KeyError:
-            self._load((key,))
-        return self.records[key]
-
     def need(self, keys: Iterable[str]) -> None:
         missing = [key for key in keys if key not in self.records]
         if missing:
-            self._load(missing)
-
-    def _load(self, keys: Iterable[str]) -> None:
-        if self.load is None:
-            raise Missing(*keys) from None
-        self.load(keys)
-
-    def apply(self, decision: Decision) -> None:
-        """Show the next decision of the same batch what this one is about to write."""
-        self.records.update(decision.writes)
+            if self.load is None:
+                raise Missing(*missing)
+            self.load(missing)
 
 
 class HandedOver(Record):
@@ -135,7 +120,11 @@ class Draft:
         """The record under a key, as this decision has it so far."""
         if key in self.writes:
             return self.writes[key]
-        return self._view.get(key)
+        view = self._view
+        view.seen.add(key)
+        if key not in view.records:
+            view.need((key,))
+        return view.records[key]
 
     def need(self, *keys: str) -> None:
         """Load all of these at once, if any is missing."""

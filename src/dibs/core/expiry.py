@@ -11,7 +11,7 @@ with its session.
 An outage is known only once it is recorded. Until then nobody vouches for the time since it began, and a deadline in
 that time counts as not reached: every comparison here is with `draft.vouched_ms`, not with the time.
 
-`settle` is the first step of every rule: it ends the expired holds of a stored lock. `end_hold` is the only function
+`end_expired` is the first step of every rule. `end_hold` is the only function
 that ends a hold, whatever the cause.
 """
 
@@ -114,10 +114,8 @@ def need_sessions(draft: Draft, *locks: LockRecord) -> None:
         draft.need(*keys)
 
 
-def settle(draft: Draft, ns: str, name: str) -> LockRecord:
-    """The present lock: expired holds are ended, with events. Does not give the job to a waiter; `queue.advance`
-    does."""
-    lock = draft.lock(ns, name)
+def end_expired(draft: Draft, lock: LockRecord) -> LockRecord:
+    """End the expired holds of a stored lock, with events; `queue.advance` gives the job to a waiter."""
     if not lock.holders:
         return lock
     need_sessions(draft, lock)

@@ -70,9 +70,9 @@ def _size(text: str | None) -> int:
     return len(text.encode("utf-8", "surrogatepass")) if text else 0
 
 
-def grant(draft: Draft, ask: AcquireTerms | Ticket, name: str, lease_id: str, number: int = 0) -> Granted:
+def grant(draft: Draft, ask: AcquireTerms | Ticket, lock: LockRecord, lease_id: str, number: int = 0) -> Granted:
     """Make `ask` an owner of the job. The only place where a holder is made, but for a transfer between owners."""
-    lock = draft.lock(ask.ns, name)
+    name = lock.name
     token = max(lock.token, draft.meta().token_floor) + 1
     lease = Holder(
         lease_id=lease_id,

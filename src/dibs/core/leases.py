@@ -12,7 +12,7 @@ from dibs.core.limits import TTL_MS_DEFAULT
 from dibs.core.names import in_tree
 from dibs.core.outcomes import Deadlock, Forbidden, Held, SessionUnknown
 from dibs.core.proof import ended, held_by, not_current, put_list
-from dibs.core.queue import advance, drop_forbidden, serve_own, settled
+from dibs.core.queue import advance, drop_forbidden, present_lock, serve_own
 from dibs.core.quota import charge, is_current, payer_of, recharged
 from dibs.core.records import BROKEN, FAILED, RELEASED, TRANSFERRED, Done
 from dibs.core.tickets import NOBODY, has_seat, waiters
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def transfer(draft: Draft, command: Transfer) -> Outcome:
     """Hand the job to another owner: a new lease id, a higher token, the same attempt, metadata and checkpoint."""
-    lock = settled(draft, command.ns, command.name)
+    lock = present_lock(draft, command.ns, command.name)
     handed = held_by(lock, command.fresh_lease_id, None, None)
     if handed is not None:  # this command was committed before, and its reply was lost
         return Transferred(now_ms=draft.now_ms, name=lock.name, lease=shown(draft, handed))
@@ -53,7 +53,8 @@ def transfer(draft: Draft, command: Transfer) -> Outcome:
     if stops is not None:
         draft.discard()
         return stops
-    serve_own(draft, lock.ns, lease.session)
+    if lease.session is not None:
+        serve_own(draft, lock.ns, lease.session)
     return Transferred(now_ms=draft.now_ms, name=lock.name, lease=shown(draft, lease))
 
 
@@ -100,7 +101,7 @@ def _stops_transfer(draft: Draft, lock: LockRecord, lease: Holder) -> Held | Dea
 
 def break_(draft: Draft, command: Break) -> Outcome:
     """Take the job from its owner. The next request of the old owner is told by whom and why."""
-    lock = settled(draft, command.ns, command.name)
+    lock = present_lock(draft, command.ns, command.name)
     taken = lock.holders
     for holder in taken:
         lock = end_hold(
@@ -119,7 +120,7 @@ def break_(draft: Draft, command: Break) -> Outcome:
 
 def free(draft: Draft, command: Free) -> Outcome:
     """Free a parked or delayed job, and reset its count of failures."""
-    lock = settled(draft, command.ns, command.name)
+    lock = present_lock(draft, command.ns, command.name)
     if lock.parked or draft.now_ms < lock.delay_until_ms:
         lock = lock.replace(parked=False, failures=0, delay_until_ms=0)
         draft.put(lock)
@@ -134,7 +135,7 @@ def set_acl(draft: Draft, command: SetAcl) -> Outcome:
     not allow lose their places."""
     if not command.ahead and not draft.knows(command.ns, command.name):
         return NotFound(now_ms=draft.now_ms, name=command.name)
-    lock = settled(draft, command.ns, command.name)
+    lock = present_lock(draft, command.ns, command.name)
     if not command.admin and all(holder.principal != command.principal for holder in lock.holders):
         return Forbidden(now_ms=draft.now_ms, name=lock.name)
     if command.acl != lock.acl:
@@ -145,7 +146,7 @@ def set_acl(draft: Draft, command: SetAcl) -> Outcome:
 
 def renew(draft: Draft, command: Renew) -> Outcome:
     """Heartbeat: renews the current lease, and refuses every other."""
-    lock = settled(draft, command.ns, command.name)
+    lock = present_lock(draft, command.ns, command.name)
     mine = held_by(lock, command.lease_id, command.session, command.principal)
     if mine is None:
         return not_current(draft, lock, ended(lock, command.lease_id, command.session, command.principal))
@@ -192,7 +193,7 @@ def renew(draft: Draft, command: Renew) -> Outcome:
 
 def release(draft: Draft, command: Release) -> Outcome:
     """Release. A repeated release succeeds, and the first one counts. Releasing a lost lease says how it was lost."""
-    lock = settled(draft, command.ns, command.name)
+    lock = present_lock(draft, command.ns, command.name)
     now_ms = draft.now_ms
     mine = held_by(lock, command.lease_id, command.session, command.principal)
     if mine is None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from dibs.core import events
 from dibs.core.draft import HandedOver
 from dibs.core.exclusion import blockers, own_hold, tree_neighbours
-from dibs.core.expiry import settle, ticket_over
+from dibs.core.expiry import end_expired, ticket_over
 from dibs.core.grants import grant
 from dibs.core.keys import lock_key, ticket_key
 from dibs.core.limits import LEAVE_AT_ONCE_MAX
@@ -35,7 +35,6 @@ from dibs.core.tickets import (
     drop,
     has_seat,
     keep,
-    may_wait,
     names_of,
     note_want,
     parts_of,
@@ -55,9 +54,14 @@ if TYPE_CHECKING:
     from dibs.core.records import LockRecord, TreePlace
 
 
+def may_wait(ask: Acquire | AcquireAll) -> bool:
+    """Tell whether the caller wants a place in line. Who has a ticket wants to keep it, or to get another for it."""
+    return ask.wait or ask.ticket_id is not None
+
+
 def place_of(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -> Ticket | None:
-    """The caller's present place in the line: of its ticket, or of its request key or session, because a repeat after
-    a lost reply must not get a second place. A lost place does not count."""
+    """Find the present place of a caller that may wait: of its ticket, or of its request key or session, because a
+    repeat after a lost reply must not get a second place. A lost place does not count."""
     ticket = None
     if ask.ticket_id is not None:
         ticket = draft.ticket(ask.ns, names[0], ask.ticket)
@@ -65,7 +69,7 @@ def place_of(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) ->
             ticket = None
         if ticket is not None and names_of(ticket) != names:
             ticket = None
-    if ticket is None and may_wait(ask):
+    if ticket is None:
         ticket = recognised(draft, ask, names)
     if ticket is None:
         return None
@@ -207,7 +211,7 @@ def _step(draft: Draft, ns: str, name: str, number: int, lines: dict[str, None])
         if not _ready(draft, ticket):
             return False
         names = names_of(ticket)
-        ended = [each for part in names for each in _settle_all(draft, ns, part, ticket.mode)]
+        ended = [each for part in names for each in _end_in_way(draft, ns, part, ticket.mode)]
         if ended:
             lines.update(dict.fromkeys(ended))
             return True  # an expiry that was just noticed may have delayed or parked the job: look again
@@ -313,29 +317,33 @@ def queued(draft: Draft, ticket: Ticket) -> Queued:
     )
 
 
-def settled(draft: Draft, ns: str, name: str) -> LockRecord:
-    """The present lock, for commands of its owner: expired holds are ended, and the job goes to the next waiter."""
+def present_lock(draft: Draft, ns: str, name: str) -> LockRecord:
+    """End expired holds, and give the job to the next waiter. For commands of an owner."""
     before = draft.lock(ns, name)
-    if settle(draft, ns, name) is not before:
-        advance(draft, ns, (name,))
+    if end_expired(draft, before) is before:
+        return before
+    advance(draft, ns, (name,))
     return draft.lock(ns, name)
 
 
 def refresh(draft: Draft, ns: str, name: str, mode: str = EXCLUSIVE) -> LockRecord:
     """The present lock, for claims: expired holds that block it are ended, and its line advances. The line advances
     even if nothing ended: its head may have stopped asking, or a lock delay may be over."""
-    ended = _settle_all(draft, ns, name, mode)
-    if in_tree(name):
-        if ended:
-            advance(draft, ns, ended)
-        if draft.tree(ns).line:
-            _clear_way(draft, ns, name, mode)
-    elif ended or draft.lock(ns, name).line:
+    if not in_tree(name):
+        before = draft.lock(ns, name)
+        if end_expired(draft, before) is before and not before.line:
+            return before
         advance(draft, ns, (name,))
+        return draft.lock(ns, name)
+    ended = _end_in_way(draft, ns, name, mode)
+    if ended:
+        advance(draft, ns, ended)
+    if draft.tree(ns).line:
+        _clear_way(draft, ns, name, mode)
     return draft.lock(ns, name)
 
 
-def _settle_all(draft: Draft, ns: str, name: str, mode: str) -> list[str]:
+def _end_in_way(draft: Draft, ns: str, name: str, mode: str) -> list[str]:
     """End the expired holds that block a claim. Returns the names on which any ended."""
     names = [name]
     if in_tree(name):
@@ -344,16 +352,15 @@ def _settle_all(draft: Draft, ns: str, name: str, mode: str) -> list[str]:
     ended = []
     for each in names:
         before = draft.lock(ns, each)
-        if settle(draft, ns, each) is not before:
+        if end_expired(draft, before) is not before:
             ended.append(each)
     return ended
 
 
-def serve_own(draft: Draft, ns: str, session_id: str | None) -> None:
+def serve_own(draft: Draft, ns: str, session_id: str) -> None:
     """After a session got a job in another way: it may now have everything that another of its tickets waits for."""
-    if session_id is not None:
-        for name in _serve_own(draft, ns, session_id):
-            advance(draft, ns, (name,))
+    for name in _serve_own(draft, ns, session_id):
+        advance(draft, ns, (name,))
 
 
 def _serve_own(draft: Draft, ns: str, session_id: str) -> list[str]:
@@ -394,7 +401,7 @@ def _grant_part(draft: Draft, ticket: Ticket, part: Part) -> Granted:
         held = [each.replace(seat=NOBODY) if each.lease_id == own.lease_id else each for each in lock.holders]
         draft.put(lock.replace(holders=tuple(held)))
         return Granted(now_ms=draft.now_ms, name=part.name, lease=own, again=True)
-    granted = grant(draft, ticket, part.name, ticket.lease_id, part.number)
+    granted = grant(draft, ticket, lock, ticket.lease_id, part.number)
     if ticket.acl is not None and not lock.acl:
         put_list(draft, draft.lock(ticket.ns, part.name), ticket.acl, ticket.principal)
     return granted

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dibs.core import events
 from dibs.core.events import Event
 from dibs.core.exclusion import live_holders
-from dibs.core.expiry import need_sessions, session_deadline_ms, session_over, settle
+from dibs.core.expiry import end_expired, need_sessions, session_deadline_ms, session_over
 from dibs.core.keys import lock_key, session_key, split_lock_key, ticket_key
 from dibs.core.lease_outcomes import SessionLease, SessionState
 from dibs.core.limits import FREED_MAX
@@ -136,7 +136,7 @@ def _free_holds(draft: Draft, session: SessionRecord) -> None:
     _need_jobs(draft, keys)
     for key in keys:
         ns, name = split_lock_key(key)
-        settle(draft, ns, name)
+        end_expired(draft, draft.lock(ns, name))
         advance(draft, ns, (name,))
     now = draft.session(session.id)
     if now is not None and now.holds:

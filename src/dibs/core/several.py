@@ -20,10 +20,10 @@ from dibs.core.outcomes import (
     Refused,
 )
 from dibs.core.overlap import overlaps
-from dibs.core.queue import advance, give_up, place_of, queued, refresh, serve_own
+from dibs.core.queue import advance, give_up, may_wait, place_of, queued, refresh, serve_own
 from dibs.core.quota import over_held, over_waiting
 from dibs.core.records import LOST, RELEASED, SHARED
-from dibs.core.tickets import forget_want, join, keep, may_wait, note_want, note_wanted
+from dibs.core.tickets import forget_want, join, keep, note_want, note_wanted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,8 +51,9 @@ def acquire_any(draft: Draft, command: AcquireAny) -> Outcome:
         if verdict is None and own is not None:  # one of several owners already
             verdict = Held(now_ms=draft.now_ms, name=name, blockers=(Blocker(name=name, holder=own),))
         if verdict is None:
-            granted = grant(draft, command, name, command.fresh_lease_id)
-            serve_own(draft, command.ns, command.session)
+            granted = grant(draft, command, lock, command.fresh_lease_id)
+            if command.session is not None:
+                serve_own(draft, command.ns, command.session)
             return granted.replace(skipped=tuple(answers))
         if isinstance(verdict, Granted):
             return verdict
@@ -84,7 +85,7 @@ def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
     draft.need(*[lock_key(command.ns, name) for name in command.names])
     for name in command.names:
         refresh(draft, command.ns, name, command.mode)
-    ticket = place_of(draft, command, command.names)
+    ticket = place_of(draft, command, command.names) if may_wait(command) else None
     locks = [draft.lock(command.ns, name) for name in command.names]
     verdicts = [judge(draft, command, lock, command.ticket_id) for lock in locks]
     bad = tuple([verdict for verdict in verdicts if verdict is not None and not isinstance(verdict, Granted)])
@@ -99,10 +100,13 @@ def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
         return Refused(now_ms=draft.now_ms, outcomes=(over,))
     if all(verdict is None or isinstance(verdict, Granted) for verdict in verdicts):
         grants = [
-            verdict if isinstance(verdict, Granted) else grant(draft, command, name, command.fresh_lease_id)
+            verdict
+            if isinstance(verdict, Granted)
+            else grant(draft, command, draft.lock(command.ns, name), command.fresh_lease_id)
             for name, verdict in zip(command.names, verdicts, strict=True)
         ]
-        serve_own(draft, command.ns, command.session)
+        if command.session is not None:
+            serve_own(draft, command.ns, command.session)
         return GrantedAll(now_ms=draft.now_ms, grants=tuple(grants))
     differs = [waits_otherwise(draft, command, name) for name in command.names]
     if waitable and any(differs):

@@ -150,11 +150,6 @@ def _note_wait(draft: Draft, tickets: list[Ticket]) -> None:
         draft.put(session.replace(waits=(*session.waits, *waits), want=None))
 
 
-def may_wait(ask: Acquire | AcquireAll) -> bool:
-    """Return whether the caller wants a place in line. Who has a ticket wants to keep it, or to get another for it."""
-    return ask.wait or ask.ticket_id is not None
-
-
 def keep(draft: Draft, ticket: Ticket, ask: Acquire | AcquireAll | None = None) -> Ticket:
     """Its owner asked again, or (None) is kept waiting by its server. It is written only from time to time, so that
     frequent polls are not frequent writes. A poll does not stay, so it leaves the seat to nobody."""
