@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    Document = dict[str, Any]  # a JSON object
     Pair = tuple[Callable[[Any], str], Callable[[str], Any]]
 
 _BLANKS = " \t\r\n"

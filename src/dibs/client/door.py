@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Any, Protocol
 
+    from dibs.base.jsontext import Document
     from dibs.core.references import JobName
     from dibs.wire.documents import Reply
 
-    Document = dict[str, Any]
     Jobs = tuple[object, ...]
     Streamed = tuple[int, Document | None]  # a position, and the event that brought the reader there
 else:

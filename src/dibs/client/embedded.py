@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.client.door import Ask, JobNamespaces, Jobs, Streamed
     from dibs.core.commands import Command
     from dibs.core.identity import Caller
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from dibs.core.records import Holder
     from dibs.engine.coordinator import Coordinator
     from dibs.stores.port import Store
-
-    Document = dict[str, Any]
 
 # Claiming without a server: finding dead owners, and waiting in line.
 #

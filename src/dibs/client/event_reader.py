@@ -23,13 +23,11 @@ from dibs.wire.parts import DROPPED, GAP
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.client.door import Door, Streamed
     from dibs.client.transport import ServerConnection
     from dibs.wire.documents import Reply
-
-    Document = dict[str, Any]
 
 AWAIT_MS = 24 * 3600 * 1000
 PAUSE_MS = 50

@@ -23,9 +23,9 @@ from dibs.wire.fields import REPLY_KINDS
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator
-    from typing import Any
 
     from dibs.base.http1 import RawReply
+    from dibs.base.jsontext import Document
     from dibs.client.door import Ask
     from dibs.client.requests import RequestBuilder
     from dibs.client.servers import Servers
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     Failure = ServerUnreachable | ConnectionLost
     Result = RawReply | Failure
-    Document = dict[str, Any]
 
 # Checks that a reply is from dibs. Pure.
 #

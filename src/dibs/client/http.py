@@ -15,13 +15,11 @@ from dibs.wire.documents import Reply, reply_for_error
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.client.door import JobNamespaces, Streamed
     from dibs.client.exchange import Attempts, Result
     from dibs.client.servers import Servers
-
-    Document = dict[str, Any]
 
 TIMEOUT_MS_DEFAULT = 10_000
 

@@ -20,13 +20,11 @@ from dibs.core.names import DEFAULT_NAMESPACE, OF_REPOSITORY, check_name
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.client.door import Surroundings
     from dibs.core.references import JobName
     from dibs.wire.documents import Reply
-
-    Document = dict[str, Any]
 
 # The module whose `WorkTreeAround` makes `Surroundings` of an environment and a folder.
 RESOLVER = "dibs.agents.repository.surroundings"

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from typing import Any, TypeVar
 
+    from dibs.base.jsontext import Document
     from dibs.client.door import Door
     from dibs.client.naming import Naming
 
-    Document = dict[str, Any]
     T = TypeVar("T")
     Flow = Generator["Step", Any, T]
 ANY = "acquire-any"

@@ -24,13 +24,10 @@ from dibs.wire.shapes import OWN_TYPE, is_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
+    from dibs.base.jsontext import Document
     from dibs.client.door import JobNamespaces
     from dibs.client.servers import Servers
     from dibs.client.urls import ServerAddress
-
-    Document = dict[str, Any]
 
 # What may be asked twice without doing it twice. Other verbs may with a field by which a repeat is known. What is only
 # read always may.

@@ -48,12 +48,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any, BinaryIO, TextIO
 
+    from dibs.base.jsontext import Document
     from dibs.client.embedded import EmbeddedDoor
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Stored
     from dibs.stores.port import Store
-
-    Document = dict[str, Any]
 
 # Moving a store, for the people who look after it: `export`, `import`, `thaw`, `backup`, `restore`.
 

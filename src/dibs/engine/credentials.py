@@ -66,11 +66,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.core.commands import PlainCommand
     from dibs.core.events import Event
     from dibs.stores.port import Store
-
-    Document = dict[str, Any]
 
 
 log = logging.getLogger("dibs")

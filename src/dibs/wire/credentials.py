@@ -16,10 +16,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.core.credentials import Credential
     from dibs.core.identity import Caller
-
-    Document = dict[str, Any]
 
 # One line of a tokens file, read and written. Pure.
 #

@@ -18,15 +18,12 @@ from dibs.wire.requests import command_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
+    from dibs.base.jsontext import Document
     from dibs.core.commands import Command
     from dibs.core.events import Event
     from dibs.core.identity import Caller
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Holder
-
-    Document = dict[str, Any]
 
 LEADER, FOLLOWER, VACANT = "leader", "follower", "vacant"
 SCHEMA_VERSION = 1

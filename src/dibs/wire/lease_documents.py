@@ -17,11 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.core.events import Event
     from dibs.core.lease_outcomes import TicketPage, TicketState
     from dibs.core.records import Done, LockRecord
-
-    Document = dict[str, Any]
 
 SESSION_SHOWN = 8  # how much of a session's id everybody may see: it names the session and does not prove it
 

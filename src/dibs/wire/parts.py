@@ -10,11 +10,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.core.events import Event
     from dibs.core.outcomes import Blocker
     from dibs.core.records import Ending, Holder, Ticket
-
-    Document = dict[str, Any]
 
 # In a stream of events, what is no event: history that was pruned, and the end for a reader that was too slow.
 GAP = "gap"

@@ -50,12 +50,10 @@ from dibs.wire.values import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.core.commands import Command
     from dibs.core.identity import Caller
-
-    Document = dict[str, Any]
 
 
 __all__ = ["command_for", "namespace_for", "shape", "token_badge", "wait_ms"]

@@ -12,9 +12,8 @@ from dibs.wire.parts import instant_ms
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any
 
-    Document = dict[str, Any]
+    from dibs.base.jsontext import Document
 
 NAMES_SHOWN = 5
 SILENT_MS = 60_000  # an owner that was not heard of for this long is called silent

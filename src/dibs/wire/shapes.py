@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    Document = dict[str, Any]
+    from dibs.base.jsontext import Document
 
 U32_MAX = 2**32 - 1
 

@@ -14,9 +14,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.core.identity import Caller
-
-    Document = dict[str, Any]
 
 # The text form of a ticket: number, a checksum of the job, the secret that proves it, and which ask has the seat if
 # that is not the one that made the place. The checksum distinguishes a ticket of another job (an error) from one that

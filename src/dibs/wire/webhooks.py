@@ -13,13 +13,10 @@ from dibs.wire.parts import holder_id, timestamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
+    from dibs.base.jsontext import Document
     from dibs.core.events import Event
     from dibs.core.identity import Caller
     from dibs.core.webhooks import DeadLetter, DeliveryNote, Lane, WebhookProgress
-
-    Document = dict[str, Any]
 
 HIDDEN = "****"
 # Kinds of events that are about a job, and OctoStore's words for them.

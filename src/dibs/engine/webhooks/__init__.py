@@ -31,13 +31,11 @@ from dibs.wire.webhooks import deliveries_document, standing_document, webhook_d
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.core.commands import PlainCommand
     from dibs.core.identity import Caller
     from dibs.stores.port import Store
-
-    Document = dict[str, Any]
 
 # Where a webhook may lead. The promise `webhook:private`: a webhook cannot be used to reach what only the server can
 # reach, unless the operator allows it.
