@@ -11,13 +11,7 @@ from dibs.base.http1 import ConnectionLost, ReplyReader
 from dibs.base.jsontext import decode
 from dibs.client.door import Ask
 from dibs.client.transport import NOT_NOW, Deadline, receive, send
-from dibs.core.limits import (
-    HEAD_BYTES_MAX,
-    LIST_PAGE_DEFAULT,
-    REPLY_BYTES_MAX,
-    STREAM_RETRY_MS,
-    STREAM_SILENCE_MS,
-)
+from dibs.core import limits
 from dibs.wire.parts import DROPPED, GAP
 
 TYPE_CHECKING = False
@@ -113,7 +107,7 @@ class EventCursor:
 
     def question(self) -> Ask:
         """The next page. Somebody who begins now asks for one event, only to learn its position."""
-        limit = 1 if self._begins_now else LIST_PAGE_DEFAULT
+        limit = 1 if self._begins_now else limits.LIST_PAGE_DEFAULT
         return asked_events(self.prefix, self.name, self.position, limit, self._since_ms)
 
     def stream(self) -> Ask:
@@ -194,7 +188,7 @@ def _stream(
     connection = server.proven(deadline)
     try:
         send(connection, request, deadline)
-        reader = ReplyReader(HEAD_BYTES_MAX, REPLY_BYTES_MAX)
+        reader = ReplyReader(limits.HEAD_BYTES_MAX, limits.REPLY_BYTES_MAX)
         if not run_generator(reader.stream_head(), lambda _: receive(connection, deadline)):
             raise ConnectionLost
         while part := run_generator(reader.stream_part(), lambda _: receive(connection, Deadline(silence_ms()))):
@@ -212,7 +206,9 @@ def read_events(
     until_ms = steady_ms() + timeout_ms
     frames = StreamFrames()
     try:
-        for part in _stream(connection, request, deadline, lambda: min(STREAM_SILENCE_MS, until_ms - steady_ms())):
+        for part in _stream(
+            connection, request, deadline, lambda: min(limits.STREAM_SILENCE_MS, until_ms - steady_ms())
+        ):
             yield from frames.read(part)
             if frames.is_over:
                 return
@@ -251,4 +247,4 @@ def follow(door: Door, cursor: EventCursor, *, for_ms: int | None = None) -> Ite
 def _pause(until_ms: int) -> None:
     from time import sleep
 
-    sleep(max(0, min(STREAM_RETRY_MS, until_ms - steady_ms())) / 1000)
+    sleep(max(0, min(limits.STREAM_RETRY_MS, until_ms - steady_ms())) / 1000)

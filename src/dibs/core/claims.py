@@ -12,6 +12,7 @@ from dibs.core.events import Event
 from dibs.core.exclusion import blockers, covered, live_holders
 from dibs.core.expiry import end_expired, may_go_on, own_deadline_ms, shown
 from dibs.core.grants import apply_policy, grant, swap
+from dibs.core.names import in_tree
 from dibs.core.outcomes import (
     AclDiffers,
     AlreadyDone,
@@ -39,7 +40,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.commands import Acquire, AcquireTerms, Inspect
     from dibs.core.draft import Draft
-    from dibs.core.outcomes import JobOutcome, Outcome
+    from dibs.core.outcomes import Blocker, JobOutcome, Outcome
     from dibs.core.records import Ending
 
 # Tuples, made once: `isinstance(outcome, Held | Delayed)` makes a union at every call, which every claim pays for.
@@ -150,10 +151,11 @@ def judge(
 
     The checks come in the order of the code below. `Granted` if the caller holds the job already."""
     now_ms, name = draft.now_ms, lock.name
-    mine = own_claim(lock, ask, ticket_id, lease_id, ask.session if by_session else None)
-    if mine is not None:
-        return _regrant(draft, ask, lock, mine, ticket_id)
-    if not allowed(draft, lock, ask):
+    if lock.holders:
+        mine = own_claim(lock, ask, ticket_id, lease_id, ask.session if by_session else None)
+        if mine is not None:
+            return _regrant(draft, ask, lock, mine, ticket_id)
+    if not ask.admin and not allowed(draft, lock, ask):
         return Forbidden(now_ms=now_ms, name=name)
     spent = _spent(draft, lock, ask, lease_id)
     if spent is not None:
@@ -164,7 +166,9 @@ def judge(
         return Differs(now_ms=now_ms, name=name, what="slots", has=str(lock.slots), asked=str(ask.slots))
     if lock.done is not None and now_ms < lock.done.until_ms and not ask.again:
         return AlreadyDone(now_ms=now_ms, name=name, done=lock.done)
-    in_way = blockers(draft, lock, ask.mode, ask.slots, ask.session)
+    in_way: tuple[Blocker, ...] = ()
+    if lock.holders or in_tree(name):
+        in_way = blockers(draft, lock, ask.mode, ask.slots, ask.session)
     waiting = ahead(draft, lock, 0, ask.mode)
     if waiting and not in_way and covered(draft, lock, ask.mode, ask.session):
         waiting = waiting if session_places(draft, ask.session, ask.ns, name) else 0

@@ -267,5 +267,9 @@ class Thaw(PlainCommand):
     since_ms: int | None = None  # None: since it was frozen
 
 
+# A frozen store decides these as usual. They write only the floor, the id and a server's pulse, which do not harm a
+# copy. A beat after a gap looks at the mark itself.
+UNFROZEN = frozenset((Inspect, InspectSession, RaiseFloor, Identify, Freeze, Thaw, Beat))
+
 if TYPE_CHECKING:
     Command: TypeAlias = AcquireTerms | PlainCommand

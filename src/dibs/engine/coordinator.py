@@ -27,16 +27,10 @@ import time
 
 from dibs.base.errors import DibsError, InvalidInput, StoreUnavailable, Unavailable
 from dibs.base.ids import new_fraction
+from dibs.core import limits
 from dibs.core.commands import Break, Free, Inspect, InspectSession, SetAcl
 from dibs.core.decide import decide, keys_of
 from dibs.core.draft import Missing, View
-from dibs.core.limits import (
-    CONFLICT_PAUSE_MS_MAX,
-    CONFLICT_RETRIES_MAX,
-    RECALL_PAUSE,
-    REREAD_KEYS_MAX,
-    UNKNOWN_RETRIES_MAX,
-)
 from dibs.stores.port import CommitTooLarge, Conflict
 
 TYPE_CHECKING = False
@@ -84,7 +78,7 @@ class _Batch:
         if self.versions and self._is_of_one_moment:
             # Before the first decision, all records can be read again, so that they are of one moment. If there are
             # many keys, or a decision already depends on them, they are compared at the end instead.
-            if len(self._seen) > 1 or len(self.versions) > REREAD_KEYS_MAX:
+            if len(self._seen) > 1 or len(self.versions) > limits.REREAD_KEYS_MAX:
                 self._is_of_one_moment = False
             else:
                 wanted = [*self.versions, *wanted]
@@ -220,7 +214,7 @@ class Coordinator:
                 failed[index] = doubts[index]
         left: list[int] = []
         unknown = 0
-        for conflicts in range(CONFLICT_RETRIES_MAX):
+        for conflicts in range(limits.CONFLICT_RETRIES_MAX):
             batch = _Batch(self.store, self._vouch, recalls=not conflicts and self._may_recall(commands))
             batch.load({key: None for index in todo for key in keys_of(commands[index])})
             if self._is_gone is not None:
@@ -233,7 +227,7 @@ class Coordinator:
             except Conflict:
                 if batch.has_recalled:
                     # What the store remembered was old. Others write these records: ask for them for a while.
-                    self._asks = RECALL_PAUSE
+                    self._asks = limits.RECALL_PAUSE
                     continue
                 late = self._overtaken(todo, batch, failed)
                 if late:
@@ -258,7 +252,7 @@ class Coordinator:
                     doubts.setdefault(index, error)
                     if isinstance(commands[index], _ONCE):
                         failed[index] = doubts[index]
-                if unknown > UNKNOWN_RETRIES_MAX:
+                if unknown > limits.UNKNOWN_RETRIES_MAX:
                     raise
                 continue
             if last_seq is not None and self._on_commit is not None:
@@ -290,4 +284,4 @@ class Coordinator:
         """No pause after the first conflict; then random pauses, so that commands in conflict do not come back at the
         same time."""
         if conflicts:
-            self._sleep(self._fraction() * min(2**conflicts, CONFLICT_PAUSE_MS_MAX) / 1000)
+            self._sleep(self._fraction() * min(2**conflicts, limits.CONFLICT_PAUSE_MS_MAX) / 1000)

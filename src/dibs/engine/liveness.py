@@ -32,19 +32,11 @@ from zlib import crc32
 from dibs.base.clock import steady_ms, stopwatch_us
 from dibs.base.errors import StoreBroken, StoreUnavailable
 from dibs.base.ids import new_token
+from dibs.core import limits
 from dibs.core.commands import Beat, Inspect, InspectSession
 from dibs.core.draft import ALL_TIME_MS
 from dibs.core.keys import LOCK_PREFIX, PULSE_PREFIX, SESSION_PREFIX
 from dibs.core.lease_outcomes import BeatRecorded
-from dibs.core.limits import (
-    GRACE_MS_MAX,
-    LIST_PAGE_DEFAULT,
-    OUTAGE_MS_MIN,
-    PULSE_LATE_MS,
-    PULSE_MS,
-    SWEEP_GRACE_MS,
-    TICK_MS,
-)
 from dibs.core.records import LockRecord, Pulse, SessionRecord
 from dibs.core.upkeep import accounted_ms, gone_servers, live_servers
 from dibs.engine.coordinator import Coordinator
@@ -99,7 +91,7 @@ class Pace:
 
 def pulses_of(store: Store) -> list[Pulse]:
     """The pulses of all servers."""
-    found = store.scan(PULSE_PREFIX, limit=LIST_PAGE_DEFAULT)
+    found = store.scan(PULSE_PREFIX, limit=limits.LIST_PAGE_DEFAULT)
     return [versioned.record for _, versioned in found if isinstance(versioned.record, Pulse)]
 
 
@@ -122,7 +114,7 @@ def is_idle(store: Store, since_ms: int = ALL_TIME_MS) -> bool:
         while page := store.scan(prefix, after, limit, live=True):
             if any(_could_lose(found.record, since_ms) for _, found in page):
                 return False
-            after, limit = page[-1][0], min(8 * limit, LIST_PAGE_DEFAULT)
+            after, limit = page[-1][0], min(8 * limit, limits.LIST_PAGE_DEFAULT)
     return True
 
 
@@ -167,7 +159,7 @@ class SweepShare:
         for key in keys:
             distance = (me - crc32(key.encode())) % count
             since_ms = self._left_ms.get(key, now_ms)
-            if now_ms - since_ms >= distance * SWEEP_GRACE_MS:
+            if now_ms - since_ms >= distance * limits.SWEEP_GRACE_MS:
                 mine.append(key)
             else:
                 left_ms[key] = since_ms
@@ -209,14 +201,14 @@ class Liveness:
         self._stopped.set()
 
     def _work(self) -> None:
-        while not self._stopped.wait(TICK_MS / 1000):
+        while not self._stopped.wait(limits.TICK_MS / 1000):
             self.tick()
 
     def tick(self) -> None:
         """This process runs."""
         with self._lock:
             now_ms = self.steady()
-            if now_ms - self._ticked_ms > PULSE_LATE_MS:
+            if now_ms - self._ticked_ms > limits.PULSE_LATE_MS:
                 self._metrics.add("stalls")
                 self._note_silence(self._ticked_ms, now_ms)
             self._ticked_ms = now_ms
@@ -244,7 +236,7 @@ class Liveness:
             self._note_gap(asked_ms, self.steady())
 
     def _note_silence(self, from_ms: int, until_ms: int) -> None:
-        if until_ms - from_ms > OUTAGE_MS_MIN:
+        if until_ms - from_ms > limits.OUTAGE_MS_MIN:
             self._note_gap(from_ms, until_ms)
         else:
             self._give_grace(from_ms, until_ms)
@@ -255,9 +247,9 @@ class Liveness:
         self._since_ms = until_ms
 
     def _give_grace(self, from_ms: int, until_ms: int) -> None:
-        if until_ms - from_ms > PULSE_LATE_MS:
+        if until_ms - from_ms > limits.PULSE_LATE_MS:
             self._grace_ms = min(self._grace_ms, from_ms) if until_ms < self._grace_until_ms else from_ms
-            again_ms = min(until_ms - from_ms, OUTAGE_MS_MIN)
+            again_ms = min(until_ms - from_ms, limits.OUTAGE_MS_MIN)
             self._grace_until_ms = max(self._grace_until_ms, until_ms + again_ms)
 
     def has_gap(self) -> bool:
@@ -265,7 +257,7 @@ class Liveness:
         return self._doubt_ms != _NEVER_MS
 
     def beat_due_in_ms(self) -> int:
-        return 0 if self.has_gap() else max(self._noted_ms + PULSE_MS - self.steady(), 0)
+        return 0 if self.has_gap() else max(self._noted_ms + limits.PULSE_MS - self.steady(), 0)
 
     def began(self) -> None:
         """A batch is decided from now on. One at a time."""
@@ -288,9 +280,9 @@ class Liveness:
             now_ms = self.steady()
             known_ms = min(before_ms, self._doubt_ms, now_ms)
             if now_ms < self._grace_until_ms:
-                known_ms = min(known_ms, max(self._grace_ms, now_ms - GRACE_MS_MAX))
+                known_ms = min(known_ms, max(self._grace_ms, now_ms - limits.GRACE_MS_MAX))
             waits_ms = min([self._batch_ms, *list(self._calls.values())])
-            if now_ms - waits_ms > PULSE_LATE_MS:  # somebody has waited since then, and this may be a gap
+            if now_ms - waits_ms > limits.PULSE_LATE_MS:  # somebody has waited since then, and this may be a gap
                 known_ms = min(known_ms, waits_ms)
             return max(0, store_now_ms - (now_ms - known_ms))
 

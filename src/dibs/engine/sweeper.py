@@ -18,21 +18,10 @@ from typing import TYPE_CHECKING
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, StoreBroken, StoreUnavailable
+from dibs.core import limits
 from dibs.core.commands import Sweep
 from dibs.core.events import ACQUIRED, SESSION_ENDED
 from dibs.core.lease_outcomes import Swept
-from dibs.core.limits import (
-    EVENTS_AGE_MS_MAX,
-    EVENTS_KEPT_MAX,
-    PRUNE_INTERVAL_MS,
-    SERVERS_INTERVAL_MS,
-    SWEEP_BATCH_MAX,
-    SWEEP_BATCH_MIN,
-    SWEEP_INTERVAL_MS,
-    SWEEP_LATE_MS_MAX,
-    SWEEP_RETRY_MS,
-    TALLY_INTERVAL_MS,
-)
 from dibs.core.upkeep import is_swept
 from dibs.engine.liveness import SweepShare, is_idle
 
@@ -55,8 +44,8 @@ class Sweeper:
         decider: Decider,
         tally: Tally,
         *,
-        keep_events: int = EVENTS_KEPT_MAX,
-        keep_events_ms: int = EVENTS_AGE_MS_MAX,
+        keep_events: int = limits.EVENTS_KEPT_MAX,
+        keep_events_ms: int = limits.EVENTS_AGE_MS_MAX,
         steady: Callable[[], int] = steady_ms,
         has_waiters: Callable[[], bool] = lambda: False,
         looked: Callable[[], None] = lambda: None,
@@ -78,7 +67,7 @@ class Sweeper:
         # How many batches and events there were when nobody had anything to lose. None: somebody has.
         self._idle_at: tuple[int, int] | None = None
         self._counted_ms = self._pruned_ms = self._sweep_at_ms = steady()
-        self._knew_ms = steady() - SERVERS_INTERVAL_MS
+        self._knew_ms = steady() - limits.SERVERS_INTERVAL_MS
         self._step_at_ms = steady()
         self._wake = threading.Event()
         self._stopping = False
@@ -105,7 +94,7 @@ class Sweeper:
 
     def _work(self) -> None:
         while not self._stopping:
-            wait_ms = min(max(self._step_at_ms - self._steady(), 0), SWEEP_LATE_MS_MAX)
+            wait_ms = min(max(self._step_at_ms - self._steady(), 0), limits.SWEEP_LATE_MS_MAX)
             self._wake.wait(wait_ms / 1000)
             self._wake.clear()
             if self._steady() >= self._step_at_ms and not self._stopping:
@@ -122,7 +111,7 @@ class Sweeper:
                 ours = None if isinstance(error, DibsError) else error
                 log.error("sweeping failed and will be tried again: %s", error, exc_info=ours)
             self._has_failed = True
-            return SWEEP_LATE_MS_MAX
+            return limits.SWEEP_LATE_MS_MAX
         if self._has_failed:
             log.warning("sweeping works again")
         self._has_failed = False
@@ -144,7 +133,7 @@ class Sweeper:
         if self._tally.is_counting:
             self._tally.count_page(self._store)
         self._know_servers(now_ms)
-        if now_ms - self._pruned_ms >= PRUNE_INTERVAL_MS:
+        if now_ms - self._pruned_ms >= limits.PRUNE_INTERVAL_MS:
             self._pruned_ms = now_ms
             self.prune()
         # If there is more, the next round follows at once: a beat may be due.
@@ -173,12 +162,14 @@ class Sweeper:
         at once. At least twice as many as jobs were claimed since the last round, so that claims do not outrun it."""
         claimed = self._tally.kinds[ACQUIRED]
         since, self._claimed = claimed - self._claimed, claimed
-        return min(max(SWEEP_BATCH_MIN, 2 * since), SWEEP_BATCH_MAX)
+        return min(max(limits.SWEEP_BATCH_MIN, 2 * since), limits.SWEEP_BATCH_MAX)
 
     def sweep(self) -> bool:
         """Sweep the due keys of our part. Returns whether there are more."""
         now_ms = self._steady()
-        self._failed_ms = {key: at_ms for key, at_ms in self._failed_ms.items() if now_ms - at_ms < SWEEP_RETRY_MS}
+        self._failed_ms = {
+            key: at_ms for key, at_ms in self._failed_ms.items() if now_ms - at_ms < limits.SWEEP_RETRY_MS
+        }
         # Those that are not swept here and now come first every time: beside them there must be room for others.
         limit = self._slice() + self._unknown + len(self._failed_ms) + self._share.left()
         due = self._store.due(limit)
@@ -206,7 +197,7 @@ class Sweeper:
         return self._store.prune(keep=self._keep_events, before_ms=before_ms)
 
     def _read_news(self, now_ms: int) -> None:
-        if self._has_news or now_ms - self._counted_ms >= TALLY_INTERVAL_MS:
+        if self._has_news or now_ms - self._counted_ms >= limits.TALLY_INTERVAL_MS:
             self._has_news = False
             self._counted_ms = now_ms
             self._tally.catch_up(self._store)
@@ -217,17 +208,17 @@ class Sweeper:
     def _know_servers(self, now_ms: int) -> None:
         if self._idle_at is not None:
             self._share.know_nobody()  # others write no pulse then, and there is almost nothing to divide
-        elif now_ms - self._knew_ms >= SERVERS_INTERVAL_MS:
+        elif now_ms - self._knew_ms >= limits.SERVERS_INTERVAL_MS:
             self._knew_ms = now_ms
             self._share.know(self._store)
 
     def _rest_ms(self) -> int:
-        late_ms = NEWS_MS if self._polls and self._has_waiters() else SWEEP_LATE_MS_MAX
+        late_ms = NEWS_MS if self._polls and self._has_waiters() else limits.SWEEP_LATE_MS_MAX
         if self._idle_at is None:
-            late_ms = min(late_ms, max(self._decider.liveness.beat_due_in_ms(), SWEEP_INTERVAL_MS))
+            late_ms = min(late_ms, max(self._decider.liveness.beat_due_in_ms(), limits.SWEEP_INTERVAL_MS))
         due_ms = self._store.due(0).next_ms
         if due_ms is None:
             return late_ms
         wait_ms = due_ms - self._store.read(()).now_ms
         # Keys that are due but were not swept just now (another server may be doing it) must not cause a busy loop.
-        return min(max(wait_ms, SWEEP_INTERVAL_MS), late_ms)
+        return min(max(wait_ms, limits.SWEEP_INTERVAL_MS), late_ms)

@@ -9,24 +9,7 @@ from __future__ import annotations
 
 from dibs.base.errors import InvalidInput, InvalidTtl, NotAllowed
 from dibs.base.ids import new_id
-from dibs.core import limits
-from dibs.core.commands import (
-    Acquire,
-    AcquireAll,
-    AcquireAny,
-    Break,
-    EndSession,
-    Free,
-    Inspect,
-    InspectSession,
-    KeepSession,
-    Leave,
-    OpenSession,
-    Release,
-    Renew,
-    SetAcl,
-    Transfer,
-)
+from dibs.core import commands, limits
 from dibs.core.identity import ADMIN, NO_LIMITS, require
 from dibs.core.names import DEFAULT_NAMESPACE, check_name, check_namespace
 from dibs.core.records import EXCLUSIVE
@@ -144,10 +127,10 @@ def _add_caller(asked: Document, caller: Caller) -> Document:
 _USUAL = frozenset(("ttl_seconds", "ttl_ms", "owner", "metadata", "request_key", "wait_seconds"))
 
 
-def _acquire(ns: str, name: str, document: Document, caller: Caller) -> Acquire:
+def _acquire(ns: str, name: str, document: Document, caller: Caller) -> commands.Acquire:
     if caller.limits is NO_LIMITS and _USUAL.issuperset(document):
         wait = "wait_seconds" in document and wait_ms(document) > 0
-        return Acquire(
+        return commands.Acquire(
             ns=ns,
             name=name,
             principal=caller.principal,
@@ -166,7 +149,7 @@ def _acquire(ns: str, name: str, document: Document, caller: Caller) -> Acquire:
     return _acquire_on_terms(ns, name, document, caller)
 
 
-def _acquire_on_terms(ns: str, name: str, document: Document, caller: Caller) -> Acquire:
+def _acquire_on_terms(ns: str, name: str, document: Document, caller: Caller) -> commands.Acquire:
     acl = document.get("acl")
     number, ticket_id, seat = ticket_of(ns, name, document)
     entries = None if acl is None else acl_of(acl)
@@ -181,10 +164,10 @@ def _acquire_on_terms(ns: str, name: str, document: Document, caller: Caller) ->
         asked["wait"] = True
     if "lease_id" in document:
         asked["lease_id"] = document["lease_id"]
-    return Acquire(**asked)
+    return commands.Acquire(**asked)
 
 
-def _acquire_many(verb: str, ns: str, document: Document, caller: Caller) -> AcquireAny | AcquireAll:
+def _acquire_many(verb: str, ns: str, document: Document, caller: Caller) -> commands.AcquireAny | commands.AcquireAll:
     names = document["names"]
     most = limits.NAMES_MAX if verb == "acquire-any" else limits.ALL_NAMES_MAX
     if not 1 <= len(names) <= most:
@@ -196,7 +179,7 @@ def _acquire_many(verb: str, ns: str, document: Document, caller: Caller) -> Acq
     if verb == "acquire-any":
         if document.get("wait_seconds"):
             raise InvalidInput("Claiming any of several does not wait; ask again, or wait for one of them.")
-        return AcquireAny(names=checked, **_ask(ns, document, caller))
+        return commands.AcquireAny(names=checked, **_ask(ns, document, caller))
     ordered = tuple(sorted(checked))
     ask = _ask(ns, document, caller)
     from dibs.core.several import overlapping_pair
@@ -205,16 +188,16 @@ def _acquire_many(verb: str, ns: str, document: Document, caller: Caller) -> Acq
     if pair is not None:
         raise InvalidInput(f"{pair[0]} and {pair[1]} overlap: nobody can claim both. Claim the outer one.")
     ask["ticket"], ask["ticket_id"], ask["follows"] = ticket_of(ns, ordered[0], document)
-    return AcquireAll(names=ordered, wait=wait_ms(document) > 0, **ask)
+    return commands.AcquireAll(names=ordered, wait=wait_ms(document) > 0, **ask)
 
 
-def _leave(ns: str, name: str, document: Document, caller: Caller) -> Leave:
+def _leave(ns: str, name: str, document: Document, caller: Caller) -> commands.Leave:
     number, ticket_id, _ = parse_ticket(ns, name, document["ticket"])
-    return Leave(ns=ns, name=name, principal=caller.principal, ticket=number, ticket_id=ticket_id)
+    return commands.Leave(ns=ns, name=name, principal=caller.principal, ticket=number, ticket_id=ticket_id)
 
 
-def _renew(ns: str, name: str, document: Document, caller: Caller) -> Renew:
-    return Renew(
+def _renew(ns: str, name: str, document: Document, caller: Caller) -> commands.Renew:
+    return commands.Renew(
         ns=ns,
         name=name,
         principal=_prover(caller),
@@ -228,7 +211,7 @@ def _renew(ns: str, name: str, document: Document, caller: Caller) -> Renew:
     )
 
 
-def _release(ns: str, name: str, document: Document, caller: Caller) -> Release:
+def _release(ns: str, name: str, document: Document, caller: Caller) -> commands.Release:
     done_ms = done_ms_of(document)
     result = text_of(document, "result")
     if result is not None and not done_ms:
@@ -241,7 +224,7 @@ def _release(ns: str, name: str, document: Document, caller: Caller) -> Release:
         raise InvalidInput("A job that failed is not done: send failed or done_seconds, not both.")
     if document.get("uncounted") and (failed or done_ms):
         raise InvalidInput("uncounted is for a job that neither failed nor is done.")
-    return Release(
+    return commands.Release(
         ns=ns,
         name=name,
         principal=_prover(caller),
@@ -257,11 +240,11 @@ def _release(ns: str, name: str, document: Document, caller: Caller) -> Release:
     )
 
 
-def _transfer(ns: str, name: str, document: Document, caller: Caller) -> Transfer:
+def _transfer(ns: str, name: str, document: Document, caller: Caller) -> commands.Transfer:
     to_owner = text_of(document, "to_owner")
     if not to_owner and "to_session" not in document:
         raise InvalidInput("Say to whom: to_session (an open session) or to_owner (a name to show).")
-    return Transfer(
+    return commands.Transfer(
         ns=ns,
         name=name,
         principal=_prover(caller),
@@ -275,19 +258,19 @@ def _transfer(ns: str, name: str, document: Document, caller: Caller) -> Transfe
     )
 
 
-def _break(ns: str, name: str, document: Document, caller: Caller) -> Break:
+def _break(ns: str, name: str, document: Document, caller: Caller) -> commands.Break:
     reason = text_of(document, "reason")
     if not reason:
         raise InvalidInput("Breaking a claim needs a reason: the old owner is told.")
-    return Break(ns=ns, name=name, principal=caller.principal, reason=reason)
+    return commands.Break(ns=ns, name=name, principal=caller.principal, reason=reason)
 
 
-def _free(ns: str, name: str, document: Document, caller: Caller) -> Free:
-    return Free(ns=ns, name=name, principal=caller.principal)
+def _free(ns: str, name: str, document: Document, caller: Caller) -> commands.Free:
+    return commands.Free(ns=ns, name=name, principal=caller.principal)
 
 
-def _set_acl(ns: str, name: str, document: Document, caller: Caller) -> SetAcl:
-    return SetAcl(
+def _set_acl(ns: str, name: str, document: Document, caller: Caller) -> commands.SetAcl:
+    return commands.SetAcl(
         ns=ns,
         name=name,
         principal=caller.principal,
@@ -296,8 +279,8 @@ def _set_acl(ns: str, name: str, document: Document, caller: Caller) -> SetAcl:
     )
 
 
-def _inspect(ns: str, name: str, document: Document, caller: Caller) -> Inspect:
-    return Inspect(ns=ns, name=name)
+def _inspect(ns: str, name: str, document: Document, caller: Caller) -> commands.Inspect:
+    return commands.Inspect(ns=ns, name=name)
 
 
 _BUILDERS: dict[str, Callable[[str, str, Document, Caller], Command]] = {
@@ -319,8 +302,8 @@ def _prover(caller: Caller) -> str | None:
     return None if caller.role == ADMIN else caller.principal
 
 
-def open_session(ns: str, document: Document, caller: Caller) -> OpenSession:
-    return OpenSession(
+def open_session(ns: str, document: Document, caller: Caller) -> commands.OpenSession:
+    return commands.OpenSession(
         fresh_id=fresh_id_of(document, "fresh_session_id", caller),
         principal=caller.principal,
         owner=text_of(document, "owner") or caller.principal,
@@ -349,9 +332,9 @@ def _session_ttl_ms(document: Document) -> int:
     return ttl_ms
 
 
-def _keep_session(session_id: str, document: Document, caller: Caller) -> KeepSession:
+def _keep_session(session_id: str, document: Document, caller: Caller) -> commands.KeepSession:
     ttl_ms = _session_ttl_ms(document) if "ttl_ms" in document else None
-    return KeepSession(
+    return commands.KeepSession(
         session=_session_id(session_id),
         principal=caller.principal,
         ttl_ms=ttl_ms,
@@ -362,12 +345,12 @@ def _keep_session(session_id: str, document: Document, caller: Caller) -> KeepSe
     )
 
 
-def _end_session(session_id: str, _: Document, caller: Caller) -> EndSession:
-    return EndSession(session=_session_id(session_id), principal=caller.principal, bound=caller.namespace)
+def _end_session(session_id: str, _: Document, caller: Caller) -> commands.EndSession:
+    return commands.EndSession(session=_session_id(session_id), principal=caller.principal, bound=caller.namespace)
 
 
-def _show_session(session_id: str, _: Document, caller: Caller) -> InspectSession:
-    return InspectSession(session=_session_id(session_id), principal=caller.principal, bound=caller.namespace)
+def _show_session(session_id: str, _: Document, caller: Caller) -> commands.InspectSession:
+    return commands.InspectSession(session=_session_id(session_id), principal=caller.principal, bound=caller.namespace)
 
 
 _SESSION_BUILDERS: dict[str, Callable[[str, Document, Caller], Command]] = {

@@ -10,19 +10,10 @@ from urllib.parse import urlsplit
 from dibs.base.errors import InvalidInput, UnknownWebhook
 from dibs.base.ids import new_id
 from dibs.base.record import Record
+from dibs.core import webhooks as rules
 from dibs.core.identity import AGENT, require
 from dibs.core.keys import WEBHOOK_REGISTER_KEY, dead_letters_key, progress_key, webhook_key
 from dibs.core.limits import WEBHOOK_URL_CHARS_MAX
-from dibs.core.webhooks import (
-    CreateWebhook,
-    DeadLetters,
-    RemoveWebhook,
-    ReplayWebhook,
-    Webhook,
-    WebhookProgress,
-    WebhookRegister,
-    WebhookState,
-)
 from dibs.engine.coordinator import Coordinator
 from dibs.wire.documents import Reply, reply_for
 from dibs.wire.requests import shape
@@ -154,9 +145,9 @@ VERBS = (
 ANY_TARGET = TargetPolicy(private=True, http=True)
 
 
-def registered(store: Store) -> WebhookRegister:
+def registered(store: Store) -> rules.WebhookRegister:
     found = store.read((WEBHOOK_REGISTER_KEY,)).records[WEBHOOK_REGISTER_KEY].record
-    return found if isinstance(found, WebhookRegister) else WebhookRegister()
+    return found if isinstance(found, rules.WebhookRegister) else rules.WebhookRegister()
 
 
 class WebhookAdmin:
@@ -185,32 +176,32 @@ class WebhookAdmin:
             return self._create(shape(verb, document))
         webhook = self.find(webhook_id)
         if verb == "webhook-remove":
-            return self._run(RemoveWebhook(webhook_id=webhook.id, by=self._caller.principal))
+            return self._run(rules.RemoveWebhook(webhook_id=webhook.id, by=self._caller.principal))
         if verb == "webhook-replay":
             after = shape(verb, document).get("after", -1)
             if after > (last := self._store.newest_seq()):
                 raise InvalidInput(f"after is higher than {last}, the number of the last event.")
-            return self._run(ReplayWebhook(webhook_id=webhook.id, by=self._caller.principal, after=after))
+            return self._run(rules.ReplayWebhook(webhook_id=webhook.id, by=self._caller.principal, after=after))
         if verb == "webhook-test":
             raise InvalidInput("Only a server delivers. Ask one: --url http://...")
         return self._shown(verb, webhook)
 
-    def find(self, webhook_id: str) -> Webhook:
+    def find(self, webhook_id: str) -> rules.Webhook:
         """One of the webhooks that the caller may see."""
         key = webhook_key(webhook_id)
         found = self._store.read((key,)).records[key].record
-        if not isinstance(found, Webhook) or not self._is_mine(found):
+        if not isinstance(found, rules.Webhook) or not self._is_mine(found):
             raise UnknownWebhook("There is no webhook with this id, or it is not yours.")
         return found
 
-    def mine(self) -> list[Webhook]:
+    def mine(self) -> list[rules.Webhook]:
         """Agents see their own webhooks; other roles all in the token's namespaces."""
         keys = [webhook_key(each.id) for each in registered(self._store).entries]
         records = self._store.read(keys).records
         found = [records[key].record for key in keys]
-        return [each for each in found if isinstance(each, Webhook) and self._is_mine(each)]
+        return [each for each in found if isinstance(each, rules.Webhook) and self._is_mine(each)]
 
-    def _is_mine(self, webhook: Webhook) -> bool:
+    def _is_mine(self, webhook: rules.Webhook) -> bool:
         caller = self._caller
         if (webhook.principal, webhook.bound) == (caller.principal, caller.namespace):
             return True
@@ -219,16 +210,16 @@ class WebhookAdmin:
     def _create(self, document: Document) -> Reply:
         parse_target(document["url"], self._policy)
         webhook = webhook_of(document, self._ns, self._caller, new_id(), own=self._own)
-        reply = self._run(CreateWebhook(webhook=webhook, at=self._store.newest_seq()))
+        reply = self._run(rules.CreateWebhook(webhook=webhook, at=self._store.newest_seq()))
         return reply.replace(status=201) if reply.status == 200 else reply
 
-    def _shown(self, verb: str, webhook: Webhook) -> Reply:
+    def _shown(self, verb: str, webhook: rules.Webhook) -> Reply:
         keys = (progress_key(webhook.id), dead_letters_key(webhook.id))
         records = self._store.read(keys).records
         progress, dead = records[keys[0]].record, records[keys[1]].record
-        if not isinstance(progress, WebhookProgress):
+        if not isinstance(progress, rules.WebhookProgress):
             raise UnknownWebhook("The webhook was removed just now.")
-        letters = dead.letters if isinstance(dead, DeadLetters) else ()
+        letters = dead.letters if isinstance(dead, rules.DeadLetters) else ()
         if verb == "webhook-deliveries":
             return Reply(status=200, body=deliveries_document(progress, letters))
         behind = max(self._store.newest_seq() - progress.at, 0)
@@ -236,7 +227,7 @@ class WebhookAdmin:
 
     def _run(self, command: PlainCommand) -> Reply:
         outcome = Coordinator(self._store).one(command)
-        if not isinstance(outcome, WebhookState):  # the store is being moved to another one
+        if not isinstance(outcome, rules.WebhookState):  # the store is being moved to another one
             return reply_for(outcome)
         if outcome.full:
             raise InvalidInput(outcome.full)

@@ -19,15 +19,8 @@ from dibs.base.errors import BadReply
 from dibs.base.generators import run_generator_async
 from dibs.base.http1 import ConnectionLost, ReplyReader, ReplyTooLarge, http_date_ms, request_bytes
 from dibs.base.record import Record
+from dibs.core import limits
 from dibs.core.durations import format_duration
-from dibs.core.limits import (
-    WEBHOOK_ANSWER_MS,
-    WEBHOOK_BODY_BYTES_MAX,
-    WEBHOOK_CONNECT_MS,
-    WEBHOOK_HEAD_BYTES_MAX,
-    WEBHOOK_KEPT_MS,
-    WEBHOOK_LOOKUPS_MAX,
-)
 from dibs.engine.webhooks import TargetPolicy, TargetRefused, check_addresses, parse_target
 
 if TYPE_CHECKING:
@@ -66,7 +59,7 @@ class Resolver:
         key = (host, port)
         future = self._under_way.get(key)
         if future is None:
-            if len(self._under_way) >= WEBHOOK_LOOKUPS_MAX:
+            if len(self._under_way) >= limits.WEBHOOK_LOOKUPS_MAX:
                 raise LookupFailed("too many lookups of other hosts hang")
             loop = asyncio.get_running_loop()
             future = self._under_way[key] = loop.create_future()
@@ -168,11 +161,11 @@ class _Connection:
             return False
 
     async def _more(self, _: None) -> bytes:
-        return await self.reader.read(WEBHOOK_HEAD_BYTES_MAX)
+        return await self.reader.read(limits.WEBHOOK_HEAD_BYTES_MAX)
 
     def is_fresh(self) -> bool:
         closed = self.writer.is_closing() or self.reader.at_eof()
-        return not closed and steady_ms() - self.idle_ms < WEBHOOK_KEPT_MS
+        return not closed and steady_ms() - self.idle_ms < limits.WEBHOOK_KEPT_MS
 
     def close(self) -> None:
         self.writer.transport.abort()  # a target that does not read must not be waited for
@@ -187,7 +180,7 @@ class Sender:
         resolver: Resolver | None = None,
         tls: ssl.SSLContext | None = None,
         *,
-        answer_ms: int = WEBHOOK_ANSWER_MS,
+        answer_ms: int = limits.WEBHOOK_ANSWER_MS,
     ) -> None:
         self.policy = policy or TargetPolicy()
         self._resolver = resolver or Resolver()
@@ -199,7 +192,7 @@ class Sender:
         """Raise TargetRefused if a webhook may not lead there now."""
         target = parse_target(url, self.policy)
         try:
-            async with asyncio.timeout(WEBHOOK_CONNECT_MS / 1000):
+            async with asyncio.timeout(limits.WEBHOOK_CONNECT_MS / 1000):
                 check_addresses(await self._resolver.addresses(target.host, target.port), self.policy)
         except LookupFailed as error:
             raise TargetRefused(f"url leads nowhere: {error}.") from None
@@ -263,11 +256,11 @@ class Sender:
 
     async def _connect(self, target: Target) -> _Connection:
         try:
-            async with asyncio.timeout(WEBHOOK_CONNECT_MS / 1000):
+            async with asyncio.timeout(limits.WEBHOOK_CONNECT_MS / 1000):
                 found = await self._resolver.addresses(target.host, target.port)
                 return await self._connect_to(target, check_addresses(found, self.policy))
         except TimeoutError:
-            raise _Undelivered(f"no connection within {WEBHOOK_CONNECT_MS // 1000} s") from None
+            raise _Undelivered(f"no connection within {limits.WEBHOOK_CONNECT_MS // 1000} s") from None
 
     async def _connect_to(self, target: Target, addresses: list[str]) -> _Connection:
         """Connect to the first of the checked addresses that takes it."""
@@ -281,7 +274,7 @@ class Sender:
                     target.port,
                     ssl=tls,
                     server_hostname=target.host if tls is not None else None,
-                    limit=WEBHOOK_HEAD_BYTES_MAX,
+                    limit=limits.WEBHOOK_HEAD_BYTES_MAX,
                 )
                 return _Connection(reader, writer)
             except OSError:
@@ -294,7 +287,7 @@ class Sender:
         try:
             connection.writer.write(request)
             await connection.writer.drain()
-            answer = ReplyReader(WEBHOOK_HEAD_BYTES_MAX, WEBHOOK_BODY_BYTES_MAX)
+            answer = ReplyReader(limits.WEBHOOK_HEAD_BYTES_MAX, limits.WEBHOOK_BODY_BYTES_MAX)
             status, headers = await connection.head(answer)
             if 200 <= status < 300:
                 is_kept = await connection.is_read(answer, status, headers)
