@@ -22,8 +22,7 @@ def current_folder() -> str | None:
 
 
 def root_around(env: Mapping[str, str], folder: str) -> str | None:
-    """The folder that seems to be the top of a work tree, found without git. Empty: the environment tells git where it
-    is."""
+    """Find the top of the work tree around a folder without git. Empty: the environment tells git where."""
     if env.get("GIT_DIR"):
         return ""
     while not os.path.lexists(os.path.join(folder, ".git")):

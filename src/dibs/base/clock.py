@@ -76,8 +76,7 @@ def _time_namespace() -> str | None:
 
 
 def _offset_ns(namespace: str) -> int | None:
-    """Return how far CLOCK_BOOTTIME of this process's time namespace is ahead of the machine's; None: there is no
-    telling."""
+    """Return how far CLOCK_BOOTTIME of our time namespace is ahead of the machine's; None: nobody can tell."""
     try:
         if os.readlink("/proc/self/ns/time_for_children") != namespace:
             return None  # what follows would be about the children

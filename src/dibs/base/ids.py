@@ -80,6 +80,5 @@ def proof_key_id(key: bytes) -> str:
 
 
 def proof_of(key: bytes, challenge: str) -> str:
-    """`challenge` is the client's fresh value, and where it takes itself to be connected to: so that nobody can have a
-    server elsewhere answer it."""
+    """`challenge` has the client's fresh value, and the address it is connected to: no other server can answer."""
     return cheap.blake2b(b"dibs proof\0" + challenge.encode(), key=key, digest_size=32).hexdigest()

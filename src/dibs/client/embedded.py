@@ -109,8 +109,7 @@ def give_up(coordinator: Coordinator, command: Any, outcome: Outcome | None) -> 
 
 
 def _ask(coordinator: Coordinator, command: Command) -> Outcome:
-    """Claim. If an owner that blocks the claim is dead, which every process on this machine can see, end its session
-    and claim again."""
+    """Claim, and once more after ending the sessions of dead owners in the way."""
     outcome = coordinator.one(command)
     if isinstance(outcome, Granted) or not _end_dead_session(coordinator, outcome):
         return outcome
@@ -214,8 +213,7 @@ class EmbeddedDoor:
         self.coordinator().one(EndSession(session=session, principal=None, dead=True))
 
     def _ended_dead(self, holders: Sequence[Holder]) -> bool:
-        """End the sessions of dead holders, as a claim would. Tells whether there were any; none on a store that cannot
-        be written."""
+        """End the sessions of dead holders, as a claim would, if the store can be written. True if any ended."""
         try:
             return _end_dead(self.coordinator(), holders)
         except DibsError:

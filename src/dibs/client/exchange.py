@@ -154,8 +154,7 @@ def checked_reply(verb: str, raw: RawReply, address: ServerAddress) -> Reply:
 
 
 def _has(body: Document, wanted: tuple[str, ...]) -> bool:
-    """Tell whether all of `wanted` are present, with the right types. A lease must have all its fields; other documents
-    may have fewer."""
+    """Tell whether all of `wanted` are there with the right types. Only a lease may have none of them null."""
     sure = "lease_id" in wanted or "session_id" in wanted
     for field in wanted:
         if field not in body:
@@ -266,8 +265,7 @@ def _read(asked: Ask, raw: RawReply, address: ServerAddress) -> Reply | ServerUn
 
 
 def _is_elsewhere(reply: Reply) -> bool:
-    """Tell whether a server says that another one may do better: it cannot now, or has too much to do and did
-    nothing."""
+    """Tell whether a server did nothing and another one may do better: it cannot now, or is overloaded."""
     body = reply.body or {}
     can_later = reply.status == UNAVAILABLE or "retry_after_ms" in body
     return can_later and body.get("code") in _ELSEWHERE

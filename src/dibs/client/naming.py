@@ -150,8 +150,7 @@ def namespace_around(env: Mapping[str, str], folder: str | None) -> str | None:
 
 
 def check_resolved(env: Mapping[str, str], folder: str | None) -> None:
-    """Raises MissingExtra for a name of a tree in a work tree without a resolver: a claim that silently went elsewhere
-    would keep nobody out."""
+    """Raise MissingExtra for a tree's name in a work tree without a resolver: it would keep nobody out."""
     if folder is not None and root_around(env, folder) is not None:
         from dibs.base.annexes import needed
 

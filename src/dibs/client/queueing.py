@@ -172,8 +172,7 @@ class PendingClaim:
         return [] if self._verb == ANY else self.names
 
     def look_up(self) -> Flow[None]:
-        """Find the one names. A single job stays as it is written if it is in use so. Raises InvalidInput and
-        InvalidName."""
+        """Find the one names. A single job that is in use as it is written stays so. Raises InvalidInput."""
         naming, self.naming = self.naming, None
         if naming is None:
             return

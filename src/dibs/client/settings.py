@@ -297,8 +297,7 @@ def note_path(env: Mapping[str, str]) -> str:
 
 
 def distrust(path: str) -> str | None:
-    """Return why somebody other than root or the service's user may have made this socket; None if nobody else can
-    have."""
+    """Return why another than root or the service's user may have made this socket; None: nobody can have."""
     folder = os.path.dirname(path)
     try:
         found, around, above = os.lstat(path), os.lstat(folder), os.stat(os.path.dirname(folder) or "/")

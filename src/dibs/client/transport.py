@@ -213,8 +213,7 @@ class ServerConnection:
 
 
 def _bound(connection: socket.socket, deadline: Deadline) -> None:
-    """Let the next call on the socket take as long as the deadline leaves. Setting it costs a system call, so a few
-    milliseconds more or less do not count."""
+    """Bound the next call on the socket by the deadline. Setting it is a system call: a few ms do not count."""
     left = deadline.left_seconds()
     known = connection.gettimeout()
     if known is None or abs(known - left) > min(SLACK_SECONDS, left / 10):

@@ -182,8 +182,7 @@ def judge(
 
 
 def _spent(draft: Draft, lock: LockRecord, ask: AcquireTerms, lease_id: str | None) -> KeySpent | NotCurrent | None:
-    """The caller proves a hold that has ended. Granting the job again would turn a late repeat into a lease that
-    nobody knows of."""
+    """The caller proves a hold that has ended: a late repeat must not become a lease that nobody knows of."""
     for ending in lock.endings:
         if ending.principal != ask.principal:
             continue

@@ -212,8 +212,7 @@ class Sweep(PlainCommand):
 
 
 class Beat(PlainCommand):
-    """A server reports that it is up. After a gap, also since when: this finds and records outages, and needs the
-    pulses of the others (`core/upkeep.py`)."""
+    """A server is up. After a gap it also says since when, and what `core/upkeep.py` needs to find outages."""
 
     server: str
     alive_since_ms: int | None = None  # the end of a gap; None: there was none since its last pulse

@@ -139,8 +139,7 @@ CLASSES: dict[str, type[Kept]] = {
 
 
 def create_token(draft: Draft, command: CreateToken) -> TokenState:
-    """Make a token. A token that is on record stays as it is: this is a repeat, or a second import of the same
-    file."""
+    """Make a token. One that is on record stays as it is: this is a repeat, or a second import."""
     found = _find(draft, command.digest)
     if found is not None:
         return TokenState(now_ms=draft.now_ms, credential=found, again=True)
@@ -159,8 +158,7 @@ def create_token(draft: Draft, command: CreateToken) -> TokenState:
 
 
 def rotate_token(draft: Draft, command: RotateToken) -> TokenState:
-    """Replace a token; returns the new one. A token that has ended gets no successor, because its holder lost
-    access."""
+    """Replace a token by a new one. A token that has ended gets no successor: its holder lost access."""
     fresh = _find(draft, command.fresh_digest)
     if fresh is not None:  # this command was committed before, and its reply was lost
         return TokenState(now_ms=draft.now_ms, credential=fresh, again=True)

@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 
 
 def pause_ms(tries: int, fraction: float) -> int:
-    """Return how long a delivery rests after so many tries: twice as long each time, and a random part of the last
-    half."""
+    """Return how long a delivery rests: twice as long after each try, less a random part of the last half."""
     longest_ms = min(limits.WEBHOOK_PAUSE_MS_MIN * 2 ** min(tries - 1, 30), limits.WEBHOOK_PAUSE_MS_MAX)
     return int(longest_ms * (1 + fraction) / 2)
 

@@ -71,8 +71,7 @@ class HandedOver(Record):
 
 
 class Decision(Record):
-    """The answer, the records to write, and what to report: events, and the waiters that got a job. A write of None
-    deletes."""
+    """The answer, the records to write (None deletes), the events, and the waiters that got a job."""
 
     outcome: Outcome
     writes: dict[str, Stored | None] = {}  # noqa: RUF012 - never mutated; a fresh dict is passed to write

@@ -81,8 +81,7 @@ def _heirs_lease(draft: Draft, command: Transfer, mine: Holder, heir: SessionRec
 
 
 def _heirs_payer(mine: Holder, heir: SessionRecord | None) -> str | None:
-    """Return who is charged from now on. What is handed over counts for who gets it, and is never refused for that: the
-    owner decides who goes on."""
+    """Return who is charged from now on: who gets the job. It is never refused for that."""
     if heir is None or heir.principal == mine.principal:
         return payer_of(mine.charge)
     return payer_of(heir.charge)

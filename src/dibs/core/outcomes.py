@@ -50,8 +50,7 @@ class Blocker(Record):
 
 
 class Held(JobOutcome):
-    """Somebody else has it. `blockers` is empty if nobody holds it but others in line come first; `first` is then the
-    next in line."""
+    """Somebody else has it. Without `blockers` others in line come first; `first` is the next of them."""
 
     blockers: tuple[Blocker, ...] = ()
     waiting: int = 0  # how many are in the line

@@ -182,8 +182,7 @@ def _is_first(draft: Draft, ns: str, place: TreePlace) -> bool:
 
 
 def _clear_way(draft: Draft, ns: str, name: str, mode: str) -> None:
-    """Drop or serve what is ahead of a newcomer in a tree, up to the first place that must wait longer: so must the
-    newcomer then."""
+    """Drop or serve what is ahead of a newcomer in a tree, up to the first place that must wait longer."""
     lines: dict[str, None] = {}
     while draft.left < LEAVE_AT_ONCE_MAX:
         place = draft.tree_places(ns).first(name, mode)
@@ -197,8 +196,7 @@ def _clear_way(draft: Draft, ns: str, name: str, mode: str) -> None:
 
 
 def _step(draft: Draft, ns: str, name: str, number: int, lines: dict[str, None]) -> bool:
-    """Serve one place whose turn it is. False if it must wait longer. Adds the other lines that may advance to
-    `lines`."""
+    """Serve one place whose turn it is; False if it must wait. Adds other lines that may advance to `lines`."""
     ticket = draft.ticket(ns, name, number)
     if ticket is None:
         remove_place(draft, ns, name, number)
@@ -364,8 +362,7 @@ def serve_own(draft: Draft, ns: str, session_id: str) -> None:
 
 
 def _serve_own(draft: Draft, ns: str, session_id: str) -> list[str]:
-    """Serve the tickets of a session that now holds all their jobs. Returns the lines that may advance: those of its
-    tickets that want something it holds."""
+    """Serve a session's tickets whose jobs it now holds. Returns the lines of those that want what it holds."""
     session = draft.session(session_id)
     if session is None or not session.waits:
         return []
@@ -419,8 +416,7 @@ def leave(draft: Draft, command: Leave) -> Outcome:
 
 
 def keep_places(draft: Draft, command: KeepPlaces) -> Outcome:
-    """Keep the places of callers that wait at a server. Returns the places that are gone, so that their callers can be
-    told."""
+    """Keep the places of callers that wait at a server. Returns those that are gone, for their callers."""
     draft.need(*[ticket_key(ns, name, number) for ns, name, number in command.places])
     gone = []
     for ns, name, number in command.places:

@@ -276,8 +276,7 @@ class TreePlace(Record):
 
 
 class Tree(Kept):
-    """All `path:` and `repo:` claims of a namespace and their line, in one record, so that overlapping claims always
-    conflict."""
+    """All `path:` and `repo:` claims of a namespace and their line: one record, so that overlaps conflict."""
 
     ns: str
     claims: tuple[TreeClaim, ...] = ()

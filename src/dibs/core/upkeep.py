@@ -133,8 +133,7 @@ _SWEPT = (LOCK_PREFIX, SESSION_PREFIX, CREDENTIAL_PREFIX, TREE_PREFIX, "ticket/"
 
 
 def is_swept(key: str) -> bool:
-    """Return whether `sweep` knows this kind of record. A server of a newer version beside this one may keep other
-    kinds, and sweeps them itself."""
+    """Return whether `sweep` knows this kind of record. A newer server may keep others, and sweeps them itself."""
     return key.startswith(_SWEPT)
 
 
@@ -170,8 +169,7 @@ def _sweep_lock(draft: Draft, key: str, lock: LockRecord) -> Swept:
 
 
 def _write_credit(draft: Draft, lock: LockRecord) -> None:
-    """Write a lease with outage credit back with its later deadline, so that the store's index of due records is
-    right."""
+    """Write the later deadline of a lease with outage credit: the store's index of due records needs it."""
     holders = tuple(
         [
             holder.replace(expires_ms=max(holder.expires_ms, deadline_ms(draft, holder)))
@@ -185,8 +183,7 @@ def _write_credit(draft: Draft, lock: LockRecord) -> None:
 
 
 def _forget(draft: Draft, lock: LockRecord) -> None:
-    """Delete an idle record. The floor is raised to its fencing token first, so that the job's next token still
-    rises."""
+    """Delete an idle record. The floor takes over its fencing token, so that the next one still rises."""
     meta = draft.meta()
     if lock.token > meta.token_floor:
         draft.put(meta.replace(token_floor=lock.token))

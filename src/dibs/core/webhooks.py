@@ -314,8 +314,7 @@ def leave_duty(draft: Draft, command: LeaveDuty) -> DutyState:
 
 
 def save_delivery(draft: Draft, command: SaveDelivery) -> DeliverySaved:
-    """Write down how far a webhook is, if the server still has the duty: one that was paused must not move the position
-    of the server that took over."""
+    """Write down how far a webhook is, unless another server has taken over the duty."""
     duty = _duty(draft)
     if duty is None or duty.token != command.token or _find(draft, command.webhook_id) is None:
         return DeliverySaved(now_ms=draft.now_ms, is_ours=False)

@@ -123,8 +123,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _key_of(record: Stored) -> str | None:
-    """The key that a record belongs under, after its names were checked. None: there is only one record of this kind,
-    or others check it."""
+    """The key of a record, whose names are checked; None: there is only one of its kind, or others check it."""
     if isinstance(record, LockRecord):
         return lock_key(_named(record), record.name)
     if isinstance(record, Ticket):

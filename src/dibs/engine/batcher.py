@@ -49,8 +49,7 @@ _LATERS_SHARE = COMMIT_BATCH_MAX // 4  # of a batch, however many heartbeats the
 
 
 class Overloaded(Unavailable):
-    """There are far more requests than the store can write. Nothing was done; `retry_after_ms` says when to try
-    again."""
+    """More requests than the store can write. Nothing was done; come back after `retry_after_ms`."""
 
     code = "capacity_exceeded"
     retry_after_ms = OVERLOAD_RETRY_MS

@@ -182,8 +182,7 @@ class Coordinator:
         return result
 
     def run(self, commands: Sequence[Command]) -> list[Result]:
-        """One result per command, in order: its outcome or its exception. Raises an error that concerns all of
-        them."""
+        """One result per command, in order. Raises an error that concerns all of them."""
         results: dict[int, Result] = {}
         doubts: dict[int, StoreUnavailable] = {}  # commands that a commit without an answer may have written
         todo = list(range(len(commands)))
@@ -281,7 +280,6 @@ class Coordinator:
         return [] if len(late) == len(decided) else late
 
     def _pause(self, conflicts: int) -> None:
-        """No pause after the first conflict; then random pauses, so that commands in conflict do not come back at the
-        same time."""
+        """Sleep for a random time, but not after the first conflict: those in conflict must spread out."""
         if conflicts:
             self._sleep(self._fraction() * min(2**conflicts, limits.CONFLICT_PAUSE_MS_MAX) / 1000)

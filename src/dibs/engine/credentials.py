@@ -83,8 +83,7 @@ class CredentialAdmin:
         self._caller = caller
 
     def ask(self, verb: str, name: str, wanted_id: str, document: object) -> Reply:
-        """The reply to one of VERBS. `name` is the token's principal, `wanted_id` the beginning of its hash, or
-        empty."""
+        """The reply to one of VERBS. `name` is a principal, `wanted_id` the beginning of a token's hash."""
         require(self._caller, verb)
         if verb == "tokens":
             return self._list()
@@ -207,8 +206,7 @@ class CredentialAdmin:
         return Reply(status=200, body=wire.credential_document(outcome.credential, outcome.now_ms))
 
     def _count(self, command: PlainCommand, credential: rules.Credential) -> None:
-        """A principal that gets a limit may already hold something. The limit counts new holds at once, and old ones
-        from this count on."""
+        """Count what a principal that gets a limit holds already. New holds count without this."""
         payer = Caller(principal=credential.name, namespace=credential.namespace, limits=credential.limits).payer
         if payer is not None and isinstance(command, rules.CreateToken | rules.LimitToken):
             recount(self._store, payer)

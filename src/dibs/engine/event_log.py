@@ -63,8 +63,7 @@ def read_page(store: Store, after: int, limit: int, wanted: EventFilter | None =
 
 
 def _without_jump(found: list[Event]) -> list[Event]:
-    """The events up to the first number that is missing. What follows it comes with the next page, which tells of the
-    gap: the store was restored from a backup."""
+    """The events before the first missing number. The next page begins behind that gap, and tells of it."""
     if found[-1].seq - found[0].seq + 1 == len(found):
         return found
     return [event for index, event in enumerate(found) if event.seq == found[0].seq + index]

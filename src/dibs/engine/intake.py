@@ -264,8 +264,7 @@ class _Intake:
         )
 
     def _clear(self, *, is_same: bool) -> None:
-        """Remove what an unfinished import left in an empty store. Records of the same file stay, and are
-        overwritten."""
+        """Remove what an unfinished import left. Records of the same file stay: they are overwritten."""
         self._store.prune(keep=0, before_ms=EVER_MS)
         if is_same:
             return

@@ -289,8 +289,7 @@ class Liveness:
         return vouched_ms
 
     def gap(self, store_now_ms: int) -> tuple[int, int]:
-        """Return when the gap began and ended, on the store's clock. A store that failed is away until it commits a
-        beat."""
+        """Return when the gap began and ended, on the store's clock. A failure lasts until a beat is committed."""
         with self._lock:
             now_ms = self.steady()
             since_ms = now_ms if self._cut_off else self._since_ms

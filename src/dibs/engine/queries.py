@@ -175,8 +175,7 @@ def recount(store: Store, payer: str) -> None:
 
 
 def disagreeing(store: Store) -> list[str]:
-    """The principals whose usage record disagrees with the other records. One that changes at this moment may be among
-    them."""
+    """Find principals whose usage record is wrong. One that changes at this moment may be among them."""
     counted: Counter[tuple[str | None, str]] = Counter()
     for _, record in _records(store):
         for _, charged, what in _charges(record):
@@ -313,8 +312,7 @@ def _decided(
 
 
 def open_sessions(store: Store, principal: str | None, bound: str | None = None) -> list[SessionState]:
-    """The live sessions, of one principal or of all; for a credential with a namespace, only those of that
-    namespace."""
+    """The live sessions, of one principal or all; with `bound` only those of that namespace."""
     found: list[SessionState] = []
     after = ""
     while True:

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     Answer = dict[str, tuple[str, str]]  # of each field its kind and its meaning
 
 # Of each answer its fields: name, kind and meaning. The kind is text, number, flag, object, list (of documents) or
-# texts (a list of them). A "?" after the kind: it may be null. A "-": it may be left out. "+" takes over the fields of another
-# section. What begins with _ is a part of answers: a lease as its owner sees it, and a hold as everybody may see it.
+# texts (a list of them). A "?" after the kind: it may be null. A "-": it may be left out. "+" takes over another
+# section. What begins with _ is a part of answers: a lease as its owner sees it, a hold as everybody may see it.
 _TABLE = """
 _lease
     name text: the job

@@ -269,8 +269,7 @@ def session_document(outcome: lease_outcomes.SessionState) -> Document:
 
 
 def kept_document(outcome: lease_outcomes.SessionState) -> Document:
-    """A session that was renewed, which does not read what it holds. If somebody began to wait for a job of it, that
-    is named."""
+    """A renewed session, without what it holds; with its jobs for which somebody began to wait."""
     document = session_document(outcome)
     del document["lock_count"], document["holds"]
     if outcome.wanted:

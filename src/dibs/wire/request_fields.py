@@ -439,8 +439,7 @@ def flag_text(verb: str, name: str) -> str:
 
 
 def parameter_texts(verb: str) -> dict[str, str]:
-    """The SDK's parameters for the fields of a request. Durations have no unit in their name there, and `shared` is a
-    mode."""
+    """The SDK's parameters: durations have no unit in their name there, and `shared` is a mode."""
     found = {}
     for name, field in REQUESTS[verb].items():
         if f"{name}_seconds" not in REQUESTS[verb]:  # `done` takes a time there

@@ -78,8 +78,7 @@ def wait_ms(document: Document) -> int:
 
 
 def _ask(ns: str, document: Document, caller: Caller) -> Document:
-    """The checked fields that all claims have. Left out is what has its default: most requests give few fields, and
-    most callers have no limits."""
+    """The checked fields that all claims have, without those at their default: most requests give few."""
     session = document.get("session_id")
     ephemeral = document.get("ephemeral", True)
     if session is None and ephemeral and "ephemeral" in document:

@@ -28,8 +28,7 @@ def sentence(document: Document) -> str:
 
 
 def in_full(document: Document) -> str:
-    """The sentence, with the owner's last sign of life, or with the end of the last hold if that is why nobody gets the
-    job."""
+    """The sentence, with the owner's last sign of life, or the end of the last hold if that is the reason."""
     previous = document.get("previous")
     if document.get("status") in ("held", "queued") and "silent_ms" in document:
         return f"{held(document, silence=False)} {_in_a_sentence(document)}"

@@ -93,8 +93,7 @@ HEADER = "X-Dibs-Signature"
 
 
 def signatures(secret: str, body: bytes, at_s: int) -> dict[str, str]:
-    """OctoStore's signature is over the body alone, so a copied delivery stays valid for ever. Ours is over the time,
-    too: a receiver refuses one that is old."""
+    """OctoStore's signs the body alone, so a copy stays valid. Ours signs the time, too: refuse an old one."""
     if not secret:
         return {}
     key = secret.encode()
@@ -306,8 +305,7 @@ def _request(target: Target, headers: Mapping[str, str], body: bytes) -> bytes:
 
 
 def _rest_ms(headers: dict[str, str]) -> int:
-    """Return how long a target wants to be sent nothing, by its `Retry-After`: seconds, or a date. 0: that says
-    nothing."""
+    """Return for how long `Retry-After`, in seconds or as a date, asks for a rest; 0: it says nothing."""
     text = headers.get("retry-after", "")
     if text.isascii() and text.isdecimal():
         return int(text) * 1000 if len(text) <= _SECONDS_DIGITS_MAX else 0
