@@ -82,15 +82,7 @@ REPLIES = {
     "webhook-test": ("took_ms",),
 }
 CLAIM_REPLIES = {
-    "acquired": (
-        "name",
-        "lease_id",
-        "fencing_token",
-        "owner",
-        "expires_at",
-        "remaining_ms",
-        "renew_after_ms",
-    ),
+    "acquired": ("name", "lease_id", "fencing_token", "owner", "expires_at", "remaining_ms", "renew_after_ms"),
     "held": ("name", "owner", "remaining_ms"),
     "queued": ("name", "ticket", "position", "owner", "remaining_ms", "retry_after_ms"),
     "done": ("name", "owner", "done_ms_ago", "retry_after_ms"),
@@ -113,7 +105,7 @@ SEVERAL_REPLIES = {
     ("acquire-all", "held"): ("refused",),
     ("acquire-all", "acquired"): ("leases", "owner", "remaining_ms", "renew_after_ms"),
 }
-PREVIOUS_FIELDS = ("owner", "how", "at", "fencing_token")
+PREVIOUS_FIELDS = frozenset(("owner", "how", "at", "fencing_token"))
 _TYPES: dict[str, type] = {"text": str, "flag": bool, "list": list, "object": dict}
 # Those of answers that are declared with their routes beside the others. What is not listed is text.
 _KINDS = {
@@ -141,7 +133,9 @@ def checked_reply(verb: str, raw: RawReply, address: ServerAddress) -> Reply:
         foreign = annex(_FOREIGN)
         body = body if foreign is None else foreign.completed(verb, body)
     if raw.status < 300 or (verb in _CLAIMS and status in ("delayed", "parked")):
-        wanted = _claim_fields(verb, str(status)) if verb in _CLAIMS else REPLIES[verb]
+        wanted = REPLIES.get(verb, ())
+        if verb in _CLAIMS:
+            wanted = SEVERAL_REPLIES.get((verb, str(status))) or CLAIM_REPLIES.get(str(status), ("a known status",))
         if not wanted or (body is not None and _has(body, wanted)):
             return Reply(status=raw.status, body=body)
         raise BadReply(f"{address.url} answered with JSON that is not from dibs, or from another version of it.")
@@ -167,20 +161,11 @@ def _has(body: Document, wanted: tuple[str, ...]) -> bool:
         ):
             return False
     attempt, previous, skipped = body.get("attempt"), body.get("previous"), body.get("skipped")
-    if previous is not None and not _is_previous(previous):
+    if previous is not None and not (isinstance(previous, dict) and previous.keys() >= PREVIOUS_FIELDS):
         return False
     if not sure:
         return True
     return (attempt is None or is_of_kind("number", attempt)) and (skipped is None or is_of_kind("list", skipped))
-
-
-def _is_previous(value: object) -> bool:
-    return isinstance(value, dict) and all(key in value for key in PREVIOUS_FIELDS)
-
-
-def _claim_fields(verb: str, status: str) -> tuple[str, ...]:
-    several = SEVERAL_REPLIES.get((verb, status))
-    return several or CLAIM_REPLIES.get(status, ("a status that we know",))
 
 
 def document_of(raw: RawReply, address: ServerAddress) -> Document | None:
@@ -247,7 +232,8 @@ def ask_servers(
                 return reply
             attempts.refused(reply)
         else:
-            if isinstance(got, ConnectionLost) and attempts.may_repeat():
+            if isinstance(got, ConnectionLost) and attempts.repeats > 0:
+                attempts.repeats -= 1
                 waiting.append(address)  # the others first
             attempts.failed(got)
         servers.failed(address, now_ms)
@@ -284,15 +270,11 @@ class Attempts:
         self.repeatable = is_repeatable(asked)
         self._asked = asked
         self._alone = alone
-        self._repeats = RETRIES_MAX if self.repeatable else 0
+        self.repeats = RETRIES_MAX if self.repeatable else 0
         self._errors: list[ServerUnreachable] = []
         self._reply: Reply | None = None
         self._unsure = False  # a request went out, and nobody knows what became of it
         self._passed_on = False  # a proxy answered, which may have passed it on before
-
-    def may_repeat(self) -> bool:
-        self._repeats -= 1
-        return self._repeats >= 0
 
     def refused(self, reply: Reply | ServerUnreachable) -> None:
         if isinstance(reply, Reply):

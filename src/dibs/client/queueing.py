@@ -208,7 +208,7 @@ class PendingClaim:
         self.sent_ms = sent_ms
         if not reply.sent:
             self._asked = asked
-        self._unsure = self._unsure or _is_unknown(reply)
+        self._unsure = self._unsure or FATE_UNKNOWN in str((reply.body or {}).get("details"))
         self._note_place(reply)
         return reply
 
@@ -239,7 +239,8 @@ class PendingClaim:
             if now_ms >= until_ms:
                 return reply
             if not queued:
-                yield Pause(min(_pause_ms(reply), until_ms - now_ms))
+                pause_ms: int = (reply.body or {})["retry_after_ms"] if _is_overloaded(reply) else RETRY_MS
+                yield Pause(min(pause_ms, until_ms - now_ms))
 
     def _polling(self, wait_ms: int) -> Flow[Reply]:
         """Poll, without a place in line: claim-any takes no place."""
@@ -412,19 +413,10 @@ def _may_come(reply: Reply) -> bool:
     )
 
 
-def _is_unknown(reply: Reply) -> bool:
-    return FATE_UNKNOWN in str((reply.body or {}).get("details"))
-
-
 def _is_overloaded(reply: Reply) -> bool:
     """A server that did nothing, and says when to ask again."""
     body: Document = reply.body or {}
     return body.get("code") == "capacity_exceeded" and "retry_after_ms" in body
-
-
-def _pause_ms(reply: Reply) -> int:
-    asked: int = (reply.body or {})["retry_after_ms"] if _is_overloaded(reply) else RETRY_MS
-    return asked
 
 
 def _is_unheard(reply: Reply) -> bool:

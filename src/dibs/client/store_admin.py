@@ -325,7 +325,8 @@ def facts(store: Store) -> Document:
     return {
         "kind": store.capabilities.name,
         "clock": store.capabilities.clock,
-        "format": _format_of(store),
+        # An opened store has this format: older ones were brought up to it, newer ones refused.
+        "format": (maintenance_of(store).migrated() or (None, None))[1],
         "path": getattr(store, "path", None),
         "now_ms": store.read(()).now_ms,
         "size_bytes": maintenance_of(store).size_bytes(),
@@ -383,9 +384,3 @@ def migrate(url: str | None) -> Document:
 def try_write(store: Store) -> None:
     """Raise what a write would raise. Changes no record."""
     store.commit({}, {}, ())
-
-
-def _format_of(store: Store) -> int | None:
-    """The version of the format that an opened store has: older ones were brought up to it, newer ones refused."""
-    versions = maintenance_of(store).migrated()
-    return None if versions is None else versions[1]

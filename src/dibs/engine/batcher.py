@@ -162,14 +162,10 @@ class Batcher:
         if not count:
             return  # the thread took them
         run = self._run_at_once
-        if run is None or not self._may_decide_here():
+        if run is None or self._stopping or not self._is_quick() or not self._deciding.acquire(blocking=False):
             self._wake_thread()
         else:
             self._answer_at_once(run)
-
-    def _may_decide_here(self) -> bool:
-        """If so, the caller has the lock."""
-        return not self._stopping and self._is_quick() and self._deciding.acquire(blocking=False)
 
     def _wake_thread(self) -> None:
         self._is_running = True
@@ -229,15 +225,9 @@ class Batcher:
         while not self._stopping:
             self._wake.wait()
             self._wake.clear()
-            with self._deciding:
-                self._answer()
-        while self._answer_one_more():
-            pass
-
-    def _answer_one_more(self) -> bool:
-        with self._deciding:  # the loop may be at work, and leave something to the thread
             self._answer()
-            return self._has_more()
+        while self._answer():  # the loop may be at work, and leave something to the thread
+            pass
 
     def _has_more(self) -> bool:
         return bool(self._first or self._later)
@@ -249,14 +239,17 @@ class Batcher:
         batch += [later.popleft() for _ in range(min(len(later), COMMIT_BATCH_MAX - count))]
         return batch
 
-    def _answer(self) -> None:
-        batch = self._take()
-        if batch:
-            results = self._results(self._run, batch)
-            try:
-                self._deliver(self._hand_out, batch, results)
-            except RuntimeError:  # the loop is closed: nobody is left to answer
-                log.warning("%d answers could not be delivered", len(batch))
+    def _answer(self) -> bool:
+        """Answer a batch on the thread. True if there is more to do."""
+        with self._deciding:
+            batch = self._take()
+            if batch:
+                results = self._results(self._run, batch)
+                try:
+                    self._deliver(self._hand_out, batch, results)
+                except RuntimeError:  # the loop is closed: nobody is left to answer
+                    log.warning("%d answers could not be delivered", len(batch))
+            return self._has_more()
 
     def _results(self, run: Callable[[Sequence[Command]], list[Result]], batch: list[Asked]) -> list[Result]:
         gone = {id(asked) for asked in batch if asked[2] is not None and asked[2]()}

@@ -90,7 +90,8 @@ class CredentialAdmin:
         if verb == "token-create":
             return self._create(shape(verb, document))
         if verb == "token-revoke":
-            return self._revoke(name, wanted_id)
+            by = self._caller.principal
+            return self._each("revoked", name, wanted_id, lambda each: rules.RevokeToken(digest=each.digest, by=by))
         if verb == "token-rotate":
             return self._rotate(name, wanted_id, shape(verb, document))
         return self._limit(name, wanted_id, shape(verb, document))
@@ -154,9 +155,6 @@ class CredentialAdmin:
             )
         )
         return token
-
-    def _revoke(self, name: str, wanted_id: str) -> Reply:
-        return self._each("revoked", name, wanted_id, lambda each: rules.RevokeToken(digest=each.digest, by=self._by))
 
     def _limit(self, name: str, wanted_id: str, document: Document) -> Reply:
         return self._each(
@@ -353,24 +351,18 @@ class CredentialDirectory:
         """Read all tokens, which is necessary after a restore. There may be many, so looking continues meanwhile;
         tokens that change meanwhile are read once more at the end."""
         changes, began_ms = self._changes, self._steady()
-        known, keys = self._load(self._look_if_due)
-        self._known, self._keys = known, keys
+        self._known, self._keys = self._load(looks=True)
         self._changes, self._loaded_ms = changes, began_ms
         self._look()
 
-    def _look_if_due(self) -> None:
-        if self._steady() - self._looked_ms >= limits.CREDENTIAL_LOOK_MS:
-            self._look()
-
-    def _load(
-        self, between: Callable[[], None] = lambda: None
-    ) -> tuple[dict[bytes, tuple[Caller, int]], dict[str, bytes]]:
+    def _load(self, *, looks: bool = False) -> tuple[dict[bytes, tuple[Caller, int]], dict[str, bytes]]:
         known: dict[bytes, tuple[Caller, int]] = {}
         keys: dict[str, bytes] = {}
         for page in credential_pages(self._store):
             for credential in page:
                 self._note(known, keys, credential)
-            between()
+            if looks and self._steady() - self._looked_ms >= limits.CREDENTIAL_LOOK_MS:
+                self._look()
         return known, keys
 
     @staticmethod

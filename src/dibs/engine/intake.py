@@ -350,7 +350,7 @@ def _parts(
     part: list[tuple[str, Stored] | Event] = []
     chars = 0
     for entry in entries:
-        size = _chars(entry)
+        size = len(repr(entry))  # about its length as text
         if part and (
             len(part) == PART_RECORDS
             or chars + size > PART_CHARS
@@ -366,8 +366,3 @@ def _parts(
 
 def _kind(key: str) -> str:
     return key.split("/", 1)[0]
-
-
-def _chars(entry: tuple[str, Stored] | Event) -> int:
-    """About its length as text."""
-    return len(repr(entry))

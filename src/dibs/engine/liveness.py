@@ -112,16 +112,14 @@ def is_idle(store: Store, since_ms: int = ALL_TIME_MS) -> bool:
     for prefix in (LOCK_PREFIX, SESSION_PREFIX):
         after, limit = "", 1
         while page := store.scan(prefix, after, limit, live=True):
-            if any(_could_lose(found.record, since_ms) for _, found in page):
-                return False
+            for record in [found.record for _, found in page]:
+                if isinstance(record, LockRecord):  # one that is parked is live, too; nobody can lose it
+                    if record.line or any(holder.since_ms < since_ms for holder in record.holders):
+                        return False
+                elif isinstance(record, SessionRecord) and record.since_ms < since_ms:
+                    return False
             after, limit = page[-1][0], min(8 * limit, limits.LIST_PAGE_DEFAULT)
     return True
-
-
-def _could_lose(record: Stored | None, since_ms: int) -> bool:
-    if isinstance(record, LockRecord):  # one that is parked is live, too; nobody can lose it
-        return bool(record.line) or any(holder.since_ms < since_ms for holder in record.holders)
-    return isinstance(record, SessionRecord) and record.since_ms < since_ms
 
 
 class SweepShare:
@@ -136,14 +134,12 @@ class SweepShare:
         self._servers = [server]
         self._left_ms: dict[str, int] = {}  # keys left to others, and since when
 
-    def know(self, store: Store) -> None:
-        """Take note of the live servers."""
-        self._servers = sorted({self._server, *live_servers(pulses_of(store), store.read(()).now_ms)})
+    def know(self, store: Store | None) -> None:
+        """Take note of the live servers of a store; None: there is no other."""
+        others = live_servers(pulses_of(store), store.read(()).now_ms) if store is not None else ()
+        self._servers = sorted({self._server, *others})
 
-    def know_nobody(self) -> None:
-        self._servers = [self._server]
-
-    def left(self) -> int:
+    def __len__(self) -> int:
         """Return how many keys are left to others for the moment."""
         return len(self._left_ms)
 
@@ -426,9 +422,21 @@ class Decider:
         return self._coordinator.run(commands)
 
     def _run(self, coordinator: Coordinator, commands: Sequence[Command]) -> list[Result]:
+        """If the store cannot be written, for instance because the disk is full, commands that only look are answered
+        all the same."""
+        looks = [at for at, command in enumerate(commands) if isinstance(command, Inspect | InspectSession)]
         self.liveness.began()
         try:
-            return _with_looks(coordinator, commands)
+            try:
+                results = coordinator.run(commands)
+            except StoreUnavailable as error:
+                if isinstance(error, Busy) or not 0 < len(looks) < len(commands):
+                    raise
+                results = [error] * len(commands)
+            if len(looks) < len(commands) and any(isinstance(results[at], StoreUnavailable) for at in looks):
+                again = coordinator.run([commands[at] for at in looks])
+                results = [again[looks.index(at)] if at in looks else each for at, each in enumerate(results)]
+            return results
         finally:
             self.liveness.ended()
             self.batches += 1
@@ -453,22 +461,3 @@ class Decider:
 
 def _do_not_wait(seconds: float) -> None:
     raise Busy("Others write the same records. Try again.")
-
-
-def _with_looks(coordinator: Coordinator, commands: Sequence[Command]) -> list[Result]:
-    """Run them. If the store cannot be written, because the disk is full, say, those that only look are answered all
-    the same."""
-    looks = [at for at, command in enumerate(commands) if isinstance(command, Inspect | InspectSession)]
-    if not looks or len(looks) == len(commands):
-        return coordinator.run(commands)
-    results: list[Result]
-    try:
-        results = coordinator.run(commands)
-    except Busy:
-        raise
-    except StoreUnavailable as error:
-        results = [error] * len(commands)
-    if any(isinstance(results[at], StoreUnavailable) for at in looks):
-        for at, answer in zip(looks, coordinator.run([commands[at] for at in looks]), strict=True):
-            results[at] = answer
-    return results

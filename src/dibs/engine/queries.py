@@ -253,7 +253,8 @@ def claimed(
         locks = [versioned.record for _, versioned in page if isinstance(versioned.record, LockRecord)]
         at_ms, live_ones = _with_live_owners(store, locks)
         now_ms = max(now_ms, at_ms)
-        found += [lock for lock in live_ones if state_of(lock, now_ms) in states and _ended_so(lock, ended)]
+        live_ones = [lock for lock in live_ones if state_of(lock, now_ms) in states]
+        found += [lock for lock in live_ones if not ended or (lock.endings and lock.endings[0].how in ended)]
         if len(found) > limit:
             return Page(now_ms=now_ms, locks=found[:limit], next_after=found[limit - 1].name)
         if len(page) < step:
@@ -265,10 +266,6 @@ def claimed(
         step = min(2 * step, LIST_PAGE_DEFAULT)
 
 
-def _ended_so(lock: LockRecord, ended: Sequence[str]) -> bool:
-    return not ended or bool(lock.endings and lock.endings[0].how in ended)
-
-
 def _with_live_owners(store: Store, locks: list[LockRecord]) -> tuple[int, list[LockRecord]]:
     """The locks with their live holds only, and the time of that state. Whether a hold is live depends on the lock, its
     owner's session, the outages and the time together, so each lock is read again with them."""
@@ -278,14 +275,14 @@ def _with_live_owners(store: Store, locks: list[LockRecord]) -> tuple[int, list[
         for key, lock in listed.items()
         if lock.holders
     }
-    now_ms, found = _decided(store, needs, _with_live_holds)
-    settled = [found.get(key, lock) for key, lock in listed.items()]
-    return now_ms, [lock for lock in settled if lock is not None]
 
+    def present(view: View, key: str) -> LockRecord | None:
+        lock = view.records[key]
+        return lock.replace(holders=live_holders(Draft(view), lock)) if isinstance(lock, LockRecord) else None
 
-def _with_live_holds(view: View, key: str) -> LockRecord | None:
-    lock = view.records[key]
-    return lock.replace(holders=live_holders(Draft(view), lock)) if isinstance(lock, LockRecord) else None
+    now_ms, found = _decided(store, needs, present)
+    locks_now = [found.get(key, lock) for key, lock in listed.items()]
+    return now_ms, [lock for lock in locks_now if lock is not None]
 
 
 def _decided(

@@ -151,7 +151,7 @@ class Sweeper:
         liveness = self._decider.liveness
         if liveness.beat_due_in_ms():
             return
-        seen = (self._decider.batches, self._tally.told_seq)
+        seen = (self._decider.batches, self._tally.reported_seq)
         if seen != self._idle_at:  # else nothing has changed since the store was found idle
             self._idle_at = seen if is_idle(self._store) else None
         if self._idle_at is None or liveness.has_gap():
@@ -171,7 +171,7 @@ class Sweeper:
             key: at_ms for key, at_ms in self._failed_ms.items() if now_ms - at_ms < limits.SWEEP_RETRY_MS
         }
         # Those that are not swept here and now come first every time: beside them there must be room for others.
-        limit = self._slice() + self._unknown + len(self._failed_ms) + self._share.left()
+        limit = self._slice() + self._unknown + len(self._failed_ms) + len(self._share)
         due = self._store.due(limit)
         known = [key for key in due.keys if is_swept(key)]
         self._unknown = len(due.keys) - len(known)
@@ -207,7 +207,7 @@ class Sweeper:
 
     def _know_servers(self, now_ms: int) -> None:
         if self._idle_at is not None:
-            self._share.know_nobody()  # others write no pulse then, and there is almost nothing to divide
+            self._share.know(None)  # others write no pulse then, and there is almost nothing to divide
         elif now_ms - self._knew_ms >= limits.SERVERS_INTERVAL_MS:
             self._knew_ms = now_ms
             self._share.know(self._store)

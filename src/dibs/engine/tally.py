@@ -47,7 +47,7 @@ class Tally:
         self._claims: dict[int, str] = {}
         self._by_principal: dict[tuple[str, str | None], int] = {}  # and namespace; None: all of them
         self._seen_seq = 0  # what is counted
-        self._told_seq = 0  # what was reported; ahead of what is counted while pages are counted
+        self.reported_seq = 0  # the last event that is known here; ahead of what is counted while pages are counted
         self._pages: Iterator[None] = iter(())
         self._lock = allocate_lock()
         self.is_counting = False
@@ -74,7 +74,7 @@ class Tally:
         before them. Events are applied by token: if a page already shows the effect of an event, later events correct
         the count."""
         newest = store.events(0, 1, newest=True)
-        self._seen_seq = self._told_seq = newest[-1].seq if newest else 0
+        self._seen_seq = self.reported_seq = newest[-1].seq if newest else 0
         self._pages = self._count_pages(store, store.read(()).now_ms)
         self.is_counting = True
 
@@ -102,7 +102,7 @@ class Tally:
         with self._lock:
             if not self._gapless or self.is_counting or last_seq - len(events) != self._seen_seq:
                 return  # others wrote before us, or may have written; `catch_up` reads all events in order
-            self._seen_seq = self._told_seq = last_seq
+            self._seen_seq = self.reported_seq = last_seq
             for event in events:
                 self._fold(event)
 
@@ -110,7 +110,7 @@ class Tally:
         """Read what others wrote."""
         is_all = False
         while not is_all:
-            events = store.events(self._told_seq if self.is_counting else self._seen_seq, self.events_page)
+            events = store.events(self.reported_seq if self.is_counting else self._seen_seq, self.events_page)
             is_all = len(events) < self.events_page
             if events:
                 self._read(events)
@@ -122,39 +122,37 @@ class Tally:
                     if event.seq > self._seen_seq:  # else a commit of ours that was reported meanwhile
                         self._fold(event)
                 self._seen_seq = max(self._seen_seq, events[-1].seq)
-            untold = [event for event in events if event.seq > self._told_seq]
-            self._told_seq = max(self._told_seq, events[-1].seq)
-        if untold:
-            self._on_read(untold)
+            new = [event for event in events if event.seq > self.reported_seq]
+            self.reported_seq = max(self.reported_seq, events[-1].seq)
+        if new:
+            self._on_read(new)
 
     def look(self, store: Store) -> None:
         """Read what others wrote, if there is anything. Cheap enough to call often."""
-        if store.watch(self._told_seq, 0):
+        if store.watch(self.reported_seq, 0):
             self.catch_up(store)
-
-    @property
-    def told_seq(self) -> int:
-        """The last event that is known here."""
-        return self._told_seq
 
     def _count(self, record: Stored | None, began_ms: int) -> None:
         if isinstance(record, LockRecord):
-            self._count_lock(record)
+            self._places.update((record.ns, record.name, number) for number in record.line)
+            for holder in record.holders:
+                self._claims[hash((record.ns, record.name, holder.token))] = intern(holder.principal)
+                self._add(holder.principal, record.ns, 1)
         elif isinstance(record, SessionRecord) and record.since_ms <= began_ms:  # a later one is counted by its event
             self._count_session(record.principal, record.owner, record.since_ms, 1)
-
-    def _count_lock(self, lock: LockRecord) -> None:
-        self._places.update((lock.ns, lock.name, number) for number in lock.line)
-        for holder in lock.holders:
-            self._claims[hash((lock.ns, lock.name, holder.token))] = intern(holder.principal)
-            self._add(holder.principal, lock.ns, 1)
 
     def _fold(self, event: Event) -> None:
         self.kinds[event.kind] += 1
         if event.ticket:
-            self._fold_place(event)
-        elif not event.job:
-            self._fold_session(event)
+            place = (event.ns, event.job, event.ticket)
+            if event.kind == kinds.QUEUED:
+                self._places.add(place)
+            else:
+                self._places.discard(place)
+        elif event.kind == kinds.SESSION_OPENED:
+            self._count_session(event.principal, event.owner, event.at_ms, 1)
+        elif event.kind == kinds.SESSION_ENDED and event.began_ms is not None:
+            self._count_session(event.principal, event.owner, event.began_ms, -1)
         hold = hash((event.ns, event.job, event.token))
         if event.kind == kinds.ACQUIRED:
             if hold not in self._claims:
@@ -164,19 +162,6 @@ class Tally:
             principal = self._claims.pop(hold, None)
             if principal is not None:
                 self._add(principal, event.ns, -1)
-
-    def _fold_place(self, event: Event) -> None:
-        place = (event.ns, event.job, event.ticket)
-        if event.kind == kinds.QUEUED:
-            self._places.add(place)
-        else:
-            self._places.discard(place)
-
-    def _fold_session(self, event: Event) -> None:
-        if event.kind == kinds.SESSION_OPENED:
-            self._count_session(event.principal, event.owner, event.at_ms, 1)
-        elif event.kind == kinds.SESSION_ENDED and event.began_ms is not None:
-            self._count_session(event.principal, event.owner, event.began_ms, -1)
 
     def _count_session(self, principal: str, owner: str, since_ms: int, count: int) -> None:
         """One that ends before it was counted, while a server starts, is not counted down. An event does not name its

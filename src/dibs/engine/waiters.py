@@ -128,7 +128,7 @@ class Waiters:
         self._parked: dict[Place, Waiter] = {}
         self._asking: dict[Waiter, None] = {}  # those who were parked and ask again
         self._keeping = False
-        self._closed = False
+        self.is_closed = False  # it keeps nobody waiting any more: callers are told their place at once
 
     def __len__(self) -> int:
         return len(self._parked)
@@ -170,14 +170,9 @@ class Waiters:
                     waiter.queued = None
                 self._ask_again(waiter)
 
-    @property
-    def is_closed(self) -> bool:
-        """Return whether this server keeps nobody waiting any more. Callers are then told their place at once."""
-        return self._closed
-
     def close(self) -> None:
         """Tell all waiters their places, which they keep for as long as a waiter may be silent."""
-        self._closed = True
+        self.is_closed = True
         for waiter in list(self._parked.values()):
             self.on_timeout(waiter)
         self._later(LAST_WORD_MS / 1000, self._answer_with_last_known_places)
@@ -222,7 +217,7 @@ class Waiters:
         self._asking.pop(waiter, None)
         if waiter.gone:
             self.on_not_taken(waiter, result)
-        elif isinstance(result, Queued) and waiter.wait_ms > 0 and not self._closed:
+        elif isinstance(result, Queued) and waiter.wait_ms > 0 and not self.is_closed:
             self._park(waiter, result)
         elif isinstance(result, BaseException) and waiter.queued is not None:
             # Something failed for a waiter with a place. It gets its ticket, because without it it could not come back.
@@ -298,7 +293,7 @@ class Waiters:
                     self._ask_again(waiter)
 
     def _give_up(self, waiter: Waiter) -> None:
-        if waiter.moves and not self._closed:
+        if waiter.moves and not self.is_closed:
             self._later(MOVE_MS / 1000, self._leave, waiter)
         else:
             self._leave(waiter)

@@ -224,14 +224,6 @@ def lock_snapshot(name: str, state: Document, now_ms: int) -> Document:
     return {**document, "observed_at": timestamp(now_ms)}
 
 
-def freed(outcome: lease_outcomes.Freed) -> Document:
-    return {"name": outcome.name, "freed": outcome.was_parked}
-
-
-def left(outcome: outcomes.Left) -> Document:
-    return {"name": outcome.name, "left": outcome.was_in}
-
-
 def transferred(outcome: lease_outcomes.Transferred) -> Document:
     document = lease_document("transferred", outcome.name, outcome.lease, outcome.now_ms)
     document["checkpoint"] = outcome.lease.checkpoint
@@ -289,10 +281,6 @@ def renewed(outcome: lease_outcomes.Renewed) -> Document:
     return document
 
 
-def released(outcome: lease_outcomes.Released) -> None:
-    return None
-
-
 def failed(outcome: lease_outcomes.Failed) -> Document:
     return {
         "status": "failed",
@@ -314,10 +302,6 @@ def broken(outcome: lease_outcomes.Broken) -> Document:
     }
 
 
-def acl_set(outcome: lease_outcomes.AclSet) -> Document:
-    return {"name": outcome.name, "acl": acl_document(outcome.acl)}
-
-
 def status(outcome: outcomes.Status) -> Document:
     document = status_document(outcome.lock, outcome.now_ms, with_acl=True)
     document["waiting"] = outcome.waiting
@@ -330,14 +314,14 @@ def status(outcome: outcomes.Status) -> Document:
 
 
 PRESENT: dict[type[Any], Callable[[Any], Document | None]] = {
-    lease_outcomes.Freed: freed,
-    outcomes.Left: left,
+    lease_outcomes.Freed: lambda outcome: {"name": outcome.name, "freed": outcome.was_parked},
+    outcomes.Left: lambda outcome: {"name": outcome.name, "left": outcome.was_in},
     lease_outcomes.Transferred: transferred,
     lease_outcomes.SessionState: session_document,
     lease_outcomes.Renewed: renewed,
-    lease_outcomes.Released: released,
+    lease_outcomes.Released: lambda outcome: None,
     lease_outcomes.Failed: failed,
     lease_outcomes.Broken: broken,
-    lease_outcomes.AclSet: acl_set,
+    lease_outcomes.AclSet: lambda outcome: {"name": outcome.name, "acl": acl_document(outcome.acl)},
     outcomes.Status: status,
 }

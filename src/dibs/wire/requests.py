@@ -264,10 +264,6 @@ def _break(ns: str, name: str, document: Document, caller: Caller) -> commands.B
     return commands.Break(ns=ns, name=name, principal=caller.principal, reason=reason)
 
 
-def _free(ns: str, name: str, document: Document, caller: Caller) -> commands.Free:
-    return commands.Free(ns=ns, name=name, principal=caller.principal)
-
-
 def _set_acl(ns: str, name: str, document: Document, caller: Caller) -> commands.SetAcl:
     return commands.SetAcl(
         ns=ns,
@@ -278,10 +274,6 @@ def _set_acl(ns: str, name: str, document: Document, caller: Caller) -> commands
     )
 
 
-def _inspect(ns: str, name: str, document: Document, caller: Caller) -> commands.Inspect:
-    return commands.Inspect(ns=ns, name=name)
-
-
 _BUILDERS: dict[str, Callable[[str, str, Document, Caller], Command]] = {
     "acquire": _acquire,
     "leave": _leave,
@@ -289,9 +281,9 @@ _BUILDERS: dict[str, Callable[[str, str, Document, Caller], Command]] = {
     "release": _release,
     "transfer": _transfer,
     "break": _break,
-    "free": _free,
+    "free": lambda ns, name, _, caller: commands.Free(ns=ns, name=name, principal=caller.principal),
     "acl": _set_acl,
-    "inspect": _inspect,
+    "inspect": lambda ns, name, *_: commands.Inspect(ns=ns, name=name),
 }
 
 

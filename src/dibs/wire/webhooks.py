@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dibs.base.jsontext import Document
     from dibs.core.events import Event
     from dibs.core.identity import Caller
-    from dibs.core.webhooks import DeadLetter, DeliveryNote, Lane, WebhookProgress
+    from dibs.core.webhooks import DeadLetter, WebhookProgress
 
 HIDDEN = "****"
 # Kinds of events that are about a job, and OctoStore's words for them.
@@ -90,44 +90,41 @@ def standing_document(webhook: Webhook, progress: WebhookProgress, dead: int, be
 def deliveries_document(progress: WebhookProgress, letters: tuple[DeadLetter, ...]) -> Document:
     """The delivery log, the jobs that wait for a delivery, and the dead letters."""
     return {
-        "deliveries": [_note_document(each) for each in progress.notes],
-        "waiting": [_lane_document(each) for each in progress.lanes],
-        "dead": [_letter_document(each) for each in letters],
-    }
-
-
-def _note_document(note: DeliveryNote) -> Document:
-    return {
-        "id": note.seq,
-        "at": timestamp(note.at_ms),
-        "name": note.job,
-        "event": note.kind,
-        "try": note.tries,
-        "status": note.status or None,
-        "error": note.error or None,
-        "took_ms": note.took_ms,
-    }
-
-
-def _lane_document(lane: Lane) -> Document:
-    return {
-        "name": lane.job,
-        "after": lane.after,
-        "tries": lane.tries,
-        "next_try_at": timestamp(lane.until_ms) if lane.until_ms else None,
-        "error": lane.error or None,
-    }
-
-
-def _letter_document(letter: DeadLetter) -> Document:
-    return {
-        "id": letter.seq,
-        "name": letter.job,
-        "event": letter.kind,
-        "at": timestamp(letter.at_ms),
-        "tries": letter.tries,
-        "error": letter.error or None,
-        "again": letter.again,
+        "deliveries": [
+            {
+                "id": note.seq,
+                "at": timestamp(note.at_ms),
+                "name": note.job,
+                "event": note.kind,
+                "try": note.tries,
+                "status": note.status or None,
+                "error": note.error or None,
+                "took_ms": note.took_ms,
+            }
+            for note in progress.notes
+        ],
+        "waiting": [
+            {
+                "name": lane.job,
+                "after": lane.after,
+                "tries": lane.tries,
+                "next_try_at": timestamp(lane.until_ms) if lane.until_ms else None,
+                "error": lane.error or None,
+            }
+            for lane in progress.lanes
+        ],
+        "dead": [
+            {
+                "id": letter.seq,
+                "name": letter.job,
+                "event": letter.kind,
+                "at": timestamp(letter.at_ms),
+                "tries": letter.tries,
+                "error": letter.error or None,
+                "again": letter.again,
+            }
+            for letter in letters
+        ],
     }
 
 
