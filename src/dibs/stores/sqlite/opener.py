@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 
+from dibs.base import ways
 from dibs.base.cheap import sqlite3
 from dibs.base.clock import wall_ms
 from dibs.base.errors import StoreReplaced
 from dibs.stores.sqlite.rows import APPLICATION_ID, VERSION
-from dibs.system import ways
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
