@@ -66,6 +66,15 @@ def _pick() -> Pair:
 encode, decode = _pick()
 
 
+def is_unicode(text: str) -> bool:
+    """Tell whether text can be sent and kept: half a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def encode_ascii(value: Any) -> str:
     """For terminals: what is not ASCII is an escape, so that nothing of it can act on one."""
     text = encode(value)

@@ -13,14 +13,15 @@ import math
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput, Unprocessable
 from dibs.base.http1 import header_lines, request_with
-from dibs.base.jsontext import encode
+from dibs.base.ids import is_id
+from dibs.base.jsontext import encode, is_unicode
 from dibs.base.traceparent import HEADER as TRACE_HEADER
 from dibs.base.traceparent import inherited_traceparent, span_traceparent
 from dibs.client.door import Ask
 from dibs.client.servers import SLICE_MS
 from dibs.client.urls import quote
 from dibs.core.names import check_name, check_namespace
-from dibs.wire.shapes import OWN_TYPE, is_id
+from dibs.wire import OWN_TYPE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -195,20 +196,12 @@ def _body(document: Document) -> bytes:
         for name in document.get("names", ()):
             check_name(name)
         for field, value in document.items():
-            if isinstance(value, str) and not _is_unicode(value):
+            if isinstance(value, str) and not is_unicode(value):
                 raise Unprocessable(f"The field {field} must be text.") from None
         raise Unprocessable("The request must be text.") from None
 
 
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _query(text: str) -> str:
-    if not _is_unicode(text):
+    if not is_unicode(text):
         raise InvalidInput("A prefix or name must be valid Unicode.")
     return quote(text)

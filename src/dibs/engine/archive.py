@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from dibs._version import __version__
 from dibs.base.errors import DibsError, InvalidInput, StoreUnavailable
 from dibs.base.ids import new_id
+from dibs.base.jsontext import is_unicode
 from dibs.base.record import Record
 from dibs.core import class_of
 from dibs.core.commands import Freeze
@@ -109,17 +110,9 @@ def _fits(value: Any, annotation: str, module: str) -> bool:
     if annotation == "int":
         return type(value) is int and -NUMBER_MAX < value < NUMBER_MAX
     if annotation == "str":
-        return isinstance(value, str) and (value.isascii() or _is_unicode(value))
+        return isinstance(value, str) and (value.isascii() or is_unicode(value))
     known = getattr(sys.modules[module], annotation, None)
     return not isinstance(known, type) or isinstance(value, known)
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair
-        return False
-    return True
 
 
 def _key_of(record: Stored) -> str | None:

@@ -15,7 +15,7 @@ from dibs.core.limits import ACL_ENTRY_BYTES_MAX, NAME_BYTES_MAX, REQUEST_KEY_CH
 from dibs.wire.answer_fields import ANSWERS, PARTS
 from dibs.wire.codes import CODES
 from dibs.wire.request_fields import ACL_PATTERN, NAME_FORMAT, NAMESPACE_PATTERN, REQUESTS
-from dibs.wire.shapes import PROVEN, U32_MAX
+from dibs.wire.values import PROVEN, U32_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Turns a request document into a command. The checks and their order are the same over HTTP and embedded.
 
-Two steps, because the contract puts the caller's credential between them: `shapes.shape` looks only at fields and types
+Two steps, because the contract puts the caller's credential between them: `values.shape` looks only at fields and types
 (a wrong one is `Unprocessable`, HTTP 422), `command_for` at what the values mean (HTTP 400, each with its own code).
 Unknown fields are ignored. `null` is the same as leaving a field out.
 """
@@ -8,13 +8,12 @@ Unknown fields are ignored. `null` is the same as leaving a field out.
 from __future__ import annotations
 
 from dibs.base.errors import InvalidInput, InvalidTtl, NotAllowed
-from dibs.base.ids import new_id
+from dibs.base.ids import is_id, new_id
 from dibs.core import commands, limits
 from dibs.core.identity import ADMIN, NO_LIMITS, require
 from dibs.core.names import DEFAULT_NAMESPACE, check_name, check_namespace
 from dibs.core.records import EXCLUSIVE
 from dibs.wire.fields import PLAIN_TERMS
-from dibs.wire.shapes import is_id, shape
 from dibs.wire.values import (
     acl_of,
     done_ms_of,
@@ -24,6 +23,7 @@ from dibs.wire.values import (
     parse_ticket,
     plain_of,
     request_key_of,
+    shape,
     text_of,
     ticket_of,
     token_badge,
