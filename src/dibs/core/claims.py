@@ -69,7 +69,7 @@ def _note_refusal(draft: Draft, command: Acquire, outcome: Outcome) -> None:
     reason = type(outcome).__name__.lower()
     if isinstance(outcome, Held) and outcome.blockers:
         reason = f"held by {outcome.blockers[0].holder.owner}"
-    draft.tell(
+    draft.events.append(
         Event(
             at_ms=draft.now_ms,
             kind=events.REFUSED,

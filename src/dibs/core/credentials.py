@@ -227,7 +227,7 @@ def _write(draft: Draft, credential: Credential, kind: str, by: str) -> TokenSta
     recent = (*register.recent, credential.digest)[-CREDENTIAL_CHANGES_KEPT:]
     draft.write(REGISTER_KEY, register.replace(changes=register.changes + 1, recent=recent))
     draft.write(credential_key(credential.digest), credential)
-    draft.tell(
+    draft.events.append(
         Event(
             at_ms=draft.now_ms,
             kind=kind,

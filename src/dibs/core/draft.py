@@ -202,9 +202,6 @@ class Draft:
         self.handed.clear()
         self.losses.clear()
 
-    def tell(self, event: Event) -> None:
-        self.events.append(event)
-
 
 def _key(record: LockRecord | Ticket | SessionRecord | Tree | Meta | Pulse) -> str:
     if isinstance(record, LockRecord):

@@ -62,6 +62,7 @@ def _heirs_lease(draft: Draft, command: Transfer, mine: Holder, heir: SessionRec
     ttl_ms = mine.ttl_ms if command.ttl_ms is None else command.ttl_ms
     if heir is None and not ttl_ms:
         ttl_ms = TTL_MS_DEFAULT  # its TTL was that of its session; without a session it needs its own
+    payer = mine if heir is None or heir.principal == mine.principal else heir
     return mine.replace(
         lease_id=command.fresh_lease_id,
         owner=command.to_owner or (heir.owner if heir is not None else mine.owner),
@@ -74,17 +75,11 @@ def _heirs_lease(draft: Draft, command: Transfer, mine: Holder, heir: SessionRec
         expires_ms=draft.now_ms + ttl_ms if ttl_ms or heir is None else heir.expires_ms,
         request_key=None,
         checkpoint=mine.checkpoint if command.checkpoint is None else command.checkpoint,
-        charge=charge(draft, _heirs_payer(mine, heir), "held"),
+        # It counts for who gets it, and is never refused for that: the owner decides who goes on.
+        charge=charge(draft, payer_of(payer.charge), "held"),
         wanted=mine.wanted or mine.told > 0,  # the new owner is told of those who wait already
         told=0,
     )
-
-
-def _heirs_payer(mine: Holder, heir: SessionRecord | None) -> str | None:
-    """Return who is charged from now on: who gets the job. It is never refused for that."""
-    if heir is None or heir.principal == mine.principal:
-        return payer_of(mine.charge)
-    return payer_of(heir.charge)
 
 
 def _stops_transfer(draft: Draft, lock: LockRecord, lease: Holder) -> Held | Deadlock | None:
@@ -103,15 +98,8 @@ def break_(draft: Draft, command: Break) -> Outcome:
     lock = present_lock(draft, command.ns, command.name)
     taken = lock.holders
     for holder in taken:
-        lock = end_hold(
-            draft,
-            lock,
-            holder,
-            how=BROKEN,
-            at_ms=draft.now_ms,
-            by=command.principal,
-            reason=command.reason,
-        )
+        by, reason = command.principal, command.reason
+        lock = end_hold(draft, lock, holder, how=BROKEN, at_ms=draft.now_ms, by=by, reason=reason)
     if taken:
         advance(draft, command.ns, (command.name,))
     return Broken(now_ms=draft.now_ms, name=lock.name, holders=taken)
@@ -121,9 +109,10 @@ def free(draft: Draft, command: Free) -> Outcome:
     """Free a parked or delayed job, and reset its count of failures."""
     lock = present_lock(draft, command.ns, command.name)
     if lock.parked or draft.now_ms < lock.delay_until_ms:
-        lock = lock.replace(parked=False, failures=0, delay_until_ms=0)
-        draft.put(lock)
-        draft.tell(events.Event(at_ms=draft.now_ms, kind=events.FREED, ns=lock.ns, job=lock.name, by=command.principal))
+        draft.put(lock.replace(parked=False, failures=0, delay_until_ms=0))
+        draft.events.append(
+            events.Event(at_ms=draft.now_ms, kind=events.FREED, ns=lock.ns, job=lock.name, by=command.principal)
+        )
         advance(draft, command.ns, (command.name,))  # the line waits until a delay is over
         return Freed(now_ms=draft.now_ms, name=lock.name, was_parked=True)
     return Freed(now_ms=draft.now_ms, name=lock.name, was_parked=False)
@@ -174,9 +163,9 @@ def renew(draft: Draft, command: Renew) -> Outcome:
     brings = (kept.metadata, kept.checkpoint) != (mine.metadata, mine.checkpoint)
     if command.audited and not brings:
         until_ms = None if ttl_ms else lease.expires_ms
-        draft.tell(event_of(lock, kept, events.RENEWED, draft.now_ms, ttl_ms=ttl_ms, until_ms=until_ms))
+        draft.events.append(event_of(lock, kept, events.RENEWED, draft.now_ms, ttl_ms=ttl_ms, until_ms=until_ms))
     if brings:
-        draft.tell(
+        draft.events.append(
             event_of(
                 lock,
                 kept,

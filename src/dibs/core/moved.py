@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dibs.core.records import Holder, Outage, Stored
+    from dibs.core.records import Outage, Stored
 
 
 def moved(record: Stored, outages: tuple[Outage, ...], by_ms: int) -> Stored:
@@ -22,21 +22,18 @@ def moved(record: Stored, outages: tuple[Outage, ...], by_ms: int) -> Stored:
     left as they had: their instants move, and the credit that they have for `outages` is written into their deadlines.
     Everything else keeps its dates. A token that expires tomorrow does so however late the copy is used."""
     if isinstance(record, LockRecord):
-        holders = tuple([_credited(each, outages) for each in record.holders])
-        return shifted(record.replace(holders=holders), by_ms)
-    if isinstance(record, SessionRecord):
-        expires_ms = credited_ms(record.expires_ms, record.renewed_ms, record.ttl_ms, outages)
-        return shifted(record.replace(expires_ms=expires_ms), by_ms)
-    if isinstance(record, Ticket):
-        expires_ms = credited_ms(record.expires_ms, record.renewed_ms, TICKET_MS, outages)
+        holders = [
+            each.replace(expires_ms=credited_ms(each.expires_ms, each.renewed_ms, each.ttl_ms, outages))
+            if each.ttl_ms
+            else each  # it lives as long as its session
+            for each in record.holders
+        ]
+        return shifted(record.replace(holders=tuple(holders)), by_ms)
+    if isinstance(record, SessionRecord | Ticket):
+        ttl_ms = TICKET_MS if isinstance(record, Ticket) else record.ttl_ms
+        expires_ms = credited_ms(record.expires_ms, record.renewed_ms, ttl_ms, outages)
         return shifted(record.replace(expires_ms=expires_ms), by_ms)
     return record
-
-
-def _credited(holder: Holder, outages: tuple[Outage, ...]) -> Holder:
-    if not holder.ttl_ms:  # it lives as long as its session
-        return holder
-    return holder.replace(expires_ms=credited_ms(holder.expires_ms, holder.renewed_ms, holder.ttl_ms, outages))
 
 
 def merged(own: Stored | None, brought: Stored) -> Stored:

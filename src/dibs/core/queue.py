@@ -393,7 +393,7 @@ def _grant_part(draft: Draft, ticket: Ticket, part: Part) -> Granted:
     own = own_hold(draft, lock, ticket.session, ticket.mode)
     if own is not None:
         gone = ticket.replace(name=part.name, number=part.number)
-        draft.tell(ticket_event(draft, gone, events.LEFT, reason="granted otherwise"))
+        draft.events.append(ticket_event(draft, gone, events.LEFT, reason="granted otherwise"))
         # From now on two asks know of it.
         held = [each.replace(seat=NOBODY) if each.lease_id == own.lease_id else each for each in lock.holders]
         draft.put(lock.replace(holders=tuple(held)))

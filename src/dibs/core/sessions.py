@@ -58,7 +58,7 @@ def open_session(draft: Draft, command: OpenSession) -> Outcome:
             parent=command.parent,
         )
         draft.put(found)
-        draft.tell(_session_event(draft, found, events.SESSION_OPENED))
+        draft.events.append(_session_event(draft, found, events.SESSION_OPENED))
     return SessionState(now_ms=draft.now_ms, session=found)
 
 
@@ -111,7 +111,7 @@ def finish(draft: Draft, session: SessionRecord, how: str) -> SessionRecord:
         give_back(draft, session.charge, "sessions")
         session = session.replace(ended_ms=ended_ms, how=how, want=None, charge=None)
         draft.put(session)
-        draft.tell(_session_event(draft, session, events.SESSION_ENDED, reason=session.reason or how))
+        draft.events.append(_session_event(draft, session, events.SESSION_ENDED, reason=session.reason or how))
     _leave_lines(draft, session)
     _free_holds(draft, session)
     return draft.session(session.id) or session

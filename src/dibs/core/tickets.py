@@ -46,7 +46,7 @@ def join(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> Ticket:
             tree = draft.tree(lock.ns)
             place = TreePlace(name=lock.name, number=ticket.number, mode=ticket.mode)
             draft.put(tree.replace(line=(*tree.line, place), next_ticket=ticket.number + 1))
-        draft.tell(ticket_event(draft, ticket, events.QUEUED))
+        draft.events.append(ticket_event(draft, ticket, events.QUEUED))
     _note_wait(draft, tickets)
     return tickets[0]
 
@@ -228,7 +228,7 @@ def drop(draft: Draft, ticket: Ticket, reason: str) -> None:
     remove(draft, ticket)
     for part in parts_of(ticket):
         gone = ticket.replace(name=part.name, number=part.number)
-        draft.tell(ticket_event(draft, gone, events.LEFT, reason=reason))
+        draft.events.append(ticket_event(draft, gone, events.LEFT, reason=reason))
 
 
 def ticket_event(draft: Draft, ticket: Ticket, kind: str, reason: str | None = None) -> Event:

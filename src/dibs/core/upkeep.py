@@ -145,7 +145,10 @@ def sweep(draft: Draft, command: Sweep) -> Outcome:
     if isinstance(found, SessionRecord):
         return _sweep_session(draft, command.key, found)
     if isinstance(found, Ticket):
-        _sweep_ticket(draft, found)
+        if ticket_over(draft, found):
+            give_up(draft, found, "stopped asking")
+        elif found.expires_ms < (deadline := ticket_deadline_ms(draft, found)):
+            draft.put(found.replace(expires_ms=deadline))
     elif isinstance(found, Tree):
         go_on(draft, found.ns)
     elif command.key.startswith(CREDENTIAL_PREFIX):
@@ -188,7 +191,7 @@ def _forget(draft: Draft, lock: LockRecord) -> None:
     if lock.token > meta.token_floor:
         draft.put(meta.replace(token_floor=lock.token))
     draft.drop(lock)
-    draft.tell(Event(at_ms=draft.now_ms, kind=events.FORGOTTEN, ns=lock.ns, job=lock.name, token=lock.token))
+    draft.events.append(Event(at_ms=draft.now_ms, kind=events.FORGOTTEN, ns=lock.ns, job=lock.name, token=lock.token))
 
 
 def _sweep_session(draft: Draft, key: str, session: SessionRecord) -> Swept:
@@ -202,13 +205,6 @@ def _sweep_session(draft: Draft, key: str, session: SessionRecord) -> Swept:
     elif session.expires_ms < (deadline := session_deadline_ms(draft, session)):
         draft.put(session.replace(expires_ms=deadline))
     return Swept(now_ms=draft.now_ms, key=key, unfinished=bool(session.ended_ms and session.holds))
-
-
-def _sweep_ticket(draft: Draft, ticket: Ticket) -> None:
-    if ticket_over(draft, ticket):
-        give_up(draft, ticket, "stopped asking")
-    elif ticket.expires_ms < (deadline := ticket_deadline_ms(draft, ticket)):
-        draft.put(ticket.replace(expires_ms=deadline))
 
 
 def raise_floor(draft: Draft, command: RaiseFloor) -> Outcome:
@@ -245,8 +241,10 @@ def beat(draft: Draft, command: Beat) -> Outcome:
     """Record that a server is up. If none was up for longer than PULSE_LATE_MS before it, that was an outage. A shorter
     silence before the start of a server stays in doubt until that server's next pulse. So a server that crashes again
     and again, faster than PULSE_LATE_MS, is noticed all the same."""
-    for server in command.gone:
-        _forget_pulse(draft, server)
+    for server in command.gone:  # in the same decision that writes a newer pulse, so the newest is never lost
+        old = draft.pulse(server)
+        if old is not None and _is_old(old, draft.now_ms):
+            draft.drop(old)
     now_ms = draft.now_ms
     pulse = Pulse(at_ms=now_ms, server=command.server)
     own = draft.pulse(command.server)
@@ -257,11 +255,9 @@ def beat(draft: Draft, command: Beat) -> Outcome:
         draft.discard()
         return BeatRecorded(now_ms=now_ms, frozen=True)
     began_ms = _accounted_ms(draft, own, command)
-    if began_ms is None or command.alive_since_ms <= began_ms:
-        draft.put(pulse)
-        return BeatRecorded(now_ms=now_ms)
-    if command.alive_since_ms - began_ms <= PULSE_LATE_MS:
-        draft.put(pulse.replace(doubt_ms=began_ms))
+    if began_ms is None or command.alive_since_ms - began_ms <= PULSE_LATE_MS:
+        in_doubt = began_ms is not None and command.alive_since_ms > began_ms
+        draft.put(pulse.replace(doubt_ms=began_ms) if in_doubt else pulse)
         return BeatRecorded(now_ms=now_ms)
     draft.put(pulse)
     _note_outage(draft, Outage(began_ms=began_ms, ended_ms=now_ms))
@@ -287,13 +283,6 @@ def _is_old(pulse: Pulse, now_ms: int) -> bool:
     return now_ms - pulse.at_ms >= PULSE_KEPT_MS
 
 
-def _forget_pulse(draft: Draft, server: str) -> None:
-    """Deleted in the same decision that writes a newer pulse, so the newest pulse is never lost."""
-    pulse = draft.pulse(server)
-    if pulse is not None and _is_old(pulse, draft.now_ms):
-        draft.drop(pulse)
-
-
 def _accounted_ms(draft: Draft, own: Pulse | None, command: Beat) -> int | None:
     known = [command.heard_ms] if command.heard_ms is not None else []
     if own is not None:
@@ -313,7 +302,7 @@ def _accounted_ms(draft: Draft, own: Pulse | None, command: Beat) -> int | None:
 def _note_outage(draft: Draft, outage: Outage) -> None:
     meta = draft.meta()
     draft.put(meta.replace(outages=remember(meta.outages, outage)))
-    draft.tell(Event(at_ms=draft.now_ms, kind=events.OUTAGE, began_ms=outage.began_ms))
+    draft.events.append(Event(at_ms=draft.now_ms, kind=events.OUTAGE, began_ms=outage.began_ms))
 
 
 def remember(outages: tuple[Outage, ...], outage: Outage) -> tuple[Outage, ...]:

@@ -355,7 +355,7 @@ def _duty(draft: Draft) -> WebhookDuty | None:
 
 def _changed(draft: Draft, webhook: Webhook, kind: str, by: str) -> WebhookState:
     """The event names no URL: it may hold a secret of its own."""
-    draft.tell(
+    draft.events.append(
         Event(
             at_ms=draft.now_ms,
             kind=kind,
