@@ -33,7 +33,7 @@ from dibs.engine.coordinator import Coordinator
 from dibs.engine.event_log import EventFilter, collect
 from dibs.engine.queries import recount
 from dibs.wire import credentials as wire
-from dibs.wire.documents import Reply, reply_for
+from dibs.wire.documents import Reply, reply_to
 from dibs.wire.lease_documents import gap_document, named_event
 from dibs.wire.requests import shape
 
@@ -197,7 +197,7 @@ class CredentialAdmin:
     def _run(self, command: PlainCommand) -> Reply:
         outcome = self._coordinator.one(command)
         if not isinstance(outcome, rules.TokenState):  # the store is being moved to another one
-            return reply_for(outcome)
+            return reply_to("", outcome)
         if outcome.credential is None:
             raise UnknownToken("This token is over. Make a new one.")
         self._count(command, outcome.credential)

@@ -15,7 +15,7 @@ from dibs.core.identity import AGENT, require
 from dibs.core.keys import WEBHOOK_REGISTER_KEY, dead_letters_key, progress_key, webhook_key
 from dibs.core.limits import WEBHOOK_URL_CHARS_MAX
 from dibs.engine.coordinator import Coordinator
-from dibs.wire.documents import Reply, reply_for
+from dibs.wire.documents import Reply, reply_to
 from dibs.wire.requests import shape
 from dibs.wire.webhooks import deliveries_document, standing_document, webhook_document, webhook_of
 
@@ -228,7 +228,7 @@ class WebhookAdmin:
     def _run(self, command: PlainCommand) -> Reply:
         outcome = Coordinator(self._store).one(command)
         if not isinstance(outcome, rules.WebhookState):  # the store is being moved to another one
-            return reply_for(outcome)
+            return reply_to("", outcome)
         if outcome.full:
             raise InvalidInput(outcome.full)
         if outcome.webhook is None:
