@@ -50,7 +50,7 @@ def branch_of(root: str) -> str:
 
 
 def _head(git: str) -> str:
-    """What HEAD is: a reference, or a commit's id; empty if it cannot be read."""
+    """Read HEAD: a reference, or a commit's id; empty if it cannot be read."""
     own = first_line(git)
     if own.startswith("gitdir: "):  # a linked work tree: `.git` is a file that names its folder
         git = os.path.join(os.path.dirname(git), own.removeprefix("gitdir: "))

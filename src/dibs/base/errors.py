@@ -215,7 +215,7 @@ class WouldDeadlock(NotClaimed):
         return list(self.answer.get("cycle", ()))
 
 
-def told_to_stop(why: str) -> str:
+def with_order_to_stop(why: str) -> str:
     """The reason of a loss, with the one order that follows from it. A server's reason may give the order already."""
     return why if "Stop the work." in why else f"{why} Stop the work."
 
@@ -226,7 +226,7 @@ class LeaseLost(DibsError):
     code = "lease_not_current"
 
     def __init__(self, name: str, fencing_token: int, why: str) -> None:
-        super().__init__(f"{name} is not ours any more, or may not be: {told_to_stop(why)}")
+        super().__init__(f"{name} is not ours any more, or may not be: {with_order_to_stop(why)}")
         self.name = name
         self.fencing_token = fencing_token
         self.why = why

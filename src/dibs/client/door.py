@@ -72,7 +72,7 @@ class Door(Protocol):
 
 
 class Surroundings(Protocol):
-    """What a resolver of names knows of the git work tree around a folder (`naming.py`)."""
+    """A resolver of names, which knows the git work tree around a folder (`naming.py`)."""
 
     def namespace(self) -> str | None:
         """The namespace of its `path:` and `repo:` names; None if git knows no work tree here."""
@@ -99,7 +99,7 @@ class JobNamespaces(Protocol):
         """True if `namespace` answers without running another program, which an event loop does in a thread."""
         ...
 
-    def told(self, reply: Reply, jobs: Jobs) -> Reply:
+    def with_namespace(self, reply: Reply, jobs: Jobs) -> Reply:
         """The reply, with the namespace in it if the caller could not know it."""
         ...
 
@@ -118,7 +118,7 @@ class OneNamespace:
     def is_known(self, jobs: Jobs) -> bool:
         return True
 
-    def told(self, reply: Reply, jobs: Jobs) -> Reply:
+    def with_namespace(self, reply: Reply, jobs: Jobs) -> Reply:
         return reply
 
 

@@ -187,7 +187,7 @@ class EmbeddedDoor:
             reply = self._answer(asked, jobs)
         except DibsError as error:  # an unknown error is a fault, and is raised with its traceback
             reply = reply_for_error(error)
-        return self._naming.told(reply, jobs)
+        return self._naming.with_namespace(reply, jobs)
 
     def _answer(self, asked: Ask, jobs: Jobs) -> Reply:
         verb = asked.verb
@@ -201,7 +201,7 @@ class EmbeddedDoor:
             return reply_to(verb, claim(self.coordinator(), command, wait_ms(shaped)))
         outcome = self.coordinator().one(command)
         if verb == "inspect":
-            outcome = _settled(self.coordinator(), command, outcome)
+            outcome = _with_ends_written(self.coordinator(), command, outcome)
         return reply_to(verb, outcome)
 
     def namespace(self, jobs: Jobs = ()) -> str:
@@ -375,7 +375,7 @@ def _ok(body: Document) -> Reply:
     return Reply(status=200, body=body)
 
 
-def _settled(coordinator: Coordinator, command: Any, outcome: Outcome) -> Outcome:
+def _with_ends_written(coordinator: Coordinator, command: Any, outcome: Outcome) -> Outcome:
     """The state of a job, with the ends of its holds written down: without a server nobody else does it. On a store
     that cannot be written it stays as it is."""
     from dibs.core.commands import Sweep

@@ -85,7 +85,7 @@ class FrameReader:
 
 
 class EventCursor:
-    """Where a reader of events is, what it asks for next, and what an answer brings. Pure: no I/O and no clock.
+    """The position of a reader of events: what it asks for next, and takes from answers. Pure: no I/O and no clock.
 
     A page of events comes first. It also tells of gaps and failures. When a page has brought everything, the reader
     waits for a stream, and asks for a page again when the stream has ended, for whatever reason."""

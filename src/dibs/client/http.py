@@ -46,7 +46,7 @@ class HttpDoor:
     def ask(self, asked: Ask) -> Reply:
         try:
             flow = ask_servers(self.servers, self._builder, asked, self.timeout_ms)
-            return self._builder.naming.told(run_generator(flow, self._attempt), asked.jobs)
+            return self._builder.naming.with_namespace(run_generator(flow, self._attempt), asked.jobs)
         except DibsError as error:
             return reply_for_error(error, sent=not isinstance(error, NotConnected))
 

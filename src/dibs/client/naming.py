@@ -86,7 +86,7 @@ class Namespaces:
         """Tell whether the answer is known without asking git."""
         return self._found is not _NOT_ASKED or not self._in_tree(names)
 
-    def told(self, reply: Reply, names: tuple[object, ...]) -> Reply:
+    def with_namespace(self, reply: Reply, names: tuple[object, ...]) -> Reply:
         """A reply with its namespace, if that is not the usual one. A list of all names also names the namespace of the
         repository's tree, which must be listed separately."""
         body, inside = reply.body, self._in_tree(names)
@@ -100,13 +100,13 @@ class Namespaces:
         return reply if body is reply.body else reply.replace(body=body)
 
     def _marked(self, body: Document, namespace: str) -> Document:
-        told = {**body, "namespace": namespace}
+        marked = {**body, "namespace": namespace}
         for key in ("leases", "locks"):
             if key in body:
-                told[key] = [{**each, "namespace": namespace} for each in body[key]]
+                marked[key] = [{**each, "namespace": namespace} for each in body[key]]
         if body.get("code") == "forbidden" and namespace == self._found:
-            told["details"] = f"{body.get('details')} {BOUND_HINT.format(namespace)}"
-        return told
+            marked["details"] = f"{body.get('details')} {BOUND_HINT.format(namespace)}"
+        return marked
 
 
 def covers_tree(prefix: str) -> bool:

@@ -142,7 +142,7 @@ def _term(value: object) -> str:
 
 
 class RequestBuilder:
-    """How a door speaks to its servers: in which namespace, and whether the connection stays. Each server is sent the
+    """Makes the requests of a door: for its namespace, and for a connection that stays or not. Each server is sent the
     token that is for it (`ServerAddress.token`), and no other."""
 
     def __init__(self, servers: Servers, *, naming: JobNamespaces, keep: bool) -> None:

@@ -83,7 +83,7 @@ class Servers:
         return self.store[0]
 
     def heard(self, address: ServerAddress, status: int, store_id: str | None, now_ms: int) -> None:
-        """What an answer says of the store it is from. Raises InvalidInput when it is not the one of the others."""
+        """Note the store that an answer is from. Raises InvalidInput when it is not the one of the others."""
         if self.is_one:
             return
         known = self.store_id(now_ms)

@@ -235,7 +235,7 @@ def _prepare(draft: str, old: Counters) -> int:
 
 
 def _resume(store: SqliteStore, floor: int, since_ms: int) -> None:
-    """What happened since the backup is not known to it: that time is an outage. A frozen store stays so."""
+    """Count the time since the backup, of which it knows nothing, as an outage. A frozen store stays so."""
     coordinator = Coordinator(store)
     meta = store.read((META_KEY,)).records[META_KEY].record
     mark = meta.frozen if isinstance(meta, Meta) else None

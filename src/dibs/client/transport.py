@@ -96,7 +96,7 @@ NOT_NOW = "Do not begin the work; try again later."
 
 
 class Deadline:
-    """How long the whole call may still take, on a steady clock."""
+    """The end of a whole call, on a steady clock."""
 
     def __init__(self, timeout_ms: int) -> None:
         self.timeout_ms = timeout_ms

@@ -14,9 +14,8 @@ _EXAMPLES = (
 
 
 class ServerAddress:
-    """Where a server listens. `path` is the socket's for unix, else what stands before `/locks`. `own_token`: the token
-    of this user's own server, which the server must show to have before it is sent (`client/transport.py`). `token`:
-    what is sent to it, and nowhere else."""
+    """The address of a server. `path` is the socket's for unix, else what stands before `/locks`. `token` is sent to it,
+    and nowhere else. `own_token`: that of this user's own server, which must show that it has it (`transport.py`)."""
 
     __slots__ = ("host", "own_token", "path", "port", "scheme", "token", "url")
 

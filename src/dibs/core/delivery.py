@@ -150,7 +150,7 @@ class DeliveryPlan:
         self._ahead: list[Event] = []  # read, and without a lane: all lanes are taken
         self._upto = progress.at  # the number up to which events were read
         self._letters: dict[int, DeadLetter] = {}  # to be written: new and changed ones
-        self._settled: list[int] = []  # dead letters to be removed
+        self._delivered: list[int] = []  # dead letters to be removed
         self._progress = progress
         self._notes: list[DeliveryNote] = list(progress.notes)
         self.target = TargetBackoff(progress.until_ms)
@@ -172,7 +172,7 @@ class DeliveryPlan:
             self._progress = self._progress.replace(replays=webhook.replays)
             self.is_dirty = True
         under_way = {lane.last for lane in self._again.values()}
-        changed = self._letters.keys() | under_way | set(self._settled)
+        changed = self._letters.keys() | under_way | set(self._delivered)
         self._waiting = [each for each in letters if each.again and each.seq not in changed]
         self._open_letters()
 
@@ -183,7 +183,7 @@ class DeliveryPlan:
         for lane in list(self._lanes.values()):
             first = lane.queue[0].seq if lane.queue else lane.after + 1
             if first > after:
-                del self._lanes[lane.job]  # a delivery under way settles nothing any more
+                del self._lanes[lane.job]  # a delivery under way changes nothing any more
             elif not lane.is_gap():
                 lane.last = min(lane.last, after)
                 lane.queue = [event for event in lane.queue if event.seq <= after]
@@ -319,7 +319,7 @@ class DeliveryPlan:
         lane.tries, lane.until_ms, lane.error = 0, 0, ""
         if lane.letter is not None:
             self._letters.pop(event.seq, None)
-            self._settled.append(event.seq)
+            self._delivered.append(event.seq)
             self._close(lane)
         else:
             self._pass(lane, event)
@@ -394,11 +394,11 @@ class DeliveryPlan:
             token=token,
             progress=self._progress,
             letters=tuple(self._letters.values()),
-            settled=tuple(self._settled),
+            delivered=tuple(self._delivered),
         )
 
     def noted(self, command: SaveDelivery) -> None:
         for letter in command.letters:
             if self._letters.get(letter.seq) is letter:
                 del self._letters[letter.seq]
-        self._settled = [seq for seq in self._settled if seq not in command.settled]
+        self._delivered = [seq for seq in self._delivered if seq not in command.delivered]

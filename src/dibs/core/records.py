@@ -154,7 +154,7 @@ class Part(Record):
 
 
 class Terms(Record):
-    """Who claims, and on which terms. A place in line keeps them until the job is granted."""
+    """The terms of a claim, and its caller. A place in line keeps them until the job is granted."""
 
     ns: str
     principal: str

@@ -184,14 +184,13 @@ class LeaveDuty(PlainCommand):
 
 
 class SaveDelivery(PlainCommand):
-    """Write down how far a webhook is. `letters` are new or changed dead letters, `settled` the numbers of those that
-    were delivered after all."""
+    """Write down how far a webhook is. `letters`: dead letters to add or change; `delivered`: those to remove."""
 
     webhook_id: str
     token: int  # of the duty
     progress: WebhookProgress
     letters: tuple[DeadLetter, ...] = ()
-    settled: tuple[int, ...] = ()
+    delivered: tuple[int, ...] = ()
 
 
 class WebhookState(Outcome):
@@ -320,11 +319,11 @@ def save_delivery(draft: Draft, command: SaveDelivery) -> DeliverySaved:
         return DeliverySaved(now_ms=draft.now_ms, is_ours=False)
     known_progress = draft.get(progress_key(command.webhook_id))
     dropped = known_progress.dropped if isinstance(known_progress, WebhookProgress) else 0
-    if command.letters or command.settled:
+    if command.letters or command.delivered:
         changed = {each.seq: each for each in command.letters}
         known = draft.get(dead_letters_key(command.webhook_id))
         letters = known.letters if isinstance(known, DeadLetters) else ()
-        kept = [each for each in letters if each.seq not in changed and each.seq not in command.settled]
+        kept = [each for each in letters if each.seq not in changed and each.seq not in command.delivered]
         kept = sorted([*kept, *changed.values()], key=lambda each: each.seq)
         dropped += max(len(kept) - WEBHOOK_DEAD_MAX, 0)
         letters = tuple(kept[-WEBHOOK_DEAD_MAX:])

@@ -234,8 +234,8 @@ class ArchiveReader:
             else:
                 raise self._bad("it is neither a record, an event nor the end")
 
-    def _check_end(self, told: object, found: dict[str, Any]) -> None:
-        if told != found:
+    def _check_end(self, stated: object, found: dict[str, Any]) -> None:
+        if stated != found:
             raise InvalidInput("The file was changed or damaged: its checksum does not match. Export it again.")
         if self._file.read(1):
             raise InvalidInput(

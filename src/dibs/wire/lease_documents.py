@@ -80,7 +80,7 @@ def activity_document(now_ms: int, since_ms: int, minutes: dict[str, list[int]],
 
 
 def status_document(lock: LockRecord, now_ms: int, *, with_acl: bool = False) -> Document:
-    """The state of one job. `lock` must be settled at `now_ms`."""
+    """The state of one job. Only live holds may be in `lock`."""
     document: Document = {
         "name": lock.name,
         "status": state_of(lock, now_ms),

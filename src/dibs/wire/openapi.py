@@ -145,9 +145,9 @@ def _operation(operation: Operation) -> Schema:
         "tags": [operation.section],
         "security": [] if operation.is_open else [{"token": []}],
     }
-    told = " ".join(part for part in (operation.about, _who(operation)) if part)
-    if told:
-        found["description"] = told
+    about = " ".join(part for part in (operation.about, _who(operation)) if part)
+    if about:
+        found["description"] = about
     if operation.parameters:
         found["parameters"] = [_parameter(each) for each in operation.parameters]
     if operation.has_body:
@@ -217,9 +217,9 @@ def _response(operation: Operation, status: int, choices: list[Schema], codes: t
 
 
 def _described(status: int, codes: tuple[str, ...]) -> str:
-    told = [_TITLES[status]] if status in _TITLES else []
-    told += [f"`{code}`: {CODES[code].title}" for code in codes]
-    return (". ".join(told) or "Refused") + "."
+    titles = [_TITLES[status]] if status in _TITLES else []
+    titles += [f"`{code}`: {CODES[code].title}" for code in codes]
+    return (". ".join(titles) or "Refused") + "."
 
 
 def _choices(answer: Answer) -> list[Schema]:

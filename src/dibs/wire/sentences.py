@@ -40,9 +40,9 @@ def in_full(document: Document) -> str:
 def held(document: Document, *, silence: bool = True) -> str:
     """Return who blocks the claim: an owner, the owner of something that overlaps, or only others in line. A long
     silence of the owner is part of it."""
-    told = _holding(document)
+    text = _holding(document)
     is_silent = silence and document.get("silent_ms", 0) >= SILENT_MS
-    return f"{told} {_in_a_sentence(document)}" if is_silent else told
+    return f"{text} {_in_a_sentence(document)}" if is_silent else text
 
 
 def _holding(document: Document) -> str:
@@ -71,13 +71,13 @@ def life(document: Document) -> str:
     if "silent_ms" not in document:
         return ""
     silent_ms, idle_ms = document["silent_ms"], document.get("idle_ms", 0)
-    told = f"last heartbeat {ago(silent_ms)}" if silent_ms < SILENT_MS else f"silent for {span(silent_ms)}"
-    return f"{told}, last tool call {ago(idle_ms)}" if idle_ms - silent_ms >= SILENT_MS else told
+    text = f"last heartbeat {ago(silent_ms)}" if silent_ms < SILENT_MS else f"silent for {span(silent_ms)}"
+    return f"{text}, last tool call {ago(idle_ms)}" if idle_ms - silent_ms >= SILENT_MS else text
 
 
 def _in_a_sentence(document: Document) -> str:
-    told = life(document)
-    return f"{told[0].upper()}{told[1:]}."
+    text = life(document)
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def waiters(name: str, waiting: int) -> str:
