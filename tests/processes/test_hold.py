@@ -57,7 +57,7 @@ def hold(machine: Machine, *flags: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_holds_until_it_is_with_order_to_stop(machine: Machine, number: int) -> None:
+def test_it_holds_until_it_is_told_to_stop(machine: Machine, number: int) -> None:
     child = hold(machine, "--owner", "sidecar")
     acquired = event(child)
     assert (acquired["event"], acquired["name"], acquired["fencing_token"]) == ("acquired", "job", 1)

@@ -70,12 +70,10 @@ class InvalidTtl(InvalidInput):
     code = "invalid_ttl"
 
 
-class Unprocessable(InvalidInput):
-    pass
+class Unprocessable(InvalidInput): ...
 
 
-class BranchMoved(InvalidInput):
-    pass
+class BranchMoved(InvalidInput): ...
 
 
 class NotAllowed(DibsError):
@@ -102,16 +100,14 @@ class UnknownWebhook(DibsError):
     code = "not_found"
 
 
-class HookRefused(NotAllowed):
-    pass
+class HookRefused(NotAllowed): ...
 
 
 class Unavailable(DibsError):
     code = "upstream_unavailable"
 
 
-class ServerUnreachable(Unavailable):
-    pass
+class ServerUnreachable(Unavailable): ...
 
 
 class ServerDraining(Unavailable):
@@ -130,24 +126,20 @@ class StoreUnavailable(Unavailable):
         self.unknown = unknown
 
 
-class StoreFull(StoreUnavailable):
-    pass
+class StoreFull(StoreUnavailable): ...
 
 
-class StoreReplaced(StoreUnavailable):
-    pass
+class StoreReplaced(StoreUnavailable): ...
 
 
 class StoreBroken(DibsError):
     code = "upstream_unavailable"
 
 
-class StoreCorrupt(StoreBroken):
-    pass
+class StoreCorrupt(StoreBroken): ...
 
 
-class StoreTooNew(StoreBroken):
-    pass
+class StoreTooNew(StoreBroken): ...
 
 
 class MissingExtra(DibsError):

@@ -32,10 +32,7 @@ if TYPE_CHECKING:
 
 # What may be asked twice without doing it twice. Other verbs may with a field by which a repeat is known. What is only
 # read always may.
-_REPEATABLE = (
-    *("renew", "release", "leave", "free", "session-keep", "session-end"),
-    *("token-revoke", "token-limit"),
-)
+_REPEATABLE = (*("renew", "release", "leave", "free", "session-keep", "session-end"), *("token-revoke", "token-limit"))
 _KEYS = ("request_key", "fresh_lease_id", "fresh_session_id")
 _BODILESS = ("GET", "DELETE")
 # Method and target of each verb; {} is the name. What a verb is sent by GET has its fields in the query.

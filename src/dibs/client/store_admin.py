@@ -26,18 +26,7 @@ from dibs.engine.coordinator import Coordinator
 from dibs.engine.intake import floor_after, intake
 from dibs.stores.port import Opening, maintenance_of
 from dibs.stores.sqlite import SqliteStore, sqlite_path
-from dibs.stores.sqlite.backup import (
-    WAIT_MS,
-    Counters,
-    copy,
-    counters,
-    is_empty,
-    keep_aside,
-    raise_counters,
-    sole_use,
-    sync,
-    take_over_owner,
-)
+from dibs.stores.sqlite import backup as copies
 from dibs.stores.sqlite.errors import translated
 from dibs.stores.sqlite.opener import connect
 from dibs.wire.documents import Reply, reply_for_error, reply_to
@@ -169,7 +158,7 @@ def backup(store: Store, path: str) -> Document:
             "dibs export."
         )
     with new_file(path) as draft:
-        copy(store.path, draft)
+        copies.copy(store.path, draft)
         size = os.stat(draft).st_size
     return {"path": path, "bytes": size}
 
@@ -188,13 +177,13 @@ def restore(source: str, path: str) -> Document:
         raise Unavailable(f"Nothing can be put into {folder}: {error.strerror}.") from None
     os.close(handle)
     try:
-        copy(source, draft)
+        copies.copy(source, draft)
         _refuse_unfit(source, draft)
-        with sole_use(path) as old:
-            floor = _prepare(draft, old or Counters())
-            take_over_owner(draft, path)
-            sync(draft)
-            kept = keep_aside(path)
+        with copies.sole_use(path) as old:
+            floor = _prepare(draft, old or copies.Counters())
+            copies.take_over_owner(draft, path)
+            copies.sync(draft)
+            kept = copies.keep_aside(path)
             os.rename(draft, path)
             sync_folder(folder)
     except BaseException:
@@ -208,7 +197,7 @@ def restore(source: str, path: str) -> Document:
 def _refuse_unfit(source: str, draft: str) -> None:
     """Open it once: a file of another program is refused, and one of an older version brought up to date. So is an
     empty file, which SQLite takes for a database: it would wipe out the store."""
-    if is_empty(draft):
+    if copies.is_empty(draft):
         raise InvalidInput(f"{source} is empty. Name a file that dibs backup made.")
     try:
         SqliteStore(draft).close()
@@ -216,16 +205,16 @@ def _refuse_unfit(source: str, draft: str) -> None:
         raise InvalidInput(error.details.replace(draft, source)) from None
 
 
-def _prepare(draft: str, old: Counters) -> int:
+def _prepare(draft: str, old: copies.Counters) -> int:
     """Let the draft go on above all that was handed out. Returns the floor under its new fencing tokens."""
-    with translated(draft, WAIT_MS):
-        db = connect(draft, WAIT_MS)
+    with translated(draft, copies.WAIT_MS):
+        db = connect(draft, copies.WAIT_MS)
         try:
-            own = counters(db)
+            own = copies.counters(db)
         finally:
             db.close()
     floor = floor_after(max(own.token, old.token), max(wall_ms(), own.time_ms, old.time_ms))
-    raise_counters(draft, old)
+    copies.raise_counters(draft, old)
     store = SqliteStore(draft)
     try:
         _resume(store, floor, own.time_ms)

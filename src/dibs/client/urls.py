@@ -14,8 +14,8 @@ _EXAMPLES = (
 
 
 class ServerAddress:
-    """The address of a server. `path` is the socket's for unix, else what stands before `/locks`. `token` is sent to it,
-    and nowhere else. `own_token`: that of this user's own server, which must show that it has it (`transport.py`)."""
+    """The address of a server. `path` is the socket's for unix, else what stands before `/locks`. `token` is sent to
+    it, and nowhere else. `own_token`: that of this user's own server, which must show that it has it."""
 
     __slots__ = ("host", "own_token", "path", "port", "scheme", "token", "url")
 

@@ -128,11 +128,7 @@ def credential_key(digest: str) -> str:
     return CREDENTIAL_PREFIX + digest
 
 
-CLASSES: dict[str, type[Kept]] = {
-    "usage": Usage,
-    "credential": Credential,
-    REGISTER_KEY: CredentialRegister,
-}
+CLASSES: dict[str, type[Kept]] = {"usage": Usage, "credential": Credential, REGISTER_KEY: CredentialRegister}
 
 
 # The rules.

@@ -75,14 +75,7 @@ class _Wanted:
     __slots__ = ("at_ms", "mode", "name", "ns", "number", "session", "slots")
 
     def __init__(
-        self,
-        ns: str,
-        name: str,
-        mode: str,
-        slots: int,
-        number: int,
-        session: str | None,
-        at_ms: int | None = None,
+        self, ns: str, name: str, mode: str, slots: int, number: int, session: str | None, at_ms: int | None = None
     ) -> None:
         self.ns, self.name, self.mode, self.slots = ns, name, mode, slots
         self.number, self.session = number, session

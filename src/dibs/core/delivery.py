@@ -109,12 +109,7 @@ class LaneState:
 
     def saved(self) -> Lane:
         return Lane(
-            job=self.job,
-            after=self.after,
-            last=self.last,
-            tries=self.tries,
-            until_ms=self.until_ms,
-            error=self.error,
+            job=self.job, after=self.after, last=self.last, tries=self.tries, until_ms=self.until_ms, error=self.error
         )
 
     def is_gap(self) -> bool:

@@ -178,8 +178,7 @@ def end_hold(
     if older and older[0].checkpoint is not None:
         older = (older[0].replace(checkpoint=None), *older[1:])
     lock = lock.replace(
-        holders=tuple([each for each in lock.holders if each.lease_id != holder.lease_id]),
-        endings=(ending, *older),
+        holders=tuple([each for each in lock.holders if each.lease_id != holder.lease_id]), endings=(ending, *older)
     )
     draft.events.append(
         event_of(

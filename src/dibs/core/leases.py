@@ -194,11 +194,7 @@ def release(draft: Draft, command: Release) -> Outcome:
     done = None
     if command.done_ms:
         done = Done(
-            owner=mine.owner,
-            token=mine.token,
-            at_ms=now_ms,
-            until_ms=now_ms + command.done_ms,
-            result=command.result,
+            owner=mine.owner, token=mine.token, at_ms=now_ms, until_ms=now_ms + command.done_ms, result=command.result
         )
     lock = end_hold(
         draft,

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from dibs.core.commands import Acquire, AcquireAll, KeepPlaces, Leave
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
-    from dibs.core.records import LockRecord, TreePlace
+    from dibs.core.records import LockRecord
 
 
 def may_wait(ask: Acquire | AcquireAll) -> bool:
@@ -150,7 +150,11 @@ def _advance_tree(draft: Draft, ns: str, name: str, lines: dict[str, None]) -> N
     places = draft.tree_places(ns).of(name)
     peek, loaded = 2, 0
     for at, place in enumerate(places):
-        while _is_first(draft, ns, place):
+        while True:
+            line = draft.tree_places(ns)
+            first = line.first(place.name, place.mode)
+            if not line.has(place.number) or (first is not None and first.number < place.number):
+                break
             if at >= loaded:
                 _load(draft, ns, [(each.name, each.number) for each in places[at : at + peek]])
                 peek, loaded = max(PEEK, 2 * peek), at + peek
@@ -172,13 +176,6 @@ def _load(draft: Draft, ns: str, places: list[tuple[str, int]]) -> None:
         parts = [part for ticket in tickets if ticket is not None for part in ticket.whole]
         keys = [ticket_key(ns, part.name, part.number) for part in parts]
         draft.need(*keys, *[lock_key(ns, part.name) for part in parts])
-
-
-def _is_first(draft: Draft, ns: str, place: TreePlace) -> bool:
-    """Return whether this place is still in the line, and waits for no earlier one."""
-    line = draft.tree_places(ns)
-    first = line.first(place.name, place.mode)
-    return line.has(place.number) and (first is None or first.number >= place.number)
 
 
 def _clear_way(draft: Draft, ns: str, name: str, mode: str) -> None:

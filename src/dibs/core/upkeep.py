@@ -6,13 +6,7 @@ from dibs.core import events
 from dibs.core.commands import Freeze, KeepPlaces, Sweep, Thaw
 from dibs.core.events import Event
 from dibs.core.expiry import deadline_ms, session_deadline_ms, session_over, ticket_deadline_ms, ticket_over
-from dibs.core.keys import (
-    CREDENTIAL_PREFIX,
-    LOCK_PREFIX,
-    SESSION_PREFIX,
-    TREE_PREFIX,
-    USAGE_PREFIX,
-)
+from dibs.core.keys import CREDENTIAL_PREFIX, LOCK_PREFIX, SESSION_PREFIX, TREE_PREFIX, USAGE_PREFIX
 from dibs.core.lease_outcomes import BeatRecorded, Counted, FreezeNoted, Frozen, Identified, Raised, Swept, Thawed
 from dibs.core.limits import OUTAGES_KEPT, PULSE_KEPT_MS, PULSE_LATE_MS
 from dibs.core.outcomes import PlacesKept

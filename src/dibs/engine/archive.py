@@ -300,7 +300,7 @@ def _copy(
     seen, counts, writer = sha256(), Counter[str](), ArchiveWriter(write)
     writer.header(header)
     for key, version, record in _records(reader):
-        seen.update(_seen(key, version))
+        seen.update(f"{version} {key}\n".encode())
         counts[key.split("/", 1)[0]] += 1
         writer.record(key, record.replace(frozen=None) if isinstance(record, Meta) else record)
     for event in _events(reader, last_seq, one_log=store.capabilities.one_log):
@@ -318,12 +318,8 @@ def _survey(store: Store) -> str:
     """A digest of all records' versions. If it is the same twice, nothing changed in between."""
     seen = sha256()
     for key, version, _ in _records(store):
-        seen.update(_seen(key, version))
+        seen.update(f"{version} {key}\n".encode())
     return seen.hexdigest()
-
-
-def _seen(key: str, version: int) -> bytes:
-    return f"{version} {key}\n".encode()
 
 
 def _records(reader: Store | StoreMoment) -> Iterator[tuple[str, int, Stored]]:

@@ -20,13 +20,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from dibs.base.clock import steady_ms, wall_ms
-from dibs.base.errors import (
-    AuthenticationFailed,
-    AuthenticationRequired,
-    DibsError,
-    InvalidInput,
-    InvalidName,
-)
+from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, DibsError, InvalidInput, InvalidName
 from dibs.base.files import to_disk
 from dibs.base.ids import new_id, new_secret, proof_key_id, proof_of
 from dibs.core.identity import ADMIN, AGENT, Caller

@@ -214,7 +214,11 @@ class Coordinator:
         left: list[int] = []
         unknown = 0
         for conflicts in range(limits.CONFLICT_RETRIES_MAX):
-            batch = _Batch(self.store, self._vouch, recalls=not conflicts and self._may_recall(commands))
+            # Begin with what the store remembers; but looks write nothing, so they would be read anyway.
+            recalls = not conflicts and not self._asks and not _LOOKS.issuperset(map(type, commands))
+            if self._asks and not conflicts:
+                self._asks -= 1
+            batch = _Batch(self.store, self._vouch, recalls=recalls)
             batch.load({key: None for index in todo for key in keys_of(commands[index])})
             if self._is_gone is not None:
                 # After every read, which may have taken long.
@@ -263,13 +267,6 @@ class Coordinator:
         busy = Contended("The store is too busy: others kept changing the same records. Try again.")
         results.update({index: doubts.get(index, busy) for index in todo})
         return sorted(left)
-
-    def _may_recall(self, commands: Sequence[Command]) -> bool:
-        """Return whether to begin with what the store remembers. Looks write nothing, so they would be read anyway."""
-        if self._asks > 0:
-            self._asks -= 1
-            return False
-        return not _LOOKS.issuperset(map(type, commands))
 
     def _overtaken(self, todo: list[int], batch: _Batch, failed: dict[int, BaseException]) -> list[int]:
         """The commands to postpone, so that the others can be committed. None, if that would be all of them."""

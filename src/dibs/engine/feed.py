@@ -52,11 +52,7 @@ class StoreWatcher:
     when there is news; `looked` must be called after the news was read."""
 
     def __init__(
-        self,
-        store: Store,
-        known_seq: Callable[[], int],
-        is_wanted: Callable[[], bool],
-        tell: Callable[[], None],
+        self, store: Store, known_seq: Callable[[], int], is_wanted: Callable[[], bool], tell: Callable[[], None]
     ) -> None:
         self._store = store
         self._known_seq = known_seq

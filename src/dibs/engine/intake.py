@@ -222,13 +222,7 @@ class _Intake:
 
     def _freeze(self, over: str | None, *, incomplete: bool) -> FreezeMark:
         outcome = self._coordinator.one(
-            Freeze(
-                id=self._id,
-                over=over,
-                incomplete=incomplete,
-                source=self._contents.checksum,
-                adds=self._adds,
-            )
+            Freeze(id=self._id, over=over, incomplete=incomplete, source=self._contents.checksum, adds=self._adds)
         )
         if not isinstance(outcome, FreezeNoted):
             raise _TakenOver
@@ -343,9 +337,7 @@ class _Intake:
                 continue
 
 
-def _parts(
-    entries: Iterable[tuple[str, Stored] | Event],
-) -> Iterator[list[tuple[str, Stored] | Event]]:
+def _parts(entries: Iterable[tuple[str, Stored] | Event]) -> Iterator[list[tuple[str, Stored] | Event]]:
     """Parts that fit into one commit, records apart from events."""
     part: list[tuple[str, Stored] | Event] = []
     chars = 0

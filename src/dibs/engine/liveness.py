@@ -393,7 +393,7 @@ class Decider:
         self.batches = 0  # how many were decided
         vouch = self.liveness.vouch
         self._coordinator = Coordinator(observed, on_commit, on_handed, vouch=vouch, pause=pause, is_gone=is_gone)
-        self._hurried = Coordinator(observed, on_commit, on_handed, vouch=vouch, pause=_do_not_wait, is_gone=is_gone)
+        self._hurried = Coordinator(observed, on_commit, on_handed, vouch=vouch, pause=_refuse_to_wait, is_gone=is_gone)
 
     @property
     def is_quick(self) -> bool:
@@ -459,5 +459,5 @@ class Decider:
             log.warning("outage of %d ms recorded: leases that were live get time to renew", outcome.outage_ms)
 
 
-def _do_not_wait(seconds: float) -> None:
+def _refuse_to_wait(seconds: float) -> None:
     raise Busy("Others write the same records. Try again.")

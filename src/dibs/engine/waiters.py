@@ -42,10 +42,7 @@ if TYPE_CHECKING:
 
     class Post(Protocol):
         def __call__(
-            self,
-            command: Command,
-            callback: Callable[[Result], None],
-            is_gone: Callable[[], bool] | None = None,
+            self, command: Command, callback: Callable[[Result], None], is_gone: Callable[[], bool] | None = None
         ) -> None: ...
 
 

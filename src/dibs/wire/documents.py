@@ -105,7 +105,11 @@ def _acquired(outcome: outcomes.Granted) -> Document:
     if outcome.previous is not None:
         document["previous"] = previous_document(outcome.previous)
     if outcome.skipped:
-        document["skipped"] = [_skipped(each) for each in outcome.skipped]
+        # In few fields, because there may be a thousand.
+        document["skipped"] = [
+            {field: value for field, value in _entry(each).items() if field in _SKIPPED_FIELDS}
+            for each in outcome.skipped
+        ]
     return document
 
 
@@ -113,11 +117,6 @@ _SKIPPED_FIELDS = (
     *("name", "status", "owner", "conflict", "remaining_ms", "retry_after_ms"),
     *("done_ms_ago", "failures", "details"),
 )
-
-
-def _skipped(outcome: Outcome) -> Document:
-    """Return why a name was skipped, in few fields, because there may be a thousand."""
-    return {field: value for field, value in _entry(outcome).items() if field in _SKIPPED_FIELDS}
 
 
 def _acquired_all(outcome: outcomes.GrantedAll) -> Document:

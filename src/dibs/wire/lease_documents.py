@@ -70,13 +70,7 @@ def _session(session_id: str | None) -> str | None:
 
 def activity_document(now_ms: int, since_ms: int, minutes: dict[str, list[int]], held: int, *, whole: bool) -> Document:
     """The events in each minute of the last hour, counted, and how many claims there are."""
-    return {
-        "now": timestamp(now_ms),
-        "since": timestamp(since_ms),
-        "minutes": minutes,
-        "held": held,
-        "whole": whole,
-    }
+    return {"now": timestamp(now_ms), "since": timestamp(since_ms), "minutes": minutes, "held": held, "whole": whole}
 
 
 def status_document(lock: LockRecord, now_ms: int, *, with_acl: bool = False) -> Document:

@@ -9,15 +9,7 @@ from dibs.core.identity import LEAST_ROLE
 from dibs.wire.answer_fields import ANSWERS
 from dibs.wire.codes import CODES
 from dibs.wire.fields import REQUESTS
-from dibs.wire.operations import (
-    JSON_TYPE,
-    NULL,
-    STREAM_TYPE,
-    allowed,
-    answer_schema,
-    codes_of,
-    request_schema,
-)
+from dibs.wire.operations import JSON_TYPE, NULL, STREAM_TYPE, allowed, answer_schema, codes_of, request_schema
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -93,13 +85,7 @@ _REPLY_HEADERS: Schema = {
 }
 _EVERY_REPLY = ("X-Request-Id", "X-Dibs-Store")
 _LATER = (429, 503)
-_TITLES = {
-    200: "Answered",
-    201: "Made",
-    202: "Taken",
-    204: "Done; no body",
-    409: "Not now",
-}
+_TITLES = {200: "Answered", 201: "Made", 202: "Taken", 204: "Done; no body", 409: "Not now"}
 
 
 def openapi_document(operations: Iterable[Operation], version: str) -> Schema:

@@ -181,10 +181,7 @@ def request_schema(verb: str) -> Schema:
     """The body of a request."""
     fields = REQUESTS[verb]
     required = [name for name, field in fields.items() if field.is_required]
-    found: Schema = {
-        "type": "object",
-        "properties": {name: request_field_schema(verb, name) for name in fields},
-    }
+    found: Schema = {"type": "object", "properties": {name: request_field_schema(verb, name) for name in fields}}
     if required:
         found["required"] = required
     if verb in PROVEN:
