@@ -38,8 +38,7 @@ def token_path(env: Mapping[str, str] | None = None) -> str:
 
 
 def config_path(env: Mapping[str, str]) -> str | None:
-    """`$XDG_CONFIG_HOME/dibs/config.toml`, else `~/.config/dibs/config.toml`. None where no home is named: a service
-    without one has no settings of a user's."""
+    """`config.toml` in `$XDG_CONFIG_HOME/dibs`, else `~/.config/dibs`. None where no home is named."""
     base = env.get("XDG_CONFIG_HOME", "")
     if not os.path.isabs(base):
         home = env.get("HOME", "")

@@ -234,8 +234,7 @@ def dump_lines(cls: type[Record], default: Callable[[str], str]) -> list[str]:
 
 
 def load_lines(cls: type[Record], default: Callable[[str], str], kind: Callable[[str, type[Record]], str]) -> list[str]:
-    """The first part of the body of `load`: the variable `f_name` for the field `name`. `kind` says how the text names
-    the class of the record in a field."""
+    """The first lines of `load`: the variable `f_name` for each field. `kind` names the class of a record in it."""
     lines = []
     for field in cls._fields:
         var = f"f_{field}"

@@ -91,8 +91,7 @@ class JobNamespaces(Protocol):
     """Says in which namespace jobs are. Whoever opens a door hands one to it, and the door asks it for each request."""
 
     def namespace(self, jobs: Jobs) -> str | None:
-        """The namespace of these jobs. None: `default`, or the one that the token is bound to. Raises InvalidInput if
-        they are in several."""
+        """The namespace of these jobs; None: `default`, or the token's. Raises InvalidInput if they are in several."""
         ...
 
     def is_known(self, jobs: Jobs) -> bool:

@@ -92,8 +92,7 @@ class _Shield:
 
 
 def give_up(coordinator: Coordinator, command: Any, outcome: Outcome | None) -> None:
-    """Give back what `outcome` granted: the job, the place in line, or the job that was handed over a moment ago. What
-    another ask was told of, too, stays."""
+    """Give back what `outcome` granted, and no other ask knows of: the job, or the place in line."""
     ns, principal, seat = command.ns, command.principal, command.fresh_lease_id
     grants = outcome.grants if isinstance(outcome, GrantedAll) else (outcome,)
     got = [(each.name, each.lease.lease_id) for each in grants if isinstance(each, Granted)]
@@ -137,8 +136,7 @@ def _end_dead(coordinator: Coordinator, holders: Sequence[Holder]) -> bool:
 
 
 def _patience_ms(queued: Queued, poll_ms: int) -> int:
-    """Return how long to wait for a wake-up at most: until the blocking hold may have ended, and well before the place
-    is lost. Places ahead look first."""
+    """Return how long to wait for a wake-up: until the hold in the way may have ended. Places ahead look first."""
     ends_ms = [blocker.holder.expires_ms - queued.now_ms for blocker in queued.blockers]
     if queued.delay_until_ms > queued.now_ms:
         ends_ms.append(queued.delay_until_ms - queued.now_ms)
@@ -376,8 +374,7 @@ def _ok(body: Document) -> Reply:
 
 
 def _with_ends_written(coordinator: Coordinator, command: Any, outcome: Outcome) -> Outcome:
-    """The state of a job, with the ends of its holds written down: without a server nobody else does it. On a store
-    that cannot be written it stays as it is."""
+    """Write down the ends of a job's holds, if the store can be written: without a server nobody else does."""
     from dibs.core.commands import Sweep
     from dibs.core.keys import lock_key
     from dibs.core.outcomes import Status

@@ -56,8 +56,7 @@ class Namespaces:
         self._found: object = _NOT_ASKED
 
     def namespace(self, names: Iterable[object]) -> str | None:
-        """The namespace of these names. None: `default`, or the one that the token is bound to. Raises InvalidInput if
-        they are in several."""
+        """The namespace of these names; None: `default`, or the token's. Raises InvalidInput if they are in several."""
         inside = self._in_tree(names)
         found = self.repository() if inside else None
         if found is None:
@@ -167,8 +166,7 @@ class Naming:
         self._around: object = _NOT_ASKED
 
     def of(self, name: str) -> str:
-        """The one name. Raises InvalidInput where the settings or the clone cannot be read, and InvalidName for an
-        address with a password."""
+        """The one name. Raises InvalidInput where settings or clone cannot be read, and InvalidName for a password."""
         from dibs.core.references import is_plain
 
         return name if self._exact or is_plain(name) else self.explained(name).name

@@ -292,8 +292,7 @@ class PendingClaim:
         return Reply(status=reply.status, body=body)
 
     def claim(self) -> Flow[Reply]:
-        """The whole claim: look up the names, claim, wait if wanted, leave the line when the time is over, and ask the
-        tracker about what was got."""
+        """The whole claim: look up the names, claim, wait, leave the line in the end, and ask the tracker."""
         if self.naming is not None:
             yield from self.look_up()
         around = None

@@ -130,12 +130,9 @@ def _terms(asked: Ask) -> str:
         terms = {"prefix": asked.name, **terms}
     elif asked.verb == "events":
         check_name(terms["name"])
-    return "&".join([f"{key}={_query(_term(value))}" for key, value in terms.items()])
-
-
-def _term(value: object) -> str:
-    """A number is a whole one in a query, and rather more than less."""
-    return str(math.ceil(value)) if isinstance(value, float) else str(value)
+    # A number is a whole one in a query, and rather more than less.
+    whole = {key: math.ceil(value) if isinstance(value, float) else value for key, value in terms.items()}
+    return "&".join([f"{key}={_query(str(value))}" for key, value in whole.items()])
 
 
 class RequestBuilder:

@@ -27,8 +27,7 @@ ID_CHARS = 12  # how much of the hash is shown to people, as the token's id
 
 
 class Credential(Kept):
-    """One token. It stays on record for a while after its end, so that its holder is told, and a copy of it in a
-    tokens file is not accepted."""
+    """One token. It stays on record for a while after its end, so that a copy in a tokens file is refused."""
 
     digest: str  # SHA-256 of the token, in hexadecimal digits
     name: str  # the principal

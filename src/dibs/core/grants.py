@@ -102,8 +102,7 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, lock: LockRecord, lease_id: 
 
 
 def apply_policy(draft: Draft, policy: ClaimPolicy, ns: str, granted: Granted) -> None:
-    """Give a lease what its contract wants besides. The one counter is the floor of all tokens, so every later lease
-    of the store is above it."""
+    """Give a lease what its contract wants besides. The one counter is the floor of all tokens."""
     if policy.one_counter:
         draft.put(draft.meta().replace(token_floor=granted.lease.token))
     if not policy.delays_release:
@@ -115,8 +114,7 @@ def apply_policy(draft: Draft, policy: ClaimPolicy, ns: str, granted: Granted) -
 
 
 def put_hold(draft: Draft, lock: LockRecord, lease: Holder, number: int = 0, began_ms: int | None = None) -> None:
-    """Write down a job with its new owner, also in its session and tree, with an event. `number`: the place in line
-    that it had since `began_ms`."""
+    """Write down a job's new owner, also in session and tree. `number`: its place in line since `began_ms`."""
     draft.put(lock)
     draft.events.append(
         event_of(

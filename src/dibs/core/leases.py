@@ -119,8 +119,7 @@ def free(draft: Draft, command: Free) -> Outcome:
 
 
 def set_acl(draft: Draft, command: SetAcl) -> Outcome:
-    """Replace a job's access list, or remove it: for its current owner, or an admin. Waiters that the new list does
-    not allow lose their places."""
+    """Replace or remove a job's access list, for its owner or an admin. Whom it does not allow leaves the line."""
     if not command.ahead and not draft.knows(command.ns, command.name):
         return NotFound(now_ms=draft.now_ms, name=command.name)
     lock = present_lock(draft, command.ns, command.name)

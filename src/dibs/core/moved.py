@@ -73,8 +73,7 @@ class Renumbering:
         return record
 
     def _position(self, after: int) -> int:
-        """The position before the first event that follows `after`. If events were pruned in between, the position
-        stays, so that whoever reads on is told of the gap."""
+        """The position before the first event after `after`. It stays if events between were pruned: a gap."""
         first = self._old[0] if self._old else self._next_old
         new_first = self._new[0] if self._new else self._next_new
         if after + 1 < first:

@@ -239,8 +239,7 @@ def _pointless(draft: Draft, ticket: Ticket) -> str | None:
 
 
 def drop_forbidden(draft: Draft, ns: str, name: str) -> None:
-    """After a job's access list changed: drop the waiters that it no longer allows, and serve those behind them. In a
-    tree the list also applies to other names."""
+    """Drop the waiters that a job's new access list does not allow, in a tree under other names, too."""
     places = [(name, number) for number in draft.lock(ns, name).line]
     if in_tree(name):
         places = [(place.name, place.number) for place in draft.tree_places(ns).of(name)]
@@ -260,7 +259,13 @@ def _ready(draft: Draft, ticket: Ticket) -> bool:
         lock = draft.lock(ticket.ns, part.name)
         if own_hold(draft, lock, ticket.session, ticket.mode) is not None:
             continue
-        if draft.now_ms < lock.delay_until_ms or _is_ahead(draft, lock, part.number, ticket.mode):
+        if draft.now_ms < lock.delay_until_ms:
+            return False
+        if in_tree(lock.name):
+            first = draft.tree_places(lock.ns).first(lock.name, ticket.mode)
+            if first is not None and first.number < part.number:
+                return False
+        elif lock.line[:1] != (part.number,):
             return False
         if blockers(draft, lock, ticket.mode, ticket.slots, ticket.session):
             return False
@@ -272,14 +277,6 @@ def ahead(draft: Draft, lock: LockRecord, number: int, mode: str) -> int:
     if not in_tree(lock.name):
         return lock.line.index(number) if number in lock.line else len(lock.line)
     return draft.tree_places(lock.ns).count(lock.name, mode, number)
-
-
-def _is_ahead(draft: Draft, lock: LockRecord, number: int, mode: str) -> bool:
-    """Return whether anybody comes before this place."""
-    if not in_tree(lock.name):
-        return lock.line[:1] != (number,)
-    first = draft.tree_places(lock.ns).first(lock.name, mode)
-    return first is not None and first.number < number
 
 
 def first_ahead(draft: Draft, lock: LockRecord, mode: str) -> Ticket | None:

@@ -87,8 +87,7 @@ class Tracker:
 
 
 class Trackers:
-    """The team's settings: hosts of its own, and which projects have tickets with bare keys. `jira` maps a
-    host to project keys, `linear` a workspace to team keys."""
+    """The team's settings: its own hosts, and which projects (`jira` by host, `linear` by workspace) have bare keys."""
 
     __slots__ = ("github", "gitlab", "jira", "linear")
 

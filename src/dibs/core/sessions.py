@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 
 def open_session(draft: Draft, command: OpenSession) -> Outcome:
-    """Open a session under an id that the same caller gets again in a repeat. Whoever knows the id and may not use the
-    session learns nothing of it."""
+    """Open a session under an id by which a repeat of the same caller finds it, and nobody else."""
     found = draft.session(command.fresh_id)
     if found is not None and not may_use(found, command.principal, command.bound):
         return SessionUnknown(now_ms=draft.now_ms, session=command.fresh_id)
@@ -130,8 +129,7 @@ def _leave_lines(draft: Draft, session: SessionRecord) -> None:
 
 
 def _free_holds(draft: Draft, session: SessionRecord) -> None:
-    """Free the holds of a session that has ended, and nothing else. Of very many, sweeps free the rest; until then
-    every rule sees that the session has ended."""
+    """Free the holds of a session that has ended. Of very many, sweeps free the rest."""
     keys = session.holds[:FREED_MAX]
     _need_jobs(draft, keys)
     for key in keys:

@@ -93,8 +93,7 @@ def begin_count(draft: Draft, command: BeginCount) -> Outcome:
 
 
 def count(draft: Draft, command: CountUsage) -> Outcome:
-    """Charge what one record holds of a principal, unless it is charged already. A charge to the principal's record for
-    one namespace stays there."""
+    """Charge what one record holds of a principal, unless it is charged already."""
     payer, found = command.payer, draft.get(command.key)
     if isinstance(found, LockRecord):
         holders = tuple(

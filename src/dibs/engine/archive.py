@@ -206,8 +206,7 @@ class ArchiveReader:
         return header
 
     def entries(self) -> Iterator[tuple[str, Stored] | Event]:
-        """Records, each with its key, then events. Raises InvalidInput at the first invalid line, and at the end if
-        something is missing."""
+        """Records with their keys, then events. Raises InvalidInput for an invalid line and a missing end."""
         records = events = 0
         last, last_seq = "", 0
         while True:

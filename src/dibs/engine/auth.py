@@ -83,13 +83,11 @@ class TokenGuard:
         return len(self._callers)
 
     def caller(self, authorization: bytes | None, peer: bytes | None = None) -> Caller:
-        """The caller with this Authorization header; `peer` is for guards that know the users of the machine. Raises
-        the two errors of the contract."""
+        """The caller with this Authorization header; `peer` is for guards that know the users of the machine."""
         return self.known(digest_of(authorization), peer)
 
     def known(self, key: bytes | None, peer: bytes | None = None) -> Caller:
-        """The same by the hash of the token, as `digest_of` makes it. It is asked for with each request: a token may be
-        revoked, or end, at any time."""
+        """The same by the hash of the token. It is asked with each request: a token may end at any time."""
         if key is None:
             raise AuthenticationRequired("Bearer token required")
         # The store first: a token that was revoked there is refused, even if a file still has it.

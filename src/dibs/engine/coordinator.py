@@ -121,8 +121,7 @@ class _Batch:
         return decision.outcome
 
     def commit(self) -> int | None:
-        """Commit. The number of the store's last event then, or None if there was nothing to write. Raises Conflict if
-        records have changed."""
+        """Return the number of the store's last event after a write, else None. Raises Conflict."""
         if self.puts or self.events:
             expect = {key: self.versions[key] for key in self._looked}
             return self._store.commit(expect, self.puts, self.events)

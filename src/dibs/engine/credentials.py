@@ -231,6 +231,7 @@ class CredentialDirectory:
         self._used: set[bytes] = set()  # hashes of tokens that were used since that was last written down
         self._use_noted_ms = steady()
         self._wake = threading.Event()
+        self.hurry = self._wake.set  # look soon, because there is a change
         self._stopping = False
         self._failed = False
         self._thread = threading.Thread(target=self._follow, name="dibs-tokens", daemon=True)
@@ -246,8 +247,7 @@ class CredentialDirectory:
         return {caller.principal for caller, over_ms in list(self._known.values()) if now_ms < over_ms}
 
     def caller(self, key: bytes) -> Caller | None:
-        """The caller of the token with this hash. None: the store does not know it. Raises if the token has ended, and
-        if the last look is too old."""
+        """The caller of a token by its hash; None: it is unknown. Raises if it has ended or the look is too old."""
         known = self._known.get(key)
         if known is None:
             return None
@@ -301,10 +301,6 @@ class CredentialDirectory:
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(limits.CREDENTIAL_STALE_MS_MAX / 1000)
-
-    def hurry(self) -> None:
-        """Look soon, because there is a change."""
-        self._wake.set()
 
     def _follow(self) -> None:
         while not self._stopping:

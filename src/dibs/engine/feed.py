@@ -60,6 +60,8 @@ class StoreWatcher:
         self._tell = tell
         self._wake = threading.Event()
         self._looked = threading.Event()
+        self.wake = self._wake.set  # somebody begins to wait
+        self.looked = self._looked.set
         self._stop = threading.Event()
         self._failed = False
         self._thread = threading.Thread(target=self._work, name="dibs-watcher", daemon=True)
@@ -72,13 +74,6 @@ class StoreWatcher:
         """The thread may still sleep in the store for a moment. Nobody waits for it."""
         self._stop.set()
         self._wake.set()
-        self._looked.set()
-
-    def wake(self) -> None:
-        """Somebody begins to wait."""
-        self._wake.set()
-
-    def looked(self) -> None:
         self._looked.set()
 
     def _work(self) -> None:

@@ -422,8 +422,7 @@ class Decider:
         return self._coordinator.run(commands)
 
     def _run(self, coordinator: Coordinator, commands: Sequence[Command]) -> list[Result]:
-        """If the store cannot be written, for instance because the disk is full, commands that only look are answered
-        all the same."""
+        """Run a batch. If the store cannot be written (a full disk, say), looks are answered all the same."""
         looks = [at for at, command in enumerate(commands) if isinstance(command, Inspect | InspectSession)]
         self.liveness.began()
         try:

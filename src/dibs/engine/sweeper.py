@@ -157,21 +157,19 @@ class Sweeper:
         if self._idle_at is None or liveness.has_gap():
             self._decider.beat_if_due()
 
-    def _slice(self) -> int:
-        """Return how many due keys one round looks at. Few, because commands wait for the round, and all leases may end
-        at once. At least twice as many as jobs were claimed since the last round, so that claims do not outrun it."""
-        claimed = self._tally.kinds[ACQUIRED]
-        since, self._claimed = claimed - self._claimed, claimed
-        return min(max(limits.SWEEP_BATCH_MIN, 2 * since), limits.SWEEP_BATCH_MAX)
-
     def sweep(self) -> bool:
         """Sweep the due keys of our part. Returns whether there are more."""
         now_ms = self._steady()
         self._failed_ms = {
             key: at_ms for key, at_ms in self._failed_ms.items() if now_ms - at_ms < limits.SWEEP_RETRY_MS
         }
+        # Few at a time, because commands wait for the round, and all leases may end at once; but twice as many as jobs
+        # were claimed since the last round, so that claims do not outrun it.
+        claimed = self._tally.kinds[ACQUIRED]
+        most = min(max(limits.SWEEP_BATCH_MIN, 2 * (claimed - self._claimed)), limits.SWEEP_BATCH_MAX)
+        self._claimed = claimed
         # Those that are not swept here and now come first every time: beside them there must be room for others.
-        limit = self._slice() + self._unknown + len(self._failed_ms) + len(self._share)
+        limit = most + self._unknown + len(self._failed_ms) + len(self._share)
         due = self._store.due(limit)
         known = [key for key in due.keys if is_swept(key)]
         self._unknown = len(due.keys) - len(known)

@@ -275,8 +275,7 @@ class Waiters:
             self._kept(places, error)
 
     def _kept(self, places: tuple[Place, ...], result: Result) -> None:
-        """If the store is away, the next round comes well before a place is lost. Another error may come from one of
-        the places, and must not cost the others theirs."""
+        """A place is not lost before the next round. An error of one of the places must not cost the others theirs."""
         if isinstance(result, BaseException):
             if len(places) == 1 or isinstance(result, Unavailable):
                 log.warning("places in line could not be kept: %d; %r", len(places), result)

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 
 class Reply(Record):
-    """The answer that goes back to the caller. `body` None is JSON null. `sent` is false if a client made the reply
-    itself because the request reached nobody."""
+    """The answer to a caller. `body` None is JSON null. Not `sent`: the request reached nobody."""
 
     status: int
     body: dict[str, Any] | None

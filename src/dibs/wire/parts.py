@@ -71,8 +71,7 @@ def lease_document(status: str, name: str, lease: Holder, now_ms: int) -> Docume
 
 
 def holder_document(holder: Holder, now_ms: int) -> Document:
-    """A hold as everybody may see it: no lease id, no session, no request key. A hold of a session lives by the
-    session's heartbeats."""
+    """A hold as everybody may see it, without proofs. A session's hold lives by the session's heartbeats."""
     heard_ms = max(holder.renewed_ms, holder.heard_ms)
     document: Document = {
         "holder_id": holder_id(holder),

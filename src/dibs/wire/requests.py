@@ -65,7 +65,10 @@ def command_for(verb: str, ns: str, name: str, document: Document, caller: Calle
     if verb.startswith("session-"):
         if verb == "session-open":
             return open_session(ns, document, caller)
-        return _SESSION_BUILDERS[verb](name, document, caller)
+        if verb == "session-keep":
+            return _keep_session(name, document, caller)
+        kind = commands.EndSession if verb == "session-end" else commands.InspectSession
+        return kind(session=_session_id(name), principal=caller.principal, bound=caller.namespace)
     return _acquire_many(verb, ns, document, caller)
 
 
@@ -101,11 +104,6 @@ def _ask(ns: str, document: Document, caller: Caller) -> Document:
         asked["ephemeral"] = False
     if "lock_delay_seconds" in document:
         asked["delay_ms"] = number_of(document, "lock_delay_seconds", 0) * 1000
-    return _add_caller(asked, caller)
-
-
-def _add_caller(asked: Document, caller: Caller) -> Document:
-    """`asked`, with what the caller is and may."""
     asked["badges"] = caller.badges
     if caller.role == ADMIN:
         asked["admin"] = True
@@ -334,21 +332,6 @@ def _keep_session(session_id: str, document: Document, caller: Caller) -> comman
         payer=caller.payer,
         active=document.get("active", False),
     )
-
-
-def _end_session(session_id: str, _: Document, caller: Caller) -> commands.EndSession:
-    return commands.EndSession(session=_session_id(session_id), principal=caller.principal, bound=caller.namespace)
-
-
-def _show_session(session_id: str, _: Document, caller: Caller) -> commands.InspectSession:
-    return commands.InspectSession(session=_session_id(session_id), principal=caller.principal, bound=caller.namespace)
-
-
-_SESSION_BUILDERS: dict[str, Callable[[str, Document, Caller], Command]] = {
-    "session-keep": _keep_session,
-    "session-end": _end_session,
-    "session-show": _show_session,
-}
 
 
 def _session_id(text: str) -> str:

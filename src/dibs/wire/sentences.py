@@ -38,8 +38,7 @@ def in_full(document: Document) -> str:
 
 
 def held(document: Document, *, silence: bool = True) -> str:
-    """Return who blocks the claim: an owner, the owner of something that overlaps, or only others in line. A long
-    silence of the owner is part of it."""
+    """Return who blocks the claim: an owner, with a long silence, or only others in line."""
     text = _holding(document)
     is_silent = silence and document.get("silent_ms", 0) >= SILENT_MS
     return f"{text} {_in_a_sentence(document)}" if is_silent else text
@@ -165,8 +164,7 @@ def _for_another(ms: int) -> str:
 
 
 def now_ms_of(document: Document) -> int | None:
-    """The store's own time when it made the document, if it is known. So "4 minutes ago" is right even if this
-    machine's clock is wrong."""
+    """The store's time when it made the document, if it is known: this machine's clock may be wrong."""
     for at, left in (("expires_at", "remaining_ms"), ("available_at", "retry_after_ms")):
         if document.get(at) and document.get(left) is not None:
             return instant_ms(document[at]) - int(document[left])

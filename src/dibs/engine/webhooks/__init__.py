@@ -114,8 +114,7 @@ def _is_host(host: str) -> bool:
 
 
 def check_addresses(addresses: Iterable[str], policy: TargetPolicy) -> list[str]:
-    """The addresses, all of which may be connected to. Raises TargetRefused if one may not: a name with a public and a
-    private address could change over at any time."""
+    """Return the addresses. Raises TargetRefused if one is refused: a name could change over to it at any time."""
     found = list(addresses)
     if not found:
         raise TargetRefused("The host in url has no address.")

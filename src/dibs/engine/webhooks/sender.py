@@ -110,8 +110,7 @@ _SECONDS_DIGITS_MAX = 9  # of Retry-After; more is not meant
 
 
 class DeliveryResult(Record):
-    """`error` is empty if it was delivered. `status` 0: no answer came. `rest_ms`: how long the target wants to be sent
-    nothing; 0: it did not say."""
+    """`error`: empty if it was delivered. `status` 0: no answer. `rest_ms`: how long the target wants a rest."""
 
     status: int = 0
     error: str = ""
