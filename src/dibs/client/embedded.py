@@ -49,46 +49,26 @@ def claim(coordinator: Coordinator, command: Any, wait_ms: int) -> Outcome:
     """The outcome of a claim, after waiting in line for up to `wait_ms` if it waits. An interrupt gives up the claim
     or the place. It can come only while the store is watched, never during a request, so it is always known what was
     written."""
-    if not wait_ms:
-        shield = _Shield()
-        try:
-            return _ask(coordinator, command)
-        finally:
-            shield.down()
     until_ms = steady_ms() + wait_ms
-    poll_ms = max(EMBEDDED_POLL_MS, coordinator.store.capabilities.poll_ms)
     outcome: Outcome | None = None
-    shield = _Shield()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
         while True:
             outcome = _ask(coordinator, command)
             left_ms = until_ms - steady_ms()
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             if not isinstance(outcome, Queued) or left_ms <= 0:
-                shield.down()
                 return outcome
             command = command.replace(ticket=outcome.ticket, ticket_id=outcome.ticket_id)
-            shield.down()
             key = ticket_key(outcome.ns, outcome.name, outcome.ticket)
+            poll_ms = max(EMBEDDED_POLL_MS, coordinator.store.capabilities.poll_ms)
             coordinator.store.until_gone(key, min(left_ms, _patience_ms(outcome, poll_ms)))
-            shield.up()
+            signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     except KeyboardInterrupt:
         give_up(coordinator, command, outcome)
         raise
     finally:
-        shield.down()
-
-
-class _Shield:
-    """Blocks the signals that end a process. It does not import `signal`, which costs more than a claim."""
-
-    def __init__(self) -> None:
-        self._before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-
-    def up(self) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-
-    def down(self) -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def give_up(coordinator: Coordinator, command: Any, outcome: Outcome | None) -> None:

@@ -17,7 +17,7 @@ waiters died must not keep all others waiting.
 
 from __future__ import annotations
 
-from dibs.core import events
+from dibs.core import events, tickets
 from dibs.core.draft import HandedOver
 from dibs.core.exclusion import blockers, own_hold, tree_neighbours
 from dibs.core.expiry import end_expired, ticket_over
@@ -29,20 +29,6 @@ from dibs.core.outcomes import Granted, GrantedAll, Left, PlacesKept, Queued
 from dibs.core.overlap import covers
 from dibs.core.proof import allowed, put_list
 from dibs.core.records import EXCLUSIVE, SHARED, Part, Ticket
-from dibs.core.tickets import (
-    NOBODY,
-    PEEK,
-    drop,
-    has_seat,
-    keep,
-    names_of,
-    note_want,
-    parts_of,
-    recognised,
-    remove,
-    remove_place,
-    ticket_event,
-)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,10 +53,10 @@ def place_of(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) ->
         ticket = draft.ticket(ask.ns, names[0], ask.ticket)
         if ticket is not None and (ticket.lease_id, ticket.principal) != (ask.ticket_id, ask.principal):
             ticket = None
-        if ticket is not None and names_of(ticket) != names:
+        if ticket is not None and tickets.names_of(ticket) != names:
             ticket = None
     if ticket is None:
-        ticket = recognised(draft, ask, names)
+        ticket = tickets.recognised(draft, ask, names)
     if ticket is None:
         return None
     if ticket_over(draft, ticket):
@@ -86,8 +72,8 @@ def place_of(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) ->
 
 def give_up(draft: Draft, ticket: Ticket, reason: str) -> None:
     """Take a ticket out of its lines, and serve those behind it."""
-    drop(draft, ticket, reason)
-    advance(draft, ticket.ns, names_of(ticket))
+    tickets.drop(draft, ticket, reason)
+    advance(draft, ticket.ns, tickets.names_of(ticket))
 
 
 def advance(draft: Draft, ns: str, names: Sequence[str]) -> None:
@@ -135,7 +121,7 @@ def _advance_line(draft: Draft, ns: str, name: str, lines: dict[str, None]) -> N
             return
         if not loaded:
             _load(draft, ns, [(name, number) for number in line[:peek]])
-            peek, loaded = max(PEEK, 2 * peek), peek
+            peek, loaded = max(tickets.PEEK, 2 * peek), peek
         loaded -= 1
         if not _step(draft, ns, name, line[0], lines):
             return
@@ -157,7 +143,7 @@ def _advance_tree(draft: Draft, ns: str, name: str, lines: dict[str, None]) -> N
                 break
             if at >= loaded:
                 _load(draft, ns, [(each.name, each.number) for each in places[at : at + peek]])
-                peek, loaded = max(PEEK, 2 * peek), at + peek
+                peek, loaded = max(tickets.PEEK, 2 * peek), at + peek
             if not _step(draft, ns, place.name, place.number, lines):
                 break
             if place.name != name and not covers(name, place.name):
@@ -171,9 +157,9 @@ def _load(draft: Draft, ns: str, places: list[tuple[str, int]]) -> None:
     """Load places of a line at once. If many leave it, the other jobs of their tickets will be needed, too."""
     keys = [ticket_key(ns, name, number) for name, number in places]
     draft.need(*keys, *[lock_key(ns, name) for name, _ in places])
-    if len(places) >= PEEK:
-        tickets = [draft.ticket(ns, name, number) for name, number in places]
-        parts = [part for ticket in tickets if ticket is not None for part in ticket.whole]
+    if len(places) >= tickets.PEEK:
+        found = [draft.ticket(ns, name, number) for name, number in places]
+        parts = [part for ticket in found if ticket is not None for part in ticket.whole]
         keys = [ticket_key(ns, part.name, part.number) for part in parts]
         draft.need(*keys, *[lock_key(ns, part.name) for part in parts])
 
@@ -196,7 +182,7 @@ def _step(draft: Draft, ns: str, name: str, number: int, lines: dict[str, None])
     """Serve one place whose turn it is; False if it must wait. Adds other lines that may advance to `lines`."""
     ticket = draft.ticket(ns, name, number)
     if ticket is None:
-        remove_place(draft, ns, name, number)
+        tickets.remove_place(draft, ns, name, number)
         draft.left += 1
         return True
     if ticket.whole:
@@ -205,20 +191,20 @@ def _step(draft: Draft, ns: str, name: str, number: int, lines: dict[str, None])
     if reason is None:
         if not _ready(draft, ticket):
             return False
-        names = names_of(ticket)
+        names = tickets.names_of(ticket)
         ended = [each for part in names for each in _end_in_way(draft, ns, part, ticket.mode)]
         if ended:
             lines.update(dict.fromkeys(ended))
             return True  # an expiry that was just noticed may have delayed or parked the job: look again
     if ticket.whole:
         draft.need(*[ticket_key(ns, part.name, part.number) for part in ticket.whole])
-    draft.left += len(parts_of(ticket))
+    draft.left += len(tickets.parts_of(ticket))
     if reason is None:
         _hand_over(draft, ticket)
         if ticket.session is not None:
             lines.update(dict.fromkeys(_serve_own(draft, ns, ticket.session)))
     else:
-        drop(draft, ticket, reason)
+        tickets.drop(draft, ticket, reason)
     lines.update(dict.fromkeys([part.name for part in ticket.whole if part.name != name]))
     return True
 
@@ -227,7 +213,7 @@ def _pointless(draft: Draft, ticket: Ticket) -> str | None:
     """Return why a ticket must not be served: its owner is gone or not allowed, or the job is done."""
     if ticket_over(draft, ticket):
         return "stopped asking"
-    for part in parts_of(ticket):
+    for part in tickets.parts_of(ticket):
         lock = draft.lock(ticket.ns, part.name)
         if not allowed(draft, lock, ticket):
             return "forbidden"
@@ -248,14 +234,14 @@ def drop_forbidden(draft: Draft, ns: str, name: str) -> None:
     for each, number in places:
         ticket = draft.ticket(ns, each, number)
         if ticket is not None and not allowed(draft, draft.lock(ns, each), ticket):
-            drop(draft, ticket, "forbidden")
-            names += names_of(ticket)
+            tickets.drop(draft, ticket, "forbidden")
+            names += tickets.names_of(ticket)
     advance(draft, ns, names)
 
 
 def _ready(draft: Draft, ticket: Ticket) -> bool:
     """Return whether all jobs of the ticket are free or held by its owner, and it is first in every line."""
-    for part in parts_of(ticket):
+    for part in tickets.parts_of(ticket):
         lock = draft.lock(ticket.ns, part.name)
         if own_hold(draft, lock, ticket.session, ticket.mode) is not None:
             continue
@@ -289,7 +275,7 @@ def first_ahead(draft: Draft, lock: LockRecord, mode: str) -> Ticket | None:
 
 def queued(draft: Draft, ticket: Ticket) -> Queued:
     """The answer to one who waits: its position in the longest of its lines, and what blocks any of its jobs."""
-    places = [(draft.lock(ticket.ns, part.name), part.number) for part in parts_of(ticket)]
+    places = [(draft.lock(ticket.ns, part.name), part.number) for part in tickets.parts_of(ticket)]
     in_way = {
         (blocker.name, blocker.holder.lease_id): blocker
         for lock, _ in places
@@ -367,16 +353,16 @@ def _serve_own(draft: Draft, ns: str, session_id: str) -> list[str]:
     for wait in waits:
         ticket = draft.ticket(ns, wait.name, wait.number)
         if ticket is not None and not ticket_over(draft, ticket):
-            names += names_of(ticket)
-            locks = [draft.lock(ns, part.name) for part in parts_of(ticket)]
+            names += tickets.names_of(ticket)
+            locks = [draft.lock(ns, part.name) for part in tickets.parts_of(ticket)]
             if all(own_hold(draft, lock, ticket.session, ticket.mode) is not None for lock in locks):
                 _hand_over(draft, ticket)
     return names
 
 
 def _hand_over(draft: Draft, ticket: Ticket) -> None:
-    remove(draft, ticket)
-    parts = parts_of(ticket)
+    tickets.remove(draft, ticket)
+    parts = tickets.parts_of(ticket)
     grants = tuple([_grant_part(draft, ticket, part) for part in parts])
     outcome = GrantedAll(now_ms=draft.now_ms, grants=grants) if ticket.whole else grants[0]
     draft.handed.append(HandedOver(ns=ticket.ns, name=parts[0].name, number=parts[0].number, outcome=outcome))
@@ -387,9 +373,9 @@ def _grant_part(draft: Draft, ticket: Ticket, part: Part) -> Granted:
     own = own_hold(draft, lock, ticket.session, ticket.mode)
     if own is not None:
         gone = ticket.replace(name=part.name, number=part.number)
-        draft.events.append(ticket_event(draft, gone, events.LEFT, reason="granted otherwise"))
+        draft.events.append(tickets.ticket_event(draft, gone, events.LEFT, reason="granted otherwise"))
         # From now on two asks know of it.
-        held = [each.replace(seat=NOBODY) if each.lease_id == own.lease_id else each for each in lock.holders]
+        held = [each.replace(seat=tickets.NOBODY) if each.lease_id == own.lease_id else each for each in lock.holders]
         draft.put(lock.replace(holders=tuple(held)))
         return Granted(now_ms=draft.now_ms, name=part.name, lease=own, again=True)
     granted = grant(draft, ticket, lock, ticket.lease_id, part.number)
@@ -403,8 +389,8 @@ def leave(draft: Draft, command: Leave) -> Outcome:
     ticket = draft.ticket(command.ns, command.name, command.ticket)
     if ticket is None or (ticket.lease_id, ticket.principal) != (command.ticket_id, command.principal):
         return Left(now_ms=draft.now_ms, name=command.name, was_in=False)
-    if has_seat(ticket, command.seat):
-        note_want(draft, ticket, names_of(ticket))
+    if tickets.has_seat(ticket, command.seat):
+        tickets.note_want(draft, ticket, tickets.names_of(ticket))
         give_up(draft, ticket, "left")
     return Left(now_ms=draft.now_ms, name=command.name, was_in=True)
 
@@ -418,5 +404,5 @@ def keep_places(draft: Draft, command: KeepPlaces) -> Outcome:
         if ticket is None or ticket_over(draft, ticket):
             gone.append((ns, name, number))
         else:
-            keep(draft, ticket)
+            tickets.keep(draft, ticket)
     return PlacesKept(now_ms=draft.now_ms, gone=tuple(gone))

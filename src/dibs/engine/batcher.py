@@ -26,6 +26,7 @@ from dibs.base.errors import Unavailable
 from dibs.core.commands import Acquire, AcquireAll, AcquireAny, Inspect, InspectSession, OpenSession
 from dibs.core.limits import COMMIT_BATCH_MAX, COMMIT_QUEUE_MAX, OVERLOAD_RETRY_MS, QUEUE_MS_MAX
 from dibs.engine.coordinator import CallerGone
+from dibs.engine.liveness import Worker
 from dibs.engine.metrics import Metrics
 from dibs.stores.port import Busy
 
@@ -55,7 +56,7 @@ class Overloaded(Unavailable):
     retry_after_ms = OVERLOAD_RETRY_MS
 
 
-class Batcher:
+class Batcher(Worker):
     """Commands and answers are on the event loop's thread. This starts the other thread.
 
     `run` decides a batch on that other thread. `run_at_once` decides a batch on the loop, while `is_quick` says so; a
@@ -78,6 +79,7 @@ class Batcher:
         steady: Callable[[], int] = steady_ms,
         metrics: Metrics | None = None,
     ) -> None:
+        super().__init__("dibs-batcher")
         self._run = run
         self._run_at_once = run_at_once
         self._is_quick = is_quick
@@ -91,24 +93,10 @@ class Batcher:
         self._callers: dict[int, IsGone] = {}  # of the batch that is being decided, by the id of the command
         # Calls that wait until the batch under way is answered.
         self._after: list[tuple[Callable[..., object], tuple[object, ...]]] = []
-        self._wake = threading.Event()
         self._is_running = False  # a batch is with the thread
         self._is_answering = False  # the loop decides one
         self._is_gathering = False  # the next is about to be handed over
         self._gathered = self._turns = 0  # how many commands the loop had at the last look, and how often it looked
-        self._stopping = False
-        # A daemon: a store that never answers must not keep the process from ending.
-        self._thread = threading.Thread(target=self._work, name="dibs-batcher", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self, timeout_ms: int) -> bool:
-        """Accept no more commands, and answer the accepted ones. False if that was not finished in time."""
-        self._stopping = True
-        self._wake.set()
-        self._thread.join(timeout_ms / 1000)
-        return not self._thread.is_alive()
 
     def post(self, command: Command, callback: Callback, is_gone: IsGone | None = None) -> None:
         """Decide `command`; `callback` gets its outcome or the error. If `is_gone`, its caller waits no more, and it

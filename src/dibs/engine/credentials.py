@@ -31,6 +31,7 @@ from dibs.core.identity import Caller, require
 from dibs.core.keys import CREDENTIAL_PREFIX, REGISTER_KEY
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.event_log import EventFilter, collect
+from dibs.engine.liveness import Worker
 from dibs.engine.queries import recount
 from dibs.wire import credentials as wire
 from dibs.wire.documents import Reply, reply_to
@@ -52,7 +53,6 @@ log = logging.getLogger("dibs")
 
 _NEVER_MS = 2**63
 OF_ANOTHER = "A token with this hash is known, and is not of your namespace."
-VERBS = ("tokens", "token-create", "token-rotate", "token-revoke", "token-limit")
 
 
 def credential_pages(store: Store) -> Iterator[list[rules.Credential]]:
@@ -83,7 +83,7 @@ class CredentialAdmin:
         self._caller = caller
 
     def ask(self, verb: str, name: str, wanted_id: str, document: object) -> Reply:
-        """The reply to one of VERBS. `name` is a principal, `wanted_id` the beginning of a token's hash."""
+        """The reply. `name` is a principal, `wanted_id` the beginning of a token's hash, or empty."""
         require(self._caller, verb)
         if verb == "tokens":
             return self._list()
@@ -216,10 +216,11 @@ class TokensUnchecked(StoreUnavailable):
     retry_after_ms = 1_000
 
 
-class CredentialDirectory:
+class CredentialDirectory(Worker):
     """One per server. Any thread may call `look`, one at a time; only the event loop's thread may call `caller`."""
 
     def __init__(self, store: Store, steady: Callable[[], int] = steady_ms) -> None:
+        super().__init__("dibs-tokens")
         self._store = store
         self._steady = steady
         self._looking = threading.Lock()
@@ -230,11 +231,8 @@ class CredentialDirectory:
         self._ahead_ms = 0  # how far the store's clock is ahead of ours
         self._used: set[bytes] = set()  # hashes of tokens that were used since that was last written down
         self._use_noted_ms = steady()
-        self._wake = threading.Event()
         self.hurry = self._wake.set  # look soon, because there is a change
-        self._stopping = False
         self._failed = False
-        self._thread = threading.Thread(target=self._follow, name="dibs-tokens", daemon=True)
 
     def __len__(self) -> int:
         """Return how many tokens are valid now."""
@@ -293,16 +291,13 @@ class CredentialDirectory:
 
     def start(self) -> None:
         self.look()
-        self._thread.start()
+        super().start()
 
-    def stop(self) -> None:
+    def stop(self, timeout_ms: int = limits.CREDENTIAL_STALE_MS_MAX) -> bool:
         """The store may be closed after this."""
-        self._stopping = True
-        self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join(limits.CREDENTIAL_STALE_MS_MAX / 1000)
+        return super().stop(timeout_ms)
 
-    def _follow(self) -> None:
+    def _work(self) -> None:
         while not self._stopping:
             self._wake.wait(limits.CREDENTIAL_LOOK_MS / 1000)
             self._wake.clear()

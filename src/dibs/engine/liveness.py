@@ -170,6 +170,30 @@ log = logging.getLogger("dibs")
 _NEVER_MS = 2**62
 
 
+class Worker:
+    """Works on a thread of its own until it is stopped. `_work` ends when `_stopping` is set; `_wake` tells it so."""
+
+    def __init__(self, name: str) -> None:
+        self._wake = threading.Event()
+        self._stopping = False
+        # A daemon: a store that never answers must not keep the process from ending.
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout_ms: int) -> bool:
+        """End the work that was begun, and begin no more. False if that was not finished in time."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_ms / 1000)
+        return not self._thread.is_alive()
+
+    def _work(self) -> None:
+        raise NotImplementedError
+
+
 class Liveness:
     """Since when this server has not been able to serve, and since when it has. For any thread.
 

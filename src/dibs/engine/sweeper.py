@@ -13,7 +13,6 @@ In between, it looks for changes by other processes: one of them may have handed
 from __future__ import annotations
 
 import logging
-import threading
 from typing import TYPE_CHECKING
 
 from dibs.base.clock import steady_ms
@@ -23,7 +22,7 @@ from dibs.core.commands import Sweep
 from dibs.core.events import ACQUIRED, SESSION_ENDED
 from dibs.core.lease_outcomes import Swept
 from dibs.core.upkeep import is_swept
-from dibs.engine.liveness import SweepShare, is_idle
+from dibs.engine.liveness import SweepShare, Worker, is_idle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,7 +37,7 @@ NEWS_MS = 25
 NEVER_MS = 2**62
 
 
-class Sweeper:
+class Sweeper(Worker):
     def __init__(
         self,
         decider: Decider,
@@ -50,6 +49,7 @@ class Sweeper:
         has_waiters: Callable[[], bool] = lambda: False,
         looked: Callable[[], None] = lambda: None,
     ) -> None:
+        super().__init__("dibs-upkeep")
         self._store = store = decider.store
         self._decider = decider
         self._tally = tally
@@ -69,21 +69,7 @@ class Sweeper:
         self._counted_ms = self._pruned_ms = self._sweep_at_ms = steady()
         self._knew_ms = steady() - limits.SERVERS_INTERVAL_MS
         self._step_at_ms = steady()
-        self._wake = threading.Event()
-        self._stopping = False
         self._has_failed = False
-        # A daemon: a store that never answers must not keep the process from ending.
-        self._thread = threading.Thread(target=self._work, name="dibs-upkeep", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self, timeout_ms: int) -> bool:
-        """False if the round under way did not end in time."""
-        self._stopping = True
-        self._wake.set()
-        self._thread.join(timeout_ms / 1000)
-        return not self._thread.is_alive()
 
     def hurry(self, within_ms: int) -> None:
         """Do the next round soon, even if one is under way. For any thread."""

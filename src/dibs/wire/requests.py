@@ -13,22 +13,9 @@ from dibs.core import commands, limits
 from dibs.core.identity import ADMIN, NO_LIMITS, require
 from dibs.core.names import DEFAULT_NAMESPACE, check_name, check_namespace
 from dibs.core.records import EXCLUSIVE
+from dibs.wire import values
 from dibs.wire.fields import PLAIN_TERMS
-from dibs.wire.values import (
-    acl_of,
-    done_ms_of,
-    fresh_id_of,
-    mode_and_slots,
-    number_of,
-    parse_ticket,
-    plain_of,
-    request_key_of,
-    shape,
-    text_of,
-    ticket_of,
-    token_badge,
-    ttl_ms_of,
-)
+from dibs.wire.values import shape, token_badge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -88,22 +75,22 @@ def _ask(ns: str, document: Document, caller: Caller) -> Document:
         raise InvalidInput("ephemeral needs a session_id: an ephemeral lease lives as long as its session.")
     asked: Document = {"ns": ns, "principal": caller.principal}
     if "mode" in document or "slots" in document:
-        asked["mode"], asked["slots"] = mode_and_slots(document)
-    asked["owner"] = text_of(document, "owner") or ("" if session is not None else caller.principal)
+        asked["mode"], asked["slots"] = values.mode_and_slots(document)
+    asked["owner"] = values.text_of(document, "owner") or ("" if session is not None else caller.principal)
     # In a session a lease needs no TTL of its own; otherwise it always has one.
-    asked["ttl_ms"] = ttl_ms_of(document, 0 if session is not None and ephemeral else limits.TTL_MS_DEFAULT)
+    asked["ttl_ms"] = values.ttl_ms_of(document, 0 if session is not None and ephemeral else limits.TTL_MS_DEFAULT)
     asked["fresh_lease_id"] = new_id()
     for field in PLAIN_TERMS:
         if field in document:
-            asked[field] = plain_of(document, field)
+            asked[field] = values.plain_of(document, field)
     if "request_key" in document:
-        asked["request_key"] = request_key_of(document)
+        asked["request_key"] = values.request_key_of(document)
     if session is not None:
         asked["session"] = session
     if not ephemeral:
         asked["ephemeral"] = False
     if "lock_delay_seconds" in document:
-        asked["delay_ms"] = number_of(document, "lock_delay_seconds", 0) * 1000
+        asked["delay_ms"] = values.number_of(document, "lock_delay_seconds", 0) * 1000
     asked["badges"] = caller.badges
     if caller.role == ADMIN:
         asked["admin"] = True
@@ -131,11 +118,11 @@ def _acquire(ns: str, name: str, document: Document, caller: Caller) -> commands
             ns=ns,
             name=name,
             principal=caller.principal,
-            owner=text_of(document, "owner") or caller.principal,
-            ttl_ms=ttl_ms_of(document, limits.TTL_MS_DEFAULT),
+            owner=values.text_of(document, "owner") or caller.principal,
+            ttl_ms=values.ttl_ms_of(document, limits.TTL_MS_DEFAULT),
             fresh_lease_id=new_id(),
-            metadata=text_of(document, "metadata") if "metadata" in document else None,
-            request_key=request_key_of(document) if "request_key" in document else None,
+            metadata=values.text_of(document, "metadata") if "metadata" in document else None,
+            request_key=values.request_key_of(document) if "request_key" in document else None,
             badges=caller.badges,
             admin=caller.role == ADMIN,
             over_quota=caller.over_quota,
@@ -148,8 +135,8 @@ def _acquire(ns: str, name: str, document: Document, caller: Caller) -> commands
 
 def _acquire_on_terms(ns: str, name: str, document: Document, caller: Caller) -> commands.Acquire:
     acl = document.get("acl")
-    number, ticket_id, seat = ticket_of(ns, name, document)
-    entries = None if acl is None else acl_of(acl)
+    number, ticket_id, seat = values.ticket_of(ns, name, document)
+    entries = None if acl is None else values.acl_of(acl)
     wait = "wait_seconds" in document and wait_ms(document) > 0
     asked = _ask(ns, document, caller)
     asked["name"] = name
@@ -184,12 +171,12 @@ def _acquire_many(verb: str, ns: str, document: Document, caller: Caller) -> com
     pair = overlapping_pair(ordered, ask.get("mode", EXCLUSIVE))
     if pair is not None:
         raise InvalidInput(f"{pair[0]} and {pair[1]} overlap: nobody can claim both. Claim the outer one.")
-    ask["ticket"], ask["ticket_id"], ask["follows"] = ticket_of(ns, ordered[0], document)
+    ask["ticket"], ask["ticket_id"], ask["follows"] = values.ticket_of(ns, ordered[0], document)
     return commands.AcquireAll(names=ordered, wait=wait_ms(document) > 0, **ask)
 
 
 def _leave(ns: str, name: str, document: Document, caller: Caller) -> commands.Leave:
-    number, ticket_id, _ = parse_ticket(ns, name, document["ticket"])
+    number, ticket_id, _ = values.parse_ticket(ns, name, document["ticket"])
     return commands.Leave(ns=ns, name=name, principal=caller.principal, ticket=number, ticket_id=ticket_id)
 
 
@@ -200,17 +187,17 @@ def _renew(ns: str, name: str, document: Document, caller: Caller) -> commands.R
         principal=_prover(caller),
         lease_id=document.get("lease_id"),
         session=document.get("session_id"),
-        ttl_ms=ttl_ms_of(document, None),
-        metadata=text_of(document, "metadata") if "metadata" in document else None,
-        checkpoint=text_of(document, "checkpoint") if "checkpoint" in document else None,
+        ttl_ms=values.ttl_ms_of(document, None),
+        metadata=values.text_of(document, "metadata") if "metadata" in document else None,
+        checkpoint=values.text_of(document, "checkpoint") if "checkpoint" in document else None,
         audited=caller.audited,
         payer=caller.payer,
     )
 
 
 def _release(ns: str, name: str, document: Document, caller: Caller) -> commands.Release:
-    done_ms = done_ms_of(document)
-    result = text_of(document, "result")
+    done_ms = values.done_ms_of(document)
+    result = values.text_of(document, "result")
     if result is not None and not done_ms:
         raise InvalidInput("A result needs done or done_seconds: it is shown for as long as the job counts as done.")
     failed = document.get("failed", False)
@@ -229,34 +216,34 @@ def _release(ns: str, name: str, document: Document, caller: Caller) -> commands
         session=document.get("session_id"),
         done_ms=done_ms,
         result=result,
-        checkpoint=text_of(document, "checkpoint"),
+        checkpoint=values.text_of(document, "checkpoint"),
         failed=failed,
-        reason=text_of(document, "reason"),
-        retry_ms=number_of(document, "retry_after_seconds", 0) * 1000,
+        reason=values.text_of(document, "reason"),
+        retry_ms=values.number_of(document, "retry_after_seconds", 0) * 1000,
         uncounted=document.get("uncounted", False),
     )
 
 
 def _transfer(ns: str, name: str, document: Document, caller: Caller) -> commands.Transfer:
-    to_owner = text_of(document, "to_owner")
+    to_owner = values.text_of(document, "to_owner")
     if not to_owner and "to_session" not in document:
         raise InvalidInput("Say to whom: to_session (an open session) or to_owner (a name to show).")
     return commands.Transfer(
         ns=ns,
         name=name,
         principal=_prover(caller),
-        fresh_lease_id=fresh_id_of(document, "fresh_lease_id", caller, ns, name),
+        fresh_lease_id=values.fresh_id_of(document, "fresh_lease_id", caller, ns, name),
         lease_id=document.get("lease_id"),
         session=document.get("session_id"),
         to_owner=to_owner,
         to_session=document.get("to_session"),
-        ttl_ms=ttl_ms_of(document, None),
-        checkpoint=text_of(document, "checkpoint"),
+        ttl_ms=values.ttl_ms_of(document, None),
+        checkpoint=values.text_of(document, "checkpoint"),
     )
 
 
 def _break(ns: str, name: str, document: Document, caller: Caller) -> commands.Break:
-    reason = text_of(document, "reason")
+    reason = values.text_of(document, "reason")
     if not reason:
         raise InvalidInput("Breaking a claim needs a reason: the old owner is told.")
     return commands.Break(ns=ns, name=name, principal=caller.principal, reason=reason)
@@ -267,7 +254,7 @@ def _set_acl(ns: str, name: str, document: Document, caller: Caller) -> commands
         ns=ns,
         name=name,
         principal=caller.principal,
-        acl=acl_of(document["acl"], 0) if "acl" in document else (),
+        acl=values.acl_of(document["acl"], 0) if "acl" in document else (),
         admin=caller.role == ADMIN,
     )
 
@@ -293,12 +280,12 @@ def _prover(caller: Caller) -> str | None:
 
 def open_session(ns: str, document: Document, caller: Caller) -> commands.OpenSession:
     return commands.OpenSession(
-        fresh_id=fresh_id_of(document, "fresh_session_id", caller),
+        fresh_id=values.fresh_id_of(document, "fresh_session_id", caller),
         principal=caller.principal,
-        owner=text_of(document, "owner") or caller.principal,
+        owner=values.text_of(document, "owner") or caller.principal,
         ttl_ms=_session_ttl_ms(document),
-        process=text_of(document, "process"),
-        metadata=text_of(document, "metadata"),
+        process=values.text_of(document, "process"),
+        metadata=values.text_of(document, "metadata"),
         ns=ns,
         payer=caller.payer,
         sessions_max=caller.limits.sessions,
@@ -327,7 +314,7 @@ def _keep_session(session_id: str, document: Document, caller: Caller) -> comman
         session=_session_id(session_id),
         principal=caller.principal,
         ttl_ms=ttl_ms,
-        process=text_of(document, "process"),
+        process=values.text_of(document, "process"),
         bound=caller.namespace,
         payer=caller.payer,
         active=document.get("active", False),
