@@ -23,7 +23,8 @@ def state_folder(env: Mapping[str, str] | None = None) -> str:
     env = os.environ if env is None else env
     base = env.get("XDG_STATE_HOME", "")
     if not os.path.isabs(base):
-        base = os.path.join(_home(env), ".local", "state")
+        home = env.get("HOME", "")
+        base = os.path.join(home if os.path.isabs(home) else os.path.expanduser("~"), ".local", "state")
     return os.path.join(base, "dibs")
 
 
@@ -46,11 +47,6 @@ def config_path(env: Mapping[str, str]) -> str | None:
             return None
         base = os.path.join(home, ".config")
     return os.path.join(base, "dibs", "config.toml")
-
-
-def _home(env: Mapping[str, str]) -> str:
-    home = env.get("HOME", "")
-    return home if os.path.isabs(home) else os.path.expanduser("~")
 
 
 PRIVATE = 0o600

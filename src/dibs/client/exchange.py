@@ -44,12 +44,11 @@ _CLAIMS = ("acquire", "acquire-any", "acquire-all")
 _OWN_FIELDS = {"inspect": "owner", "list": "next"}  # a document without it is of another program's server
 _FOREIGN = "dibs.compat.octostore"  # completes such a document
 
-# The least that a reply has, by verb; for a claim, by its status. Other JSON did not come from dibs.
+# The least that a reply has, if anything, by verb; for a claim, by its status. Other JSON did not come from dibs.
 _TOKEN = ("id", "name", "role", "valid")
 _WEBHOOK = ("id", "url", "lock_pattern", "active")
 REPLIES = {
     "renew": ("lease_id", "remaining_ms"),
-    "release": (),
     "leave": ("left",),
     "transfer": ("lease_id", "fencing_token", "owner", "remaining_ms"),
     "free": ("freed",),
@@ -62,7 +61,6 @@ REPLIES = {
     "session-open": ("session_id", "owner", "remaining_ms", "ttl_seconds"),
     "session-keep": ("session_id", "remaining_ms"),
     "session-show": ("session_id", "owner", "remaining_ms", "active"),
-    "session-end": (),
     "sessions": ("sessions",),
     "whoami": ("principal", "role"),
     "run-open": ("secret", "holder", "namespace"),
@@ -76,7 +74,6 @@ REPLIES = {
     "webhooks": ("webhooks",),
     "webhook-create": _WEBHOOK,
     "webhook-show": _WEBHOOK,
-    "webhook-remove": (),
     "webhook-deliveries": ("deliveries",),
     "webhook-replay": _WEBHOOK,
     "webhook-test": ("took_ms",),

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 # WEBHOOK_FAILURES_MAX deliveries in a row failed, one delivery at a time is tried, and the target rests as a whole, for
 # longer each time. A target that says how long it wants to rest is left alone for so long, WEBHOOK_REST_MS_MAX at most;
 # only a replay ends that rest earlier.
-#
-# Time and random fractions are arguments.
 
 
 def pause_ms(tries: int, fraction: float) -> int:

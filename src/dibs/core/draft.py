@@ -86,18 +86,8 @@ class Draft:
     """See the module's text. `now_ms` is the view's. Deadlines are compared with `vouched_ms`, which may be earlier."""
 
     __slots__ = (
-        "_blanks",
-        "_lines",
-        "_meta",
-        "_overlaps",
-        "_view",
-        "events",
-        "handed",
-        "left",
-        "losses",
-        "now_ms",
-        "vouched_ms",
-        "writes",
+        *("_blanks", "_lines", "_meta", "_overlaps", "_view"),
+        *("events", "handed", "left", "losses", "now_ms", "vouched_ms", "writes"),
     )
 
     def __init__(self, view: View) -> None:

@@ -238,8 +238,7 @@ def create_webhook(draft: Draft, command: CreateWebhook) -> WebhookState:
     entry = WebhookEntry(id=made.id, ns=made.ns, principal=made.principal, bound=made.bound)
     draft.write(webhook_key(made.id), made)
     draft.write(progress_key(made.id), WebhookProgress(at=command.at))
-    _write_register(draft, (*register.entries, entry))
-    return _changed(draft, made, events.WEBHOOK_CREATED, made.principal)
+    return _changed(draft, made, events.WEBHOOK_CREATED, made.principal, (*register.entries, entry))
 
 
 def remove_webhook(draft: Draft, command: RemoveWebhook) -> WebhookState:
@@ -249,8 +248,8 @@ def remove_webhook(draft: Draft, command: RemoveWebhook) -> WebhookState:
     for key in (webhook_key(found.id), progress_key(found.id), dead_letters_key(found.id)):
         if draft.get(key) is not None:
             draft.write(key, None)
-    _write_register(draft, tuple([each for each in _register(draft).entries if each.id != found.id]))
-    return _changed(draft, found, events.WEBHOOK_REMOVED, command.by)
+    left = tuple([each for each in _register(draft).entries if each.id != found.id])
+    return _changed(draft, found, events.WEBHOOK_REMOVED, command.by, left)
 
 
 def replay_webhook(draft: Draft, command: ReplayWebhook) -> WebhookState:
@@ -271,7 +270,6 @@ def replay_webhook(draft: Draft, command: ReplayWebhook) -> WebhookState:
         after = found.replay_after if after < 0 else min(after, found.replay_after)
     found = found.replace(replays=found.replays + 1, replay_after=after, stopped="")
     draft.write(webhook_key(found.id), found)
-    _write_register(draft, _register(draft).entries)
     return _changed(draft, found, events.WEBHOOK_REPLAYED, command.by)
 
 
@@ -281,7 +279,6 @@ def stop_webhook(draft: Draft, command: StopWebhook) -> WebhookState:
         return WebhookState(now_ms=draft.now_ms, webhook=found)
     found = found.replace(stopped=command.reason)
     draft.write(webhook_key(found.id), found)
-    _write_register(draft, _register(draft).entries)
     return _changed(draft, found, events.WEBHOOK_STOPPED, "")
 
 
@@ -336,18 +333,19 @@ def _register(draft: Draft) -> WebhookRegister:
     return found if isinstance(found, WebhookRegister) else WebhookRegister()
 
 
-def _write_register(draft: Draft, entries: tuple[WebhookEntry, ...]) -> None:
-    changes = _register(draft).changes + 1
-    draft.write(WEBHOOK_REGISTER_KEY, WebhookRegister(changes=changes, entries=entries))
-
-
 def _duty(draft: Draft) -> WebhookDuty | None:
     found = draft.get(WEBHOOK_DUTY_KEY)
     return found if isinstance(found, WebhookDuty) else None
 
 
-def _changed(draft: Draft, webhook: Webhook, kind: str, by: str) -> WebhookState:
-    """The event names no URL: it may hold a secret of its own."""
+def _changed(
+    draft: Draft, webhook: Webhook, kind: str, by: str, entries: tuple[WebhookEntry, ...] | None = None
+) -> WebhookState:
+    """Note a change in the register, of which these are the entries now, and as an event. That names no URL: it may
+    hold a secret of its own."""
+    register = _register(draft)
+    kept = register.entries if entries is None else entries
+    draft.write(WEBHOOK_REGISTER_KEY, WebhookRegister(changes=register.changes + 1, entries=kept))
     draft.events.append(
         Event(
             at_ms=draft.now_ms,

@@ -56,16 +56,8 @@ class Waiter:
     """One caller. Its connection reports that it hung up (`cancel`), or that it wants an answer now (`hurry`)."""
 
     __slots__ = (
-        "_answer",
-        "_has_hung_up",
-        "_waiters",
-        "command",
-        "gone",
-        "moves",
-        "place",
-        "queued",
-        "timer",
-        "wait_ms",
+        *("_answer", "_has_hung_up", "_waiters"),
+        *("command", "gone", "moves", "place", "queued", "timer", "wait_ms"),
     )
 
     def __init__(

@@ -35,6 +35,10 @@ def webhook_of(document: Document, ns: str, caller: Caller, webhook_id: str, *, 
     secret = document.get("secret", "")
     if len(secret) > WEBHOOK_SECRET_CHARS_MAX or not secret.isprintable():
         raise InvalidInput(f"secret has {WEBHOOK_SECRET_CHARS_MAX} printable characters at most.")
+    pattern = document.get("lock_pattern", EVERY)
+    is_name = 0 < len(pattern.encode()) <= NAME_BYTES_MAX and pattern.isprintable()
+    if not is_name or EVERY in pattern[:-1]:
+        raise InvalidInput("lock_pattern is a job's name, the beginning of names with * after it, or *.")
     return Webhook(
         id=webhook_id,
         ns=ns,
@@ -43,17 +47,10 @@ def webhook_of(document: Document, ns: str, caller: Caller, webhook_id: str, *, 
         since_ms=0,
         secret=secret,
         events=tuple(dict.fromkeys(wanted)),
-        pattern=_pattern(document.get("lock_pattern", EVERY)),
+        pattern=pattern,
         bound=caller.namespace,
         own=own,
     )
-
-
-def _pattern(text: str) -> str:
-    is_name = 0 < len(text.encode()) <= NAME_BYTES_MAX and text.isprintable()
-    if not is_name or EVERY in text[:-1]:
-        raise InvalidInput("lock_pattern is a job's name, the beginning of names with * after it, or *.")
-    return text
 
 
 def webhook_document(webhook: Webhook) -> Document:
