@@ -340,15 +340,15 @@ def probe(store: Store) -> list[Document]:
 
 def holds_anything(store: Store) -> bool:
     """Tell whether any job of any namespace is held right now."""
-    after = ""
-    while page := store.scan(LOCK_PREFIX, after, 1_000, live=True):
-        now_ms = store.read(()).now_ms
-        for _, found in page:
-            held = found.record.holders if isinstance(found.record, LockRecord) else ()
-            if any(each.expires_ms > now_ms or not each.ttl_ms for each in held):
-                return True
-        after = page[-1][0]
-    return False
+    from dibs.engine.queries import scan_records
+
+    now_ms = store.read(()).now_ms
+    return any(
+        each.expires_ms > now_ms or not each.ttl_ms
+        for _, lock in scan_records(store, LOCK_PREFIX, live=True)
+        if isinstance(lock, LockRecord)
+        for each in lock.holders
+    )
 
 
 def raise_floor(store: Store, floor: int) -> int:

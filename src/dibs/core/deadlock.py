@@ -361,7 +361,7 @@ def _both_shared(ticket: Ticket, wanted: _Wanted) -> bool:
     return ticket.mode == wanted.mode == SHARED
 
 
-# Circles that a loss closes. With `deadlock.py`, the promise `deadlock`.
+# Circles that a loss closes.
 #
 # A place of a session waits for nothing in the line of a job that the session holds, and for nothing but the
 # session's own earlier place in a line where it has one: when that place is served, the session has the job. When the

@@ -32,7 +32,7 @@ from dibs.core.keys import CREDENTIAL_PREFIX, REGISTER_KEY
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.event_log import EventFilter, collect
 from dibs.engine.liveness import Worker
-from dibs.engine.queries import recount
+from dibs.engine.queries import recount, scan_records
 from dibs.wire import credentials as wire
 from dibs.wire.documents import Reply, reply_to
 from dibs.wire.lease_documents import gap_document, named_event
@@ -55,18 +55,16 @@ _NEVER_MS = 2**63
 OF_ANOTHER = "A token with this hash is known, and is not of your namespace."
 
 
-def credential_pages(store: Store) -> Iterator[list[rules.Credential]]:
+def every_credential(store: Store) -> Iterator[rules.Credential]:
     """All tokens on record, also revoked and expired ones."""
-    after = ""
-    while page := store.scan(CREDENTIAL_PREFIX, after, limits.LIST_PAGE_DEFAULT):
-        records = [versioned.record for _, versioned in page]
-        yield [each for each in records if isinstance(each, rules.Credential)]
-        after = page[-1][0]
+    for _, each in scan_records(store, CREDENTIAL_PREFIX):
+        if isinstance(each, rules.Credential):
+            yield each
 
 
 def credentials(store: Store, name: str | None = None) -> list[rules.Credential]:
     """All tokens on record, or those of one principal, by name."""
-    found = [each for page in credential_pages(store) for each in page if name in (None, each.name)]
+    found = [each for each in every_credential(store) if name in (None, each.name)]
     return sorted(found, key=lambda each: (each.name, each.since_ms))
 
 
@@ -349,9 +347,8 @@ class CredentialDirectory(Worker):
     def _load(self, *, looks: bool = False) -> tuple[dict[bytes, tuple[Caller, int]], dict[str, bytes]]:
         known: dict[bytes, tuple[Caller, int]] = {}
         keys: dict[str, bytes] = {}
-        for page in credential_pages(self._store):
-            for credential in page:
-                self._note(known, keys, credential)
+        for credential in every_credential(self._store):
+            self._note(known, keys, credential)
             if looks and self._steady() - self._looked_ms >= limits.CREDENTIAL_LOOK_MS:
                 self._look()
         return known, keys

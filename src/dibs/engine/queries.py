@@ -181,7 +181,7 @@ def disagreeing(store: Store) -> list[str]:
         for _, charged, what in _charges(record):
             counted[charged, what] += 1
     wrong = []
-    for key, record in _scan(store, USAGE_PREFIX):
+    for key, record in scan_records(store, USAGE_PREFIX):
         payer = key.removeprefix(USAGE_PREFIX)
         if isinstance(record, Usage):
             mark = f"{record.count}/{payer}"
@@ -192,12 +192,13 @@ def disagreeing(store: Store) -> list[str]:
 
 
 def _records(store: Store) -> Iterator[tuple[str, Stored]]:
-    yield from _scan(store, LOCK_PREFIX, live=True)
-    yield from _scan(store, _TICKET_PREFIX)
-    yield from _scan(store, SESSION_PREFIX, live=True)
+    yield from scan_records(store, LOCK_PREFIX, live=True)
+    yield from scan_records(store, _TICKET_PREFIX)
+    yield from scan_records(store, SESSION_PREFIX, live=True)
 
 
-def _scan(store: Store, prefix: str, *, live: bool = False) -> Iterator[tuple[str, Stored]]:
+def scan_records(store: Store, prefix: str, *, live: bool = False) -> Iterator[tuple[str, Stored]]:
+    """All records under a prefix, read a page at a time."""
     after = ""
     while page := store.scan(prefix, after, LIST_PAGE_DEFAULT, live=live):
         for key, found in page:
@@ -311,19 +312,11 @@ def _decided(
 def open_sessions(store: Store, principal: str | None, bound: str | None = None) -> list[SessionState]:
     """The live sessions, of one principal or all; with `bound` only those of that namespace."""
     found: list[SessionState] = []
-    after = ""
-    while True:
-        page = store.scan(SESSION_PREFIX, after, 1_000, live=True)
-        sessions = [
-            session
-            for session in (versioned.record for _, versioned in page)
-            if isinstance(session, SessionRecord) and may_use(session, principal, bound)
-        ]
-        for first in range(0, len(sessions), SESSIONS_AT_ONCE):
-            found += _live_states(store, sessions[first : first + SESSIONS_AT_ONCE], principal, bound)
-        if len(page) < 1_000:
-            return found
-        after = page[-1][0]
+    sessions = [each for _, each in scan_records(store, SESSION_PREFIX, live=True) if isinstance(each, SessionRecord)]
+    sessions = [each for each in sessions if may_use(each, principal, bound)]
+    for first in range(0, len(sessions), SESSIONS_AT_ONCE):
+        found += _live_states(store, sessions[first : first + SESSIONS_AT_ONCE], principal, bound)
+    return found
 
 
 def _live_states(

@@ -13,7 +13,7 @@ from dibs.core.credentials import CredentialRegister
 from dibs.core.identity import LOCAL
 from dibs.core.keys import REGISTER_KEY, dead_letters_key, progress_key, webhook_key
 from dibs.engine.coordinator import Coordinator
-from dibs.engine.credentials import credential_pages
+from dibs.engine.credentials import every_credential
 from dibs.engine.event_log import EventFilter, read_page
 from dibs.engine.webhooks import registered
 
@@ -129,9 +129,8 @@ class WebhookLedger:
     def _read_owners(self, now_ms: int) -> None:
         over: set[Owner] = set()
         valid: set[Owner] = set()
-        for page in credential_pages(self._store):
-            for each in page:
-                (over if each.is_over(now_ms) else valid).add((each.name, each.namespace))
+        for each in every_credential(self._store):
+            (over if each.is_over(now_ms) else valid).add((each.name, each.namespace))
         self._valid, self._over = valid, over - valid
 
     def pages(self, positions: Iterable[int]) -> dict[int, EventPage]:
