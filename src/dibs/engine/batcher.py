@@ -26,7 +26,7 @@ from dibs.base.errors import Unavailable
 from dibs.core.commands import Acquire, AcquireAll, AcquireAny, Inspect, InspectSession, OpenSession
 from dibs.core.limits import COMMIT_BATCH_MAX, COMMIT_QUEUE_MAX, OVERLOAD_RETRY_MS, QUEUE_MS_MAX
 from dibs.engine.coordinator import CallerGone
-from dibs.engine.liveness import Worker
+from dibs.engine.liveness import EngineThread
 from dibs.engine.metrics import Metrics
 from dibs.stores.port import Busy
 
@@ -56,7 +56,7 @@ class Overloaded(Unavailable):
     retry_after_ms = OVERLOAD_RETRY_MS
 
 
-class Batcher(Worker):
+class Batcher(EngineThread):
     """Commands and answers are on the event loop's thread. This starts the other thread.
 
     `run` decides a batch on that other thread. `run_at_once` decides a batch on the loop, while `is_quick` says so; a

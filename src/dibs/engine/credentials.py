@@ -31,7 +31,7 @@ from dibs.core.identity import Caller, require
 from dibs.core.keys import CREDENTIAL_PREFIX, REGISTER_KEY
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.event_log import EventFilter, collect
-from dibs.engine.liveness import Worker
+from dibs.engine.liveness import EngineThread
 from dibs.engine.queries import recount, scan_records
 from dibs.wire import credentials as wire
 from dibs.wire.documents import Reply, reply_to
@@ -214,7 +214,7 @@ class TokensUnchecked(StoreUnavailable):
     retry_after_ms = 1_000
 
 
-class CredentialDirectory(Worker):
+class CredentialDirectory(EngineThread):
     """One per server. Any thread may call `look`, one at a time; only the event loop's thread may call `caller`."""
 
     def __init__(self, store: Store, steady: Callable[[], int] = steady_ms) -> None:

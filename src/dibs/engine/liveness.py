@@ -170,7 +170,7 @@ log = logging.getLogger("dibs")
 _NEVER_MS = 2**62
 
 
-class Worker:
+class EngineThread:
     """Works on a thread of its own until it is stopped. `_work` ends when `_stopping` is set; `_wake` tells it so."""
 
     def __init__(self, name: str) -> None:

@@ -22,7 +22,7 @@ from dibs.core.commands import Sweep
 from dibs.core.events import ACQUIRED, SESSION_ENDED
 from dibs.core.lease_outcomes import Swept
 from dibs.core.upkeep import is_swept
-from dibs.engine.liveness import SweepShare, Worker, is_idle
+from dibs.engine.liveness import EngineThread, SweepShare, is_idle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ NEWS_MS = 25
 NEVER_MS = 2**62
 
 
-class Sweeper(Worker):
+class Sweeper(EngineThread):
     def __init__(
         self,
         decider: Decider,
