@@ -55,8 +55,7 @@ class _RecordType(type):
                 defaults = base._defaults | defaults  # type: ignore[attr-defined]
             # Each class has its own lazy methods: those inherited may be compiled already, for the base's fields.
             space = _LAZY | space
-        # A field without a default may not follow one that has it. Fields are given by keyword, so their order is free
-        # and is made legal here.
+        # A field without a default may not follow one that has it. Fields are given by keyword: their order is free.
         space["_fields"] = tuple(sorted(types, key=defaults.__contains__)) if defaults else tuple(types)
         space["_defaults"] = defaults
         space["_types"] = types

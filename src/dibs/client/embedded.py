@@ -46,9 +46,8 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def claim(coordinator: Coordinator, command: Any, wait_ms: int) -> Outcome:
-    """The outcome of a claim, after waiting in line for up to `wait_ms` if it waits. An interrupt gives up the claim
-    or the place. It can come only while the store is watched, never during a request, so it is always known what was
-    written."""
+    """The outcome of a claim, after waiting in line for up to `wait_ms`. An interrupt gives up the claim or the place.
+    It never comes during a request, so it is always known what was written."""
     until_ms = steady_ms() + wait_ms
     outcome: Outcome | None = None
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)

@@ -217,9 +217,8 @@ def read_events(
 
 
 def follow(door: Door, cursor: EventCursor, *, for_ms: int | None = None) -> Iterator[Document | Reply]:
-    """Events as they happen, each once and in order, for ever or for `for_ms`; gaps among them, as documents. Each
-    reply is yielded as well, because it may be a failure; whoever goes on after it comes back to the same position, at
-    whichever server answers."""
+    """Events and gaps as they happen, each once and in order, for ever or for `for_ms`. Each reply is yielded as well:
+    it may be a failure. Whoever goes on after it comes back to the same position, at whichever server answers."""
     until_ms = steady_ms() + (AWAIT_MS * 3650 if for_ms is None else for_ms)
     while True:
         yield from iter(cursor.pop, None)

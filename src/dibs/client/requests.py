@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from dibs.client.servers import Servers
     from dibs.client.urls import ServerAddress
 
-# What may be asked twice without doing it twice. Other verbs may with a field by which a repeat is known. What is only
-# read always may.
+# What may be asked twice without doing it twice, beside what is only read, and what has a field that shows a repeat.
 _REPEATABLE = (*("renew", "release", "leave", "free", "session-keep", "session-end"), *("token-revoke", "token-limit"))
 _KEYS = ("request_key", "fresh_lease_id", "fresh_session_id")
 _BODILESS = ("GET", "DELETE")

@@ -22,11 +22,8 @@ if TYPE_CHECKING:
 
 
 def read_toml(path: str) -> dict[str, Any] | None:
-    """Return what the file says; None where there is none. Raises InvalidInput, naming the file, for what cannot be
-    read.
-
-    A link to /dev/zero, a pipe or a huge file is refused and not read. `tomllib` is imported only for a file that is
-    there: a claim without one must not pay for it."""
+    """Read a settings file; None where there is none. Raises InvalidInput, naming it, for what cannot be read, or is a
+    pipe, a device or too large. `tomllib` is imported only for a file that is there: a claim must not pay for it."""
     content = _content(path)
     if content is None:
         return None

@@ -61,8 +61,7 @@ def not_ours(address: ServerAddress) -> ServerUnreachable:
     )
 
 
-# TLS of a client: whom it trusts, and its own certificate. It trusts the authorities of the system, or those in
-# SSL_CERT_FILE.
+# TLS of a client: its own certificate, and whom it trusts: the authorities of the system, or those in SSL_CERT_FILE.
 
 
 def client_context() -> ssl.SSLContext:
@@ -197,8 +196,7 @@ class ServerConnection:
             except TimeoutError:
                 raise
             except OSError:
-                # A server that refuses early (a body too large) answers and closes before everything is sent. Its
-                # answer counts.
+                # A server that refuses early (a body too large) answers before everything is sent. That counts.
                 pass
             reply = _read(connection, deadline)
             keep = self._keep and reply.again

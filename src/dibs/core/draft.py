@@ -40,9 +40,9 @@ class Missing(Exception):
 
 
 class View:
-    """Records by key at one instant. `None` is a record known to be absent. `seen` are the keys looked at. `load`, if
-    there is one, adds records instead of `Missing`. Nobody vouches for the time after `vouched_ms`: a deadline after it
-    counts as not reached (`expiry.py`)."""
+    """Records by key at one instant; None: known to be absent. `seen` are the keys looked at. `load` adds records
+    instead of `Missing`. Nobody vouches for time after `vouched_ms`: deadlines after it count as not reached
+    (`expiry.py`)."""
 
     __slots__ = ("load", "now_ms", "records", "seen", "vouched_ms")
 

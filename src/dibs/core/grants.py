@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 # Each owner may have a checkpoint of CHECKPOINT_BYTES_MAX and metadata of METADATA_CHARS_MAX. All owners of a job are
 # in one record, which every claim and heartbeat reads and writes, so all checkpoints together may have
 # CHECKPOINTS_BYTES_MAX and all metadata METADATA_BYTES_MAX. What is stored stays. A heartbeat that brings too much is
-# refused. A claim is not: who gets a job does not depend on what others noted, and a waiter could not be asked again.
-# Its metadata is left out.
+# refused. A claim is not, because a waiter could not be asked again: its metadata is left out.
 
 
 def check_room(

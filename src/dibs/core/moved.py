@@ -51,9 +51,8 @@ def merged(own: Stored | None, brought: Stored) -> Stored:
 
 
 class Renumbering:
-    """Finds where a webhook continues among events that have other numbers now. The events with the numbers `old`, in
-    order, have the numbers `new`; `next_old` and `next_new` are the numbers that come next. No new number is lower than
-    the old one."""
+    """Finds where a webhook continues when events have other numbers: `new` in the place of `old`, in order, and never
+    lower. `next_old` and `next_new` are the numbers that come next."""
 
     def __init__(self, old: Sequence[int], new: Sequence[int], next_old: int, next_new: int) -> None:
         self._old = old

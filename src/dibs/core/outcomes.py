@@ -25,9 +25,8 @@ class JobOutcome(Outcome):
 
 
 class Granted(JobOutcome):
-    """The job is the caller's. `again`: it was granted before. `held_before`: it was granted by another request, and
-    this is not a repeat of that one. `skipped` has the outcomes of the names that an AcquireAny skipped before this
-    one."""
+    """The job is the caller's. `again`: it was granted before. `held_before`: and not by a request that this one
+    repeats. `skipped` has the outcomes of the names that an AcquireAny skipped."""
 
     lease: Holder
     previous: Ending | None = None

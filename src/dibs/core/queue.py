@@ -112,8 +112,7 @@ def go_on(draft: Draft, ns: str) -> None:
 
 
 def _advance_line(draft: Draft, ns: str, name: str, lines: dict[str, None]) -> None:
-    # Mostly one is served and the next one waits, so two are enough; a line of dead tickets is loaded in chunks that
-    # double.
+    # Mostly one is served and the next one waits, so two are enough; of dead tickets twice as many are loaded then.
     peek, loaded = 2, 0
     while True:
         line = draft.lock(ns, name).line

@@ -248,8 +248,7 @@ def ticket_event(draft: Draft, ticket: Ticket, kind: str, reason: str | None = N
 # What a session wants: a refused claim that counts as waiting, for `deadlock.py`. An agent that asks, is refused,
 # thinks and asks again waits just like one in line. So the last refusal of a session that holds something counts until
 # the session gets something, lets something go or asks for something else, and for WANT_MS at most. A reported deadlock
-# is also a refusal: the others in the cycle must be told of it as well when they ask again. So is a wait that was given
-# up.
+# is also a refusal: the others in the cycle must be told of it when they ask again. So is a wait that was given up.
 
 
 def note_want(draft: Draft, ask: AcquireTerms | Ticket, names: tuple[str, ...]) -> None:

@@ -226,8 +226,7 @@ def identify(draft: Draft, command: Identify) -> Outcome:
 # A pulse says that all time before it is accounted for: either some server could serve, or the time is recorded as an
 # outage. A server without a gap since its last pulse does not need the others for that. A server that starts, or was
 # stopped or cut off, reads the newest pulse of all others: between that pulse, or the beginning of its own gap, and the
-# end of the gap, no server could serve. Until that is recorded it ends nothing that was live when its gap began
-# (`engine/liveness.py`).
+# end of the gap, no server could serve. Until that is recorded it ends nothing that was live when its gap began.
 
 
 def beat(draft: Draft, command: Beat) -> Outcome:

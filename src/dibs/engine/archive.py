@@ -273,8 +273,7 @@ _decode = json.JSONDecoder(parse_constant=_no_number).decode
 
 # Copies a store to an archive, as of one moment. If a store can show one moment (`Maintenance.moment`), that is read
 # while others write. Any other store is read twice: versions never repeat, so if every record had the same version both
-# times, all of them existed together in between. On a store that others keep changing this never succeeds; then freeze
-# it.
+# times, all of them existed together in between. A store that others keep changing must be frozen first.
 
 PAGE = 1_000
 TRIES_MAX = 5

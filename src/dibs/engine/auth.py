@@ -40,9 +40,8 @@ _BEARER = b"Bearer "
 
 
 class TokenGuard:
-    """The callers that are let in: by the store's tokens (`directory`), and by those of a file. `path` None: there is
-    no file. `reload` reads the file again. `own`: the file is the user's own token. It must hold the token itself,
-    because the user's client reads it."""
+    """The callers that are let in: by the store's tokens (`directory`), and by those of the file at `path`, if any.
+    `own`: it is the user's own token, and must hold the token itself, because the user's client reads it."""
 
     def __init__(
         self,

@@ -245,8 +245,7 @@ class Coordinator:
                 todo = todo[: max(1, len(todo) // 2)]
                 continue
             except StoreUnavailable as error:
-                # Did the write happen? Deciding again finds out: an acquire recognises its own fresh lease id, a
-                # release its own ending.
+                # Did the write happen? Deciding again finds out: by the lease id of an acquire, the end of a release.
                 if not error.unknown:
                     raise
                 unknown += 1

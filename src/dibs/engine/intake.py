@@ -86,9 +86,8 @@ class _TakenOver(Exception):
 
 
 def floor_after(known: int, now_ms: int) -> int:
-    """A floor above every token that the store can have given out since the copy. A job's number rises by one with each
-    owner, so it stays far below the time in milliseconds. Time also rises, so the floor is above that of an earlier
-    move that this copy may not know."""
+    """A floor above every token that the store can have given out since the copy: a job's number rises by one with each
+    owner, so it stays far below the time in milliseconds. That also puts it above an earlier move's floor."""
     return max(known + 1, now_ms)
 
 

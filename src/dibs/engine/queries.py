@@ -45,8 +45,7 @@ if TYPE_CHECKING:
 
 # How much happened in each minute of the last hour, counted from the store's events.
 #
-# What was counted is kept, so that the next question reads only newer events. It can be thrown away at any time: the
-# events are the truth.
+# What was counted is kept, so that the next question reads only newer events. The events are the truth.
 
 MINUTE_MS = 60_000
 MINUTES = 60
@@ -112,9 +111,8 @@ TICKETS_AT_ONCE = 200  # each needs its job, its session and the sessions in the
 
 
 def live_tickets(store: Store, ns: str, prefix: str, after: str, limit: int) -> TicketPage:
-    """Up to `limit` tickets for jobs whose name begins with `prefix`. The order of the records is that of
-    their numbers as text, so `after` is a mark to continue from and says nothing. LIST_LOOKS_MAX tickets are looked
-    at in one call: then the page may be short."""
+    """Up to `limit` tickets for jobs whose name begins with `prefix`. `after` is a mark to continue from, and says
+    nothing. LIST_LOOKS_MAX tickets are looked at in one call: then the page may be short."""
     found: list[TicketState] = []
     now_ms, looked = store.read(()).now_ms, 0
     key = ticket_prefix(ns) + after if after else ""
@@ -289,9 +287,8 @@ def _with_live_owners(store: Store, locks: list[LockRecord]) -> tuple[int, list[
 def _decided(
     store: Store, needs: dict[str, set[str]], ask: Callable[[View, str], Answer]
 ) -> tuple[int, dict[str, Answer]]:
-    """Return the time of the last read, and the answer of `ask` for each of `needs`. All records that are known to be
-    needed are read at once, and once more with those that a rule asked for besides. So each answer is of one moment,
-    and many cost hardly more reads than one."""
+    """Return the time of the last read, and the answer of `ask` for each of `needs`. What is known to be needed is read
+    at once, and again with what a rule asked for besides: each answer is of one moment, and many cost few reads."""
     now_ms = 0
     found: dict[str, Answer] = {}
     todo = {each: keys for each, keys in needs.items() if keys}

@@ -70,9 +70,8 @@ class Tally:
         return sum(count for (_, where), count in counts.items() if where == namespace)
 
     def begin(self, store: Store) -> None:
-        """From here on events are followed; `count_page` counts the holds, waiters and open sessions that existed
-        before them. Events are applied by token: if a page already shows the effect of an event, later events correct
-        the count."""
+        """Follow events from here on; `count_page` counts the holds, waiters and open sessions from before. Events are
+        applied by token, so that an event whose effect a page shows already is not counted twice."""
         newest = store.events(0, 1, newest=True)
         self._seen_seq = self.reported_seq = newest[-1].seq if newest else 0
         self._pages = self._count_pages(store, store.read(()).now_ms)

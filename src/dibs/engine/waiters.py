@@ -153,8 +153,7 @@ class Waiters:
             waiter = self._parked.pop((event.ns, event.job, event.ticket), None)
             if waiter is not None:
                 if event.kind == kinds.LEFT and event.reason == "left":
-                    # Another request with its ticket gave the place up. The caller is told the state, and not put back
-                    # in line.
+                    # Another request gave the place up. The caller is told the state, and not put back in line.
                     waiter.command = waiter.command.replace(wait=False, ticket=0, ticket_id=None)
                     waiter.queued = None
                 self._ask_again(waiter)
@@ -307,9 +306,8 @@ class Waiters:
         self._quietly(leave, left)
 
     def _give_back(self, command: Claim, leases: list[tuple[str, str]]) -> None:
-        """Release what the caller did not receive. With a request key the caller can still ask for it and must get it:
-        a lost reply is not a lost lease. So it is kept for as long as a waiter may be silent, and for its whole TTL
-        once the caller asks again."""
+        """Release what the caller did not receive. With a request key it can still ask for it, and must get it: that is
+        kept for as long as a waiter may be silent, and for its whole TTL once the caller asks again."""
         ns, principal, seat = command.ns, command.principal, command.fresh_lease_id
         for name, lease_id in leases:
             back: Command

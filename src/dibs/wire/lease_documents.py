@@ -1,6 +1,5 @@
-"""Reply documents but those for claims, which are in `documents.py`: about held jobs, releases, sessions and operators'
-commands, and for reading one job, a page of jobs, a job's history, the lines, the last hour. What is for reading never
-holds a lease id."""
+"""Reply documents, but those for claims (`documents.py`): about held jobs, releases, sessions and operators' commands,
+and for reading jobs, history, lines and the last hour. What is for reading never holds a lease id."""
 
 from __future__ import annotations
 

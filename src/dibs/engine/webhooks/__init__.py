@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 # A URL's name is looked up for every connection, all its addresses are checked, and the connection goes to the address
 # that was checked. So a name whose address changes between two lookups gains nothing.
 
-# The registries of special addresses (RFC 6890 and later ones), and multicast. What Python's `is_global` says differs
-# between its versions.
+# The registries of special addresses (RFC 6890 and later), and multicast. Python's `is_global` differs by version.
 _REFUSED_V4 = tuple(
     ip_network(each)
     for each in (
