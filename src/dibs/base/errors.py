@@ -88,14 +88,8 @@ class AuthenticationFailed(NotAllowed):
     code = "authentication_failed"
 
 
-class UnknownToken(DibsError):
-    """There is no such bearer token on record."""
-
-    code = "not_found"
-
-
-class UnknownWebhook(DibsError):
-    """There is no such webhook, or the caller may not see it."""
+class NotOnRecord(DibsError):
+    """There is no such bearer token or webhook, or the caller may not see it."""
 
     code = "not_found"
 

@@ -117,18 +117,13 @@ def _fits(value: Any, annotation: str, module: str) -> bool:
 
 def _key_of(record: Stored) -> str | None:
     """The key of a record, whose names are checked; None: there is only one of its kind, or others check it."""
-    if isinstance(record, LockRecord):
-        return lock_key(_named(record), record.name)
-    if isinstance(record, Ticket):
-        return ticket_key(_named(record), record.name, record.number)
+    if isinstance(record, LockRecord | Ticket):
+        check_name(record.name)
+        ns, name = check_namespace(record.ns), record.name
+        return lock_key(ns, name) if isinstance(record, LockRecord) else ticket_key(ns, name, record.number)
     if isinstance(record, SessionRecord):
         return session_key(record.id)
     return tree_key(check_namespace(record.ns)) if isinstance(record, Tree) else None
-
-
-def _named(record: LockRecord | Ticket) -> str:
-    check_name(record.name)
-    return check_namespace(record.ns)
 
 
 FORMAT = 1

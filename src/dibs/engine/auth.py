@@ -271,20 +271,14 @@ def ensure_token_file(path: str, name: str) -> bool:
                 file.write(f"{principal_name(name)}:{new_secret()}:{ADMIN}\n")
                 file.flush()
                 to_disk(file.fileno())
-            return _link(drafted, path)
+            os.link(drafted, path)  # atomic, and never in the place of a file that another server made meanwhile
+            return True
+        except FileExistsError:
+            return False
         finally:
             os.unlink(drafted)
     except OSError as error:
         raise InvalidInput(f"The token file {path} cannot be made: {error.strerror}.") from None
-
-
-def _link(drafted: str, path: str) -> bool:
-    """Make the file by a link, which is atomic and never replaces a file that another server made meanwhile."""
-    try:
-        os.link(drafted, path)
-    except FileExistsError:
-        return False
-    return True
 
 
 def principal_name(login: str) -> str:

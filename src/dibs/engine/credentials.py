@@ -19,9 +19,9 @@ from dibs.base.errors import (
     AuthenticationFailed,
     DibsError,
     InvalidInput,
+    NotOnRecord,
     RequestRefused,
     StoreUnavailable,
-    UnknownToken,
 )
 from dibs.base.ids import new_secret, proof_key_id
 from dibs.core import credentials as rules
@@ -189,7 +189,7 @@ class CredentialAdmin:
             if self._is_ours(each) and each.digest.startswith(wanted_id) and not each.is_over(now_ms)
         ]
         if not found:
-            raise UnknownToken(f"There is no valid token of {name}{' with this id' if wanted_id else ''} in the store.")
+            raise NotOnRecord(f"There is no valid token of {name}{' with this id' if wanted_id else ''} in the store.")
         return found
 
     def _run(self, command: PlainCommand) -> Reply:
@@ -197,7 +197,7 @@ class CredentialAdmin:
         if not isinstance(outcome, rules.TokenState):  # the store is being moved to another one
             return reply_to("", outcome)
         if outcome.credential is None:
-            raise UnknownToken("This token is over. Make a new one.")
+            raise NotOnRecord("This token is over. Make a new one.")
         self._count(command, outcome.credential)
         return Reply(status=200, body=wire.credential_document(outcome.credential, outcome.now_ms))
 

@@ -36,7 +36,11 @@ def _lines(value: object) -> Iterator[str]:
     """The lines of a value on its own level."""
     if isinstance(value, dict) and value:
         for key, inner in value.items():
-            yield from _entry(f"{_key(key)}:", inner)
+            if isinstance(inner, dict | list) and inner:
+                yield f"{_key(key)}:"
+                yield from (_INDENT + line for line in _lines(inner))
+            else:
+                yield f"{_key(key)}: {_scalar(inner)}"
     elif isinstance(value, list) and value:
         for inner in value:
             first, *others = _lines(inner)
@@ -44,14 +48,6 @@ def _lines(value: object) -> Iterator[str]:
             yield from (_INDENT + line for line in others)
     else:
         yield _scalar(value)
-
-
-def _entry(head: str, value: object) -> Iterator[str]:
-    if isinstance(value, dict | list) and value:
-        yield head
-        yield from (_INDENT + line for line in _lines(value))
-    else:
-        yield f"{head} {_scalar(value)}"
 
 
 def _key(key: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from urllib.parse import urlsplit
 
-from dibs.base.errors import InvalidInput, UnknownWebhook
+from dibs.base.errors import InvalidInput, NotOnRecord
 from dibs.base.ids import new_id
 from dibs.base.record import Record
 from dibs.core import webhooks as rules
@@ -185,7 +185,7 @@ class WebhookAdmin:
         key = webhook_key(webhook_id)
         found = self._store.read((key,)).records[key].record
         if not isinstance(found, rules.Webhook) or not self._is_mine(found):
-            raise UnknownWebhook("There is no webhook with this id, or it is not yours.")
+            raise NotOnRecord("There is no webhook with this id, or it is not yours.")
         return found
 
     def mine(self) -> list[rules.Webhook]:
@@ -212,7 +212,7 @@ class WebhookAdmin:
         records = self._store.read(keys).records
         progress, dead = records[keys[0]].record, records[keys[1]].record
         if not isinstance(progress, rules.WebhookProgress):
-            raise UnknownWebhook("The webhook was removed just now.")
+            raise NotOnRecord("The webhook was removed just now.")
         letters = dead.letters if isinstance(dead, rules.DeadLetters) else ()
         if verb == "webhook-deliveries":
             return Reply(status=200, body=deliveries_document(progress, letters))
@@ -226,5 +226,5 @@ class WebhookAdmin:
         if outcome.full:
             raise InvalidInput(outcome.full)
         if outcome.webhook is None:
-            raise UnknownWebhook("The webhook was removed just now.")
+            raise NotOnRecord("The webhook was removed just now.")
         return Reply(status=200, body=webhook_document(outcome.webhook))
