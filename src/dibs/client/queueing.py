@@ -209,7 +209,8 @@ class PendingClaim:
         if not reply.sent:
             self._asked = asked
         self._unsure = self._unsure or FATE_UNKNOWN in str((reply.body or {}).get("details"))
-        self._note_place(reply)
+        if reply.body and reply.body.get("status") == "queued":
+            self._note_place(reply)
         return reply
 
     def wait(self) -> Flow[Reply]:

@@ -271,7 +271,8 @@ def servers_of(settings: Settings) -> Servers | None:
     """The servers that the settings name, each with the token that is for it. None: they name a store."""
     if settings.servers is not None:
         return settings.servers
-    found = servers_at(settings.url)
+    url = settings.url
+    found = () if url is None else servers_at(url)
     if not found:
         return None
     from dibs.client.servers import Servers, remembered

@@ -97,7 +97,9 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, lock: LockRecord, lease_id: 
         delay_until_ms=0,
     )
     put_hold(draft, lock, lease, number, ask.since_ms if isinstance(ask, Ticket) else None)
-    return Granted(now_ms=draft.now_ms, name=name, lease=shown(draft, lease), previous=previous)
+    if lease.session is not None:
+        lease = shown(draft, lease)  # without a session it has its own deadline, and no credit yet
+    return Granted(now_ms=draft.now_ms, name=name, lease=lease, previous=previous)
 
 
 def apply_policy(draft: Draft, policy: ClaimPolicy, ns: str, granted: Granted) -> None:
