@@ -31,7 +31,6 @@ MODULES = (
     "wire/parts.py",
     "wire/refusals.py",
     "wire/requests.py",
-    "wire/shapes.py",
     "wire/values.py",
     "engine/coordinator.py",
     "engine/tally.py",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from dibs.system import ways
+from dibs.base import ways
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

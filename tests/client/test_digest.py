@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.base.ids import digest, digest_id
-from dibs.wire.shapes import is_id
+from dibs.base.ids import digest, digest_id, is_id
 
 
 def test_the_same_parts_have_the_same_digest_and_others_another() -> None:

@@ -50,7 +50,7 @@ class Courier:
         self.stored = command.progress
         for letter in command.letters:
             self.letters[letter.seq] = letter
-        for seq in command.settled:
+        for seq in command.delivered:
             self.letters.pop(seq, None)
         self.plan.noted(command)
 

@@ -10,7 +10,7 @@ from dibs.core import expiry, outcomes
 from dibs.core import lease_outcomes as upkeep_outcomes
 from dibs.core.commands import Beat
 from dibs.core.decide import decide
-from dibs.core.draft import Decision, Draft, View
+from dibs.core.draft import Draft, View
 from dibs.core.events import Event
 from dibs.core.exclusion import live_holders
 from dibs.core.keys import META_KEY, pulse_key
@@ -41,10 +41,10 @@ from tests.core.make import (
 BOUND_MS = OUTAGE_CREDIT_MS_MAX
 
 
-def settle(stored: LockRecord, now_ms: int, outages: tuple[Outage, ...] = ()) -> tuple[LockRecord, list[Event]]:
+def end_expired(stored: LockRecord, now_ms: int, outages: tuple[Outage, ...] = ()) -> tuple[LockRecord, list[Event]]:
     """The lock as it stands now, and what was told."""
     here = draft(now_ms, stored, outages)
-    return expiry.settle(here, NS, JOB), here.events
+    return expiry.end_expired(here, here.lock(NS, JOB)), here.events
 
 
 def live(stored: LockRecord, now_ms: int, outages: tuple[Outage, ...] = ()) -> tuple[Holder, ...]:
@@ -58,33 +58,33 @@ def deadline_ms(mine: Holder, outages: tuple[Outage, ...]) -> int:
 @pytest.mark.promise("lease:never-early")
 @pytest.mark.parametrize(("now_ms", "over"), [(0, False), (9_999, False), (10_000, True), (10_001, True)])
 def test_a_hold_is_over_when_its_time_has_passed_and_not_a_millisecond_before(now_ms: int, over: bool) -> None:
-    settled, noticed = settle(lock(holder()), now_ms)
-    assert bool(settled.holders) != over
+    end_expiredd, noticed = end_expired(lock(holder()), now_ms)
+    assert bool(end_expiredd.holders) != over
     assert len(noticed) == over
     granted = decided(now_ms, lock(holder()), acquire()).outcome
     assert isinstance(granted, outcomes.Granted) == over
 
 
 def test_a_hold_that_nobody_noticed_ended_at_its_deadline_and_the_event_is_of_now() -> None:
-    settled, (event,) = settle(lock(holder(delay_ms=3_000, checkpoint="half")), 500_000)
-    assert settled.endings == (ending(how="expired", at_ms=10_000, checkpoint="half"),)
-    assert (settled.failures, settled.delay_until_ms) == (1, 13_000)
+    end_expiredd, (event,) = end_expired(lock(holder(delay_ms=3_000, checkpoint="half")), 500_000)
+    assert end_expiredd.endings == (ending(how="expired", at_ms=10_000, checkpoint="half"),)
+    assert (end_expiredd.failures, end_expiredd.delay_until_ms) == (1, 13_000)
     assert (event.kind, event.at_ms, event.token, event.checkpoint) == ("expired", 500_000, 1, "half")
 
 
 def test_what_did_not_change_is_the_same_object() -> None:
     for stored in (lock(), lock(holder()), lock(endings=(ending(),))):
-        assert settle(stored, 5_000, (outage(20_000, 30_000),))[0] is stored
+        assert end_expired(stored, 5_000, (outage(20_000, 30_000),))[0] is stored
 
 
 def test_of_several_holders_only_those_whose_time_has_passed_are_over() -> None:
     one, two, three = holder(), holder(lease_id="2", token=2, ttl_ms=5_000), holder(lease_id="3", token=3)
-    settled, noticed = settle(lock(one, two, three), 7_000)
-    assert settled.holders == (one, three)
+    end_expiredd, noticed = end_expired(lock(one, two, three), 7_000)
+    assert end_expiredd.holders == (one, three)
     assert [event.token for event in noticed] == [2]
-    settled, noticed = settle(lock(one, two, three), 10_000)
-    assert not settled.holders
-    assert [each.token for each in settled.endings] == [3, 2, 1]
+    end_expiredd, noticed = end_expired(lock(one, two, three), 10_000)
+    assert not end_expiredd.holders
+    assert [each.token for each in end_expiredd.endings] == [3, 2, 1]
 
 
 # Outage credit
@@ -116,9 +116,9 @@ def test_time_in_which_nobody_could_renew_is_given_back(
     known = tuple(outage(*each) for each in outages)
     assert deadline_ms(holder(), known) == deadline, why
     stored = lock(holder())
-    assert settle(stored, deadline - 1, known)[0] is stored
+    assert end_expired(stored, deadline - 1, known)[0] is stored
     assert [each.expires_ms for each in live(stored, deadline - 1, known)] == [deadline]
-    assert not settle(stored, deadline, known)[0].holders
+    assert not end_expired(stored, deadline, known)[0].holders
     credited = lock(holder(expires_ms=deadline))
     assert deadline_ms(credited.holders[0], known) == deadline, "credit is given once"
 
@@ -146,15 +146,10 @@ def test_a_server_that_stalls_for_ever_does_not_keep_a_dead_owners_lease(ttl_ms:
     bound_ms = ttl_ms + min(ttl_ms, BOUND_MS) + stall_ms + BOUND_MS
     while stored.holders:
         began_ms = here.now_ms + max(0, every_ms - stall_ms)
-        here.apply(
-            Decision(
-                outcome=upkeep_outcomes.BeatRecorded(now_ms=began_ms),
-                writes={pulse_key("s"): Pulse(server="s", at_ms=began_ms)},
-            )
-        )
+        here.records[pulse_key("s")] = Pulse(server="s", at_ms=began_ms)
         here.now_ms = began_ms + stall_ms
-        here.apply(decide(here, Beat(server="s", alive_since_ms=here.now_ms)))
-        here.apply(decide(here, SWEEP))
+        here.records.update(decide(here, Beat(server="s", alive_since_ms=here.now_ms)).writes)
+        here.records.update(decide(here, SWEEP).writes)
         stored = here.records[KEY]  # type: ignore[assignment]
         assert here.now_ms <= bound_ms + every_ms + stall_ms, "it lasts for ever"
     up_ms = stored.endings[0].at_ms * (every_ms - stall_ms) // every_ms
@@ -270,7 +265,7 @@ def test_a_short_silence_before_a_server_that_came_up_after_it_stays_in_doubt(do
     in_doubt = decide(here, Beat(server="s", alive_since_ms=100_000))
     assert in_doubt.outcome == upkeep_outcomes.BeatRecorded(now_ms=100_000)
     assert in_doubt.writes == {pulse_key("s"): Pulse(server="s", at_ms=100_000, doubt_ms=began_ms)}
-    here.apply(in_doubt)
+    here.records.update(in_doubt.writes)
     here.now_ms = 100_300
     assert decide(here, Beat(server="s", alive_since_ms=90_000)).writes == {
         pulse_key("s"): Pulse(server="s", at_ms=100_300)
@@ -302,7 +297,7 @@ def test_a_server_that_crashes_faster_than_its_silence_is_noticed_takes_no_lease
     """Up for a moment every 1.4 seconds: nobody could renew, and no single silence was long."""
     here = view(0, lock(holder()), pulse_ms=0)
     for here.now_ms in range(1_400, 11_201, 1_400):
-        here.apply(decide(here, Beat(server="s", alive_since_ms=here.now_ms)))
+        here.records.update(decide(here, Beat(server="s", alive_since_ms=here.now_ms)).writes)
     assert isinstance(decide(here, acquire()).outcome, outcomes.Held)
 
 
@@ -372,7 +367,7 @@ def test_forgetting_a_job_moves_its_token_into_the_floor(floor: int, raised: int
     assert decision.writes[KEY] is None
     assert [(event.kind, event.token) for event in decision.events] == [("forgotten", 5)]
     after = view(IDLE_RECORD_MS, stored, meta=Meta(token_floor=floor, outages=(outage(1, 2),)))
-    after.apply(decision)
+    after.records.update(decision.writes)
     assert Draft(after).meta() == Meta(token_floor=raised, outages=(outage(1, 2),))
     granted = decide(after, acquire()).outcome
     assert isinstance(granted, outcomes.Granted)

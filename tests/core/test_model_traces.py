@@ -49,7 +49,13 @@ def seat_text(seat: int) -> str:
 def command_of(did: dict[str, Any]) -> Command:
     what, ask = did["what"], did["ask"]
     seat = id_of(did["asking"]) if did["asking"] else None
-    lease = {"ns": NS, "name": JOB, "principal": PRINCIPAL, "lease_id": id_of(did["lease"]), "seat": seat}
+    lease: dict[str, Any] = {
+        "ns": NS,
+        "name": JOB,
+        "principal": PRINCIPAL,
+        "lease_id": id_of(did["lease"]),
+        "seat": seat,
+    }
     if what == "acquire":
         return Acquire(
             ns=NS,
@@ -87,7 +93,7 @@ def replay(trace: list[dict[str, Any]]) -> None:
     for number, step in enumerate(trace):
         did = step["did"]
         view = View(time_of(did["now"]), records)
-        view.load = lambda keys: [records.setdefault(key, None) for key in keys] and None
+        view.load = lambda keys: records.update({key: records.get(key) for key in keys})
         if did["what"] != "outage":
             view.vouched_ms = time_of(did["vouched"])
         records.update(decide(view, command_of(did)).writes)

@@ -68,6 +68,10 @@ def store_of(module: str) -> str | None:
     return None if part is None or module == "dibs.stores" or part in STORES_SHARED else part.split("_")[0]
 
 
+def base_may_not(importer: str, imported: str) -> bool:
+    return within(imported, "dibs") and imported != "dibs" and not within(imported, "dibs.base")
+
+
 def core_may_not(importer: str, imported: str) -> bool:
     top = imported.split(".")[0]
     if top == "dibs":
@@ -122,6 +126,7 @@ ANNEX_DOORS = {"dibs.compat.action_llama.tools": "dibs.agents"}
 
 
 RULES: dict[str, Callable[[str, str], bool]] = {
+    "base": base_may_not,
     "core": core_may_not,
     "stores": stores_may_not,
     "engine": engine_may_not,

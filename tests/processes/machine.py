@@ -7,9 +7,10 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+from dibs.base import ways
 from dibs.client.door import Ask
 from dibs.client.embedded import EmbeddedDoor
-from dibs.system import table, ways
+from dibs.system import table
 from tests.programs import WAIT_S_MAX, environment_without_dibs, wait_until
 
 if TYPE_CHECKING:

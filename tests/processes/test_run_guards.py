@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.system import ways
+from dibs.base import ways
 from dibs.system.session_mark import process_mark
 from tests.processes.machine import LEAVES_GROUP, PATIENCE_SECONDS, Machine, finished, first_line, guards_of
 from tests.programs import ServerProcess, wait_until

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dibs.base.clock import boot_session
 from dibs.system.macos_processes import (
     BSDINFO_BYTES,
     SHORTBSDINFO_BYTES,
@@ -148,8 +149,8 @@ def test_not_all_is_shown_so_no_command_is_proven_gone(seen: MacosProcesses) -> 
     assert not seen.shows_all()
 
 
-def test_the_boot_is_named_by_the_system(seen: MacosProcesses) -> None:
-    assert seen.boot_session() == "0F1E2D3C-0000-4000-8000-ABCDEF012345"
+def test_the_boot_is_named_by_the_system() -> None:
+    assert boot_session(StandIn()) == "0F1E2D3C-0000-4000-8000-ABCDEF012345"
 
 
 def test_the_living_processes_of_a_group_are_found_also_of_other_users() -> None:

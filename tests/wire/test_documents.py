@@ -13,7 +13,7 @@ from dibs.core.events import Event
 from dibs.core.records import Done, Ending, FreezeMark, Holder, LockRecord, SessionRecord, Wait
 from dibs.wire import parts
 from dibs.wire.codes import OUTCOMES
-from dibs.wire.documents import reply_for, reply_to
+from dibs.wire.documents import reply_to
 from dibs.wire.lease_documents import event_document, history_document, list_document
 from dibs.wire.parts import timestamp
 from dibs.wire.values import parse_ticket, secret_of
@@ -122,7 +122,7 @@ def test_the_examples_are_all_that_a_client_can_meet() -> None:
 @pytest.mark.promise("proof")
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: type(each).__name__)
 def test_a_lease_id_or_request_key_is_shown_to_its_owner_alone(example: Outcome) -> None:
-    text = json.dumps(reply_for(example).body)
+    text = json.dumps(reply_to("", example).body)
     # A ticket becomes the lease, a session proves its leases; both are told to their owners only.
     owners = {
         *(outcomes.Granted, outcomes.GrantedAll, lease_outcomes.Renewed, lease_outcomes.Transferred),
@@ -136,7 +136,7 @@ def test_a_lease_id_or_request_key_is_shown_to_its_owner_alone(example: Outcome)
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: type(each).__name__)
 def test_every_reply_is_json_and_a_refusal_says_what_to_do(example: Outcome) -> None:
-    reply = reply_for(example)
+    reply = reply_to("", example)
     assert json.loads(json.dumps(reply.body)) == reply.body
     if reply.status >= 400 and not isinstance(example, outcomes.Delayed | outcomes.Parked):
         assert reply.body is not None
@@ -165,8 +165,8 @@ def test_a_list_and_a_history_show_no_lease_id() -> None:
 
 def test_an_occupied_job_is_400_and_a_vacant_one_404() -> None:
     occupied = outcomes.NotCurrent(now_ms=NOW, name="job", holders=(HOLDER,))
-    assert reply_for(occupied).status == 400
-    assert reply_for(occupied.replace(holders=())).status == 404
+    assert reply_to("", occupied).status == 400
+    assert reply_to("", occupied.replace(holders=())).status == 404
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_an_occupied_job_is_400_and_a_vacant_one_404() -> None:
     [("expired", "no heartbeat came in time"), ("broken", "by op: stuck"), ("released", "was released")],
 )
 def test_a_lost_lease_is_told_how_it_ended(how: str, words: str) -> None:
-    body = reply_for(outcomes.NotCurrent(now_ms=NOW, name="job", ending=ENDING.replace(how=how))).body
+    body = reply_to("", outcomes.NotCurrent(now_ms=NOW, name="job", ending=ENDING.replace(how=how))).body
     assert body is not None
     assert words in body["details"]
     assert "1m 30s ago" in body["details"]
@@ -183,28 +183,28 @@ def test_a_lost_lease_is_told_how_it_ended(how: str, words: str) -> None:
 def test_of_several_holders_the_one_that_ends_first_is_shown() -> None:
     sooner = HOLDER.replace(owner="sooner", expires_ms=NOW + 1_000)
     blockers = (BLOCKER, BLOCKER.replace(holder=sooner))
-    body = reply_for(HELD.replace(blockers=blockers)).body
+    body = reply_to("", HELD.replace(blockers=blockers)).body
     assert body is not None
     assert (body["owner"], body["retry_after_ms"], len(body["holders"])) == ("sooner", 1_000, 2)
 
 
 def test_who_is_in_line_is_told_what_held_says_and_how_to_go_on() -> None:
     queued = outcomes.Queued(now_ms=NOW, ns="d", name="job", ticket=5, ticket_id=OTHER, position=3, blockers=(BLOCKER,))
-    body, held = reply_for(queued).body, reply_for(HELD).body
+    body, held = reply_to("", queued).body, reply_to("", HELD).body
     assert body is not None
     assert held is not None
     assert held.keys() - {"waiting"} <= body.keys()
     assert (body["status"], body["position"], body["owner"]) == ("queued", 3, "agent-7")
     assert 0 < body["retry_after_ms"] <= 5_000, "asking again is what keeps the place"
     assert parse_ticket("d", "job", body["ticket"]) == (5, OTHER, OTHER)
-    moved = reply_for(queued.replace(seat="-ask")).body
+    moved = reply_to("", queued.replace(seat="-ask")).body
     assert moved is not None
     assert parse_ticket("d", "job", moved["ticket"]) == (5, OTHER, "-ask")
     assert secret_of(moved["ticket"]) == secret_of(body["ticket"]) == OTHER
 
 
 def test_of_several_each_is_told_why_it_could_not_be_had() -> None:
-    body = reply_for(EXAMPLES[4]).body
+    body = reply_to("", EXAMPLES[4]).body
     assert body is not None
     assert [(each["name"], each["status"]) for each in body["refused"]] == [
         ("job", "held"),
@@ -215,7 +215,7 @@ def test_of_several_each_is_told_why_it_could_not_be_had() -> None:
 
 @pytest.mark.promise("deadlock")
 def test_a_deadlock_is_told_as_a_path_from_the_asker_back_to_it() -> None:
-    reply = reply_for(outcomes.Deadlock(now_ms=NOW, name="job", cycle=("me", "job", "agent-7", "mine")))
+    reply = reply_to("", outcomes.Deadlock(now_ms=NOW, name="job", cycle=("me", "job", "agent-7", "mine")))
     assert reply.body is not None
     assert (reply.status, reply.body["code"]) == (409, "deadlock")
     assert reply.body["cycle"] == ["me", "job", "agent-7", "mine"]

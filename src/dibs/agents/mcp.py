@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from dibs.agents import words
 from dibs.agents.answers import NAMES, NUMBER, TEXT, TRUTH
 from dibs.agents.tools import TOOLS, Tool
-from dibs.base.errors import DibsError, InvalidName, told_to_stop
+from dibs.base.errors import DibsError, InvalidName, with_order_to_stop
 from dibs.base.terminal import harmless, plain, quoted
 from dibs.core.limits import HISTORY_PAGE_DEFAULT, NAME_BYTES_MAX
 from dibs.core.names import check_name
@@ -318,7 +318,7 @@ def _without_none(value: Any) -> Any:
 async def _failed(sentence: str, backend: ToolBackend) -> Document:
     losses = await _losses(backend)
     lost = "".join(
-        f" And {each['job']} is not yours any more: {quoted(told_to_stop(each['why']), 500)}" for each in losses
+        f" And {each['job']} is not yours any more: {quoted(with_order_to_stop(each['why']), 500)}" for each in losses
     )
     return {"content": [{"type": "text", "text": harmless(sentence + lost)}], "isError": True}
 

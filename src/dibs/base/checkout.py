@@ -22,8 +22,7 @@ def current_folder() -> str | None:
 
 
 def root_around(env: Mapping[str, str], folder: str) -> str | None:
-    """The folder that seems to be the top of a work tree, found without git. Empty: the environment tells git where it
-    is."""
+    """Find the top of the work tree around a folder without git. Empty: the environment tells git where."""
     if env.get("GIT_DIR"):
         return ""
     while not os.path.lexists(os.path.join(folder, ".git")):
@@ -51,7 +50,7 @@ def branch_of(root: str) -> str:
 
 
 def _head(git: str) -> str:
-    """What HEAD is: a reference, or a commit's id; empty if it cannot be read."""
+    """Read HEAD: a reference, or a commit's id; empty if it cannot be read."""
     own = first_line(git)
     if own.startswith("gitdir: "):  # a linked work tree: `.git` is a file that names its folder
         git = os.path.join(os.path.dirname(git), own.removeprefix("gitdir: "))

@@ -9,7 +9,11 @@ from __future__ import annotations
 import os
 import time
 
-from dibs.system import ways
+from dibs.base import ways
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 # macOS has no CLOCK_BOOTTIME; its CLOCK_MONOTONIC_RAW counts suspend (CLOCK_UPTIME_RAW does not, nor does Python's
 # time.monotonic there). Elsewhere monotonic time is the best there is.
@@ -76,8 +80,7 @@ def _time_namespace() -> str | None:
 
 
 def _offset_ns(namespace: str) -> int | None:
-    """Return how far CLOCK_BOOTTIME of this process's time namespace is ahead of the machine's; None: there is no
-    telling."""
+    """Return how far CLOCK_BOOTTIME of our time namespace is ahead of the machine's; None: nobody can tell."""
     try:
         if os.readlink("/proc/self/ns/time_for_children") != namespace:
             return None  # what follows would be about the children
@@ -102,17 +105,23 @@ def _boot_id_elsewhere() -> str:
     """macOS: the system's own name for its boot. It does not change while the system runs, unlike `kern.boottime`,
     which moves with every correction of the wall clock."""
     if not _elsewhere:
-        _elsewhere.append(_boot_session() or _boot_by_wall_clock())
+        session = ""
+        if ways.IS_MACOS:
+            from ctypes import CDLL
+
+            session = boot_session(CDLL(None, use_errno=True))
+        _elsewhere.append(session or _boot_by_wall_clock())
     return _elsewhere[0]
 
 
-def _boot_session() -> str:
-    if not ways.IS_MACOS:
-        return ""
-    from dibs.system.macos_processes import loaded
+def boot_session(library: Any) -> str:
+    """Read macOS's name for its boot; empty if it has none. `library` is its C library, or what stands in for it."""
+    from ctypes import byref, c_size_t, create_string_buffer
 
-    found = loaded()
-    return "" if found is None else found.boot_session()
+    size = c_size_t(256)
+    buffer = create_string_buffer(size.value)
+    failed = library.sysctlbyname(b"kern.bootsessionuuid", buffer, byref(size), None, c_size_t(0))
+    return "" if failed else buffer.value.decode("ascii", "replace").strip()
 
 
 def _boot_by_wall_clock() -> str:

@@ -104,14 +104,8 @@ class AuthenticationFailed(NotAllowed):
     code = "authentication_failed"
 
 
-class UnknownToken(DibsError):
-    """There is no such bearer token on record."""
-
-    code = "not_found"
-
-
-class UnknownWebhook(DibsError):
-    """There is no such webhook, or the caller may not see it."""
+class NotOnRecord(DibsError):
+    """There is no such bearer token or webhook, or the caller may not see it."""
 
     code = "not_found"
 
@@ -308,7 +302,7 @@ class WouldDeadlock(NotClaimed):
         return list(self.answer.get("cycle", ()))
 
 
-def told_to_stop(why: str) -> str:
+def with_order_to_stop(why: str) -> str:
     """The reason of a loss, with the one order that follows from it. A server's reason may give the order already."""
     return why if "Stop the work." in why else f"{why} Stop the work."
 
@@ -320,7 +314,7 @@ class LeaseLost(DibsError):
     code = "lease_not_current"
 
     def __init__(self, name: str, fencing_token: int, why: str) -> None:
-        super().__init__(f"{name} is not ours any more, or may not be: {told_to_stop(why)}")
+        super().__init__(f"{name} is not ours any more, or may not be: {with_order_to_stop(why)}")
         self.name = name
         self.fencing_token = fencing_token
         self.why = why

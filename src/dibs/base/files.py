@@ -6,57 +6,11 @@ import os
 from time import sleep
 
 from dibs.base.clock import steady_ms
-from dibs.base.errors import InvalidInput
 from dibs.base.ids import new_id
-from dibs.core.limits import SETTINGS_BYTES_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
-
-
-# Reading a TOML file that somebody else may have written: bounded, and only a file.
-
-_KIND, _REGULAR = 0o170000, 0o100000
-
-
-def read_toml(path: str) -> dict[str, Any] | None:
-    """Return what the file says; None where there is none. Raises InvalidInput, naming the file, for what cannot be
-    read.
-
-    A link to /dev/zero, a pipe or a huge file is refused and not read. `tomllib` is imported only for a file that is
-    there: a claim without one must not pay for it."""
-    content = _content(path)
-    if content is None:
-        return None
-    import tomllib
-
-    try:
-        return tomllib.loads(content.decode())
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"{path} is not UTF-8 text: {error}.") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InvalidInput(f"{path} is not TOML: {error}.") from None
-
-
-def _content(path: str) -> bytes | None:
-    try:
-        # A pipe without a writer must not block the opening of it.
-        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be read: {error.strerror}.") from None
-    try:
-        if os.fstat(number).st_mode & _KIND != _REGULAR:
-            raise InvalidInput(f"{path} is no ordinary file. Put the settings into one, or remove it.")
-        content = os.read(number, SETTINGS_BYTES_MAX + 1)
-    finally:
-        os.close(number)
-    if len(content) > SETTINGS_BYTES_MAX:
-        raise InvalidInput(f"{path} has more than the {SETTINGS_BYTES_MAX} bytes that settings may have.")
-    return content
 
 
 # Where dibs keeps things of its own: one folder, in the user's state folder. Makes nothing; whoever writes does.
@@ -69,7 +23,8 @@ def state_folder(env: Mapping[str, str] | None = None) -> str:
     env = os.environ if env is None else env
     base = env.get("XDG_STATE_HOME", "")
     if not os.path.isabs(base):
-        base = os.path.join(_home(env), ".local", "state")
+        home = env.get("HOME", "")
+        base = os.path.join(home if os.path.isabs(home) else os.path.expanduser("~"), ".local", "state")
     return os.path.join(base, "dibs")
 
 
@@ -84,8 +39,7 @@ def token_path(env: Mapping[str, str] | None = None) -> str:
 
 
 def config_path(env: Mapping[str, str]) -> str | None:
-    """`$XDG_CONFIG_HOME/dibs/config.toml`, else `~/.config/dibs/config.toml`. None where no home is named: a service
-    without one has no settings of a user's."""
+    """`config.toml` in `$XDG_CONFIG_HOME/dibs`, else `~/.config/dibs`. None where no home is named."""
     base = env.get("XDG_CONFIG_HOME", "")
     if not os.path.isabs(base):
         home = env.get("HOME", "")
@@ -93,11 +47,6 @@ def config_path(env: Mapping[str, str]) -> str | None:
             return None
         base = os.path.join(home, ".config")
     return os.path.join(base, "dibs", "config.toml")
-
-
-def _home(env: Mapping[str, str]) -> str:
-    home = env.get("HOME", "")
-    return home if os.path.isabs(home) else os.path.expanduser("~")
 
 
 PRIVATE = 0o600

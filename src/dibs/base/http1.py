@@ -251,8 +251,7 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 
 def http_date_ms(text: str) -> int | None:
-    """Return the milliseconds since 1970 of `Sun, 06 Nov 1994 08:49:37 GMT`, the only form that servers may send. None:
-    the text is another one."""
+    """Return the milliseconds since 1970 of `Sun, 06 Nov 1994 08:49:37 GMT`. None: it is in another form."""
     from calendar import timegm  # rare, and slow to import
 
     try:

@@ -80,6 +80,15 @@ def proof_key_id(key: bytes) -> str:
 
 
 def proof_of(key: bytes, challenge: str) -> str:
-    """`challenge` is the client's fresh value, and where it takes itself to be connected to: so that nobody can have a
-    server elsewhere answer it."""
+    """`challenge` has the client's fresh value, and the address it is connected to: no other server can answer."""
     return cheap.blake2b(b"dibs proof\0" + challenge.encode(), key=key, digest_size=32).hexdigest()
+
+
+def is_id(text: str) -> bool:
+    """Tell whether text is shaped like the ids that dibs gives out (a UUID)."""
+    return (
+        len(text) == 36
+        and text[8] == text[13] == text[18] == text[23] == "-"
+        and text.count("-") == 4
+        and not text.replace("-", "").strip("0123456789abcdefABCDEF")  # nothing but these
+    )

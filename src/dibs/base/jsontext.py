@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    Document = dict[str, Any]  # a JSON object
     Pair = tuple[Callable[[Any], str], Callable[[str], Any]]
 
 _BLANKS = " \t\r\n"
@@ -63,6 +64,15 @@ def _pick() -> Pair:
 
 
 encode, decode = _pick()
+
+
+def is_unicode(text: str) -> bool:
+    """Tell whether text can be sent and kept: half a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def encode_ascii(value: Any) -> str:

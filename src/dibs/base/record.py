@@ -55,8 +55,7 @@ class _RecordType(type):
                 defaults = base._defaults | defaults  # type: ignore[attr-defined]
             # Each class has its own lazy methods: those inherited may be compiled already, for the base's fields.
             space = _LAZY | space
-        # A field without a default may not follow one that has it. Fields are given by keyword, so their order is free
-        # and is made legal here.
+        # A field without a default may not follow one that has it. Fields are given by keyword: their order is free.
         space["_fields"] = tuple(sorted(types, key=defaults.__contains__)) if defaults else tuple(types)
         space["_defaults"] = defaults
         space["_types"] = types
@@ -234,8 +233,7 @@ def dump_lines(cls: type[Record], default: Callable[[str], str]) -> list[str]:
 
 
 def load_lines(cls: type[Record], default: Callable[[str], str], kind: Callable[[str, type[Record]], str]) -> list[str]:
-    """The first part of the body of `load`: the variable `f_name` for the field `name`. `kind` says how the text names
-    the class of the record in a field."""
+    """The first lines of `load`: the variable `f_name` for each field. `kind` names the class of a record in it."""
     lines = []
     for field in cls._fields:
         var = f"f_{field}"

@@ -68,8 +68,7 @@ def plain(text: object) -> str:
 
 
 def quoted(text: object, chars_max: int = QUOTED_CHARS_MAX) -> str:
-    """The text on one line, cut, in double quotes that it cannot close: what somebody else wrote reads as data,
-    whatever it says, and never as a sentence of ours."""
+    """The text on one line, cut, in double quotes that it cannot close: it reads as data, whatever it says."""
     words = plain(text).replace('"', "'")
     return f'"{words if len(words) <= chars_max else words[:chars_max] + "…"}"'
 

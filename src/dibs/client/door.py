@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Any, Protocol
 
+    from dibs.base.jsontext import Document
     from dibs.core.references import JobName
     from dibs.wire.documents import Reply
 
-    Document = dict[str, Any]
     Jobs = tuple[object, ...]
     Streamed = tuple[int, Document | None]  # a position, and the event that brought the reader there
 else:
@@ -55,53 +55,42 @@ class Door(Protocol):
 
     def ask(self, asked: Ask) -> Reply:
         """The reply to a request."""
-        ...
 
     def await_events(self, asked: Ask, timeout_ms: int) -> Iterator[Streamed]:
         """Events after a position as they happen, each with its position, and positions without an event; for at most
         `timeout_ms`. It may end sooner, for any reason: asking for a page says which, and goes on where it ended."""
-        ...
 
     def news(self, timeout_ms: int) -> None:
         """Wait until something may have changed since the last call, for at most `timeout_ms`."""
-        ...
 
     def close(self) -> None:
         """Close files and connections. A second call does nothing."""
-        ...
 
 
 class Surroundings(Protocol):
-    """What a resolver of names knows of the git work tree around a folder (`naming.py`)."""
+    """A resolver of names, which knows the git work tree around a folder (`naming.py`)."""
 
     def namespace(self) -> str | None:
         """The namespace of its `path:` and `repo:` names; None if git knows no work tree here."""
-        ...
 
     def explained(self, name: str) -> JobName:
         """The one name of a job. Raises InvalidInput where settings or clone cannot be read, and InvalidName."""
-        ...
 
     def tracked_claim(self, verb: str, names: Sequence[str], *, again: bool, own_key: bool) -> Any:
         """The flow of a claim of issues that a tracker is asked about."""
-        ...
 
 
 class JobNamespaces(Protocol):
     """Says in which namespace jobs are. Whoever opens a door hands one to it, and the door asks it for each request."""
 
     def namespace(self, jobs: Jobs) -> str | None:
-        """The namespace of these jobs. None: `default`, or the one that the token is bound to. Raises InvalidInput if
-        they are in several."""
-        ...
+        """The namespace of these jobs; None: `default`, or the token's. Raises InvalidInput if they are in several."""
 
     def is_known(self, jobs: Jobs) -> bool:
         """True if `namespace` answers without running another program, which an event loop does in a thread."""
-        ...
 
-    def told(self, reply: Reply, jobs: Jobs) -> Reply:
+    def with_namespace(self, reply: Reply, jobs: Jobs) -> Reply:
         """The reply, with the namespace in it if the caller could not know it."""
-        ...
 
 
 class OneNamespace:
@@ -118,7 +107,7 @@ class OneNamespace:
     def is_known(self, jobs: Jobs) -> bool:
         return True
 
-    def told(self, reply: Reply, jobs: Jobs) -> Reply:
+    def with_namespace(self, reply: Reply, jobs: Jobs) -> Reply:
         return reply
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.client.door import Ask, JobNamespaces, Jobs, Streamed
     from dibs.core.commands import Command
     from dibs.core.identity import Caller
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from dibs.core.records import Holder
     from dibs.engine.coordinator import Coordinator
     from dibs.stores.port import Store
-
-    Document = dict[str, Any]
 
 # Claiming without a server: finding dead owners, and waiting in line.
 #
@@ -47,54 +46,32 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def claim(coordinator: Coordinator, command: Any, wait_ms: int) -> Outcome:
-    """The outcome of a claim, after waiting in line for up to `wait_ms` if it waits. An interrupt gives up the claim
-    or the place. It can come only while the store is watched, never during a request, so it is always known what was
-    written."""
-    if not wait_ms:
-        shield = _Shield()
-        try:
-            return _ask(coordinator, command)
-        finally:
-            shield.down()
+    """The outcome of a claim, after waiting in line for up to `wait_ms`. An interrupt gives up the claim or the place.
+    It never comes during a request, so it is always known what was written."""
     until_ms = steady_ms() + wait_ms
-    poll_ms = max(EMBEDDED_POLL_MS, coordinator.store.capabilities.poll_ms)
     outcome: Outcome | None = None
-    shield = _Shield()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
         while True:
             outcome = _ask(coordinator, command)
             left_ms = until_ms - steady_ms()
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             if not isinstance(outcome, Queued) or left_ms <= 0:
-                shield.down()
                 return outcome
             command = command.replace(ticket=outcome.ticket, ticket_id=outcome.ticket_id)
-            shield.down()
             key = ticket_key(outcome.ns, outcome.name, outcome.ticket)
+            poll_ms = max(EMBEDDED_POLL_MS, coordinator.store.capabilities.poll_ms)
             coordinator.store.until_gone(key, min(left_ms, _patience_ms(outcome, poll_ms)))
-            shield.up()
+            signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     except KeyboardInterrupt:
         give_up(coordinator, command, outcome)
         raise
     finally:
-        shield.down()
-
-
-class _Shield:
-    """Blocks the signals that end a process. It does not import `signal`, which costs more than a claim."""
-
-    def __init__(self) -> None:
-        self._before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-
-    def up(self) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-
-    def down(self) -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def give_up(coordinator: Coordinator, command: Any, outcome: Outcome | None) -> None:
-    """Give back what `outcome` granted: the job, the place in line, or the job that was handed over a moment ago. What
-    another ask was told of, too, stays."""
+    """Give back what `outcome` granted, and no other ask knows of: the job, or the place in line."""
     ns, principal, seat = command.ns, command.principal, command.fresh_lease_id
     grants = outcome.grants if isinstance(outcome, GrantedAll) else (outcome,)
     got = [(each.name, each.lease.lease_id) for each in grants if isinstance(each, Granted)]
@@ -110,8 +87,7 @@ def give_up(coordinator: Coordinator, command: Any, outcome: Outcome | None) -> 
 
 
 def _ask(coordinator: Coordinator, command: Command) -> Outcome:
-    """Claim. If an owner that blocks the claim is dead, which every process on this machine can see, end its session
-    and claim again."""
+    """Claim, and once more after ending the sessions of dead owners in the way."""
     outcome = coordinator.one(command)
     if isinstance(outcome, Granted) or not _end_dead_session(coordinator, outcome):
         return outcome
@@ -139,8 +115,7 @@ def _end_dead(coordinator: Coordinator, holders: Sequence[Holder]) -> bool:
 
 
 def _patience_ms(queued: Queued, poll_ms: int) -> int:
-    """Return how long to wait for a wake-up at most: until the blocking hold may have ended, and well before the place
-    is lost. Places ahead look first."""
+    """Return how long to wait for a wake-up: until the hold in the way may have ended. Places ahead look first."""
     ends_ms = [blocker.holder.expires_ms - queued.now_ms for blocker in queued.blockers]
     if queued.delay_until_ms > queued.now_ms:
         ends_ms.append(queued.delay_until_ms - queued.now_ms)
@@ -189,7 +164,7 @@ class EmbeddedDoor:
             reply = self._answer(asked, jobs)
         except DibsError as error:  # an unknown error is a fault, and is raised with its traceback
             reply = reply_for_error(error)
-        return self._naming.told(reply, jobs)
+        return self._naming.with_namespace(reply, jobs)
 
     def _answer(self, asked: Ask, jobs: Jobs) -> Reply:
         verb = asked.verb
@@ -203,7 +178,7 @@ class EmbeddedDoor:
             return reply_to(verb, claim(self.coordinator(), command, wait_ms(shaped)))
         outcome = self.coordinator().one(command)
         if verb == "inspect":
-            outcome = _settled(self.coordinator(), command, outcome)
+            outcome = _with_ends_written(self.coordinator(), command, outcome)
         return reply_to(verb, outcome)
 
     def namespace(self, jobs: Jobs = ()) -> str:
@@ -215,8 +190,7 @@ class EmbeddedDoor:
         self.coordinator().one(EndSession(session=session, principal=None, dead=True))
 
     def _ended_dead(self, holders: Sequence[Holder]) -> bool:
-        """End the sessions of dead holders, as a claim would. Tells whether there were any; none on a store that cannot
-        be written."""
+        """End the sessions of dead holders, as a claim would, if the store can be written. True if any ended."""
         try:
             return _end_dead(self.coordinator(), holders)
         except DibsError:
@@ -378,9 +352,8 @@ def _ok(body: Document) -> Reply:
     return Reply(status=200, body=body)
 
 
-def _settled(coordinator: Coordinator, command: Any, outcome: Outcome) -> Outcome:
-    """The state of a job, with the ends of its holds written down: without a server nobody else does it. On a store
-    that cannot be written it stays as it is."""
+def _with_ends_written(coordinator: Coordinator, command: Any, outcome: Outcome) -> Outcome:
+    """Write down the ends of a job's holds, if the store can be written: without a server nobody else does."""
     from dibs.core.commands import Sweep
     from dibs.core.keys import lock_key
     from dibs.core.outcomes import Status

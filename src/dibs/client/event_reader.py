@@ -11,25 +11,17 @@ from dibs.base.http1 import ConnectionLost, ReplyReader
 from dibs.base.jsontext import decode
 from dibs.client.door import Ask
 from dibs.client.transport import NOT_NOW, Deadline, receive, send
-from dibs.core.limits import (
-    HEAD_BYTES_MAX,
-    LIST_PAGE_DEFAULT,
-    REPLY_BYTES_MAX,
-    STREAM_RETRY_MS,
-    STREAM_SILENCE_MS,
-)
+from dibs.core import limits
 from dibs.wire.parts import DROPPED, GAP
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.client.door import Door, Streamed
     from dibs.client.transport import ServerConnection
     from dibs.wire.documents import Reply
-
-    Document = dict[str, Any]
 
 AWAIT_MS = 24 * 3600 * 1000
 PAUSE_MS = 50
@@ -93,7 +85,7 @@ class FrameReader:
 
 
 class EventCursor:
-    """Where a reader of events is, what it asks for next, and what an answer brings. Pure: no I/O and no clock.
+    """The position of a reader of events: what it asks for next, and takes from answers. Pure: no I/O and no clock.
 
     A page of events comes first. It also tells of gaps and failures. When a page has brought everything, the reader
     waits for a stream, and asks for a page again when the stream has ended, for whatever reason."""
@@ -115,7 +107,7 @@ class EventCursor:
 
     def question(self) -> Ask:
         """The next page. Somebody who begins now asks for one event, only to learn its position."""
-        limit = 1 if self._begins_now else LIST_PAGE_DEFAULT
+        limit = 1 if self._begins_now else limits.LIST_PAGE_DEFAULT
         return asked_events(self.prefix, self.name, self.position, limit, self._since_ms)
 
     def stream(self) -> Ask:
@@ -196,7 +188,7 @@ def _stream(
     connection = server.proven(deadline)
     try:
         send(connection, request, deadline)
-        reader = ReplyReader(HEAD_BYTES_MAX, REPLY_BYTES_MAX)
+        reader = ReplyReader(limits.HEAD_BYTES_MAX, limits.REPLY_BYTES_MAX)
         if not run_generator(reader.stream_head(), lambda _: receive(connection, deadline)):
             raise ConnectionLost
         while part := run_generator(reader.stream_part(), lambda _: receive(connection, Deadline(silence_ms()))):
@@ -214,7 +206,9 @@ def read_events(
     until_ms = steady_ms() + timeout_ms
     frames = StreamFrames()
     try:
-        for part in _stream(connection, request, deadline, lambda: min(STREAM_SILENCE_MS, until_ms - steady_ms())):
+        for part in _stream(
+            connection, request, deadline, lambda: min(limits.STREAM_SILENCE_MS, until_ms - steady_ms())
+        ):
             yield from frames.read(part)
             if frames.is_over:
                 return
@@ -223,9 +217,8 @@ def read_events(
 
 
 def follow(door: Door, cursor: EventCursor, *, for_ms: int | None = None) -> Iterator[Document | Reply]:
-    """Events as they happen, each once and in order, for ever or for `for_ms`; gaps among them, as documents. Each
-    reply is yielded as well, because it may be a failure; whoever goes on after it comes back to the same position, at
-    whichever server answers."""
+    """Events and gaps as they happen, each once and in order, for ever or for `for_ms`. Each reply is yielded as well:
+    it may be a failure. Whoever goes on after it comes back to the same position, at whichever server answers."""
     until_ms = steady_ms() + (AWAIT_MS * 3650 if for_ms is None else for_ms)
     while True:
         yield from iter(cursor.pop, None)
@@ -253,4 +246,4 @@ def follow(door: Door, cursor: EventCursor, *, for_ms: int | None = None) -> Ite
 def _pause(until_ms: int) -> None:
     from time import sleep
 
-    sleep(max(0, min(STREAM_RETRY_MS, until_ms - steady_ms())) / 1000)
+    sleep(max(0, min(limits.STREAM_RETRY_MS, until_ms - steady_ms())) / 1000)

@@ -23,9 +23,9 @@ from dibs.wire.fields import REPLY_KINDS
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator
-    from typing import Any
 
     from dibs.base.http1 import RawReply
+    from dibs.base.jsontext import Document
     from dibs.client.door import Ask
     from dibs.client.requests import RequestBuilder
     from dibs.client.servers import Servers
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     Failure = ServerUnreachable | ConnectionLost
     Result = RawReply | Failure
-    Document = dict[str, Any]
 
 # Checks that a reply is from dibs. Pure.
 #
@@ -45,12 +44,11 @@ _CLAIMS = ("acquire", "acquire-any", "acquire-all")
 _OWN_FIELDS = {"inspect": "owner", "list": "next"}  # a document without it is of another program's server
 _FOREIGN = "dibs.compat.octostore"  # completes such a document
 
-# The least that a reply has, by verb; for a claim, by its status. Other JSON did not come from dibs.
+# The least that a reply has, if anything, by verb; for a claim, by its status. Other JSON did not come from dibs.
 _TOKEN = ("id", "name", "role", "valid")
 _WEBHOOK = ("id", "url", "lock_pattern", "active")
 REPLIES = {
     "renew": ("lease_id", "remaining_ms"),
-    "release": (),
     "leave": ("left",),
     "transfer": ("lease_id", "fencing_token", "owner", "remaining_ms"),
     "free": ("freed",),
@@ -63,7 +61,6 @@ REPLIES = {
     "session-open": ("session_id", "owner", "remaining_ms", "ttl_seconds"),
     "session-keep": ("session_id", "remaining_ms"),
     "session-show": ("session_id", "owner", "remaining_ms", "active"),
-    "session-end": (),
     "sessions": ("sessions",),
     "whoami": ("principal", "role"),
     "run-open": ("secret", "holder", "namespace"),
@@ -77,21 +74,12 @@ REPLIES = {
     "webhooks": ("webhooks",),
     "webhook-create": _WEBHOOK,
     "webhook-show": _WEBHOOK,
-    "webhook-remove": (),
     "webhook-deliveries": ("deliveries",),
     "webhook-replay": _WEBHOOK,
     "webhook-test": ("took_ms",),
 }
 CLAIM_REPLIES = {
-    "acquired": (
-        "name",
-        "lease_id",
-        "fencing_token",
-        "owner",
-        "expires_at",
-        "remaining_ms",
-        "renew_after_ms",
-    ),
+    "acquired": ("name", "lease_id", "fencing_token", "owner", "expires_at", "remaining_ms", "renew_after_ms"),
     "held": ("name", "owner", "remaining_ms"),
     "queued": ("name", "ticket", "position", "owner", "remaining_ms", "retry_after_ms"),
     "done": ("name", "owner", "done_ms_ago", "retry_after_ms"),
@@ -113,7 +101,7 @@ SEVERAL_REPLIES = {
     **{(verb, status): ("refused",) for verb in _CLAIMS[1:] for status in ("held", "parked", "done")},
     ("acquire-all", "acquired"): ("leases", "owner", "remaining_ms", "renew_after_ms"),
 }
-PREVIOUS_FIELDS = ("owner", "how", "at", "fencing_token")
+PREVIOUS_FIELDS = frozenset(("owner", "how", "at", "fencing_token"))
 _TYPES: dict[str, type] = {"text": str, "flag": bool, "list": list, "object": dict}
 # Those of answers that are declared with their routes beside the others. What is not listed is text.
 _KINDS = {
@@ -141,7 +129,9 @@ def checked_reply(verb: str, raw: RawReply, address: ServerAddress) -> Reply:
         foreign = annex(_FOREIGN)
         body = body if foreign is None else foreign.completed(verb, body)
     if raw.status < 300 or (verb in _CLAIMS and status in ("delayed", "parked")):
-        wanted = _claim_fields(verb, str(status)) if verb in _CLAIMS else REPLIES[verb]
+        wanted = REPLIES.get(verb, ())
+        if verb in _CLAIMS:
+            wanted = SEVERAL_REPLIES.get((verb, str(status))) or CLAIM_REPLIES.get(str(status), ("a known status",))
         if not wanted or (body is not None and _has(body, wanted)):
             return Reply(status=raw.status, body=body)
         raise BadReply(f"{address.url} answered with JSON that is not from dibs, or from another version of it.")
@@ -154,8 +144,7 @@ def checked_reply(verb: str, raw: RawReply, address: ServerAddress) -> Reply:
 
 
 def _has(body: Document, wanted: tuple[str, ...]) -> bool:
-    """Tell whether all of `wanted` are present, with the right types. A lease must have all its fields; other documents
-    may have fewer."""
+    """Tell whether all of `wanted` are there with the right types. Only a lease may have none of them null."""
     sure = "lease_id" in wanted or "session_id" in wanted
     for field in wanted:
         if field not in body:
@@ -168,20 +157,11 @@ def _has(body: Document, wanted: tuple[str, ...]) -> bool:
         ):
             return False
     attempt, previous, skipped = body.get("attempt"), body.get("previous"), body.get("skipped")
-    if previous is not None and not _is_previous(previous):
+    if previous is not None and not (isinstance(previous, dict) and previous.keys() >= PREVIOUS_FIELDS):
         return False
     if not sure:
         return True
     return (attempt is None or is_of_kind("number", attempt)) and (skipped is None or is_of_kind("list", skipped))
-
-
-def _is_previous(value: object) -> bool:
-    return isinstance(value, dict) and all(key in value for key in PREVIOUS_FIELDS)
-
-
-def _claim_fields(verb: str, status: str) -> tuple[str, ...]:
-    several = SEVERAL_REPLIES.get((verb, status))
-    return several or CLAIM_REPLIES.get(status, ("a status that we know",))
 
 
 def document_of(raw: RawReply, address: ServerAddress) -> Document | None:
@@ -248,7 +228,8 @@ def ask_servers(
                 return reply
             attempts.refused(reply)
         else:
-            if isinstance(got, ConnectionLost) and attempts.may_repeat():
+            if isinstance(got, ConnectionLost) and attempts.repeats > 0:
+                attempts.repeats -= 1
                 waiting.append(address)  # the others first
             attempts.failed(got)
         servers.failed(address, now_ms)
@@ -266,8 +247,7 @@ def _read(asked: Ask, raw: RawReply, address: ServerAddress) -> Reply | ServerUn
 
 
 def _is_elsewhere(reply: Reply) -> bool:
-    """Tell whether a server says that another one may do better: it cannot now, or has too much to do and did
-    nothing."""
+    """Tell whether a server did nothing and another one may do better: it cannot now, or is overloaded."""
     body = reply.body or {}
     can_later = reply.status == UNAVAILABLE or "retry_after_ms" in body
     return can_later and body.get("code") in _ELSEWHERE
@@ -286,15 +266,11 @@ class Attempts:
         self.repeatable = is_repeatable(asked)
         self._asked = asked
         self._alone = alone
-        self._repeats = RETRIES_MAX if self.repeatable else 0
+        self.repeats = RETRIES_MAX if self.repeatable else 0
         self._errors: list[ServerUnreachable] = []
         self._reply: Reply | None = None
         self._unsure = False  # a request went out, and nobody knows what became of it
         self._passed_on = False  # a proxy answered, which may have passed it on before
-
-    def may_repeat(self) -> bool:
-        self._repeats -= 1
-        return self._repeats >= 0
 
     def refused(self, reply: Reply | ServerUnreachable) -> None:
         if isinstance(reply, Reply):

@@ -15,13 +15,11 @@ from dibs.wire.documents import Reply, reply_for_error
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.client.door import JobNamespaces, Streamed
     from dibs.client.exchange import Attempts, Result
     from dibs.client.servers import Servers
-
-    Document = dict[str, Any]
 
 TIMEOUT_MS_DEFAULT = 10_000
 
@@ -48,7 +46,7 @@ class HttpDoor:
     def ask(self, asked: Ask) -> Reply:
         try:
             flow = ask_servers(self.servers, self._builder, asked, self.timeout_ms)
-            return self._builder.naming.told(run_generator(flow, self._attempt), asked.jobs)
+            return self._builder.naming.with_namespace(run_generator(flow, self._attempt), asked.jobs)
         except DibsError as error:
             return reply_for_error(error, sent=not isinstance(error, NotConnected))
 

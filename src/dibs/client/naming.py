@@ -20,13 +20,11 @@ from dibs.core.names import DEFAULT_NAMESPACE, OF_REPOSITORY, check_name
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.client.door import Surroundings
     from dibs.core.references import JobName
     from dibs.wire.documents import Reply
-
-    Document = dict[str, Any]
 
 # The module whose `WorkTreeAround` makes `Surroundings` of an environment and a folder.
 RESOLVER = "dibs.agents.repository.surroundings"
@@ -58,8 +56,7 @@ class Namespaces:
         self._found: object = _NOT_ASKED
 
     def namespace(self, names: Iterable[object]) -> str | None:
-        """The namespace of these names. None: `default`, or the one that the token is bound to. Raises InvalidInput if
-        they are in several."""
+        """The namespace of these names; None: `default`, or the token's. Raises InvalidInput if they are in several."""
         inside = self._in_tree(names)
         found = self.repository() if inside else None
         if found is None:
@@ -88,7 +85,7 @@ class Namespaces:
         """Tell whether the answer is known without asking git."""
         return self._found is not _NOT_ASKED or not self._in_tree(names)
 
-    def told(self, reply: Reply, names: tuple[object, ...]) -> Reply:
+    def with_namespace(self, reply: Reply, names: tuple[object, ...]) -> Reply:
         """A reply with its namespace, if that is not the usual one. A list of all names also names the namespace of the
         repository's tree, which must be listed separately."""
         body, inside = reply.body, self._in_tree(names)
@@ -102,13 +99,13 @@ class Namespaces:
         return reply if body is reply.body else reply.replace(body=body)
 
     def _marked(self, body: Document, namespace: str) -> Document:
-        told = {**body, "namespace": namespace}
+        marked = {**body, "namespace": namespace}
         for key in ("leases", "locks"):
             if key in body:
-                told[key] = [{**each, "namespace": namespace} for each in body[key]]
+                marked[key] = [{**each, "namespace": namespace} for each in body[key]]
         if body.get("code") == "forbidden" and namespace == self._found:
-            told["details"] = f"{body.get('details')} {BOUND_HINT.format(namespace)}"
-        return told
+            marked["details"] = f"{body.get('details')} {BOUND_HINT.format(namespace)}"
+        return marked
 
 
 def covers_tree(prefix: str) -> bool:
@@ -152,8 +149,7 @@ def namespace_around(env: Mapping[str, str], folder: str | None) -> str | None:
 
 
 def check_resolved(env: Mapping[str, str], folder: str | None) -> None:
-    """Raises MissingExtra for a name of a tree in a work tree without a resolver: a claim that silently went elsewhere
-    would keep nobody out."""
+    """Raise MissingExtra for a tree's name in a work tree without a resolver: it would keep nobody out."""
     if folder is not None and root_around(env, folder) is not None:
         from dibs.base.annexes import needed
 
@@ -170,8 +166,7 @@ class Naming:
         self._around: object = _NOT_ASKED
 
     def of(self, name: str) -> str:
-        """The one name. Raises InvalidInput where the settings or the clone cannot be read, and InvalidName for an
-        address with a password."""
+        """The one name. Raises InvalidInput where settings or clone cannot be read, and InvalidName for a password."""
         from dibs.core.references import is_plain
 
         return name if self._exact or is_plain(name) else self.explained(name).name

@@ -1,4 +1,4 @@
-"""When to renew, and when to treat a hold as lost. The promise `loss:told`.
+"""Plans renewals: the times to renew, and to treat a hold as lost. The promise `loss:told`.
 
 The store counts from when it received the renewal, which is after it was sent. An owner that counts from before
 sending, on a steady clock, knows of the end before anybody else can own the job. The time that it takes to stop the

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from typing import Any, TypeVar
 
+    from dibs.base.jsontext import Document
     from dibs.client.door import Door
     from dibs.client.naming import Naming
 
-    Document = dict[str, Any]
     T = TypeVar("T")
     Flow = Generator["Step", Any, T]
 ANY = "acquire-any"
@@ -172,8 +172,7 @@ class PendingClaim:
         return [] if self._verb == ANY else self.names
 
     def look_up(self) -> Flow[None]:
-        """Find the one names. A single job stays as it is written if it is in use so. Raises InvalidInput and
-        InvalidName."""
+        """Find the one names. A single job that is in use as it is written stays so. Raises InvalidInput."""
         naming, self.naming = self.naming, None
         if naming is None:
             return
@@ -209,8 +208,9 @@ class PendingClaim:
         self.sent_ms = sent_ms
         if not reply.sent:
             self._asked = asked
-        self._unsure = self._unsure or _is_unknown(reply)
-        self._note_place(reply)
+        self._unsure = self._unsure or FATE_UNKNOWN in str((reply.body or {}).get("details"))
+        if reply.body and reply.body.get("status") == "queued":
+            self._note_place(reply)
         return reply
 
     def wait(self) -> Flow[Reply]:
@@ -240,7 +240,8 @@ class PendingClaim:
             if now_ms >= until_ms:
                 return reply
             if not queued:
-                yield Pause(min(_pause_ms(reply), until_ms - now_ms))
+                pause_ms: int = (reply.body or {})["retry_after_ms"] if _is_overloaded(reply) else RETRY_MS
+                yield Pause(min(pause_ms, until_ms - now_ms))
 
     def _polling(self, wait_ms: int) -> Flow[Reply]:
         """Poll, without a place in line: claim-any takes no place."""
@@ -292,8 +293,7 @@ class PendingClaim:
         return Reply(status=reply.status, body=body)
 
     def claim(self) -> Flow[Reply]:
-        """The whole claim: look up the names, claim, wait if wanted, leave the line when the time is over, and ask the
-        tracker about what was got."""
+        """The whole claim: look up the names, claim, wait, leave the line in the end, and ask the tracker."""
         if self.naming is not None:
             yield from self.look_up()
         around = None
@@ -413,19 +413,10 @@ def _may_come(reply: Reply) -> bool:
     )
 
 
-def _is_unknown(reply: Reply) -> bool:
-    return FATE_UNKNOWN in str((reply.body or {}).get("details"))
-
-
 def _is_overloaded(reply: Reply) -> bool:
     """A server that did nothing, and says when to ask again."""
     body: Document = reply.body or {}
     return body.get("code") == "capacity_exceeded" and "retry_after_ms" in body
-
-
-def _pause_ms(reply: Reply) -> int:
-    asked: int = (reply.body or {})["retry_after_ms"] if _is_overloaded(reply) else RETRY_MS
-    return asked
 
 
 def _is_unheard(reply: Reply) -> bool:

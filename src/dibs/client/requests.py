@@ -13,31 +13,25 @@ import math
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput, Unprocessable
 from dibs.base.http1 import header_lines, request_with
-from dibs.base.jsontext import encode
+from dibs.base.ids import is_id
+from dibs.base.jsontext import encode, is_unicode
 from dibs.base.traceparent import HEADER as TRACE_HEADER
 from dibs.base.traceparent import inherited_traceparent, span_traceparent
 from dibs.client.door import Ask
 from dibs.client.servers import SLICE_MS
 from dibs.client.urls import quote
 from dibs.core.names import check_name, check_namespace
-from dibs.wire.shapes import OWN_TYPE, is_id
+from dibs.wire import OWN_TYPE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
+    from dibs.base.jsontext import Document
     from dibs.client.door import JobNamespaces
     from dibs.client.servers import Servers
     from dibs.client.urls import ServerAddress
 
-    Document = dict[str, Any]
-
-# What may be asked twice without doing it twice. Other verbs may with a field by which a repeat is known. What is only
-# read always may.
-_REPEATABLE = (
-    *("renew", "release", "leave", "free", "session-keep", "session-end"),
-    *("token-revoke", "token-limit"),
-)
+# What may be asked twice without doing it twice, beside what is only read, and what has a field that shows a repeat.
+_REPEATABLE = (*("renew", "release", "leave", "free", "session-keep", "session-end"), *("token-revoke", "token-limit"))
 _KEYS = ("request_key", "fresh_lease_id", "fresh_session_id")
 _BODILESS = ("GET", "DELETE")
 # Method and target of each verb; {} is the name. What a verb is sent by GET has its fields in the query.
@@ -135,16 +129,13 @@ def _terms(asked: Ask) -> str:
         terms = {"prefix": asked.name, **terms}
     elif asked.verb == "events":
         check_name(terms["name"])
-    return "&".join([f"{key}={_query(_term(value))}" for key, value in terms.items()])
-
-
-def _term(value: object) -> str:
-    """A number is a whole one in a query, and rather more than less."""
-    return str(math.ceil(value)) if isinstance(value, float) else str(value)
+    # A number is a whole one in a query, and rather more than less.
+    whole = {key: math.ceil(value) if isinstance(value, float) else value for key, value in terms.items()}
+    return "&".join([f"{key}={_query(str(value))}" for key, value in whole.items()])
 
 
 class RequestBuilder:
-    """How a door speaks to its servers: in which namespace, and whether the connection stays. Each server is sent the
+    """Makes the requests of a door: for its namespace, and for a connection that stays or not. Each server is sent the
     token that is for it (`ServerAddress.token`), and no other."""
 
     def __init__(self, servers: Servers, *, naming: JobNamespaces, keep: bool) -> None:
@@ -198,20 +189,12 @@ def _body(document: Document) -> bytes:
         for name in document.get("names", ()):
             check_name(name)
         for field, value in document.items():
-            if isinstance(value, str) and not _is_unicode(value):
+            if isinstance(value, str) and not is_unicode(value):
                 raise Unprocessable(f"The field {field} must be text.") from None
         raise Unprocessable("The request must be text.") from None
 
 
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _query(text: str) -> str:
-    if not _is_unicode(text):
+    if not is_unicode(text):
         raise InvalidInput("A prefix or name must be valid Unicode.")
     return quote(text)

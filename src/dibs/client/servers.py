@@ -41,7 +41,7 @@ class Servers:
         self._chance = chance
         self._first: ServerAddress | None = None
         self._picked_ms = 0
-        self._store: tuple[str, str, int] | None = None  # its id, who said so, when
+        self.store: tuple[str, str, int] | None = None  # its id, who said so, when
         self.away: dict[str, int] = {}  # until when, by URL
         self.changed: Callable[[], None] | None = None
 
@@ -78,33 +78,27 @@ class Servers:
 
     def store_id(self, now_ms: int) -> str | None:
         """The store that requests are for, as far as that is known. One server alone is asked whatever it serves."""
-        if self.is_one or self._store is None or now_ms - self._store[2] >= STORE_MS:
+        if self.is_one or self.store is None or now_ms - self.store[2] >= STORE_MS:
             return None
-        return self._store[0]
+        return self.store[0]
 
     def heard(self, address: ServerAddress, status: int, store_id: str | None, now_ms: int) -> None:
-        """What an answer says of the store it is from. Raises InvalidInput when it is not the one of the others."""
+        """Note the store that an answer is from. Raises InvalidInput when it is not the one of the others."""
         if self.is_one:
             return
         known = self.store_id(now_ms)
         if known is not None and (status == MISDIRECTED or (store_id is not None and store_id != known)):
-            assert self._store is not None
+            assert self.store is not None
             raise InvalidInput(
-                f"{address.url} serves another store than {self._store[1]}, so nothing was done there.\nName servers "
+                f"{address.url} serves another store than {self.store[1]}, so nothing was done there.\nName servers "
                 f"of one store only. If the store was replaced, this ends within {STORE_MS // 60_000} minutes."
             )
         if store_id is not None:
-            is_news = known is None or now_ms - self._store[2] > STORE_MS // 10  # type: ignore[index]  # it is known
-            self.know_store(store_id, address.url if known is None else self._store[1], now_ms)  # type: ignore[index]
-            if is_news:
+            first = known is None or self.store is None
+            said_by, at_ms = (address.url, 0) if self.store is None or first else self.store[1:]
+            self.store = store_id, said_by, now_ms
+            if first or now_ms - at_ms > STORE_MS // 10:
                 self._tell()
-
-    @property
-    def store(self) -> tuple[str, str, int] | None:
-        return self._store
-
-    def know_store(self, store_id: str, said_by: str, at_ms: int) -> None:
-        self._store = store_id, said_by, at_ms
 
     def _tell(self) -> None:
         if self.changed is not None:
@@ -159,7 +153,7 @@ def _read(path: str, servers: Servers) -> None:
         if kind == "away" and 0 <= age_ms < AWAY_MS:
             servers.away[url] = int(at) + ahead_ms + AWAY_MS
         elif kind == "store" and 0 <= age_ms < STORE_MS and store_id:
-            servers.know_store(store_id, url, int(at) + ahead_ms)
+            servers.store = store_id, url, int(at) + ahead_ms
 
 
 def _write(path: str, servers: Servers) -> None:

@@ -6,9 +6,10 @@ import os
 import stat
 
 from dibs.base.errors import InvalidInput, ServerUnreachable
-from dibs.base.files import config_path, read_toml, state_folder, token_path
+from dibs.base.files import config_path, state_folder, token_path
 from dibs.client.door import OneNamespace
 from dibs.core.durations import parse_duration
+from dibs.core.limits import SETTINGS_BYTES_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +19,41 @@ if TYPE_CHECKING:
     from dibs.client.door import Door, JobNamespaces
     from dibs.client.servers import Servers
     from dibs.client.urls import ServerAddress
+
+
+def read_toml(path: str) -> dict[str, Any] | None:
+    """Read a settings file; None where there is none. Raises InvalidInput, naming it, for what cannot be read, or is a
+    pipe, a device or too large. `tomllib` is imported only for a file that is there: a claim must not pay for it."""
+    content = _content(path)
+    if content is None:
+        return None
+    import tomllib
+
+    try:
+        return tomllib.loads(content.decode())
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{path} is not UTF-8 text: {error}.") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InvalidInput(f"{path} is not TOML: {error}.") from None
+
+
+def _content(path: str) -> bytes | None:
+    try:
+        # A pipe without a writer must not block the opening of it.
+        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read: {error.strerror}.") from None
+    try:
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            raise InvalidInput(f"{path} is no ordinary file. Put the settings into one, or remove it.")
+        content = os.read(number, SETTINGS_BYTES_MAX + 1)
+    finally:
+        os.close(number)
+    if len(content) > SETTINGS_BYTES_MAX:
+        raise InvalidInput(f"{path} has more than the {SETTINGS_BYTES_MAX} bytes that settings may have.")
+    return content
 
 
 # The user's own settings: `dibs/config.toml` in the folder for configuration.
@@ -235,7 +271,8 @@ def servers_of(settings: Settings) -> Servers | None:
     """The servers that the settings name, each with the token that is for it. None: they name a store."""
     if settings.servers is not None:
         return settings.servers
-    found = servers_at(settings.url)
+    url = settings.url
+    found = () if url is None else servers_at(url)
     if not found:
         return None
     from dibs.client.servers import Servers, remembered
@@ -297,8 +334,7 @@ def note_path(env: Mapping[str, str]) -> str:
 
 
 def distrust(path: str) -> str | None:
-    """Return why somebody other than root or the service's user may have made this socket; None if nobody else can
-    have."""
+    """Return why another than root or the service's user may have made this socket; None: nobody can have."""
     folder = os.path.dirname(path)
     try:
         found, around, above = os.lstat(path), os.lstat(folder), os.stat(os.path.dirname(folder) or "/")

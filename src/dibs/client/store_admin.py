@@ -27,18 +27,7 @@ from dibs.engine.intake import floor_after, intake
 from dibs.engine.queries import why_frozen
 from dibs.stores.port import Opening, maintenance_of
 from dibs.stores.sqlite import SqliteStore, sqlite_path
-from dibs.stores.sqlite.backup import (
-    WAIT_MS,
-    Counters,
-    copy,
-    counters,
-    is_empty,
-    keep_aside,
-    raise_counters,
-    sole_use,
-    sync,
-    take_over_owner,
-)
+from dibs.stores.sqlite import backup as copies
 from dibs.stores.sqlite.errors import translated
 from dibs.stores.sqlite.opener import connect
 from dibs.wire.documents import Reply, reply_for_error, reply_to
@@ -49,12 +38,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any, BinaryIO, TextIO
 
+    from dibs.base.jsontext import Document
     from dibs.client.embedded import EmbeddedDoor
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Stored
     from dibs.stores.port import Store
-
-    Document = dict[str, Any]
 
 # Moving a store, for the people who look after it: `export`, `import`, `thaw`, `backup`, `restore`.
 
@@ -171,7 +159,7 @@ def backup(store: Store, path: str) -> Document:
             "dibs export."
         )
     with new_file(path) as draft:
-        copy(store.path, draft)
+        copies.copy(store.path, draft)
         size = os.stat(draft).st_size
     return {"path": path, "bytes": size}
 
@@ -190,13 +178,13 @@ def restore(source: str, path: str) -> Document:
         raise Unavailable(f"Nothing can be put into {folder}: {error.strerror}.") from None
     os.close(handle)
     try:
-        copy(source, draft)
+        copies.copy(source, draft)
         _refuse_unfit(source, draft)
-        with sole_use(path) as old:
-            floor = _prepare(draft, old or Counters())
-            take_over_owner(draft, path)
-            sync(draft)
-            kept = keep_aside(path)
+        with copies.sole_use(path) as old:
+            floor = _prepare(draft, old or copies.Counters())
+            copies.take_over_owner(draft, path)
+            copies.sync(draft)
+            kept = copies.keep_aside(path)
             os.rename(draft, path)
             sync_folder(folder)
     except BaseException:
@@ -210,7 +198,7 @@ def restore(source: str, path: str) -> Document:
 def _refuse_unfit(source: str, draft: str) -> None:
     """Open it once: a file of another program is refused, and one of an older version brought up to date. So is an
     empty file, which SQLite takes for a database: it would wipe out the store."""
-    if is_empty(draft):
+    if copies.is_empty(draft):
         raise InvalidInput(f"{source} is empty. Name a file that dibs backup made.")
     try:
         SqliteStore(draft).close()
@@ -218,16 +206,16 @@ def _refuse_unfit(source: str, draft: str) -> None:
         raise InvalidInput(error.details.replace(draft, source)) from None
 
 
-def _prepare(draft: str, old: Counters) -> int:
+def _prepare(draft: str, old: copies.Counters) -> int:
     """Let the draft go on above all that was handed out. Returns the floor under its new fencing tokens."""
-    with translated(draft, WAIT_MS):
-        db = connect(draft, WAIT_MS)
+    with translated(draft, copies.WAIT_MS):
+        db = connect(draft, copies.WAIT_MS)
         try:
-            own = counters(db)
+            own = copies.counters(db)
         finally:
             db.close()
     floor = floor_after(max(own.token, old.token), max(wall_ms(), own.time_ms, old.time_ms))
-    raise_counters(draft, old)
+    copies.raise_counters(draft, old)
     store = SqliteStore(draft)
     try:
         _resume(store, floor, own.time_ms)
@@ -237,7 +225,7 @@ def _prepare(draft: str, old: Counters) -> int:
 
 
 def _resume(store: SqliteStore, floor: int, since_ms: int) -> None:
-    """What happened since the backup is not known to it: that time is an outage. A frozen store stays so."""
+    """Count the time since the backup, of which it knows nothing, as an outage. A frozen store stays so."""
     coordinator = Coordinator(store)
     meta = store.read((META_KEY,)).records[META_KEY].record
     mark = meta.frozen if isinstance(meta, Meta) else None
@@ -327,7 +315,8 @@ def facts(store: Store) -> Document:
     return {
         "kind": store.capabilities.name,
         "clock": store.capabilities.clock,
-        "format": _format_of(store),
+        # An opened store has this format: older ones were brought up to it, newer ones refused.
+        "format": (maintenance_of(store).migrated() or (None, None))[1],
         "path": getattr(store, "path", None),
         "now_ms": store.read(()).now_ms,
         "size_bytes": maintenance_of(store).size_bytes(),
@@ -346,15 +335,15 @@ def probe(store: Store) -> list[Document]:
 
 def holds_anything(store: Store) -> bool:
     """Tell whether any job of any namespace is held right now."""
-    after = ""
-    while page := store.scan(LOCK_PREFIX, after, 1_000, live=True):
-        now_ms = store.read(()).now_ms
-        for _, found in page:
-            held = found.record.holders if isinstance(found.record, LockRecord) else ()
-            if any(each.expires_ms > now_ms or not each.ttl_ms for each in held):
-                return True
-        after = page[-1][0]
-    return False
+    from dibs.engine.queries import scan_records
+
+    now_ms = store.read(()).now_ms
+    return any(
+        each.expires_ms > now_ms or not each.ttl_ms
+        for _, lock in scan_records(store, LOCK_PREFIX, live=True)
+        if isinstance(lock, LockRecord)
+        for each in lock.holders
+    )
 
 
 def raise_floor(store: Store, floor: int) -> int:
@@ -379,9 +368,3 @@ def migrate(url: str | None) -> Document:
 def try_write(store: Store) -> None:
     """Raise what a write would raise. Changes no record."""
     store.commit({}, {}, ())
-
-
-def _format_of(store: Store) -> int | None:
-    """The version of the format that an opened store has: older ones were brought up to it, newer ones refused."""
-    versions = maintenance_of(store).migrated()
-    return None if versions is None else versions[1]

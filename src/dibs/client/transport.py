@@ -61,8 +61,7 @@ def not_ours(address: ServerAddress) -> ServerUnreachable:
     )
 
 
-# TLS of a client: whom it trusts, and its own certificate. It trusts the authorities of the system, or those in
-# SSL_CERT_FILE.
+# TLS of a client: its own certificate, and whom it trusts: the authorities of the system, or those in SSL_CERT_FILE.
 
 
 def client_context() -> ssl.SSLContext:
@@ -96,7 +95,7 @@ NOT_NOW = "Do not begin the work; try again later."
 
 
 class Deadline:
-    """How long the whole call may still take, on a steady clock."""
+    """The end of a whole call, on a steady clock."""
 
     def __init__(self, timeout_ms: int) -> None:
         self.timeout_ms = timeout_ms
@@ -197,8 +196,7 @@ class ServerConnection:
             except TimeoutError:
                 raise
             except OSError:
-                # A server that refuses early (a body too large) answers and closes before everything is sent. Its
-                # answer counts.
+                # A server that refuses early (a body too large) answers before everything is sent. That counts.
                 pass
             reply = _read(connection, deadline)
             keep = self._keep and reply.again
@@ -213,8 +211,7 @@ class ServerConnection:
 
 
 def _bound(connection: socket.socket, deadline: Deadline) -> None:
-    """Let the next call on the socket take as long as the deadline leaves. Setting it costs a system call, so a few
-    milliseconds more or less do not count."""
+    """Bound the next call on the socket by the deadline. Setting it is a system call: a few ms do not count."""
     left = deadline.left_seconds()
     known = connection.gettimeout()
     if known is None or abs(known - left) > min(SLACK_SECONDS, left / 10):

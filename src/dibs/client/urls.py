@@ -14,9 +14,8 @@ _EXAMPLES = (
 
 
 class ServerAddress:
-    """Where a server listens. `path` is the socket's for unix, else what stands before `/locks`. `own_token`: the token
-    of this user's own server, which the server must show to have before it is sent (`client/transport.py`). `token`:
-    what is sent to it, and nowhere else."""
+    """The address of a server. `path` is the socket's for unix, else what stands before `/locks`. `token` is sent to
+    it, and nowhere else. `own_token`: that of this user's own server, which must show that it has it."""
 
     __slots__ = ("host", "own_token", "path", "port", "scheme", "token", "url")
 
@@ -32,7 +31,9 @@ class ServerAddress:
     @property
     def is_local(self) -> bool:
         """Tell whether only processes of this machine can be on the other end."""
-        return self.scheme == "unix" or self.host in ("localhost", "::1") or _is_ipv4_loopback(self.host)
+        parts = self.host.split(".")
+        is_ipv4 = len(parts) == 4 and parts[0] == "127" and all(part.isdecimal() for part in parts)
+        return self.scheme == "unix" or self.host in ("localhost", "::1") or is_ipv4
 
     @property
     def authority(self) -> str:
@@ -41,11 +42,6 @@ class ServerAddress:
             return "localhost"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
-
-
-def _is_ipv4_loopback(host: str) -> bool:
-    parts = host.split(".")
-    return len(parts) == 4 and parts[0] == "127" and all(part.isdecimal() for part in parts)
 
 
 def _shown(url: str) -> str:

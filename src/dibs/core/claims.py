@@ -7,58 +7,41 @@ same. `proof.py` alone decides what proves a claim.
 
 from __future__ import annotations
 
-from dibs.core import events
+from dibs.core import events, outcomes
 from dibs.core.events import Event
 from dibs.core.exclusion import blockers, covered, live_holders
-from dibs.core.expiry import may_go_on, own_deadline_ms, settle, shown
+from dibs.core.expiry import end_expired, may_go_on, own_deadline_ms, shown
 from dibs.core.grants import apply_policy, grant, swap
-from dibs.core.outcomes import (
-    AclDiffers,
-    AlreadyDone,
-    Deadlock,
-    Delayed,
-    Differs,
-    Forbidden,
-    Granted,
-    Held,
-    KeySpent,
-    NotCurrent,
-    Parked,
-    Queued,
-    SessionOver,
-    SessionUnknown,
-    Status,
-)
+from dibs.core.names import in_tree
 from dibs.core.proof import allowed, ended, not_current, own_claim, own_session, put_list, session_owner
-from dibs.core.queue import ahead, first_ahead, give_up, place_of, queued, refresh, serve_own
+from dibs.core.queue import ahead, first_ahead, give_up, may_wait, place_of, queued, refresh, serve_own
 from dibs.core.quota import over_held, over_waiting
 from dibs.core.records import EXCLUSIVE, Holder, LockRecord, SessionRecord
-from dibs.core.tickets import forget_want, join, keep, may_wait, next_seat, note_want, note_wanted, session_places
+from dibs.core.tickets import forget_want, join, keep, next_seat, note_want, note_wanted, session_places
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.commands import Acquire, AcquireTerms, Inspect
     from dibs.core.draft import Draft
-    from dibs.core.outcomes import JobOutcome, Outcome
+    from dibs.core.outcomes import Blocker, JobOutcome, Outcome
     from dibs.core.records import Ending
 
 # Tuples, made once: `isinstance(outcome, Held | Delayed)` makes a union at every call, which every claim pays for.
-_PASSES = (Held, Delayed)  # refusals that time may change
-_WANTS = (Held, Delayed, Deadlock)
-_SERVED = (Granted, Queued)
-_WANT_STAYS = (Granted, Queued, SessionOver)
-_FINAL = (Granted, Forbidden, KeySpent, NotCurrent)
+_PASSES = (outcomes.Held, outcomes.Delayed)  # refusals that time may change
+_WANTS = (outcomes.Held, outcomes.Delayed, outcomes.Deadlock)
+_SERVED = (outcomes.Granted, outcomes.Queued)
+_WANT_STAYS = (outcomes.Granted, outcomes.Queued, outcomes.SessionOver)
+_FINAL = (outcomes.Granted, outcomes.Forbidden, outcomes.KeySpent, outcomes.NotCurrent)
 
 
 def acquire(draft: Draft, command: Acquire) -> Outcome:
     """Claim a job: granted, queued, or the reason why not."""
     outcome = _acquire(draft, command)
-    if command.session is None:
-        pass  # only a session's wants are remembered
-    elif isinstance(outcome, _WANTS):
-        note_want(draft, command, (command.name,))
-    elif not isinstance(outcome, _WANT_STAYS):
-        forget_want(draft, command)
+    if command.session is not None:
+        if isinstance(outcome, _WANTS):
+            note_want(draft, command, (command.name,))
+        elif not isinstance(outcome, _WANT_STAYS):
+            forget_want(draft, command)
     if command.audited and not isinstance(outcome, _SERVED):
         _note_refusal(draft, command, outcome)
     return outcome
@@ -67,9 +50,9 @@ def acquire(draft: Draft, command: Acquire) -> Outcome:
 def _note_refusal(draft: Draft, command: Acquire, outcome: Outcome) -> None:
     """Note a refusal as an event: who claimed, and what blocked it."""
     reason = type(outcome).__name__.lower()
-    if isinstance(outcome, Held) and outcome.blockers:
+    if isinstance(outcome, outcomes.Held) and outcome.blockers:
         reason = f"held by {outcome.blockers[0].holder.owner}"
-    draft.tell(
+    draft.events.append(
         Event(
             at_ms=draft.now_ms,
             kind=events.REFUSED,
@@ -83,37 +66,42 @@ def _note_refusal(draft: Draft, command: Acquire, outcome: Outcome) -> None:
 
 
 def _acquire(draft: Draft, command: Acquire) -> Outcome:
-    refused = check_session(draft, command)
-    if refused is not None:
+    if command.session is not None and (refused := check_session(draft, command)) is not None:
         return refused
     lock = refresh(draft, command.ns, command.name, command.mode)
-    ticket = place_of(draft, command, (command.name,))
-    lock = draft.lock(command.ns, command.name)
+    ticket = None
+    if may_wait(command):
+        ticket = place_of(draft, command, (command.name,))
+        lock = draft.lock(command.ns, command.name)
     verdict = judge(draft, command, lock, command.ticket_id, command.lease_id)
     if ticket is not None:
         if isinstance(verdict, _PASSES):
             return queued(draft, keep(draft, ticket, command))
         give_up(draft, ticket, "answered")  # the refusal is final: the job would never be granted
+        lock = draft.lock(command.ns, command.name)
     if isinstance(verdict, _FINAL):
         return verdict
     if lock.acl and command.acl is not None and set(command.acl) != set(lock.acl):
-        return AclDiffers(now_ms=draft.now_ms, name=lock.name)
+        return outcomes.AclDiffers(now_ms=draft.now_ms, name=lock.name)
     if verdict is None:
-        granted = grant(draft, command, command.name, command.fresh_lease_id)
+        granted = grant(draft, command, lock, command.fresh_lease_id)
         if command.policy is not None:
             apply_policy(draft, command.policy, command.ns, granted)
         if command.acl is not None:
             put_list(draft, draft.lock(command.ns, command.name), command.acl, command.principal)
-        serve_own(draft, command.ns, command.session)
+        if command.session is not None:
+            serve_own(draft, command.ns, command.session)
         return granted
     if not isinstance(verdict, _PASSES):
         return verdict
     differs = waits_otherwise(draft, command, command.name)
     if differs is not None:
         return differs
-    cycle = _cycle(draft, command) if command.session is not None else ()
-    if cycle:
-        return Deadlock(now_ms=draft.now_ms, name=command.name, cycle=cycle)
+    if command.session is not None:
+        from dibs.core.deadlock import find_cycle  # only a session can be in a cycle
+
+        if cycle := find_cycle(draft, command, (command.name,)):
+            return outcomes.Deadlock(now_ms=draft.now_ms, name=command.name, cycle=cycle)
     if not may_wait(command):
         return verdict
     if command.over_quota or command.payer is not None:
@@ -125,14 +113,7 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
     return place
 
 
-def _cycle(draft: Draft, command: Acquire) -> tuple[str, ...]:
-    """Only a session can be in a cycle; for others nothing is imported."""
-    from dibs.core.deadlock import find_cycle
-
-    return find_cycle(draft, command, (command.name,))
-
-
-def check_session(draft: Draft, ask: AcquireTerms) -> SessionUnknown | SessionOver | None:
+def check_session(draft: Draft, ask: AcquireTerms) -> outcomes.SessionUnknown | outcomes.SessionOver | None:
     """Return why a session may not claim: it is not the caller's, or it has ended. None if it may."""
     if ask.session is None:
         return None
@@ -153,41 +134,45 @@ def judge(
 
     The checks come in the order of the code below. `Granted` if the caller holds the job already."""
     now_ms, name = draft.now_ms, lock.name
-    mine = own_claim(lock, ask, ticket_id, lease_id, ask.session if by_session else None)
-    if mine is not None:
-        return _regrant(draft, ask, lock, mine, ticket_id)
-    if not allowed(draft, lock, ask):
-        return Forbidden(now_ms=now_ms, name=name)
+    if lock.holders:
+        mine = own_claim(lock, ask, ticket_id, lease_id, ask.session if by_session else None)
+        if mine is not None:
+            return _regrant(draft, ask, lock, mine, ticket_id)
+    if not ask.admin and not allowed(draft, lock, ask):
+        return outcomes.Forbidden(now_ms=now_ms, name=name)
     spent = _spent(draft, lock, ask, lease_id)
     if spent is not None:
         return spent
     if lock.parked:
-        return Parked(now_ms=now_ms, name=name, failures=lock.failures, ending=_previous(lock))
+        return outcomes.Parked(now_ms=now_ms, name=name, failures=lock.failures, ending=_previous(lock))
     if lock.holders and lock.slots != ask.slots and ask.mode == EXCLUSIVE == lock.holders[0].mode:
-        return Differs(now_ms=now_ms, name=name, what="slots", has=str(lock.slots), asked=str(ask.slots))
+        return outcomes.Differs(now_ms=now_ms, name=name, what="slots", has=str(lock.slots), asked=str(ask.slots))
     if lock.done is not None and now_ms < lock.done.until_ms and not ask.again:
-        return AlreadyDone(now_ms=now_ms, name=name, done=lock.done)
-    in_way = blockers(draft, lock, ask.mode, ask.slots, ask.session)
+        return outcomes.AlreadyDone(now_ms=now_ms, name=name, done=lock.done)
+    in_way: tuple[Blocker, ...] = ()
+    if lock.holders or in_tree(name):
+        in_way = blockers(draft, lock, ask.mode, ask.slots, ask.session)
     waiting = ahead(draft, lock, 0, ask.mode)
     if waiting and not in_way and covered(draft, lock, ask.mode, ask.session):
         waiting = waiting if session_places(draft, ask.session, ask.ns, name) else 0
     if in_way:
-        return Held(now_ms=now_ms, name=name, blockers=in_way, waiting=waiting)
+        return outcomes.Held(now_ms=now_ms, name=name, blockers=in_way, waiting=waiting)
     if now_ms < lock.delay_until_ms and not (lock.holders and waiting):
         return _delayed(lock, now_ms)
     if waiting:
-        return Held(now_ms=now_ms, name=name, waiting=waiting, first=first_ahead(draft, lock, ask.mode))
+        return outcomes.Held(now_ms=now_ms, name=name, waiting=waiting, first=first_ahead(draft, lock, ask.mode))
     return over_held(draft, ask, name) if ask.over_quota or ask.payer is not None else None
 
 
-def _spent(draft: Draft, lock: LockRecord, ask: AcquireTerms, lease_id: str | None) -> KeySpent | NotCurrent | None:
-    """The caller proves a hold that has ended. Granting the job again would turn a late repeat into a lease that
-    nobody knows of."""
+def _spent(
+    draft: Draft, lock: LockRecord, ask: AcquireTerms, lease_id: str | None
+) -> outcomes.KeySpent | outcomes.NotCurrent | None:
+    """The caller proves a hold that has ended: a late repeat must not become a lease that nobody knows of."""
     for ending in lock.endings:
         if ending.principal != ask.principal:
             continue
         if ask.request_key is not None and ending.request_key == ask.request_key:
-            return KeySpent(now_ms=draft.now_ms, name=lock.name, ending=ending)
+            return outcomes.KeySpent(now_ms=draft.now_ms, name=lock.name, ending=ending)
         if ending.lease_id == ask.fresh_lease_id:
             return not_current(draft, lock, ending)
     if lease_id is not None:
@@ -198,7 +183,7 @@ def _spent(draft: Draft, lock: LockRecord, ask: AcquireTerms, lease_id: str | No
 def _regrant(draft: Draft, ask: AcquireTerms, lock: LockRecord, mine: Holder, ticket_id: str | None) -> JobOutcome:
     """Claiming a held job again gives the same lease, never with a shorter TTL, never in another mode."""
     if mine.mode != ask.mode:
-        return Differs(now_ms=draft.now_ms, name=lock.name, what="mode", has=mine.mode, asked=ask.mode)
+        return outcomes.Differs(now_ms=draft.now_ms, name=lock.name, what="mode", has=mine.mode, asked=ask.mode)
     kept = mine.replace(seat=next_seat(mine, ask))
     if mine.ttl_ms and ask.ttl_ms and draft.now_ms + ask.ttl_ms > own_deadline_ms(draft, mine):
         ttl_ms = max(mine.ttl_ms, ask.ttl_ms)
@@ -207,7 +192,7 @@ def _regrant(draft: Draft, ask: AcquireTerms, lock: LockRecord, mine: Holder, ti
         draft.put(swap(lock, kept))
     again = mine.lease_id not in (ask.fresh_lease_id, ticket_id)
     repeated = ask.request_key is not None and mine.request_key == ask.request_key
-    return Granted(
+    return outcomes.Granted(
         now_ms=draft.now_ms,
         name=lock.name,
         lease=shown(draft, kept),
@@ -217,11 +202,11 @@ def _regrant(draft: Draft, ask: AcquireTerms, lock: LockRecord, mine: Holder, ti
     )
 
 
-def waits_otherwise(draft: Draft, ask: AcquireTerms, name: str) -> Differs | None:
+def waits_otherwise(draft: Draft, ask: AcquireTerms, name: str) -> outcomes.Differs | None:
     """A session that waits for a job in one mode cannot get it in another: it would wait for itself."""
     for ticket in session_places(draft, ask.session, ask.ns, name):
         if ticket.mode != ask.mode:
-            return Differs(now_ms=draft.now_ms, name=name, what="mode", has=ticket.mode, asked=ask.mode)
+            return outcomes.Differs(now_ms=draft.now_ms, name=name, what="mode", has=ticket.mode, asked=ask.mode)
     return None
 
 
@@ -230,7 +215,7 @@ def inspect(draft: Draft, command: Inspect) -> Outcome:
     shown as held, with nothing left, until its end is written: a heartbeat that was decided in time may come before."""
     seen = draft.knows(command.ns, command.name)
     stored = draft.lock(command.ns, command.name)
-    lock = settle(draft, command.ns, command.name)
+    lock = end_expired(draft, stored)
     if lock is not stored:
         unended = [shown(draft, holder) for holder in stored.holders if may_go_on(draft, holder)]
         lock = stored.replace(holders=tuple(unended)) if unended else lock
@@ -238,7 +223,7 @@ def inspect(draft: Draft, command: Inspect) -> Outcome:
         lock = lock.replace(holders=live_holders(draft, lock))
     in_way = blockers(draft, lock, EXCLUSIVE, 1, None)
     draft.discard()
-    return Status(
+    return outcomes.Status(
         now_ms=draft.now_ms,
         name=command.name,
         lock=lock,
@@ -248,9 +233,9 @@ def inspect(draft: Draft, command: Inspect) -> Outcome:
     )
 
 
-def _delayed(lock: LockRecord, now_ms: int) -> Delayed:
+def _delayed(lock: LockRecord, now_ms: int) -> outcomes.Delayed:
     ended_ms = lock.endings[0].at_ms if lock.endings else now_ms
-    return Delayed(
+    return outcomes.Delayed(
         now_ms=now_ms,
         name=lock.name,
         until_ms=lock.delay_until_ms,

@@ -212,8 +212,7 @@ class Sweep(PlainCommand):
 
 
 class Beat(PlainCommand):
-    """A server reports that it is up. After a gap, also since when: this finds and records outages, and needs the
-    pulses of the others (`core/upkeep.py`)."""
+    """A server is up. After a gap it also says since when, and what `core/upkeep.py` needs to find outages."""
 
     server: str
     alive_since_ms: int | None = None  # the end of a gap; None: there was none since its last pulse
@@ -266,6 +265,10 @@ class Thaw(PlainCommand):
     floor: int = 0
     since_ms: int | None = None  # None: since it was frozen
 
+
+# A frozen store decides these as usual. They write only the floor, the id and a server's pulse, which do not harm a
+# copy. A beat after a gap looks at the mark itself.
+UNFROZEN = frozenset((Inspect, InspectSession, RaiseFloor, Identify, Freeze, Thaw, Beat))
 
 if TYPE_CHECKING:
     Command: TypeAlias = AcquireTerms | PlainCommand

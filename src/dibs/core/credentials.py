@@ -27,8 +27,7 @@ ID_CHARS = 12  # how much of the hash is shown to people, as the token's id
 
 
 class Credential(Kept):
-    """One token. It stays on record for a while after its end, so that its holder is told, and a copy of it in a
-    tokens file is not accepted."""
+    """One token. It stays on record for a while after its end, so that a copy in a tokens file is refused."""
 
     digest: str  # SHA-256 of the token, in hexadecimal digits
     name: str  # the principal
@@ -128,19 +127,14 @@ def credential_key(digest: str) -> str:
     return CREDENTIAL_PREFIX + digest
 
 
-CLASSES: dict[str, type[Kept]] = {
-    "usage": Usage,
-    "credential": Credential,
-    REGISTER_KEY: CredentialRegister,
-}
+CLASSES: dict[str, type[Kept]] = {"usage": Usage, "credential": Credential, REGISTER_KEY: CredentialRegister}
 
 
 # The rules.
 
 
 def create_token(draft: Draft, command: CreateToken) -> TokenState:
-    """Make a token. A token that is on record stays as it is: this is a repeat, or a second import of the same
-    file."""
+    """Make a token. One that is on record stays as it is: this is a repeat, or a second import."""
     found = _find(draft, command.digest)
     if found is not None:
         return TokenState(now_ms=draft.now_ms, credential=found, again=True)
@@ -159,8 +153,7 @@ def create_token(draft: Draft, command: CreateToken) -> TokenState:
 
 
 def rotate_token(draft: Draft, command: RotateToken) -> TokenState:
-    """Replace a token; returns the new one. A token that has ended gets no successor, because its holder lost
-    access."""
+    """Replace a token by a new one. A token that has ended gets no successor: its holder lost access."""
     fresh = _find(draft, command.fresh_digest)
     if fresh is not None:  # this command was committed before, and its reply was lost
         return TokenState(now_ms=draft.now_ms, credential=fresh, again=True)
@@ -229,7 +222,7 @@ def _write(draft: Draft, credential: Credential, kind: str, by: str) -> TokenSta
     recent = (*register.recent, credential.digest)[-CREDENTIAL_CHANGES_KEPT:]
     draft.write(REGISTER_KEY, register.replace(changes=register.changes + 1, recent=recent))
     draft.write(credential_key(credential.digest), credential)
-    draft.tell(
+    draft.events.append(
         Event(
             at_ms=draft.now_ms,
             kind=kind,

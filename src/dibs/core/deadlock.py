@@ -21,9 +21,9 @@ from dibs.core.expiry import session_over, ticket_over
 from dibs.core.keys import lock_key, session_key, ticket_key, tree_key
 from dibs.core.names import in_tree
 from dibs.core.overlap import covers, overlaps
-from dibs.core.queue import give_up
+from dibs.core.queue import give_up, may_wait
 from dibs.core.records import EXCLUSIVE, SHARED
-from dibs.core.tickets import may_wait, parts_of, session_places
+from dibs.core.tickets import parts_of, session_places
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,14 +75,7 @@ class _Wanted:
     __slots__ = ("at_ms", "mode", "name", "ns", "number", "session", "slots")
 
     def __init__(
-        self,
-        ns: str,
-        name: str,
-        mode: str,
-        slots: int,
-        number: int,
-        session: str | None,
-        at_ms: int | None = None,
+        self, ns: str, name: str, mode: str, slots: int, number: int, session: str | None, at_ms: int | None = None
     ) -> None:
         self.ns, self.name, self.mode, self.slots = ns, name, mode, slots
         self.number, self.session = number, session
@@ -368,7 +361,7 @@ def _both_shared(ticket: Ticket, wanted: _Wanted) -> bool:
     return ticket.mode == wanted.mode == SHARED
 
 
-# Circles that a loss closes. With `deadlock.py`, the promise `deadlock`.
+# Circles that a loss closes.
 #
 # A place of a session waits for nothing in the line of a job that the session holds, and for nothing but the
 # session's own earlier place in a line where it has one: when that place is served, the session has the job. When the

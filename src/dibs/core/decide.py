@@ -25,45 +25,9 @@ decision, so every rule can be tested in microseconds, and replayed. The other f
 
 from __future__ import annotations
 
+from dibs.core import commands, keys
 from dibs.core.claims import acquire, inspect
-from dibs.core.commands import (
-    Acquire,
-    AcquireAll,
-    AcquireAny,
-    Beat,
-    BeginCount,
-    Break,
-    CountUsage,
-    EndSession,
-    Free,
-    Freeze,
-    Identify,
-    Inspect,
-    InspectSession,
-    JobCommand,
-    KeepPlaces,
-    KeepSession,
-    Leave,
-    OpenSession,
-    RaiseFloor,
-    Release,
-    Renew,
-    SetAcl,
-    Sweep,
-    Thaw,
-    Transfer,
-)
 from dibs.core.draft import Decision, Draft
-from dibs.core.keys import (
-    CREDENTIAL_PREFIX,
-    META_KEY,
-    REGISTER_KEY,
-    USAGE_PREFIX,
-    lock_key,
-    pulse_key,
-    session_key,
-    tree_key,
-)
 from dibs.core.names import in_tree
 from dibs.core.queue import keep_places, leave
 
@@ -77,21 +41,17 @@ if TYPE_CHECKING:
     from dibs.core.outcomes import Outcome
 
 _RULES: dict[type[Any], Callable[[Draft, Any], Outcome]] = {
-    Acquire: acquire,
-    Inspect: inspect,
-    Leave: leave,
-    KeepPlaces: keep_places,
+    commands.Acquire: acquire,
+    commands.Inspect: inspect,
+    commands.Leave: leave,
+    commands.KeepPlaces: keep_places,
 }
-
-# Commands that a frozen store decides as usual. They write only the floor, the id and a server's pulse, which do not
-# harm a copy. A beat after a gap looks at the mark itself.
-_UNFROZEN = frozenset((Inspect, InspectSession, RaiseFloor, Identify, Freeze, Thaw, Beat))
 
 
 def decide(view: View, command: Command) -> Decision:
     """The outcome of `command`, with its writes and events. May raise `Missing`."""
     draft = Draft(view)
-    if type(command) not in _UNFROZEN:
+    if type(command) not in commands.UNFROZEN:
         frozen = draft.meta().frozen
         if frozen is not None:
             from dibs.core.upkeep import while_frozen  # rare: a store is frozen while it is moved
@@ -109,7 +69,7 @@ def decide(view: View, command: Command) -> Decision:
 def _rule_of(command: Command) -> Callable[[Draft, Any], Outcome]:
     """The rule of a command that comes for the first time. `dibs claim` is a process of its own, and most often needs
     no other rule than the ones above: it should not wait for the import of all."""
-    if Release not in _RULES:
+    if commands.Release not in _RULES:
         _RULES.update(_other_rules())
     if type(command) not in _RULES:
         from dibs.core import credentials, webhooks
@@ -123,56 +83,56 @@ def _other_rules() -> dict[type[Any], Callable[[Draft, Any], Outcome]]:
     from dibs.core import leases, sessions, several, upkeep
 
     return {
-        AcquireAny: several.acquire_any,
-        AcquireAll: several.acquire_all,
-        Renew: leases.renew,
-        Release: leases.release,
-        Transfer: leases.transfer,
-        Break: leases.break_,
-        Free: leases.free,
-        SetAcl: leases.set_acl,
-        OpenSession: sessions.open_session,
-        KeepSession: sessions.keep_session,
-        EndSession: sessions.end_session,
-        InspectSession: sessions.inspect_session,
-        Sweep: upkeep.sweep,
-        Beat: upkeep.beat,
-        RaiseFloor: upkeep.raise_floor,
-        Identify: upkeep.identify,
-        BeginCount: upkeep.begin_count,
-        CountUsage: upkeep.count,
-        Freeze: upkeep.freeze,
-        Thaw: upkeep.thaw,
+        commands.AcquireAny: several.acquire_any,
+        commands.AcquireAll: several.acquire_all,
+        commands.Renew: leases.renew,
+        commands.Release: leases.release,
+        commands.Transfer: leases.transfer,
+        commands.Break: leases.break_,
+        commands.Free: leases.free,
+        commands.SetAcl: leases.set_acl,
+        commands.OpenSession: sessions.open_session,
+        commands.KeepSession: sessions.keep_session,
+        commands.EndSession: sessions.end_session,
+        commands.InspectSession: sessions.inspect_session,
+        commands.Sweep: upkeep.sweep,
+        commands.Beat: upkeep.beat,
+        commands.RaiseFloor: upkeep.raise_floor,
+        commands.Identify: upkeep.identify,
+        commands.BeginCount: upkeep.begin_count,
+        commands.CountUsage: upkeep.count,
+        commands.Freeze: upkeep.freeze,
+        commands.Thaw: upkeep.thaw,
     }
 
 
 def keys_of(command: Command) -> list[str]:
     """Keys that the decision will look at: a hint that saves a round trip. `Missing` finds the others."""
-    if isinstance(command, Beat):
-        return [pulse_key(command.server)]  # nothing that another server writes, unless there was a gap
-    keys = [META_KEY]
+    if isinstance(command, commands.Beat):
+        return [keys.pulse_key(command.server)]  # nothing that another server writes, unless there was a gap
+    found = [keys.META_KEY]
     names: tuple[str, ...] = ()
     if isinstance(command, _ONE_JOB):
-        keys.append(lock_key(command.ns, command.name))
+        found.append(keys.lock_key(command.ns, command.name))
         names = (command.name,)
-    elif isinstance(command, AcquireAny | AcquireAll):
-        keys += [lock_key(command.ns, name) for name in command.names]
+    elif isinstance(command, commands.AcquireAny | commands.AcquireAll):
+        found += [keys.lock_key(command.ns, name) for name in command.names]
         names = command.names
-    elif isinstance(command, Sweep | CountUsage):
-        keys.append(command.key)
+    elif isinstance(command, commands.Sweep | commands.CountUsage):
+        found.append(command.key)
     elif hasattr(command, "digest"):
-        keys += [REGISTER_KEY, CREDENTIAL_PREFIX + command.digest]
+        found += [keys.REGISTER_KEY, keys.CREDENTIAL_PREFIX + command.digest]
     for name in names:
         if in_tree(name):
-            keys.append(tree_key(command.ns))  # type: ignore[union-attr]  # what has names has a namespace
+            found.append(keys.tree_key(command.ns))  # type: ignore[union-attr]  # what has names has a namespace
             break
     payer = getattr(command, "payer", None)
     if payer is not None:
-        keys.append(USAGE_PREFIX + payer)
+        found.append(keys.USAGE_PREFIX + payer)
     session = getattr(command, "session", None)
     if session is not None:
-        keys.append(session_key(session))
-    return keys
+        found.append(keys.session_key(session))
+    return found
 
 
-_ONE_JOB = (Acquire, JobCommand)  # made once: a union would be made at every call
+_ONE_JOB = (commands.Acquire, commands.JobCommand)  # made once: a union would be made at every call

@@ -14,19 +14,8 @@ Time and random fractions are arguments. Nothing here reads or sends.
 
 from __future__ import annotations
 
+from dibs.core import limits
 from dibs.core.events import Event
-from dibs.core.limits import (
-    WEBHOOK_ERROR_CHARS_MAX,
-    WEBHOOK_FAILURES_MAX,
-    WEBHOOK_IN_FLIGHT_MAX,
-    WEBHOOK_LANE_EVENTS_MAX,
-    WEBHOOK_LANES_MAX,
-    WEBHOOK_NOTES_MAX,
-    WEBHOOK_PAUSE_MS_MAX,
-    WEBHOOK_PAUSE_MS_MIN,
-    WEBHOOK_REST_MS_MAX,
-    WEBHOOK_TRIES_MAX,
-)
 from dibs.core.webhooks import GAP, DeadLetter, DeliveryNote, Lane, SaveDelivery
 
 TYPE_CHECKING = False
@@ -42,20 +31,17 @@ if TYPE_CHECKING:
 # WEBHOOK_FAILURES_MAX deliveries in a row failed, one delivery at a time is tried, and the target rests as a whole, for
 # longer each time. A target that says how long it wants to rest is left alone for so long, WEBHOOK_REST_MS_MAX at most;
 # only a replay ends that rest earlier.
-#
-# Time and random fractions are arguments.
 
 
 def pause_ms(tries: int, fraction: float) -> int:
-    """Return how long a delivery rests after so many tries: twice as long each time, and a random part of the last
-    half."""
-    longest_ms = min(WEBHOOK_PAUSE_MS_MIN * 2 ** min(tries - 1, 30), WEBHOOK_PAUSE_MS_MAX)
+    """Return how long a delivery rests: twice as long after each try, less a random part of the last half."""
+    longest_ms = min(limits.WEBHOOK_PAUSE_MS_MIN * 2 ** min(tries - 1, 30), limits.WEBHOOK_PAUSE_MS_MAX)
     return int(longest_ms * (1 + fraction) / 2)
 
 
 def rest_ms(tries: int, fraction: float, asked_ms: int) -> int:
     """The same of a target that asked for a rest: never shorter."""
-    return max(pause_ms(tries, fraction), min(asked_ms, WEBHOOK_REST_MS_MAX))
+    return max(pause_ms(tries, fraction), min(asked_ms, limits.WEBHOOK_REST_MS_MAX))
 
 
 class TargetBackoff:
@@ -77,7 +63,7 @@ class TargetBackoff:
 
     @property
     def is_down(self) -> bool:
-        return self.row >= WEBHOOK_FAILURES_MAX
+        return self.row >= limits.WEBHOOK_FAILURES_MAX
 
     @property
     def until_ms(self) -> int:
@@ -90,9 +76,9 @@ class TargetBackoff:
     def failed(self, at_ms: int, fraction: float, asked_ms: int) -> None:
         self.row += 1
         if self.is_down:
-            self._until_ms = at_ms + pause_ms(self.row - WEBHOOK_FAILURES_MAX + 1, fraction)
+            self._until_ms = at_ms + pause_ms(self.row - limits.WEBHOOK_FAILURES_MAX + 1, fraction)
         if asked_ms > 0:
-            asked_until_ms = at_ms + min(asked_ms, WEBHOOK_REST_MS_MAX)
+            asked_until_ms = at_ms + min(asked_ms, limits.WEBHOOK_REST_MS_MAX)
             self.asked_until_ms = max(self.asked_until_ms, asked_until_ms)
 
     def end_rest(self) -> None:
@@ -121,12 +107,7 @@ class LaneState:
 
     def saved(self) -> Lane:
         return Lane(
-            job=self.job,
-            after=self.after,
-            last=self.last,
-            tries=self.tries,
-            until_ms=self.until_ms,
-            error=self.error,
+            job=self.job, after=self.after, last=self.last, tries=self.tries, until_ms=self.until_ms, error=self.error
         )
 
     def is_gap(self) -> bool:
@@ -162,7 +143,7 @@ class DeliveryPlan:
         self._ahead: list[Event] = []  # read, and without a lane: all lanes are taken
         self._upto = progress.at  # the number up to which events were read
         self._letters: dict[int, DeadLetter] = {}  # to be written: new and changed ones
-        self._settled: list[int] = []  # dead letters to be removed
+        self._delivered: list[int] = []  # dead letters to be removed
         self._progress = progress
         self._notes: list[DeliveryNote] = list(progress.notes)
         self.target = TargetBackoff(progress.until_ms)
@@ -184,7 +165,7 @@ class DeliveryPlan:
             self._progress = self._progress.replace(replays=webhook.replays)
             self.is_dirty = True
         under_way = {lane.last for lane in self._again.values()}
-        changed = self._letters.keys() | under_way | set(self._settled)
+        changed = self._letters.keys() | under_way | set(self._delivered)
         self._waiting = [each for each in letters if each.again and each.seq not in changed]
         self._open_letters()
 
@@ -195,7 +176,7 @@ class DeliveryPlan:
         for lane in list(self._lanes.values()):
             first = lane.queue[0].seq if lane.queue else lane.after + 1
             if first > after:
-                del self._lanes[lane.job]  # a delivery under way settles nothing any more
+                del self._lanes[lane.job]  # a delivery under way changes nothing any more
             elif not lane.is_gap():
                 lane.last = min(lane.last, after)
                 lane.queue = [event for event in lane.queue if event.seq <= after]
@@ -209,7 +190,7 @@ class DeliveryPlan:
         """One dead letter of a job at a time, the oldest first."""
         rest = []
         for letter in self._waiting:
-            if letter.job in self._again or len(self._again) >= WEBHOOK_LANES_MAX:
+            if letter.job in self._again or len(self._again) >= limits.WEBHOOK_LANES_MAX:
                 rest.append(letter)
             else:
                 lane = Lane(job=letter.job, after=letter.seq - 1, last=letter.seq)
@@ -220,7 +201,7 @@ class DeliveryPlan:
 
     def wants_events(self) -> bool:
         """Return whether the events after `at` may be read."""
-        return not self._ahead and len(self._lanes) < WEBHOOK_LANES_MAX
+        return not self._ahead and len(self._lanes) < limits.WEBHOOK_LANES_MAX
 
     def has_work(self) -> bool:
         return bool(self._lanes or self._again or self._ahead or self.is_dirty or self.is_behind)
@@ -245,14 +226,14 @@ class DeliveryPlan:
     def _put(self, event: Event) -> bool:
         lane = self._lanes.get(event.job)
         if lane is None:
-            if len(self._lanes) >= WEBHOOK_LANES_MAX:
+            if len(self._lanes) >= limits.WEBHOOK_LANES_MAX:
                 return False
             lane = LaneState(Lane(job=event.job, after=event.seq - 1, last=event.seq))
             self._lanes[event.job] = lane
             self.is_dirty = True
         # Those in memory are the next ones, without a hole; what does not fit is read from the store later.
         is_next = bool(lane.queue and lane.queue[-1].seq == lane.last) or lane.last <= lane.after
-        if event.seq == lane.last or (is_next and len(lane.queue) < WEBHOOK_LANE_EVENTS_MAX):
+        if event.seq == lane.last or (is_next and len(lane.queue) < limits.WEBHOOK_LANE_EVENTS_MAX):
             lane.queue.append(event)
         lane.last = event.seq
         return True
@@ -287,7 +268,7 @@ class DeliveryPlan:
         wanted = [event for event in events if event.seq <= lane.last]
         if lane.letter is None:
             wanted = [event for event in wanted if self.webhook.takes(event)]
-        lane.queue = wanted[:WEBHOOK_LANE_EVENTS_MAX]
+        lane.queue = wanted[: limits.WEBHOOK_LANE_EVENTS_MAX]
         if lane.queue:
             return
         if events and events[-1].seq < lane.last:  # none of these is wanted; read on after them
@@ -302,7 +283,7 @@ class DeliveryPlan:
 
     def ready(self, now_ms: int, most: int) -> list[tuple[LaneState, Event]]:
         """Return what is to be sent now, `most` at most. Each counts as under way until `done` or `failed`."""
-        room = (WEBHOOK_IN_FLIGHT_MAX if self.target.is_trusted else 1) - self._in_flight
+        room = (limits.WEBHOOK_IN_FLIGHT_MAX if self.target.is_trusted else 1) - self._in_flight
         if room <= 0 or most <= 0 or self.target.until_ms > now_ms:
             return []
         lanes = [
@@ -331,21 +312,21 @@ class DeliveryPlan:
         lane.tries, lane.until_ms, lane.error = 0, 0, ""
         if lane.letter is not None:
             self._letters.pop(event.seq, None)
-            self._settled.append(event.seq)
+            self._delivered.append(event.seq)
             self._close(lane)
         else:
             self._pass(lane, event)
         if was_down:
             for each in (*self._lanes.values(), *self._again.values()):
-                each.until_ms = min(each.until_ms, note.at_ms + int(WEBHOOK_PAUSE_MS_MIN * fraction))
+                each.until_ms = min(each.until_ms, note.at_ms + int(limits.WEBHOOK_PAUSE_MS_MIN * fraction))
 
     def failed(self, lane: LaneState, event: Event, note: DeliveryNote, fraction: float, asked_ms: int = 0) -> None:
         """It was not delivered, or nobody knows. `asked_ms`: the rest that the target asked for."""
         self.target.failed(note.at_ms, fraction, asked_ms)
         lane.tries += 1
-        lane.error = note.error[:WEBHOOK_ERROR_CHARS_MAX]
+        lane.error = note.error[: limits.WEBHOOK_ERROR_CHARS_MAX]
         self._finish_delivery(lane, note, "failed")
-        if lane.tries < WEBHOOK_TRIES_MAX:
+        if lane.tries < limits.WEBHOOK_TRIES_MAX:
             lane.until_ms = note.at_ms + rest_ms(lane.tries, fraction, asked_ms)
         else:
             self._give_up(lane, lane.error, note.at_ms, lane.tries, event)
@@ -354,7 +335,7 @@ class DeliveryPlan:
         lane.is_busy = False
         self._in_flight -= 1
         self._notes.insert(0, note)
-        del self._notes[WEBHOOK_NOTES_MAX:]
+        del self._notes[limits.WEBHOOK_NOTES_MAX :]
         self._count(counter)
         self.is_dirty = True
 
@@ -406,11 +387,11 @@ class DeliveryPlan:
             token=token,
             progress=self._progress,
             letters=tuple(self._letters.values()),
-            settled=tuple(self._settled),
+            delivered=tuple(self._delivered),
         )
 
     def noted(self, command: SaveDelivery) -> None:
         for letter in command.letters:
             if self._letters.get(letter.seq) is letter:
                 del self._letters[letter.seq]
-        self._settled = [seq for seq in self._settled if seq not in command.settled]
+        self._delivered = [seq for seq in self._delivered if seq not in command.delivered]

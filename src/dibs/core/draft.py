@@ -40,9 +40,9 @@ class Missing(Exception):
 
 
 class View:
-    """Records by key at one instant. `None` is a record known to be absent. `seen` are the keys looked at. `load`, if
-    there is one, adds records instead of `Missing`. Nobody vouches for the time after `vouched_ms`: a deadline after it
-    counts as not reached (`expiry.py`)."""
+    """Records by key at one instant; None: known to be absent. `seen` are the keys looked at. `load` adds records
+    instead of `Missing`. Nobody vouches for time after `vouched_ms`: deadlines after it count as not reached
+    (`expiry.py`)."""
 
     __slots__ = ("load", "now_ms", "records", "seen", "vouched_ms")
 
@@ -53,27 +53,12 @@ class View:
         self.seen: set[str] = set()
         self.load: Callable[[Iterable[str]], None] | None = None
 
-    def get(self, key: str) -> Stored | None:
-        self.seen.add(key)
-        try:
-            return self.records[key]
-        except KeyError:
-            self._load((key,))
-        return self.records[key]
-
     def need(self, keys: Iterable[str]) -> None:
         missing = [key for key in keys if key not in self.records]
         if missing:
-            self._load(missing)
-
-    def _load(self, keys: Iterable[str]) -> None:
-        if self.load is None:
-            raise Missing(*keys) from None
-        self.load(keys)
-
-    def apply(self, decision: Decision) -> None:
-        """Show the next decision of the same batch what this one is about to write."""
-        self.records.update(decision.writes)
+            if self.load is None:
+                raise Missing(*missing)
+            self.load(missing)
 
 
 class HandedOver(Record):
@@ -86,8 +71,7 @@ class HandedOver(Record):
 
 
 class Decision(Record):
-    """The answer, the records to write, and what to report: events, and the waiters that got a job. A write of None
-    deletes."""
+    """The answer, the records to write (None deletes), the events, and the waiters that got a job."""
 
     outcome: Outcome
     writes: dict[str, Stored | None] = {}  # noqa: RUF012 - never mutated; a fresh dict is passed to write
@@ -102,18 +86,8 @@ class Draft:
     """See the module's text. `now_ms` is the view's. Deadlines are compared with `vouched_ms`, which may be earlier."""
 
     __slots__ = (
-        "_blanks",
-        "_lines",
-        "_meta",
-        "_overlaps",
-        "_view",
-        "events",
-        "handed",
-        "left",
-        "losses",
-        "now_ms",
-        "vouched_ms",
-        "writes",
+        *("_blanks", "_lines", "_meta", "_overlaps", "_view"),
+        *("events", "handed", "left", "losses", "now_ms", "vouched_ms", "writes"),
     )
 
     def __init__(self, view: View) -> None:
@@ -135,7 +109,11 @@ class Draft:
         """The record under a key, as this decision has it so far."""
         if key in self.writes:
             return self.writes[key]
-        return self._view.get(key)
+        view = self._view
+        view.seen.add(key)
+        if key not in view.records:
+            view.need((key,))
+        return view.records[key]
 
     def need(self, *keys: str) -> None:
         """Load all of these at once, if any is missing."""
@@ -213,9 +191,6 @@ class Draft:
         self.events.clear()
         self.handed.clear()
         self.losses.clear()
-
-    def tell(self, event: Event) -> None:
-        self.events.append(event)
 
 
 def _key(record: LockRecord | Ticket | SessionRecord | Tree | Meta | Pulse) -> str:

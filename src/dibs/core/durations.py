@@ -88,6 +88,5 @@ def span(ms: int) -> str:
     """`1m 30s`. Below a second it is `less than a second`."""
     if ms < 1_000:
         return "less than a second"
-    # A lease of 2m that was just granted may have 1m 59.99s left. Anything more is not rounded up: after "within 3s"
-    # there must be 3 seconds left.
+    # A lease of 2m that was just granted may have 1m 59.99s left. No more is rounded up: "within 3s" must be true.
     return format_duration((ms + 50) // 1_000 * 1_000)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def state_of(lock: LockRecord, now_ms: int) -> str:
-    """One of STATES. `lock` must be settled at `now_ms`: only live holds are in it."""
+    """One of STATES. Only live holds may be in `lock`."""
     if lock.holders:
         return HELD
     if lock.parked:

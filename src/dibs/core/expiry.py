@@ -11,7 +11,7 @@ with its session.
 An outage is known only once it is recorded. Until then nobody vouches for the time since it began, and a deadline in
 that time counts as not reached: every comparison here is with `draft.vouched_ms`, not with the time.
 
-`settle` is the first step of every rule: it ends the expired holds of a stored lock. `end_hold` is the only function
+`end_expired` is the first step of every rule. `end_hold` is the only function
 that ends a hold, whatever the cause.
 """
 
@@ -114,10 +114,8 @@ def need_sessions(draft: Draft, *locks: LockRecord) -> None:
         draft.need(*keys)
 
 
-def settle(draft: Draft, ns: str, name: str) -> LockRecord:
-    """The present lock: expired holds are ended, with events. Does not give the job to a waiter; `queue.advance`
-    does."""
-    lock = draft.lock(ns, name)
+def end_expired(draft: Draft, lock: LockRecord) -> LockRecord:
+    """End the expired holds of a stored lock, with events; `queue.advance` gives the job to a waiter."""
     if not lock.holders:
         return lock
     need_sessions(draft, lock)
@@ -129,22 +127,16 @@ def settle(draft: Draft, ns: str, name: str) -> LockRecord:
 
 
 def _end_over(draft: Draft, lock: LockRecord, holder: Holder, at_ms: int) -> LockRecord:
-    how = _how_over(draft, holder)
-    session = draft.session(holder.session) if how == BROKEN and holder.session is not None else None
-    by, reason = (None, None) if session is None else (session.by, session.reason)
-    # The end of a session does not say how the work ended: its command may have failed, its connection closed.
-    no_verdict = how == RELEASED
-    return end_hold(draft, lock, holder, how=how, at_ms=at_ms, by=by, reason=reason, uncounted=no_verdict)
-
-
-def _how_over(draft: Draft, holder: Holder) -> str:
-    """A hold whose session ended cleanly was released, unless it had expired before; every other hold was lost."""
-    session = draft.session(holder.session) if holder.session is not None else None
-    if session is None or not session.ended_ms or not holder.ephemeral:
-        return EXPIRED
+    """A hold whose session ended first ended as the session did; every other hold was lost."""
+    session = draft.session(holder.session) if holder.session is not None and holder.ephemeral else None
+    if session is None or not session.ended_ms or not session.how:
+        return end_hold(draft, lock, holder, how=EXPIRED, at_ms=at_ms)
     if holder.ttl_ms and own_deadline_ms(draft, holder) <= session.ended_ms:
-        return EXPIRED
-    return session.how or EXPIRED
+        return end_hold(draft, lock, holder, how=EXPIRED, at_ms=at_ms)
+    by, reason = (session.by, session.reason) if session.how == BROKEN else (None, None)
+    # The end of a session does not say how the work ended: its command may have failed, its connection closed.
+    uncounted = session.how == RELEASED
+    return end_hold(draft, lock, holder, how=session.how, at_ms=at_ms, by=by, reason=reason, uncounted=uncounted)
 
 
 def end_hold(
@@ -181,14 +173,17 @@ def end_hold(
         attempt=holder.attempt,
         done=done_until_ms is not None,
     )
+    # Only the newest keeps its checkpoint, which may be 4 KiB: successors see no other.
+    older = lock.endings[: ENDINGS_KEPT - 1]
+    if older and older[0].checkpoint is not None:
+        older = (older[0].replace(checkpoint=None), *older[1:])
     lock = lock.replace(
-        holders=tuple([each for each in lock.holders if each.lease_id != holder.lease_id]),
-        endings=(ending, *_older(lock)),
+        holders=tuple([each for each in lock.holders if each.lease_id != holder.lease_id]), endings=(ending, *older)
     )
     rests = (how in UNSUCCESSFUL and not uncounted) or (how == RELEASED and holder.delays_release)
     # An owner that reports a failure writes no more, and says itself for how long nobody should try.
     rest_ms = 0 if not rests else retry_ms if how == FAILED else holder.delay_ms
-    draft.tell(
+    draft.events.append(
         event_of(
             lock,
             holder,
@@ -212,20 +207,10 @@ def end_hold(
         give_back(draft, holder.charge, "held")
     _forget_in_session(draft, lock, holder)
     if in_tree(lock.name):
-        _forget_in_tree(draft, lock, holder)
+        tree = draft.tree(lock.ns)
+        kept = [each for each in tree.claims if (each.name, each.lease_id) != (lock.name, holder.lease_id)]
+        draft.put(tree.replace(claims=tuple(kept)))
     return lock
-
-
-def _older(lock: LockRecord) -> list[Ending]:
-    """The endings to keep. Only the newest keeps its checkpoint, which may be 4 KiB: successors see no other."""
-    kept = lock.endings[: ENDINGS_KEPT - 1]
-    return [each if each.checkpoint is None else each.replace(checkpoint=None) for each in kept]
-
-
-def _forget_in_tree(draft: Draft, lock: LockRecord, holder: Holder) -> None:
-    tree = draft.tree(lock.ns)
-    kept = [each for each in tree.claims if (each.name, each.lease_id) != (lock.name, holder.lease_id)]
-    draft.put(tree.replace(claims=tuple(kept)))
 
 
 def _left_behind(lock: LockRecord, holder: Holder, passes_on: bool) -> str | None:
@@ -245,7 +230,7 @@ def _count(draft: Draft, lock: LockRecord, holder: Holder, how: str) -> LockReco
         return lock
     lock = lock.replace(failures=lock.failures + 1)
     if lock.max_attempts and lock.failures >= lock.max_attempts:
-        draft.tell(event_of(lock, holder, events.PARKED, draft.now_ms))
+        draft.events.append(event_of(lock, holder, events.PARKED, draft.now_ms))
         lock = lock.replace(parked=True)
     return lock
 

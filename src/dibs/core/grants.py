@@ -8,7 +8,7 @@ from dibs.core.keys import lock_key
 from dibs.core.limits import CHECKPOINTS_BYTES_MAX, METADATA_BYTES_MAX, WANTED_MAX
 from dibs.core.names import in_tree
 from dibs.core.outcomes import Granted
-from dibs.core.proof import note_list, session_owner
+from dibs.core.proof import note_list
 from dibs.core.quota import charge
 from dibs.core.records import EXCLUSIVE, Holder, Ticket, TreeClaim
 
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 # Each owner may have a checkpoint of CHECKPOINT_BYTES_MAX and metadata of METADATA_CHARS_MAX. All owners of a job are
 # in one record, which every claim and heartbeat reads and writes, so all checkpoints together may have
 # CHECKPOINTS_BYTES_MAX and all metadata METADATA_BYTES_MAX. What is stored stays. A heartbeat that brings too much is
-# refused. A claim is not: who gets a job does not depend on what others noted, and a waiter could not be asked again.
-# Its metadata is left out.
+# refused. A claim is not, because a waiter could not be asked again: its metadata is left out.
 
 
 def check_room(
@@ -36,15 +35,10 @@ def check_room(
     if len(lock.holders) == 1 or (checkpoint is None and metadata is None):
         return None
     others = [each for each in lock.holders if each.lease_id != mine.lease_id]
+    checkpoints, notes = [each.checkpoint for each in others], [each.metadata for each in others]
     for what, most, new, old, used in (
-        (
-            "checkpoints",
-            CHECKPOINTS_BYTES_MAX,
-            checkpoint,
-            mine.checkpoint,
-            [each.checkpoint for each in others],
-        ),
-        ("metadata", METADATA_BYTES_MAX, metadata, mine.metadata, [each.metadata for each in others]),
+        ("checkpoints", CHECKPOINTS_BYTES_MAX, checkpoint, mine.checkpoint, checkpoints),
+        ("metadata", METADATA_BYTES_MAX, metadata, mine.metadata, notes),
     ):
         if new is None:
             continue
@@ -58,10 +52,8 @@ def check_room(
     return None
 
 
-def fitting(lock: LockRecord, metadata: str | None) -> str | None:
+def _fitting(lock: LockRecord, metadata: str) -> str | None:
     """The metadata of a new owner, or None if it does not fit beside those of the others."""
-    if metadata is None or not lock.holders:
-        return metadata
     used = sum([_size(each.metadata) for each in lock.holders])
     return metadata if used + _size(metadata) <= METADATA_BYTES_MAX else None
 
@@ -70,23 +62,24 @@ def _size(text: str | None) -> int:
     return len(text.encode("utf-8", "surrogatepass")) if text else 0
 
 
-def grant(draft: Draft, ask: AcquireTerms | Ticket, name: str, lease_id: str, number: int = 0) -> Granted:
+def grant(draft: Draft, ask: AcquireTerms | Ticket, lock: LockRecord, lease_id: str, number: int = 0) -> Granted:
     """Make `ask` an owner of the job. The only place where a holder is made, but for a transfer between owners."""
-    lock = draft.lock(ask.ns, name)
+    name = lock.name
     token = max(lock.token, draft.meta().token_floor) + 1
+    session = draft.session(ask.session) if ask.session is not None else None
     lease = Holder(
         lease_id=lease_id,
-        owner=ask.owner or session_owner(draft, ask.session),
+        owner=ask.owner or (session.owner if session is not None else ""),
         principal=ask.principal,
         token=token,
         since_ms=draft.now_ms,
         renewed_ms=draft.now_ms,
         ttl_ms=ask.ttl_ms,
-        expires_ms=draft.now_ms + ask.ttl_ms if ask.ttl_ms else _session_end_ms(draft, ask.session),
+        expires_ms=draft.now_ms + ask.ttl_ms if ask.ttl_ms or session is None else session.expires_ms,
         mode=ask.mode,
         session=ask.session,
         ephemeral=ask.ephemeral,
-        metadata=fitting(lock, ask.metadata),
+        metadata=ask.metadata if not lock.holders or ask.metadata is None else _fitting(lock, ask.metadata),
         request_key=ask.request_key,
         delay_ms=ask.delay_ms,
         attempt=lock.failures + 1,
@@ -104,12 +97,13 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, name: str, lease_id: str, nu
         delay_until_ms=0,
     )
     put_hold(draft, lock, lease, number, ask.since_ms if isinstance(ask, Ticket) else None)
-    return Granted(now_ms=draft.now_ms, name=name, lease=shown(draft, lease), previous=previous)
+    if lease.session is not None:
+        lease = shown(draft, lease)  # without a session it has its own deadline, and no credit yet
+    return Granted(now_ms=draft.now_ms, name=name, lease=lease, previous=previous)
 
 
 def apply_policy(draft: Draft, policy: ClaimPolicy, ns: str, granted: Granted) -> None:
-    """Give a lease what its contract wants besides. The one counter is the floor of all tokens, so every later lease
-    of the store is above it."""
+    """Give a lease what its contract wants besides. The one counter is the floor of all tokens."""
     if policy.one_counter:
         draft.put(draft.meta().replace(token_floor=granted.lease.token))
     if not policy.delays_release:
@@ -120,16 +114,10 @@ def apply_policy(draft: Draft, policy: ClaimPolicy, ns: str, granted: Granted) -
         draft.put(swap(lock, lease.replace(delays_release=True)))
 
 
-def _session_end_ms(draft: Draft, session_id: str | None) -> int:
-    """The deadline of a hold without its own TTL: that of its session."""
-    session = draft.session(session_id) if session_id is not None else None
-    return session.expires_ms if session is not None else draft.now_ms
-
-
 def put_hold(draft: Draft, lock: LockRecord, lease: Holder, number: int = 0, began_ms: int | None = None) -> None:
-    """Write down a job with its new owner, and tell of it. `number`: the place in line that it had since `began_ms`."""
+    """Write down a job's new owner, also in session and tree. `number`: its place in line since `began_ms`."""
     draft.put(lock)
-    draft.tell(
+    draft.events.append(
         event_of(
             lock,
             lease,
@@ -143,11 +131,6 @@ def put_hold(draft: Draft, lock: LockRecord, lease: Holder, number: int = 0, beg
             until_ms=None if lease.ttl_ms else lease.expires_ms,
         )
     )
-    _note_hold(draft, lock, lease)
-
-
-def _note_hold(draft: Draft, lock: LockRecord, lease: Holder) -> None:
-    """Enter a new hold in its session and its tree."""
     if lease.session is not None:
         session = draft.session(lease.session)
         if session is not None:

@@ -78,8 +78,7 @@ def may(role: str, verb: str) -> bool:
     return _RANK[role] >= _RANK[LEAST_ROLE[verb]]
 
 
-# The names in refusals for verbs that not every agent may use. All other verbs are changes, which a viewer may not
-# make.
+# Words of refusals, for verbs that not every agent may use. All others are changes, which a viewer may not make.
 _DEEDS = {
     "break": "break a claim",
     "free": "free a parked job",

@@ -123,8 +123,7 @@ class Failed(JobOutcome):
 
 
 class NoteTooLong(JobOutcome):
-    """The checkpoint or the metadata does not fit beside those of the job's other owners. Nothing was stored or
-    renewed."""
+    """Checkpoint or metadata do not fit beside those of the job's other owners. Nothing was changed."""
 
     what: str
     owners: int
@@ -150,8 +149,7 @@ class Broken(JobOutcome):
 
 
 class TicketState(Record):
-    """Somebody who waits now. `blockers` is empty if nobody holds the job: then it rests, or waits for its first in
-    line."""
+    """Somebody who waits now. Without `blockers` the job rests, or waits for its first in line."""
 
     ticket: Ticket
     position: int

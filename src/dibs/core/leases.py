@@ -12,7 +12,7 @@ from dibs.core.limits import TTL_MS_DEFAULT
 from dibs.core.names import in_tree
 from dibs.core.outcomes import Deadlock, Forbidden, Held, SessionUnknown
 from dibs.core.proof import ended, held_by, not_current, put_list
-from dibs.core.queue import advance, drop_forbidden, serve_own, settled
+from dibs.core.queue import advance, drop_forbidden, present_lock, serve_own
 from dibs.core.quota import charge, is_current, payer_of, recharged
 from dibs.core.records import BROKEN, FAILED, RELEASED, TRANSFERRED, Done
 from dibs.core.tickets import NOBODY, has_seat, waiters
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def transfer(draft: Draft, command: Transfer) -> Outcome:
     """Hand the job to another owner: a new lease id, a higher token, the same attempt, metadata and checkpoint."""
-    lock = settled(draft, command.ns, command.name)
+    lock = present_lock(draft, command.ns, command.name)
     handed = held_by(lock, command.fresh_lease_id, None, None)
     if handed is not None:  # this command was committed before, and its reply was lost
         return Transferred(now_ms=draft.now_ms, name=lock.name, lease=shown(draft, handed))
@@ -53,7 +53,8 @@ def transfer(draft: Draft, command: Transfer) -> Outcome:
     if stops is not None:
         draft.discard()
         return stops
-    serve_own(draft, lock.ns, lease.session)
+    if lease.session is not None:
+        serve_own(draft, lock.ns, lease.session)
     return Transferred(now_ms=draft.now_ms, name=lock.name, lease=shown(draft, lease))
 
 
@@ -61,6 +62,7 @@ def _heirs_lease(draft: Draft, command: Transfer, mine: Holder, heir: SessionRec
     ttl_ms = mine.ttl_ms if command.ttl_ms is None else command.ttl_ms
     if heir is None and not ttl_ms:
         ttl_ms = TTL_MS_DEFAULT  # its TTL was that of its session; without a session it needs its own
+    payer = mine if heir is None or heir.principal == mine.principal else heir
     return mine.replace(
         lease_id=command.fresh_lease_id,
         owner=command.to_owner or (heir.owner if heir is not None else mine.owner),
@@ -73,18 +75,11 @@ def _heirs_lease(draft: Draft, command: Transfer, mine: Holder, heir: SessionRec
         expires_ms=draft.now_ms + ttl_ms if ttl_ms or heir is None else heir.expires_ms,
         request_key=None,
         checkpoint=mine.checkpoint if command.checkpoint is None else command.checkpoint,
-        charge=charge(draft, _heirs_payer(mine, heir), "held"),
+        # It counts for who gets it, and is never refused for that: the owner decides who goes on.
+        charge=charge(draft, payer_of(payer.charge), "held"),
         wanted=mine.wanted or mine.told > 0,  # the new owner is told of those who wait already
         told=0,
     )
-
-
-def _heirs_payer(mine: Holder, heir: SessionRecord | None) -> str | None:
-    """Return who is charged from now on. What is handed over counts for who gets it, and is never refused for that: the
-    owner decides who goes on."""
-    if heir is None or heir.principal == mine.principal:
-        return payer_of(mine.charge)
-    return payer_of(heir.charge)
 
 
 def _stops_transfer(draft: Draft, lock: LockRecord, lease: Holder) -> Held | Deadlock | None:
@@ -100,18 +95,11 @@ def _stops_transfer(draft: Draft, lock: LockRecord, lease: Holder) -> Held | Dea
 
 def break_(draft: Draft, command: Break) -> Outcome:
     """Take the job from its owner. The next request of the old owner is told by whom and why."""
-    lock = settled(draft, command.ns, command.name)
+    lock = present_lock(draft, command.ns, command.name)
     taken = lock.holders
     for holder in taken:
-        lock = end_hold(
-            draft,
-            lock,
-            holder,
-            how=BROKEN,
-            at_ms=draft.now_ms,
-            by=command.principal,
-            reason=command.reason,
-        )
+        by, reason = command.principal, command.reason
+        lock = end_hold(draft, lock, holder, how=BROKEN, at_ms=draft.now_ms, by=by, reason=reason)
     if taken:
         advance(draft, command.ns, (command.name,))
     return Broken(now_ms=draft.now_ms, name=lock.name, holders=taken)
@@ -119,22 +107,22 @@ def break_(draft: Draft, command: Break) -> Outcome:
 
 def free(draft: Draft, command: Free) -> Outcome:
     """Free a parked or delayed job, and reset its count of failures."""
-    lock = settled(draft, command.ns, command.name)
+    lock = present_lock(draft, command.ns, command.name)
     if lock.parked or draft.now_ms < lock.delay_until_ms:
-        lock = lock.replace(parked=False, failures=0, delay_until_ms=0)
-        draft.put(lock)
-        draft.tell(events.Event(at_ms=draft.now_ms, kind=events.FREED, ns=lock.ns, job=lock.name, by=command.principal))
+        draft.put(lock.replace(parked=False, failures=0, delay_until_ms=0))
+        draft.events.append(
+            events.Event(at_ms=draft.now_ms, kind=events.FREED, ns=lock.ns, job=lock.name, by=command.principal)
+        )
         advance(draft, command.ns, (command.name,))  # the line waits until a delay is over
         return Freed(now_ms=draft.now_ms, name=lock.name, was_parked=True)
     return Freed(now_ms=draft.now_ms, name=lock.name, was_parked=False)
 
 
 def set_acl(draft: Draft, command: SetAcl) -> Outcome:
-    """Replace a job's access list, or remove it: for its current owner, or an admin. Waiters that the new list does
-    not allow lose their places."""
+    """Replace or remove a job's access list, for its owner or an admin. Whom it does not allow leaves the line."""
     if not command.ahead and not draft.knows(command.ns, command.name):
         return NotFound(now_ms=draft.now_ms, name=command.name)
-    lock = settled(draft, command.ns, command.name)
+    lock = present_lock(draft, command.ns, command.name)
     if not command.admin and all(holder.principal != command.principal for holder in lock.holders):
         return Forbidden(now_ms=draft.now_ms, name=lock.name)
     if command.acl != lock.acl:
@@ -145,7 +133,7 @@ def set_acl(draft: Draft, command: SetAcl) -> Outcome:
 
 def renew(draft: Draft, command: Renew) -> Outcome:
     """Heartbeat: renews the current lease, and refuses every other."""
-    lock = settled(draft, command.ns, command.name)
+    lock = present_lock(draft, command.ns, command.name)
     mine = held_by(lock, command.lease_id, command.session, command.principal)
     if mine is None:
         return not_current(draft, lock, ended(lock, command.lease_id, command.session, command.principal))
@@ -174,9 +162,9 @@ def renew(draft: Draft, command: Renew) -> Outcome:
     brings = (kept.metadata, kept.checkpoint) != (mine.metadata, mine.checkpoint)
     if command.audited and not brings:
         until_ms = None if ttl_ms else lease.expires_ms
-        draft.tell(event_of(lock, kept, events.RENEWED, draft.now_ms, ttl_ms=ttl_ms, until_ms=until_ms))
+        draft.events.append(event_of(lock, kept, events.RENEWED, draft.now_ms, ttl_ms=ttl_ms, until_ms=until_ms))
     if brings:
-        draft.tell(
+        draft.events.append(
             event_of(
                 lock,
                 kept,
@@ -192,7 +180,7 @@ def renew(draft: Draft, command: Renew) -> Outcome:
 
 def release(draft: Draft, command: Release) -> Outcome:
     """Release. A repeated release succeeds, and the first one counts. Releasing a lost lease says how it was lost."""
-    lock = settled(draft, command.ns, command.name)
+    lock = present_lock(draft, command.ns, command.name)
     now_ms = draft.now_ms
     mine = held_by(lock, command.lease_id, command.session, command.principal)
     if mine is None:
@@ -205,11 +193,7 @@ def release(draft: Draft, command: Release) -> Outcome:
     done = None
     if command.done_ms:
         done = Done(
-            owner=mine.owner,
-            token=mine.token,
-            at_ms=now_ms,
-            until_ms=now_ms + command.done_ms,
-            result=command.result,
+            owner=mine.owner, token=mine.token, at_ms=now_ms, until_ms=now_ms + command.done_ms, result=command.result
         )
     lock = end_hold(
         draft,

@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dibs.core.records import Holder, Outage, Stored
+    from dibs.core.records import Outage, Stored
 
 
 def moved(record: Stored, outages: tuple[Outage, ...], by_ms: int) -> Stored:
@@ -22,21 +22,18 @@ def moved(record: Stored, outages: tuple[Outage, ...], by_ms: int) -> Stored:
     left as they had: their instants move, and the credit that they have for `outages` is written into their deadlines.
     Everything else keeps its dates. A token that expires tomorrow does so however late the copy is used."""
     if isinstance(record, LockRecord):
-        holders = tuple([_credited(each, outages) for each in record.holders])
-        return shifted(record.replace(holders=holders), by_ms)
-    if isinstance(record, SessionRecord):
-        expires_ms = credited_ms(record.expires_ms, record.renewed_ms, record.ttl_ms, outages)
-        return shifted(record.replace(expires_ms=expires_ms), by_ms)
-    if isinstance(record, Ticket):
-        expires_ms = credited_ms(record.expires_ms, record.renewed_ms, TICKET_MS, outages)
+        holders = [
+            each.replace(expires_ms=credited_ms(each.expires_ms, each.renewed_ms, each.ttl_ms, outages))
+            if each.ttl_ms
+            else each  # it lives as long as its session
+            for each in record.holders
+        ]
+        return shifted(record.replace(holders=tuple(holders)), by_ms)
+    if isinstance(record, SessionRecord | Ticket):
+        ttl_ms = TICKET_MS if isinstance(record, Ticket) else record.ttl_ms
+        expires_ms = credited_ms(record.expires_ms, record.renewed_ms, ttl_ms, outages)
         return shifted(record.replace(expires_ms=expires_ms), by_ms)
     return record
-
-
-def _credited(holder: Holder, outages: tuple[Outage, ...]) -> Holder:
-    if not holder.ttl_ms:  # it lives as long as its session
-        return holder
-    return holder.replace(expires_ms=credited_ms(holder.expires_ms, holder.renewed_ms, holder.ttl_ms, outages))
 
 
 def merged(own: Stored | None, brought: Stored) -> Stored:
@@ -54,9 +51,8 @@ def merged(own: Stored | None, brought: Stored) -> Stored:
 
 
 class Renumbering:
-    """Finds where a webhook continues among events that have other numbers now. The events with the numbers `old`, in
-    order, have the numbers `new`; `next_old` and `next_new` are the numbers that come next. No new number is lower than
-    the old one."""
+    """Finds where a webhook continues when events have other numbers: `new` in the place of `old`, in order, and never
+    lower. `next_old` and `next_new` are the numbers that come next."""
 
     def __init__(self, old: Sequence[int], new: Sequence[int], next_old: int, next_new: int) -> None:
         self._old = old
@@ -76,8 +72,7 @@ class Renumbering:
         return record
 
     def _position(self, after: int) -> int:
-        """The position before the first event that follows `after`. If events were pruned in between, the position
-        stays, so that whoever reads on is told of the gap."""
+        """The position before the first event after `after`. It stays if events between were pruned: a gap."""
         first = self._old[0] if self._old else self._next_old
         new_first = self._new[0] if self._new else self._next_new
         if after + 1 < first:

@@ -47,8 +47,7 @@ def check_name(name: object) -> str:
 
 
 def election_job(election: object) -> str:
-    """The job of an election. An empty name, such as that of a variable that is not set, would be one election for all
-    who make this mistake."""
+    """The job of an election. An empty name, perhaps of a variable that is not set, is a mistake."""
     if not isinstance(election, str) or not election:
         raise InvalidName("An election's name is text, and may not be empty. Give all candidates the same one.")
     if election[0].isspace():

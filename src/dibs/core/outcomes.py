@@ -29,9 +29,8 @@ class JobOutcome(Outcome):
 
 
 class Granted(JobOutcome):
-    """The job is the caller's. `again`: it was granted before. `held_before`: it was granted by another request, and
-    this is not a repeat of that one. `skipped` has the outcomes of the names that an AcquireAny skipped before this
-    one."""
+    """The job is the caller's. `again`: it was granted before. `held_before`: and not by a request that this one
+    repeats. `skipped` has the outcomes of the names that an AcquireAny skipped."""
 
     lease: Holder
     previous: Ending | None = None
@@ -54,8 +53,7 @@ class Blocker(Record):
 
 
 class Held(JobOutcome):
-    """Somebody else has it. `blockers` is empty if nobody holds it but others in line come first; `first` is then the
-    next in line."""
+    """Somebody else has it. Without `blockers` others in line come first; `first` is the next of them."""
 
     blockers: tuple[Blocker, ...] = ()
     waiting: int = 0  # how many are in the line

@@ -50,7 +50,7 @@ def allowed(draft: Draft, lock: LockRecord, ask: AcquireTerms | Ticket) -> bool:
 def put_list(draft: Draft, lock: LockRecord, entries: tuple[str, ...], by: str) -> None:
     """Set a job's access list, or remove it if there are no entries."""
     if entries != lock.acl:
-        draft.tell(
+        draft.events.append(
             Event(
                 at_ms=draft.now_ms,
                 kind=ACCESS_SET,

@@ -17,10 +17,10 @@ waiters died must not keep all others waiting.
 
 from __future__ import annotations
 
-from dibs.core import events
+from dibs.core import events, tickets
 from dibs.core.draft import HandedOver
 from dibs.core.exclusion import blockers, own_hold, tree_neighbours
-from dibs.core.expiry import settle, ticket_over
+from dibs.core.expiry import end_expired, ticket_over
 from dibs.core.grants import grant
 from dibs.core.keys import lock_key, ticket_key
 from dibs.core.limits import LEAVE_AT_ONCE_MAX
@@ -29,21 +29,6 @@ from dibs.core.outcomes import Granted, GrantedAll, Left, PlacesKept, Queued
 from dibs.core.overlap import covers
 from dibs.core.proof import allowed, put_list
 from dibs.core.records import EXCLUSIVE, SHARED, Part, Ticket
-from dibs.core.tickets import (
-    NOBODY,
-    PEEK,
-    drop,
-    has_seat,
-    keep,
-    may_wait,
-    names_of,
-    note_want,
-    parts_of,
-    recognised,
-    remove,
-    remove_place,
-    ticket_event,
-)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,21 +37,26 @@ if TYPE_CHECKING:
     from dibs.core.commands import Acquire, AcquireAll, KeepPlaces, Leave
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
-    from dibs.core.records import LockRecord, TreePlace
+    from dibs.core.records import LockRecord
+
+
+def may_wait(ask: Acquire | AcquireAll) -> bool:
+    """Tell whether the caller wants a place in line. Who has a ticket wants to keep it, or to get another for it."""
+    return ask.wait or ask.ticket_id is not None
 
 
 def place_of(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -> Ticket | None:
-    """The caller's present place in the line: of its ticket, or of its request key or session, because a repeat after
-    a lost reply must not get a second place. A lost place does not count."""
+    """Find the present place of a caller that may wait: of its ticket, or of its request key or session, because a
+    repeat after a lost reply must not get a second place. A lost place does not count."""
     ticket = None
     if ask.ticket_id is not None:
         ticket = draft.ticket(ask.ns, names[0], ask.ticket)
         if ticket is not None and (ticket.lease_id, ticket.principal) != (ask.ticket_id, ask.principal):
             ticket = None
-        if ticket is not None and names_of(ticket) != names:
+        if ticket is not None and tickets.names_of(ticket) != names:
             ticket = None
-    if ticket is None and may_wait(ask):
-        ticket = recognised(draft, ask, names)
+    if ticket is None:
+        ticket = tickets.recognised(draft, ask, names)
     if ticket is None:
         return None
     if ticket_over(draft, ticket):
@@ -82,8 +72,8 @@ def place_of(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) ->
 
 def give_up(draft: Draft, ticket: Ticket, reason: str) -> None:
     """Take a ticket out of its lines, and serve those behind it."""
-    drop(draft, ticket, reason)
-    advance(draft, ticket.ns, names_of(ticket))
+    tickets.drop(draft, ticket, reason)
+    advance(draft, ticket.ns, tickets.names_of(ticket))
 
 
 def advance(draft: Draft, ns: str, names: Sequence[str]) -> None:
@@ -122,8 +112,7 @@ def go_on(draft: Draft, ns: str) -> None:
 
 
 def _advance_line(draft: Draft, ns: str, name: str, lines: dict[str, None]) -> None:
-    # Mostly one is served and the next one waits, so two are enough; a line of dead tickets is loaded in chunks that
-    # double.
+    # Mostly one is served and the next one waits, so two are enough; of dead tickets twice as many are loaded then.
     peek, loaded = 2, 0
     while True:
         line = draft.lock(ns, name).line
@@ -131,7 +120,7 @@ def _advance_line(draft: Draft, ns: str, name: str, lines: dict[str, None]) -> N
             return
         if not loaded:
             _load(draft, ns, [(name, number) for number in line[:peek]])
-            peek, loaded = max(PEEK, 2 * peek), peek
+            peek, loaded = max(tickets.PEEK, 2 * peek), peek
         loaded -= 1
         if not _step(draft, ns, name, line[0], lines):
             return
@@ -146,10 +135,14 @@ def _advance_tree(draft: Draft, ns: str, name: str, lines: dict[str, None]) -> N
     places = draft.tree_places(ns).of(name)
     peek, loaded = 2, 0
     for at, place in enumerate(places):
-        while _is_first(draft, ns, place):
+        while True:
+            line = draft.tree_places(ns)
+            first = line.first(place.name, place.mode)
+            if not line.has(place.number) or (first is not None and first.number < place.number):
+                break
             if at >= loaded:
                 _load(draft, ns, [(each.name, each.number) for each in places[at : at + peek]])
-                peek, loaded = max(PEEK, 2 * peek), at + peek
+                peek, loaded = max(tickets.PEEK, 2 * peek), at + peek
             if not _step(draft, ns, place.name, place.number, lines):
                 break
             if place.name != name and not covers(name, place.name):
@@ -163,23 +156,15 @@ def _load(draft: Draft, ns: str, places: list[tuple[str, int]]) -> None:
     """Load places of a line at once. If many leave it, the other jobs of their tickets will be needed, too."""
     keys = [ticket_key(ns, name, number) for name, number in places]
     draft.need(*keys, *[lock_key(ns, name) for name, _ in places])
-    if len(places) >= PEEK:
-        tickets = [draft.ticket(ns, name, number) for name, number in places]
-        parts = [part for ticket in tickets if ticket is not None for part in ticket.whole]
+    if len(places) >= tickets.PEEK:
+        found = [draft.ticket(ns, name, number) for name, number in places]
+        parts = [part for ticket in found if ticket is not None for part in ticket.whole]
         keys = [ticket_key(ns, part.name, part.number) for part in parts]
         draft.need(*keys, *[lock_key(ns, part.name) for part in parts])
 
 
-def _is_first(draft: Draft, ns: str, place: TreePlace) -> bool:
-    """Return whether this place is still in the line, and waits for no earlier one."""
-    line = draft.tree_places(ns)
-    first = line.first(place.name, place.mode)
-    return line.has(place.number) and (first is None or first.number >= place.number)
-
-
 def _clear_way(draft: Draft, ns: str, name: str, mode: str) -> None:
-    """Drop or serve what is ahead of a newcomer in a tree, up to the first place that must wait longer: so must the
-    newcomer then."""
+    """Drop or serve what is ahead of a newcomer in a tree, up to the first place that must wait longer."""
     lines: dict[str, None] = {}
     while draft.left < LEAVE_AT_ONCE_MAX:
         place = draft.tree_places(ns).first(name, mode)
@@ -193,11 +178,10 @@ def _clear_way(draft: Draft, ns: str, name: str, mode: str) -> None:
 
 
 def _step(draft: Draft, ns: str, name: str, number: int, lines: dict[str, None]) -> bool:
-    """Serve one place whose turn it is. False if it must wait longer. Adds the other lines that may advance to
-    `lines`."""
+    """Serve one place whose turn it is; False if it must wait. Adds other lines that may advance to `lines`."""
     ticket = draft.ticket(ns, name, number)
     if ticket is None:
-        remove_place(draft, ns, name, number)
+        tickets.remove_place(draft, ns, name, number)
         draft.left += 1
         return True
     if ticket.whole:
@@ -206,20 +190,20 @@ def _step(draft: Draft, ns: str, name: str, number: int, lines: dict[str, None])
     if reason is None:
         if not _ready(draft, ticket):
             return False
-        names = names_of(ticket)
-        ended = [each for part in names for each in _settle_all(draft, ns, part, ticket.mode)]
+        names = tickets.names_of(ticket)
+        ended = [each for part in names for each in _end_in_way(draft, ns, part, ticket.mode)]
         if ended:
             lines.update(dict.fromkeys(ended))
             return True  # an expiry that was just noticed may have delayed or parked the job: look again
     if ticket.whole:
         draft.need(*[ticket_key(ns, part.name, part.number) for part in ticket.whole])
-    draft.left += len(parts_of(ticket))
+    draft.left += len(tickets.parts_of(ticket))
     if reason is None:
         _hand_over(draft, ticket)
         if ticket.session is not None:
             lines.update(dict.fromkeys(_serve_own(draft, ns, ticket.session)))
     else:
-        drop(draft, ticket, reason)
+        tickets.drop(draft, ticket, reason)
     lines.update(dict.fromkeys([part.name for part in ticket.whole if part.name != name]))
     return True
 
@@ -228,7 +212,7 @@ def _pointless(draft: Draft, ticket: Ticket) -> str | None:
     """Return why a ticket must not be served: its owner is gone or not allowed, or the job is done."""
     if ticket_over(draft, ticket):
         return "stopped asking"
-    for part in parts_of(ticket):
+    for part in tickets.parts_of(ticket):
         lock = draft.lock(ticket.ns, part.name)
         if not allowed(draft, lock, ticket):
             return "forbidden"
@@ -240,8 +224,7 @@ def _pointless(draft: Draft, ticket: Ticket) -> str | None:
 
 
 def drop_forbidden(draft: Draft, ns: str, name: str) -> None:
-    """After a job's access list changed: drop the waiters that it no longer allows, and serve those behind them. In a
-    tree the list also applies to other names."""
+    """Drop the waiters that a job's new access list does not allow, in a tree under other names, too."""
     places = [(name, number) for number in draft.lock(ns, name).line]
     if in_tree(name):
         places = [(place.name, place.number) for place in draft.tree_places(ns).of(name)]
@@ -250,18 +233,24 @@ def drop_forbidden(draft: Draft, ns: str, name: str) -> None:
     for each, number in places:
         ticket = draft.ticket(ns, each, number)
         if ticket is not None and not allowed(draft, draft.lock(ns, each), ticket):
-            drop(draft, ticket, "forbidden")
-            names += names_of(ticket)
+            tickets.drop(draft, ticket, "forbidden")
+            names += tickets.names_of(ticket)
     advance(draft, ns, names)
 
 
 def _ready(draft: Draft, ticket: Ticket) -> bool:
     """Return whether all jobs of the ticket are free or held by its owner, and it is first in every line."""
-    for part in parts_of(ticket):
+    for part in tickets.parts_of(ticket):
         lock = draft.lock(ticket.ns, part.name)
         if own_hold(draft, lock, ticket.session, ticket.mode) is not None:
             continue
-        if draft.now_ms < lock.delay_until_ms or _is_ahead(draft, lock, part.number, ticket.mode):
+        if draft.now_ms < lock.delay_until_ms:
+            return False
+        if in_tree(lock.name):
+            first = draft.tree_places(lock.ns).first(lock.name, ticket.mode)
+            if first is not None and first.number < part.number:
+                return False
+        elif lock.line[:1] != (part.number,):
             return False
         if blockers(draft, lock, ticket.mode, ticket.slots, ticket.session):
             return False
@@ -275,14 +264,6 @@ def ahead(draft: Draft, lock: LockRecord, number: int, mode: str) -> int:
     return draft.tree_places(lock.ns).count(lock.name, mode, number)
 
 
-def _is_ahead(draft: Draft, lock: LockRecord, number: int, mode: str) -> bool:
-    """Return whether anybody comes before this place."""
-    if not in_tree(lock.name):
-        return lock.line[:1] != (number,)
-    first = draft.tree_places(lock.ns).first(lock.name, mode)
-    return first is not None and first.number < number
-
-
 def first_ahead(draft: Draft, lock: LockRecord, mode: str) -> Ticket | None:
     """The first place in the line, ahead of a newcomer."""
     if not in_tree(lock.name):
@@ -293,7 +274,7 @@ def first_ahead(draft: Draft, lock: LockRecord, mode: str) -> Ticket | None:
 
 def queued(draft: Draft, ticket: Ticket) -> Queued:
     """The answer to one who waits: its position in the longest of its lines, and what blocks any of its jobs."""
-    places = [(draft.lock(ticket.ns, part.name), part.number) for part in parts_of(ticket)]
+    places = [(draft.lock(ticket.ns, part.name), part.number) for part in tickets.parts_of(ticket)]
     in_way = {
         (blocker.name, blocker.holder.lease_id): blocker
         for lock, _ in places
@@ -313,29 +294,33 @@ def queued(draft: Draft, ticket: Ticket) -> Queued:
     )
 
 
-def settled(draft: Draft, ns: str, name: str) -> LockRecord:
-    """The present lock, for commands of its owner: expired holds are ended, and the job goes to the next waiter."""
+def present_lock(draft: Draft, ns: str, name: str) -> LockRecord:
+    """End expired holds, and give the job to the next waiter. For commands of an owner."""
     before = draft.lock(ns, name)
-    if settle(draft, ns, name) is not before:
-        advance(draft, ns, (name,))
+    if end_expired(draft, before) is before:
+        return before
+    advance(draft, ns, (name,))
     return draft.lock(ns, name)
 
 
 def refresh(draft: Draft, ns: str, name: str, mode: str = EXCLUSIVE) -> LockRecord:
     """The present lock, for claims: expired holds that block it are ended, and its line advances. The line advances
     even if nothing ended: its head may have stopped asking, or a lock delay may be over."""
-    ended = _settle_all(draft, ns, name, mode)
-    if in_tree(name):
-        if ended:
-            advance(draft, ns, ended)
-        if draft.tree(ns).line:
-            _clear_way(draft, ns, name, mode)
-    elif ended or draft.lock(ns, name).line:
+    if not in_tree(name):
+        before = draft.lock(ns, name)
+        if end_expired(draft, before) is before and not before.line:
+            return before
         advance(draft, ns, (name,))
+        return draft.lock(ns, name)
+    ended = _end_in_way(draft, ns, name, mode)
+    if ended:
+        advance(draft, ns, ended)
+    if draft.tree(ns).line:
+        _clear_way(draft, ns, name, mode)
     return draft.lock(ns, name)
 
 
-def _settle_all(draft: Draft, ns: str, name: str, mode: str) -> list[str]:
+def _end_in_way(draft: Draft, ns: str, name: str, mode: str) -> list[str]:
     """End the expired holds that block a claim. Returns the names on which any ended."""
     names = [name]
     if in_tree(name):
@@ -344,21 +329,19 @@ def _settle_all(draft: Draft, ns: str, name: str, mode: str) -> list[str]:
     ended = []
     for each in names:
         before = draft.lock(ns, each)
-        if settle(draft, ns, each) is not before:
+        if end_expired(draft, before) is not before:
             ended.append(each)
     return ended
 
 
-def serve_own(draft: Draft, ns: str, session_id: str | None) -> None:
+def serve_own(draft: Draft, ns: str, session_id: str) -> None:
     """After a session got a job in another way: it may now have everything that another of its tickets waits for."""
-    if session_id is not None:
-        for name in _serve_own(draft, ns, session_id):
-            advance(draft, ns, (name,))
+    for name in _serve_own(draft, ns, session_id):
+        advance(draft, ns, (name,))
 
 
 def _serve_own(draft: Draft, ns: str, session_id: str) -> list[str]:
-    """Serve the tickets of a session that now holds all their jobs. Returns the lines that may advance: those of its
-    tickets that want something it holds."""
+    """Serve a session's tickets whose jobs it now holds. Returns the lines of those that want what it holds."""
     session = draft.session(session_id)
     if session is None or not session.waits:
         return []
@@ -369,16 +352,16 @@ def _serve_own(draft: Draft, ns: str, session_id: str) -> list[str]:
     for wait in waits:
         ticket = draft.ticket(ns, wait.name, wait.number)
         if ticket is not None and not ticket_over(draft, ticket):
-            names += names_of(ticket)
-            locks = [draft.lock(ns, part.name) for part in parts_of(ticket)]
+            names += tickets.names_of(ticket)
+            locks = [draft.lock(ns, part.name) for part in tickets.parts_of(ticket)]
             if all(own_hold(draft, lock, ticket.session, ticket.mode) is not None for lock in locks):
                 _hand_over(draft, ticket)
     return names
 
 
 def _hand_over(draft: Draft, ticket: Ticket) -> None:
-    remove(draft, ticket)
-    parts = parts_of(ticket)
+    tickets.remove(draft, ticket)
+    parts = tickets.parts_of(ticket)
     grants = tuple([_grant_part(draft, ticket, part) for part in parts])
     outcome = GrantedAll(now_ms=draft.now_ms, grants=grants) if ticket.whole else grants[0]
     draft.handed.append(HandedOver(ns=ticket.ns, name=parts[0].name, number=parts[0].number, outcome=outcome))
@@ -389,12 +372,12 @@ def _grant_part(draft: Draft, ticket: Ticket, part: Part) -> Granted:
     own = own_hold(draft, lock, ticket.session, ticket.mode)
     if own is not None:
         gone = ticket.replace(name=part.name, number=part.number)
-        draft.tell(ticket_event(draft, gone, events.LEFT, reason="granted otherwise"))
+        draft.events.append(tickets.ticket_event(draft, gone, events.LEFT, reason="granted otherwise"))
         # From now on two asks know of it.
-        held = [each.replace(seat=NOBODY) if each.lease_id == own.lease_id else each for each in lock.holders]
+        held = [each.replace(seat=tickets.NOBODY) if each.lease_id == own.lease_id else each for each in lock.holders]
         draft.put(lock.replace(holders=tuple(held)))
         return Granted(now_ms=draft.now_ms, name=part.name, lease=own, again=True)
-    granted = grant(draft, ticket, part.name, ticket.lease_id, part.number)
+    granted = grant(draft, ticket, lock, ticket.lease_id, part.number)
     if ticket.acl is not None and not lock.acl:
         put_list(draft, draft.lock(ticket.ns, part.name), ticket.acl, ticket.principal)
     return granted
@@ -405,15 +388,14 @@ def leave(draft: Draft, command: Leave) -> Outcome:
     ticket = draft.ticket(command.ns, command.name, command.ticket)
     if ticket is None or (ticket.lease_id, ticket.principal) != (command.ticket_id, command.principal):
         return Left(now_ms=draft.now_ms, name=command.name, was_in=False)
-    if has_seat(ticket, command.seat):
-        note_want(draft, ticket, names_of(ticket))
+    if tickets.has_seat(ticket, command.seat):
+        tickets.note_want(draft, ticket, tickets.names_of(ticket))
         give_up(draft, ticket, "left")
     return Left(now_ms=draft.now_ms, name=command.name, was_in=True)
 
 
 def keep_places(draft: Draft, command: KeepPlaces) -> Outcome:
-    """Keep the places of callers that wait at a server. Returns the places that are gone, so that their callers can be
-    told."""
+    """Keep the places of callers that wait at a server. Returns those that are gone, for their callers."""
     draft.need(*[ticket_key(ns, name, number) for ns, name, number in command.places])
     gone = []
     for ns, name, number in command.places:
@@ -421,5 +403,5 @@ def keep_places(draft: Draft, command: KeepPlaces) -> Outcome:
         if ticket is None or ticket_over(draft, ticket):
             gone.append((ns, name, number))
         else:
-            keep(draft, ticket)
+            tickets.keep(draft, ticket)
     return PlacesKept(now_ms=draft.now_ms, gone=tuple(gone))

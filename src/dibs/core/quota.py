@@ -47,8 +47,7 @@ def is_current(draft: Draft, charged: str | None, payer: str) -> bool:
 
 
 def recharged(draft: Draft, charged: str | None, payer: str, what: str) -> str | None:
-    """The charge of something that was taken before its principal had a limit, or with another credential of the
-    principal."""
+    """Charge anew what was taken before its principal had a limit, or with another of its credentials."""
     give_back(draft, charged, what)
     return charge(draft, payer, what)
 

@@ -154,7 +154,7 @@ class Part(Record):
 
 
 class Terms(Record):
-    """Who claims, and on which terms. A place in line keeps them until the job is granted."""
+    """The terms of a claim, and its caller. A place in line keeps them until the job is granted."""
 
     ns: str
     principal: str
@@ -276,8 +276,7 @@ class TreePlace(Record):
 
 
 class Tree(Kept):
-    """All `path:` and `repo:` claims of a namespace and their line, in one record, so that overlapping claims always
-    conflict."""
+    """All `path:` and `repo:` claims of a namespace and their line: one record, so that overlaps conflict."""
 
     ns: str
     claims: tuple[TreeClaim, ...] = ()

@@ -20,12 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 GITHUB, GITLAB, JIRA, LINEAR = "github", "gitlab", "jira", "linear"
-GITHUB_HOST, GITLAB_HOST, LINEAR_HOST, JIRA_CLOUD = (
-    "github.com",
-    "gitlab.com",
-    "linear.app",
-    ".atlassian.net",
-)
+GITHUB_HOST, GITLAB_HOST, LINEAR_HOST, JIRA_CLOUD = ("github.com", "gitlab.com", "linear.app", ".atlassian.net")
 # What the surroundings must tell before a name can be read.
 NOTHING, SETTINGS, TRACKER = "nothing", "settings", "tracker"
 
@@ -92,8 +87,7 @@ class Tracker:
 
 
 class Trackers:
-    """The team's settings: hosts of its own, and which projects have tickets with bare keys. `jira` maps a
-    host to project keys, `linear` a workspace to team keys."""
+    """The team's settings: its own hosts, and which projects (`jira` by host, `linear` by workspace) have bare keys."""
 
     __slots__ = ("github", "gitlab", "jira", "linear")
 
@@ -196,9 +190,10 @@ def _of_address(scheme: str, rest: str, known: Trackers) -> Reference | None:
         return _github(host, parts, ("issues", "pull"), "address")
     if host in known.gitlab or "-" in parts:
         return _gitlab(host, parts, "address")
-    if host == LINEAR_HOST:
-        return _linear(parts)
-    if host.endswith(JIRA_CLOUD) or host in known.jira:
+    if host == LINEAR_HOST:  # `workspace/issue/ENG-42/title`
+        if len(parts) in (3, 4) and parts[1] == "issue" and _are_words(parts[:1]) and _is_key(parts[2].upper()):
+            return Reference(_linear_name(parts[0], parts[2].upper()), "Linear address")
+    elif host.endswith(JIRA_CLOUD) or host in known.jira:
         return _jira(host, parts, query)
     return None
 
@@ -221,13 +216,6 @@ def _gitlab(host: str, parts: list[str], form: str) -> Reference | None:
         place = parts[: at - 1] if parts[at - 1] == "-" else parts[:at] if host == GITLAB_HOST else []
         if len(place) >= 2 and _are_words(place):
             return Reference(_gitlab_name(host, "/".join(place).lower(), kind, parts[at + 1]), f"GitLab {form}")
-    return None
-
-
-def _linear(parts: list[str]) -> Reference | None:
-    """`workspace/issue/ENG-42/title`."""
-    if len(parts) in (3, 4) and parts[1] == "issue" and _are_words(parts[:1]) and _is_key(parts[2].upper()):
-        return Reference(_linear_name(parts[0], parts[2].upper()), "Linear address")
     return None
 
 

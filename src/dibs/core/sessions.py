@@ -9,7 +9,7 @@ from __future__ import annotations
 from dibs.core import events
 from dibs.core.events import Event
 from dibs.core.exclusion import live_holders
-from dibs.core.expiry import need_sessions, session_deadline_ms, session_over, settle
+from dibs.core.expiry import end_expired, need_sessions, session_deadline_ms, session_over
 from dibs.core.keys import lock_key, session_key, split_lock_key, ticket_key
 from dibs.core.lease_outcomes import SessionLease, SessionState
 from dibs.core.limits import FREED_MAX
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 
 def open_session(draft: Draft, command: OpenSession) -> Outcome:
-    """Open a session under an id that the same caller gets again in a repeat. Whoever knows the id and may not use the
-    session learns nothing of it."""
+    """Open a session under an id by which a repeat of the same caller finds it, and nobody else."""
     found = draft.session(command.fresh_id)
     if found is not None and not may_use(found, command.principal, command.bound):
         return SessionUnknown(now_ms=draft.now_ms, session=command.fresh_id)
@@ -58,7 +57,7 @@ def open_session(draft: Draft, command: OpenSession) -> Outcome:
             parent=command.parent,
         )
         draft.put(found)
-        draft.tell(_session_event(draft, found, events.SESSION_OPENED))
+        draft.events.append(_session_event(draft, found, events.SESSION_OPENED))
     return SessionState(now_ms=draft.now_ms, session=found)
 
 
@@ -111,7 +110,7 @@ def finish(draft: Draft, session: SessionRecord, how: str) -> SessionRecord:
         give_back(draft, session.charge, "sessions")
         session = session.replace(ended_ms=ended_ms, how=how, want=None, charge=None)
         draft.put(session)
-        draft.tell(_session_event(draft, session, events.SESSION_ENDED, reason=session.reason or how))
+        draft.events.append(_session_event(draft, session, events.SESSION_ENDED, reason=session.reason or how))
     _leave_lines(draft, session)
     _free_holds(draft, session)
     return draft.session(session.id) or session
@@ -130,13 +129,12 @@ def _leave_lines(draft: Draft, session: SessionRecord) -> None:
 
 
 def _free_holds(draft: Draft, session: SessionRecord) -> None:
-    """Free the holds of a session that has ended, and nothing else. Of very many, sweeps free the rest; until then
-    every rule sees that the session has ended."""
+    """Free the holds of a session that has ended. Of very many, sweeps free the rest."""
     keys = session.holds[:FREED_MAX]
     _need_jobs(draft, keys)
     for key in keys:
         ns, name = split_lock_key(key)
-        settle(draft, ns, name)
+        end_expired(draft, draft.lock(ns, name))
         advance(draft, ns, (name,))
     now = draft.session(session.id)
     if now is not None and now.holds:

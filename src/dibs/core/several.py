@@ -9,21 +9,12 @@ from dibs.core.expiry import end_hold
 from dibs.core.grants import grant
 from dibs.core.keys import lock_key
 from dibs.core.names import in_tree
-from dibs.core.outcomes import (
-    Blocker,
-    Deadlock,
-    Delayed,
-    Granted,
-    GrantedAll,
-    Held,
-    KeySpent,
-    Refused,
-)
+from dibs.core.outcomes import Blocker, Deadlock, Delayed, Granted, GrantedAll, Held, KeySpent, Refused
 from dibs.core.overlap import overlaps
-from dibs.core.queue import advance, give_up, place_of, queued, refresh, serve_own
+from dibs.core.queue import advance, give_up, may_wait, place_of, queued, refresh, serve_own
 from dibs.core.quota import over_held, over_waiting
 from dibs.core.records import LOST, RELEASED, SHARED
-from dibs.core.tickets import forget_want, join, keep, may_wait, note_want, note_wanted
+from dibs.core.tickets import forget_want, join, keep, note_want, note_wanted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,8 +42,9 @@ def acquire_any(draft: Draft, command: AcquireAny) -> Outcome:
         if verdict is None and own is not None:  # one of several owners already
             verdict = Held(now_ms=draft.now_ms, name=name, blockers=(Blocker(name=name, holder=own),))
         if verdict is None:
-            granted = grant(draft, command, name, command.fresh_lease_id)
-            serve_own(draft, command.ns, command.session)
+            granted = grant(draft, command, lock, command.fresh_lease_id)
+            if command.session is not None:
+                serve_own(draft, command.ns, command.session)
             return granted.replace(skipped=tuple(answers))
         if isinstance(verdict, Granted):
             return verdict
@@ -84,7 +76,7 @@ def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
     draft.need(*[lock_key(command.ns, name) for name in command.names])
     for name in command.names:
         refresh(draft, command.ns, name, command.mode)
-    ticket = place_of(draft, command, command.names)
+    ticket = place_of(draft, command, command.names) if may_wait(command) else None
     locks = [draft.lock(command.ns, name) for name in command.names]
     verdicts = [judge(draft, command, lock, command.ticket_id) for lock in locks]
     bad = tuple([verdict for verdict in verdicts if verdict is not None and not isinstance(verdict, Granted)])
@@ -99,10 +91,13 @@ def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
         return Refused(now_ms=draft.now_ms, outcomes=(over,), all_of=len(command.names))
     if all(verdict is None or isinstance(verdict, Granted) for verdict in verdicts):
         grants = [
-            verdict if isinstance(verdict, Granted) else grant(draft, command, name, command.fresh_lease_id)
+            verdict
+            if isinstance(verdict, Granted)
+            else grant(draft, command, draft.lock(command.ns, name), command.fresh_lease_id)
             for name, verdict in zip(command.names, verdicts, strict=True)
         ]
-        serve_own(draft, command.ns, command.session)
+        if command.session is not None:
+            serve_own(draft, command.ns, command.session)
         return GrantedAll(now_ms=draft.now_ms, grants=tuple(grants))
     differs = [waits_otherwise(draft, command, name) for name in command.names]
     if waitable and any(differs):

@@ -46,7 +46,7 @@ def join(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> Ticket:
             tree = draft.tree(lock.ns)
             place = TreePlace(name=lock.name, number=ticket.number, mode=ticket.mode)
             draft.put(tree.replace(line=(*tree.line, place), next_ticket=ticket.number + 1))
-        draft.tell(ticket_event(draft, ticket, events.QUEUED))
+        draft.events.append(ticket_event(draft, ticket, events.QUEUED))
     _note_wait(draft, tickets)
     return tickets[0]
 
@@ -150,11 +150,6 @@ def _note_wait(draft: Draft, tickets: list[Ticket]) -> None:
         draft.put(session.replace(waits=(*session.waits, *waits), want=None))
 
 
-def may_wait(ask: Acquire | AcquireAll) -> bool:
-    """Return whether the caller wants a place in line. Who has a ticket wants to keep it, or to get another for it."""
-    return ask.wait or ask.ticket_id is not None
-
-
 def keep(draft: Draft, ticket: Ticket, ask: Acquire | AcquireAll | None = None) -> Ticket:
     """Its owner asked again, or (None) is kept waiting by its server. It is written only from time to time, so that
     frequent polls are not frequent writes. A poll does not stay, so it leaves the seat to nobody."""
@@ -233,7 +228,7 @@ def drop(draft: Draft, ticket: Ticket, reason: str) -> None:
     remove(draft, ticket)
     for part in parts_of(ticket):
         gone = ticket.replace(name=part.name, number=part.number)
-        draft.tell(ticket_event(draft, gone, events.LEFT, reason=reason))
+        draft.events.append(ticket_event(draft, gone, events.LEFT, reason=reason))
 
 
 def ticket_event(draft: Draft, ticket: Ticket, kind: str, reason: str | None = None) -> Event:
@@ -253,8 +248,7 @@ def ticket_event(draft: Draft, ticket: Ticket, kind: str, reason: str | None = N
 # What a session wants: a refused claim that counts as waiting, for `deadlock.py`. An agent that asks, is refused,
 # thinks and asks again waits just like one in line. So the last refusal of a session that holds something counts until
 # the session gets something, lets something go or asks for something else, and for WANT_MS at most. A reported deadlock
-# is also a refusal: the others in the cycle must be told of it as well when they ask again. So is a wait that was given
-# up.
+# is also a refusal: the others in the cycle must be told of it when they ask again. So is a wait that was given up.
 
 
 def note_want(draft: Draft, ask: AcquireTerms | Ticket, names: tuple[str, ...]) -> None:

@@ -6,13 +6,7 @@ from dibs.core import events
 from dibs.core.commands import Freeze, KeepPlaces, Sweep, Thaw
 from dibs.core.events import Event
 from dibs.core.expiry import deadline_ms, session_deadline_ms, session_over, ticket_deadline_ms, ticket_over
-from dibs.core.keys import (
-    CREDENTIAL_PREFIX,
-    LOCK_PREFIX,
-    SESSION_PREFIX,
-    TREE_PREFIX,
-    USAGE_PREFIX,
-)
+from dibs.core.keys import CREDENTIAL_PREFIX, LOCK_PREFIX, SESSION_PREFIX, TREE_PREFIX, USAGE_PREFIX
 from dibs.core.lease_outcomes import BeatRecorded, Counted, FreezeNoted, Frozen, Identified, Raised, Swept, Thawed
 from dibs.core.limits import OUTAGES_KEPT, PULSE_KEPT_MS, PULSE_LATE_MS
 from dibs.core.outcomes import PlacesKept
@@ -99,8 +93,7 @@ def begin_count(draft: Draft, command: BeginCount) -> Outcome:
 
 
 def count(draft: Draft, command: CountUsage) -> Outcome:
-    """Charge what one record holds of a principal, unless it is charged already. A charge to the principal's record for
-    one namespace stays there."""
+    """Charge what one record holds of a principal, unless it is charged already."""
     payer, found = command.payer, draft.get(command.key)
     if isinstance(found, LockRecord):
         holders = tuple(
@@ -133,8 +126,7 @@ _SWEPT = (LOCK_PREFIX, SESSION_PREFIX, CREDENTIAL_PREFIX, TREE_PREFIX, "ticket/"
 
 
 def is_swept(key: str) -> bool:
-    """Return whether `sweep` knows this kind of record. A server of a newer version beside this one may keep other
-    kinds, and sweeps them itself."""
+    """Return whether `sweep` knows this kind of record. A newer server may keep others, and sweeps them itself."""
     return key.startswith(_SWEPT)
 
 
@@ -146,7 +138,10 @@ def sweep(draft: Draft, command: Sweep) -> Outcome:
     if isinstance(found, SessionRecord):
         return _sweep_session(draft, command.key, found)
     if isinstance(found, Ticket):
-        _sweep_ticket(draft, found)
+        if ticket_over(draft, found):
+            give_up(draft, found, "stopped asking")
+        elif found.expires_ms < (deadline := ticket_deadline_ms(draft, found)):
+            draft.put(found.replace(expires_ms=deadline))
     elif isinstance(found, Tree):
         go_on(draft, found.ns)
     elif command.key.startswith(CREDENTIAL_PREFIX):
@@ -170,8 +165,7 @@ def _sweep_lock(draft: Draft, key: str, lock: LockRecord) -> Swept:
 
 
 def _write_credit(draft: Draft, lock: LockRecord) -> None:
-    """Write a lease with outage credit back with its later deadline, so that the store's index of due records is
-    right."""
+    """Write the later deadline of a lease with outage credit: the store's index of due records needs it."""
     holders = tuple(
         [
             holder.replace(expires_ms=max(holder.expires_ms, deadline_ms(draft, holder)))
@@ -185,13 +179,12 @@ def _write_credit(draft: Draft, lock: LockRecord) -> None:
 
 
 def _forget(draft: Draft, lock: LockRecord) -> None:
-    """Delete an idle record. The floor is raised to its fencing token first, so that the job's next token still
-    rises."""
+    """Delete an idle record. The floor takes over its fencing token, so that the next one still rises."""
     meta = draft.meta()
     if lock.token > meta.token_floor:
         draft.put(meta.replace(token_floor=lock.token))
     draft.drop(lock)
-    draft.tell(Event(at_ms=draft.now_ms, kind=events.FORGOTTEN, ns=lock.ns, job=lock.name, token=lock.token))
+    draft.events.append(Event(at_ms=draft.now_ms, kind=events.FORGOTTEN, ns=lock.ns, job=lock.name, token=lock.token))
 
 
 def _sweep_session(draft: Draft, key: str, session: SessionRecord) -> Swept:
@@ -205,13 +198,6 @@ def _sweep_session(draft: Draft, key: str, session: SessionRecord) -> Swept:
     elif session.expires_ms < (deadline := session_deadline_ms(draft, session)):
         draft.put(session.replace(expires_ms=deadline))
     return Swept(now_ms=draft.now_ms, key=key, unfinished=bool(session.ended_ms and session.holds))
-
-
-def _sweep_ticket(draft: Draft, ticket: Ticket) -> None:
-    if ticket_over(draft, ticket):
-        give_up(draft, ticket, "stopped asking")
-    elif ticket.expires_ms < (deadline := ticket_deadline_ms(draft, ticket)):
-        draft.put(ticket.replace(expires_ms=deadline))
 
 
 def raise_floor(draft: Draft, command: RaiseFloor) -> Outcome:
@@ -240,16 +226,17 @@ def identify(draft: Draft, command: Identify) -> Outcome:
 # A pulse says that all time before it is accounted for: either some server could serve, or the time is recorded as an
 # outage. A server without a gap since its last pulse does not need the others for that. A server that starts, or was
 # stopped or cut off, reads the newest pulse of all others: between that pulse, or the beginning of its own gap, and the
-# end of the gap, no server could serve. Until that is recorded it ends nothing that was live when its gap began
-# (`engine/liveness.py`).
+# end of the gap, no server could serve. Until that is recorded it ends nothing that was live when its gap began.
 
 
 def beat(draft: Draft, command: Beat) -> Outcome:
     """Record that a server is up. If none was up for longer than PULSE_LATE_MS before it, that was an outage. A shorter
     silence before the start of a server stays in doubt until that server's next pulse. So a server that crashes again
     and again, faster than PULSE_LATE_MS, is noticed all the same."""
-    for server in command.gone:
-        _forget_pulse(draft, server)
+    for server in command.gone:  # in the same decision that writes a newer pulse, so the newest is never lost
+        old = draft.pulse(server)
+        if old is not None and _is_old(old, draft.now_ms):
+            draft.drop(old)
     now_ms = draft.now_ms
     pulse = Pulse(at_ms=now_ms, server=command.server)
     own = draft.pulse(command.server)
@@ -260,11 +247,9 @@ def beat(draft: Draft, command: Beat) -> Outcome:
         draft.discard()
         return BeatRecorded(now_ms=now_ms, frozen=True)
     began_ms = _accounted_ms(draft, own, command)
-    if began_ms is None or command.alive_since_ms <= began_ms:
-        draft.put(pulse)
-        return BeatRecorded(now_ms=now_ms)
-    if command.alive_since_ms - began_ms <= PULSE_LATE_MS:
-        draft.put(pulse.replace(doubt_ms=began_ms))
+    if began_ms is None or command.alive_since_ms - began_ms <= PULSE_LATE_MS:
+        in_doubt = began_ms is not None and command.alive_since_ms > began_ms
+        draft.put(pulse.replace(doubt_ms=began_ms) if in_doubt else pulse)
         return BeatRecorded(now_ms=now_ms)
     draft.put(pulse)
     _note_outage(draft, Outage(began_ms=began_ms, ended_ms=now_ms))
@@ -290,13 +275,6 @@ def _is_old(pulse: Pulse, now_ms: int) -> bool:
     return now_ms - pulse.at_ms >= PULSE_KEPT_MS
 
 
-def _forget_pulse(draft: Draft, server: str) -> None:
-    """Deleted in the same decision that writes a newer pulse, so the newest pulse is never lost."""
-    pulse = draft.pulse(server)
-    if pulse is not None and _is_old(pulse, draft.now_ms):
-        draft.drop(pulse)
-
-
 def _accounted_ms(draft: Draft, own: Pulse | None, command: Beat) -> int | None:
     known = [command.heard_ms] if command.heard_ms is not None else []
     if own is not None:
@@ -316,7 +294,7 @@ def _accounted_ms(draft: Draft, own: Pulse | None, command: Beat) -> int | None:
 def _note_outage(draft: Draft, outage: Outage) -> None:
     meta = draft.meta()
     draft.put(meta.replace(outages=remember(meta.outages, outage)))
-    draft.tell(Event(at_ms=draft.now_ms, kind=events.OUTAGE, began_ms=outage.began_ms))
+    draft.events.append(Event(at_ms=draft.now_ms, kind=events.OUTAGE, began_ms=outage.began_ms))
 
 
 def remember(outages: tuple[Outage, ...], outage: Outage) -> tuple[Outage, ...]:

@@ -10,13 +10,7 @@ from dibs.base.record import Record
 from dibs.core import events
 from dibs.core.commands import PlainCommand
 from dibs.core.events import LOCK_CHANGES, Event
-from dibs.core.keys import (
-    WEBHOOK_DUTY_KEY,
-    WEBHOOK_REGISTER_KEY,
-    dead_letters_key,
-    progress_key,
-    webhook_key,
-)
+from dibs.core.keys import WEBHOOK_DUTY_KEY, WEBHOOK_REGISTER_KEY, dead_letters_key, progress_key, webhook_key
 from dibs.core.limits import WEBHOOK_DEAD_MAX, WEBHOOKS_MAX, WEBHOOKS_PER_PRINCIPAL_MAX
 from dibs.core.outcomes import Outcome
 from dibs.core.records import Kept
@@ -184,14 +178,13 @@ class LeaveDuty(PlainCommand):
 
 
 class SaveDelivery(PlainCommand):
-    """Write down how far a webhook is. `letters` are new or changed dead letters, `settled` the numbers of those that
-    were delivered after all."""
+    """Write down how far a webhook is. `letters`: dead letters to add or change; `delivered`: those to remove."""
 
     webhook_id: str
     token: int  # of the duty
     progress: WebhookProgress
     letters: tuple[DeadLetter, ...] = ()
-    settled: tuple[int, ...] = ()
+    delivered: tuple[int, ...] = ()
 
 
 class WebhookState(Outcome):
@@ -245,8 +238,7 @@ def create_webhook(draft: Draft, command: CreateWebhook) -> WebhookState:
     entry = WebhookEntry(id=made.id, ns=made.ns, principal=made.principal, bound=made.bound)
     draft.write(webhook_key(made.id), made)
     draft.write(progress_key(made.id), WebhookProgress(at=command.at))
-    _write_register(draft, (*register.entries, entry))
-    return _changed(draft, made, events.WEBHOOK_CREATED, made.principal)
+    return _changed(draft, made, events.WEBHOOK_CREATED, made.principal, (*register.entries, entry))
 
 
 def remove_webhook(draft: Draft, command: RemoveWebhook) -> WebhookState:
@@ -256,8 +248,8 @@ def remove_webhook(draft: Draft, command: RemoveWebhook) -> WebhookState:
     for key in (webhook_key(found.id), progress_key(found.id), dead_letters_key(found.id)):
         if draft.get(key) is not None:
             draft.write(key, None)
-    _write_register(draft, tuple([each for each in _register(draft).entries if each.id != found.id]))
-    return _changed(draft, found, events.WEBHOOK_REMOVED, command.by)
+    left = tuple([each for each in _register(draft).entries if each.id != found.id])
+    return _changed(draft, found, events.WEBHOOK_REMOVED, command.by, left)
 
 
 def replay_webhook(draft: Draft, command: ReplayWebhook) -> WebhookState:
@@ -278,7 +270,6 @@ def replay_webhook(draft: Draft, command: ReplayWebhook) -> WebhookState:
         after = found.replay_after if after < 0 else min(after, found.replay_after)
     found = found.replace(replays=found.replays + 1, replay_after=after, stopped="")
     draft.write(webhook_key(found.id), found)
-    _write_register(draft, _register(draft).entries)
     return _changed(draft, found, events.WEBHOOK_REPLAYED, command.by)
 
 
@@ -288,7 +279,6 @@ def stop_webhook(draft: Draft, command: StopWebhook) -> WebhookState:
         return WebhookState(now_ms=draft.now_ms, webhook=found)
     found = found.replace(stopped=command.reason)
     draft.write(webhook_key(found.id), found)
-    _write_register(draft, _register(draft).entries)
     return _changed(draft, found, events.WEBHOOK_STOPPED, "")
 
 
@@ -314,18 +304,17 @@ def leave_duty(draft: Draft, command: LeaveDuty) -> DutyState:
 
 
 def save_delivery(draft: Draft, command: SaveDelivery) -> DeliverySaved:
-    """Write down how far a webhook is, if the server still has the duty: one that was paused must not move the position
-    of the server that took over."""
+    """Write down how far a webhook is, unless another server has taken over the duty."""
     duty = _duty(draft)
     if duty is None or duty.token != command.token or _find(draft, command.webhook_id) is None:
         return DeliverySaved(now_ms=draft.now_ms, is_ours=False)
     known_progress = draft.get(progress_key(command.webhook_id))
     dropped = known_progress.dropped if isinstance(known_progress, WebhookProgress) else 0
-    if command.letters or command.settled:
+    if command.letters or command.delivered:
         changed = {each.seq: each for each in command.letters}
         known = draft.get(dead_letters_key(command.webhook_id))
         letters = known.letters if isinstance(known, DeadLetters) else ()
-        kept = [each for each in letters if each.seq not in changed and each.seq not in command.settled]
+        kept = [each for each in letters if each.seq not in changed and each.seq not in command.delivered]
         kept = sorted([*kept, *changed.values()], key=lambda each: each.seq)
         dropped += max(len(kept) - WEBHOOK_DEAD_MAX, 0)
         letters = tuple(kept[-WEBHOOK_DEAD_MAX:])
@@ -344,19 +333,20 @@ def _register(draft: Draft) -> WebhookRegister:
     return found if isinstance(found, WebhookRegister) else WebhookRegister()
 
 
-def _write_register(draft: Draft, entries: tuple[WebhookEntry, ...]) -> None:
-    changes = _register(draft).changes + 1
-    draft.write(WEBHOOK_REGISTER_KEY, WebhookRegister(changes=changes, entries=entries))
-
-
 def _duty(draft: Draft) -> WebhookDuty | None:
     found = draft.get(WEBHOOK_DUTY_KEY)
     return found if isinstance(found, WebhookDuty) else None
 
 
-def _changed(draft: Draft, webhook: Webhook, kind: str, by: str) -> WebhookState:
-    """The event names no URL: it may hold a secret of its own."""
-    draft.tell(
+def _changed(
+    draft: Draft, webhook: Webhook, kind: str, by: str, entries: tuple[WebhookEntry, ...] | None = None
+) -> WebhookState:
+    """Note a change in the register, of which these are the entries now, and as an event. That names no URL: it may
+    hold a secret of its own."""
+    register = _register(draft)
+    kept = register.entries if entries is None else entries
+    draft.write(WEBHOOK_REGISTER_KEY, WebhookRegister(changes=register.changes + 1, entries=kept))
+    draft.events.append(
         Event(
             at_ms=draft.now_ms,
             kind=kind,

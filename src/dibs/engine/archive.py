@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from dibs._version import __version__
 from dibs.base.errors import DibsError, InvalidInput, StoreUnavailable
 from dibs.base.ids import new_id
+from dibs.base.jsontext import is_unicode
 from dibs.base.record import Record
 from dibs.core import class_of
 from dibs.core.commands import Freeze
@@ -109,34 +110,20 @@ def _fits(value: Any, annotation: str, module: str) -> bool:
     if annotation == "int":
         return type(value) is int and -NUMBER_MAX < value < NUMBER_MAX
     if annotation == "str":
-        return isinstance(value, str) and (value.isascii() or _is_unicode(value))
+        return isinstance(value, str) and (value.isascii() or is_unicode(value))
     known = getattr(sys.modules[module], annotation, None)
     return not isinstance(known, type) or isinstance(value, known)
 
 
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair
-        return False
-    return True
-
-
 def _key_of(record: Stored) -> str | None:
-    """The key that a record belongs under, after its names were checked. None: there is only one record of this kind,
-    or others check it."""
-    if isinstance(record, LockRecord):
-        return lock_key(_named(record), record.name)
-    if isinstance(record, Ticket):
-        return ticket_key(_named(record), record.name, record.number)
+    """The key of a record, whose names are checked; None: there is only one of its kind, or others check it."""
+    if isinstance(record, LockRecord | Ticket):
+        check_name(record.name)
+        ns, name = check_namespace(record.ns), record.name
+        return lock_key(ns, name) if isinstance(record, LockRecord) else ticket_key(ns, name, record.number)
     if isinstance(record, SessionRecord):
         return session_key(record.id)
     return tree_key(check_namespace(record.ns)) if isinstance(record, Tree) else None
-
-
-def _named(record: LockRecord | Ticket) -> str:
-    check_name(record.name)
-    return check_namespace(record.ns)
 
 
 FORMAT = 1
@@ -214,8 +201,7 @@ class ArchiveReader:
         return header
 
     def entries(self) -> Iterator[tuple[str, Stored] | Event]:
-        """Records, each with its key, then events. Raises InvalidInput at the first invalid line, and at the end if
-        something is missing."""
+        """Records with their keys, then events. Raises InvalidInput for an invalid line and a missing end."""
         records = events = 0
         last, last_seq = "", 0
         while True:
@@ -242,8 +228,8 @@ class ArchiveReader:
             else:
                 raise self._bad("it is neither a record, an event nor the end")
 
-    def _check_end(self, told: object, found: dict[str, Any]) -> None:
-        if told != found:
+    def _check_end(self, stated: object, found: dict[str, Any]) -> None:
+        if stated != found:
             raise InvalidInput("The file was changed or damaged: its checksum does not match. Export it again.")
         if self._file.read(1):
             raise InvalidInput(
@@ -282,8 +268,7 @@ _decode = json.JSONDecoder(parse_constant=_no_number).decode
 
 # Copies a store to an archive, as of one moment. If a store can show one moment (`Maintenance.moment`), that is read
 # while others write. Any other store is read twice: versions never repeat, so if every record had the same version both
-# times, all of them existed together in between. On a store that others keep changing this never succeeds; then freeze
-# it.
+# times, all of them existed together in between. A store that others keep changing must be frozen first.
 
 PAGE = 1_000
 TRIES_MAX = 5
@@ -308,7 +293,7 @@ def _copy(
     seen, counts, writer = sha256(), Counter[str](), ArchiveWriter(write)
     writer.header(header)
     for key, version, record in _records(reader):
-        seen.update(_seen(key, version))
+        seen.update(f"{version} {key}\n".encode())
         counts[key.split("/", 1)[0]] += 1
         writer.record(key, record.replace(frozen=None) if isinstance(record, Meta) else record)
     for event in _events(reader, last_seq, one_log=store.capabilities.one_log):
@@ -326,12 +311,8 @@ def _survey(store: Store) -> str:
     """A digest of all records' versions. If it is the same twice, nothing changed in between."""
     seen = sha256()
     for key, version, _ in _records(store):
-        seen.update(_seen(key, version))
+        seen.update(f"{version} {key}\n".encode())
     return seen.hexdigest()
-
-
-def _seen(key: str, version: int) -> bytes:
-    return f"{version} {key}\n".encode()
 
 
 def _records(reader: Store | StoreMoment) -> Iterator[tuple[str, int, Stored]]:

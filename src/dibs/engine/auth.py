@@ -20,13 +20,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from dibs.base.clock import steady_ms, wall_ms
-from dibs.base.errors import (
-    AuthenticationFailed,
-    AuthenticationRequired,
-    DibsError,
-    InvalidInput,
-    InvalidName,
-)
+from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, DibsError, InvalidInput, InvalidName
 from dibs.base.files import to_disk
 from dibs.base.ids import new_id, new_secret, proof_key_id, proof_of
 from dibs.core.identity import ADMIN, AGENT, Caller
@@ -46,9 +40,8 @@ _BEARER = b"Bearer "
 
 
 class TokenGuard:
-    """The callers that are let in: by the store's tokens (`directory`), and by those of a file. `path` None: there is
-    no file. `reload` reads the file again. `own`: the file is the user's own token. It must hold the token itself,
-    because the user's client reads it."""
+    """The callers that are let in: by the store's tokens (`directory`), and by those of the file at `path`, if any.
+    `own`: it is the user's own token, and must hold the token itself, because the user's client reads it."""
 
     def __init__(
         self,
@@ -89,13 +82,11 @@ class TokenGuard:
         return len(self._callers)
 
     def caller(self, authorization: bytes | None, peer: bytes | None = None) -> Caller:
-        """The caller with this Authorization header; `peer` is for guards that know the users of the machine. Raises
-        the two errors of the contract."""
+        """The caller with this Authorization header; `peer` is for guards that know the users of the machine."""
         return self.known(digest_of(authorization), peer)
 
     def known(self, key: bytes | None, peer: bytes | None = None) -> Caller:
-        """The same by the hash of the token, as `digest_of` makes it. It is asked for with each request: a token may be
-        revoked, or end, at any time."""
+        """The same by the hash of the token. It is asked with each request: a token may end at any time."""
         if key is None:
             raise AuthenticationRequired("Bearer token required")
         # The store first: a token that was revoked there is refused, even if a file still has it.
@@ -280,20 +271,14 @@ def ensure_token_file(path: str, name: str) -> bool:
                 file.write(f"{principal_name(name)}:{new_secret()}:{ADMIN}\n")
                 file.flush()
                 to_disk(file.fileno())
-            return _link(drafted, path)
+            os.link(drafted, path)  # atomic, and never in the place of a file that another server made meanwhile
+            return True
+        except FileExistsError:
+            return False
         finally:
             os.unlink(drafted)
     except OSError as error:
         raise InvalidInput(f"The token file {path} cannot be made: {error.strerror}.") from None
-
-
-def _link(drafted: str, path: str) -> bool:
-    """Make the file by a link, which is atomic and never replaces a file that another server made meanwhile."""
-    try:
-        os.link(drafted, path)
-    except FileExistsError:
-        return False
-    return True
 
 
 def principal_name(login: str) -> str:

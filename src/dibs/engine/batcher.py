@@ -26,6 +26,7 @@ from dibs.base.errors import Unavailable
 from dibs.core.commands import Acquire, AcquireAll, AcquireAny, Inspect, InspectSession, OpenSession
 from dibs.core.limits import COMMIT_BATCH_MAX, COMMIT_QUEUE_MAX, OVERLOAD_RETRY_MS, QUEUE_MS_MAX
 from dibs.engine.coordinator import CallerGone
+from dibs.engine.liveness import EngineThread
 from dibs.engine.metrics import Metrics
 from dibs.stores.port import Busy
 
@@ -49,14 +50,13 @@ _LATERS_SHARE = COMMIT_BATCH_MAX // 4  # of a batch, however many heartbeats the
 
 
 class Overloaded(Unavailable):
-    """There are far more requests than the store can write. Nothing was done; `retry_after_ms` says when to try
-    again."""
+    """More requests than the store can write. Nothing was done; come back after `retry_after_ms`."""
 
     code = "capacity_exceeded"
     retry_after_ms = OVERLOAD_RETRY_MS
 
 
-class Batcher:
+class Batcher(EngineThread):
     """Commands and answers are on the event loop's thread. This starts the other thread.
 
     `run` decides a batch on that other thread. `run_at_once` decides a batch on the loop, while `is_quick` says so; a
@@ -79,6 +79,7 @@ class Batcher:
         steady: Callable[[], int] = steady_ms,
         metrics: Metrics | None = None,
     ) -> None:
+        super().__init__("dibs-batcher")
         self._run = run
         self._run_at_once = run_at_once
         self._is_quick = is_quick
@@ -92,24 +93,10 @@ class Batcher:
         self._callers: dict[int, IsGone] = {}  # of the batch that is being decided, by the id of the command
         # Calls that wait until the batch under way is answered.
         self._after: list[tuple[Callable[..., object], tuple[object, ...]]] = []
-        self._wake = threading.Event()
         self._is_running = False  # a batch is with the thread
         self._is_answering = False  # the loop decides one
         self._is_gathering = False  # the next is about to be handed over
         self._gathered = self._turns = 0  # how many commands the loop had at the last look, and how often it looked
-        self._stopping = False
-        # A daemon: a store that never answers must not keep the process from ending.
-        self._thread = threading.Thread(target=self._work, name="dibs-batcher", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self, timeout_ms: int) -> bool:
-        """Accept no more commands, and answer the accepted ones. False if that was not finished in time."""
-        self._stopping = True
-        self._wake.set()
-        self._thread.join(timeout_ms / 1000)
-        return not self._thread.is_alive()
 
     def post(self, command: Command, callback: Callback, is_gone: IsGone | None = None) -> None:
         """Decide `command`; `callback` gets its outcome or the error. If `is_gone`, its caller waits no more, and it
@@ -163,14 +150,10 @@ class Batcher:
         if not count:
             return  # the thread took them
         run = self._run_at_once
-        if run is None or not self._may_decide_here():
+        if run is None or self._stopping or not self._is_quick() or not self._deciding.acquire(blocking=False):
             self._wake_thread()
         else:
             self._answer_at_once(run)
-
-    def _may_decide_here(self) -> bool:
-        """If so, the caller has the lock."""
-        return not self._stopping and self._is_quick() and self._deciding.acquire(blocking=False)
 
     def _wake_thread(self) -> None:
         self._is_running = True
@@ -230,15 +213,9 @@ class Batcher:
         while not self._stopping:
             self._wake.wait()
             self._wake.clear()
-            with self._deciding:
-                self._answer()
-        while self._answer_one_more():
-            pass
-
-    def _answer_one_more(self) -> bool:
-        with self._deciding:  # the loop may be at work, and leave something to the thread
             self._answer()
-            return self._has_more()
+        while self._answer():  # the loop may be at work, and leave something to the thread
+            pass
 
     def _has_more(self) -> bool:
         return bool(self._first or self._later)
@@ -250,14 +227,17 @@ class Batcher:
         batch += [later.popleft() for _ in range(min(len(later), COMMIT_BATCH_MAX - count))]
         return batch
 
-    def _answer(self) -> None:
-        batch = self._take()
-        if batch:
-            results = self._results(self._run, batch)
-            try:
-                self._deliver(self._hand_out, batch, results)
-            except RuntimeError:  # the loop is closed: nobody is left to answer
-                log.warning("%d answers could not be delivered", len(batch))
+    def _answer(self) -> bool:
+        """Answer a batch on the thread. True if there is more to do."""
+        with self._deciding:
+            batch = self._take()
+            if batch:
+                results = self._results(self._run, batch)
+                try:
+                    self._deliver(self._hand_out, batch, results)
+                except RuntimeError:  # the loop is closed: nobody is left to answer
+                    log.warning("%d answers could not be delivered", len(batch))
+            return self._has_more()
 
     def _results(self, run: Callable[[Sequence[Command]], list[Result]], batch: list[Asked]) -> list[Result]:
         gone = {id(asked) for asked in batch if asked[2] is not None and asked[2]()}

@@ -27,16 +27,10 @@ import time
 
 from dibs.base.errors import DibsError, InvalidInput, StoreUnavailable, Unavailable
 from dibs.base.ids import new_fraction
+from dibs.core import limits
 from dibs.core.commands import Break, Free, Inspect, InspectSession, SetAcl
 from dibs.core.decide import decide, keys_of
 from dibs.core.draft import Missing, View
-from dibs.core.limits import (
-    CONFLICT_PAUSE_MS_MAX,
-    CONFLICT_RETRIES_MAX,
-    RECALL_PAUSE,
-    REREAD_KEYS_MAX,
-    UNKNOWN_RETRIES_MAX,
-)
 from dibs.stores.port import CommitTooLarge, Conflict
 
 TYPE_CHECKING = False
@@ -64,7 +58,7 @@ class CallerGone(Unavailable):
 class _Batch:
     """One attempt to decide some commands: what was read, at which versions, and what to write."""
 
-    def __init__(self, store: Store, vouch: Callable[[], Callable[[int], int]], *, recalls: bool = False) -> None:
+    def __init__(self, store: Store, vouch: Callable[[], Callable[[int], int]] | None, *, recalls: bool) -> None:
         self._store = store
         self._vouch = vouch
         self._get = store.recall if recalls else store.read
@@ -84,48 +78,50 @@ class _Batch:
         if self.versions and self._is_of_one_moment:
             # Before the first decision, all records can be read again, so that they are of one moment. If there are
             # many keys, or a decision already depends on them, they are compared at the end instead.
-            if len(self._seen) > 1 or len(self.versions) > REREAD_KEYS_MAX:
+            if len(self._seen) > 1 or len(self.versions) > limits.REREAD_KEYS_MAX:
                 self._is_of_one_moment = False
             else:
                 wanted = [*self.versions, *wanted]
-        vouched = self._vouch()
+        vouched = None if self._vouch is None else self._vouch()
         snapshot = self._get(wanted)
         if snapshot.is_recalled:
             self.has_recalled = True
             self._is_of_one_moment = False
         self._view.now_ms = max(self._view.now_ms, snapshot.now_ms)
-        self._view.vouched_ms = vouched(self._view.now_ms)
+        if vouched is not None:
+            self._view.vouched_ms = vouched(self._view.now_ms)
         for key, found in snapshot.records.items():
             self.versions[key] = found.version
             self._view.records[key] = found.record
         if not self._is_of_one_moment:
             self._view.load = self.load  # nothing is gained by deciding from the beginning
 
-    def decide(self, command: Command) -> Outcome:
-        self._view.seen = set()
-        self._seen.append(self._view.seen)
+    def decide(self, command: Command) -> Result:
+        """The outcome. An error of a rule is an answer, too, and depends on the records it read: a fault in one rule
+        must not fail the whole batch. Raises errors of the store."""
+        seen = self._view.seen = set()
+        self._seen.append(seen)
+        decision: Decision | None = None
         try:
-            decision = self._decide(command)
-        except Exception:  # an error of a rule is an answer, too, and depends on the records it read
-            self._looked |= self._view.seen
-            raise
-        self._looked |= self._view.seen.union(decision.writes)
-        self._view.apply(decision)
+            while decision is None:
+                try:
+                    decision = decide(self._view, command)
+                except Missing as missing:
+                    self.load(missing.keys)
+        except Exception as error:
+            self._looked |= seen
+            if isinstance(error, DibsError) and not isinstance(error, InvalidInput):  # that is a text it cannot keep
+                raise
+            return error
+        self._looked |= seen.union(decision.writes)
+        self._view.records.update(decision.writes)  # the next command of the batch sees them
         self.puts.update(decision.writes)
         self.events += decision.events
         self.handed += decision.handed
         return decision.outcome
 
-    def _decide(self, command: Command) -> Decision:
-        while True:
-            try:
-                return decide(self._view, command)
-            except Missing as missing:
-                self.load(missing.keys)
-
     def commit(self) -> int | None:
-        """Commit. The number of the store's last event then, or None if there was nothing to write. Raises Conflict if
-        records have changed."""
+        """Return the number of the store's last event after a write, else None. Raises Conflict."""
         if self.puts or self.events:
             expect = {key: self.versions[key] for key in self._looked}
             return self._store.commit(expect, self.puts, self.events)
@@ -143,8 +139,9 @@ class _Batch:
         return {key for key in self._looked if records[key].version != self.versions[key]}
 
 
-def _the_clock_alone() -> Callable[[int], int]:
-    return lambda now_ms: now_ms
+# Commands that cannot recognise their own effect: they must not be decided again after a commit without an answer.
+_ONCE = (Break, Free, SetAcl)
+_LOOKS = frozenset((Inspect, InspectSession))
 
 
 class Coordinator:
@@ -162,7 +159,7 @@ class Coordinator:
         on_commit: Callable[[Sequence[Event], int], None] | None = None,
         on_handed: Callable[[Sequence[HandedOver]], None] | None = None,
         *,
-        vouch: Callable[[], Callable[[int], int]] = _the_clock_alone,
+        vouch: Callable[[], Callable[[int], int]] | None = None,
         pause: Callable[[float], None] = time.sleep,
         fraction: Callable[[], float] = new_fraction,
         is_gone: Callable[[Command], bool] | None = None,
@@ -184,8 +181,7 @@ class Coordinator:
         return result
 
     def run(self, commands: Sequence[Command]) -> list[Result]:
-        """One result per command, in order: its outcome or its exception. Raises an error that concerns all of
-        them."""
+        """One result per command, in order. Raises an error that concerns all of them."""
         results: dict[int, Result] = {}
         doubts: dict[int, StoreUnavailable] = {}  # commands that a commit without an answer may have written
         todo = list(range(len(commands)))
@@ -210,28 +206,30 @@ class Coordinator:
         doubts: dict[int, StoreUnavailable],
     ) -> list[int]:
         """Answer the commands in `todo` that had no conflict. Returns the rest."""
-        # A command that cannot recognise its own effect must not be decided again; it says that the outcome is unknown.
-        failed: dict[int, BaseException] = {
-            index: doubts[index]
-            for index in todo
-            if index in doubts and isinstance(commands[index], Break | Free | SetAcl)
-        }
+        failed: dict[int, BaseException] = {}
+        for index in todo if doubts else ():
+            if index in doubts and isinstance(commands[index], _ONCE):
+                failed[index] = doubts[index]
         left: list[int] = []
         unknown = 0
-        for conflicts in range(CONFLICT_RETRIES_MAX):
-            batch = _Batch(self.store, self._vouch, recalls=not conflicts and self._may_recall(commands))
+        for conflicts in range(limits.CONFLICT_RETRIES_MAX):
+            # Begin with what the store remembers; but looks write nothing, so they would be read anyway.
+            recalls = not conflicts and not self._asks and not _LOOKS.issuperset(map(type, commands))
+            if self._asks and not conflicts:
+                self._asks -= 1
+            batch = _Batch(self.store, self._vouch, recalls=recalls)
             batch.load({key: None for index in todo for key in keys_of(commands[index])})
             if self._is_gone is not None:
-                # Looked at again after every read, which may have taken long.
+                # After every read, which may have taken long.
                 gone = CallerGone("The caller hung up. Nothing was done.")
                 failed.update({index: gone for index in todo if index not in doubts and self._is_gone(commands[index])})
-            answers = {index: self._attempt(batch, index, commands[index], failed) for index in todo}
+            answers = {index: failed.get(index) or batch.decide(commands[index]) for index in todo}
             try:
-                self._commit(batch)
+                last_seq = batch.commit()
             except Conflict:
                 if batch.has_recalled:
                     # What the store remembered was old. Others write these records: ask for them for a while.
-                    self._asks = RECALL_PAUSE
+                    self._asks = limits.RECALL_PAUSE
                     continue
                 late = self._overtaken(todo, batch, failed)
                 if late:
@@ -247,30 +245,26 @@ class Coordinator:
                 todo = todo[: max(1, len(todo) // 2)]
                 continue
             except StoreUnavailable as error:
-                # Did the write happen? Deciding again finds out: an acquire recognises its own fresh lease id, a
-                # release its own ending.
+                # Did the write happen? Deciding again finds out: by the lease id of an acquire, the end of a release.
                 if not error.unknown:
                     raise
                 unknown += 1
                 for index in todo:
                     doubts.setdefault(index, error)
-                    if isinstance(commands[index], Break | Free | SetAcl):
+                    if isinstance(commands[index], _ONCE):
                         failed[index] = doubts[index]
-                if unknown > UNKNOWN_RETRIES_MAX:
+                if unknown > limits.UNKNOWN_RETRIES_MAX:
                     raise
                 continue
+            if last_seq is not None and self._on_commit is not None:
+                self._on_commit(batch.events, last_seq)
+            if batch.handed and self._on_handed is not None:
+                self._on_handed(batch.handed)
             results.update(answers)
             return sorted(left)
         busy = Contended("The store is too busy: others kept changing the same records. Try again.")
         results.update({index: doubts.get(index, busy) for index in todo})
         return sorted(left)
-
-    def _may_recall(self, commands: Sequence[Command]) -> bool:
-        """Return whether to begin with what the store remembers. Looks write nothing, so they would be read anyway."""
-        if self._asks > 0:
-            self._asks -= 1
-            return False
-        return not all(isinstance(command, Inspect | InspectSession) for command in commands)
 
     def _overtaken(self, todo: list[int], batch: _Batch, failed: dict[int, BaseException]) -> list[int]:
         """The commands to postpone, so that the others can be committed. None, if that would be all of them."""
@@ -281,28 +275,6 @@ class Coordinator:
         return [] if len(late) == len(decided) else late
 
     def _pause(self, conflicts: int) -> None:
-        """No pause after the first conflict; then random pauses, so that commands in conflict do not come back at the
-        same time."""
+        """Sleep for a random time, but not after the first conflict: those in conflict must spread out."""
         if conflicts:
-            self._sleep(self._fraction() * min(2**conflicts, CONFLICT_PAUSE_MS_MAX) / 1000)
-
-    def _attempt(self, batch: _Batch, index: int, command: Command, failed: dict[int, BaseException]) -> Result:
-        if index in failed:
-            return failed[index]
-        try:
-            return batch.decide(command)
-        except InvalidInput as error:  # a text that the store cannot keep
-            return error
-        except DibsError:
-            raise  # an error of the store
-        except Exception as error:  # a fault in one rule must not fail the whole batch
-            return error
-
-    def _commit(self, batch: _Batch) -> None:
-        last_seq = batch.commit()
-        if last_seq is None:
-            return
-        if self._on_commit is not None:
-            self._on_commit(batch.events, last_seq)
-        if self._on_handed is not None and batch.handed:
-            self._on_handed(batch.handed)
+            self._sleep(self._fraction() * min(2**conflicts, limits.CONFLICT_PAUSE_MS_MAX) / 1000)

@@ -19,45 +19,22 @@ from dibs.base.errors import (
     AuthenticationFailed,
     DibsError,
     InvalidInput,
+    NotOnRecord,
     RequestRefused,
     StoreUnavailable,
-    UnknownToken,
 )
 from dibs.base.ids import new_secret, proof_key_id
-from dibs.core.credentials import (
-    CreateToken,
-    Credential,
-    CredentialRegister,
-    LimitToken,
-    NoteUse,
-    RevokeToken,
-    RotateToken,
-    TokenState,
-    credential_key,
-)
+from dibs.core import credentials as rules
+from dibs.core import limits
 from dibs.core.events import RIGHTS_CHANGES
 from dibs.core.identity import Caller, require
 from dibs.core.keys import CREDENTIAL_PREFIX, REGISTER_KEY
-from dibs.core.limits import (
-    CREDENTIAL_LOOK_MS,
-    CREDENTIAL_RELOAD_MS,
-    CREDENTIAL_STALE_MS_MAX,
-    LIST_PAGE_DEFAULT,
-    USE_NOTED_MS,
-    USES_AT_ONCE_MAX,
-)
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.event_log import EventFilter, collect
-from dibs.engine.queries import recount
-from dibs.wire.credentials import (
-    create_command,
-    credential_document,
-    digest_of,
-    grace_ms_of,
-    life_ms_of,
-    limits_of,
-)
-from dibs.wire.documents import Reply, reply_for
+from dibs.engine.liveness import EngineThread
+from dibs.engine.queries import recount, scan_records
+from dibs.wire import credentials as wire
+from dibs.wire.documents import Reply, reply_to
 from dibs.wire.lease_documents import gap_document, named_event
 from dibs.wire.requests import shape
 
@@ -66,32 +43,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.core.commands import PlainCommand
     from dibs.core.events import Event
     from dibs.stores.port import Store
-
-    Document = dict[str, Any]
 
 
 log = logging.getLogger("dibs")
 
 _NEVER_MS = 2**63
 OF_ANOTHER = "A token with this hash is known, and is not of your namespace."
-VERBS = ("tokens", "token-create", "token-rotate", "token-revoke", "token-limit")
 
 
-def credential_pages(store: Store) -> Iterator[list[Credential]]:
+def every_credential(store: Store) -> Iterator[rules.Credential]:
     """All tokens on record, also revoked and expired ones."""
-    after = ""
-    while page := store.scan(CREDENTIAL_PREFIX, after, LIST_PAGE_DEFAULT):
-        records = [versioned.record for _, versioned in page]
-        yield [each for each in records if isinstance(each, Credential)]
-        after = page[-1][0]
+    for _, each in scan_records(store, CREDENTIAL_PREFIX):
+        if isinstance(each, rules.Credential):
+            yield each
 
 
-def credentials(store: Store, name: str | None = None) -> list[Credential]:
+def credentials(store: Store, name: str | None = None) -> list[rules.Credential]:
     """All tokens on record, or those of one principal, by name."""
-    found = [each for page in credential_pages(store) for each in page if name in (None, each.name)]
+    found = [each for each in every_credential(store) if name in (None, each.name)]
     return sorted(found, key=lambda each: (each.name, each.since_ms))
 
 
@@ -108,15 +81,15 @@ class CredentialAdmin:
         self._caller = caller
 
     def ask(self, verb: str, name: str, wanted_id: str, document: object) -> Reply:
-        """The reply to one of VERBS. `name` is the token's principal, `wanted_id` the beginning of its hash, or
-        empty."""
+        """The reply. `name` is a principal, `wanted_id` the beginning of a token's hash, or empty."""
         require(self._caller, verb)
         if verb == "tokens":
             return self._list()
         if verb == "token-create":
             return self._create(shape(verb, document))
         if verb == "token-revoke":
-            return self._revoke(name, wanted_id)
+            by = self._caller.principal
+            return self._each("revoked", name, wanted_id, lambda each: rules.RevokeToken(digest=each.digest, by=by))
         if verb == "token-rotate":
             return self._rotate(name, wanted_id, shape(verb, document))
         return self._limit(name, wanted_id, shape(verb, document))
@@ -124,11 +97,11 @@ class CredentialAdmin:
     def _list(self) -> Reply:
         now_ms = self._store.read(()).now_ms
         seen = [each for each in credentials(self._store) if self._is_ours(each)]
-        return Reply(status=200, body={"tokens": [credential_document(each, now_ms) for each in seen]})
+        return Reply(status=200, body={"tokens": [wire.credential_document(each, now_ms) for each in seen]})
 
     def _create(self, document: Document) -> Reply:
         token = new_secret()
-        command = create_command(document, self._caller, digest_of(token))
+        command = wire.create_command(document, self._caller, wire.digest_of(token))
         reply = self._run(command)
         if reply.status != 200 or reply.body is None:
             return reply
@@ -144,13 +117,13 @@ class CredentialAdmin:
             ids = ", ".join([each.id for each in live])
             raise InvalidInput(f"{name} has {len(live)} tokens. Say which by its id: {ids}.")
         token = new_secret()
-        grace_ms = grace_ms_of(document)
-        command = RotateToken(
+        grace_ms = wire.grace_ms_of(document)
+        command = rules.RotateToken(
             digest=live[0].digest,
-            fresh_digest=digest_of(token),
+            fresh_digest=wire.digest_of(token),
             by=self._caller.principal,
             grace_ms=grace_ms,
-            life_ms=life_ms_of(document),
+            life_ms=wire.life_ms_of(document),
         )
         reply = self._run(command)
         if reply.status != 200 or reply.body is None:
@@ -164,7 +137,7 @@ class CredentialAdmin:
         file. `life_ms` is what is left of it there; 0: it does not end."""
         caller = self._caller
         self._run(
-            CreateToken(
+            rules.CreateToken(
                 digest=digest,
                 name=caller.principal,
                 by=self._by,
@@ -174,18 +147,21 @@ class CredentialAdmin:
             )
         )
         token = new_secret()
-        self._run(RotateToken(digest=digest, fresh_digest=digest_of(token), by=self._by, grace_ms=0, keeps_end=True))
+        self._run(
+            rules.RotateToken(
+                digest=digest, fresh_digest=wire.digest_of(token), by=self._by, grace_ms=0, keeps_end=True
+            )
+        )
         return token
-
-    def _revoke(self, name: str, wanted_id: str) -> Reply:
-        return self._each("revoked", name, wanted_id, lambda each: RevokeToken(digest=each.digest, by=self._by))
 
     def _limit(self, name: str, wanted_id: str, document: Document) -> Reply:
         return self._each(
             "tokens",
             name,
             wanted_id,
-            lambda each: LimitToken(digest=each.digest, by=self._by, limits=limits_of(document, each.limits)),
+            lambda each: rules.LimitToken(
+                digest=each.digest, by=self._by, limits=wire.limits_of(document, each.limits)
+            ),
         )
 
     def _each(self, field: str, name: str, wanted_id: str, command: Any) -> Reply:
@@ -201,10 +177,10 @@ class CredentialAdmin:
     def _by(self) -> str:
         return self._caller.principal
 
-    def _is_ours(self, credential: Credential) -> bool:
+    def _is_ours(self, credential: rules.Credential) -> bool:
         return self._caller.namespace in (None, credential.namespace)
 
-    def _live(self, name: str, wanted_id: str) -> list[Credential]:
+    def _live(self, name: str, wanted_id: str) -> list[rules.Credential]:
         """The tokens that name and id select; at least one."""
         now_ms = self._store.read(()).now_ms
         found = [
@@ -213,23 +189,22 @@ class CredentialAdmin:
             if self._is_ours(each) and each.digest.startswith(wanted_id) and not each.is_over(now_ms)
         ]
         if not found:
-            raise UnknownToken(f"There is no valid token of {name}{' with this id' if wanted_id else ''} in the store.")
+            raise NotOnRecord(f"There is no valid token of {name}{' with this id' if wanted_id else ''} in the store.")
         return found
 
     def _run(self, command: PlainCommand) -> Reply:
         outcome = self._coordinator.one(command)
-        if not isinstance(outcome, TokenState):  # the store is being moved to another one
-            return reply_for(outcome)
+        if not isinstance(outcome, rules.TokenState):  # the store is being moved to another one
+            return reply_to("", outcome)
         if outcome.credential is None:
-            raise UnknownToken("This token is over. Make a new one.")
+            raise NotOnRecord("This token is over. Make a new one.")
         self._count(command, outcome.credential)
-        return Reply(status=200, body=credential_document(outcome.credential, outcome.now_ms))
+        return Reply(status=200, body=wire.credential_document(outcome.credential, outcome.now_ms))
 
-    def _count(self, command: PlainCommand, credential: Credential) -> None:
-        """A principal that gets a limit may already hold something. The limit counts new holds at once, and old ones
-        from this count on."""
+    def _count(self, command: PlainCommand, credential: rules.Credential) -> None:
+        """Count what a principal that gets a limit holds already. New holds count without this."""
         payer = Caller(principal=credential.name, namespace=credential.namespace, limits=credential.limits).payer
-        if payer is not None and isinstance(command, CreateToken | LimitToken):
+        if payer is not None and isinstance(command, rules.CreateToken | rules.LimitToken):
             recount(self._store, payer)
 
 
@@ -239,10 +214,11 @@ class TokensUnchecked(StoreUnavailable):
     retry_after_ms = 1_000
 
 
-class CredentialDirectory:
+class CredentialDirectory(EngineThread):
     """One per server. Any thread may call `look`, one at a time; only the event loop's thread may call `caller`."""
 
     def __init__(self, store: Store, steady: Callable[[], int] = steady_ms) -> None:
+        super().__init__("dibs-tokens")
         self._store = store
         self._steady = steady
         self._looking = threading.Lock()
@@ -253,10 +229,8 @@ class CredentialDirectory:
         self._ahead_ms = 0  # how far the store's clock is ahead of ours
         self._used: set[bytes] = set()  # hashes of tokens that were used since that was last written down
         self._use_noted_ms = steady()
-        self._wake = threading.Event()
-        self._stopping = False
+        self.hurry = self._wake.set  # look soon, because there is a change
         self._failed = False
-        self._thread = threading.Thread(target=self._follow, name="dibs-tokens", daemon=True)
 
     def __len__(self) -> int:
         """Return how many tokens are valid now."""
@@ -269,13 +243,12 @@ class CredentialDirectory:
         return {caller.principal for caller, over_ms in list(self._known.values()) if now_ms < over_ms}
 
     def caller(self, key: bytes) -> Caller | None:
-        """The caller of the token with this hash. None: the store does not know it. Raises if the token has ended, and
-        if the last look is too old."""
+        """The caller of a token by its hash; None: it is unknown. Raises if it has ended or the look is too old."""
         known = self._known.get(key)
         if known is None:
             return None
         now_ms = self._steady()
-        if now_ms - self._looked_ms > CREDENTIAL_STALE_MS_MAX:
+        if now_ms - self._looked_ms > limits.CREDENTIAL_STALE_MS_MAX:
             raise TokensUnchecked("This server cannot read its store, so it cannot tell if the token is valid.")
         caller, over_ms = known
         if now_ms + self._ahead_ms >= over_ms:
@@ -302,7 +275,7 @@ class CredentialDirectory:
         """Read the changes. Raises the store's errors."""
         with self._looking:
             self._look()
-            if self._steady() - self._loaded_ms > CREDENTIAL_RELOAD_MS:
+            if self._steady() - self._loaded_ms > limits.CREDENTIAL_RELOAD_MS:
                 self._read_again()
 
     def note_use(self) -> None:
@@ -310,32 +283,25 @@ class CredentialDirectory:
         used, self._used = self._used, set()  # one that the event loop still adds to the old set is lost
         self._use_noted_ms = self._steady()
         digests = sorted([key.hex() for key in list(used)])
-        for first in range(0, len(digests), USES_AT_ONCE_MAX):
-            command = NoteUse(digests=tuple(digests[first : first + USES_AT_ONCE_MAX]))
+        for first in range(0, len(digests), limits.USES_AT_ONCE_MAX):
+            command = rules.NoteUse(digests=tuple(digests[first : first + limits.USES_AT_ONCE_MAX]))
             Coordinator(self._store).one(command)
 
     def start(self) -> None:
         self.look()
-        self._thread.start()
+        super().start()
 
-    def stop(self) -> None:
+    def stop(self, timeout_ms: int = limits.CREDENTIAL_STALE_MS_MAX) -> bool:
         """The store may be closed after this."""
-        self._stopping = True
-        self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join(CREDENTIAL_STALE_MS_MAX / 1000)
+        return super().stop(timeout_ms)
 
-    def hurry(self) -> None:
-        """Look soon, because there is a change."""
-        self._wake.set()
-
-    def _follow(self) -> None:
+    def _work(self) -> None:
         while not self._stopping:
-            self._wake.wait(CREDENTIAL_LOOK_MS / 1000)
+            self._wake.wait(limits.CREDENTIAL_LOOK_MS / 1000)
             self._wake.clear()
             try:
                 self.look()
-                if self._used and self._steady() - self._use_noted_ms >= USE_NOTED_MS:
+                if self._used and self._steady() - self._use_noted_ms >= limits.USE_NOTED_MS:
                     self.note_use()
             except Exception as error:
                 if not self._failed and not self._stopping:
@@ -351,8 +317,8 @@ class CredentialDirectory:
         now_ms = self._steady()
         snapshot = self._store.read((REGISTER_KEY,))
         register = snapshot.records[REGISTER_KEY].record
-        if not isinstance(register, CredentialRegister):
-            register = CredentialRegister()
+        if not isinstance(register, rules.CredentialRegister):
+            register = rules.CredentialRegister()
         self._ahead_ms = snapshot.now_ms - now_ms
         behind = register.changes - self._changes
         if self._changes < 0 or not 0 <= behind <= len(register.recent):
@@ -364,38 +330,31 @@ class CredentialDirectory:
         self._looked_ms = now_ms
 
     def _read(self, digests: tuple[str, ...]) -> None:
-        records = self._store.read([credential_key(digest) for digest in digests]).records
+        records = self._store.read([rules.credential_key(digest) for digest in digests]).records
         for digest in digests:
-            record = records[credential_key(digest)].record
-            if isinstance(record, Credential):
+            record = records[rules.credential_key(digest)].record
+            if isinstance(record, rules.Credential):
                 self._note(self._known, self._keys, record)
 
     def _read_again(self) -> None:
         """Read all tokens, which is necessary after a restore. There may be many, so looking continues meanwhile;
         tokens that change meanwhile are read once more at the end."""
         changes, began_ms = self._changes, self._steady()
-        known, keys = self._load(self._look_if_due)
-        self._known, self._keys = known, keys
+        self._known, self._keys = self._load(looks=True)
         self._changes, self._loaded_ms = changes, began_ms
         self._look()
 
-    def _look_if_due(self) -> None:
-        if self._steady() - self._looked_ms >= CREDENTIAL_LOOK_MS:
-            self._look()
-
-    def _load(
-        self, between: Callable[[], None] = lambda: None
-    ) -> tuple[dict[bytes, tuple[Caller, int]], dict[str, bytes]]:
+    def _load(self, *, looks: bool = False) -> tuple[dict[bytes, tuple[Caller, int]], dict[str, bytes]]:
         known: dict[bytes, tuple[Caller, int]] = {}
         keys: dict[str, bytes] = {}
-        for page in credential_pages(self._store):
-            for credential in page:
-                self._note(known, keys, credential)
-            between()
+        for credential in every_credential(self._store):
+            self._note(known, keys, credential)
+            if looks and self._steady() - self._looked_ms >= limits.CREDENTIAL_LOOK_MS:
+                self._look()
         return known, keys
 
     @staticmethod
-    def _note(known: dict[bytes, tuple[Caller, int]], keys: dict[str, bytes], credential: Credential) -> None:
+    def _note(known: dict[bytes, tuple[Caller, int]], keys: dict[str, bytes], credential: rules.Credential) -> None:
         key = bytes.fromhex(credential.digest)
         caller = Caller(
             principal=credential.name,

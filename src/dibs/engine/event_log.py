@@ -46,8 +46,9 @@ def read_page(store: Store, after: int, limit: int, wanted: EventFilter | None =
     found = store.events(after, limit, job)
     is_last, oldest = len(found) < limit, None
     if job is None and store.capabilities.gapless and found:
-        whole = _without_jump(found)
-        is_last, found = is_last and len(whole) == len(found), whole
+        if found[-1].seq - found[0].seq + 1 != len(found):
+            # The store was restored from a backup. The next page begins behind the missing numbers, and tells of them.
+            is_last, found = False, [event for at, event in enumerate(found) if event.seq == found[0].seq + at]
         oldest = found[0].seq if found[0].seq > after + 1 else None
     elif job is not None or not found or found[0].seq > after + 1:
         oldest = _oldest_beyond(store, after)
@@ -60,14 +61,6 @@ def read_page(store: Store, after: int, limit: int, wanted: EventFilter | None =
         upto = oldest - 1 if oldest <= after else max(upto, oldest - 1)
     kept = found if wanted is None else [event for event in found if wanted.takes(event)]
     return EventPage(events=kept, upto=upto, is_last=is_last, oldest=oldest)
-
-
-def _without_jump(found: list[Event]) -> list[Event]:
-    """The events up to the first number that is missing. What follows it comes with the next page, which tells of the
-    gap: the store was restored from a backup."""
-    if found[-1].seq - found[0].seq + 1 == len(found):
-        return found
-    return [event for index, event in enumerate(found) if event.seq == found[0].seq + index]
 
 
 def collect(store: Store, wanted: EventFilter, after: int | None, limit: int) -> EventPage:

@@ -52,11 +52,7 @@ class StoreWatcher:
     when there is news; `looked` must be called after the news was read."""
 
     def __init__(
-        self,
-        store: Store,
-        known_seq: Callable[[], int],
-        is_wanted: Callable[[], bool],
-        tell: Callable[[], None],
+        self, store: Store, known_seq: Callable[[], int], is_wanted: Callable[[], bool], tell: Callable[[], None]
     ) -> None:
         self._store = store
         self._known_seq = known_seq
@@ -64,6 +60,8 @@ class StoreWatcher:
         self._tell = tell
         self._wake = threading.Event()
         self._looked = threading.Event()
+        self.wake = self._wake.set  # somebody begins to wait
+        self.looked = self._looked.set
         self._stop = threading.Event()
         self._failed = False
         self._thread = threading.Thread(target=self._work, name="dibs-watcher", daemon=True)
@@ -76,13 +74,6 @@ class StoreWatcher:
         """The thread may still sleep in the store for a moment. Nobody waits for it."""
         self._stop.set()
         self._wake.set()
-        self._looked.set()
-
-    def wake(self) -> None:
-        """Somebody begins to wait."""
-        self._wake.set()
-
-    def looked(self) -> None:
         self._looked.set()
 
     def _work(self) -> None:
@@ -126,7 +117,7 @@ class EventFeed:
         self._followers: dict[Follower, None] = {}
         # By job, and by namespace: an event must not be compared with the wishes of all.
         self._groups: dict[tuple[str, str | None], dict[Follower, None]] = {}
-        self._at = 0
+        self.at = 0  # the position that all followers have reached
         # The last pages, with the positions before them, for those who join a moment behind the others.
         self._recent: deque[tuple[int, EventPage]] = deque(maxlen=RECENT_PAGES)
         self._is_reading = False
@@ -140,17 +131,12 @@ class EventFeed:
     def __len__(self) -> int:
         return len(self._followers)
 
-    @property
-    def at(self) -> int:
-        """The position that all followers have reached. Only with followers."""
-        return self._at
-
     def __contains__(self, follower: Follower) -> bool:
         return follower in self._followers
 
     def position_of(self, follower: Follower) -> int:
         """The position up to which a follower has been given everything it wants."""
-        return max(follower.at, self._at) if follower in self._followers else follower.at
+        return max(follower.at, self.at) if follower in self._followers else follower.at
 
     async def replay(self, after: int, wanted: EventFilter) -> EventPage:
         """The next page for somebody who is behind."""
@@ -158,7 +144,7 @@ class EventFeed:
 
     async def position_now(self) -> int:
         if self._followers:
-            return self._at
+            return self.at
         return await self._in_replayer(self._store.newest_seq)
 
     async def position_ago(self, ago_ms: int) -> int:
@@ -171,10 +157,10 @@ class EventFeed:
     def join(self, follower: Follower) -> bool:
         """Follow from `follower.at` on. False if the others are far ahead of that: then replay first."""
         if not self._followers:
-            self._at = follower.at
+            self.at = follower.at
             self._recent.clear()
             self._on_first()
-        elif follower.at < self._at and not (self._recent and self._recent[0][0] <= follower.at):
+        elif follower.at < self.at and not (self._recent and self._recent[0][0] <= follower.at):
             return False
         self._followers[follower] = None
         key = (follower.wanted.ns, follower.wanted.name)
@@ -201,7 +187,7 @@ class EventFeed:
         self._is_woken = True
         if self._followers and not self._is_reading and not self._is_closed:
             self._is_reading, self._is_woken = True, False
-            after = self._at
+            after = self.at
             reading = self._loop.run_in_executor(self._reader, lambda: read_page(self._store, after, FEED_PAGE_MAX))
             reading.add_done_callback(lambda done: self._read(after, done))
 
@@ -224,7 +210,7 @@ class EventFeed:
         self._has_failed = False
         page = reading.result()
         is_behind = self._is_woken or not page.is_last
-        if after == self._at:
+        if after == self.at:
             self._hand_out(page)
         else:  # all who it was read for have left, and others came
             is_behind = True
@@ -232,11 +218,11 @@ class EventFeed:
             self.wake()
 
     def _hand_out(self, page: EventPage) -> None:
-        before = self._at
+        before = self.at
         if page.oldest is not None:
             self._recent.clear()  # who joins behind the gap has to be told, too, and reads for itself
             before = page.oldest - 1
-            is_reset = page.oldest <= self._at  # the store was replaced by an older copy
+            is_reset = page.oldest <= self.at  # the store was replaced by an older copy
             for follower in list(self._followers):
                 after = self.position_of(follower)
                 if is_reset or after + 1 < page.oldest:
@@ -250,4 +236,4 @@ class EventFeed:
                         follower.take(event)
         if page.events:
             self._recent.append((before, page))
-        self._at = page.upto
+        self.at = page.upto

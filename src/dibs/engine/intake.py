@@ -86,9 +86,8 @@ class _TakenOver(Exception):
 
 
 def floor_after(known: int, now_ms: int) -> int:
-    """A floor above every token that the store can have given out since the copy. A job's number rises by one with each
-    owner, so it stays far below the time in milliseconds. Time also rises, so the floor is above that of an earlier
-    move that this copy may not know."""
+    """A floor above every token that the store can have given out since the copy: a job's number rises by one with each
+    owner, so it stays far below the time in milliseconds. That also puts it above an earlier move's floor."""
     return max(known + 1, now_ms)
 
 
@@ -222,13 +221,7 @@ class _Intake:
 
     def _freeze(self, over: str | None, *, incomplete: bool) -> FreezeMark:
         outcome = self._coordinator.one(
-            Freeze(
-                id=self._id,
-                over=over,
-                incomplete=incomplete,
-                source=self._contents.checksum,
-                adds=self._adds,
-            )
+            Freeze(id=self._id, over=over, incomplete=incomplete, source=self._contents.checksum, adds=self._adds)
         )
         if not isinstance(outcome, FreezeNoted):
             raise _TakenOver
@@ -264,8 +257,7 @@ class _Intake:
         )
 
     def _clear(self, *, is_same: bool) -> None:
-        """Remove what an unfinished import left in an empty store. Records of the same file stay, and are
-        overwritten."""
+        """Remove what an unfinished import left. Records of the same file stay: they are overwritten."""
         self._store.prune(keep=0, before_ms=EVER_MS)
         if is_same:
             return
@@ -344,14 +336,12 @@ class _Intake:
                 continue
 
 
-def _parts(
-    entries: Iterable[tuple[str, Stored] | Event],
-) -> Iterator[list[tuple[str, Stored] | Event]]:
+def _parts(entries: Iterable[tuple[str, Stored] | Event]) -> Iterator[list[tuple[str, Stored] | Event]]:
     """Parts that fit into one commit, records apart from events."""
     part: list[tuple[str, Stored] | Event] = []
     chars = 0
     for entry in entries:
-        size = _chars(entry)
+        size = len(repr(entry))  # about its length as text
         if part and (
             len(part) == PART_RECORDS
             or chars + size > PART_CHARS
@@ -367,8 +357,3 @@ def _parts(
 
 def _kind(key: str) -> str:
     return key.split("/", 1)[0]
-
-
-def _chars(entry: tuple[str, Stored] | Event) -> int:
-    """About its length as text."""
-    return len(repr(entry))

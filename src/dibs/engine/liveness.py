@@ -32,19 +32,11 @@ from zlib import crc32
 from dibs.base.clock import steady_ms, stopwatch_us
 from dibs.base.errors import StoreBroken, StoreUnavailable
 from dibs.base.ids import new_token
+from dibs.core import limits
 from dibs.core.commands import Beat, Inspect, InspectSession
 from dibs.core.draft import ALL_TIME_MS
 from dibs.core.keys import LOCK_PREFIX, PULSE_PREFIX, SESSION_PREFIX
 from dibs.core.lease_outcomes import BeatRecorded
-from dibs.core.limits import (
-    GRACE_MS_MAX,
-    LIST_PAGE_DEFAULT,
-    OUTAGE_MS_MIN,
-    PULSE_LATE_MS,
-    PULSE_MS,
-    SWEEP_GRACE_MS,
-    TICK_MS,
-)
 from dibs.core.records import LockRecord, Pulse, SessionRecord
 from dibs.core.upkeep import accounted_ms, gone_servers, live_servers
 from dibs.engine.coordinator import Coordinator
@@ -99,7 +91,7 @@ class Pace:
 
 def pulses_of(store: Store) -> list[Pulse]:
     """The pulses of all servers."""
-    found = store.scan(PULSE_PREFIX, limit=LIST_PAGE_DEFAULT)
+    found = store.scan(PULSE_PREFIX, limit=limits.LIST_PAGE_DEFAULT)
     return [versioned.record for _, versioned in found if isinstance(versioned.record, Pulse)]
 
 
@@ -120,16 +112,14 @@ def is_idle(store: Store, since_ms: int = ALL_TIME_MS) -> bool:
     for prefix in (LOCK_PREFIX, SESSION_PREFIX):
         after, limit = "", 1
         while page := store.scan(prefix, after, limit, live=True):
-            if any(_could_lose(found.record, since_ms) for _, found in page):
-                return False
-            after, limit = page[-1][0], min(8 * limit, LIST_PAGE_DEFAULT)
+            for record in [found.record for _, found in page]:
+                if isinstance(record, LockRecord):  # one that is parked is live, too; nobody can lose it
+                    if record.line or any(holder.since_ms < since_ms for holder in record.holders):
+                        return False
+                elif isinstance(record, SessionRecord) and record.since_ms < since_ms:
+                    return False
+            after, limit = page[-1][0], min(8 * limit, limits.LIST_PAGE_DEFAULT)
     return True
-
-
-def _could_lose(record: Stored | None, since_ms: int) -> bool:
-    if isinstance(record, LockRecord):  # one that is parked is live, too; nobody can lose it
-        return bool(record.line) or any(holder.since_ms < since_ms for holder in record.holders)
-    return isinstance(record, SessionRecord) and record.since_ms < since_ms
 
 
 class SweepShare:
@@ -144,14 +134,12 @@ class SweepShare:
         self._servers = [server]
         self._left_ms: dict[str, int] = {}  # keys left to others, and since when
 
-    def know(self, store: Store) -> None:
-        """Take note of the live servers."""
-        self._servers = sorted({self._server, *live_servers(pulses_of(store), store.read(()).now_ms)})
+    def know(self, store: Store | None) -> None:
+        """Take note of the live servers of a store; None: there is no other."""
+        others = live_servers(pulses_of(store), store.read(()).now_ms) if store is not None else ()
+        self._servers = sorted({self._server, *others})
 
-    def know_nobody(self) -> None:
-        self._servers = [self._server]
-
-    def left(self) -> int:
+    def __len__(self) -> int:
         """Return how many keys are left to others for the moment."""
         return len(self._left_ms)
 
@@ -167,7 +155,7 @@ class SweepShare:
         for key in keys:
             distance = (me - crc32(key.encode())) % count
             since_ms = self._left_ms.get(key, now_ms)
-            if now_ms - since_ms >= distance * SWEEP_GRACE_MS:
+            if now_ms - since_ms >= distance * limits.SWEEP_GRACE_MS:
                 mine.append(key)
             else:
                 left_ms[key] = since_ms
@@ -180,6 +168,30 @@ Answer = TypeVar("Answer")
 log = logging.getLogger("dibs")
 
 _NEVER_MS = 2**62
+
+
+class EngineThread:
+    """Works on a thread of its own until it is stopped. `_work` ends when `_stopping` is set; `_wake` tells it so."""
+
+    def __init__(self, name: str) -> None:
+        self._wake = threading.Event()
+        self._stopping = False
+        # A daemon: a store that never answers must not keep the process from ending.
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout_ms: int) -> bool:
+        """End the work that was begun, and begin no more. False if that was not finished in time."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_ms / 1000)
+        return not self._thread.is_alive()
+
+    def _work(self) -> None:
+        raise NotImplementedError
 
 
 class Liveness:
@@ -209,14 +221,14 @@ class Liveness:
         self._stopped.set()
 
     def _work(self) -> None:
-        while not self._stopped.wait(TICK_MS / 1000):
+        while not self._stopped.wait(limits.TICK_MS / 1000):
             self.tick()
 
     def tick(self) -> None:
         """This process runs."""
         with self._lock:
             now_ms = self.steady()
-            if now_ms - self._ticked_ms > PULSE_LATE_MS:
+            if now_ms - self._ticked_ms > limits.PULSE_LATE_MS:
                 self._metrics.add("stalls")
                 self._note_silence(self._ticked_ms, now_ms)
             self._ticked_ms = now_ms
@@ -244,7 +256,7 @@ class Liveness:
             self._note_gap(asked_ms, self.steady())
 
     def _note_silence(self, from_ms: int, until_ms: int) -> None:
-        if until_ms - from_ms > OUTAGE_MS_MIN:
+        if until_ms - from_ms > limits.OUTAGE_MS_MIN:
             self._note_gap(from_ms, until_ms)
         else:
             self._give_grace(from_ms, until_ms)
@@ -255,9 +267,9 @@ class Liveness:
         self._since_ms = until_ms
 
     def _give_grace(self, from_ms: int, until_ms: int) -> None:
-        if until_ms - from_ms > PULSE_LATE_MS:
+        if until_ms - from_ms > limits.PULSE_LATE_MS:
             self._grace_ms = min(self._grace_ms, from_ms) if until_ms < self._grace_until_ms else from_ms
-            again_ms = min(until_ms - from_ms, OUTAGE_MS_MIN)
+            again_ms = min(until_ms - from_ms, limits.OUTAGE_MS_MIN)
             self._grace_until_ms = max(self._grace_until_ms, until_ms + again_ms)
 
     def has_gap(self) -> bool:
@@ -265,7 +277,7 @@ class Liveness:
         return self._doubt_ms != _NEVER_MS
 
     def beat_due_in_ms(self) -> int:
-        return 0 if self.has_gap() else max(self._noted_ms + PULSE_MS - self.steady(), 0)
+        return 0 if self.has_gap() else max(self._noted_ms + limits.PULSE_MS - self.steady(), 0)
 
     def began(self) -> None:
         """A batch is decided from now on. One at a time."""
@@ -288,17 +300,16 @@ class Liveness:
             now_ms = self.steady()
             known_ms = min(before_ms, self._doubt_ms, now_ms)
             if now_ms < self._grace_until_ms:
-                known_ms = min(known_ms, max(self._grace_ms, now_ms - GRACE_MS_MAX))
+                known_ms = min(known_ms, max(self._grace_ms, now_ms - limits.GRACE_MS_MAX))
             waits_ms = min([self._batch_ms, *list(self._calls.values())])
-            if now_ms - waits_ms > PULSE_LATE_MS:  # somebody has waited since then, and this may be a gap
+            if now_ms - waits_ms > limits.PULSE_LATE_MS:  # somebody has waited since then, and this may be a gap
                 known_ms = min(known_ms, waits_ms)
             return max(0, store_now_ms - (now_ms - known_ms))
 
         return vouched_ms
 
     def gap(self, store_now_ms: int) -> tuple[int, int]:
-        """Return when the gap began and ended, on the store's clock. A store that failed is away until it commits a
-        beat."""
+        """Return when the gap began and ended, on the store's clock. A failure lasts until a beat is committed."""
         with self._lock:
             now_ms = self.steady()
             since_ms = now_ms if self._cut_off else self._since_ms
@@ -406,7 +417,7 @@ class Decider:
         self.batches = 0  # how many were decided
         vouch = self.liveness.vouch
         self._coordinator = Coordinator(observed, on_commit, on_handed, vouch=vouch, pause=pause, is_gone=is_gone)
-        self._hurried = Coordinator(observed, on_commit, on_handed, vouch=vouch, pause=_do_not_wait, is_gone=is_gone)
+        self._hurried = Coordinator(observed, on_commit, on_handed, vouch=vouch, pause=_refuse_to_wait, is_gone=is_gone)
 
     @property
     def is_quick(self) -> bool:
@@ -435,9 +446,20 @@ class Decider:
         return self._coordinator.run(commands)
 
     def _run(self, coordinator: Coordinator, commands: Sequence[Command]) -> list[Result]:
+        """Run a batch. If the store cannot be written (a full disk, say), looks are answered all the same."""
+        looks = [at for at, command in enumerate(commands) if isinstance(command, Inspect | InspectSession)]
         self.liveness.began()
         try:
-            return _with_looks(coordinator, commands)
+            try:
+                results = coordinator.run(commands)
+            except StoreUnavailable as error:
+                if isinstance(error, Busy) or not 0 < len(looks) < len(commands):
+                    raise
+                results = [error] * len(commands)
+            if len(looks) < len(commands) and any(isinstance(results[at], StoreUnavailable) for at in looks):
+                again = coordinator.run([commands[at] for at in looks])
+                results = [again[looks.index(at)] if at in looks else each for at, each in enumerate(results)]
+            return results
         finally:
             self.liveness.ended()
             self.batches += 1
@@ -460,24 +482,5 @@ class Decider:
             log.warning("outage of %d ms recorded: leases that were live get time to renew", outcome.outage_ms)
 
 
-def _do_not_wait(seconds: float) -> None:
+def _refuse_to_wait(seconds: float) -> None:
     raise Busy("Others write the same records. Try again.")
-
-
-def _with_looks(coordinator: Coordinator, commands: Sequence[Command]) -> list[Result]:
-    """Run them. If the store cannot be written, because the disk is full, say, those that only look are answered all
-    the same."""
-    looks = [at for at, command in enumerate(commands) if isinstance(command, Inspect | InspectSession)]
-    if not looks or len(looks) == len(commands):
-        return coordinator.run(commands)
-    results: list[Result]
-    try:
-        results = coordinator.run(commands)
-    except Busy:
-        raise
-    except StoreUnavailable as error:
-        results = [error] * len(commands)
-    if any(isinstance(results[at], StoreUnavailable) for at in looks):
-        for at, answer in zip(looks, coordinator.run([commands[at] for at in looks]), strict=True):
-            results[at] = answer
-    return results

@@ -45,8 +45,7 @@ if TYPE_CHECKING:
 
 # How much happened in each minute of the last hour, counted from the store's events.
 #
-# What was counted is kept, so that the next question reads only newer events. It can be thrown away at any time: the
-# events are the truth.
+# What was counted is kept, so that the next question reads only newer events. The events are the truth.
 
 MINUTE_MS = 60_000
 MINUTES = 60
@@ -122,9 +121,8 @@ TICKETS_AT_ONCE = 200  # each needs its job, its session and the sessions in the
 
 
 def live_tickets(store: Store, ns: str, prefix: str, after: str, limit: int) -> TicketPage:
-    """Up to `limit` tickets for jobs whose name begins with `prefix`. The order of the records is that of
-    their numbers as text, so `after` is a mark to continue from and says nothing. LIST_LOOKS_MAX tickets are looked
-    at in one call: then the page may be short."""
+    """Up to `limit` tickets for jobs whose name begins with `prefix`. `after` is a mark to continue from, and says
+    nothing. LIST_LOOKS_MAX tickets are looked at in one call: then the page may be short."""
     found: list[TicketState] = []
     now_ms, looked = store.read(()).now_ms, 0
     key = ticket_prefix(ns) + after if after else ""
@@ -185,14 +183,13 @@ def recount(store: Store, payer: str) -> None:
 
 
 def disagreeing(store: Store) -> list[str]:
-    """The principals whose usage record disagrees with the other records. One that changes at this moment may be among
-    them."""
+    """Find principals whose usage record is wrong. One that changes at this moment may be among them."""
     counted: Counter[tuple[str | None, str]] = Counter()
     for _, record in _records(store):
         for _, charged, what in _charges(record):
             counted[charged, what] += 1
     wrong = []
-    for key, record in _scan(store, USAGE_PREFIX):
+    for key, record in scan_records(store, USAGE_PREFIX):
         payer = key.removeprefix(USAGE_PREFIX)
         if isinstance(record, Usage):
             mark = f"{record.count}/{payer}"
@@ -203,12 +200,13 @@ def disagreeing(store: Store) -> list[str]:
 
 
 def _records(store: Store) -> Iterator[tuple[str, Stored]]:
-    yield from _scan(store, LOCK_PREFIX, live=True)
-    yield from _scan(store, _TICKET_PREFIX)
-    yield from _scan(store, SESSION_PREFIX, live=True)
+    yield from scan_records(store, LOCK_PREFIX, live=True)
+    yield from scan_records(store, _TICKET_PREFIX)
+    yield from scan_records(store, SESSION_PREFIX, live=True)
 
 
-def _scan(store: Store, prefix: str, *, live: bool = False) -> Iterator[tuple[str, Stored]]:
+def scan_records(store: Store, prefix: str, *, live: bool = False) -> Iterator[tuple[str, Stored]]:
+    """All records under a prefix, read a page at a time."""
     after = ""
     while page := store.scan(prefix, after, LIST_PAGE_DEFAULT, live=live):
         for key, found in page:
@@ -264,7 +262,8 @@ def claimed(
         locks = [versioned.record for _, versioned in page if isinstance(versioned.record, LockRecord)]
         at_ms, live_ones = _with_live_owners(store, locks)
         now_ms = max(now_ms, at_ms)
-        found += [lock for lock in live_ones if state_of(lock, now_ms) in states and _ended_so(lock, ended)]
+        live_ones = [lock for lock in live_ones if state_of(lock, now_ms) in states]
+        found += [lock for lock in live_ones if not ended or (lock.endings and lock.endings[0].how in ended)]
         if len(found) > limit:
             return Page(now_ms=now_ms, locks=found[:limit], next_after=found[limit - 1].name)
         if len(page) < step:
@@ -276,10 +275,6 @@ def claimed(
         step = min(2 * step, LIST_PAGE_DEFAULT)
 
 
-def _ended_so(lock: LockRecord, ended: Sequence[str]) -> bool:
-    return not ended or bool(lock.endings and lock.endings[0].how in ended)
-
-
 def _with_live_owners(store: Store, locks: list[LockRecord]) -> tuple[int, list[LockRecord]]:
     """The locks with their live holds only, and the time of that state. Whether a hold is live depends on the lock, its
     owner's session, the outages and the time together, so each lock is read again with them."""
@@ -289,22 +284,21 @@ def _with_live_owners(store: Store, locks: list[LockRecord]) -> tuple[int, list[
         for key, lock in listed.items()
         if lock.holders
     }
-    now_ms, found = _decided(store, needs, _with_live_holds)
-    settled = [found.get(key, lock) for key, lock in listed.items()]
-    return now_ms, [lock for lock in settled if lock is not None]
 
+    def present(view: View, key: str) -> LockRecord | None:
+        lock = view.records[key]
+        return lock.replace(holders=live_holders(Draft(view), lock)) if isinstance(lock, LockRecord) else None
 
-def _with_live_holds(view: View, key: str) -> LockRecord | None:
-    lock = view.records[key]
-    return lock.replace(holders=live_holders(Draft(view), lock)) if isinstance(lock, LockRecord) else None
+    now_ms, found = _decided(store, needs, present)
+    locks_now = [found.get(key, lock) for key, lock in listed.items()]
+    return now_ms, [lock for lock in locks_now if lock is not None]
 
 
 def _decided(
     store: Store, needs: dict[str, set[str]], ask: Callable[[View, str], Answer]
 ) -> tuple[int, dict[str, Answer]]:
-    """Return the time of the last read, and the answer of `ask` for each of `needs`. All records that are known to be
-    needed are read at once, and once more with those that a rule asked for besides. So each answer is of one moment,
-    and many cost hardly more reads than one."""
+    """Return the time of the last read, and the answer of `ask` for each of `needs`. What is known to be needed is read
+    at once, and again with what a rule asked for besides: each answer is of one moment, and many cost few reads."""
     now_ms = 0
     found: dict[str, Answer] = {}
     todo = {each: keys for each, keys in needs.items() if keys}
@@ -323,22 +317,13 @@ def _decided(
 
 
 def open_sessions(store: Store, principal: str | None, bound: str | None = None) -> list[SessionState]:
-    """The live sessions, of one principal or of all; for a credential with a namespace, only those of that
-    namespace."""
+    """The live sessions, of one principal or all; with `bound` only those of that namespace."""
     found: list[SessionState] = []
-    after = ""
-    while True:
-        page = store.scan(SESSION_PREFIX, after, 1_000, live=True)
-        sessions = [
-            session
-            for session in (versioned.record for _, versioned in page)
-            if isinstance(session, SessionRecord) and may_use(session, principal, bound)
-        ]
-        for first in range(0, len(sessions), SESSIONS_AT_ONCE):
-            found += _live_states(store, sessions[first : first + SESSIONS_AT_ONCE], principal, bound)
-        if len(page) < 1_000:
-            return found
-        after = page[-1][0]
+    sessions = [each for _, each in scan_records(store, SESSION_PREFIX, live=True) if isinstance(each, SessionRecord)]
+    sessions = [each for each in sessions if may_use(each, principal, bound)]
+    for first in range(0, len(sessions), SESSIONS_AT_ONCE):
+        found += _live_states(store, sessions[first : first + SESSIONS_AT_ONCE], principal, bound)
+    return found
 
 
 def _live_states(

@@ -13,28 +13,16 @@ In between, it looks for changes by other processes: one of them may have handed
 from __future__ import annotations
 
 import logging
-import threading
 from typing import TYPE_CHECKING
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, StoreBroken, StoreUnavailable
+from dibs.core import limits
 from dibs.core.commands import Sweep
 from dibs.core.events import ACQUIRED, SESSION_ENDED
 from dibs.core.lease_outcomes import Swept
-from dibs.core.limits import (
-    EVENTS_AGE_MS_MAX,
-    EVENTS_KEPT_MAX,
-    PRUNE_INTERVAL_MS,
-    SERVERS_INTERVAL_MS,
-    SWEEP_BATCH_MAX,
-    SWEEP_BATCH_MIN,
-    SWEEP_INTERVAL_MS,
-    SWEEP_LATE_MS_MAX,
-    SWEEP_RETRY_MS,
-    TALLY_INTERVAL_MS,
-)
 from dibs.core.upkeep import is_swept
-from dibs.engine.liveness import SweepShare, is_idle
+from dibs.engine.liveness import EngineThread, SweepShare, is_idle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,18 +37,19 @@ NEWS_MS = 25
 NEVER_MS = 2**62
 
 
-class Sweeper:
+class Sweeper(EngineThread):
     def __init__(
         self,
         decider: Decider,
         tally: Tally,
         *,
-        keep_events: int = EVENTS_KEPT_MAX,
-        keep_events_ms: int = EVENTS_AGE_MS_MAX,
+        keep_events: int = limits.EVENTS_KEPT_MAX,
+        keep_events_ms: int = limits.EVENTS_AGE_MS_MAX,
         steady: Callable[[], int] = steady_ms,
         has_waiters: Callable[[], bool] = lambda: False,
         looked: Callable[[], None] = lambda: None,
     ) -> None:
+        super().__init__("dibs-upkeep")
         self._store = store = decider.store
         self._decider = decider
         self._tally = tally
@@ -78,23 +67,9 @@ class Sweeper:
         # How many batches and events there were when nobody had anything to lose. None: somebody has.
         self._idle_at: tuple[int, int] | None = None
         self._counted_ms = self._pruned_ms = self._sweep_at_ms = steady()
-        self._knew_ms = steady() - SERVERS_INTERVAL_MS
+        self._knew_ms = steady() - limits.SERVERS_INTERVAL_MS
         self._step_at_ms = steady()
-        self._wake = threading.Event()
-        self._stopping = False
         self._has_failed = False
-        # A daemon: a store that never answers must not keep the process from ending.
-        self._thread = threading.Thread(target=self._work, name="dibs-upkeep", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self, timeout_ms: int) -> bool:
-        """False if the round under way did not end in time."""
-        self._stopping = True
-        self._wake.set()
-        self._thread.join(timeout_ms / 1000)
-        return not self._thread.is_alive()
 
     def hurry(self, within_ms: int) -> None:
         """Do the next round soon, even if one is under way. For any thread."""
@@ -105,7 +80,7 @@ class Sweeper:
 
     def _work(self) -> None:
         while not self._stopping:
-            wait_ms = min(max(self._step_at_ms - self._steady(), 0), SWEEP_LATE_MS_MAX)
+            wait_ms = min(max(self._step_at_ms - self._steady(), 0), limits.SWEEP_LATE_MS_MAX)
             self._wake.wait(wait_ms / 1000)
             self._wake.clear()
             if self._steady() >= self._step_at_ms and not self._stopping:
@@ -122,7 +97,7 @@ class Sweeper:
                 ours = None if isinstance(error, DibsError) else error
                 log.error("sweeping failed and will be tried again: %s", error, exc_info=ours)
             self._has_failed = True
-            return SWEEP_LATE_MS_MAX
+            return limits.SWEEP_LATE_MS_MAX
         if self._has_failed:
             log.warning("sweeping works again")
         self._has_failed = False
@@ -144,7 +119,7 @@ class Sweeper:
         if self._tally.is_counting:
             self._tally.count_page(self._store)
         self._know_servers(now_ms)
-        if now_ms - self._pruned_ms >= PRUNE_INTERVAL_MS:
+        if now_ms - self._pruned_ms >= limits.PRUNE_INTERVAL_MS:
             self._pruned_ms = now_ms
             self.prune()
         # If there is more, the next round follows at once: a beat may be due.
@@ -162,25 +137,25 @@ class Sweeper:
         liveness = self._decider.liveness
         if liveness.beat_due_in_ms():
             return
-        seen = (self._decider.batches, self._tally.told_seq)
+        seen = (self._decider.batches, self._tally.reported_seq)
         if seen != self._idle_at:  # else nothing has changed since the store was found idle
             self._idle_at = seen if is_idle(self._store) else None
         if self._idle_at is None or liveness.has_gap():
             self._decider.beat_if_due()
 
-    def _slice(self) -> int:
-        """Return how many due keys one round looks at. Few, because commands wait for the round, and all leases may end
-        at once. At least twice as many as jobs were claimed since the last round, so that claims do not outrun it."""
-        claimed = self._tally.kinds[ACQUIRED]
-        since, self._claimed = claimed - self._claimed, claimed
-        return min(max(SWEEP_BATCH_MIN, 2 * since), SWEEP_BATCH_MAX)
-
     def sweep(self) -> bool:
         """Sweep the due keys of our part. Returns whether there are more."""
         now_ms = self._steady()
-        self._failed_ms = {key: at_ms for key, at_ms in self._failed_ms.items() if now_ms - at_ms < SWEEP_RETRY_MS}
+        self._failed_ms = {
+            key: at_ms for key, at_ms in self._failed_ms.items() if now_ms - at_ms < limits.SWEEP_RETRY_MS
+        }
+        # Few at a time, because commands wait for the round, and all leases may end at once; but twice as many as jobs
+        # were claimed since the last round, so that claims do not outrun it.
+        claimed = self._tally.kinds[ACQUIRED]
+        most = min(max(limits.SWEEP_BATCH_MIN, 2 * (claimed - self._claimed)), limits.SWEEP_BATCH_MAX)
+        self._claimed = claimed
         # Those that are not swept here and now come first every time: beside them there must be room for others.
-        limit = self._slice() + self._unknown + len(self._failed_ms) + self._share.left()
+        limit = most + self._unknown + len(self._failed_ms) + len(self._share)
         due = self._store.due(limit)
         known = [key for key in due.keys if is_swept(key)]
         self._unknown = len(due.keys) - len(known)
@@ -206,7 +181,7 @@ class Sweeper:
         return self._store.prune(keep=self._keep_events, before_ms=before_ms)
 
     def _read_news(self, now_ms: int) -> None:
-        if self._has_news or now_ms - self._counted_ms >= TALLY_INTERVAL_MS:
+        if self._has_news or now_ms - self._counted_ms >= limits.TALLY_INTERVAL_MS:
             self._has_news = False
             self._counted_ms = now_ms
             self._tally.catch_up(self._store)
@@ -216,18 +191,18 @@ class Sweeper:
 
     def _know_servers(self, now_ms: int) -> None:
         if self._idle_at is not None:
-            self._share.know_nobody()  # others write no pulse then, and there is almost nothing to divide
-        elif now_ms - self._knew_ms >= SERVERS_INTERVAL_MS:
+            self._share.know(None)  # others write no pulse then, and there is almost nothing to divide
+        elif now_ms - self._knew_ms >= limits.SERVERS_INTERVAL_MS:
             self._knew_ms = now_ms
             self._share.know(self._store)
 
     def _rest_ms(self) -> int:
-        late_ms = NEWS_MS if self._polls and self._has_waiters() else SWEEP_LATE_MS_MAX
+        late_ms = NEWS_MS if self._polls and self._has_waiters() else limits.SWEEP_LATE_MS_MAX
         if self._idle_at is None:
-            late_ms = min(late_ms, max(self._decider.liveness.beat_due_in_ms(), SWEEP_INTERVAL_MS))
+            late_ms = min(late_ms, max(self._decider.liveness.beat_due_in_ms(), limits.SWEEP_INTERVAL_MS))
         due_ms = self._store.due(0).next_ms
         if due_ms is None:
             return late_ms
         wait_ms = due_ms - self._store.read(()).now_ms
         # Keys that are due but were not swept just now (another server may be doing it) must not cause a busy loop.
-        return min(max(wait_ms, SWEEP_INTERVAL_MS), late_ms)
+        return min(max(wait_ms, limits.SWEEP_INTERVAL_MS), late_ms)

@@ -56,7 +56,7 @@ class Tally:
         self._rests: list[tuple[int, int]] = []  # the same as a heap; some of it may be out of date
         self._several: dict[int, int] = {}  # how many hold a job that several may hold
         self._seen_seq = 0  # what is counted
-        self._told_seq = 0  # what was reported; ahead of what is counted while pages are counted
+        self.reported_seq = 0  # the last event that is known here; ahead of what is counted while pages are counted
         self._pages: Iterator[None] = iter(())
         self._lock = allocate_lock()
         self.is_counting = False
@@ -93,11 +93,10 @@ class Tally:
         return {PARKED: len(self._parked.get(namespace, ())), FAILED: len(self._failed.get(namespace, ()))}
 
     def begin(self, store: Store) -> None:
-        """From here on events are followed; `count_page` counts the jobs, waiters and open sessions that existed
-        before them. Events are applied by token: if a page already shows the effect of an event, later events correct
-        the count."""
+        """Follow events from here on; `count_page` counts the jobs, waiters and open sessions from before. Events are
+        applied by token, so that an event whose effect a page shows already is not counted twice."""
         newest = store.events(0, 1, newest=True)
-        self._seen_seq = self._told_seq = newest[-1].seq if newest else 0
+        self._seen_seq = self.reported_seq = newest[-1].seq if newest else 0
         self._pages = self._count_pages(store, store.read(()).now_ms)
         self.is_counting = True
 
@@ -129,7 +128,7 @@ class Tally:
         with self._lock:
             if not self._gapless or self.is_counting or last_seq - len(events) != self._seen_seq:
                 return  # others wrote before us, or may have written; `catch_up` reads all events in order
-            self._seen_seq = self._told_seq = last_seq
+            self._seen_seq = self.reported_seq = last_seq
             for event in events:
                 self._fold(event)
 
@@ -137,7 +136,7 @@ class Tally:
         """Read what others wrote."""
         is_all = False
         while not is_all:
-            events = store.events(self._told_seq if self.is_counting else self._seen_seq, self.events_page)
+            events = store.events(self.reported_seq if self.is_counting else self._seen_seq, self.events_page)
             is_all = len(events) < self.events_page
             if events:
                 self._read(events)
@@ -149,34 +148,26 @@ class Tally:
                     if event.seq > self._seen_seq:  # else a commit of ours that was reported meanwhile
                         self._fold(event)
                 self._seen_seq = max(self._seen_seq, events[-1].seq)
-            untold = [event for event in events if event.seq > self._told_seq]
-            self._told_seq = max(self._told_seq, events[-1].seq)
-        if untold:
-            self._on_read(untold)
+            new = [event for event in events if event.seq > self.reported_seq]
+            self.reported_seq = max(self.reported_seq, events[-1].seq)
+        if new:
+            self._on_read(new)
 
     def look(self, store: Store) -> None:
         """Read what others wrote, if there is anything. Cheap enough to call often."""
-        if store.watch(self._told_seq, 0):
+        if store.watch(self.reported_seq, 0):
             self.catch_up(store)
-
-    @property
-    def told_seq(self) -> int:
-        """The last event that is known here."""
-        return self._told_seq
 
     def _count(self, record: Stored | None, began_ms: int) -> None:
         if isinstance(record, LockRecord):
-            self._count_lock(record)
+            self._places.update((record.ns, record.name, number) for number in record.line)
+            for holder in record.holders:
+                self._claims[hash((record.ns, record.name, holder.token))] = intern(holder.principal)
+                self._add(holder.principal, record.ns, 1)
+            if record.holders and (record.slots > 1 or record.holders[0].mode == SHARED):
+                self._several[hash((record.ns, record.name))] = len(record.holders)
         elif isinstance(record, SessionRecord) and record.since_ms <= began_ms:  # a later one is counted by its event
             self._count_session(record.principal, record.owner, record.since_ms, 1)
-
-    def _count_lock(self, lock: LockRecord) -> None:
-        self._places.update((lock.ns, lock.name, number) for number in lock.line)
-        for holder in lock.holders:
-            self._claims[hash((lock.ns, lock.name, holder.token))] = intern(holder.principal)
-            self._add(holder.principal, lock.ns, 1)
-        if lock.holders and (lock.slots > 1 or lock.holders[0].mode == SHARED):
-            self._several[hash((lock.ns, lock.name))] = len(lock.holders)
 
     def _count_state(self, lock: LockRecord) -> None:
         job = hash((lock.ns, lock.name))
@@ -188,9 +179,15 @@ class Tally:
     def _fold(self, event: Event) -> None:
         self.kinds[event.kind] += 1
         if event.ticket:
-            self._fold_place(event)
-        elif not event.job:
-            self._fold_session(event)
+            place = (event.ns, event.job, event.ticket)
+            if event.kind == kinds.QUEUED:
+                self._places.add(place)
+            else:
+                self._places.discard(place)
+        elif event.kind == kinds.SESSION_OPENED:
+            self._count_session(event.principal, event.owner, event.at_ms, 1)
+        elif event.kind == kinds.SESSION_ENDED and event.began_ms is not None:
+            self._count_session(event.principal, event.owner, event.began_ms, -1)
         hold = hash((event.ns, event.job, event.token))
         if event.kind == kinds.ACQUIRED:
             if hold not in self._claims:
@@ -238,19 +235,6 @@ class Tally:
     def _park(self, ns: str, job: int) -> None:
         self._parked.setdefault(ns, set()).add(job)
         _discard(self._failed, ns, job)
-
-    def _fold_place(self, event: Event) -> None:
-        place = (event.ns, event.job, event.ticket)
-        if event.kind == kinds.QUEUED:
-            self._places.add(place)
-        else:
-            self._places.discard(place)
-
-    def _fold_session(self, event: Event) -> None:
-        if event.kind == kinds.SESSION_OPENED:
-            self._count_session(event.principal, event.owner, event.at_ms, 1)
-        elif event.kind == kinds.SESSION_ENDED and event.began_ms is not None:
-            self._count_session(event.principal, event.owner, event.began_ms, -1)
 
     def _count_session(self, principal: str, owner: str, since_ms: int, count: int) -> None:
         """One that ends before it was counted, while a server starts, is not counted down. An event does not name its

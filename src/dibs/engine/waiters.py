@@ -42,10 +42,7 @@ if TYPE_CHECKING:
 
     class Post(Protocol):
         def __call__(
-            self,
-            command: Command,
-            callback: Callable[[Result], None],
-            is_gone: Callable[[], bool] | None = None,
+            self, command: Command, callback: Callable[[Result], None], is_gone: Callable[[], bool] | None = None
         ) -> None: ...
 
 
@@ -59,16 +56,8 @@ class Waiter:
     """One caller. Its connection reports that it hung up (`cancel`), or that it wants an answer now (`hurry`)."""
 
     __slots__ = (
-        "_answer",
-        "_has_hung_up",
-        "_waiters",
-        "command",
-        "gone",
-        "moves",
-        "place",
-        "queued",
-        "timer",
-        "wait_ms",
+        *("_answer", "_has_hung_up", "_waiters"),
+        *("command", "gone", "moves", "place", "queued", "timer", "wait_ms"),
     )
 
     def __init__(
@@ -128,7 +117,7 @@ class Waiters:
         self._parked: dict[Place, Waiter] = {}
         self._asking: dict[Waiter, None] = {}  # those who were parked and ask again
         self._keeping = False
-        self._closed = False
+        self.is_closed = False  # it keeps nobody waiting any more: callers are told their place at once
 
     def __len__(self) -> int:
         return len(self._parked)
@@ -164,20 +153,14 @@ class Waiters:
             waiter = self._parked.pop((event.ns, event.job, event.ticket), None)
             if waiter is not None:
                 if event.kind == kinds.LEFT and event.reason == "left":
-                    # Another request with its ticket gave the place up. The caller is told the state, and not put back
-                    # in line.
+                    # Another request gave the place up. The caller is told the state, and not put back in line.
                     waiter.command = waiter.command.replace(wait=False, ticket=0, ticket_id=None)
                     waiter.queued = None
                 self._ask_again(waiter)
 
-    @property
-    def is_closed(self) -> bool:
-        """Return whether this server keeps nobody waiting any more. Callers are then told their place at once."""
-        return self._closed
-
     def close(self) -> None:
         """Tell all waiters their places, which they keep for as long as a waiter may be silent."""
-        self._closed = True
+        self.is_closed = True
         for waiter in list(self._parked.values()):
             self.on_timeout(waiter)
         self._later(LAST_WORD_MS / 1000, self._answer_with_last_known_places)
@@ -222,7 +205,7 @@ class Waiters:
         self._asking.pop(waiter, None)
         if waiter.gone:
             self.on_not_taken(waiter, result)
-        elif isinstance(result, Queued) and waiter.wait_ms > 0 and not self._closed:
+        elif isinstance(result, Queued) and waiter.wait_ms > 0 and not self.is_closed:
             self._park(waiter, result)
         elif isinstance(result, BaseException) and waiter.queued is not None:
             # Something failed for a waiter with a place. It gets its ticket, because without it it could not come back.
@@ -283,8 +266,7 @@ class Waiters:
             self._kept(places, error)
 
     def _kept(self, places: tuple[Place, ...], result: Result) -> None:
-        """If the store is away, the next round comes well before a place is lost. Another error may come from one of
-        the places, and must not cost the others theirs."""
+        """A place is not lost before the next round. An error of one of the places must not cost the others theirs."""
         if isinstance(result, BaseException):
             if len(places) == 1 or isinstance(result, Unavailable):
                 log.warning("places in line could not be kept: %d; %r", len(places), result)
@@ -298,7 +280,7 @@ class Waiters:
                     self._ask_again(waiter)
 
     def _give_up(self, waiter: Waiter) -> None:
-        if waiter.moves and not self._closed:
+        if waiter.moves and not self.is_closed:
             self._later(MOVE_MS / 1000, self._leave, waiter)
         else:
             self._leave(waiter)
@@ -324,9 +306,8 @@ class Waiters:
         self._quietly(leave, left)
 
     def _give_back(self, command: Claim, leases: list[tuple[str, str]]) -> None:
-        """Release what the caller did not receive. With a request key the caller can still ask for it and must get it:
-        a lost reply is not a lost lease. So it is kept for as long as a waiter may be silent, and for its whole TTL
-        once the caller asks again."""
+        """Release what the caller did not receive. With a request key it can still ask for it, and must get it: that is
+        kept for as long as a waiter may be silent, and for its whole TTL once the caller asks again."""
         ns, principal, seat = command.ns, command.principal, command.fresh_lease_id
         for name, lease_id in leases:
             back: Command

@@ -184,7 +184,7 @@ class ServerDoor(AsyncDoor):
             if self._closed:
                 raise StoreUnavailable("This client was closed. Connect again.")
             flow = ask_servers(self._servers, self._builder, step, timeout_ms)
-            return naming.told(await run_generator_async(flow, self._attempt), jobs)
+            return naming.with_namespace(await run_generator_async(flow, self._attempt), jobs)
         except DibsError as error:
             return reply_for_error(error, sent=not isinstance(error, NotConnected))
 

@@ -58,7 +58,7 @@ class Engine:
             metrics=self.metrics,
             is_gone=self._is_gone,
         )
-        self.watcher = StoreWatcher(store, lambda: self.tally.told_seq, self._is_watched, self._news)
+        self.watcher = StoreWatcher(store, lambda: self.tally.reported_seq, self._is_watched, self._news)
         self.sweeper = Sweeper(
             self.decider,
             self.tally,
@@ -160,7 +160,7 @@ class Engine:
     @property
     def told_seq(self) -> int:
         """The newest event that counts and followers here know."""
-        return self.feed.at if self.feed else self.tally.told_seq
+        return self.feed.at if self.feed else self.tally.reported_seq
 
     def uptime_ms(self) -> int:
         return self._steady() - self._started_ms

@@ -26,6 +26,7 @@ try:
 except ImportError as error:
     raise MissingExtra(f"dibs serve needs {error.name}. In a clone of dibs, run: pip install '.[server]'") from None
 
+from dibs.base import ways
 from dibs.engine.credentials import CredentialDirectory
 from dibs.engine.webhooks import TargetPolicy
 from dibs.server.annexes import open_routes
@@ -42,7 +43,6 @@ from dibs.stores import codec
 from dibs.stores.port import Opening
 from dibs.stores.registry import default_url, open_store
 from dibs.stores.sqlite import sqlite_path
-from dibs.system import ways
 
 if TYPE_CHECKING:
     import socket

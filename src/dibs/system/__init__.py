@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.system import ways
+from dibs.base import ways
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -46,13 +46,6 @@ class MacosProcesses(ProcessTable):
     def __init__(self, library: Any) -> None:
         self._library = library
 
-    def boot_session(self) -> str:
-        """The system's own name for its boot; empty if it has none."""
-        size = c_size_t(256)
-        buffer = create_string_buffer(size.value)
-        failed = self._library.sysctlbyname(b"kern.bootsessionuuid", buffer, byref(size), None, c_size_t(0))
-        return "" if failed else buffer.value.decode("ascii", "replace").strip()
-
     def namespace(self) -> str:
         return "macos"
 

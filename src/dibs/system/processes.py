@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from dibs.system import ways
+from dibs.base import ways
 
 # A file that becomes readable when a process ends. Only Linux has one; elsewhere the process is looked at again.
 

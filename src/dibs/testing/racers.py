@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TextIO
 
-    from dibs.client.door import Document, Door
-    from dibs.wire.documents import Reply
+    from dibs.client.door import Door
+    from dibs.wire.documents import Document, Reply
 
 TTL_S = 2
 JOBS = 4

@@ -9,396 +9,329 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    # Of each field its kind (text, number, flag, list, texts or object) and its meaning. A list holds documents,
-    # `texts` is a list of texts. A "?" after the kind: it may be null. A "-": it may be left out.
-    Answer = dict[str, tuple[str, str]]
+    Answer = dict[str, tuple[str, str]]  # of each field its kind and its meaning
 
-# A lease, as its owner sees it.
-_LEASE: Answer = {
-    "name": ("text", "the job"),
-    "lease_id": ("text", "the proof. Keep it to yourself"),
-    "fencing_token": ("number", "a number that rises with every lease on this job"),
-    "owner": ("text", "as given"),
-    "expires_at": ("text", "when the lease ends without a heartbeat"),
-    "remaining_ms": ("number", "the same, from now"),
-    "renew_after_ms": ("number", "half of it: heartbeat by then"),
-    "metadata": ("text?", "as given, or null; also null if that of the other owners leaves no room"),
-    "attempt": (
-        "number",
-        "1, and 1 more for each owner that failed at the job or lost it since the last clean release",
-    ),
-}
-_OF_ALL = ("lease_id", "owner", "remaining_ms", "renew_after_ms")  # a claim-all has these for all its jobs
-# A hold, as everybody may see it.
-_HOLD: Answer = {
-    "holder_id": ("text?-", "a one-way name for credential and owner, shaped like a UUID"),
-    "owner": ("text?-", "who"),
-    "fencing_token": ("number-", "its token"),
-    "mode": ("text-", "`exclusive` or `shared`"),
-    "since": ("text-", "since when"),
-    "held_ms": ("number-", "how long already"),
-    "last_heartbeat": ("text-", "the owner's last sign of life: a heartbeat of the lease or of its session"),
-    "silent_ms": ("number-", "how long ago that was"),
-    "last_active": (
-        "text-",
-        "when the worker itself last did something, such as a tool call of an agent. Only where its session says so "
-        "(`active`)",
-    ),
-    "idle_ms": ("number-", "how long ago that was"),
-    "expires_at": ("text?-", "when it ends without a heartbeat"),
-    "remaining_ms": ("number?-", "when the hold ends, from now"),
-    "metadata": ("text?-", "its metadata"),
-    "checkpoint": ("text?-", "how far it got"),
-    "attempt": ("number-", "its attempt"),
-}
-_IN_THE_WAY: Answer = {
-    "conflict": (
-        "text-",
-        "in a tree: the name of the claim in the way, if it is another name than the one asked for",
-    ),
-    "holders": ("list-", "if several are in the way: each with `name`, `owner` and `fencing_token`"),
-}
-_TOKEN: Answer = {
-    "token": ("text-", "the token, shown only here"),
-    "id": ("text", "the beginning of its hash: identifies it, and proves nothing"),
-    "name": ("text", "its principal"),
-    "role": ("text", "what it may do"),
-    "namespace": ("text?", "the only namespace it may use; null: any"),
-    "created_at": ("text", "when it was made"),
-    "created_by": ("text", "the principal that made it"),
-    "last_used_at": (
-        "text?",
-        "when it was last used, to about two minutes; null: never, or in the last minute only",
-    ),
-    "expires_at": ("text?", "when it ends by itself; null: never"),
-    "revoked_at": ("text?", "when it was revoked; null: it was not"),
-    "valid": ("flag", "whether it is accepted now"),
-    "max_held": ("number", "its limits; 0 is none"),
-    "max_waiting": ("number", "the same"),
-    "max_sessions": ("number", "the same"),
-    "rate_per_second": ("number", "the same"),
-}
-ANSWERS: dict[str, Answer] = {
-    "acquired": {
-        "status": ("text", "`acquired`"),
-        **{name: (kind if name in _OF_ALL else f"{kind}-", meaning) for name, (kind, meaning) in _LEASE.items()},
-        "name": ("text-", "the job; a claim-all names it in `leases`"),
-        "held_before": (
-            "flag-",
-            "true: an earlier request got the lease, and this request does not repeat it",
-        ),
-        "previous": ("object-", "the last owner, if there was one: see [previous](#previous)"),
-        "skipped": (
-            "list-",
-            "of a claim-any: the names before this one, each with `name`, `status` and the reason (`owner`, "
-            "`remaining_ms`, `retry_after_ms`, `details`, ...)",
-        ),
-        "leases": (
-            "list-",
-            "of a claim-all: one such document for each job. `lease_id`, `owner`, `remaining_ms` and `renew_after_ms` "
-            "beside it then apply to all",
-        ),
-    },
-    "held": {
-        "status": ("text", "`held`"),
-        "name": ("text-", "the job"),
-        **_HOLD,
-        "holder_id": (
-            "text?-",
-            "a one-way name for credential and owner, shaped like a UUID; of the first in line, if nobody holds it",
-        ),
-        "expires_at": (
-            "text?-",
-            "when it ends without a heartbeat; for the first in line: when it loses its place unless it asks again",
-        ),
-        "waiting": ("number-", "how many are in line"),
-        "retry_after_ms": ("number", "when asking again makes sense"),
-        "reserved_for": ("object-", "if nobody holds it: the first in line, with `owner` and `since`"),
-        **_IN_THE_WAY,
-    },
-    "refused": {
-        "status": (
-            "text",
-            "`done` if all are; `parked` if none comes free unless somebody frees one, of claim-all if one is parked; "
-            "else `held`: waiting may help",
-        ),
-        "refused": ("list", "an answer for each name. An error has its `code` as `status` there"),
-        "retry_after_ms": ("number-", "the earliest time at which asking again makes sense; not with `parked`"),
-    },
-    "queued": {
-        "status": ("text", "`queued`"),
-        "name": ("text", "the job"),
-        "ticket": (
-            "text",
-            "the place. Send the last one that you were given when you ask again, within 15 s",
-        ),
-        "position": ("number", "1: next"),
-        **_HOLD,
-        **_IN_THE_WAY,
-        "retry_after_ms": ("number", "when to ask again: 5 s at most"),
-    },
-    "done": {
-        "status": ("text", "`done`"),
-        "name": ("text", "the job"),
-        "owner": ("text", "who did it"),
-        "done_at": ("text", "when"),
-        "done_ms_ago": ("number", "how long ago"),
-        "until": ("text", "until when it counts as done"),
-        "retry_after_ms": ("number", "the same, from now"),
-        "fencing_token": ("number", "the token it was done with"),
-        "result": ("text?", "its result, or null"),
-        "done": (
-            "object",
-            "the same as `GET /locks/{name}` says it: `owner`, `at`, `until`, `result`, `fencing_token`",
-        ),
-    },
-    "delayed": {
-        "status": ("text", "`delayed`"),
-        "name": ("text", "the job"),
-        "available_at": ("text", "until when"),
-        "lock_delay_seconds": ("number", "the whole time of rest"),
-        "retry_after_ms": ("number", "the rest of that time"),
-        "previous": ("object-", "the hold that ended before the rest"),
-    },
-    "parked": {
-        "status": ("text", "`parked`"),
-        "name": ("text", "the job"),
-        "failures": ("number", "how many owners failed at it or lost it"),
-        "previous": ("object-", "the last of them"),
-    },
-    "previous": {
-        "owner": ("text", "who had the job before"),
-        "how": ("text", "`released`, `failed`, `expired`, `broken` or `transferred`"),
-        "at": ("text", "when that was"),
-        "fencing_token": ("number", "its token"),
-        "checkpoint": ("text?", "how far it got, or null"),
-        "attempt": ("number", "which attempt that was"),
-        "by": ("text-", "who broke it, or to whom it was handed"),
-        "reason": ("text-", "why it failed or was broken"),
-    },
-    "leave": {
-        "name": ("text", "the job"),
-        "left": ("flag", "whether the caller was in the line. Leaving twice is fine"),
-    },
-    "renew": {
-        **_LEASE,
-        "checkpoint": ("text?", "what there is now"),
-        "waiting": ("number", "how many wait for the job"),
-        "new_waiters": ("number", "how many of them no answer to a heartbeat told of before"),
-    },
-    "failed": {
-        "status": ("text", "`failed`"),
-        "name": ("text", "the job"),
-        "failures": ("number", "how many owners in a row failed at it or lost it"),
-        "parked": ("flag", "whether that parked it"),
-        "retry_after_ms": ("number", "for how long nobody gets the job"),
-        "previous": ("object", "the hold that ended, see [previous](#previous)"),
-    },
-    "transferred": {
-        "status": ("text", "`transferred`"),
-        **_LEASE,
-        "lease_id": ("text", "the new owner's"),
-        "checkpoint": ("text?", "what there is"),
-    },
-    "break": {
-        "name": ("text", "the job"),
-        "broken": (
-            "list",
-            "what was taken away: `owner`, `fencing_token` and `checkpoint` of each. Empty if nobody held it",
-        ),
-    },
-    "free": {
-        "name": ("text", "the job"),
-        "freed": ("flag", "whether it was parked or rested; its count of attempts is reset"),
-    },
-    "acl": {
-        "name": ("text", "the job"),
-        "acl": ("object", "the list, as `acquire`; tokens are shown as `token:[redacted]`"),
-    },
-    "job": {
-        "name": ("text", "the job"),
-        "status": ("text", "`held`, `free`, `done`, `delayed` or `parked`"),
-        **_HOLD,
-        "fencing_token": ("number", "the token of the hold, else the last one; 0 if there was never one"),
-        "slots": ("number-", "while held: how many owners at once"),
-        "holders": (
-            "list-",
-            "if there are several: for each `holder_id`, `owner` and the other fields above",
-        ),
-        "done": ("object-", "while done: `owner`, `at`, `until`, `result`, `fencing_token`"),
-        "available_at": ("text-", "while delayed, with `retry_after_ms`"),
-        "retry_after_ms": ("number-", "while delayed: the same, from now"),
-        "previous": ("object-", "see [previous](#previous)"),
-        "acl": ("object-", "if there is one"),
-        "waiting": ("number-", "how many are in line"),
-        "overlapping": ("list-", "in a tree: other claims in the way, each with `name`, `owner`, `mode`"),
-    },
-    "list": {
-        "locks": (
-            "list",
-            "as `GET /locks/{name}`, without `acl` and `overlapping`; in a tree also without `waiting`",
-        ),
-        "total": (
-            "number?",
-            "how many there are in all. null if there are more than on this page, or if it is not the first page",
-        ),
-        "prefix": ("text", "as asked"),
-        "next": ("text?", "what to send as `after` for the next page; null on the last"),
-    },
-    "history": {"name": ("text", "the job"), "events": ("list", "in order, see below")},
-    "events": {
-        "events": ("list", "in order, as in a job's history, each also with `name` and `namespace`"),
-        "next_after": ("number", "what to send as `after` to continue"),
-        "gap": ("object?", "null, or what was asked for and is no longer on record, as in a stream"),
-    },
-    "event": {
-        "seq": ("number", "its number in the store, rising"),
-        "at": ("text", "when"),
-        "event": ("text", "what, see below"),
-        "owner": ("text-", "the owner of the hold or place"),
-        "fencing_token": ("number-", "with `owner`: the token of the hold"),
-        "attempt": ("number-", "with `owner`: the attempt"),
-        "ttl_seconds": ("number-", "the TTL of the claim; 0 for a claim that lives as long as its session"),
-        "metadata": ("text-", "what the owner noted"),
-        "checkpoint": ("text-", "how far the work has come"),
-        "result": ("text-", "the result of the job"),
-        "done_until": ("text-", "until when it counts as done"),
-        "by": ("text-", "who broke, freed or received it"),
-        "reason": ("text-", "why"),
-        "retry_after_seconds": ("number-", "of a failure or a loss: for how long nobody gets the job"),
-        "name": ("text-", "of `GET /events`: the job"),
-        "namespace": ("text-", "of `GET /events`: its namespace"),
-    },
-    "session": {
-        "session_id": ("text", "the proof. Keep it to yourself"),
-        "user_id": ("text", "the token's name"),
-        "owner": ("text", "who"),
-        "metadata": ("text?", "as given, or null"),
-        "since": ("text", "when it was opened"),
-        "expires_at": ("text", "when it ends without a keepalive"),
-        "remaining_ms": ("number", "the same, from now"),
-        "ttl_seconds": ("number", "its TTL"),
-        "keepalive_interval_secs": ("number", "half of it: send a keepalive by then"),
-        "active": ("flag", "whether it is open"),
-        "lock_count": ("number-", "how many leases it holds"),
-        "holds": (
-            "list-",
-            "each with `name`, `namespace`, `fencing_token`, `mode`, `remaining_ms` and `waiting` (how many wait)",
-        ),
-        "waits": ("texts", "names of the jobs that it waits for in line"),
-        "wanted": (
-            "list-",
-            "of a keepalive with `active`: its jobs for which somebody waits of whom it was not told before. Each with "
-            "`name`, `namespace`, `waiting` and `new_waiters`",
-        ),
-    },
-    "sessions": {"sessions": ("list", "the open ones, as above")},
-    "waiters": {
-        "waiters": ("list", "the places in line, see [waiter](#waiter)"),
-        "now": ("text", "the time of the store"),
-        "next": ("text?", "what to send as `after` for the next page; null on the last"),
-    },
-    "waiter": {
-        "name": ("text", "the job"),
-        "owner": ("text", "who waits"),
-        "position": ("number", "1: next"),
-        "since": ("text", "since when"),
-        "waiting_ms": ("number", "how long already"),
-        "mode": ("text", "`exclusive` or `shared`"),
-        "metadata": ("text?", "what it noted"),
-        "holders": (
-            "list",
-            "who is in the way: each with `name` (in a tree maybe another one), `owner`, `fencing_token`, `session`",
-        ),
-        "session": ("text?", "its session's id, cut short"),
-        "names": ("texts-", "of a claim-all: all the jobs it waits for at once"),
-    },
-    "activity": {
-        "now": ("text", "the time of the store"),
-        "since": ("text", "when the first of the 60 minutes began"),
-        "minutes": ("object", "by event, how many there were in each minute, the oldest first"),
-        "held": ("number", "how many claims there are now"),
-        "stuck": ("object", "how many jobs are `parked`, and `failed`: free, and the last hold failed or was lost"),
-        "whole": ("flag", "false: there are more events than were counted so far. Ask again"),
-    },
-    "token": {**_TOKEN},
-    "token-rotate": {
-        **_TOKEN,
-        "token": ("text", "the new token, shown only here"),
-        "replaces": ("object", "the old one: `id`, and its `grace_seconds`"),
-    },
-    "tokens": {"tokens": ("list", "all, as above, without `token`. Revoked and expired ones are listed for 90 days")},
-    "token-limit": {"tokens": ("list", "those that were changed, as above")},
-    "token-revoke": {"revoked": ("list", "the tokens, as above")},
-    "election-room": {
-        "election_id": ("text", "32 characters that nobody can guess. Give all candidates the same one"),
-        "campaign_path": ("text", "where to campaign"),
-        "status_path": ("text", "where to look"),
-        "watch_path": ("text", "where to watch"),
-    },
-    "election-leader": {
-        "status": ("text", "`leader`: you lead"),
-        "election_id": ("text", "the id"),
-        "leader": ("object", "you"),
-        "leader_token": ("text", "the proof, for renewing and resigning. Keep it to yourself"),
-        "renew_after_ms": ("number", "half of what is left of the term: renew by then"),
-    },
-    "election-follower": {
-        "status": ("text", "`follower`: somebody else leads, or comes first"),
-        "election_id": ("text", "the id"),
-        "leader": ("object?", "who leads; null if somebody in line comes first"),
-        "retry_after_ms": ("number", "how long the term lasts if it is not renewed"),
-    },
-    "election-resigned": {
-        "election_id": ("text", "the id"),
-        "status": ("text", "`vacant`"),
-        "previous_term": ("number", "the term that ended"),
-    },
-    "election": {
-        "election_id": ("text", "the id"),
-        "status": ("text", "`leader`, or `vacant`: nobody leads"),
-        "leader": ("object-", "who leads"),
-        "retry_after_ms": ("number", "how long the term lasts if it is not renewed"),
-    },
-    "election-state": {
-        "schema_version": ("number", "1"),
-        "election_id": ("text", "the id"),
-        "status": ("text", "`leader` or `vacant`"),
-        "leader": ("object?", "who leads"),
-        "retry_after_ms": ("number", "how long the term lasts if it is not renewed"),
-        "observed_at": ("text", "when that was so"),
-    },
-    "leader": {
-        "candidate_id": ("text", "who, as given"),
-        "metadata": ("text-", "as given"),
-        "term": ("number", "a number that rises with every leader of this election: the fencing token"),
-        "expires_at": (
-            "text?",
-            "when the term ends without a heartbeat. In a stream, of a leader that holds it by a session: when the "
-            "session ends, as was known at `observed_at`",
-        ),
-    },
-    "whoami": {
-        "principal": ("text", "the token's name"),
-        "role": ("text", "what it may do"),
-        "namespace": ("text?", "the only namespace it may use; null: any"),
-        "expires_at": ("text-", "when the token ends by itself"),
-    },
-    "error": {
-        "error": ("text", "a title"),
-        "code": ("text", "one of the codes below, for programs"),
-        "details": ("text", "a sentence for people"),
-        "request_id": ("text-", "the same as `X-Request-Id`"),
-        "retry_after_ms": ("number-", "only where asking later helps"),
-        "cycle": ("texts-", "only with `deadlock`: owners and jobs in turn, beginning with the asker"),
-        "ended": (
-            "text-",
-            "only with `lease_not_current`, where it is remembered: `released`, `failed`, `expired`, `broken` or "
-            "`transferred`",
-        ),
-    },
-}
+# Of each answer its fields: name, kind and meaning. The kind is text, number, flag, object, list (of documents) or
+# texts (a list of them). A "?" after the kind: it may be null. A "-": it may be left out. "+" takes over another
+# section. What begins with _ is a part of answers: a lease as its owner sees it, a hold as everybody may see it.
+_TABLE = """
+_lease
+    name text: the job
+    lease_id text: the proof. Keep it to yourself
+    fencing_token number: a number that rises with every lease on this job
+    owner text: as given
+    expires_at text: when the lease ends without a heartbeat
+    remaining_ms number: the same, from now
+    renew_after_ms number: half of it: heartbeat by then
+    metadata text?: as given, or null; also null if that of the other owners leaves no room
+    attempt number: 1, and 1 more for each owner that failed at the job or lost it since the last clean release
+_hold
+    holder_id text?-: a one-way name for credential and owner, shaped like a UUID
+    owner text?-: who
+    fencing_token number-: its token
+    mode text-: `exclusive` or `shared`
+    since text-: since when
+    held_ms number-: how long already
+    last_heartbeat text-: the owner's last sign of life: a heartbeat of the lease or of its session
+    silent_ms number-: how long ago that was
+    last_active text-: when the worker itself last did something, such as a tool call of an agent. Only where its
+        session says so (`active`)
+    idle_ms number-: how long ago that was
+    expires_at text?-: when it ends without a heartbeat
+    remaining_ms number?-: when the hold ends, from now
+    metadata text?-: its metadata
+    checkpoint text?-: how far it got
+    attempt number-: its attempt
+_in_the_way
+    conflict text-: in a tree: the name of the claim in the way, if it is another name than the one asked for
+    holders list-: if several are in the way: each with `name`, `owner` and `fencing_token`
+_token
+    token text-: the token, shown only here
+    id text: the beginning of its hash: identifies it, and proves nothing
+    name text: its principal
+    role text: what it may do
+    namespace text?: the only namespace it may use; null: any
+    created_at text: when it was made
+    created_by text: the principal that made it
+    last_used_at text?: when it was last used, to about two minutes; null: never, or in the last minute only
+    expires_at text?: when it ends by itself; null: never
+    revoked_at text?: when it was revoked; null: it was not
+    valid flag: whether it is accepted now
+    max_held number: its limits; 0 is none
+    max_waiting number: the same
+    max_sessions number: the same
+    rate_per_second number: the same
+acquired
+    status text: `acquired`
+    + _lease
+    name text: the job; a claim-all names it in `leases`
+    held_before flag-: true: an earlier request got the lease, and this request does not repeat it
+    previous object-: the last owner, if there was one: see [previous](#previous)
+    skipped list-: of a claim-any: the names before this one, each with `name`, `status` and the reason (`owner`,
+        `remaining_ms`, `retry_after_ms`, `details`, ...)
+    leases list-: of a claim-all: one such document for each job. `lease_id`, `owner`, `remaining_ms` and
+        `renew_after_ms` beside it then apply to all
+held
+    status text: `held`
+    name text-: the job
+    + _hold
+    holder_id text?-: a one-way name for credential and owner, shaped like a UUID; of the first in line, if nobody
+        holds it
+    expires_at text?-: when it ends without a heartbeat; for the first in line: when it loses its place unless it asks
+        again
+    waiting number-: how many are in line
+    retry_after_ms number: when asking again makes sense
+    reserved_for object-: if nobody holds it: the first in line, with `owner` and `since`
+    + _in_the_way
+refused
+    status text: `done` if all are; `parked` if none comes free unless somebody frees one, of claim-all if one is
+        parked; else `held`: waiting may help
+    refused list: an answer for each name. An error has its `code` as `status` there
+    retry_after_ms number-: the earliest time at which asking again makes sense; not with `parked`
+queued
+    status text: `queued`
+    name text: the job
+    ticket text: the place. Send the last one that you were given when you ask again, within 15 s
+    position number: 1: next
+    + _hold
+    + _in_the_way
+    retry_after_ms number: when to ask again: 5 s at most
+done
+    status text: `done`
+    name text: the job
+    owner text: who did it
+    done_at text: when
+    done_ms_ago number: how long ago
+    until text: until when it counts as done
+    retry_after_ms number: the same, from now
+    fencing_token number: the token it was done with
+    result text?: its result, or null
+    done object: the same as `GET /locks/{name}` says it: `owner`, `at`, `until`, `result`, `fencing_token`
+delayed
+    status text: `delayed`
+    name text: the job
+    available_at text: until when
+    lock_delay_seconds number: the whole time of rest
+    retry_after_ms number: the rest of that time
+    previous object-: the hold that ended before the rest
+parked
+    status text: `parked`
+    name text: the job
+    failures number: how many owners failed at it or lost it
+    previous object-: the last of them
+previous
+    owner text: who had the job before
+    how text: `released`, `failed`, `expired`, `broken` or `transferred`
+    at text: when that was
+    fencing_token number: its token
+    checkpoint text?: how far it got, or null
+    attempt number: which attempt that was
+    by text-: who broke it, or to whom it was handed
+    reason text-: why it failed or was broken
+leave
+    name text: the job
+    left flag: whether the caller was in the line. Leaving twice is fine
+renew
+    + _lease
+    checkpoint text?: what there is now
+    waiting number: how many wait for the job
+    new_waiters number: how many of them no answer to a heartbeat told of before
+failed
+    status text: `failed`
+    name text: the job
+    failures number: how many owners in a row failed at it or lost it
+    parked flag: whether that parked it
+    retry_after_ms number: for how long nobody gets the job
+    previous object: the hold that ended, see [previous](#previous)
+transferred
+    status text: `transferred`
+    + _lease
+    lease_id text: the new owner's
+    checkpoint text?: what there is
+break
+    name text: the job
+    broken list: what was taken away: `owner`, `fencing_token` and `checkpoint` of each. Empty if nobody held it
+free
+    name text: the job
+    freed flag: whether it was parked or rested; its count of attempts is reset
+acl
+    name text: the job
+    acl object: the list, as `acquire`; tokens are shown as `token:[redacted]`
+job
+    name text: the job
+    status text: `held`, `free`, `done`, `delayed` or `parked`
+    + _hold
+    fencing_token number: the token of the hold, else the last one; 0 if there was never one
+    slots number-: while held: how many owners at once
+    holders list-: if there are several: for each `holder_id`, `owner` and the other fields above
+    done object-: while done: `owner`, `at`, `until`, `result`, `fencing_token`
+    available_at text-: while delayed, with `retry_after_ms`
+    retry_after_ms number-: while delayed: the same, from now
+    previous object-: see [previous](#previous)
+    acl object-: if there is one
+    waiting number-: how many are in line
+    overlapping list-: in a tree: other claims in the way, each with `name`, `owner`, `mode`
+list
+    locks list: as `GET /locks/{name}`, without `acl` and `overlapping`; in a tree also without `waiting`
+    total number?: how many there are in all. null if there are more than on this page, or if it is not the first page
+    prefix text: as asked
+    next text?: what to send as `after` for the next page; null on the last
+history
+    name text: the job
+    events list: in order, see below
+events
+    events list: in order, as in a job's history, each also with `name` and `namespace`
+    next_after number: what to send as `after` to continue
+    gap object?: null, or what was asked for and is no longer on record, as in a stream
+event
+    seq number: its number in the store, rising
+    at text: when
+    event text: what, see below
+    owner text-: the owner of the hold or place
+    fencing_token number-: with `owner`: the token of the hold
+    attempt number-: with `owner`: the attempt
+    ttl_seconds number-: the TTL of the claim; 0 for a claim that lives as long as its session
+    metadata text-: what the owner noted
+    checkpoint text-: how far the work has come
+    result text-: the result of the job
+    done_until text-: until when it counts as done
+    by text-: who broke, freed or received it
+    reason text-: why
+    retry_after_seconds number-: of a failure or a loss: for how long nobody gets the job
+    name text-: of `GET /events`: the job
+    namespace text-: of `GET /events`: its namespace
+session
+    session_id text: the proof. Keep it to yourself
+    user_id text: the token's name
+    owner text: who
+    metadata text?: as given, or null
+    since text: when it was opened
+    expires_at text: when it ends without a keepalive
+    remaining_ms number: the same, from now
+    ttl_seconds number: its TTL
+    keepalive_interval_secs number: half of it: send a keepalive by then
+    active flag: whether it is open
+    lock_count number-: how many leases it holds
+    holds list-: each with `name`, `namespace`, `fencing_token`, `mode`, `remaining_ms` and `waiting` (how many wait)
+    waits texts: names of the jobs that it waits for in line
+    wanted list-: of a keepalive with `active`: its jobs for which somebody waits of whom it was not told before. Each
+        with `name`, `namespace`, `waiting` and `new_waiters`
+sessions
+    sessions list: the open ones, as above
+waiters
+    waiters list: the places in line, see [waiter](#waiter)
+    now text: the time of the store
+    next text?: what to send as `after` for the next page; null on the last
+waiter
+    name text: the job
+    owner text: who waits
+    position number: 1: next
+    since text: since when
+    waiting_ms number: how long already
+    mode text: `exclusive` or `shared`
+    metadata text?: what it noted
+    holders list: who is in the way: each with `name` (in a tree maybe another one), `owner`, `fencing_token`,
+        `session`
+    session text?: its session's id, cut short
+    names texts-: of a claim-all: all the jobs it waits for at once
+activity
+    now text: the time of the store
+    since text: when the first of the 60 minutes began
+    minutes object: by event, how many there were in each minute, the oldest first
+    held number: how many claims there are now
+    stuck object: how many jobs are `parked`, and `failed`: free, and the last hold failed or was lost
+    whole flag: false: there are more events than were counted so far. Ask again
+token
+    + _token
+token-rotate
+    + _token
+    token text: the new token, shown only here
+    replaces object: the old one: `id`, and its `grace_seconds`
+tokens
+    tokens list: all, as above, without `token`. Revoked and expired ones are listed for 90 days
+token-limit
+    tokens list: those that were changed, as above
+token-revoke
+    revoked list: the tokens, as above
+election-room
+    election_id text: 32 characters that nobody can guess. Give all candidates the same one
+    campaign_path text: where to campaign
+    status_path text: where to look
+    watch_path text: where to watch
+election-leader
+    status text: `leader`: you lead
+    election_id text: the id
+    leader object: you
+    leader_token text: the proof, for renewing and resigning. Keep it to yourself
+    renew_after_ms number: half of what is left of the term: renew by then
+election-follower
+    status text: `follower`: somebody else leads, or comes first
+    election_id text: the id
+    leader object?: who leads; null if somebody in line comes first
+    retry_after_ms number: how long the term lasts if it is not renewed
+election-resigned
+    election_id text: the id
+    status text: `vacant`
+    previous_term number: the term that ended
+election
+    election_id text: the id
+    status text: `leader`, or `vacant`: nobody leads
+    leader object-: who leads
+    retry_after_ms number: how long the term lasts if it is not renewed
+election-state
+    schema_version number: 1
+    election_id text: the id
+    status text: `leader` or `vacant`
+    leader object?: who leads
+    retry_after_ms number: how long the term lasts if it is not renewed
+    observed_at text: when that was so
+leader
+    candidate_id text: who, as given
+    metadata text-: as given
+    term number: a number that rises with every leader of this election: the fencing token
+    expires_at text?: when the term ends without a heartbeat. In a stream, of a leader that holds it by a session:
+        when the session ends, as was known at `observed_at`
+whoami
+    principal text: the token's name
+    role text: what it may do
+    namespace text?: the only namespace it may use; null: any
+    expires_at text-: when the token ends by itself
+error
+    error text: a title
+    code text: one of the codes below, for programs
+    details text: a sentence for people
+    request_id text-: the same as `X-Request-Id`
+    retry_after_ms number-: only where asking later helps
+    cycle texts-: only with `deadlock`: owners and jobs in turn, beginning with the asker
+    ended text-: only with `lease_not_current`, where it is remembered: `released`, `failed`, `expired`, `broken` or
+        `transferred`
+"""
+_KINDS = ("text", "number", "flag", "list", "texts", "object")
 
+
+def _answers() -> dict[str, Answer]:
+    found: dict[str, Answer] = {}
+    fields: Answer = {}
+    last = ""
+    for line in _TABLE.strip().splitlines():
+        head, _, meaning = line.strip().partition(": ")
+        name, _, kind = head.partition(" ")
+        if not line.startswith(" "):
+            fields = found[line] = {}
+        elif name == "+":
+            fields.update(found[kind])
+        elif kind.rstrip("?-") in _KINDS:
+            last = name
+            fields[name] = (kind, meaning)
+        else:  # the meaning goes on
+            fields[last] = (fields[last][0], f"{fields[last][1]} {line.strip()}")
+    for name in ("name", "fencing_token", "expires_at", "metadata", "attempt"):  # a claim-all has these in `leases`
+        kind, meaning = found["acquired"][name]
+        found["acquired"][name] = (f"{kind}-", meaning)
+    return {name: fields for name, fields in found.items() if name[0] != "_"}
+
+
+ANSWERS = _answers()
 # Documents inside documents. Other lists and objects are described in their own field.
 PARTS = {
     "previous": "previous",

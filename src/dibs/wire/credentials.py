@@ -16,10 +16,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.core.credentials import Credential
     from dibs.core.identity import Caller
-
-    Document = dict[str, Any]
 
 # One line of a tokens file, read and written. Pure.
 #
@@ -113,21 +112,12 @@ def parse_compact_time(text: str) -> int:
 
 def whoami_document(caller: Caller, ends_ms: int | None) -> dict[str, Any]:
     """`ends_ms`: when the caller's token ends by itself."""
-    document: dict[str, Any] = {
-        "principal": caller.principal,
-        "role": caller.role,
-        "namespace": caller.namespace,
-    }
+    document: dict[str, Any] = {"principal": caller.principal, "role": caller.role, "namespace": caller.namespace}
     return document if ends_ms is None else {**document, "expires_at": timestamp(ends_ms)}
 
 
 # The fields of a document, and their names in `Limits`.
-LIMIT_FIELDS = {
-    "max_held": "held",
-    "max_waiting": "waiting",
-    "max_sessions": "sessions",
-    "rate_per_second": "rate",
-}
+LIMIT_FIELDS = {"max_held": "held", "max_waiting": "waiting", "max_sessions": "sessions", "rate_per_second": "rate"}
 
 
 def create_command(document: Document, caller: Caller, digest: str) -> CreateToken:

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 
 class Reply(Record):
-    """The answer that goes back to the caller. `body` None is JSON null. `sent` is false if a client made the reply
-    itself because the request reached nobody."""
+    """The answer to a caller. `body` None is JSON null. Not `sent`: the request reached nobody."""
 
     status: int
     body: dict[str, Any] | None
@@ -36,28 +35,32 @@ class Reply(Record):
 
 def reply_to(verb: str, outcome: Outcome) -> Reply:
     """The reply for the `outcome` of `verb`."""
+    status, body = document_to(verb, outcome)
+    return Reply(status=status, body=body)
+
+
+def document_to(verb: str, outcome: Outcome) -> tuple[int, Document | None]:
+    """Status and document for the `outcome` of `verb`."""
     if verb in _SESSION_VERBS:
         from dibs.core.lease_outcomes import SessionState
         from dibs.wire.lease_documents import kept_document, session_document
 
         if isinstance(outcome, SessionState):
             if verb == "session-open":
-                return Reply(status=201, body=session_document(outcome))
-            if verb == "session-end":
-                return Reply(status=204, body=None)
-            return Reply(status=200, body=kept_document(outcome))
-    return reply_for(outcome)
+                return 201, session_document(outcome)
+            return (204, None) if verb == "session-end" else (200, kept_document(outcome))
+    return document_for(outcome)
 
 
-def reply_for(outcome: Outcome) -> Reply:
-    """The reply for `outcome`."""
+def document_for(outcome: Outcome) -> tuple[int, Document | None]:
+    """Status and document for `outcome`, whatever was asked."""
     kind = type(outcome)
     form = _FORMS.get(kind)
     if form is None:
         form = _FORMS[kind] = _form_of(kind)
     row, present = form
     if present is not None:
-        return Reply(status=row.http, body=present(outcome))
+        return row.http, present(outcome)
     from dibs.core.outcomes import Deadlock, NotCurrent, TooMany  # no grant needs them
     from dibs.wire.refusals import refusal
 
@@ -69,7 +72,7 @@ def reply_for(outcome: Outcome) -> Reply:
         body["ended"] = outcome.ending.how
     elif isinstance(outcome, TooMany):
         body["retry_after_ms"] = OVERLOAD_RETRY_MS
-    return Reply(status=status, body=body)
+    return status, body
 
 
 def _form_of(kind: type[Any]) -> tuple[CodeRow, Callable[[Any], Document | None] | None]:
@@ -102,7 +105,11 @@ def _acquired(outcome: outcomes.Granted) -> Document:
     if outcome.previous is not None:
         document["previous"] = previous_document(outcome.previous)
     if outcome.skipped:
-        document["skipped"] = [_skipped(each) for each in outcome.skipped]
+        # In few fields, because there may be a thousand.
+        document["skipped"] = [
+            {field: value for field, value in _entry(each).items() if field in _SKIPPED_FIELDS}
+            for each in outcome.skipped
+        ]
     return document
 
 
@@ -110,11 +117,6 @@ _SKIPPED_FIELDS = (
     *("name", "status", "owner", "conflict", "remaining_ms", "retry_after_ms"),
     *("done_ms_ago", "failures", "details"),
 )
-
-
-def _skipped(outcome: Outcome) -> Document:
-    """Return why a name was skipped, in few fields, because there may be a thousand."""
-    return {field: value for field, value in _entry(outcome).items() if field in _SKIPPED_FIELDS}
 
 
 def _acquired_all(outcome: outcomes.GrantedAll) -> Document:
@@ -180,7 +182,7 @@ def refused_document(entries: Sequence[Document], *, all_of: int = 0) -> Documen
 
 def _entry(outcome: Outcome) -> Document:
     """The outcome for one of several names, as an entry of a list."""
-    entry = dict(reply_for(outcome).body or {})
+    entry = dict(document_for(outcome)[1] or {})
     if "code" in entry:  # an error has no name of its own
         entry = {"name": getattr(outcome, "name", None), "status": entry["code"], **entry}
     return entry

@@ -18,15 +18,12 @@ from dibs.wire.requests import command_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
+    from dibs.base.jsontext import Document
     from dibs.core.commands import Command
     from dibs.core.events import Event
     from dibs.core.identity import Caller
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Holder
-
-    Document = dict[str, Any]
 
 LEADER, FOLLOWER, VACANT = "leader", "follower", "vacant"
 SCHEMA_VERSION = 1
@@ -175,9 +172,8 @@ def state_document(room: str, state: outcomes.Status) -> Document:
 
 
 class WatchedElection:
-    """Turns events of an election's job into states. A renewal does not repeat the metadata, so the leader is
-    remembered. The end of a term is the one that was known when the event was written: heartbeats of a session, which
-    move it, are no events."""
+    """Turns events of an election's job into states. Remembers the leader, whose metadata a renewal does not repeat.
+    The end of a term is as the event knew it: heartbeats of a session, which move it, are no events."""
 
     def __init__(self, room: str, state: outcomes.Status) -> None:
         self._room = room

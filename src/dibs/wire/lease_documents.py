@@ -1,6 +1,5 @@
-"""Reply documents but those for claims, which are in `documents.py`: about held jobs, releases, sessions and operators'
-commands, and for reading one job, a page of jobs, a job's history, the lines, the last hour. What is for reading never
-holds a lease id."""
+"""Reply documents, but those for claims (`documents.py`): about held jobs, releases, sessions and operators' commands,
+and for reading jobs, history, lines and the last hour. What is for reading never holds a lease id."""
 
 from __future__ import annotations
 
@@ -17,11 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.core.events import Event
     from dibs.core.lease_outcomes import TicketPage, TicketState
     from dibs.core.records import Done, LockRecord
-
-    Document = dict[str, Any]
 
 SESSION_SHOWN = 8  # how much of a session's id everybody may see: it names the session and does not prove it
 
@@ -84,7 +82,7 @@ def activity_document(
 
 
 def status_document(lock: LockRecord, now_ms: int, *, with_acl: bool = False) -> Document:
-    """The state of one job. `lock` must be settled at `now_ms`."""
+    """The state of one job. Only live holds may be in `lock`."""
     document: Document = {
         "name": lock.name,
         "status": state_of(lock, now_ms),
@@ -228,14 +226,6 @@ def lock_snapshot(name: str, state: Document, now_ms: int) -> Document:
     return {**document, "observed_at": timestamp(now_ms)}
 
 
-def freed(outcome: lease_outcomes.Freed) -> Document:
-    return {"name": outcome.name, "freed": outcome.was_parked}
-
-
-def left(outcome: outcomes.Left) -> Document:
-    return {"name": outcome.name, "left": outcome.was_in}
-
-
 def transferred(outcome: lease_outcomes.Transferred) -> Document:
     document = lease_document("transferred", outcome.name, outcome.lease, outcome.now_ms)
     document["checkpoint"] = outcome.lease.checkpoint
@@ -273,8 +263,7 @@ def session_document(outcome: lease_outcomes.SessionState) -> Document:
 
 
 def kept_document(outcome: lease_outcomes.SessionState) -> Document:
-    """A session that was renewed, which does not read what it holds. If somebody began to wait for a job of it, that
-    is named."""
+    """A renewed session, without what it holds; with its jobs for which somebody began to wait."""
     document = session_document(outcome)
     del document["lock_count"], document["holds"]
     if outcome.wanted:
@@ -292,10 +281,6 @@ def renewed(outcome: lease_outcomes.Renewed) -> Document:
     document["waiting"] = outcome.waiting
     document["new_waiters"] = outcome.new
     return document
-
-
-def released(outcome: lease_outcomes.Released) -> None:
-    return None
 
 
 def failed(outcome: lease_outcomes.Failed) -> Document:
@@ -319,10 +304,6 @@ def broken(outcome: lease_outcomes.Broken) -> Document:
     }
 
 
-def acl_set(outcome: lease_outcomes.AclSet) -> Document:
-    return {"name": outcome.name, "acl": acl_document(outcome.acl)}
-
-
 def status(outcome: outcomes.Status) -> Document:
     document = status_document(outcome.lock, outcome.now_ms, with_acl=True)
     document["waiting"] = outcome.waiting
@@ -335,14 +316,14 @@ def status(outcome: outcomes.Status) -> Document:
 
 
 PRESENT: dict[type[Any], Callable[[Any], Document | None]] = {
-    lease_outcomes.Freed: freed,
-    outcomes.Left: left,
+    lease_outcomes.Freed: lambda outcome: {"name": outcome.name, "freed": outcome.was_parked},
+    outcomes.Left: lambda outcome: {"name": outcome.name, "left": outcome.was_in},
     lease_outcomes.Transferred: transferred,
     lease_outcomes.SessionState: session_document,
     lease_outcomes.Renewed: renewed,
-    lease_outcomes.Released: released,
+    lease_outcomes.Released: lambda outcome: None,
     lease_outcomes.Failed: failed,
     lease_outcomes.Broken: broken,
-    lease_outcomes.AclSet: acl_set,
+    lease_outcomes.AclSet: lambda outcome: {"name": outcome.name, "acl": acl_document(outcome.acl)},
     outcomes.Status: status,
 }

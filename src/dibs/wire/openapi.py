@@ -9,15 +9,7 @@ from dibs.core.identity import LEAST_ROLE
 from dibs.wire.answer_fields import ANSWERS
 from dibs.wire.codes import CODES
 from dibs.wire.fields import REQUESTS
-from dibs.wire.operations import (
-    JSON_TYPE,
-    NULL,
-    STREAM_TYPE,
-    allowed,
-    answer_schema,
-    codes_of,
-    request_schema,
-)
+from dibs.wire.operations import JSON_TYPE, NULL, STREAM_TYPE, allowed, answer_schema, codes_of, request_schema
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,7 +36,11 @@ def _lines(value: object) -> Iterator[str]:
     """The lines of a value on its own level."""
     if isinstance(value, dict) and value:
         for key, inner in value.items():
-            yield from _entry(f"{_key(key)}:", inner)
+            if isinstance(inner, dict | list) and inner:
+                yield f"{_key(key)}:"
+                yield from (_INDENT + line for line in _lines(inner))
+            else:
+                yield f"{_key(key)}: {_scalar(inner)}"
     elif isinstance(value, list) and value:
         for inner in value:
             first, *others = _lines(inner)
@@ -52,14 +48,6 @@ def _lines(value: object) -> Iterator[str]:
             yield from (_INDENT + line for line in others)
     else:
         yield _scalar(value)
-
-
-def _entry(head: str, value: object) -> Iterator[str]:
-    if isinstance(value, dict | list) and value:
-        yield head
-        yield from (_INDENT + line for line in _lines(value))
-    else:
-        yield f"{head} {_scalar(value)}"
 
 
 def _key(key: str) -> str:
@@ -93,13 +81,7 @@ _REPLY_HEADERS: Schema = {
 }
 _EVERY_REPLY = ("X-Request-Id", "X-Dibs-Store")
 _LATER = (429, 503)
-_TITLES = {
-    200: "Answered",
-    201: "Made",
-    202: "Taken",
-    204: "Done; no body",
-    409: "Not now",
-}
+_TITLES = {200: "Answered", 201: "Made", 202: "Taken", 204: "Done; no body", 409: "Not now"}
 
 
 def openapi_document(operations: Iterable[Operation], version: str) -> Schema:
@@ -145,9 +127,9 @@ def _operation(operation: Operation) -> Schema:
         "tags": [operation.section],
         "security": [] if operation.is_open else [{"token": []}],
     }
-    told = " ".join(part for part in (operation.about, _who(operation)) if part)
-    if told:
-        found["description"] = told
+    about = " ".join(part for part in (operation.about, _who(operation)) if part)
+    if about:
+        found["description"] = about
     if operation.parameters:
         found["parameters"] = [_parameter(each) for each in operation.parameters]
     if operation.has_body:
@@ -217,9 +199,9 @@ def _response(operation: Operation, status: int, choices: list[Schema], codes: t
 
 
 def _described(status: int, codes: tuple[str, ...]) -> str:
-    told = [_TITLES[status]] if status in _TITLES else []
-    told += [f"`{code}`: {CODES[code].title}" for code in codes]
-    return (". ".join(told) or "Refused") + "."
+    titles = [_TITLES[status]] if status in _TITLES else []
+    titles += [f"`{code}`: {CODES[code].title}" for code in codes]
+    return (". ".join(titles) or "Refused") + "."
 
 
 def _choices(answer: Answer) -> list[Schema]:

@@ -15,7 +15,7 @@ from dibs.core.limits import ACL_ENTRY_BYTES_MAX, NAME_BYTES_MAX, REQUEST_KEY_CH
 from dibs.wire.answer_fields import ANSWERS, PARTS
 from dibs.wire.codes import CODES
 from dibs.wire.request_fields import ACL_PATTERN, NAME_FORMAT, NAMESPACE_PATTERN, REQUESTS
-from dibs.wire.shapes import PROVEN, U32_MAX
+from dibs.wire.values import PROVEN, U32_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -181,10 +181,7 @@ def request_schema(verb: str) -> Schema:
     """The body of a request."""
     fields = REQUESTS[verb]
     required = [name for name, field in fields.items() if field.is_required]
-    found: Schema = {
-        "type": "object",
-        "properties": {name: request_field_schema(verb, name) for name in fields},
-    }
+    found: Schema = {"type": "object", "properties": {name: request_field_schema(verb, name) for name in fields}}
     if required:
         found["required"] = required
     if verb in PROVEN:

@@ -10,11 +10,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.core.events import Event
     from dibs.core.outcomes import Blocker
     from dibs.core.records import Ending, Holder, Ticket
-
-    Document = dict[str, Any]
 
 # In a stream of events, what is no event: history that was pruned, and the end for a reader that was too slow.
 GAP = "gap"
@@ -72,8 +71,7 @@ def lease_document(status: str, name: str, lease: Holder, now_ms: int) -> Docume
 
 
 def holder_document(holder: Holder, now_ms: int) -> Document:
-    """A hold as everybody may see it: no lease id, no session, no request key. A hold of a session lives by the
-    session's heartbeats."""
+    """A hold as everybody may see it, without proofs. A session's hold lives by the session's heartbeats."""
     heard_ms = max(holder.renewed_ms, holder.heard_ms)
     document: Document = {
         "holder_id": holder_id(holder),

@@ -41,10 +41,7 @@ def refusal(outcome: Outcome, status: int) -> tuple[int, str]:
             "Repeating it cannot claim the job again; use a new request key for a new claim."
         )
     if isinstance(outcome, outcomes.TooMany):
-        return (
-            status,
-            f"This token has {outcome.most} {outcome.what}, which is its limit. Try again later.",
-        )
+        return (status, f"This token has {outcome.most} {outcome.what}, which is its limit. Try again later.")
     if isinstance(outcome, outcomes.QuotaExceeded) and outcome.most:
         return status, (
             f"This token may hold {outcome.most} jobs, places in line counted, and this would be more. Release some, "
@@ -60,10 +57,7 @@ def refusal(outcome: Outcome, status: int) -> tuple[int, str]:
             f"The job is held with {outcome.what} {outcome.has}, and {outcome.what} {outcome.asked} was asked for."
         )
     if isinstance(outcome, outcomes.Deadlock):
-        return (
-            status,
-            f"Waiting would never end: {cycle_path(outcome.cycle)}. Release something and try again later.",
-        )
+        return (status, f"Waiting would never end: {cycle_path(outcome.cycle)}. Release something and try again later.")
     if isinstance(outcome, lease_outcomes.Frozen):
         return status, INCOMPLETE if outcome.mark.incomplete else FROZEN
     if isinstance(outcome, outcomes.SessionOver):

@@ -81,9 +81,7 @@ _TTL = _field(
     tool="How long the job stays yours without a call that gives its lease_id.",
 )
 _TTL_MS = _field(
-    "whole",
-    "the same in milliseconds, instead of `ttl_seconds`",
-    numbers=(limits.TTL_MS_MIN, limits.TTL_MS_MAX),
+    "whole", "the same in milliseconds, instead of `ttl_seconds`", numbers=(limits.TTL_MS_MIN, limits.TTL_MS_MAX)
 )
 _OWNER = _field(
     "text",
@@ -217,8 +215,7 @@ REQUESTS: dict[str, dict[str, Field]] = {
         "wait_seconds": _WAIT,
         "ticket": _TICKET,
         "lease_id": _but(
-            _LEASE,
-            "proves that the caller already holds the job: gives the same lease, or `lease_not_current`",
+            _LEASE, "proves that the caller already holds the job: gives the same lease, or `lease_not_current`"
         ),
         "acl": _but(_ACL, "who may claim the job, see [below](#put-locksnameacl)", lengths=(1, limits.ACL_ENTRIES_MAX)),
     },
@@ -343,10 +340,7 @@ REQUESTS: dict[str, dict[str, Field]] = {
     },
     "session-keep": {
         "ttl_ms": _but(
-            _TTL_MS,
-            "from now on the session lives this long without a keepalive",
-            "as it is",
-            numbers=_SESSION_MS,
+            _TTL_MS, "from now on the session lives this long without a keepalive", "as it is", numbers=_SESSION_MS
         ),
         "process": _but(_PROCESS, "the session's process from now on, as in `POST /sessions`; empty: none", "as it is"),
         "active": _field(
@@ -439,8 +433,7 @@ def flag_text(verb: str, name: str) -> str:
 
 
 def parameter_texts(verb: str) -> dict[str, str]:
-    """The SDK's parameters for the fields of a request. Durations have no unit in their name there, and `shared` is a
-    mode."""
+    """The SDK's parameters: durations have no unit in their name there, and `shared` is a mode."""
     found = {}
     for name, field in REQUESTS[verb].items():
         if f"{name}_seconds" not in REQUESTS[verb]:  # `done` takes a time there

@@ -1,6 +1,6 @@
 """Turns a request document into a command. The checks and their order are the same over HTTP and embedded.
 
-Two steps, because the contract puts the caller's credential between them: `shapes.shape` looks only at fields and types
+Two steps, because the contract puts the caller's credential between them: `values.shape` looks only at fields and types
 (a wrong one is `Unprocessable`, HTTP 422), `command_for` at what the values mean (HTTP 400, each with its own code).
 Unknown fields are ignored. `null` is the same as leaving a field out.
 """
@@ -8,54 +8,22 @@ Unknown fields are ignored. `null` is the same as leaving a field out.
 from __future__ import annotations
 
 from dibs.base.errors import InvalidInput, InvalidTtl, NotAllowed
-from dibs.base.ids import new_id
-from dibs.core import limits
-from dibs.core.commands import (
-    Acquire,
-    AcquireAll,
-    AcquireAny,
-    Break,
-    EndSession,
-    Free,
-    Inspect,
-    InspectSession,
-    KeepSession,
-    Leave,
-    OpenSession,
-    Release,
-    Renew,
-    SetAcl,
-    Transfer,
-)
+from dibs.base.ids import is_id, new_id
+from dibs.core import commands, limits
 from dibs.core.identity import ADMIN, NO_LIMITS, require
 from dibs.core.names import DEFAULT_NAMESPACE, check_name, check_namespace
 from dibs.core.records import EXCLUSIVE
+from dibs.wire import values
 from dibs.wire.fields import PLAIN_TERMS
-from dibs.wire.shapes import is_id, shape
-from dibs.wire.values import (
-    acl_of,
-    done_ms_of,
-    fresh_id_of,
-    mode_and_slots,
-    number_of,
-    parse_ticket,
-    plain_of,
-    request_key_of,
-    text_of,
-    ticket_of,
-    token_badge,
-    ttl_ms_of,
-)
+from dibs.wire.values import shape, token_badge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.core.commands import Command
     from dibs.core.identity import Caller
-
-    Document = dict[str, Any]
 
 
 __all__ = ["command_for", "namespace_for", "shape", "token_badge", "wait_ms"]
@@ -84,7 +52,10 @@ def command_for(verb: str, ns: str, name: str, document: Document, caller: Calle
     if verb.startswith("session-"):
         if verb == "session-open":
             return open_session(ns, document, caller)
-        return _SESSION_BUILDERS[verb](name, document, caller)
+        if verb == "session-keep":
+            return _keep_session(name, document, caller)
+        kind = commands.EndSession if verb == "session-end" else commands.InspectSession
+        return kind(session=_session_id(name), principal=caller.principal, bound=caller.namespace)
     return _acquire_many(verb, ns, document, caller)
 
 
@@ -97,35 +68,29 @@ def wait_ms(document: Document) -> int:
 
 
 def _ask(ns: str, document: Document, caller: Caller) -> Document:
-    """The checked fields that all claims have. Left out is what has its default: most requests give few fields, and
-    most callers have no limits."""
+    """The checked fields that all claims have, without those at their default: most requests give few."""
     session = document.get("session_id")
     ephemeral = document.get("ephemeral", True)
     if session is None and ephemeral and "ephemeral" in document:
         raise InvalidInput("ephemeral needs a session_id: an ephemeral lease lives as long as its session.")
     asked: Document = {"ns": ns, "principal": caller.principal}
     if "mode" in document or "slots" in document:
-        asked["mode"], asked["slots"] = mode_and_slots(document)
-    asked["owner"] = text_of(document, "owner") or ("" if session is not None else caller.principal)
+        asked["mode"], asked["slots"] = values.mode_and_slots(document)
+    asked["owner"] = values.text_of(document, "owner") or ("" if session is not None else caller.principal)
     # In a session a lease needs no TTL of its own; otherwise it always has one.
-    asked["ttl_ms"] = ttl_ms_of(document, 0 if session is not None and ephemeral else limits.TTL_MS_DEFAULT)
+    asked["ttl_ms"] = values.ttl_ms_of(document, 0 if session is not None and ephemeral else limits.TTL_MS_DEFAULT)
     asked["fresh_lease_id"] = new_id()
     for field in PLAIN_TERMS:
         if field in document:
-            asked[field] = plain_of(document, field)
+            asked[field] = values.plain_of(document, field)
     if "request_key" in document:
-        asked["request_key"] = request_key_of(document)
+        asked["request_key"] = values.request_key_of(document)
     if session is not None:
         asked["session"] = session
     if not ephemeral:
         asked["ephemeral"] = False
     if "lock_delay_seconds" in document:
-        asked["delay_ms"] = number_of(document, "lock_delay_seconds", 0) * 1000
-    return _add_caller(asked, caller)
-
-
-def _add_caller(asked: Document, caller: Caller) -> Document:
-    """`asked`, with what the caller is and may."""
+        asked["delay_ms"] = values.number_of(document, "lock_delay_seconds", 0) * 1000
     asked["badges"] = caller.badges
     if caller.role == ADMIN:
         asked["admin"] = True
@@ -146,18 +111,18 @@ def _add_caller(asked: Document, caller: Caller) -> Document:
 _USUAL = frozenset(("ttl_seconds", "ttl_ms", "owner", "metadata", "request_key", "wait_seconds"))
 
 
-def _acquire(ns: str, name: str, document: Document, caller: Caller) -> Acquire:
+def _acquire(ns: str, name: str, document: Document, caller: Caller) -> commands.Acquire:
     if caller.limits is NO_LIMITS and _USUAL.issuperset(document):
         wait = "wait_seconds" in document and wait_ms(document) > 0
-        return Acquire(
+        return commands.Acquire(
             ns=ns,
             name=name,
             principal=caller.principal,
-            owner=text_of(document, "owner") or caller.principal,
-            ttl_ms=ttl_ms_of(document, limits.TTL_MS_DEFAULT),
+            owner=values.text_of(document, "owner") or caller.principal,
+            ttl_ms=values.ttl_ms_of(document, limits.TTL_MS_DEFAULT),
             fresh_lease_id=new_id(),
-            metadata=text_of(document, "metadata") if "metadata" in document else None,
-            request_key=request_key_of(document) if "request_key" in document else None,
+            metadata=values.text_of(document, "metadata") if "metadata" in document else None,
+            request_key=values.request_key_of(document) if "request_key" in document else None,
             badges=caller.badges,
             admin=caller.role == ADMIN,
             over_quota=caller.over_quota,
@@ -168,10 +133,10 @@ def _acquire(ns: str, name: str, document: Document, caller: Caller) -> Acquire:
     return _acquire_on_terms(ns, name, document, caller)
 
 
-def _acquire_on_terms(ns: str, name: str, document: Document, caller: Caller) -> Acquire:
+def _acquire_on_terms(ns: str, name: str, document: Document, caller: Caller) -> commands.Acquire:
     acl = document.get("acl")
-    number, ticket_id, seat = ticket_of(ns, name, document)
-    entries = None if acl is None else acl_of(acl)
+    number, ticket_id, seat = values.ticket_of(ns, name, document)
+    entries = None if acl is None else values.acl_of(acl)
     wait = "wait_seconds" in document and wait_ms(document) > 0
     asked = _ask(ns, document, caller)
     asked["name"] = name
@@ -183,10 +148,10 @@ def _acquire_on_terms(ns: str, name: str, document: Document, caller: Caller) ->
         asked["wait"] = True
     if "lease_id" in document:
         asked["lease_id"] = document["lease_id"]
-    return Acquire(**asked)
+    return commands.Acquire(**asked)
 
 
-def _acquire_many(verb: str, ns: str, document: Document, caller: Caller) -> AcquireAny | AcquireAll:
+def _acquire_many(verb: str, ns: str, document: Document, caller: Caller) -> commands.AcquireAny | commands.AcquireAll:
     names = document["names"]
     most = limits.NAMES_MAX if verb == "acquire-any" else limits.ALL_NAMES_MAX
     if not 1 <= len(names) <= most:
@@ -198,7 +163,7 @@ def _acquire_many(verb: str, ns: str, document: Document, caller: Caller) -> Acq
     if verb == "acquire-any":
         if document.get("wait_seconds"):
             raise InvalidInput("Claiming any of several does not wait; ask again, or wait for one of them.")
-        return AcquireAny(names=checked, **_ask(ns, document, caller))
+        return commands.AcquireAny(names=checked, **_ask(ns, document, caller))
     ordered = tuple(sorted(checked))
     ask = _ask(ns, document, caller)
     from dibs.core.several import overlapping_pair
@@ -206,33 +171,33 @@ def _acquire_many(verb: str, ns: str, document: Document, caller: Caller) -> Acq
     pair = overlapping_pair(ordered, ask.get("mode", EXCLUSIVE))
     if pair is not None:
         raise InvalidInput(f"{pair[0]} and {pair[1]} overlap: nobody can claim both. Claim the outer one.")
-    ask["ticket"], ask["ticket_id"], ask["follows"] = ticket_of(ns, ordered[0], document)
-    return AcquireAll(names=ordered, wait=wait_ms(document) > 0, **ask)
+    ask["ticket"], ask["ticket_id"], ask["follows"] = values.ticket_of(ns, ordered[0], document)
+    return commands.AcquireAll(names=ordered, wait=wait_ms(document) > 0, **ask)
 
 
-def _leave(ns: str, name: str, document: Document, caller: Caller) -> Leave:
-    number, ticket_id, _ = parse_ticket(ns, name, document["ticket"])
-    return Leave(ns=ns, name=name, principal=caller.principal, ticket=number, ticket_id=ticket_id)
+def _leave(ns: str, name: str, document: Document, caller: Caller) -> commands.Leave:
+    number, ticket_id, _ = values.parse_ticket(ns, name, document["ticket"])
+    return commands.Leave(ns=ns, name=name, principal=caller.principal, ticket=number, ticket_id=ticket_id)
 
 
-def _renew(ns: str, name: str, document: Document, caller: Caller) -> Renew:
-    return Renew(
+def _renew(ns: str, name: str, document: Document, caller: Caller) -> commands.Renew:
+    return commands.Renew(
         ns=ns,
         name=name,
         principal=_prover(caller),
         lease_id=document.get("lease_id"),
         session=document.get("session_id"),
-        ttl_ms=ttl_ms_of(document, None),
-        metadata=text_of(document, "metadata") if "metadata" in document else None,
-        checkpoint=text_of(document, "checkpoint") if "checkpoint" in document else None,
+        ttl_ms=values.ttl_ms_of(document, None),
+        metadata=values.text_of(document, "metadata") if "metadata" in document else None,
+        checkpoint=values.text_of(document, "checkpoint") if "checkpoint" in document else None,
         audited=caller.audited,
         payer=caller.payer,
     )
 
 
-def _release(ns: str, name: str, document: Document, caller: Caller) -> Release:
-    done_ms = done_ms_of(document)
-    result = text_of(document, "result")
+def _release(ns: str, name: str, document: Document, caller: Caller) -> commands.Release:
+    done_ms = values.done_ms_of(document)
+    result = values.text_of(document, "result")
     if result is not None and not done_ms:
         raise InvalidInput("A result needs done or done_seconds: it is shown for as long as the job counts as done.")
     failed = document.get("failed", False)
@@ -243,7 +208,7 @@ def _release(ns: str, name: str, document: Document, caller: Caller) -> Release:
         raise InvalidInput("A job that failed is not done: send failed or done_seconds, not both.")
     if document.get("uncounted") and (failed or done_ms):
         raise InvalidInput("uncounted is for a job that neither failed nor is done.")
-    return Release(
+    return commands.Release(
         ns=ns,
         name=name,
         principal=_prover(caller),
@@ -251,55 +216,47 @@ def _release(ns: str, name: str, document: Document, caller: Caller) -> Release:
         session=document.get("session_id"),
         done_ms=done_ms,
         result=result,
-        checkpoint=text_of(document, "checkpoint"),
+        checkpoint=values.text_of(document, "checkpoint"),
         failed=failed,
-        reason=text_of(document, "reason"),
-        retry_ms=number_of(document, "retry_after_seconds", 0) * 1000,
+        reason=values.text_of(document, "reason"),
+        retry_ms=values.number_of(document, "retry_after_seconds", 0) * 1000,
         uncounted=document.get("uncounted", False),
     )
 
 
-def _transfer(ns: str, name: str, document: Document, caller: Caller) -> Transfer:
-    to_owner = text_of(document, "to_owner")
+def _transfer(ns: str, name: str, document: Document, caller: Caller) -> commands.Transfer:
+    to_owner = values.text_of(document, "to_owner")
     if not to_owner and "to_session" not in document:
         raise InvalidInput("Say to whom: to_session (an open session) or to_owner (a name to show).")
-    return Transfer(
+    return commands.Transfer(
         ns=ns,
         name=name,
         principal=_prover(caller),
-        fresh_lease_id=fresh_id_of(document, "fresh_lease_id", caller, ns, name),
+        fresh_lease_id=values.fresh_id_of(document, "fresh_lease_id", caller, ns, name),
         lease_id=document.get("lease_id"),
         session=document.get("session_id"),
         to_owner=to_owner,
         to_session=document.get("to_session"),
-        ttl_ms=ttl_ms_of(document, None),
-        checkpoint=text_of(document, "checkpoint"),
+        ttl_ms=values.ttl_ms_of(document, None),
+        checkpoint=values.text_of(document, "checkpoint"),
     )
 
 
-def _break(ns: str, name: str, document: Document, caller: Caller) -> Break:
-    reason = text_of(document, "reason")
+def _break(ns: str, name: str, document: Document, caller: Caller) -> commands.Break:
+    reason = values.text_of(document, "reason")
     if not reason:
         raise InvalidInput("Breaking a claim needs a reason: the old owner is told.")
-    return Break(ns=ns, name=name, principal=caller.principal, reason=reason)
+    return commands.Break(ns=ns, name=name, principal=caller.principal, reason=reason)
 
 
-def _free(ns: str, name: str, document: Document, caller: Caller) -> Free:
-    return Free(ns=ns, name=name, principal=caller.principal)
-
-
-def _set_acl(ns: str, name: str, document: Document, caller: Caller) -> SetAcl:
-    return SetAcl(
+def _set_acl(ns: str, name: str, document: Document, caller: Caller) -> commands.SetAcl:
+    return commands.SetAcl(
         ns=ns,
         name=name,
         principal=caller.principal,
-        acl=acl_of(document["acl"], 0) if "acl" in document else (),
+        acl=values.acl_of(document["acl"], 0) if "acl" in document else (),
         admin=caller.role == ADMIN,
     )
-
-
-def _inspect(ns: str, name: str, document: Document, caller: Caller) -> Inspect:
-    return Inspect(ns=ns, name=name)
 
 
 _BUILDERS: dict[str, Callable[[str, str, Document, Caller], Command]] = {
@@ -309,9 +266,9 @@ _BUILDERS: dict[str, Callable[[str, str, Document, Caller], Command]] = {
     "release": _release,
     "transfer": _transfer,
     "break": _break,
-    "free": _free,
+    "free": lambda ns, name, _, caller: commands.Free(ns=ns, name=name, principal=caller.principal),
     "acl": _set_acl,
-    "inspect": _inspect,
+    "inspect": lambda ns, name, *_: commands.Inspect(ns=ns, name=name),
 }
 
 
@@ -321,14 +278,14 @@ def _prover(caller: Caller) -> str | None:
     return None if caller.role == ADMIN else caller.principal
 
 
-def open_session(ns: str, document: Document, caller: Caller) -> OpenSession:
-    return OpenSession(
-        fresh_id=fresh_id_of(document, "fresh_session_id", caller),
+def open_session(ns: str, document: Document, caller: Caller) -> commands.OpenSession:
+    return commands.OpenSession(
+        fresh_id=values.fresh_id_of(document, "fresh_session_id", caller),
         principal=caller.principal,
-        owner=text_of(document, "owner") or caller.principal,
+        owner=values.text_of(document, "owner") or caller.principal,
         ttl_ms=_session_ttl_ms(document),
-        process=text_of(document, "process"),
-        metadata=text_of(document, "metadata"),
+        process=values.text_of(document, "process"),
+        metadata=values.text_of(document, "metadata"),
         ns=ns,
         payer=caller.payer,
         sessions_max=caller.limits.sessions,
@@ -351,32 +308,17 @@ def _session_ttl_ms(document: Document) -> int:
     return ttl_ms
 
 
-def _keep_session(session_id: str, document: Document, caller: Caller) -> KeepSession:
+def _keep_session(session_id: str, document: Document, caller: Caller) -> commands.KeepSession:
     ttl_ms = _session_ttl_ms(document) if "ttl_ms" in document else None
-    return KeepSession(
+    return commands.KeepSession(
         session=_session_id(session_id),
         principal=caller.principal,
         ttl_ms=ttl_ms,
-        process=text_of(document, "process"),
+        process=values.text_of(document, "process"),
         bound=caller.namespace,
         payer=caller.payer,
         active=document.get("active", False),
     )
-
-
-def _end_session(session_id: str, _: Document, caller: Caller) -> EndSession:
-    return EndSession(session=_session_id(session_id), principal=caller.principal, bound=caller.namespace)
-
-
-def _show_session(session_id: str, _: Document, caller: Caller) -> InspectSession:
-    return InspectSession(session=_session_id(session_id), principal=caller.principal, bound=caller.namespace)
-
-
-_SESSION_BUILDERS: dict[str, Callable[[str, Document, Caller], Command]] = {
-    "session-keep": _keep_session,
-    "session-end": _end_session,
-    "session-show": _show_session,
-}
 
 
 def _session_id(text: str) -> str:

@@ -12,9 +12,8 @@ from dibs.wire.parts import instant_ms
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any
 
-    Document = dict[str, Any]
+    from dibs.base.jsontext import Document
 
 NAMES_SHOWN = 5
 SILENT_MS = 60_000  # an owner that was not heard of for this long is called silent
@@ -31,8 +30,7 @@ def sentence(document: Document) -> str:
 
 
 def in_full(document: Document) -> str:
-    """The sentence, with the owner's last sign of life, or with the end of the last hold if that is why nobody gets the
-    job."""
+    """The sentence, with the owner's last sign of life, or the end of the last hold if that is the reason."""
     previous = document.get("previous")
     if document.get("status") in ("held", "queued") and "silent_ms" in document:
         return f"{held(document, silence=False)} {_in_a_sentence(document)}"
@@ -42,11 +40,10 @@ def in_full(document: Document) -> str:
 
 
 def held(document: Document, *, silence: bool = True) -> str:
-    """Return who blocks the claim: an owner, the owner of something that overlaps, or only others in line. A long
-    silence of the owner is part of it."""
-    told = _holding(document)
+    """Return who blocks the claim: an owner, with a long silence, or only others in line."""
+    text = _holding(document)
     is_silent = silence and document.get("silent_ms", 0) >= SILENT_MS
-    return f"{told} {_in_a_sentence(document)}" if is_silent else told
+    return f"{text} {_in_a_sentence(document)}" if is_silent else text
 
 
 def _holding(document: Document) -> str:
@@ -73,13 +70,13 @@ def life(document: Document) -> str:
     if "silent_ms" not in document:
         return ""
     silent_ms, idle_ms = document["silent_ms"], document.get("idle_ms", 0)
-    told = f"last heartbeat {ago(silent_ms)}" if silent_ms < SILENT_MS else f"silent for {span(silent_ms)}"
-    return f"{told}, last tool call {ago(idle_ms)}" if idle_ms - silent_ms >= SILENT_MS else told
+    text = f"last heartbeat {ago(silent_ms)}" if silent_ms < SILENT_MS else f"silent for {span(silent_ms)}"
+    return f"{text}, last tool call {ago(idle_ms)}" if idle_ms - silent_ms >= SILENT_MS else text
 
 
 def _in_a_sentence(document: Document) -> str:
-    told = life(document)
-    return f"{told[0].upper()}{told[1:]}."
+    text = life(document)
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def waiters(name: str, waiting: int) -> str:
@@ -167,8 +164,7 @@ def _for_another(ms: int) -> str:
 
 
 def now_ms_of(document: Document) -> int | None:
-    """The store's own time when it made the document, if it is known. So "4 minutes ago" is right even if this
-    machine's clock is wrong."""
+    """The store's time when it made the document, if it is known: this machine's clock may be wrong."""
     for at, left in (("expires_at", "remaining_ms"), ("available_at", "retry_after_ms")):
         if document.get(at) and document.get(left) is not None:
             return instant_ms(document[at]) - int(document[left])

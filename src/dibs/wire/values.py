@@ -1,22 +1,66 @@
-"""Checks of field values. Each error names the limit and the value given."""
+"""Checks the fields of a request: first their types (`shape`), then their values. Each error names the field."""
 
 from __future__ import annotations
 
-from dibs.base.errors import InvalidInput, InvalidTtl
-from dibs.base.ids import new_id, token_key
+from dibs.base.errors import InvalidInput, InvalidTtl, Unprocessable
+from dibs.base.ids import is_id, new_id, token_key
+from dibs.base.jsontext import is_unicode
 from dibs.core import limits
 from dibs.core.durations import check_ttl_ms
 from dibs.core.records import EXCLUSIVE, SHARED
-from dibs.wire.fields import BYTES, CHARACTERS, NUMBERS
-from dibs.wire.shapes import is_unicode
+from dibs.wire.fields import BYTES, CHARACTERS, NUMBERS, REQUESTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.core.identity import Caller
 
-    Document = dict[str, Any]
+U32_MAX = 2**32 - 1
+
+PROVEN = ("renew", "release", "transfer")  # these need a proof of the lease
+
+
+def shape(verb: str, document: object) -> Document:
+    """`document` with every known field of the right type, ids in lower case, nulls gone."""
+    if not isinstance(document, dict):
+        raise Unprocessable("The request body must be a JSON object.")
+    fields = REQUESTS[verb]
+    for field in _REQUIRED[verb]:
+        if document.get(field) is None and (field not in document or not fields[field].endswith("?")):
+            raise Unprocessable(f"The field {field} is required.")
+    shaped: Document = {}
+    for field, value in document.items():  # few are sent, many are known
+        kind = fields.get(field)
+        if kind is None or value is None:
+            continue
+        good, words = _KINDS[kind]
+        if not good(value):
+            raise Unprocessable(f"The field {field} must be {words}.")
+        shaped[field] = value.lower() if kind in _IDS else value
+    if verb in PROVEN and not ("lease_id" in shaped or "session_id" in shaped):
+        raise Unprocessable("The field lease_id is required (or session_id, inside a session).")
+    return shaped
+
+
+_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "whole": (lambda value: type(value) is int and 0 <= value <= U32_MAX, "a whole number from 0 up"),
+    "number": (lambda value: type(value) is int and 0 <= value < 2**63, "a whole number from 0 up"),
+    "seconds": (lambda value: type(value) in (int, float) and 0 <= value <= U32_MAX, "a number from 0 up"),
+    "text": (lambda value: isinstance(value, str) and (value.isascii() or is_unicode(value)), "text"),
+    "flag": (lambda value: isinstance(value, bool), "true or false"),
+    "object": (lambda value: isinstance(value, dict), "an object"),
+    "list": (lambda value: isinstance(value, list), "a list"),
+    "id": (lambda value: isinstance(value, str) and is_id(value), "an id as dibs gave it (a UUID)"),
+}
+_KINDS |= {kind + mark: rule for kind, rule in _KINDS.items() for mark in "!?"}
+_IDS = ("id", "id!")
+_REQUIRED = {
+    verb: [field for field, kind in fields.items() if kind.endswith(("!", "?"))] for verb, fields in REQUESTS.items()
+}
+
 
 # The text form of a ticket: number, a checksum of the job, the secret that proves it, and which ask has the seat if
 # that is not the one that made the place. The checksum distinguishes a ticket of another job (an error) from one that

@@ -13,13 +13,10 @@ from dibs.wire.parts import holder_id, timestamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
+    from dibs.base.jsontext import Document
     from dibs.core.events import Event
     from dibs.core.identity import Caller
-    from dibs.core.webhooks import DeadLetter, DeliveryNote, Lane, WebhookProgress
-
-    Document = dict[str, Any]
+    from dibs.core.webhooks import DeadLetter, WebhookProgress
 
 HIDDEN = "****"
 # Kinds of events that are about a job, and OctoStore's words for them.
@@ -38,6 +35,10 @@ def webhook_of(document: Document, ns: str, caller: Caller, webhook_id: str, *, 
     secret = document.get("secret", "")
     if len(secret) > WEBHOOK_SECRET_CHARS_MAX or not secret.isprintable():
         raise InvalidInput(f"secret has {WEBHOOK_SECRET_CHARS_MAX} printable characters at most.")
+    pattern = document.get("lock_pattern", EVERY)
+    is_name = 0 < len(pattern.encode()) <= NAME_BYTES_MAX and pattern.isprintable()
+    if not is_name or EVERY in pattern[:-1]:
+        raise InvalidInput("lock_pattern is a job's name, the beginning of names with * after it, or *.")
     return Webhook(
         id=webhook_id,
         ns=ns,
@@ -46,17 +47,10 @@ def webhook_of(document: Document, ns: str, caller: Caller, webhook_id: str, *, 
         since_ms=0,
         secret=secret,
         events=tuple(dict.fromkeys(wanted)),
-        pattern=_pattern(document.get("lock_pattern", EVERY)),
+        pattern=pattern,
         bound=caller.namespace,
         own=own,
     )
-
-
-def _pattern(text: str) -> str:
-    is_name = 0 < len(text.encode()) <= NAME_BYTES_MAX and text.isprintable()
-    if not is_name or EVERY in text[:-1]:
-        raise InvalidInput("lock_pattern is a job's name, the beginning of names with * after it, or *.")
-    return text
 
 
 def webhook_document(webhook: Webhook) -> Document:
@@ -93,44 +87,41 @@ def standing_document(webhook: Webhook, progress: WebhookProgress, dead: int, be
 def deliveries_document(progress: WebhookProgress, letters: tuple[DeadLetter, ...]) -> Document:
     """The delivery log, the jobs that wait for a delivery, and the dead letters."""
     return {
-        "deliveries": [_note_document(each) for each in progress.notes],
-        "waiting": [_lane_document(each) for each in progress.lanes],
-        "dead": [_letter_document(each) for each in letters],
-    }
-
-
-def _note_document(note: DeliveryNote) -> Document:
-    return {
-        "id": note.seq,
-        "at": timestamp(note.at_ms),
-        "name": note.job,
-        "event": note.kind,
-        "try": note.tries,
-        "status": note.status or None,
-        "error": note.error or None,
-        "took_ms": note.took_ms,
-    }
-
-
-def _lane_document(lane: Lane) -> Document:
-    return {
-        "name": lane.job,
-        "after": lane.after,
-        "tries": lane.tries,
-        "next_try_at": timestamp(lane.until_ms) if lane.until_ms else None,
-        "error": lane.error or None,
-    }
-
-
-def _letter_document(letter: DeadLetter) -> Document:
-    return {
-        "id": letter.seq,
-        "name": letter.job,
-        "event": letter.kind,
-        "at": timestamp(letter.at_ms),
-        "tries": letter.tries,
-        "error": letter.error or None,
-        "again": letter.again,
+        "deliveries": [
+            {
+                "id": note.seq,
+                "at": timestamp(note.at_ms),
+                "name": note.job,
+                "event": note.kind,
+                "try": note.tries,
+                "status": note.status or None,
+                "error": note.error or None,
+                "took_ms": note.took_ms,
+            }
+            for note in progress.notes
+        ],
+        "waiting": [
+            {
+                "name": lane.job,
+                "after": lane.after,
+                "tries": lane.tries,
+                "next_try_at": timestamp(lane.until_ms) if lane.until_ms else None,
+                "error": lane.error or None,
+            }
+            for lane in progress.lanes
+        ],
+        "dead": [
+            {
+                "id": letter.seq,
+                "name": letter.job,
+                "event": letter.kind,
+                "at": timestamp(letter.at_ms),
+                "tries": letter.tries,
+                "error": letter.error or None,
+                "again": letter.again,
+            }
+            for letter in letters
+        ],
     }
 
 

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.base.ids import new_id
+from dibs.base.ids import is_id, new_id
 from dibs.client.door import Ask
 from dibs.core.limits import RUN_TTL_MS
 from dibs.engine.coordinator import Coordinator
-from dibs.wire.shapes import is_id
 from tests.client.scripted import ScriptedServer, reply_of
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ import os
 
 from dibs.agents.repository.settings import TEAM_FILE
 from dibs.base.errors import InvalidInput
-from dibs.base.files import read_toml
+from dibs.client.settings import read_toml
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -136,7 +136,7 @@ def _is_utf8(path: str) -> bool:
 
 def read_table(path: str) -> dict[str, Any]:
     """The table `[names]` of a settings file, checked. Raises InvalidInput, naming the file."""
-    from dibs.base.files import read_toml
+    from dibs.client.settings import read_toml
 
     table = (read_toml(path) or {}).get(TABLE, {})
     if not isinstance(table, dict):

@@ -17,7 +17,7 @@ import os
 
 from dibs.agents.repository.work_tree import namespace_of
 from dibs.base.errors import InvalidInput, InvalidName
-from dibs.base.files import read_toml
+from dibs.client.settings import read_toml
 from dibs.core.names import check_namespace
 
 TYPE_CHECKING = False

@@ -262,7 +262,7 @@ def session_id(call: Call) -> str | None:
 
 
 def checked_session(call: Call, text: str, what: str) -> str:
-    from dibs.wire.shapes import is_id  # imported only when a session is used
+    from dibs.base.ids import is_id  # imported only when a session is used
 
     if not is_id(text.strip()):
         hint = " Did opening it succeed?" if not text.strip() else ""

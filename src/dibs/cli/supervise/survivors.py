@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import select
 
+from dibs.base import ways
 from dibs.base.clock import steady_ms
-from dibs.system import table, ways
+from dibs.system import table
 from dibs.system.session_mark import marked, process_mark
 
 TYPE_CHECKING = False

@@ -169,7 +169,7 @@ class _LockRequest:
         self._unconfirmed = unconfirmed
 
     def in_session(self) -> Said:
-        from dibs.wire.shapes import is_id
+        from dibs.base.ids import is_id
 
         session = self._settings.env["DIBS_SESSION"].strip().lower()
         if not is_id(session):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dibs.base.errors import DibsError, InvalidInput, Unprocessable
 from dibs.base.ids import digest_id, new_id
+from dibs.base.jsontext import is_unicode
 from dibs.base.record import Record
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import failure, is_failure, yes
@@ -26,7 +27,6 @@ from dibs.core.names import check_namespace
 from dibs.engine.queries import inspect_one, open_sessions
 from dibs.wire.documents import Reply, reply_for_error
 from dibs.wire.parts import timestamp
-from dibs.wire.shapes import is_unicode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, DibsError, InvalidInput, NotAllowed
 from dibs.base.ids import new_request_id
+from dibs.base.jsontext import is_unicode
 from dibs.core.commands import ClaimPolicy
 from dibs.engine.auth import RateLimited
 from dibs.server.event_stream import EventStream
 from dibs.server.http.response import UNSUPPORTED, HttpError, HttpResponse, answer_for_error, encode
+from dibs.wire import OWN_TYPE
 from dibs.wire.codes import CODES
-from dibs.wire.shapes import OWN_TYPE, U32_MAX, is_unicode
-from dibs.wire.values import token_badge
+from dibs.wire.values import U32_MAX, token_badge
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,7 @@ from dibs.compat.octostore.bodies import (
 from dibs.core.limits import PUBLIC_TTL_MS_MAX, PUBLIC_TTL_MS_MIN
 from dibs.server.routes.elections import ELECTIONS
 from dibs.wire.operations import ID_PATTERN, JOB, document_schema, in_path
-from dibs.wire.shapes import U32_MAX
+from dibs.wire.values import U32_MAX
 
 if TYPE_CHECKING:
     from typing import Any

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from dibs.base.errors import AuthenticationRequired, InvalidInput, InvalidTtl, UnknownWebhook
+from dibs.base.errors import AuthenticationRequired, InvalidInput, InvalidTtl, NotOnRecord
 from dibs.base.ids import new_id
 from dibs.compat.octostore.bodies import (
     OCTOSTORE,
@@ -256,7 +256,7 @@ class Webhooks:
         admin = self._admin(self._callers.user(REMOVE.id, call))
         try:
             await self._api.in_reader(lambda: admin.ask(REMOVE.id, webhook_id, {}))
-        except UnknownWebhook:
+        except NotOnRecord:
             raise OctoStoreRefusal("not_found", "Resource not found: Webhook not found") from None
         self._api.engine.dispatcher.changed()
         return HttpResponse(NO_CONTENT, b"", answer_document({}).request_id)

@@ -7,37 +7,26 @@ from __future__ import annotations
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from urllib.parse import urlsplit
 
-from dibs.base.errors import InvalidInput, UnknownWebhook
+from dibs.base.errors import InvalidInput, NotOnRecord
 from dibs.base.ids import new_id
 from dibs.base.record import Record
+from dibs.core import webhooks as rules
 from dibs.core.identity import AGENT, require
 from dibs.core.keys import WEBHOOK_REGISTER_KEY, dead_letters_key, progress_key, webhook_key
 from dibs.core.limits import WEBHOOK_URL_CHARS_MAX
-from dibs.core.webhooks import (
-    CreateWebhook,
-    DeadLetters,
-    RemoveWebhook,
-    ReplayWebhook,
-    Webhook,
-    WebhookProgress,
-    WebhookRegister,
-    WebhookState,
-)
 from dibs.engine.coordinator import Coordinator
-from dibs.wire.documents import Reply, reply_for
+from dibs.wire.documents import Reply, reply_to
 from dibs.wire.requests import shape
 from dibs.wire.webhooks import deliveries_document, standing_document, webhook_document, webhook_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.core.commands import PlainCommand
     from dibs.core.identity import Caller
     from dibs.stores.port import Store
-
-    Document = dict[str, Any]
 
 # Where a webhook may lead. The promise `webhook:private`: a webhook cannot be used to reach what only the server can
 # reach, unless the operator allows it.
@@ -45,8 +34,7 @@ if TYPE_CHECKING:
 # A URL's name is looked up for every connection, all its addresses are checked, and the connection goes to the address
 # that was checked. So a name whose address changes between two lookups gains nothing.
 
-# The registries of special addresses (RFC 6890 and later ones), and multicast. What Python's `is_global` says differs
-# between its versions.
+# The registries of special addresses (RFC 6890 and later), and multicast. Python's `is_global` differs by version.
 _REFUSED_V4 = tuple(
     ip_network(each)
     for each in (
@@ -125,8 +113,7 @@ def _is_host(host: str) -> bool:
 
 
 def check_addresses(addresses: Iterable[str], policy: TargetPolicy) -> list[str]:
-    """The addresses, all of which may be connected to. Raises TargetRefused if one may not: a name with a public and a
-    private address could change over at any time."""
+    """Return the addresses. Raises TargetRefused if one is refused: a name could change over to it at any time."""
     found = list(addresses)
     if not found:
         raise TargetRefused("The host in url has no address.")
@@ -149,16 +136,12 @@ def is_refused(address: str) -> bool:
     return found not in _GIVEN_V6 or any(found in network for network in _REFUSED_V6)
 
 
-VERBS = (
-    *("webhooks", "webhook-create", "webhook-show", "webhook-remove"),
-    *("webhook-deliveries", "webhook-replay", "webhook-test"),
-)
 ANY_TARGET = TargetPolicy(private=True, http=True)
 
 
-def registered(store: Store) -> WebhookRegister:
+def registered(store: Store) -> rules.WebhookRegister:
     found = store.read((WEBHOOK_REGISTER_KEY,)).records[WEBHOOK_REGISTER_KEY].record
-    return found if isinstance(found, WebhookRegister) else WebhookRegister()
+    return found if isinstance(found, rules.WebhookRegister) else rules.WebhookRegister()
 
 
 class WebhookAdmin:
@@ -179,7 +162,7 @@ class WebhookAdmin:
         self._own = own
 
     def ask(self, verb: str, webhook_id: str, document: object) -> Reply:
-        """The reply to one of VERBS, except `webhook-test`."""
+        """The reply."""
         require(self._caller, verb)
         if verb == "webhooks":
             return Reply(status=200, body={"webhooks": [webhook_document(each) for each in self.mine()]})
@@ -187,32 +170,32 @@ class WebhookAdmin:
             return self._create(shape(verb, document))
         webhook = self.find(webhook_id)
         if verb == "webhook-remove":
-            return self._run(RemoveWebhook(webhook_id=webhook.id, by=self._caller.principal))
+            return self._run(rules.RemoveWebhook(webhook_id=webhook.id, by=self._caller.principal))
         if verb == "webhook-replay":
             after = shape(verb, document).get("after", -1)
             if after > (last := self._store.newest_seq()):
                 raise InvalidInput(f"after is higher than {last}, the number of the last event.")
-            return self._run(ReplayWebhook(webhook_id=webhook.id, by=self._caller.principal, after=after))
+            return self._run(rules.ReplayWebhook(webhook_id=webhook.id, by=self._caller.principal, after=after))
         if verb == "webhook-test":
             raise InvalidInput("Only a server delivers. Ask one: --url http://...")
         return self._shown(verb, webhook)
 
-    def find(self, webhook_id: str) -> Webhook:
+    def find(self, webhook_id: str) -> rules.Webhook:
         """One of the webhooks that the caller may see."""
         key = webhook_key(webhook_id)
         found = self._store.read((key,)).records[key].record
-        if not isinstance(found, Webhook) or not self._is_mine(found):
-            raise UnknownWebhook("There is no webhook with this id, or it is not yours.")
+        if not isinstance(found, rules.Webhook) or not self._is_mine(found):
+            raise NotOnRecord("There is no webhook with this id, or it is not yours.")
         return found
 
-    def mine(self) -> list[Webhook]:
+    def mine(self) -> list[rules.Webhook]:
         """Agents see their own webhooks; other roles all in the token's namespaces."""
         keys = [webhook_key(each.id) for each in registered(self._store).entries]
         records = self._store.read(keys).records
         found = [records[key].record for key in keys]
-        return [each for each in found if isinstance(each, Webhook) and self._is_mine(each)]
+        return [each for each in found if isinstance(each, rules.Webhook) and self._is_mine(each)]
 
-    def _is_mine(self, webhook: Webhook) -> bool:
+    def _is_mine(self, webhook: rules.Webhook) -> bool:
         caller = self._caller
         if (webhook.principal, webhook.bound) == (caller.principal, caller.namespace):
             return True
@@ -221,16 +204,16 @@ class WebhookAdmin:
     def _create(self, document: Document) -> Reply:
         parse_target(document["url"], self._policy)
         webhook = webhook_of(document, self._ns, self._caller, new_id(), own=self._own)
-        reply = self._run(CreateWebhook(webhook=webhook, at=self._store.newest_seq()))
+        reply = self._run(rules.CreateWebhook(webhook=webhook, at=self._store.newest_seq()))
         return reply.replace(status=201) if reply.status == 200 else reply
 
-    def _shown(self, verb: str, webhook: Webhook) -> Reply:
+    def _shown(self, verb: str, webhook: rules.Webhook) -> Reply:
         keys = (progress_key(webhook.id), dead_letters_key(webhook.id))
         records = self._store.read(keys).records
         progress, dead = records[keys[0]].record, records[keys[1]].record
-        if not isinstance(progress, WebhookProgress):
-            raise UnknownWebhook("The webhook was removed just now.")
-        letters = dead.letters if isinstance(dead, DeadLetters) else ()
+        if not isinstance(progress, rules.WebhookProgress):
+            raise NotOnRecord("The webhook was removed just now.")
+        letters = dead.letters if isinstance(dead, rules.DeadLetters) else ()
         if verb == "webhook-deliveries":
             return Reply(status=200, body=deliveries_document(progress, letters))
         behind = max(self._store.newest_seq() - progress.at, 0)
@@ -238,10 +221,10 @@ class WebhookAdmin:
 
     def _run(self, command: PlainCommand) -> Reply:
         outcome = Coordinator(self._store).one(command)
-        if not isinstance(outcome, WebhookState):  # the store is being moved to another one
-            return reply_for(outcome)
+        if not isinstance(outcome, rules.WebhookState):  # the store is being moved to another one
+            return reply_to("", outcome)
         if outcome.full:
             raise InvalidInput(outcome.full)
         if outcome.webhook is None:
-            raise UnknownWebhook("The webhook was removed just now.")
+            raise NotOnRecord("The webhook was removed just now.")
         return Reply(status=200, body=webhook_document(outcome.webhook))

@@ -81,11 +81,6 @@ class DeliveryRounds:
         self._reader.shutdown(wait=False, cancel_futures=True)
 
     @property
-    def has_duty(self) -> bool:
-        """Return whether this server is the one that delivers. For any thread."""
-        return self._duty is not None
-
-    @property
     def jobs_waiting(self) -> int:
         """Return how many jobs have something to be sent by this server. For any thread."""
         return sum([plan.jobs_waiting for plan in list(self._plans.values())])

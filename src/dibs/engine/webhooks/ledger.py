@@ -8,21 +8,12 @@ from typing import TYPE_CHECKING
 from dibs.base.clock import steady_ms
 from dibs.base.errors import StoreUnavailable
 from dibs.core import limits
+from dibs.core import webhooks as rules
 from dibs.core.credentials import CredentialRegister
 from dibs.core.identity import LOCAL
 from dibs.core.keys import REGISTER_KEY, dead_letters_key, progress_key, webhook_key
-from dibs.core.webhooks import (
-    DeadLetters,
-    DeliverySaved,
-    DutyState,
-    LeaveDuty,
-    StopWebhook,
-    TakeDuty,
-    Webhook,
-    WebhookProgress,
-)
 from dibs.engine.coordinator import Coordinator
-from dibs.engine.credentials import credential_pages
+from dibs.engine.credentials import every_credential
 from dibs.engine.event_log import EventFilter, read_page
 from dibs.engine.webhooks import registered
 
@@ -92,16 +83,16 @@ class WebhookLedger:
         return duty.is_ours
 
     def leave(self, duty: Duty) -> None:
-        self._coordinator.one(LeaveDuty(server=self._server, token=duty.token))
+        self._coordinator.one(rules.LeaveDuty(server=self._server, token=duty.token))
 
-    def _ask_duty(self) -> DutyState:
-        state = self._coordinator.one(TakeDuty(server=self._server, ttl_ms=limits.WEBHOOK_DUTY_MS))
-        if not isinstance(state, DutyState):  # frozen, to be moved
+    def _ask_duty(self) -> rules.DutyState:
+        state = self._coordinator.one(rules.TakeDuty(server=self._server, ttl_ms=limits.WEBHOOK_DUTY_MS))
+        if not isinstance(state, rules.DutyState):  # frozen, to be moved
             raise StoreUnavailable("The store is frozen.")
         self._ahead_ms = state.now_ms - self._steady()
         return state
 
-    def webhooks(self) -> list[tuple[Webhook, WebhookProgress, tuple[DeadLetter, ...]]]:
+    def webhooks(self) -> list[tuple[rules.Webhook, rules.WebhookProgress, tuple[DeadLetter, ...]]]:
         """All that are to be served. Stops those whose owner has no valid token any more."""
         ids = [each.id for each in registered(self._store).entries]
         keys = [key(each) for each in ids for key in (webhook_key, progress_key, dead_letters_key)]
@@ -112,12 +103,12 @@ class WebhookLedger:
         for each in ids:
             records = [snapshot.records[key(each)].record for key in (webhook_key, progress_key, dead_letters_key)]
             webhook, progress, dead = records
-            if not isinstance(webhook, Webhook) or not isinstance(progress, WebhookProgress):
+            if not isinstance(webhook, rules.Webhook) or not isinstance(progress, rules.WebhookProgress):
                 continue
             if not webhook.stopped and self._is_over((webhook.principal, webhook.bound), in_file):
-                self._coordinator.one(StopWebhook(webhook_id=webhook.id, reason=NO_TOKEN))
+                self._coordinator.one(rules.StopWebhook(webhook_id=webhook.id, reason=NO_TOKEN))
             elif not webhook.stopped:
-                found.append((webhook, progress, dead.letters if isinstance(dead, DeadLetters) else ()))
+                found.append((webhook, progress, dead.letters if isinstance(dead, rules.DeadLetters) else ()))
         return found
 
     def _is_over(self, owner: Owner, in_file: set[Owner] | None) -> bool:
@@ -138,9 +129,8 @@ class WebhookLedger:
     def _read_owners(self, now_ms: int) -> None:
         over: set[Owner] = set()
         valid: set[Owner] = set()
-        for page in credential_pages(self._store):
-            for each in page:
-                (over if each.is_over(now_ms) else valid).add((each.name, each.namespace))
+        for each in every_credential(self._store):
+            (over if each.is_over(now_ms) else valid).add((each.name, each.namespace))
         self._valid, self._over = valid, over - valid
 
     def pages(self, positions: Iterable[int]) -> dict[int, EventPage]:
@@ -157,7 +147,7 @@ class WebhookLedger:
         saved = []
         for command in commands:  # one commit each: together they may be larger than a store takes
             outcome = self._coordinator.one(command)
-            if not isinstance(outcome, DeliverySaved):
+            if not isinstance(outcome, rules.DeliverySaved):
                 raise StoreUnavailable("The store is frozen.")
             saved.append(outcome.is_ours)
         return saved

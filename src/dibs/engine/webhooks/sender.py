@@ -19,15 +19,8 @@ from dibs.base.errors import BadReply
 from dibs.base.generators import run_generator_async
 from dibs.base.http1 import ConnectionLost, ReplyReader, ReplyTooLarge, http_date_ms, request_bytes
 from dibs.base.record import Record
+from dibs.core import limits
 from dibs.core.durations import format_duration
-from dibs.core.limits import (
-    WEBHOOK_ANSWER_MS,
-    WEBHOOK_BODY_BYTES_MAX,
-    WEBHOOK_CONNECT_MS,
-    WEBHOOK_HEAD_BYTES_MAX,
-    WEBHOOK_KEPT_MS,
-    WEBHOOK_LOOKUPS_MAX,
-)
 from dibs.engine.webhooks import TargetPolicy, TargetRefused, check_addresses, parse_target
 
 if TYPE_CHECKING:
@@ -66,7 +59,7 @@ class Resolver:
         key = (host, port)
         future = self._under_way.get(key)
         if future is None:
-            if len(self._under_way) >= WEBHOOK_LOOKUPS_MAX:
+            if len(self._under_way) >= limits.WEBHOOK_LOOKUPS_MAX:
                 raise LookupFailed("too many lookups of other hosts hang")
             loop = asyncio.get_running_loop()
             future = self._under_way[key] = loop.create_future()
@@ -100,8 +93,7 @@ HEADER = "X-Dibs-Signature"
 
 
 def signatures(secret: str, body: bytes, at_s: int) -> dict[str, str]:
-    """OctoStore's signature is over the body alone, so a copied delivery stays valid for ever. Ours is over the time,
-    too: a receiver refuses one that is old."""
+    """OctoStore's signs the body alone, so a copy stays valid. Ours signs the time, too: refuse an old one."""
     if not secret:
         return {}
     key = secret.encode()
@@ -118,8 +110,7 @@ _SECONDS_DIGITS_MAX = 9  # of Retry-After; more is not meant
 
 
 class DeliveryResult(Record):
-    """`error` is empty if it was delivered. `status` 0: no answer came. `rest_ms`: how long the target wants to be sent
-    nothing; 0: it did not say."""
+    """`error`: empty if it was delivered. `status` 0: no answer. `rest_ms`: how long the target wants a rest."""
 
     status: int = 0
     error: str = ""
@@ -168,11 +159,11 @@ class _Connection:
             return False
 
     async def _more(self, _: None) -> bytes:
-        return await self.reader.read(WEBHOOK_HEAD_BYTES_MAX)
+        return await self.reader.read(limits.WEBHOOK_HEAD_BYTES_MAX)
 
     def is_fresh(self) -> bool:
         closed = self.writer.is_closing() or self.reader.at_eof()
-        return not closed and steady_ms() - self.idle_ms < WEBHOOK_KEPT_MS
+        return not closed and steady_ms() - self.idle_ms < limits.WEBHOOK_KEPT_MS
 
     def close(self) -> None:
         self.writer.transport.abort()  # a target that does not read must not be waited for
@@ -187,7 +178,7 @@ class Sender:
         resolver: Resolver | None = None,
         tls: ssl.SSLContext | None = None,
         *,
-        answer_ms: int = WEBHOOK_ANSWER_MS,
+        answer_ms: int = limits.WEBHOOK_ANSWER_MS,
     ) -> None:
         self.policy = policy or TargetPolicy()
         self._resolver = resolver or Resolver()
@@ -199,7 +190,7 @@ class Sender:
         """Raise TargetRefused if a webhook may not lead there now."""
         target = parse_target(url, self.policy)
         try:
-            async with asyncio.timeout(WEBHOOK_CONNECT_MS / 1000):
+            async with asyncio.timeout(limits.WEBHOOK_CONNECT_MS / 1000):
                 check_addresses(await self._resolver.addresses(target.host, target.port), self.policy)
         except LookupFailed as error:
             raise TargetRefused(f"url leads nowhere: {error}.") from None
@@ -263,11 +254,11 @@ class Sender:
 
     async def _connect(self, target: Target) -> _Connection:
         try:
-            async with asyncio.timeout(WEBHOOK_CONNECT_MS / 1000):
+            async with asyncio.timeout(limits.WEBHOOK_CONNECT_MS / 1000):
                 found = await self._resolver.addresses(target.host, target.port)
                 return await self._connect_to(target, check_addresses(found, self.policy))
         except TimeoutError:
-            raise _Undelivered(f"no connection within {WEBHOOK_CONNECT_MS // 1000} s") from None
+            raise _Undelivered(f"no connection within {limits.WEBHOOK_CONNECT_MS // 1000} s") from None
 
     async def _connect_to(self, target: Target, addresses: list[str]) -> _Connection:
         """Connect to the first of the checked addresses that takes it."""
@@ -281,7 +272,7 @@ class Sender:
                     target.port,
                     ssl=tls,
                     server_hostname=target.host if tls is not None else None,
-                    limit=WEBHOOK_HEAD_BYTES_MAX,
+                    limit=limits.WEBHOOK_HEAD_BYTES_MAX,
                 )
                 return _Connection(reader, writer)
             except OSError:
@@ -294,7 +285,7 @@ class Sender:
         try:
             connection.writer.write(request)
             await connection.writer.drain()
-            answer = ReplyReader(WEBHOOK_HEAD_BYTES_MAX, WEBHOOK_BODY_BYTES_MAX)
+            answer = ReplyReader(limits.WEBHOOK_HEAD_BYTES_MAX, limits.WEBHOOK_BODY_BYTES_MAX)
             status, headers = await connection.head(answer)
             if 200 <= status < 300:
                 is_kept = await connection.is_read(answer, status, headers)
@@ -313,8 +304,7 @@ def _request(target: Target, headers: Mapping[str, str], body: bytes) -> bytes:
 
 
 def _rest_ms(headers: dict[str, str]) -> int:
-    """Return how long a target wants to be sent nothing, by its `Retry-After`: seconds, or a date. 0: that says
-    nothing."""
+    """Return for how long `Retry-After`, in seconds or as a date, asks for a rest; 0: it says nothing."""
     text = headers.get("retry-after", "")
     if text.isascii() and text.isdecimal():
         return int(text) * 1000 if len(text) <= _SECONDS_DIGITS_MAX else 0

@@ -17,8 +17,9 @@ from dibs.core.limits import BODY_BYTES_MAX, JSON_DEPTH_MAX, NAME_BYTES_MAX, QUE
 from dibs.core.records import ENDINGS, HELD, STATES
 from dibs.core.references import job_name
 from dibs.server.http.response import JSON, HttpError
+from dibs.wire import OWN_TYPE
 from dibs.wire.fields import REQUESTS
-from dibs.wire.shapes import OWN_TYPE, PROVEN, U32_MAX
+from dibs.wire.values import PROVEN, U32_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -15,7 +15,7 @@ import msgspec
 from dibs.base.errors import DibsError
 from dibs.base.ids import new_request_id
 from dibs.wire.codes import CODES
-from dibs.wire.documents import Reply, reply_for_error, reply_to
+from dibs.wire.documents import Reply, document_to, reply_for_error
 
 if TYPE_CHECKING:
     from typing import Any
@@ -93,8 +93,7 @@ def answer_for(result: Outcome | BaseException, verb: str = "") -> HttpResponse:
     if isinstance(result, BaseException):
         return answer_for_error(result)
     try:
-        reply = reply_to(verb, result)
-        status, document = reply.status, reply.body
+        status, document = document_to(verb, result)
         request_id = new_request_id()
         if status == 200:  # as most are
             return HttpResponse(200, encode(document), request_id.encode())

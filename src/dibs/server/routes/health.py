@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dibs._version import __version__
 from dibs.base.errors import DibsError, InvalidInput
-from dibs.base.ids import new_request_id
+from dibs.base.ids import is_id, new_request_id
 from dibs.core import events
 from dibs.core.keys import META_KEY
 from dibs.core.limits import SCRAPE_MS_MAX
@@ -18,7 +18,6 @@ from dibs.server.monitor.health import SharedProbe, known_trouble
 from dibs.server.monitor.metric_table import METRICS, Scrape, StoreLook
 from dibs.wire.operations import ID_PATTERN, JSON_TYPE, SOME_ID, Operation, document_schema, in_query
 from dibs.wire.parts import challenge_text
-from dibs.wire.shapes import is_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,10 +16,10 @@ from _thread import allocate_lock
 from binascii import crc32
 from time import sleep
 
+from dibs.base import ways
 from dibs.base.cheap import sqlite3
 from dibs.stores.forks import listen
 from dibs.stores.sqlite.opener import connect, identity_of, reach_the_disk
-from dibs.system import ways
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 
+from dibs.base import ways
 from dibs.base.cheap import sqlite3
 from dibs.base.errors import InvalidInput, StoreCorrupt, StoreFull, StoreUnavailable
-from dibs.system import ways
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

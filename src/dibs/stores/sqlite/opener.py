@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import time
 
+from dibs.base import ways
 from dibs.base.cheap import sqlite3
 from dibs.base.clock import wall_ms
 from dibs.base.errors import StoreCorrupt, StoreReplaced, StoreTooNew
 from dibs.stores.sqlite.rows import APPLICATION_ID, VERSION
-from dibs.system import ways
 
 # Checks that a connection still works on the files at its path. A process that keeps writing to a deleted or moved
 # file, while others use a new one at the same path, would give out every job a second time. So this is checked before
