@@ -7,29 +7,29 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from dibs.testing.judge import Call, judge, read_calls
+from dibs.testing.judge import RecordedCall, judge, read_calls
 
 TTL = 2.0
 
 
-def call(call: str, at: float, **more: object) -> Call:
+def call(call: str, at: float, **more: object) -> RecordedCall:
     known = {"client": "a", "job": "x", "began": at, "ended": at + 0.1, "outcome": "ok", "ttl": TTL}
-    return Call(number=0, call=call, **known | more)  # type: ignore[arg-type]
+    return RecordedCall(number=0, call=call, **known | more)  # type: ignore[arg-type]
 
 
-def claim(at: float, token: int, **more: object) -> Call:
+def claim(at: float, token: int, **more: object) -> RecordedCall:
     return call("claim", at, **{"lease": f"l{token}", "token": token, "key": f"k{token}"} | more)
 
 
-def renew(at: float, token: int, **more: object) -> Call:
+def renew(at: float, token: int, **more: object) -> RecordedCall:
     return call("renew", at, **{"lease": f"l{token}", "token": token} | more)
 
 
-def release(at: float, token: int, **more: object) -> Call:
+def release(at: float, token: int, **more: object) -> RecordedCall:
     return call("release", at, **{"lease": f"l{token}", "token": token} | more)
 
 
-def show(at: float, token: int) -> Call:
+def show(at: float, token: int) -> RecordedCall:
     return call("show", at, held=token > 0, token=token)
 
 

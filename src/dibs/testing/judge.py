@@ -1,6 +1,6 @@
 """The judge of a run of `dibs verify`: compares what clients asked and were answered with the promises.
 
-It knows the promises and none of the rules. A run is a list of calls, a line of JSON each with the fields of `Call`.
+It knows the promises and none of the rules. A run is a list of calls, a line of JSON each with the fields of `RecordedCall`.
 All times are of one clock. A client is *sure* of a job from the answer that gave it the job until one TTL after it sent
 what was answered last, or until it sends a release. It needs no network to know that.
 """
@@ -26,7 +26,7 @@ ENDS = ("release", "transfer", "break", "session_end")
 
 
 @dataclass(frozen=True)
-class Call:
+class RecordedCall:
     """One call and its answer. A call of several jobs has a line for each job that it got."""
 
     number: int
@@ -52,9 +52,9 @@ class Violation:
 
     promise: str
     says: str
-    calls: tuple[Call, ...]
+    calls: tuple[RecordedCall, ...]
 
-    def window(self, run: Sequence[Call]) -> list[Call]:
+    def window(self, run: Sequence[RecordedCall]) -> list[RecordedCall]:
         """The calls about the same job that overlap the time of these, in order: what a reader needs to see."""
         job = self.calls[0].job
         first, last = min(call.began for call in self.calls), max(call.ended for call in self.calls)
@@ -65,9 +65,9 @@ class Violation:
 class Life:
     """A lease of one job, as its clients know it. A claim of several jobs has one id for all its leases."""
 
-    grant: Call  # the answer that told of it first
-    beats: list[Call] = field(default_factory=list)  # answers after which its time counts anew, by their end
-    ends: list[Call] = field(default_factory=list)  # what may have ended it before its time
+    grant: RecordedCall  # the answer that told of it first
+    beats: list[RecordedCall] = field(default_factory=list)  # answers after which its time counts anew, by their end
+    ends: list[RecordedCall] = field(default_factory=list)  # what may have ended it before its time
 
     def sure(self) -> Iterator[tuple[float, float]]:
         """The times in which its client was sure. After a silence that was too long it is not, until a renewal."""
@@ -77,20 +77,20 @@ class Life:
                 yield beat.ended, min(beat.began + beat.ttl, last)
 
 
-def read_calls(lines: Iterable[str]) -> list[Call]:
+def read_calls(lines: Iterable[str]) -> list[RecordedCall]:
     """The calls of a recorded run, in the order of their beginnings. A last line that was cut off is left out."""
-    known = {each.name for each in fields(Call)}
+    known = {each.name for each in fields(RecordedCall)}
     calls = []
     for line in lines:
         try:
             document: dict[str, Any] = json.loads(line)
         except ValueError:
             continue
-        calls.append(Call(**{name: value for name, value in document.items() if name in known}))
+        calls.append(RecordedCall(**{name: value for name, value in document.items() if name in known}))
     return sorted(calls, key=lambda call: (call.began, call.number))
 
 
-def judge(run: Sequence[Call]) -> list[Violation]:
+def judge(run: Sequence[RecordedCall]) -> list[Violation]:
     """Every violation that the calls show. Empty: the answers could all have been given by one correct server."""
     wrong: list[Violation] = []
     lives = _lives(run, wrong)
@@ -108,7 +108,7 @@ def judge(run: Sequence[Call]) -> list[Violation]:
     return sorted(wrong, key=lambda each: each.calls[-1].ended)
 
 
-def _lives(run: Sequence[Call], wrong: list[Violation]) -> dict[tuple[str, str], Life]:
+def _lives(run: Sequence[RecordedCall], wrong: list[Violation]) -> dict[tuple[str, str], Life]:
     lives: dict[tuple[str, str], Life] = {}
     for call in sorted(run, key=lambda call: call.ended):
         if call.outcome != OK or not call.lease or call.call in ENDS:
@@ -155,7 +155,7 @@ def _two_owners(lives: list[Life]) -> Iterator[Violation]:
 
 def _tokens(lives: list[Life]) -> Iterator[Violation]:
     """Who asks after another was answered gets a larger token."""
-    seen: dict[int, Call] = {}
+    seen: dict[int, RecordedCall] = {}
     for life in lives:
         other = seen.setdefault(life.grant.token, life.grant)
         if other is not life.grant:
@@ -179,7 +179,7 @@ def _late_requests(lives: list[Life]) -> Iterator[Violation]:
         beat = next((beat for beat in life.beats if gone is not None and beat.began > gone.ended), None)
         if gone is not None and beat is not None:
             yield Violation("proof", f"A lease of {beat.job} was alive after its release.", (gone, beat))
-    first: list[Call] = []  # by their end, with the smallest end of all larger tokens
+    first: list[RecordedCall] = []  # by their end, with the smallest end of all larger tokens
     for life in sorted(lives, key=lambda life: life.grant.token, reverse=True):
         if first:
             for beat in life.beats:
@@ -191,9 +191,9 @@ def _late_requests(lives: list[Life]) -> Iterator[Violation]:
             first.append(life.grant)
 
 
-def _keys(run: Sequence[Call]) -> Iterator[Violation]:
+def _keys(run: Sequence[RecordedCall]) -> Iterator[Violation]:
     """One request key, one lease: unless the first is so old that its job has forgotten the key."""
-    known: dict[tuple[str, str], Call] = {}
+    known: dict[tuple[str, str], RecordedCall] = {}
     for call in sorted(run, key=lambda call: call.ended):
         if call.call not in CLAIMS or call.outcome != OK or not call.key:
             continue
@@ -202,7 +202,7 @@ def _keys(run: Sequence[Call]) -> Iterator[Violation]:
             yield Violation("idem:acquire", f"One request key got two leases of {call.job}.", (first, call))
 
 
-def _lost_early(run: Sequence[Call], lives: dict[tuple[str, str], Life]) -> Iterator[Violation]:
+def _lost_early(run: Sequence[RecordedCall], lives: dict[tuple[str, str], Life]) -> Iterator[Violation]:
     """A lease cannot be lost before its time, but by its owner, its session's end, or an operator."""
     for call in run:
         life = lives.get((call.job, call.lease))
@@ -216,9 +216,9 @@ def _lost_early(run: Sequence[Call], lives: dict[tuple[str, str], Life]) -> Iter
             yield Violation("lease:never-early", said, (before[-1], call))
 
 
-def _reads(run: Sequence[Call], by_job: dict[str, list[Life]]) -> Iterator[Violation]:
+def _reads(run: Sequence[RecordedCall], by_job: dict[str, list[Life]]) -> Iterator[Violation]:
     """What is shown of a job is not older than what was answered before the question."""
-    shown: dict[str, list[Call]] = defaultdict(list)
+    shown: dict[str, list[RecordedCall]] = defaultdict(list)
     for call in run:
         if call.call == "show" and call.outcome == OK:
             shown[call.job].append(call)

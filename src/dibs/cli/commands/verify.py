@@ -17,17 +17,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dibs.cli.framework.context import Call as Command_
-    from dibs.cli.framework.context import Document
+    from dibs.cli.framework.context import Call, Document
     from dibs.cli.framework.result import Answer
-    from dibs.testing.judge import Call, Violation
+    from dibs.testing.judge import RecordedCall, Violation
 
 TIME_MS_DEFAULT, TIME_MS_MAX = 120_000, 24 * 3_600_000
 CLIENTS_DEFAULT, CLIENTS_MAX = 8, 256
 SHOWN_MAX = 40  # lines of one window
 
 
-def verify(call: Command_) -> Answer:
+def verify(call: Call) -> Answer:
     from dibs.testing.judge import judge, read_calls
 
     path = call.values.get("judge")
@@ -52,7 +51,7 @@ def told(wrong: Violation) -> Document:
     return {"promise": wrong.promise, "says": wrong.says, "calls": [each.number for each in wrong.calls]}
 
 
-def shown(wrong: Violation, run: Sequence[Call]) -> list[str]:
+def shown(wrong: Violation, run: Sequence[RecordedCall]) -> list[str]:
     """The calls about the same job at the time of a violation; those that it consists of have a mark."""
     window = wrong.window(run)
     start = min(each.began for each in window)
@@ -67,7 +66,7 @@ def shown(wrong: Violation, run: Sequence[Call]) -> list[str]:
     return lines
 
 
-def race(call: Command_) -> str:
+def race(call: Call) -> str:
     """Let clients race for as long as was asked. Returns the file with the record."""
     import threading
 
