@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -13,15 +12,13 @@ from dibs.stores.git.store import GitStore
 from dibs.stores.git.times import Clocks
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract import StoreContract
+from tests.build import tries
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from dibs.stores.port import Store
-
-# Each commit is several processes: in the default run few rounds of each race and few records, in the soak all of them.
-IS_SOAK = os.environ.get("DIBS_SOAK") == "1"
 
 
 class Machine:
@@ -51,8 +48,9 @@ class Machine:
 
 
 class GitContract(StoreContract):
-    rounds = 15 if IS_SOAK else 2
-    many = 1_000 if IS_SOAK else 50
+    # Each commit is several processes: in the default run few rounds of each race and few records.
+    rounds = tries(2, 15)
+    many = tries(50, 1_000)
     is_remote = False
 
     @pytest.fixture

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.client.door import Ask
+from tests.build import tries
 from tests.faults.load import Client
 from tests.faults.standing import events_of
 from tests.models.history import broken_promises, overlaps
@@ -25,11 +26,12 @@ if TYPE_CHECKING:
 
     from dibs.client.door import Door
     from dibs.core.events import Event
-    from tests.faults.load import Intent
+    from tests.build import tries
+from tests.faults.load import Intent
 
 pytestmark = pytest.mark.e2e
 
-KILLS = int(os.environ.get("DIBS_FAULTS_KILLS", "20"))
+KILLS = int(os.environ.get("DIBS_FAULTS_KILLS") or tries(8, 20))
 SEED = int(os.environ.get("DIBS_FAULTS_SEED") or random.SystemRandom().randrange(10**9))
 CLIENTS = 6
 # Outage credit keeps abandoned jobs for as long as the server keeps crashing, so there must be jobs to spare.
@@ -87,7 +89,7 @@ def kill_again_and_again(server: ServerProcess, clients: list[Client]) -> None:
         )
         pause(chance.random() * 0.01)
         server.kill()
-        if number % 10 == 9:
+        if number % 4 == 3:
             server.spawn()
             pause(chance.random() * 0.3)
             server.kill()
