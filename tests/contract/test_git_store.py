@@ -30,7 +30,10 @@ class Machine:
         self._is_remote = is_remote
         self._clones = 0
         bare = ["--bare"] if is_remote else []
-        subprocess.run(["git", "init", "-q", *bare, str(repository)], check=True)
+        self._init(*bare, str(repository))
+
+    def _init(self, *words: str) -> None:
+        subprocess.run(["git", "init", "-q", "--template=", *words], check=True)
 
     def open(self) -> Store:
         """One more connection; to a remote, through a clone of its own."""
@@ -38,9 +41,9 @@ class Machine:
         url, folder = "git:", self._repository
         if self._is_remote:
             url, folder = "git:origin", self._repository.parent / f"clone-{self._clones}"
-            subprocess.run(["git", "init", "-q", str(folder)], check=True)
-            address = f"file://{self._repository}"
-            subprocess.run(["git", "-C", str(folder), "remote", "add", "origin", address], check=True)
+            self._init(str(folder))
+            with open(folder / ".git/config", "a") as config:
+                config.write(f'[remote "origin"]\n\turl = file://{self._repository}\n')
         place = location_of(url, str(folder))
         place.poll_ms = 50
         clock = self.clock

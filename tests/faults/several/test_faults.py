@@ -72,7 +72,7 @@ def check(name: str, folder: Path, request: pytest.FixtureRequest, lasts_ms: int
     print(f"{(steady_ms() - began_ms) // 1000} s, {rig.faults.total()} faults: {dict(rig.faults)}")
     print(verdict.counts, f"slowest recovery {rig.slowest_ms} ms")
     assert verdict.wrong == []
-    assert verdict.counts["claims"] >= 10 * rig.faults.total(), "too little went on"
+    assert verdict.counts["claims"] >= 5 * rig.faults.total(), "too little went on"
     assert verdict.counts["hand-overs"] > 0
 
 
