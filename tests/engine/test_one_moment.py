@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Stored
     from dibs.stores.port import Snapshot
-    from tests.build import tries
-from tests.rules import Rule
+    from tests.rules import Rule
 
 NS = "default"
 

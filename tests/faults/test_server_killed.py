@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
     from dibs.client.door import Door
     from dibs.core.events import Event
-    from tests.build import tries
-from tests.faults.load import Intent
+    from tests.faults.load import Intent
 
 pytestmark = pytest.mark.e2e
 
