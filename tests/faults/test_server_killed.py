@@ -37,7 +37,7 @@ CLIENTS = 6
 JOBS = [f"job-{number}" for number in range(24)]
 
 
-@pytest.mark.timeout(300)  # it takes some seconds; a busy machine may need longer
+@pytest.mark.timeout(900)  # it takes some seconds; a busy machine may need longer
 @pytest.mark.promise("durable")
 @pytest.mark.promise("token:rises")
 @pytest.mark.promise("excl")

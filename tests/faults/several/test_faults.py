@@ -77,7 +77,7 @@ def check(name: str, folder: Path, request: pytest.FixtureRequest, lasts_ms: int
 
 
 # On SQLite, `test_several_servers.py` tries the faults one by one in every run.
-@pytest.mark.timeout(240)  # each takes about half a minute; a busy machine may need longer
+@pytest.mark.timeout(900)  # each takes about half a minute; a busy machine may need longer
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if name == "sqlite" else ()) for name in STORES]
 )

@@ -19,7 +19,7 @@ from dibs import Client, DibsError, LeaseLost, NotClaimed
 from dibs.base.clock import steady_ms
 from tests.build import SOAK
 from tests.faults.contender import OVER, Resource
-from tests.programs import pause
+from tests.programs import pause, slowness
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,7 @@ JOBS = ("job-0", "job-1", "job-2", "job-3")
 THREADS = 3
 TTL_S = 3
 SHORT_TTL_S = 1
-KEPT_TTL_S = 30  # longer than any fault: whoever lives must not lose it
+KEPT_TTL_S = 30 * slowness()  # longer than any fault: whoever lives must not lose it
 WAIT_S = 5
 PAUSE_S = 0.02
 # How long a job is worked on between two questions. Short ones ask more; three programs of it take two cores.
