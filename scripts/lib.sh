@@ -1,5 +1,5 @@
 # Shared by the scripts beside it; sourced, never run. Gives ROOT, say, die, need_debian, want_programs, use_venv,
-# use_memory, wait_for, test_beside_others, test_alone, make_compiled.
+# use_memory, wait_for, WAITING, test_beside_others, test_alone, write_bytecode, make_compiled.
 # shellcheck shell=bash
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -155,10 +155,26 @@ wait_for() {
     done
 }
 
+# The folders whose tests wait most, for real processes and real time.
+WAITING=(tests/faults tests/processes tests/stores tests/server tests/sdk)
+
 # test_beside_others WORD...: pytest with these words. Many tests wait for real processes, so there are more workers than two
-# cores need. A file stays together: it may have a server of its own. Files are taken in their order: by the number of
-# their tests, as is the default, the long ones with few tests would come last, when one worker is left with them.
-test_beside_others() { python -m pytest -n 3 --dist loadfile --no-loadscope-reorder "$@"; }
+# cores need. A file stays together: it may have a server of its own. Files are taken in the order of the words: by the
+# number of their tests, as is the default, the long ones with few tests would come last, when one worker is left with them.
+test_beside_others() { python -m pytest -n 4 --dist loadfile --no-loadscope-reorder "$@"; }
+
+# write_bytecode: in a fresh clone each worker would prepare the assertions of every test file, in the same order as the
+# others. Two processes do it once.
+write_bytecode() {
+    local folders=(tests/*/) half part
+    ! compgen -G "tests/__pycache__/conftest.*-pytest-*.pyc" >/dev/null || return 0
+    half=$((${#folders[@]} / 2))
+    for part in "${folders[*]:0:half}" "${folders[*]:half}"; do
+        # shellcheck disable=SC2086  # several words
+        python -m pytest --collect-only -qq -p no:cacheprovider $part >/dev/null &
+    done
+    wait
+}
 
 # test_alone WORD...: what failed in the last run with these words, alone and three times. Real processes of several workers
 # can starve one another on a busy machine. That excuses nothing by itself: a race looks the same. `tests/starved.txt` names

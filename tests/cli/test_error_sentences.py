@@ -78,12 +78,12 @@ def spoken(file: str) -> list[tuple[str, str]]:
     """All sentences in a file: strings with blanks, except docstrings."""
     tree = ast.parse((SOURCE / file).read_text(encoding="utf-8"))
     quiet = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    inner = {id(each) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for each in node.values}
+    quiet |= {id(each) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for each in node.values}
     return [
         (f"{file}:{node.lineno}", text)
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant | ast.JoinedStr)
-        and id(node) not in quiet | inner
+        and id(node) not in quiet
         and (text := _text(node)) is not None
         and " " in text
     ]

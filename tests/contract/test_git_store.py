@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -13,15 +12,13 @@ from dibs.stores.git.store import GitStore
 from dibs.stores.git.times import Clocks
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract import StoreContract
+from tests.build import tries
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from dibs.stores.port import Store
-
-# Each commit is several processes: in the default run few rounds of each race and few records, in the soak all of them.
-IS_SOAK = os.environ.get("DIBS_SOAK") == "1"
 
 
 class Machine:
@@ -33,7 +30,10 @@ class Machine:
         self._is_remote = is_remote
         self._clones = 0
         bare = ["--bare"] if is_remote else []
-        subprocess.run(["git", "init", "-q", *bare, str(repository)], check=True)
+        self._init(*bare, str(repository))
+
+    def _init(self, *words: str) -> None:
+        subprocess.run(["git", "init", "-q", "--template=", *words], check=True)
 
     def open(self) -> Store:
         """One more connection; to a remote, through a clone of its own."""
@@ -41,9 +41,9 @@ class Machine:
         url, folder = "git:", self._repository
         if self._is_remote:
             url, folder = "git:origin", self._repository.parent / f"clone-{self._clones}"
-            subprocess.run(["git", "init", "-q", str(folder)], check=True)
-            address = f"file://{self._repository}"
-            subprocess.run(["git", "-C", str(folder), "remote", "add", "origin", address], check=True)
+            self._init(str(folder))
+            with open(folder / ".git/config", "a") as config:
+                config.write(f'[remote "origin"]\n\turl = file://{self._repository}\n')
         place = location_of(url, str(folder))
         place.poll_ms = 50
         clock = self.clock
@@ -51,8 +51,9 @@ class Machine:
 
 
 class GitContract(StoreContract):
-    rounds = 15 if IS_SOAK else 2
-    many = 1_000 if IS_SOAK else 50
+    # Each commit is several processes: in the default run few rounds of each race and few records.
+    rounds = tries(2, 15)
+    many = tries(50, 1_000)
     is_remote = False
 
     @pytest.fixture

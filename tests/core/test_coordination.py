@@ -7,7 +7,6 @@ the records at every moment. DIBS_SOAK=1 looks for longer.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -40,6 +39,7 @@ from dibs.core.limits import TICKET_MS, WANT_MS
 from dibs.core.records import EXCLUSIVE, SHARED
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
+from tests.build import SOAK, tries
 from tests.core import raw as raws
 from tests.core.raw import raw_of, world_of
 from tests.models.queue import Run, Wish, World, overlap
@@ -49,10 +49,9 @@ if TYPE_CHECKING:
     from dibs.core.draft import HandedOver
     from dibs.core.outcomes import Outcome
 
-SOAK = os.environ.get("DIBS_SOAK") == "1"
 SETTINGS = settings(
     derandomize=not SOAK,
-    max_examples=2_000 if SOAK else 150,
+    max_examples=tries(80, 2_000),
     stateful_step_count=80 if SOAK else 40,
     suppress_health_check=list(HealthCheck),
 )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -33,6 +32,7 @@ from dibs.core.limits import OUTAGE_CREDIT_MS_MAX, OUTAGES_KEPT, PULSE_LATE_MS
 from dibs.core.records import LockRecord
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
+from tests.build import SOAK, tries
 from tests.models.ownership import Model, Told
 from tests.models.replay import ReplayedHold, replay
 
@@ -44,9 +44,8 @@ if TYPE_CHECKING:
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Stored
 
-SOAK = os.environ.get("DIBS_SOAK") == "1"
 SETTINGS = settings(
-    max_examples=3_000 if SOAK else 300,
+    max_examples=tries(120, 3_000),
     stateful_step_count=120 if SOAK else 50,
     suppress_health_check=list(HealthCheck),
 )
@@ -496,7 +495,7 @@ def life_of(
 
 @pytest.mark.promise("audit")
 @pytest.mark.timeout(3_600 if SOAK else 600)
-@settings(max_examples=5_000 if SOAK else 400, suppress_health_check=list(HealthCheck))
+@settings(max_examples=tries(150, 5_000), suppress_health_check=list(HealthCheck))
 @given(BATCHES.map(numbered))
 def test_many_commands_in_one_write_are_answered_like_one_after_the_other(
     batches: list[tuple[int, list[Command]]],

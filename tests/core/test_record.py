@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dibs.base.record import Record
 from dibs.core import commands, events, lease_outcomes, outcomes, records
 from dibs.core.records import Done, Ending, Holder, LockRecord, Meta, Outage, Pulse
+from tests.build import tries
 from tests.core.make import acquire, ending, holder, lock
 from tests.models import replay
 
@@ -64,7 +65,7 @@ def records_of(kind: type[Record]) -> st.SearchStrategy[Record]:
 
 @pytest.mark.promise("same-answer")
 @pytest.mark.parametrize("name", CLASSES)
-@settings(max_examples=25)
+@settings(max_examples=tries(12))
 @given(data=st.data())
 def test_what_was_written_out_is_read_back_as_the_same_record(name: str, data: st.DataObject) -> None:
     kind = CLASSES[name]
@@ -77,7 +78,7 @@ def test_what_was_written_out_is_read_back_as_the_same_record(name: str, data: s
 
 
 @pytest.mark.parametrize("name", CLASSES)
-@settings(max_examples=10)
+@settings(max_examples=tries(6))
 @given(data=st.data())
 def test_a_record_can_be_copied_changed_compared_and_hashed(name: str, data: st.DataObject) -> None:
     kind = CLASSES[name]

@@ -30,6 +30,7 @@ from dibs.core.records import LockRecord
 from dibs.engine.coordinator import Contended, Coordinator
 from dibs.engine.queries import claimed, inspect_one, open_sessions
 from dibs.stores.memory import MemoryStore
+from tests.build import tries
 from tests.rules import put_rule
 
 if TYPE_CHECKING:
@@ -290,7 +291,7 @@ looks = st.one_of(
 
 
 @pytest.mark.promise("deadlock", "excl")
-@settings(max_examples=150)
+@settings(max_examples=tries(80, 150))
 @given(
     before=st.lists(moves, min_size=3, max_size=9),
     command=st.one_of(moves, looks),

@@ -15,6 +15,7 @@ from dibs.core.outcomes import Granted, Held
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Snapshot, StoreProxy
+from tests.build import tries
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -76,7 +77,7 @@ def command_of(kind: str, who: str, name: str) -> Command:
         max_size=40,
     )
 )
-@settings(max_examples=200)
+@settings(max_examples=tries(100, 200))
 def test_two_servers_that_remember_everything_answer_as_if_they_read_everything(
     asked: list[tuple[int, str, str, str]],
 ) -> None:

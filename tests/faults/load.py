@@ -70,7 +70,7 @@ class Client(threading.Thread):
             self.wrong.append(f"{self.name}: {type(error).__name__}: {error}")
 
     def _work(self, job: str, *, keep: bool = False) -> None:
-        intent = self._claim(job, left_behind=not keep and self._random.random() < 0.01)
+        intent = self._claim(job, left_behind=not keep and self._random.random() < 0.03)
         if not intent.token or intent.left_behind:
             return
         if self._random.random() < 0.3:

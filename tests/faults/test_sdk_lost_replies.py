@@ -16,7 +16,7 @@ from dibs.base.errors import DibsError, JobHeld, Unavailable
 from tests.client.scripted import ScriptedServer, reply_of
 from tests.faults.proxy import Fault, Proxy
 from tests.faults.standing import check_nothing_left, left_behind
-from tests.programs import ServerProcess, wait_until
+from tests.programs import ServerProcess, slowness, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -88,7 +88,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 def run(kind: str, url: str, token: str | None, test: Callable[[Face], Coroutine[Any, Any, None]]) -> None:
     async def go() -> None:
-        face = Face(kind, url, token, timeout=0.5)
+        face = Face(kind, url, token, timeout=0.5 * slowness())
         try:
             await test(face)
         finally:

@@ -21,7 +21,8 @@ def named() -> list[tuple[str, str]]:
     """Where a command line is named, and the line without `dibs`."""
     found = []
     for path in sorted((ROOT / "src/dibs").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)) if "`dibs" in text else ():
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found += [(path.name, line) for line in _NAMED.findall(" ".join(node.value.split()))]
     for path in sorted((ROOT / "deploy").rglob("*.*")):

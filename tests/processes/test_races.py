@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +10,7 @@ from dibs.base.ids import new_token
 from dibs.client.door import Ask
 from dibs.client.settings import connect
 from dibs.stores.registry import open_store
+from tests.build import tries
 from tests.models.history import all_events, broken_promises
 from tests.processes.racing import Place, Racers, only_winner
 from tests.programs import ServerProcess, wait_until
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 RACERS = 40
-ROUNDS = 40 if os.environ.get("DIBS_SOAK") == "1" else 15
+ROUNDS = tries(8, 40)
 SHORTEST_TTL_S = 1
 
 

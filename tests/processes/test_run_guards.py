@@ -14,7 +14,7 @@ import pytest
 from dibs.base import ways
 from dibs.system.session_mark import process_mark
 from tests.processes.machine import LEAVES_GROUP, PATIENCE_SECONDS, Machine, finished, first_line, guards_of
-from tests.programs import ServerProcess, wait_until
+from tests.programs import ServerProcess, slowness, wait_until
 
 if TYPE_CHECKING:
     import subprocess
@@ -105,7 +105,7 @@ def work(machine: Machine, folder: Path, *flags: str) -> Iterator[Work]:
 
 def next_owner(machine: Machine) -> subprocess.Popen[str]:
     """Somebody who waits for the job and says when it began to work."""
-    waiter = machine.start("run", "job", "--wait", "25s", "--", *NEXT)
+    waiter = machine.start("run", "job", "--wait", "50s", "--", *NEXT)
     machine.until(lambda: machine.look("job").get("waiting") == 1 or waiter.poll() is not None)
     return waiter
 
@@ -113,7 +113,7 @@ def next_owner(machine: Machine) -> subprocess.Popen[str]:
 def check_no_overlap(machine: Machine, folder: Path, **signals: int) -> bool:
     """Whether the fault happened. In both cases no two work at the same time."""
     happened = True
-    with work(machine, folder, "--ttl", "6s", "--kill-after", "1s") as begun:
+    with work(machine, folder, "--ttl", f"{6 * min(3, slowness())}s", "--kill-after", "1s") as begun:
         waiter = next_owner(machine)
         try:
             begun.hit(**signals)

@@ -18,6 +18,7 @@ from dibs.server.http.request import KEPT_BYTES_MAX, KEPT_MAX, KnownHeads, Reque
 from dibs.server.http_server import make_server
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
+from tests.build import tries
 from tests.server.harness import masked
 
 if TYPE_CHECKING:
@@ -219,7 +220,7 @@ def test_headers_without_an_end_are_no_known_headers(world: World) -> None:
         world.both((start + b"\r\n\r\n")[:size].ljust(1003, b"x"))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(100, 150))
 @given(
     request=st.sampled_from([CLAIM, LOOK, CLAIM + LOOK]),
     changes=st.lists(

@@ -153,6 +153,7 @@ def _is_stated(body: bytes, request: Any) -> bool:
     return any(re.search(rule, details) for rule in STATED)
 
 
+@pytest.mark.timeout(1800)  # ten seconds on a machine with nothing else to do
 @pytest.mark.promise("openapi")
 @pytest.mark.parametrize(("phase", "count"), [("examples", 1), ("coverage", 1), ("fuzzing", 2), ("stateful", 6)])
 def test_the_server_does_what_its_document_says(served: Server, phase: str, count: int) -> None:

@@ -61,6 +61,7 @@ _ANSWERED = {
     "$id": '","request_id":"REQUEST"}',
 }
 _MASKS = [
+    (r"[0-9a-f]+\r\n: keepalive\nid: \d+\n\n\r\n", ""),  # how many is a matter of time
     (r"req_[0-9a-f]{32}", "REQUEST"),
     (r"x-dibs-store: [^\r]+", "x-dibs-store: STORE"),
     (r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", "LEASE"),

@@ -16,6 +16,7 @@ from dibs.core.identity import Caller, Limits
 from dibs.server.http.parse import VERBS, parse_json, typed_document
 from dibs.wire.fields import REQUESTS
 from dibs.wire.requests import command_for, shape, wait_ms
+from tests.build import tries
 
 ID = "01234567-89ab-4def-8123-456789abcdef"
 # Values as they stand in JSON, good and bad for each type of field.
@@ -71,7 +72,7 @@ def _long_way(verb: str, body: bytes) -> dict[str, Any] | None:
         return None
 
 
-@settings(max_examples=800)
+@settings(max_examples=tries(400, 800))
 @given(verb=st.sampled_from(VERBS), body=bodies() | st.binary(max_size=20))
 @example(verb="acquire", body=b'{"owner":"\\u003a","owner":"\\u003a"}')
 @example(verb="acquire", body=b'{"owner":":","owner":"x"}')
@@ -87,7 +88,7 @@ def test_what_the_typed_way_accepts_the_long_way_accepts_with_the_same_result(ve
         assert repr(typed) == repr(_long_way(verb, body))
 
 
-@settings(max_examples=400)
+@settings(max_examples=tries(200, 400))
 @given(
     verb=st.sampled_from(VERBS),
     limits=st.sampled_from([Limits(), Limits(held=3, rate=7)]),

@@ -94,6 +94,7 @@ def test_a_record_that_was_cached_before_a_failover_is_not_taken_for_one_made_af
     failover: Failover,
 ) -> None:
     keys = [key_of("job"), *(key_of(each.name) for each in SHARED)]
+    failover.second.commit({}, {}, ())  # on the new timeline, which the first commit tells
     for each in SHARED:  # one after another: each gets a version that the cached ones could have
         put(failover.second, lock(each.name, token=2))
     assert isinstance(claim(failover.second, "worker-2", "job"), Granted)
@@ -107,6 +108,7 @@ def test_a_record_that_was_cached_before_a_failover_is_not_taken_for_one_made_af
 @pytest.mark.fault("F-061")
 @pytest.mark.promise("token:rises")
 def test_a_claim_after_a_failover_has_a_higher_token_than_one_that_was_lost(failover: Failover) -> None:
+    claim(failover.second, "worker-2", "job")
     held = failover.second.read([key_of("job")]).records[key_of("job")].record
     assert held.token > failover.lost.lease.token
     assert held.token > failover.first.read(()).now_ms - 600_000  # by time, above whatever was handed out
@@ -115,6 +117,7 @@ def test_a_claim_after_a_failover_has_a_higher_token_than_one_that_was_lost(fail
 @pytest.mark.fault("F-061")
 @pytest.mark.promise("events:told")
 def test_a_process_gives_no_event_a_number_that_it_has_seen_before(failover: Failover) -> None:
+    failover.first.commit({}, {}, ())
     put(failover.first, lock("after"), events=(event("after"),))
     assert failover.first.events(0, 100)[-1].seq > failover.last_lost_seq
 
@@ -124,6 +127,7 @@ def test_a_process_gives_no_event_a_number_that_it_has_seen_before(failover: Fai
 @pytest.mark.promise("damage:told")
 def test_an_old_primary_that_comes_back_is_not_used(failover: Failover) -> None:
     pair, store = failover.pair, failover.first
+    store.read(())  # it goes to the new primary, while there is no other
     pair.standby.start()  # the old primary, as it was: it accepts writes
     with pytest.raises(StoreUnavailable, match=r"accept writes: .*timeline [12].* and .*timeline [12].*old primary"):
         PostgresStore(PostgresLocation(url_of(pair)))

@@ -198,7 +198,7 @@ def test_a_name_that_is_not_resolved_is_waited_for_just_so_long(monkeypatch: pyt
     with pytest.raises(StoreUnavailable, match=r"gave no answer within 0\.3 seconds"):
         open_store("postgresql://db.example.org/x?timeout=300ms")
     over.set()
-    assert steady_ms() - began_ms < 5_000
+    assert steady_ms() - began_ms < 15_000
 
 
 @pytest.mark.fault("F-069")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.agents.harness.parse import HARNESSES
+from tests.build import tries
 from tests.programs import WAIT_S_MAX
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ FILES = ("src/a", "src/b")
 ROUNDS = 3
 STOPS = {"claude": "Stop", "codex": "Stop", "gemini": "AfterAgent", "cursor": "stop", "copilot": "Stop"}
 AGENTS = 20
-EDITS = 200 if os.environ.get("DIBS_SOAK") else 10
+EDITS = tries(10, 200)
 
 
 def work(agent: AgentProcess, rounds: int = ROUNDS, files: Sequence[str] = FILES) -> tuple[int, int]:

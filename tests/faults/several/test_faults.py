@@ -72,12 +72,12 @@ def check(name: str, folder: Path, request: pytest.FixtureRequest, lasts_ms: int
     print(f"{(steady_ms() - began_ms) // 1000} s, {rig.faults.total()} faults: {dict(rig.faults)}")
     print(verdict.counts, f"slowest recovery {rig.slowest_ms} ms")
     assert verdict.wrong == []
-    assert verdict.counts["claims"] >= 10 * rig.faults.total(), "too little went on"
+    assert verdict.counts["claims"] >= 5 * rig.faults.total(), "too little went on"
     assert verdict.counts["hand-overs"] > 0
 
 
 # On SQLite, `test_several_servers.py` tries the faults one by one in every run.
-@pytest.mark.timeout(240)  # each takes about half a minute; a busy machine may need longer
+@pytest.mark.timeout(900)  # each takes about half a minute; a busy machine may need longer
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if name == "sqlite" else ()) for name in STORES]
 )

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs import Client, DibsError, LeaseLost, NotClaimed
 from dibs.base.clock import steady_ms
+from tests.build import SOAK
 from tests.faults.contender import OVER, Resource
-from tests.programs import pause
+from tests.programs import pause, slowness
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,9 +32,11 @@ JOBS = ("job-0", "job-1", "job-2", "job-3")
 THREADS = 3
 TTL_S = 3
 SHORT_TTL_S = 1
-KEPT_TTL_S = 30  # longer than any fault: whoever lives must not lose it
+KEPT_TTL_S = 30 * slowness()  # longer than any fault: whoever lives must not lose it
 WAIT_S = 5
 PAUSE_S = 0.02
+# How long a job is worked on between two questions. Short ones ask more; three programs of it take two cores.
+WORK_S_MAX = 0.04 if SOAK else 0.08
 ASK_MS_MAX = 60_000
 LIFE_MS_MAX = 1_800_000
 
@@ -116,7 +119,7 @@ class Worker:
             before_ms = steady_ms()
             claim.check()
             self._note("believed", job=job, owner=owner, token=token, before_ms=before_ms)
-            pause(self._chance.random() * 0.04)
+            pause(self._chance.random() * WORK_S_MAX)
             self._resource.write_fenced(token, job)
         asked_ms = steady_ms()
         claim.release()
@@ -144,7 +147,7 @@ class Worker:
         self._until_answered(lambda: self._client.renew(job, lease.lease_id, checkpoint=owner))
         self._note("renewed", **known)
         self._note("sure", **known, until_ms=asked_ms + TTL_S * 1000)
-        pause(self._chance.random() * 0.04)
+        pause(self._chance.random() * WORK_S_MAX)
         asked_ms = steady_ms()
         self._note("releases", **known)  # before it is asked for: a program that is killed meanwhile notes nothing more
         self._until_answered(lambda: self._client.release(job, lease.lease_id))
