@@ -1,6 +1,6 @@
 """The judge of a run of `dibs verify`: compares what clients asked and were answered with the promises.
 
-It knows the promises and none of the rules. A run is a list of calls, a line of JSON each with the fields of `RecordedCall`.
+It knows the promises and none of the rules. A run is a list of calls, a line of JSON each (`RecordedCall`).
 All times are of one clock. A client is *sure* of a job from the answer that gave it the job until one TTL after it sent
 what was answered last, or until it sends a release. It needs no network to know that.
 """
