@@ -7,7 +7,7 @@ import os
 import sys
 
 from dibs.base.errors import DibsError
-from dibs.cli.framework.parse import UsageError, parse, split_command, wants
+from dibs.cli.framework.parse import UsageError, parse, spelled_out, split_command, wants
 from dibs.cli.framework.registry import AGENT_SIGNS, NAMES, load
 from dibs.cli.framework.result import Answer, RequestFailed, failure, yes
 from dibs.cli.supervise.signals import UnconfirmedClaims
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 _SANDBOXED = (
     "\n  A coding agent's sandbox may forbid it. The tools of its MCP server, dibs mcp, work: that runs outside of it."
+)
+_LOCALE = (
+    "\n  A word of the command is not UTF-8. If it was typed right, set a locale of UTF-8, such as LC_ALL=C.UTF-8."
 )
 COMPLETE = "__complete"  # what the scripts of `dibs completion` call; in no list of commands
 
@@ -64,6 +67,8 @@ def run(
     unconfirmed, paint = UnconfirmedClaims(), paint_for(stdout, env)
     try:
         try:
+            if "-o" in argv:
+                argv = spelled_out(argv)
             answer = _answer(argv, env, stdout, stderr, stdin, opener, paint, unconfirmed)
         except DibsError as error:
             answer = _of_error(error)
@@ -73,8 +78,16 @@ def run(
         if answer.is_error and _is_agent_hook(argv):
             # Whatever is wrong, it is not the agent's fault. Some harnesses take every other exit code for a refusal.
             answer.exit, as_json = 0, False
-        elif answer.code == "upstream_unavailable" and any(env.get(sign) for sign in AGENT_SIGNS):
-            answer.text += _SANDBOXED
+        elif answer.code == "upstream_unavailable":
+            if not _is_work(argv):
+                from dibs.client.transport import NOT_NOW
+
+                answer.text = answer.text.replace(NOT_NOW, "Try again later.")
+                answer.message = answer.message.replace(NOT_NOW, "Try again later.")
+            if any(env.get(sign) for sign in AGENT_SIGNS):
+                answer.text += _SANDBOXED
+        if answer.exit == USAGE and not all(map(_is_utf8, argv)):
+            answer.text += _LOCALE
         trouble = _print(answer, stdout, stderr, paint, as_json=as_json, quiet=quiet)
         exit_code = answer.exit
         if trouble is not None and (unconfirmed or not isinstance(trouble, BrokenPipeError)):
@@ -91,6 +104,19 @@ def run(
         if not is_last:
             unconfirmed.close()
     return exit_code
+
+
+def _is_work(argv: Sequence[str]) -> bool:
+    """Tell whether somebody would begin to work after this command."""
+    from dibs.cli.framework.registry import ALIASES, GROUPS
+
+    first = next((word for word in argv if not word.startswith("-")), "")
+    names = {name for word, _, names in GROUPS if word in ("look", "operate", "access") for name in names}
+    return not {first, *ALIASES.get(first, ())} & {name.split(" ")[0] for name in names}
+
+
+def _is_utf8(word: str) -> bool:
+    return word.isascii() or word.encode("utf-8", "replace").decode() == word
 
 
 def _is_agent_hook(argv: Sequence[str]) -> bool:

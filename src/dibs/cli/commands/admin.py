@@ -6,10 +6,10 @@ import os
 
 from dibs.base.errors import InvalidInput
 from dibs.cli.framework.flags import is_number
-from dibs.cli.framework.job_names import names_here
+from dibs.cli.framework.job_names import each_job, names_here
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, yes
-from dibs.cli.framework.spec import JOB, STORE, Argument, Command, Option
+from dibs.cli.framework.spec import JOBS, STORE, Argument, Command, Option
 from dibs.cli.text.claim import field
 from dibs.cli.text.words import plain
 from dibs.core.limits import TOKEN_FLOOR_MAX
@@ -48,7 +48,10 @@ def name(call: Call) -> Answer:
 
 
 def break_(call: Call) -> Answer:
-    body = call.body("break", call.values["job"], {"reason": call.values["reason"].strip()})
+    return each_job(call, "break", {"reason": call.values["reason"].strip()}, _broken)
+
+
+def _broken(call: Call, body: Document) -> Answer:
     name, lines = plain(body["name"]), []
     for hold in body["broken"]:
         lost = f"{call.paint.wait('Broken:')} {plain(hold['owner'])} has lost {name}."
@@ -59,7 +62,10 @@ def break_(call: Call) -> Answer:
 
 
 def free(call: Call) -> Answer:
-    body = call.body("free", call.values["job"], {})
+    return each_job(call, "free", {}, _freed)
+
+
+def _freed(call: Call, body: Document) -> Answer:
     name = plain(body["name"])
     if not body["freed"]:
         return yes(body, f"{name} is not parked. Nothing was changed.")
@@ -110,7 +116,13 @@ def export(call: Call) -> Answer:
     from dibs.client.store_admin import export_to_file, export_to_stream
 
     freeze, path = bool(call.values.get("freeze")), call.values.get("to")
-    if path is not None:
+    if path is None and call.stdout is not None and call.stdout.isatty():
+        raise UsageError(
+            "A copy has lease ids and secrets, which a terminal should not show. Give --to FILE or a pipe; `--to -` "
+            "shows them.",
+            "export",
+        )
+    if path not in (None, "-"):
         done = export_to_file(present_store(call), path, freeze=freeze)
         return yes(done, f"Wrote {_counted(done)} to {path}.{_frozen(done)}")
     if call.stdout is None:
@@ -136,8 +148,8 @@ def import_(call: Call) -> Answer:
     else:
         done = import_from(store_of(call), call.stdin, adds=adds)
     history = "History was left out, because the store has its own." if adds else f"{done['events']} events of history."
-    text = f"Imported {done['records']} records. {history}\nNew fencing tokens are above {done['floor']}."
-    return yes(done, text, quiet=str(done["records"]))
+    above = f"\nNew fencing tokens are above {done['floor']}." if done["floor"] else ""
+    return yes(done, f"Imported {done['records']} records. {history}{above}", quiet=str(done["records"]))
 
 
 def thaw(call: Call) -> Answer:
@@ -244,9 +256,9 @@ COMMANDS = {
         about=(
             "For a worker that hangs, or that claimed the wrong job. Its next heartbeat fails and says who "
             "took the job and why. The next claim gets a higher fencing token. On a server this needs the "
-            "role operator or admin."
+            "role operator or admin. Several jobs are broken one by one."
         ),
-        arguments=(JOB,),
+        arguments=(JOBS,),
         options=(
             Option(
                 "--reason",
@@ -264,10 +276,13 @@ COMMANDS = {
         free,
         about=(
             "A job claimed with --max-attempts is parked after that many failures or losses in a row. On a "
-            "server this needs the role operator or admin."
+            "server this needs the role operator or admin. Several jobs are freed one by one."
         ),
-        arguments=(JOB,),
-        examples=(("after the cause was fixed", "dibs free issue-1842"),),
+        arguments=(JOBS,),
+        examples=(
+            ("after the cause was fixed", "dibs free issue-1842"),
+            ("all that are parked", "dibs free $(dibs list --parked -o name)"),
+        ),
         exits=((0, "the job can be claimed, or was not parked"), (77, "this token may not do that")),
     ),
     "token-floor": Command(
@@ -278,7 +293,7 @@ COMMANDS = {
             "service's numbers, and refuses lower ones. Give the highest number it has seen. The floor is "
             "never lowered. For a server, use `dibs serve --token-floor`."
         ),
-        arguments=(Argument("NUMBER", "the highest number seen so far"),),
+        arguments=(Argument("NUMBER", "the highest number seen so far"), STORE),
         examples=(("after 5,000 leases elsewhere", "dibs token-floor 5000"),),
         exits=((0, "the floor was raised, or was that high before"), (64, "not a number, or not a store")),
     ),
@@ -291,6 +306,7 @@ COMMANDS = {
             "rise. On a git store it also deletes refs of records that were deleted a week ago. It works on a"
             " store only: a server sweeps by itself."
         ),
+        arguments=(STORE,),
         examples=(
             ("now and then, from cron", "dibs gc -q"),
             ("for all clones of a remote", "dibs gc --url git:origin"),
@@ -309,7 +325,9 @@ COMMANDS = {
         arguments=(STORE,),
         options=(
             Option("--freeze", "refuse all changes in the store from now on"),
-            Option("--to", "write to this new file instead of standard output", value="FILE", filled=True),
+            Option(
+                "--to", "write to this new file instead of standard output; - is a terminal", value="FILE", filled=True
+            ),
         ),
         examples=(
             ("move to PostgreSQL", "dibs export --freeze | dibs import --url postgresql://dibs@db.example.org/dibs"),
@@ -342,7 +360,7 @@ COMMANDS = {
             "Uses SQLite's backup: the copy shows one moment, and blocks nobody. Do not copy the file by other means "
             "while it is in use. The copy has lease ids and the secrets of webhooks; only you can read it."
         ),
-        arguments=(Argument("FILE", "the copy; the file must not exist"),),
+        arguments=(Argument("FILE", "the copy; the file must not exist"), STORE),
         examples=(("every night, from cron", "dibs backup /var/backups/dibs-$(date +%F).db -q"),),
         exits=((0, "copied"), (64, "the file exists, or the store is not SQLite"), (69, "no room")),
     ),
@@ -355,7 +373,7 @@ COMMANDS = {
             "backup, the time since then counts as an outage. Leases granted since then are lost: their owners are "
             "told so at their next heartbeat."
         ),
-        arguments=(Argument("FILE", "a copy that dibs backup made"),),
+        arguments=(Argument("FILE", "a copy that dibs backup made"), STORE),
         examples=(
             (
                 "after a disk failed",

@@ -11,11 +11,12 @@ from dibs.base.clock import stopwatch_us, wall_ms
 from dibs.base.errors import DibsError
 from dibs.base.files import config_path
 from dibs.base.redact import without_secrets
+from dibs.cli.commands.config import in_effect
 from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import STORE, Command
 from dibs.client.door import Ask
-from dibs.client.event_reader import asked_events
+from dibs.client.event_reader import asked_events, why_away
 from dibs.core.durations import format_duration
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.wire.codes import UNREACHABLE
@@ -45,7 +46,7 @@ class Findings:
         self.checks.append({"check": check, "ok": True, "look": True, "says": says})
 
     def bad(self, check: str, says: str) -> None:
-        self.checks.append({"check": check, "ok": False, "says": says})
+        self.checks.append({"check": check, "ok": False, "says": why_away(says)})
 
 
 # What is in a store that somebody should look at: parked jobs, long waits, tokens that end soon.
@@ -361,9 +362,9 @@ def _settings(found: Findings, call: Call) -> None:
             found.bad("config", f"{path} can be written by others. Run: chmod go-w {path}")
         else:
             found.good("config", f"{path}: {', '.join(settings.config) or 'nothing in it'}")
-    namespace = settings.namespace or "default, or the one that the token is bound to"
-    found.good("namespace", f"{namespace} ({settings.source('namespace', 'DIBS_NAMESPACE')})")
-    found.good("owner", f"{settings.owner} ({settings.source('owner', 'DIBS_OWNER')})")
+    for key, value, source in in_effect(call):
+        if key in ("namespace", "owner"):
+            found.good(key, f"{value} ({source})")
 
 
 def _repository(found: Findings, call: Call) -> None:

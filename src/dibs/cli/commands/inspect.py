@@ -5,9 +5,10 @@ from __future__ import annotations
 from dibs.base.clock import wall_ms
 from dibs.base.errors import InvalidInput
 from dibs.cli.framework.flags import count, given_ms
+from dibs.cli.framework.job_names import each_job
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, body_of, failure, no, yes
-from dibs.cli.framework.spec import JOB, Argument, Command, Option
+from dibs.cli.framework.spec import JOBS, Argument, Command, Option
 from dibs.cli.supervise.signals import StopSignals
 from dibs.cli.text.listing import status_text
 from dibs.cli.text.words import ago, instant_ms, plain, span, table
@@ -145,7 +146,10 @@ FOR = Option("--for", "stop after this long", value="TIME")
 
 
 def owner(call: Call) -> Answer:
-    body = call.body("inspect", call.values["job"], {})
+    return each_job(call, "inspect", {}, _owned)
+
+
+def _owned(call: Call, body: Document) -> Answer:
     status: str = body["status"]
     text = status_text(body, call.paint, wall_ms())
     if status == "held":
@@ -174,6 +178,8 @@ def history(call: Call) -> Answer:
     if since_ms is not None:
         body["events"] = [event for event in body["events"] if instant_ms(event["at"]) >= since_ms]
     text = history_text(body, call.paint, wall_ms(), since)
+    if not body["events"] and since is None:
+        return no(codes.NO, body, text, code="not_found", message=text)
     return yes(body, text, quiet=text if body["events"] else "")
 
 
@@ -255,9 +261,11 @@ COMMANDS = {
     "owner": Command(
         "owner",
         owner,
-        arguments=(JOB,),
+        about="Of several jobs the exit code is that of the first that nobody has.",
+        arguments=(JOBS,),
         examples=(
             ("who is on it", "dibs owner issue-1842"),
+            ("on both", "dibs owner issue-1842 issue-1843"),
             ("in a script", 'if OWNER=$(dibs owner -q issue-1842); then echo "$OWNER has it"; fi'),
         ),
         exits=((0, "somebody has it"), (1, "nobody has it"), (4, "nobody has it, and it is marked as done")),
@@ -285,6 +293,9 @@ COMMANDS = {
             ("of all jobs of one kind", "dibs history --prefix issue- --since 2h"),
             ("who gave and took rights", "dibs history --rights --since 30d"),
         ),
-        exits=((0, "the events; there may be none"),),
+        exits=(
+            (0, "the events; of all jobs, or with --since, there may be none"),
+            (1, "nothing is on record about JOB"),
+        ),
     ),
 }

@@ -25,15 +25,17 @@ from dibs.cli.framework.flags import (
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import combined, failure, is_failure, yes
-from dibs.cli.framework.spec import JOB, JOBS, Command, Option
+from dibs.cli.framework.spec import ANY, JOB, JOBS, Argument, Command, Option
 from dibs.cli.text.claim import field, waited_for
 from dibs.cli.text.words import job_command, span
+from dibs.client.door import Ask
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, RESULT_BYTES_MAX, RETRY_MS_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.cli.framework.context import Call, Document
     from dibs.cli.framework.result import Answer
+    from dibs.client.door import Door
 
 
 def heartbeat(call: Call) -> Answer:
@@ -79,11 +81,29 @@ def transfer(call: Call) -> Answer:
 
 
 def release(call: Call) -> Answer:
+    names: list[str] = call.values["job"]
+    if not names and not call.values.get("mine"):
+        raise UsageError(f"release needs JOB: {JOBS.help}. --mine releases all that you hold.", "release")
     document = proof(call)
     document |= done_fields(call, call.text("result", RESULT_BYTES_MAX))
     put(document, "checkpoint", call.text("checkpoint", CHECKPOINT_BYTES_MAX))
     document |= failure_fields(call)
-    return combined([(name, _released(call, name, document)) for name in call.values["job"]])
+    if not call.values.get("mine"):
+        return combined([(name, _released(call, name, document, call.door())) for name in names])
+    if names or "session_id" not in document:
+        raise UsageError("--mine is all that an --actor or --session holds: give it neither JOB nor lease.", "release")
+    holds = call.body("session-show", document["session_id"], {}).get("holds", [])
+    answers = [(hold["name"], _released_in(call, hold, document)) for hold in holds]
+    return combined(answers) if answers else yes({"jobs": []}, "You hold nothing here.")
+
+
+def _released_in(call: Call, hold: Document, document: Document) -> Answer:
+    """The sessions of agents hold jobs in several namespaces."""
+    door = call.door_in(hold.get("namespace"))
+    try:
+        return _released(call, hold["name"], document, door)
+    finally:
+        door.close()
 
 
 def failure_fields(call: Call) -> Document:
@@ -103,13 +123,13 @@ def failure_fields(call: Call) -> Document:
     return fields
 
 
-def _released(call: Call, name: str, document: Document) -> Answer:
+def _released(call: Call, name: str, document: Document, door: Door) -> Answer:
     tracker = part("issue tracker") if name.startswith(TRACKED) else None
     if tracker is not None:
         proven = {key: value for key, value in document.items() if key in ("lease_id", "session_id")}
         tracker.withdraw_before_release(call, name, proven)
     call.wanted = [job for job in call.wanted if job["name"] != name]  # who waits for it gets it now
-    reply = call.ask("release", name, document)
+    reply = door.ask(Ask("release", name, document))
     body: Document = reply.body or {}
     if body.get("status") == "failed":
         return yes(body | {"released": True}, _failed(call, body))
@@ -193,8 +213,9 @@ COMMANDS = {
             "Repeating a release is not an error. Several jobs are released one by one; an error with one "
             "does not stop the others."
         ),
-        arguments=(JOBS,),
+        arguments=(Argument("JOB", JOBS.help, completes="job", takes=ANY),),
         options=(
+            Option("--mine", "instead of JOB: all that the actor or the session holds"),
             *PROOF,
             DONE,
             Option(
@@ -210,6 +231,7 @@ COMMANDS = {
         examples=(
             ("free for the next owner", "dibs release issue-1842 --actor agent-7"),
             ("inside a session", "dibs release issue-1842"),
+            ("all that you hold", "dibs release --mine --actor agent-7"),
             ("all jobs of a claim-all", "dibs release staging database --actor agent-7"),
             ("done, for a day", 'dibs release issue-1842 --actor agent-7 --done --result "PR 77"'),
             ("done, for an hour", "dibs release issue-1842 --actor agent-7 --done 1h"),

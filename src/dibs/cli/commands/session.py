@@ -14,9 +14,9 @@ from dibs.cli.framework.flags import (
 )
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import no, yes
-from dibs.cli.framework.spec import MAYBE, Argument, Command, Option
+from dibs.cli.framework.spec import MAYBE, WIDE, Argument, Command, Option
 from dibs.cli.text.claim import field, waited_for
-from dibs.cli.text.words import ago, instant_ms, plain, shell_line, span, table
+from dibs.cli.text.words import ago, instant_ms, plain, sheet, shell_line, span
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.wire.codes import NOT_YOURS
 
@@ -45,7 +45,7 @@ def session(document: Document, paint: Paint) -> str:
     return "\n".join(lines)
 
 
-def sessions(found: list[Document], paint: Paint) -> str:
+def sessions(found: list[Document], call: Call) -> str:
     if not found:
         return "No session is open."
     rows = [("SESSION", "OWNER", "LEFT", "HOLDS", "WAITS FOR")]
@@ -53,8 +53,7 @@ def sessions(found: list[Document], paint: Paint) -> str:
         held, waits = [hold["name"] for hold in each.get("holds", ())], each.get("waits", ())
         left = span(each["remaining_ms"])
         rows.append((each["session_id"], plain(each["owner"]), left, _names(held), _names(waits)))
-    head, *lines = table(rows)
-    return "\n".join([paint.faint(head), *lines])
+    return "\n".join(sheet(rows, call.paint, call.width, {"HOLDS": 8, "OWNER": 10, "SESSION": 8}, ("WAITS FOR",)))
 
 
 def _names(names: list[str], most: int = 3) -> str:
@@ -111,7 +110,7 @@ def show(call: Call) -> Answer:
 def list_(call: Call) -> Answer:
     body = call.body("sessions")
     ids = "\n".join(plain(session["session_id"]) for session in body["sessions"])
-    return yes(body, sessions(body["sessions"], call.paint), quiet=ids)
+    return yes(body, sessions(body["sessions"], call), quiet=ids)
 
 
 def _session(call: Call) -> str:
@@ -178,6 +177,7 @@ COMMANDS = {
             "On a server, it lists the sessions of your token; an operator sees all. "
             "With --quiet it prints only the ids, one per line."
         ),
+        options=(WIDE,),
         examples=(("who is at work", "dibs session list"),),
         exits=((0, "the list, which may be empty"),),
     ),

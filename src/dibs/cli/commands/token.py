@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dibs.base.clock import wall_ms
 from dibs.base.terminal import plain
-from dibs.cli.commands.token_file import TOKENS, list_file, read_lines, revoke_in_file, tokens_file
+from dibs.cli.commands.token_file import LEAST, LEAVES, TOKENS, list_file, read_lines, revoke_in_file, tokens_file
 from dibs.cli.framework.flags import flag_of, is_number
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import yes
-from dibs.cli.framework.spec import Argument, Command, Option
-from dibs.cli.text.words import table
+from dibs.cli.framework.spec import WIDE, Argument, Command, Option
+from dibs.cli.text.words import sheet
 from dibs.core.durations import format_duration, parse_duration
 from dibs.core.identity import ROLES
 from dibs.core.limits import ROTATION_GRACE_MS_DEFAULT
@@ -18,7 +18,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.cli.framework.context import Call, Document
     from dibs.cli.framework.result import Answer
-    from dibs.cli.text.colour import Paint
 
 
 # What is said about tokens. Pure. A token itself is in the answer to whoever had it made, and nowhere else.
@@ -26,15 +25,14 @@ if TYPE_CHECKING:
 _ONCE = "Its token, shown this once:"
 
 
-def listed(tokens: list[Document], paint: Paint) -> str:
+def listed(tokens: list[Document], call: Call) -> str:
     if not tokens:
         return "The store holds no token. Make one with: dibs token create NAME"
     rows = [("NAME", "ROLE", "NAMESPACE", "EXPIRES", "LIMITS", "ID")]
     for entry in tokens:
         name, role, namespace = plain(entry["name"]), plain(entry["role"]), plain(entry["namespace"] or "any")
         rows.append((name, role, namespace, _end(entry), _limits(entry), plain(entry["id"])))
-    head, *lines = table(rows)
-    return "\n".join([paint.faint(head), *lines])
+    return "\n".join(sheet(rows, call.paint, call.width, LEAST, LEAVES))
 
 
 def _who(body: Document) -> str:
@@ -84,7 +82,7 @@ def list_(call: Call) -> Answer:
         return list_file(call)
     body = call.body("tokens")
     names = "\n".join([plain(entry["name"]) for entry in body["tokens"] if entry["valid"]])
-    return yes(body, listed(body["tokens"], call.paint), quiet=names)
+    return yes(body, listed(body["tokens"], call), quiet=names)
 
 
 def rotate(call: Call) -> Answer:
@@ -218,7 +216,7 @@ COMMANDS = {
         "token list",
         list_,
         about="Shows name, role, namespace, limits, expiry and the beginning of the hash, never a token.",
-        options=(TOKENS,),
+        options=(TOKENS, WIDE),
         examples=(
             ("which tokens are valid", "dibs token list"),
             ("of a tokens file", "dibs token list --tokens /etc/dibs/tokens"),

@@ -8,8 +8,8 @@ from dibs.base.terminal import plain
 from dibs.cli.framework.flags import is_number
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, yes
-from dibs.cli.framework.spec import Argument, Command, Option
-from dibs.cli.text.words import table
+from dibs.cli.framework.spec import WIDE, Argument, Command, Option
+from dibs.cli.text.words import sheet, table
 from dibs.client.embedded import EmbeddedDoor
 from dibs.core.limits import WEBHOOK_SECRET_CHARS_MAX, WEBHOOKS_PER_PRINCIPAL_MAX
 from dibs.wire.codes import NO
@@ -26,7 +26,7 @@ _SHOWN_MAX = 10
 _EVENT_NUMBER_MAX = 10**18 - 1
 
 
-def listed(webhooks: list[Document], paint: Paint) -> str:
+def listed(webhooks: list[Document], call: Call) -> str:
     if not webhooks:
         return "There is no webhook. Make one with: dibs webhook add https://..."
     rows: list[tuple[str, ...]] = [("ID", "OWNER", "NAMESPACE", "JOBS", "EVENTS", "TARGET")]
@@ -34,8 +34,8 @@ def listed(webhooks: list[Document], paint: Paint) -> str:
         state = "" if each["active"] else " (stopped)"
         words = [plain(each[key]) for key in ("id", "user_id", "namespace", "lock_pattern")]
         rows.append((*words, plain(",".join(each["events"])), plain(each["url"]) + state))
-    head, *lines = table(rows)
-    return "\n".join([paint.faint(head), *lines])
+    least = {"EVENTS": 8, "TARGET": 16, "JOBS": 8}
+    return "\n".join(sheet(rows, call.paint, call.width, least, ("NAMESPACE", "OWNER", "EVENTS", "JOBS", "ID")))
 
 
 def shown(body: Document, paint: Paint) -> str:
@@ -95,7 +95,12 @@ def add(call: Call) -> Answer:
         body["secret"] = secret
         lines += ["Its secret, shown this once:", plain(secret)]
     if isinstance(call.door(), EmbeddedDoor):
-        lines.append("A server on this store delivers the events. If none runs, start one: dibs serve")
+        from dibs.client.store_admin import flags_to_send
+
+        flags = " ".join(["dibs serve", *flags_to_send(body["url"])])
+        lines.append(f"A server on this store delivers the events. If none runs, start one: {flags}")
+        if flags != "dibs serve":
+            lines[-1] = f"Servers send there only if they were started so: {flags}"
     return yes(body, "\n".join(lines), quiet=plain(body["id"]))
 
 
@@ -122,7 +127,7 @@ def _secret(call: Call) -> tuple[bool, str]:
 def list_(call: Call) -> Answer:
     body = call.body("webhooks")
     ids = "\n".join([plain(each["id"]) for each in body["webhooks"]])
-    return yes(body, listed(body["webhooks"], call.paint), quiet=ids)
+    return yes(body, listed(body["webhooks"], call), quiet=ids)
 
 
 def show(call: Call) -> Answer:
@@ -205,6 +210,7 @@ COMMANDS = {
         "webhook list",
         list_,
         about="Agents see their own webhooks, operators and admins all of their namespaces.",
+        options=(WIDE,),
         examples=(("all that you may see", "dibs webhook list"),),
         exits=((0, "listed"), _NOT_ALLOWED),
     ),

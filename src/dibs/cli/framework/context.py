@@ -70,6 +70,13 @@ class Call:
         self.written: dict[str, str] = {}  # names that were spelled otherwise, and how
         self.wanted: list[Document] = []  # jobs of the caller's session for which somebody began to wait
 
+    @property
+    def width(self) -> int | None:
+        """How wide a table may be; None in a pipe, and with --wide."""
+        from dibs.cli.text.words import width_of
+
+        return None if self.values.get("wide") else width_of(self.stdout, self.env)
+
     def said(self, key: str) -> str | None:
         """The namespace from a flag or a variable. The user's config file comes last, after the repository's."""
         return self.settings.pick(key, f"DIBS_{key.upper()}")

@@ -74,6 +74,10 @@ _TABLE = (
             ("webhook test", "cli.commands.webhook", "send a delivery that is about nothing, now"),
             ("doctor", "cli.commands.doctor", "check the settings, and say what is wrong"),
             ("verify", "cli.commands.verify", "race clients on a store or server, and judge what they were answered"),
+            ("config show", "cli.commands.config", "show the settings that apply, and where each comes from"),
+            ("config get", "cli.commands.config", "print one setting"),
+            ("config set", "cli.commands.config", "save a setting in your config.toml"),
+            ("config unset", "cli.commands.config", "remove a setting from your config.toml"),
             ("completion", "cli.commands.completion", "print the completion script of a shell"),
         ),
     ),
@@ -81,6 +85,8 @@ _TABLE = (
         "access",
         "Access to a server",
         (
+            ("login", "cli.commands.config", "use a server from now on, and save your token for it"),
+            ("logout", "cli.commands.config", "forget the token of a server"),
             ("token create", "cli.commands.token", "make a bearer token in the store"),
             ("token list", "cli.commands.token", "list the tokens of the store, or of a tokens file"),
             ("token rotate", "cli.commands.token", "replace a token by a new one"),
@@ -165,6 +171,7 @@ FAMILIES = {
     "agent": "hooks that keep coding agents apart",
     "skill": "what teaches an agent to use dibs",
     "token": "tokens for access to a server",
+    "config": "your settings, and where they come from",
     "gh": "issues on GitHub, through the gh program",
     "webhook": "URLs that are told what happens",
     "git": "a branch and the claim on its work, in one push",
@@ -177,6 +184,8 @@ ALIASES = {
     "status": ("owner", "list"),
     "unlock": ("release",),
 }
+# What the first word of a family means alone.
+ALONE = {"config": "config show"}
 # Words that people try, and what says it here.
 MEANT = {
     "kill": "dibs break JOB --reason WHY",

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import TextIO
 
+    from dibs.cli.text.colour import Paint
+
 __all__ = ["ago", "instant_ms", "plain", "span"]  # what other modules say in words, for whoever formats
 
 # How many columns of a terminal a text takes. Pure.
@@ -111,14 +113,51 @@ def job_command(words: list[str], names: list[str], flags: Sequence[str] = ()) -
     return shell_line(["dibs", *words, *names, *flags])
 
 
-def table(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
-    """Rows as lines. Each column is as wide as its longest cell; the last one is not padded."""
+GAP = 2
+PADDED_MAX = 48  # in a pipe a longer cell moves the rest of its own line only
+
+
+def table(rows: Sequence[Sequence[str]], most: int = PADDED_MAX) -> list[str]:
+    """Rows as lines. Each column is as wide as its longest cell of `most` columns; the last one is not padded."""
     if not rows:
         return []
     rows = [[plain(cell) for cell in row] for row in rows]
-    widths = [max(columns_of(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    columns = range(len(rows[0]) - 1)
+    widths = [max([width for row in rows if (width := columns_of(row[at])) <= most], default=0) for at in columns]
     lines = []
     for row in rows:
         cells = [padded(cell, width) for cell, width in zip(row, widths, strict=False)]
-        lines.append(gap.join([*cells, row[-1]]).rstrip())
+        lines.append((" " * GAP).join([*cells, row[-1]]).rstrip())
     return lines
+
+
+def fitted(
+    rows: Sequence[Sequence[str]], width: int | None, least: Mapping[str, int], leaves: Sequence[str] = ()
+) -> list[list[str]]:
+    """The rows, with no line longer than `width`; None is that of a pipe, in which nothing is cut. The first row has
+    the heads. Columns are cut to no `least`, in its order, after those in `leaves` were left out one by one."""
+    if width is None:
+        return [list(row) for row in rows]
+    widths = {head: max(columns_of(row[at]) for row in rows) for at, head in enumerate(rows[0])}
+    for head in leaves:
+        needed = [min(columns, least.get(each, columns)) for each, columns in widths.items()]
+        if sum(needed) + GAP * (len(needed) - 1) <= width:
+            break
+        widths.pop(head, None)
+    for head in [head for head in least if head in widths]:
+        too_long = sum(widths.values()) + GAP * (len(widths) - 1) - width
+        widths[head] = max(min(widths[head], least[head]), widths[head] - max(0, too_long))
+    kept = [(rows[0].index(head), columns) for head, columns in widths.items()]
+    return [[short(row[at], columns) for at, columns in kept] for row in rows]
+
+
+def sheet(
+    rows: Sequence[Sequence[str]],
+    paint: Paint,
+    width: int | None,
+    least: Mapping[str, int],
+    leaves: Sequence[str] = (),
+) -> list[str]:
+    """The lines of a list, its heads first. They fit the width of a terminal; see `fitted`."""
+    first, *lines = table(fitted(rows, width, least, leaves), PADDED_MAX if width is None else width)
+    return [paint.faint(first), *lines]
