@@ -14,7 +14,7 @@ import pytest
 from dibs.base.terminal import log_lines
 from dibs.cli.framework.registry import NAMES
 from dibs.cli.main import run
-from dibs.cli.text.colour import Paint
+from dibs.cli.text.words import Paint
 from dibs.compat.action_llama import rlock
 from dibs.wire.documents import Reply
 from tests.cli.conftest import Screen, Terminal

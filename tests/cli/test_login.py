@@ -14,7 +14,7 @@ import pytest
 from dibs.cli.commands.config import _save
 from dibs.cli.framework.context import Call
 from dibs.cli.main import run
-from dibs.cli.text.colour import Paint
+from dibs.cli.text.words import Paint
 from dibs.client.settings import Settings
 from dibs.client.urls import server_address
 from tests.cli.conftest import Ran
@@ -80,7 +80,7 @@ def test_a_login_saves_server_and_token_for_the_user_alone_and_logout_forgets_bo
     out = user("logout")
     assert (out.exit, "Commands use your own store now." in out.out) == (0, True)
     assert TOKENS["agent"] not in (user.folder / "logins").read_text(encoding="utf-8")
-    assert user.in_effect("store") == ("your own store", "the default")
+    assert user.in_effect("store")[0].endswith("/dibs/dibs.db, your own")
     assert user("logout").exit == 64
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from dibs.cli.framework.context import Call, Opener
     from dibs.cli.framework.spec import Command
-    from dibs.cli.text.colour import Paint
+    from dibs.cli.text.words import Paint
 
 INTERRUPTED = 130
 _SANDBOXED = (
@@ -62,7 +62,7 @@ def run(
 ) -> int:
     """Run one command and return its exit code. Raises only KeyboardInterrupt. `is_last`: the process ends with this
     command, and no signal after the answer was printed may change the exit code."""
-    from dibs.cli.text.colour import paint_for
+    from dibs.cli.text.words import paint_for
 
     unconfirmed, paint = UnconfirmedClaims(), paint_for(stdout, env)
     try:

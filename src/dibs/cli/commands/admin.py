@@ -105,11 +105,7 @@ def gc(call: Call) -> Answer:
 
 # Commands that move or copy a store.
 
-_KINDS = (
-    ("lock", "job", "jobs"),
-    ("session", "session", "sessions"),
-    ("ticket", "place in line", "places in line"),
-)
+_KINDS = (("lock", "job", "jobs"), ("session", "session", "sessions"), ("ticket", "place in line", "places in line"))
 
 
 def export(call: Call) -> Answer:
@@ -223,25 +219,19 @@ def restore(call: Call) -> Answer:
 
 COMMANDS = {
     "migrate": Command(
-        "migrate",
         migrate,
-        about=(
-            "Nothing needs this where a server may change its own store: it does so when it starts. It is for a "
-            "PostgreSQL store with migrate=off in its URL, whose servers have no right to change the schema: run it as "
-            "a role that has, before the new servers start. Servers of the version before go on meanwhile."
-        ),
+        about="Nothing needs this where a server may change its own store: it does so when it starts. It is for a "
+        "PostgreSQL store with migrate=off in its URL, whose servers have no right to change the schema: run it as a "
+        "role that has, before the new servers start. Servers of the version before go on meanwhile.",
         arguments=(STORE,),
         examples=(("before an upgrade", "dibs migrate --url postgresql://owner@db.example.org/dibs"),),
         exits=((0, "up to date"), (69, "the store cannot be reached, or is of a newer dibs")),
     ),
     "name": Command(
-        "name",
         name,
-        about=(
-            "An issue or a file can be written in several ways: as an address, as acme/app#42, as #42 inside the "
-            "clone, as a relative path. All commands take it by one name, which this command prints. A name in "
-            "no known form stays as it is. Asks no store and no network."
-        ),
+        about="An issue or a file can be written in several ways: as an address, as acme/app#42, as #42 inside the "
+        "clone, as a relative path. All commands take it by one name, which this command prints. A name in no known "
+        "form stays as it is. Asks no store and no network.",
         arguments=(Argument("JOB", "the job, as you would write it in a claim", completes="job"),),
         examples=(
             ("an issue by its address", "dibs name https://github.com/Acme/App/issues/42"),
@@ -251,19 +241,15 @@ COMMANDS = {
         exits=((0, "the name is printed"),),
     ),
     "break": Command(
-        "break",
         break_,
-        about=(
-            "For a worker that hangs, or that claimed the wrong job. Its next heartbeat fails and says who "
-            "took the job and why. The next claim gets a higher fencing token. On a server this needs the "
-            "role operator or admin. Several jobs are broken one by one."
-        ),
+        about="For a worker that hangs, or that claimed the wrong job. Its next heartbeat fails and says who took the "
+        "job and why. The next claim gets a higher fencing token. On a server this needs the role operator or admin. "
+        "Several jobs are broken one by one.",
         arguments=(JOBS,),
         options=(
             Option(
-                "--reason",
+                "--reason TEXT",
                 "why you take the job; shown to the old owner and in history",
-                value="TEXT",
                 filled=True,
                 required="reason",
             ),
@@ -272,12 +258,9 @@ COMMANDS = {
         exits=((0, "nobody has it any more"), (77, "this token may not do that")),
     ),
     "free": Command(
-        "free",
         free,
-        about=(
-            "A job claimed with --max-attempts is parked after that many failures or losses in a row. On a "
-            "server this needs the role operator or admin. Several jobs are freed one by one."
-        ),
+        about="A job claimed with --max-attempts is parked after that many failures or losses in a row. On a server "
+        "this needs the role operator or admin. Several jobs are freed one by one.",
         arguments=(JOBS,),
         examples=(
             ("after the cause was fixed", "dibs free issue-1842"),
@@ -286,26 +269,20 @@ COMMANDS = {
         exits=((0, "the job can be claimed, or was not parked"), (77, "this token may not do that")),
     ),
     "token-floor": Command(
-        "token-floor",
         floor,
-        about=(
-            "For a move from another lock service: a database that checks fencing tokens has seen that "
-            "service's numbers, and refuses lower ones. Give the highest number it has seen. The floor is "
-            "never lowered. For a server, use `dibs serve --token-floor`."
-        ),
+        about="For a move from another lock service: a database that checks fencing tokens has seen that service's "
+        "numbers, and refuses lower ones. Give the highest number it has seen. The floor is never lowered. For a "
+        "server, use `dibs serve --token-floor`.",
         arguments=(Argument("NUMBER", "the highest number seen so far"), STORE),
         examples=(("after 5,000 leases elsewhere", "dibs token-floor 5000"),),
         exits=((0, "the floor was raised, or was that high before"), (64, "not a number, or not a store")),
     ),
     "gc": Command(
-        "gc",
         gc,
-        about=(
-            "You need not run this: an expired claim is free with or without a sweep. It writes expiries into"
-            " history and deletes the records of jobs that were idle for a day; their fencing tokens still "
-            "rise. On a git store it also deletes refs of records that were deleted a week ago. It works on a"
-            " store only: a server sweeps by itself."
-        ),
+        about="You need not run this: an expired claim is free with or without a sweep. It writes expiries into "
+        "history and deletes the records of jobs that were idle for a day; their fencing tokens still rise. On a git "
+        "store it also deletes refs of records that were deleted a week ago. It works on a store only: a server "
+        "sweeps by itself.",
         arguments=(STORE,),
         examples=(
             ("now and then, from cron", "dibs gc -q"),
@@ -314,20 +291,14 @@ COMMANDS = {
         exits=((0, "swept"),),
     ),
     "export": Command(
-        "export",
         export,
-        about=(
-            "Writes JSON lines: jobs with their leases, queues, done marks and access lists, sessions, history, "
-            "webhooks. The copy shows one moment. It has lease ids, which prove ownership, and the secrets of "
-            "webhooks: keep it private. --freeze stops all changes in the store, so nothing can be claimed "
-            "there after the copy."
-        ),
+        about="Writes JSON lines: jobs with their leases, queues, done marks and access lists, sessions, history, "
+        "webhooks. The copy shows one moment. It has lease ids, which prove ownership, and the secrets of webhooks: "
+        "keep it private. --freeze stops all changes in the store, so nothing can be claimed there after the copy.",
         arguments=(STORE,),
         options=(
             Option("--freeze", "refuse all changes in the store from now on"),
-            Option(
-                "--to", "write to this new file instead of standard output; - is a terminal", value="FILE", filled=True
-            ),
+            Option("--to FILE", "write to this new file instead of standard output; - is a terminal", filled=True),
         ),
         examples=(
             ("move to PostgreSQL", "dibs export --freeze | dibs import --url postgresql://dibs@db.example.org/dibs"),
@@ -336,43 +307,34 @@ COMMANDS = {
         exits=((0, "all was written"), (69, "the store cannot be read, or the copy cannot be written")),
     ),
     "import": Command(
-        "import",
         import_,
-        about=(
-            "Imports the whole copy or nothing: it checks all of it first. A lease keeps the time that it had left "
-            "when the copy was made, and gets at least its TTL (ten minutes at most) from now. The store must be "
-            "empty. With --add it may have other namespaces than the copy. If the import is killed, the store refuses "
-            "all use until you repeat the same import. New fencing tokens begin at the present time in milliseconds, "
-            "which is above every token that was given since the copy. Bearer tokens keep their dates."
-        ),
+        about="Imports the whole copy or nothing: it checks all of it first. A lease keeps the time that it had left "
+        "when the copy was made, and gets at least its TTL (ten minutes at most) from now. The store must be empty. "
+        "With --add it may have other namespaces than the copy. If the import is killed, the store refuses all use "
+        "until you repeat the same import. New fencing tokens begin at the present time in milliseconds, which is "
+        "above every token that was given since the copy. Bearer tokens keep their dates.",
         arguments=(STORE,),
         options=(
             Option("--add", "add the copy's namespaces to a store that has others"),
-            Option("--from", "read this file instead of standard input", value="FILE", filled=True),
+            Option("--from FILE", "read this file instead of standard input", filled=True),
         ),
         examples=(("from a file", "dibs import --url sqlite:///var/lib/dibs/dibs.db --from claims.jsonl"),),
         exits=((0, "all was imported"), (64, "the copy or the store is unsuitable; nothing was changed")),
     ),
     "backup": Command(
-        "backup",
         backup,
-        about=(
-            "Uses SQLite's backup: the copy shows one moment, and blocks nobody. Do not copy the file by other means "
-            "while it is in use. The copy has lease ids and the secrets of webhooks; only you can read it."
-        ),
+        about="Uses SQLite's backup: the copy shows one moment, and blocks nobody. Do not copy the file by other "
+        "means while it is in use. The copy has lease ids and the secrets of webhooks; only you can read it.",
         arguments=(Argument("FILE", "the copy; the file must not exist"), STORE),
         examples=(("every night, from cron", "dibs backup /var/backups/dibs-$(date +%F).db -q"),),
         exits=((0, "copied"), (64, "the file exists, or the store is not SQLite"), (69, "no room")),
     ),
     "restore": Command(
-        "restore",
         restore,
-        about=(
-            "Refused while any process has the store open: stop servers and workers first. New fencing tokens begin at "
-            "the present time in milliseconds, which is above every token given since the backup. For leases in the "
-            "backup, the time since then counts as an outage. Leases granted since then are lost: their owners are "
-            "told so at their next heartbeat."
-        ),
+        about="Refused while any process has the store open: stop servers and workers first. New fencing tokens begin "
+        "at the present time in milliseconds, which is above every token given since the backup. For leases in the "
+        "backup, the time since then counts as an outage. Leases granted since then are lost: their owners are told "
+        "so at their next heartbeat.",
         arguments=(Argument("FILE", "a copy that dibs backup made"), STORE),
         examples=(
             (
@@ -383,12 +345,9 @@ COMMANDS = {
         exits=((0, "restored"), (64, "not a backup"), (69, "the store is in use; nothing was changed")),
     ),
     "thaw": Command(
-        "thaw",
         thaw,
-        about=(
-            "Use it to cancel a move, after `dibs export --freeze`. The time since then counts as an outage: owners "
-            "get time to renew their leases. Do not thaw a store whose copy is in use."
-        ),
+        about="Use it to cancel a move, after `dibs export --freeze`. The time since then counts as an outage: owners "
+        "get time to renew their leases. Do not thaw a store whose copy is in use.",
         arguments=(STORE,),
         examples=(("the move is called off", "dibs thaw"),),
         exits=((0, "the store can be used"), (64, "an import into the store is not complete")),

@@ -15,8 +15,8 @@ from dibs.cli.framework.flags import session_id
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import failure, is_failure, no, yes
 from dibs.cli.framework.spec import MAYBE, Argument, Command, Option
-from dibs.cli.text.words import table
 from dibs.client.door import Ask
+from dibs.client.embedded import default_store_url
 from dibs.client.settings import (
     KEYS,
     TOKEN_FILE_BYTES_MAX,
@@ -53,7 +53,8 @@ def in_effect(call: Call) -> list[tuple[str, str, str]]:
     source = settings.source("url", "DIBS_URL")
     if settings.named_url is None and url is not None:
         source = "this machine's service, for all its users"
-    rows = [("store", "your own store" if url is None else without_secrets(url), source)]
+    where = f"{default_store_url()}, your own" if url is None else without_secrets(url)
+    rows = [("store", where, source)]
     for address in servers_at(url):
         token = settings.token_source(address)
         of = f" of {address.url}" if "," in (url or "") else ""
@@ -88,7 +89,7 @@ def show(call: Call) -> Answer:
         "file": path,
         "logins": list(call.settings.logins),
     }
-    lines = table([(name, value, f"({source})") for name, value, source in rows], 80)
+    lines = [f"{name:<11}{plain(value)} {call.paint.faint(f'({source})')}" for name, value, source in rows]
     if document["logins"]:
         lines.append(f"Tokens are saved for: {', '.join(map(plain, document['logins']))}")
     return yes(document, "\n".join(lines))
@@ -205,8 +206,9 @@ def login(call: Call) -> Answer:
     _change(call, "url", url)
     caller = reply.body or {}
     where = f", namespace {caller['namespace']}" if caller.get("namespace") else ""
-    text = f"{call.paint.good('Logged in')} to {url} as {caller['principal']} ({caller['role']}{where})."
-    lines = [f"{plain(text)} Commands use it from now on; `dibs logout` ends that.{_beaten(call, 'url')}"]
+    who = plain(f"to {url} as {caller['principal']} ({caller['role']}{where}).")
+    now = f"Commands use it from now on; `dibs logout` ends that.{_beaten(call, 'url')}"
+    lines = [f"{call.paint.good('Logged in')} {who} {now}"]
     if any(each.scheme == "http" and not each.is_local for each in addresses):
         lines.append("The token goes over the network unencrypted: use https:// where you can.")
     return yes({"url": url, **caller, "saved": token is not None}, "\n".join(lines))
@@ -271,18 +273,13 @@ _KEY = Argument("KEY", "the setting", choices=KEYS)
 _SERVER = "http://, https:// or unix://; several of one store with commas between"
 COMMANDS = {
     "login": Command(
-        "login",
         login,
-        about=(
-            "Asks for the token, or reads it from standard input, and asks the server whose it is. Then it saves the "
-            "token in a file that only you can read, and the server as `url` in your config.toml. A saved token is "
-            "sent to its own server only. If dibs has a token for the server already, that is used: so you change "
-            "between servers. Flags and variables win over what is saved."
-        ),
+        about="Asks for the token, or reads it from standard input, and asks the server whose it is. Then it saves "
+        "the token in a file that only you can read, and the server as `url` in your config.toml. A saved token is "
+        "sent to its own server only. If dibs has a token for the server already, that is used: so you change between "
+        "servers. Flags and variables win over what is saved.",
         arguments=(Argument("SERVER", _SERVER),),
-        options=(
-            Option("--token-file", "the file with the token; - is standard input", value="FILE", completes="file"),
-        ),
+        options=(Option("--token-file FILE", "the file with the token; - is standard input", completes="file"),),
         examples=(
             ("at a terminal, which asks for the token", "dibs login https://dibs.example.org"),
             ("in a script", 'echo "$TOKEN" | dibs login https://dibs.example.org'),
@@ -290,7 +287,6 @@ COMMANDS = {
         exits=((0, "logged in"), (69, "the server cannot be reached; nothing was saved"), (77, "the token is refused")),
     ),
     "logout": Command(
-        "logout",
         logout,
         about="Deletes the saved token, and `url` in your config.toml if that is this server.",
         arguments=(Argument("SERVER", "which (default: the one that is used)", takes=MAYBE),),
@@ -298,21 +294,18 @@ COMMANDS = {
         exits=((0, "logged out"), (1, "no token is saved for it"), (64, "you are not logged in")),
     ),
     "config show": Command(
-        "config show",
         show,
         about="Asks no server. `dibs config` alone is the same; `dibs doctor` also checks whether it works.",
         examples=(("what applies here", "dibs config show"),),
         exits=((0, "shown"),),
     ),
     "config get": Command(
-        "config get",
         get,
         arguments=(_KEY,),
         examples=(("which server", "dibs config get url"),),
         exits=((0, "printed"), (1, "it is not set")),
     ),
     "config set": Command(
-        "config set",
         set_,
         about="Other lines of the file stay as they are. Flags and variables win over it.",
         arguments=(_KEY, Argument("VALUE", "its value")),
@@ -323,7 +316,6 @@ COMMANDS = {
         exits=((0, "saved"), (64, "not a value for it, or the file cannot be written")),
     ),
     "config unset": Command(
-        "config unset",
         unset,
         arguments=(_KEY,),
         examples=(("your own store again", "dibs config unset url"),),

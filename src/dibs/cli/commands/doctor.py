@@ -400,15 +400,11 @@ def _answer(found: Findings, call: Call) -> Answer:
 
 COMMANDS = {
     "doctor": Command(
-        "doctor",
         doctor,
-        about=(
-            "Shows which store or server is used and why, whether it answers, and which token is used. Of a server "
-            "also its version, its clock and how fast it answers. Tells of parked jobs, of those who wait for more "
-            "than ten minutes, and of tokens that end within a week. For a "
-            "git store it also tests what the remote allows, on refs that it deletes again, and suggests a "
-            "prefix and a TTL."
-        ),
+        about="Shows which store or server is used and why, whether it answers, and which token is used. Of a server "
+        "also its version, its clock and how fast it answers. Tells of parked jobs, of those who wait for more than "
+        "ten minutes, and of tokens that end within a week. For a git store it also tests what the remote allows, on "
+        "refs that it deletes again, and suggests a prefix and a TTL.",
         arguments=(STORE,),
         examples=(
             ("the settings of this folder", "dibs doctor"),
@@ -419,5 +415,5 @@ COMMANDS = {
             (0, "it works; lines marked !! say what to look at"),
             (69, "something is broken; the lines marked BAD say what"),
         ),
-    ),
+    )
 }

@@ -23,7 +23,7 @@ from dibs.wire.parts import timestamp
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.cli.framework.context import Call, Document
-    from dibs.cli.text.colour import Paint
+    from dibs.cli.text.words import Paint
 
 
 def history_text(document: Document, paint: Paint, now_ms: int, since: str | None = None) -> str:
@@ -142,7 +142,7 @@ def _print(call: Call, event: Document) -> bool:
     return call.say([line])
 
 
-FOR = Option("--for", "stop after this long", value="TIME")
+FOR = Option("--for TIME", "stop after this long")
 
 
 def owner(call: Call) -> Answer:
@@ -237,18 +237,15 @@ def _since_ms(call: Call, text: str) -> int:
 
 COMMANDS = {
     "watch": Command(
-        "watch",
         watch,
-        about=(
-            "Prints one line for each event until it is stopped; with --json one JSON document in each line, as `GET "
-            "/events` has it. From a server the events come at once. If the server is away, watch goes on where it "
-            "was, at another server or when it is back, and misses nothing. History that was pruned meanwhile is told "
-            "as a gap."
-        ),
+        about="Prints one line for each event until it is stopped; with --json one JSON document in each line, as "
+        "`GET /events` has it. From a server the events come at once. If the server is away, watch goes on where it "
+        "was, at another server or when it is back, and misses nothing. History that was pruned meanwhile is told as "
+        "a gap.",
         arguments=(Argument("JOB", "only this job", completes="job", takes="maybe"),),
         options=(
-            Option("--prefix", "only names that begin with this", value="TEXT"),
-            Option("--since", "begin with the events of the last 30m, 2d, ...", value="TIME"),
+            Option("--prefix TEXT", "only names that begin with this"),
+            Option("--since TIME", "begin with the events of the last 30m, 2d, ..."),
             FOR,
         ),
         examples=(
@@ -259,7 +256,6 @@ COMMANDS = {
         exits=((0, "--for is over, or nobody reads the output any more"),),
     ),
     "owner": Command(
-        "owner",
         owner,
         about="Of several jobs the exit code is that of the first that nobody has.",
         arguments=(JOBS,),
@@ -271,20 +267,17 @@ COMMANDS = {
         exits=((0, "somebody has it"), (1, "nobody has it"), (4, "nobody has it, and it is marked as done")),
     ),
     "history": Command(
-        "history",
         history,
-        about=(
-            "Prints the newest events, oldest first. Heartbeats without a new checkpoint are not events. Without "
-            "JOB it shows the events of all jobs; without --since, those that match among the last 1000."
-        ),
+        about="Prints the newest events, oldest first. Heartbeats without a new checkpoint are not events. Without "
+        "JOB it shows the events of all jobs; without --since, those that match among the last 1000.",
         arguments=(Argument("JOB", "only this job", completes="job", takes="maybe"),),
         options=(
             Option("--rights", "instead, who changed tokens, webhooks and access lists. For admins"),
-            Option("--prefix", "only names that begin with this", value="TEXT"),
-            Option("--limit", f"how many events (default {HISTORY_PAGE_DEFAULT})", value="N"),
-            Option("--since", "only events since then: 30m, 2d, or a time in UTC", value="TIME"),
+            Option("--prefix TEXT", "only names that begin with this"),
+            Option("--limit N", f"how many events (default {HISTORY_PAGE_DEFAULT})"),
+            Option("--since TIME", "only events since then: 30m, 2d, or a time in UTC"),
             Option("--follow", "go on with what happens; without --since, only that. See `dibs watch`"),
-            Option("--for", "with --follow: stop after this long", value="TIME"),
+            Option("--for TIME", "with --follow: stop after this long"),
         ),
         examples=(
             ("everything that is on record", "dibs history issue-1842"),

@@ -101,8 +101,8 @@ def _owners(lock: Document) -> set[str | None]:
 
 PATTERN = Argument("PATTERN", "only names that begin with this; with * or ? in it, that match it", takes=MAYBE)
 CHOICE = (
-    Option("--prefix", "only names that begin with this", value="TEXT"),
-    Option("--owner", "only jobs that this owner has, or had last", value="NAME", filled=True),
+    Option("--prefix TEXT", "only names that begin with this"),
+    Option("--owner NAME", "only jobs that this owner has, or had last", filled=True),
     Option("--parked", "only jobs that are parked"),
     Option("--done", "only jobs that are marked as done"),
     Option("--all", "all jobs on record: held, parked, done, delayed, free"),
@@ -134,24 +134,21 @@ def top(call: Call) -> Answer:
 
 COMMANDS = {
     "list": Command(
-        "list",
         list_,
-        about=(
-            "Lists the jobs that are held, and those that are parked and wait for `dibs free`, sorted by "
-            "name, with numbers by value: issue-2 before issue-10. With --quiet it prints only the names, one"
-            " per line. On a terminal long names are cut; --quiet and --json never cut. With --watch a terminal "
-            "shows the board of `dibs top`. In a pipe each job whose state, owner or checkpoint has "
-            "changed gets a new line; with --json one document, whose `status` is free if the job is no longer in "
-            "the list. A change that is undone within a second or two is not shown: `dibs watch` shows every event."
-        ),
+        about="Lists the jobs that are held, and those that are parked and wait for `dibs free`, sorted by name, with "
+        "numbers by value: issue-2 before issue-10. With --quiet it prints only the names, one per line. On a "
+        "terminal long names are cut; --quiet and --json never cut. With --watch a terminal shows the board of `dibs "
+        "top`. In a pipe each job whose state, owner or checkpoint has changed gets a new line; with --json one "
+        "document, whose `status` is free if the job is no longer in the list. A change that is undone within a "
+        "second or two is not shown: `dibs watch` shows every event.",
         arguments=(PATTERN,),
         options=(
             *CHOICE,
             WIDE,
-            Option("--limit", "one page of this many jobs, in plain order", value="N"),
-            Option("--after", "only names after this one, where the last page ended", value="NAME"),
+            Option("--limit N", "one page of this many jobs, in plain order"),
+            Option("--after NAME", "only names after this one, where the last page ended"),
             Option("--watch", "go on, and show what changes"),
-            Option("--for", "with --watch: stop after this long", value="TIME"),
+            Option("--for TIME", "with --watch: stop after this long"),
         ),
         examples=(
             ("everything", "dibs list"),
@@ -165,24 +162,21 @@ COMMANDS = {
         exits=((0, "the list, which may be empty; with --watch, --for is over, q was pressed or nobody reads"),),
     ),
     "top": Command(
-        "top",
         top,
-        about=(
-            "Shows the claimed jobs on a terminal, live: owner, time left as a bar that drains, time since the last "
-            "heartbeat, attempt, how many wait, checkpoint or metadata. The header has the counts, and the claims and "
-            "expiries a second over the last minute. Columns that have no room are left out. Claims that are about to "
-            "end are yellow, then red. Keys: q ends it, / filters by text, n o l a h t w sort, r reverses, arrows and "
-            "pages scroll. A look takes at most a twentieth of the time: a board with thousands of jobs is read less "
-            "often. `dibs list --watch` is the same board. In a pipe, and with --once, --quiet or --json, it prints "
-            "what `dibs list` prints, and ends."
-        ),
+        about="Shows the claimed jobs on a terminal, live: owner, time left as a bar that drains, time since the last "
+        "heartbeat, attempt, how many wait, checkpoint or metadata. The header has the counts, and the claims and "
+        "expiries a second over the last minute. Columns that have no room are left out. Claims that are about to end "
+        "are yellow, then red. Keys: q ends it, / filters by text, n o l a h t w sort, r reverses, arrows and pages "
+        "scroll. A look takes at most a twentieth of the time: a board with thousands of jobs is read less often. "
+        "`dibs list --watch` is the same board. In a pipe, and with --once, --quiet or --json, it prints what `dibs "
+        "list` prints, and ends.",
         arguments=(PATTERN,),
         options=(
             *CHOICE,
-            Option("--sort", "name (default), owner, left, age, heard, try or wait", value="ORDER"),
-            Option("--interval", "how often to look (default 2s)", value="TIME"),
+            Option("--sort ORDER", "name (default), owner, left, age, heard, try or wait"),
+            Option("--interval TIME", "how often to look (default 2s)"),
             Option("--once", "print one snapshot and end"),
-            Option("--for", "stop after this long", value="TIME"),
+            Option("--for TIME", "stop after this long"),
         ),
         examples=(
             ("the board", "dibs top"),

@@ -188,28 +188,18 @@ def _append(path: str, line: str) -> None:
         to_disk(handle)
 
 
-TOKENS = Option(
-    "--tokens", "the tokens file, as for dibs serve", value="FILE", env="DIBS_TOKENS_FILE", completes="file"
-)
+TOKENS = Option("--tokens FILE", "the tokens file, as for dibs serve", env="DIBS_TOKENS_FILE", completes="file")
 
 COMMANDS = {
     "token new": Command(
-        "token new",
         new,
-        about=(
-            "The file that `dibs serve --tokens` reads gets a hash. The token itself is shown this once and stored "
-            "nowhere. Viewers look; agents claim, heartbeat and release; operators may also break; admins may do all."
-        ),
+        about="The file that `dibs serve --tokens` reads gets a hash. The token itself is shown this once and stored "
+        "nowhere. Viewers look; agents claim, heartbeat and release; operators may also break; admins may do all.",
         arguments=(Argument("NAME", "the token's name: the principal in the history"),),
         options=(
-            Option("--role", "what it may do (default agent)", value="ROLE", choices=ROLES),
-            Option("--expires", "how long it is valid, as in 30d (default: until revoked)", value="TIME"),
-            Option(
-                "--append",
-                "add the line to this file; a new file is readable only by you",
-                value="FILE",
-                completes="file",
-            ),
+            Option("--role ROLE", "what it may do (default agent)", choices=ROLES),
+            Option("--expires TIME", "how long it is valid, as in 30d (default: until revoked)"),
+            Option("--append FILE", "add the line to this file; a new file is readable only by you", completes="file"),
         ),
         examples=(
             ("a first token", "dibs token new ci --append tokens"),
@@ -219,7 +209,6 @@ COMMANDS = {
         exits=((0, "made"), (64, "invalid name, or the file cannot be written")),
     ),
     "token show": Command(
-        "token show",
         show,
         about="The token that your first `dibs serve` made for you, to log in at its page in a browser. Other tokens "
         "are kept as hashes and cannot be shown.",

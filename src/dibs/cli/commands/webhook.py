@@ -17,7 +17,7 @@ from dibs.wire.codes import NO
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.cli.framework.context import Call, Document
-    from dibs.cli.text.colour import Paint
+    from dibs.cli.text.words import Paint
 
 
 # What is said about webhooks. Pure.
@@ -169,32 +169,19 @@ _NOT_ALLOWED = (77, "over HTTP only: a viewer may not")
 
 COMMANDS = {
     "webhook add": Command(
-        "webhook add",
         add,
-        about=(
-            "A server on the store delivers each event of the namespace at least once, in order for each job, with "
-            "retries. Each delivery is signed with a secret, which is made and shown this once; --secret-file names "
-            "your own. A server refuses private addresses and http:// unless it is started with "
-            f"--webhook-allow-private and --webhook-allow-http. You may have {WEBHOOKS_PER_PRINCIPAL_MAX} webhooks."
-        ),
+        about="A server on the store delivers each event of the namespace at least once, in order for each job, with "
+        "retries. Each delivery is signed with a secret, which is made and shown this once; --secret-file names "
+        "your own. A server refuses private addresses and http:// unless it is started with "
+        f"--webhook-allow-private and --webhook-allow-http. You may have {WEBHOOKS_PER_PRINCIPAL_MAX} webhooks.",
         arguments=(Argument("TARGET", "where to send to: https://..."),),
         options=(
+            Option("--jobs PATTERN", "a job, or the beginning of names with * after it (default: all jobs)"),
             Option(
-                "--jobs",
-                "a job, or the beginning of names with * after it (default: all jobs)",
-                value="PATTERN",
-            ),
-            Option(
-                "--events",
+                "--events KINDS",
                 "which, with commas between: acquired, released, expired, failed, parked and others (default: all)",
-                value="KINDS",
             ),
-            Option(
-                "--secret-file",
-                "the file with the secret (default: one is made)",
-                value="FILE",
-                completes="file",
-            ),
+            Option("--secret-file FILE", "the file with the secret (default: one is made)", completes="file"),
             Option("--unsigned", "sign nothing"),
         ),
         examples=(
@@ -207,7 +194,6 @@ COMMANDS = {
         exits=((0, "made"), _BAD, _NOT_ALLOWED),
     ),
     "webhook list": Command(
-        "webhook list",
         list_,
         about="Agents see their own webhooks, operators and admins all of their namespaces.",
         options=(WIDE,),
@@ -215,7 +201,6 @@ COMMANDS = {
         exits=((0, "listed"), _NOT_ALLOWED),
     ),
     "webhook show": Command(
-        "webhook show",
         show,
         about="Shows the last tries, the jobs that wait for one, and the dead letters.",
         arguments=(_ID,),
@@ -223,18 +208,16 @@ COMMANDS = {
         exits=((0, "shown"), _UNKNOWN, _NOT_ALLOWED),
     ),
     "webhook remove": Command(
-        "webhook remove",
         remove,
         arguments=(_ID,),
         examples=(("no more", "dibs webhook remove 6f0c6a3e-8d0d-4b0e-9a57-2f6f1a2b3c4d"),),
         exits=((0, "removed"), _UNKNOWN, _NOT_ALLOWED),
     ),
     "webhook replay": Command(
-        "webhook replay",
         replay,
         about="A webhook that was stopped goes on.",
         arguments=(_ID,),
-        options=(Option("--after", "the number of an event (default: only dead letters are sent again)", value="N"),),
+        options=(Option("--after N", "the number of an event (default: only dead letters are sent again)"),),
         examples=(
             ("dead letters", "dibs webhook replay 6f0c6a3e-8d0d-4b0e-9a57-2f6f1a2b3c4d"),
             ("all since an event", "dibs webhook replay 6f0c6a3e-8d0d-4b0e-9a57-2f6f1a2b3c4d --after 1842"),
@@ -242,7 +225,6 @@ COMMANDS = {
         exits=((0, "asked for"), _UNKNOWN, _BAD, _NOT_ALLOWED),
     ),
     "webhook test": Command(
-        "webhook test",
         test,
         about="The server that is asked sends it, once, and says what the target answered. It needs a server.",
         arguments=(_ID,),

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Any, BinaryIO, TextIO
 
     from dibs.cli.supervise.signals import UnconfirmedClaims
-    from dibs.cli.text.colour import Paint
+    from dibs.cli.text.words import Paint
     from dibs.client.door import Door
     from dibs.client.queueing import PendingClaim
     from dibs.wire.documents import Reply

@@ -187,11 +187,7 @@ ALIASES = {
 # What the first word of a family means alone.
 ALONE = {"config": "config show"}
 # Words that people try, and what says it here.
-MEANT = {
-    "kill": "dibs break JOB --reason WHY",
-    "done": "dibs release JOB --done",
-    "fail": "dibs release JOB --failed",
-}
+MEANT = {"kill": "dibs break JOB --reason WHY", "done": "dibs release JOB --done", "fail": "dibs release JOB --failed"}
 
 
 # What annexes do inside commands of the house. Without the annex it is left out.
@@ -224,6 +220,7 @@ def load(name: str) -> Command:
 
         found = needed(f"dibs.{module}", f"dibs {name}")
     known: Command = found.COMMANDS[name]
+    known.name = name
     return known
 
 
@@ -234,7 +231,10 @@ def registered(word: str) -> Command | None:
     from dibs.cli.framework.spec import Command
 
     found = plugin(GROUP, word, f"the command {word}")
-    if found is None or isinstance(found, Command):
+    if found is None:
+        return None
+    if isinstance(found, Command):
+        found.name = word
         return found
     raise InvalidInput(f"The command {word} is no dibs.cli.framework.spec.Command. Repair its package.")
 

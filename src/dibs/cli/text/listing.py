@@ -8,7 +8,7 @@ from dibs.cli.text.words import ago, columns_of, fitted, instant_ms, job_command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.cli.text.colour import Paint
+    from dibs.cli.text.words import Paint
     from dibs.wire.documents import Document
 
     Row = tuple[str, ...]
@@ -66,11 +66,7 @@ NOTE_CHARS_MAX = 60
 _LEAST = {"NOTE": 12, "OWNER": 10, "JOB": 16}
 # What is left out first on a narrow terminal.
 _LEAVES = ("NOTE", "TRY", "MODE", "SINCE", "AGE", "HEARD", "WAIT", "STATE")
-_NONE = {
-    "held": "No job is claimed.",
-    "parked": "No job is parked.",
-    "done": "No job is marked as done.",
-}
+_NONE = {"held": "No job is claimed.", "parked": "No job is parked.", "done": "No job is marked as done."}
 
 
 def listing(document: Document, paint: Paint, now_ms: int, width: int | None = None, *, is_wide: bool = False) -> str:
@@ -78,7 +74,7 @@ def listing(document: Document, paint: Paint, now_ms: int, width: int | None = N
     locks = one_row_each(document["locks"])
     if not locks:
         return nothing(document)
-    heads = heads_of(locks) if not is_wide else (*HEADS[:-1], "SINCE", "MODE", "TOKEN", "NOTE")
+    heads = heads_of(locks) if not is_wide else (*HEADS[:-1], "MODE", "TOKEN", "NOTE")
     lines = sheet(rows_of(locks, heads, now_ms), paint, width, _LEAST, _LEAVES)
     if document["next"]:
         lines.append(paint.faint(f"More follow: --after {plain(document['next'])}"))

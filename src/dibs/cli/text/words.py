@@ -1,10 +1,11 @@
-"""Formatting of times, shell words and tables. Pure."""
+"""Formatting of times, shell words and tables, and colour. Pure."""
 
 from __future__ import annotations
 
 import os
 
-from dibs.base.terminal import plain
+from dibs.base.ids import new_id
+from dibs.base.terminal import harmless, plain
 from dibs.core.durations import ago, span
 from dibs.wire.parts import instant_ms
 
@@ -12,8 +13,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import TextIO
-
-    from dibs.cli.text.colour import Paint
 
 __all__ = ["ago", "instant_ms", "plain", "span"]  # what other modules say in words, for whoever formats
 
@@ -152,12 +151,59 @@ def fitted(
 
 
 def sheet(
-    rows: Sequence[Sequence[str]],
-    paint: Paint,
-    width: int | None,
-    least: Mapping[str, int],
-    leaves: Sequence[str] = (),
+    rows: Sequence[Sequence[str]], paint: Paint, width: int | None, least: Mapping[str, int], leaves: Sequence[str] = ()
 ) -> list[str]:
     """The lines of a list, its heads first. They fit the width of a terminal; see `fitted`."""
     first, *lines = table(fitted(rows, width, least, leaves), PADDED_MAX if width is None else width)
     return [paint.faint(first), *lines]
+
+
+# Colour. The words are the same with and without it.
+#
+# Painted text is printed through `shown`, which lets our colours through and no other escape. Until then our escapes
+# carry a random mark of this process, so that a stranger's text cannot fake them.
+
+
+class Paint:
+    __slots__ = ("_escape", "on")
+
+    def __init__(self, on: bool = False) -> None:
+        self.on = on
+        self._escape = f"\x1b{new_id()}" if on else ""
+
+    def _with(self, code: str, text: str) -> str:
+        return f"{self._escape}[{code}m{text}{self._escape}[0m" if self.on and text else text
+
+    def shown(self, text: str) -> str:
+        """`text` with our colours and without any other escapes."""
+        if not self.on:
+            return harmless(text)
+        return "\x1b".join([harmless(part) for part in text.split(self._escape)])
+
+    def good(self, text: str) -> str:
+        return self._with("32", text)
+
+    def bad(self, text: str) -> str:
+        return self._with("31", text)
+
+    def wait(self, text: str) -> str:
+        return self._with("33", text)
+
+    def strong(self, text: str) -> str:
+        return self._with("1", text)
+
+    def faint(self, text: str) -> str:
+        return self._with("2", text)
+
+    def tint(self, number: int, text: str) -> str:
+        """One of several colours, to tell things apart. None of them means good or bad."""
+        return self._with(_TINTS[number % len(_TINTS)], text)
+
+
+_TINTS = ("36", "33", "35", "34", "38;5;208", "96", "93", "95", "94")
+
+
+def paint_for(stream: TextIO | None, env: Mapping[str, str]) -> Paint:
+    """Colour on a terminal that supports it, unless NO_COLOR is set."""
+    plain = bool(env.get("NO_COLOR")) or env.get("TERM") == "dumb"
+    return Paint(not plain and stream is not None and stream.isatty())
