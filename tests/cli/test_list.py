@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.cli.main import run
-from dibs.cli.text.words import fitted, natural_key, table
+from dibs.cli.text.listing import fitted
+from dibs.cli.text.words import natural_key, table
 from tests.cli.conftest import Screen
 
 if TYPE_CHECKING:

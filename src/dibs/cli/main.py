@@ -75,7 +75,7 @@ def run(
         except Exception as error:  # any other error becomes one clear line
             answer = _of_fault(error, env, stderr)
         as_json, quiet = wants(argv, "--json"), wants(argv, "--quiet", "-q")
-        if answer.is_error and _is_agent_hook(argv):
+        if answer.is_error and list(argv[:2]) == ["agent", "hook"]:
             # Whatever is wrong, it is not the agent's fault. Some harnesses take every other exit code for a refusal.
             answer.exit, as_json = 0, False
         elif answer.code == "upstream_unavailable":
@@ -117,10 +117,6 @@ def _is_work(argv: Sequence[str]) -> bool:
 
 def _is_utf8(word: str) -> bool:
     return word.isascii() or word.encode("utf-8", "replace").decode() == word
-
-
-def _is_agent_hook(argv: Sequence[str]) -> bool:
-    return list(argv[:2]) == ["agent", "hook"]
 
 
 def _answer(
@@ -251,7 +247,9 @@ def _of_error(error: DibsError) -> Answer:
 
     if not isinstance(error, UsageError):
         return failure(reply_for_error(error))
-    text, usage, exit_code = error.details, "", _usage_exit(error.command)
+    # For the first word of a family, the exit code for usage errors is that of its first command.
+    named = [name for name in NAMES if error.command in (name, name.partition(" ")[0])]
+    text, usage, exit_code = error.details, "", load(named[0]).usage_exit if named else USAGE
     if error.command in NAMES:
         from dibs.cli.framework.help import short_usage, usage_line
 
@@ -260,12 +258,6 @@ def _of_error(error: DibsError) -> Answer:
     details = {"command": error.command, "usage": usage}
     message = error.details.partition("\n")[0]
     return Answer(exit_code, details, text, code=error.code, message=message, is_error=True)
-
-
-def _usage_exit(command: str) -> int:
-    """The command's exit code for usage errors; for the first word of a family, that of its first command."""
-    named = next((name for name in NAMES if command and (name == command or name.startswith(f"{command} "))), None)
-    return load(named).usage_exit if named is not None else USAGE
 
 
 def _of_fault(error: Exception, env: Mapping[str, str], stderr: TextIO | None) -> Answer:

@@ -31,10 +31,7 @@ def history_text(document: Document, paint: Paint, now_ms: int, since: str | Non
     if not events:
         when = "" if since is None else f" since {plain(since)}"
         return f"Nothing is on record about {plain(document['name'])}{when}."
-    rows = []
-    for event in events:
-        rows.append((_when(event), ago(now_ms - instant_ms(event["at"])), _sentence(event)))
-    lines = table(rows)
+    lines = table([(_when(event), ago(now_ms - instant_ms(event["at"])), _sentence(event)) for event in events])
     if paint.on:
         lines = [paint.faint(line[:20]) + line[20:] for line in lines]
     return "\n".join(lines)

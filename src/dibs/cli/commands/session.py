@@ -8,7 +8,8 @@ from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import no, yes
 from dibs.cli.framework.spec import MAYBE, WIDE, Argument, Command, Option
 from dibs.cli.text.claim import field, waited_for
-from dibs.cli.text.words import ago, instant_ms, plain, sheet, shell_line, span
+from dibs.cli.text.listing import sheet
+from dibs.cli.text.words import ago, instant_ms, plain, shell_line, span
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.wire.codes import NOT_YOURS
 
@@ -35,17 +36,6 @@ def session(document: Document, paint: Paint) -> str:
         lines.append(field("holds", f"{plain(hold['name'])} (token {hold['fencing_token']}{shared}{elsewhere})"))
     lines += [field("waits for", plain(name)) for name in document.get("waits", ())]
     return "\n".join(lines)
-
-
-def sessions(found: list[Document], call: Call) -> str:
-    if not found:
-        return "No session is open."
-    rows = [("SESSION", "OWNER", "LEFT", "HOLDS", "WAITS FOR")]
-    for each in found:
-        held, waits = [hold["name"] for hold in each.get("holds", ())], each.get("waits", ())
-        left = span(each["remaining_ms"])
-        rows.append((each["session_id"], plain(each["owner"]), left, _names(held), _names(waits)))
-    return "\n".join(sheet(rows, call.paint, call.width, {"HOLDS": 8, "OWNER": 10, "SESSION": 8}, ("WAITS FOR",)))
 
 
 def _names(names: list[str], most: int = 3) -> str:
@@ -101,8 +91,15 @@ def show(call: Call) -> Answer:
 
 def list_(call: Call) -> Answer:
     body = call.body("sessions")
-    ids = "\n".join(plain(session["session_id"]) for session in body["sessions"])
-    return yes(body, sessions(body["sessions"], call), quiet=ids)
+    if not body["sessions"]:
+        return yes(body, "No session is open.")
+    rows = [("SESSION", "OWNER", "LEFT", "HOLDS", "WAITS FOR")]
+    for each in body["sessions"]:
+        held, waits = [hold["name"] for hold in each.get("holds", ())], each.get("waits", ())
+        left = span(each["remaining_ms"])
+        rows.append((each["session_id"], plain(each["owner"]), left, _names(held), _names(waits)))
+    lines = sheet(rows, call.paint, call.width, {"HOLDS": 8, "OWNER": 10, "SESSION": 8}, ("WAITS FOR",))
+    return yes(body, "\n".join(lines), quiet="\n".join([plain(row[0]) for row in rows[1:]]))
 
 
 def _session(call: Call) -> str:

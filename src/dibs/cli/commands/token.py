@@ -9,7 +9,7 @@ from dibs.cli.framework.flags import flag_of, is_number
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import yes
 from dibs.cli.framework.spec import WIDE, Argument, Command, Option
-from dibs.cli.text.words import sheet
+from dibs.cli.text.listing import sheet
 from dibs.core.durations import format_duration, parse_duration
 from dibs.core.identity import ROLES
 from dibs.core.limits import ROTATION_GRACE_MS_DEFAULT
@@ -25,25 +25,13 @@ if TYPE_CHECKING:
 _ONCE = "Its token, shown this once:"
 
 
-def listed(tokens: list[Document], call: Call) -> str:
-    if not tokens:
-        return "The store holds no token. Make one with: dibs token create NAME"
-    rows = [("NAME", "ROLE", "NAMESPACE", "EXPIRES", "LIMITS", "ID")]
-    for entry in tokens:
-        name, role, namespace = plain(entry["name"]), plain(entry["role"]), plain(entry["namespace"] or "any")
-        rows.append((name, role, namespace, _end(entry), _limits(entry), plain(entry["id"])))
-    return "\n".join(sheet(rows, call.paint, call.width, LEAST, LEAVES))
-
-
 def _who(body: Document) -> str:
     parts = [plain(body["role"])]
     if body["namespace"]:
         parts.append(f"namespace {plain(body['namespace'])}")
     if body["expires_at"]:
         parts.append(f"until {plain(body['expires_at'][:16])}Z")
-    limits = _limits(body)
-    if limits != "none":
-        parts.append(limits)
+    parts += [limits] if (limits := _limits(body)) != "none" else []
     return f"{plain(body['name'])} ({', '.join(parts)})"
 
 
@@ -81,8 +69,14 @@ def list_(call: Call) -> Answer:
     if _is_about_file(call):
         return list_file(call)
     body = call.body("tokens")
+    if not body["tokens"]:
+        return yes(body, "The store holds no token. Make one with: dibs token create NAME")
+    rows = [("NAME", "ROLE", "NAMESPACE", "EXPIRES", "LIMITS", "ID")]
+    for entry in body["tokens"]:
+        name, role, namespace = plain(entry["name"]), plain(entry["role"]), plain(entry["namespace"] or "any")
+        rows.append((name, role, namespace, _end(entry), _limits(entry), plain(entry["id"])))
     names = "\n".join([plain(entry["name"]) for entry in body["tokens"] if entry["valid"]])
-    return yes(body, listed(body["tokens"], call), quiet=names)
+    return yes(body, "\n".join(sheet(rows, call.paint, call.width, LEAST, LEAVES)), quiet=names)
 
 
 def rotate(call: Call) -> Answer:
@@ -142,7 +136,6 @@ def _is_about_file(call: Call) -> bool:
 
 
 def _which(call: Call) -> Document:
-    """The field that chooses one of several tokens of a name; empty without --id."""
     return {"id": call.values["id"]} if call.values.get("id") else {}
 
 

@@ -14,7 +14,7 @@ from dibs.base.terminal import plain
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import no, yes
 from dibs.cli.framework.spec import Argument, Command, Option
-from dibs.cli.text.words import sheet
+from dibs.cli.text.listing import sheet
 from dibs.client.settings import read_token
 from dibs.core.durations import parse_duration
 from dibs.core.identity import AGENT, ROLES

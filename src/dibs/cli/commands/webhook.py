@@ -9,7 +9,8 @@ from dibs.cli.framework.flags import is_number
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import WIDE, Argument, Command, Option
-from dibs.cli.text.words import sheet, table
+from dibs.cli.text.listing import sheet
+from dibs.cli.text.words import table
 from dibs.client.embedded import EmbeddedDoor
 from dibs.core.limits import WEBHOOK_SECRET_CHARS_MAX, WEBHOOKS_PER_PRINCIPAL_MAX
 from dibs.wire.codes import NO
@@ -24,18 +25,6 @@ if TYPE_CHECKING:
 
 _SHOWN_MAX = 10
 _EVENT_NUMBER_MAX = 10**18 - 1
-
-
-def listed(webhooks: list[Document], call: Call) -> str:
-    if not webhooks:
-        return "There is no webhook. Make one with: dibs webhook add https://..."
-    rows: list[tuple[str, ...]] = [("ID", "OWNER", "NAMESPACE", "JOBS", "EVENTS", "TARGET")]
-    for each in webhooks:
-        state = "" if each["active"] else " (stopped)"
-        words = [plain(each[key]) for key in ("id", "user_id", "namespace", "lock_pattern")]
-        rows.append((*words, plain(",".join(each["events"])), plain(each["url"]) + state))
-    least = {"EVENTS": 8, "TARGET": 16, "JOBS": 8}
-    return "\n".join(sheet(rows, call.paint, call.width, least, ("NAMESPACE", "OWNER", "EVENTS", "JOBS", "ID")))
 
 
 def shown(body: Document, paint: Paint) -> str:
@@ -126,8 +115,16 @@ def _secret(call: Call) -> tuple[bool, str]:
 
 def list_(call: Call) -> Answer:
     body = call.body("webhooks")
-    ids = "\n".join([plain(each["id"]) for each in body["webhooks"]])
-    return yes(body, listed(body["webhooks"], call), quiet=ids)
+    if not body["webhooks"]:
+        return yes(body, "There is no webhook. Make one with: dibs webhook add https://...")
+    rows: list[tuple[str, ...]] = [("ID", "OWNER", "NAMESPACE", "JOBS", "EVENTS", "TARGET")]
+    for each in body["webhooks"]:
+        state = "" if each["active"] else " (stopped)"
+        words = [plain(each[key]) for key in ("id", "user_id", "namespace", "lock_pattern")]
+        rows.append((*words, plain(",".join(each["events"])), plain(each["url"]) + state))
+    least, leaves = {"EVENTS": 8, "TARGET": 16, "JOBS": 8}, ("NAMESPACE", "OWNER", "EVENTS", "JOBS", "ID")
+    lines = sheet(rows, call.paint, call.width, least, leaves)
+    return yes(body, "\n".join(lines), quiet="\n".join([row[0] for row in rows[1:]]))
 
 
 def show(call: Call) -> Answer:

@@ -134,7 +134,8 @@ def parse(command: Command, words: Sequence[str]) -> Values:
             continue
         flag, equals, value = word.partition("=")
         option = _find(flag, options)
-        if option is None and (option := _glued(word, options)) is not None:  # -w5, as with getopt
+        if option is None and not word.startswith("--"):  # -w5, as with getopt
+            option = _find(word[:2], [each for each in options if each.value])
             equals, value = "=", word[2:]
         if option is None:
             raise _unknown_flag(command, flag, options)
@@ -259,14 +260,6 @@ def _find(word: str, options: Iterable[Option]) -> Option | None:
         if word in (option.flag, option.short):
             return option
     return None
-
-
-def _glued(word: str, options: Iterable[Option]) -> Option | None:
-    """The short flag at the beginning of a word. The rest of the word is its value."""
-    if word.startswith("--"):
-        return None
-    option = _find(word[:2], options)
-    return option if option is not None and option.value else None
 
 
 def _shown(word: str) -> str:

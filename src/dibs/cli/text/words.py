@@ -130,34 +130,6 @@ def table(rows: Sequence[Sequence[str]], most: int = PADDED_MAX) -> list[str]:
     return lines
 
 
-def fitted(
-    rows: Sequence[Sequence[str]], width: int | None, least: Mapping[str, int], leaves: Sequence[str] = ()
-) -> list[list[str]]:
-    """The rows, with no line longer than `width`; None is that of a pipe, in which nothing is cut. The first row has
-    the heads. Columns are cut to no `least`, in its order, after those in `leaves` were left out one by one."""
-    if width is None:
-        return [list(row) for row in rows]
-    widths = {head: max(columns_of(row[at]) for row in rows) for at, head in enumerate(rows[0])}
-    for head in leaves:
-        needed = [min(columns, least.get(each, columns)) for each, columns in widths.items()]
-        if sum(needed) + GAP * (len(needed) - 1) <= width:
-            break
-        widths.pop(head, None)
-    for head in [head for head in least if head in widths]:
-        too_long = sum(widths.values()) + GAP * (len(widths) - 1) - width
-        widths[head] = max(min(widths[head], least[head]), widths[head] - max(0, too_long))
-    kept = [(rows[0].index(head), columns) for head, columns in widths.items()]
-    return [[short(row[at], columns) for at, columns in kept] for row in rows]
-
-
-def sheet(
-    rows: Sequence[Sequence[str]], paint: Paint, width: int | None, least: Mapping[str, int], leaves: Sequence[str] = ()
-) -> list[str]:
-    """The lines of a list, its heads first. They fit the width of a terminal; see `fitted`."""
-    first, *lines = table(fitted(rows, width, least, leaves), PADDED_MAX if width is None else width)
-    return [paint.faint(first), *lines]
-
-
 # Colour. The words are the same with and without it.
 #
 # Painted text is printed through `shown`, which lets our colours through and no other escape. Until then our escapes
