@@ -18,6 +18,7 @@ from dibs.cli.text.words import Paint
 from dibs.client.settings import Settings
 from dibs.client.urls import server_address
 from tests.cli.conftest import Ran
+from tests.client.scripted import ScriptedServer, reply_of
 from tests.server.harness import TOKENS, running
 
 if TYPE_CHECKING:
@@ -92,6 +93,16 @@ def test_a_token_that_is_refused_and_a_server_that_is_away_save_nothing(user: Us
     assert user("login", "sqlite:x.db", stdin="x\n").exit == 64
     assert user("login", url_of(server), "--token-file", "/nope").exit == 64
     assert not user.folder.exists()
+
+
+def test_a_server_cannot_act_on_the_terminal(user: User) -> None:
+    caller = {"principal": "\x1b[8mann\nLogged out", "role": "agent\u202e", "namespace": None}
+    with ScriptedServer([None, reply_of(200, caller)]) as server:  # no proof, then the lie
+        ran = user("login", server.url, stdin="token\n")
+    assert ran.exit == 0
+    assert [line[:9] for line in ran.out.splitlines()] == ["Logged in"]
+    assert "\x1b" not in ran.out
+    assert "\u202e" not in ran.out
 
 
 def test_several_servers_are_changed_between_without_their_tokens(user: User, server: Server, tmp_path: Path) -> None:
