@@ -76,17 +76,15 @@ def release(call: Call) -> Answer:
     if names or "session_id" not in document:
         raise UsageError("--mine is all that an --actor or --session holds: give it neither JOB nor lease.", "release")
     holds = call.body("session-show", document["session_id"], {}).get("holds", [])
-    answers = [(hold["name"], _released_in(call, hold, document)) for hold in holds]
-    return combined(answers) if answers else yes({"jobs": []}, "You hold nothing here.")
-
-
-def _released_in(call: Call, hold: Document, document: Document) -> Answer:
-    """The sessions of agents hold jobs in several namespaces."""
-    door = call.door_in(hold.get("namespace"))
+    doors: dict[str, Door] = {}  # the sessions of agents hold jobs in several namespaces
     try:
-        return _released(call, hold["name"], document, door)
+        for namespace in {hold["namespace"] for hold in holds}:
+            doors[namespace] = call.door_in(namespace)
+        answers = [(each["name"], _released(call, each["name"], document, doors[each["namespace"]])) for each in holds]
     finally:
-        door.close()
+        for door in doors.values():
+            door.close()
+    return combined(answers) if answers else yes({"jobs": []}, "You hold nothing here.")
 
 
 def failure_fields(call: Call) -> Document:
