@@ -281,8 +281,7 @@ COMMANDS = {
         gc,
         about="You need not run this: an expired claim is free with or without a sweep. It writes expiries into "
         "history and deletes the records of jobs that were idle for a day; their fencing tokens still rise. On a git "
-        "store it also deletes refs of records that were deleted a week ago. It works on a store only: a server "
-        "sweeps by itself.",
+        "store it also deletes refs of records that were deleted a week ago. A server sweeps by itself.",
         arguments=(STORE,),
         examples=(
             ("now and then, from cron", "dibs gc -q"),

@@ -274,10 +274,10 @@ _SERVER = "http://, https:// or unix://; several of one store with commas betwee
 COMMANDS = {
     "login": Command(
         login,
-        about="Asks for the token, or reads it from standard input, and asks the server whose it is. Then it saves "
-        "the token in a file that only you can read, and the server as `url` in your config.toml. A saved token is "
-        "sent to its own server only. If dibs has a token for the server already, that is used: so you change between "
-        "servers. Flags and variables win over what is saved.",
+        about="Asks the server whose token it is, then saves it in a file that only you can read, and the server as "
+        "`url` in your config.toml. The token comes from --token-file, from standard input, or is asked for; one that "
+        "is saved already is used, so you change between servers without it. Flags and variables win over what is "
+        "saved.",
         arguments=(Argument("SERVER", _SERVER),),
         options=(Option("--token-file FILE", "the file with the token; - is standard input", completes="file"),),
         examples=(

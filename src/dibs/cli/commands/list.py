@@ -135,12 +135,10 @@ def top(call: Call) -> Answer:
 COMMANDS = {
     "list": Command(
         list_,
-        about="Lists the jobs that are held, and those that are parked and wait for `dibs free`, sorted by name, with "
-        "numbers by value: issue-2 before issue-10. With --quiet it prints only the names, one per line. On a "
-        "terminal long names are cut; --quiet and --json never cut. With --watch a terminal shows the board of `dibs "
-        "top`. In a pipe each job whose state, owner or checkpoint has changed gets a new line; with --json one "
-        "document, whose `status` is free if the job is no longer in the list. A change that is undone within a "
-        "second or two is not shown: `dibs watch` shows every event.",
+        about="Lists the jobs that are held or parked, by name, with numbers by value: issue-2 before issue-10. A "
+        "terminal's width cuts long names and leaves columns out. With --watch a terminal shows the board of `dibs "
+        "top`; in a pipe each job that has changed gets a new line, with --json a document, whose `status` is free if "
+        "the job left the list. `dibs watch` shows every event.",
         arguments=(PATTERN,),
         options=(
             *CHOICE,
@@ -163,13 +161,11 @@ COMMANDS = {
     ),
     "top": Command(
         top,
-        about="Shows the claimed jobs on a terminal, live: owner, time left as a bar that drains, time since the last "
-        "heartbeat, attempt, how many wait, checkpoint or metadata. The header has the counts, and the claims and "
-        "expiries a second over the last minute. Columns that have no room are left out. Claims that are about to end "
-        "are yellow, then red. Keys: q ends it, / filters by text, n o l a h t w sort, r reverses, arrows and pages "
-        "scroll. A look takes at most a twentieth of the time: a board with thousands of jobs is read less often. "
-        "`dibs list --watch` is the same board. In a pipe, and with --once, --quiet or --json, it prints what `dibs "
-        "list` prints, and ends.",
+        about="Shows the claimed jobs live: owner, time left, time since the last heartbeat, attempt, how many wait, "
+        "checkpoint or metadata. The header has the counts, and the claims and expiries a second over the last "
+        "minute. Claims that are about to end are yellow, then red. Keys: q ends it, / filters, n o l a h t w sort, r "
+        "reverses, arrows and pages scroll. A board with thousands of jobs is read less often. In a pipe, and with "
+        "--once, --quiet or --json, it prints what `dibs list` prints, and ends.",
         arguments=(PATTERN,),
         options=(
             *CHOICE,

@@ -118,8 +118,8 @@ COMMANDS = {
     "session open": Command(
         open_,
         about="A session is one run of one worker. Its claims are released when it ends, or when it is not renewed "
-        "for its TTL. The id is a secret that proves the session. With --pid, the session ends as soon as another "
-        "dibs process on this machine sees that this process has died. `dibs session run` does all of this by itself.",
+        "for its TTL. The id is a secret that proves the session. With --pid, it ends as soon as another dibs process "
+        "on this machine sees that this process has died. `dibs session run` does all of this by itself.",
         options=(
             flags.SESSION_TTL,
             flags.OWNER,

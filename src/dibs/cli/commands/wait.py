@@ -86,9 +86,9 @@ def _not_yet(call: Call, found: list[Document], taken: list[Document], waited_ms
 COMMANDS = {
     "wait": Command(
         wait,
-        about="Claims nothing and takes no place in line; to get the job yourself, use `dibs claim --wait`. Prints "
-        "the state of the job at the end: free, done, delayed or parked; with --quiet only that word. With several "
-        "jobs it waits until nobody has any of them, and --quiet prints the name, a tab, and the word of each.",
+        about="Claims nothing and takes no place in line; `dibs claim --wait` does. Prints the state of the job at "
+        "the end: free, done, delayed or parked; with --quiet only that word. With several jobs it waits until nobody "
+        "has any of them, and --quiet prints name, tab and word of each.",
         arguments=(JOBS,),
         options=(
             Option("--for TIME", "wait for at most this long (default: no limit)"),
