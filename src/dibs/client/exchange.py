@@ -11,13 +11,12 @@ server said that it did nothing; else its outcome is not known, and the caller i
 from __future__ import annotations
 
 from dibs.base.clock import steady_ms
-from dibs.base.errors import FATE_UNKNOWN, BadReply, DibsError, ServerUnreachable
+from dibs.base.errors import FATE_UNKNOWN, NOTHING_HERE, BadReply, DibsError, ServerUnreachable
 from dibs.base.http1 import ConnectionLost, RawReply
 from dibs.base.jsontext import decode
 from dibs.client.requests import is_repeatable, method_of, waits_ms, within
 from dibs.client.servers import PATIENCE_MS
 from dibs.client.transport import CLOSED, NOT_NOW, NotConnected, TimedOut
-from dibs.wire.codes import NOTHING_HERE
 from dibs.wire.documents import Reply
 from dibs.wire.fields import REPLY_KINDS
 

@@ -19,7 +19,6 @@ UNREACHABLE = 69
 FAULT = 70
 TRY_LATER = 75
 NOT_ALLOWED = 77
-NOTHING_HERE = "There is nothing at this address."  # what a request without a route is answered
 
 
 class CodeRow:

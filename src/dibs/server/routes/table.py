@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from dibs.base.errors import NOTHING_HERE
 from dibs.server.http.response import UNSUPPORTED, HttpError
-from dibs.wire.codes import NOTHING_HERE
 from dibs.wire.operations import Operation
 
 if TYPE_CHECKING:
