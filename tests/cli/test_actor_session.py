@@ -31,6 +31,20 @@ def test_the_name_is_enough_to_heartbeat_and_release(terminal: Terminal) -> None
     assert terminal("claim", "issue-7").exit == 4
 
 
+def test_mine_is_all_that_the_actor_or_the_session_holds(terminal: Terminal) -> None:
+    for job, namespace in (("a", "default"), ("b", "default"), ("c", "other")):
+        terminal("claim", job, *ACTOR, "--namespace", namespace)
+    terminal("claim", "d", "--actor", "another")
+    assert (
+        terminal("release", "--mine", *ACTOR).out == "Released a. It can be claimed.\nReleased b. It can be claimed.\n"
+    )
+    assert terminal("release", "--mine", *ACTOR).out == "You hold nothing here.\n"
+    assert terminal("release", "--mine", *ACTOR, "--namespace", "other").out == "Released c. It can be claimed.\n"
+    assert terminal("owner", "d").exit == 0
+    lease = terminal.claim("e")
+    assert terminal("release", "--mine", "--lease", lease).exit == terminal("release", *ACTOR).exit == 64
+
+
 @pytest.mark.promise("excl:same-token")
 def test_another_actor_and_nobody_in_particular_are_kept_out(terminal: Terminal) -> None:
     terminal("claim", "issue-7", *ACTOR)

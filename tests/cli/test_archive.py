@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.cli.main import run
+from tests.cli.conftest import Screen
 from tests.programs import WAIT_S_MAX, environment_without_dibs
 
 if TYPE_CHECKING:
@@ -69,6 +71,18 @@ def test_a_store_that_is_not_there_is_not_copied(
     assert ran.returncode == 64
     assert b"There is no store at " in ran.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_terminal_is_shown_no_copy_unless_it_is_asked_for(terminal: Terminal) -> None:
+    terminal.claim("job")
+    for words, code in ((("export",), 64), (("export", "--to", "-"), 0)):
+        screen = Screen()
+        assert run(words, terminal.env, screen, None, None, terminal._open) == code
+        assert ("lease_id" in screen.getvalue()) == (code == 0)
+
+
+def test_nothing_to_import_is_told_so(terminal: Terminal) -> None:
+    assert "There is nothing to import: the input is empty." in refused(terminal("import"))
 
 
 def test_doctor_says_that_a_store_is_frozen_and_how_that_ends(terminal: Terminal) -> None:

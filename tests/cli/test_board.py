@@ -12,8 +12,7 @@ from dibs.cli.live import screen as keys
 from dibs.cli.live.screen import keys_of
 from dibs.cli.main import run
 from dibs.cli.text import listing as board
-from dibs.cli.text.colour import Paint
-from dibs.cli.text.words import columns_of, padded, short
+from dibs.cli.text.words import Paint, columns_of, padded, short
 from dibs.client.door import Ask
 from dibs.client.embedded import EmbeddedDoor
 from dibs.engine.coordinator import Coordinator

@@ -11,7 +11,7 @@ import pytest
 
 from dibs.base.errors import InvalidInput
 from dibs.cli.framework.context import Call
-from dibs.cli.text.colour import Paint
+from dibs.cli.text.words import Paint
 from dibs.client.settings import Settings
 from dibs.client.urls import server_address
 

@@ -18,7 +18,7 @@ import pytest
 
 from dibs.cli.commands.demo import Play, answer, backlog_of
 from dibs.cli.framework.context import Call
-from dibs.cli.text.colour import Paint
+from dibs.cli.text.words import Paint
 from dibs.client.door import Ask
 from tests.cli.conftest import Ran, Terminal
 from tests.programs import DIBS, WAIT_S_MAX, ServerProcess, clean_env

@@ -14,7 +14,7 @@ import pytest
 from dibs.base.terminal import log_lines
 from dibs.cli.framework.registry import NAMES
 from dibs.cli.main import run
-from dibs.cli.text.colour import Paint
+from dibs.cli.text.words import Paint
 from dibs.compat.action_llama import rlock
 from dibs.wire.documents import Reply
 from tests.cli.conftest import Screen, Terminal
@@ -103,7 +103,10 @@ WORDS: dict[str, list[str]] = {
 }
 # These ask no store, or say what it says to programs only.
 NOTHING_FOREIGN = {
+    *("config show", "config get", "config set", "config unset", "logout"),
+    "login",  # tests/cli/test_login.py has a server that lies
     "demo",
+    "verify",
     "serve",
     "completion",
     "migrate",

@@ -117,11 +117,60 @@ def test_columns_are_cut_only_as_far_as_needed() -> None:
         ("JOB", "OWNER", "LEFT", "SINCE", "NOTE"),
         ("j" * 30, "o" * 20, "1m", "just now", "n" * 40),
     ]
-    assert fitted(rows, 200) == rows
-    cut = fitted(rows, 80)
+    least = {"NOTE": 12, "OWNER": 10, "JOB": 16}
+    assert fitted(rows, None, least) == fitted(rows, 200, least) == [list(row) for row in rows]
+    cut = fitted(rows, 80, least)
     assert cut[1][0] == "j" * 30
     assert cut[1][4].endswith("…")
     assert max(map(len, table(cut))) == 80
+    narrow = fitted(rows, 40, least, ("NOTE", "SINCE"))
+    assert narrow[0] == ["JOB", "OWNER", "LEFT"]
+    assert max(map(len, table(narrow))) <= 40
+
+
+def test_a_very_long_name_moves_only_its_own_line_in_a_pipe(terminal: Terminal) -> None:
+    for name in ("n" * 500, "short"):
+        terminal.claim(name, "--owner", "ann")
+    head, *lines = terminal("list").out.splitlines()
+    assert [line.startswith("short  ann") for line in lines] == [False, True]
+    assert len(head) < 60
+
+
+@pytest.mark.parametrize(
+    ("pattern", "wanted"),
+    [
+        ("issue-", ["issue-2", "issue-10"]),
+        ("issue-*", ["issue-2", "issue-10"]),
+        ("*-2", ["issue-2"]),
+        ("issue-?", ["issue-2"]),
+        ("*", ["issue-2", "issue-10", "poison"]),
+        ("i[s]sue*", []),
+    ],
+)
+def test_a_pattern_is_a_beginning_or_has_stars(backlog: Terminal, pattern: str, wanted: list[str]) -> None:
+    assert names(backlog("list", pattern, "-o", "name")) == wanted
+    assert [lock["name"] for lock in backlog("list", pattern, "-o", "json").data["locks"]] == wanted
+    assert names(backlog("top", "--once", pattern, "-q")) == wanted
+
+
+def test_a_pattern_that_nothing_is_like_is_named(backlog: Terminal) -> None:
+    assert backlog("list", "*x").out == "No job is claimed whose name is like *x.\n"
+    assert backlog("list", "a", "--prefix", "b").exit == 64
+    assert "-o takes json, name or wide, not yaml" in backlog("list", "-o", "yaml").err
+    assert backlog("list", "-o", "wide").out.split("\n")[0].split()[-2:] == ["TOKEN", "NOTE"]
+
+
+def test_owner_free_and_break_take_several_jobs(backlog: Terminal) -> None:
+    ran = backlog("owner", "issue-2", "issue-10", "-q")
+    assert (ran.exit, ran.out) == (0, "agent-8\nagent-7\n")
+    mixed = backlog("owner", "issue-2", "nothing", "--json")
+    assert (mixed.exit, [each["ok"] for each in mixed.everything["jobs"]]) == (1, [True, False])
+    assert backlog("free", "poison", "issue-2").out.splitlines() == [
+        "Freed: poison can be claimed again. Its failure count is 0.",
+        "issue-2 is not parked. Nothing was changed.",
+    ]
+    assert backlog("break", "issue-2", "issue-10", "--reason", "r").out.count("Broken: ") == 2
+    assert backlog("history", "nothing").exit == backlog("owner", "nothing").exit == 1
 
 
 def test_history_shows_what_happened_since(terminal: Terminal) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import dibs
-from tests.programs import DIBS, clean_env
+from tests.programs import DIBS, clean_env, dibs_here
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +30,12 @@ def test_a_command_says_not_to_begin(tmp_path: Path, url: str) -> None:
     ran = subprocess.run([*DIBS, "claim", "x"], env=env, capture_output=True, text=True, check=False)
     assert ran.returncode == 69
     check(ran.stderr)
+
+
+@pytest.mark.parametrize("words", [("list",), ("owner", "x"), ("status", "x"), ("doctor",), ("token", "list")])
+def test_who_only_looks_is_not_told_to_begin_no_work(tmp_path: Path, words: tuple[str, ...]) -> None:
+    ran = dibs_here({**clean_env(tmp_path), "DIBS_URL": PLACES[0], "DIBS_TOKEN": "x"}, tmp_path, *words)
+    assert (ran.returncode, "Do not begin" in ran.stdout + ran.stderr) == (69, False)
 
 
 @pytest.mark.parametrize("url", PLACES)

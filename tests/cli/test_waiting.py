@@ -12,7 +12,7 @@ from dibs.cli.commands import wait as queue_text
 from dibs.cli.commands.wait import StatusLine
 from dibs.cli.framework.context import Call
 from dibs.cli.text.claim import refusal
-from dibs.cli.text.colour import Paint
+from dibs.cli.text.words import Paint
 from dibs.client import queueing as places
 from dibs.client.queueing import PendingClaim
 from dibs.wire.documents import Reply, reply_for_error

@@ -93,6 +93,19 @@ def test_a_webhook_is_added_listed_shown_replayed_and_removed(place: tuple[Typed
     assert typed("list")[1].startswith("There is no webhook.")
 
 
+@pytest.mark.parametrize(
+    ("url", "flags"),
+    [
+        ("http://10.0.0.1/x", "dibs serve --webhook-allow-http --webhook-allow-private"),
+        ("https://localhost/x", "dibs serve --webhook-allow-private"),
+        ("https://hook.test/x", None),
+    ],
+)
+def test_a_target_that_servers_refuse_is_told_at_once(tmp_path: Path, url: str, flags: str | None) -> None:
+    _, out, _ = type_(("add", url), {"DIBS_URL": f"sqlite:{tmp_path}/dibs.db"})
+    assert (f"Servers send there only if they were started so: {flags}\n" in out) == (flags is not None)
+
+
 def test_a_secret_comes_from_a_file_or_there_is_none(place: tuple[Typed, Store], tmp_path: Path) -> None:
     typed, store = place
     file = tmp_path / "secret"

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.cli.text.colour import Paint, paint_for
-from dibs.cli.text.words import ago, instant_ms, plain, shell_word, span, table
+from dibs.cli.text.words import Paint, ago, instant_ms, paint_for, plain, shell_word, span, table
 from dibs.wire.parts import timestamp
 
 

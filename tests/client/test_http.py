@@ -261,6 +261,15 @@ def test_a_host_that_does_not_exist_is_told() -> None:
     assert "no host no-such-host.invalid" in details(reply)
 
 
+def test_a_path_below_which_there_is_nothing_is_no_answer_about_the_job() -> None:
+    body = {"error": "Not found", "code": "not_found", "details": "There is nothing at this address. A / is %2F."}
+    with ScriptedServer([reply_of(404, body)]) as server:
+        place = server_address(f"{server.url}/foo")
+        reply = HttpDoor(Servers((place,))).ask(Ask("inspect", "a"))
+    assert reply.body is not None
+    assert (reply.body["code"], "nothing below /foo" in details(reply)) == ("upstream_unavailable", True)
+
+
 def test_a_unix_socket_serves_as_well(tmp_path: Path) -> None:
     path = str(tmp_path / "s")
     with ScriptedServer([reply_of(200, FREE)], socket.AF_UNIX, path) as server:
@@ -312,6 +321,13 @@ def test_a_certificate_is_checked(
         place = server_address(f"https://localhost:{port}")
         refused = HttpDoor(Servers((place,))).ask(Ask("inspect", "a"))
         assert "not trusted" in details(refused)
+        for path, why in ((tmp_path / "nope.pem", "No such file"), (key, "no certificate")):
+            monkeypatch.setenv("SSL_CERT_FILE", str(path))
+            unread = HttpDoor(Servers((place,))).ask(Ask("inspect", "a"))
+            assert f"SSL_CERT_FILE names {path}, which cannot be used: " in details(unread)
+            assert why in details(unread)
+        plain = HttpDoor(Servers((server_address(server.url),))).ask(Ask("inspect", "a"))
+        assert details(plain) == f"{server.url} speaks TLS. Write https:// instead of http://."
         monkeypatch.setenv("SSL_CERT_FILE", str(cert))
         wrong_name = HttpDoor(Servers((server_address(f"https://127.0.0.1:{port}"),))).ask(Ask("inspect", "a"))
         assert "not trusted" in details(wrong_name)

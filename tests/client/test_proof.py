@@ -75,7 +75,7 @@ def test_whoever_took_the_port_does_not_get_the_token(tmp_path: Path, body: byte
     with thief(reply_of(body)) as (url, heard):
         told = ask(settings_of(tmp_path, url))
     assert "is not your own server" in told
-    assert "Do not begin the work." in told
+    assert "Do not begin the work; try again later." in told
     assert heard
     assert TOKEN.encode() not in b"".join(heard)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dibs.cli.commands.serve import OPTIONS as SERVE
 from dibs.core import limits
 from dibs.core.durations import format_duration
 from dibs.stores.codec import FORMS
@@ -69,6 +70,7 @@ def test_every_variable_that_dibs_reads_is_on_its_page_and_no_other() -> None:
     files = [file for place in SAID_BY for file in ([place] if place.is_file() else place.rglob("*"))]
     texts = [file.read_text(encoding="utf-8") for file in files if is_text(file)]
     read_somewhere = {name for text in texts for name in re.findall(r"\bDIBS_[A-Z]+(?:_[A-Z]+)*\b", text)}
+    read_somewhere |= {option.env for option in SERVE if option.env}
     page = read(REFERENCE / "environment.md")
     assert {word for word in code_words(page) if word.startswith("DIBS_")} == read_somewhere
 

@@ -166,7 +166,7 @@ from dibs.cli.framework.spec import Command
 def hello(call):
     return yes({"hello": True}, "Hello from acme.")
 
-HELLO = Command("hello", hello, about="Greets.")
+HELLO = Command(hello, about="Greets.")
 """
 
 

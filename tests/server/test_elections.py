@@ -212,7 +212,8 @@ def test_with_a_token_any_name_is_an_election_of_the_namespace(public: Server) -
 
 def test_without_the_setting_an_election_needs_a_token(fast: Server) -> None:
     for method, path in (("POST", "/elections"), ("GET", "/elections/some-room")):
-        assert fast.ask(method, path, who=None).status == 401
+        refused = fast.ask(method, path, who=None)
+        assert (refused.status, "--public-elections" in refused.json["details"]) == (401, True)
     assert campaign(fast, "some-room", "ann").status == 401
     assert fast.ask("POST", "/elections").status == 201
 

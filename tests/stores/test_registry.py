@@ -49,7 +49,7 @@ def test_an_sqlite_url_names_a_file(url: str, path: str, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "url",
     [
-        *("", " ", "x", "/tmp/x.db", "SQLITE:///x", "mysql://x", "memory:", "memory://x"),
+        *("", " ", "x", "mysql://x", "memory:", "memory://x"),
         *("sqlite", "sqlite:", "sqlite://", "sqlite:///", "sqlite://host/x.db", "sqlite::memory:"),
         *("sqlite:folder/", "sqlite:a\0b"),
     ],
@@ -64,6 +64,13 @@ def test_a_plain_path_is_answered_with_its_url(tmp_path: Path) -> None:
         registry.open_store("/tmp/x.db")
     with pytest.raises(InvalidInput, match="Did you mean sqlite://"):
         registry.open_store("./x.db")
+
+
+@pytest.mark.parametrize("url", ["htp://x", "hhtps://x", "SQLITE:///x", "postgresq://x"])
+def test_a_mistyped_scheme_is_answered_with_the_one_that_was_meant(url: str) -> None:
+    with pytest.raises(InvalidInput, match=r"Did you mean (https?|sqlite|postgresql)://") as refused:
+        registry.open_store(url)
+    assert len(refused.value.details) < 100
 
 
 def test_stores_open_by_url(tmp_path: Path) -> None:

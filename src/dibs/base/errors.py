@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 # In the details of an error after a request without an answer: it may have been carried out or not.
 FATE_UNKNOWN = "Whether it was carried out is not known."
+NOTHING_HERE = "There is nothing at this address."  # what a request without a route is answered
 
 
 class DibsError(Exception):

@@ -49,6 +49,12 @@ def config_path(env: Mapping[str, str]) -> str | None:
     return os.path.join(base, "dibs", "config.toml")
 
 
+def logins_path(env: Mapping[str, str]) -> str | None:
+    """The file with the tokens that `dibs login` saved, beside config.toml."""
+    config = config_path(env)
+    return None if config is None else os.path.join(os.path.dirname(config), "logins")
+
+
 PRIVATE = 0o600
 SHARED = 0o666  # less what the umask takes
 _LOCK_LOOK_S = 0.005

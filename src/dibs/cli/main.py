@@ -7,7 +7,7 @@ import os
 import sys
 
 from dibs.base.errors import DibsError
-from dibs.cli.framework.parse import UsageError, parse, split_command, wants
+from dibs.cli.framework.parse import UsageError, parse, spelled_out, split_command, wants
 from dibs.cli.framework.registry import AGENT_SIGNS, NAMES, load
 from dibs.cli.framework.result import Answer, RequestFailed, failure, yes
 from dibs.cli.supervise.signals import UnconfirmedClaims
@@ -20,11 +20,14 @@ if TYPE_CHECKING:
 
     from dibs.cli.framework.context import Call, Opener
     from dibs.cli.framework.spec import Command
-    from dibs.cli.text.colour import Paint
+    from dibs.cli.text.words import Paint
 
 INTERRUPTED = 130
 _SANDBOXED = (
     "\n  A coding agent's sandbox may forbid it. The tools of its MCP server, dibs mcp, work: that runs outside of it."
+)
+_LOCALE = (
+    "\n  A word of the command is not UTF-8. If it was typed right, set a locale of UTF-8, such as LC_ALL=C.UTF-8."
 )
 COMPLETE = "__complete"  # what the scripts of `dibs completion` call; in no list of commands
 
@@ -59,22 +62,32 @@ def run(
 ) -> int:
     """Run one command and return its exit code. Raises only KeyboardInterrupt. `is_last`: the process ends with this
     command, and no signal after the answer was printed may change the exit code."""
-    from dibs.cli.text.colour import paint_for
+    from dibs.cli.text.words import paint_for
 
     unconfirmed, paint = UnconfirmedClaims(), paint_for(stdout, env)
     try:
         try:
+            if "-o" in argv:
+                argv = spelled_out(argv)
             answer = _answer(argv, env, stdout, stderr, stdin, opener, paint, unconfirmed)
         except DibsError as error:
             answer = _of_error(error)
         except Exception as error:  # any other error becomes one clear line
             answer = _of_fault(error, env, stderr)
         as_json, quiet = wants(argv, "--json"), wants(argv, "--quiet", "-q")
-        if answer.is_error and _is_agent_hook(argv):
+        if answer.is_error and list(argv[:2]) == ["agent", "hook"]:
             # Whatever is wrong, it is not the agent's fault. Some harnesses take every other exit code for a refusal.
             answer.exit, as_json = 0, False
-        elif answer.code == "upstream_unavailable" and any(env.get(sign) for sign in AGENT_SIGNS):
-            answer.text += _SANDBOXED
+        elif answer.code == "upstream_unavailable":
+            if not _is_work(argv):
+                from dibs.client.transport import NOT_NOW
+
+                answer.text = answer.text.replace(NOT_NOW, "Try again later.")
+                answer.message = answer.message.replace(NOT_NOW, "Try again later.")
+            if any(env.get(sign) for sign in AGENT_SIGNS):
+                answer.text += _SANDBOXED
+        if answer.exit == USAGE and not all(map(_is_utf8, argv)):
+            answer.text += _LOCALE
         trouble = _print(answer, stdout, stderr, paint, as_json=as_json, quiet=quiet)
         exit_code = answer.exit
         if trouble is not None and (unconfirmed or not isinstance(trouble, BrokenPipeError)):
@@ -93,8 +106,17 @@ def run(
     return exit_code
 
 
-def _is_agent_hook(argv: Sequence[str]) -> bool:
-    return list(argv[:2]) == ["agent", "hook"]
+def _is_work(argv: Sequence[str]) -> bool:
+    """Tell whether somebody would begin to work after this command."""
+    from dibs.cli.framework.registry import ALIASES, GROUPS
+
+    first = next((word for word in argv if not word.startswith("-")), "")
+    names = {name for word, _, names in GROUPS if word in ("look", "operate", "access") for name in names}
+    return not {first, *ALIASES.get(first, ())} & {name.split(" ")[0] for name in names}
+
+
+def _is_utf8(word: str) -> bool:
+    return word.isascii() or word.encode("utf-8", "replace").decode() == word
 
 
 def _answer(
@@ -225,7 +247,9 @@ def _of_error(error: DibsError) -> Answer:
 
     if not isinstance(error, UsageError):
         return failure(reply_for_error(error))
-    text, usage, exit_code = error.details, "", _usage_exit(error.command)
+    # For the first word of a family, the exit code for usage errors is that of its first command.
+    named = [name for name in NAMES if error.command in (name, name.partition(" ")[0])]
+    text, usage, exit_code = error.details, "", load(named[0]).usage_exit if named else USAGE
     if error.command in NAMES:
         from dibs.cli.framework.help import short_usage, usage_line
 
@@ -234,12 +258,6 @@ def _of_error(error: DibsError) -> Answer:
     details = {"command": error.command, "usage": usage}
     message = error.details.partition("\n")[0]
     return Answer(exit_code, details, text, code=error.code, message=message, is_error=True)
-
-
-def _usage_exit(command: str) -> int:
-    """The command's exit code for usage errors; for the first word of a family, that of its first command."""
-    named = next((name for name in NAMES if command and (name == command or name.startswith(f"{command} "))), None)
-    return load(named).usage_exit if named is not None else USAGE
 
 
 def _of_fault(error: Exception, env: Mapping[str, str], stderr: TextIO | None) -> Answer:

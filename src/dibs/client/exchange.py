@@ -11,12 +11,12 @@ server said that it did nothing; else its outcome is not known, and the caller i
 from __future__ import annotations
 
 from dibs.base.clock import steady_ms
-from dibs.base.errors import FATE_UNKNOWN, BadReply, DibsError, ServerUnreachable
+from dibs.base.errors import FATE_UNKNOWN, NOTHING_HERE, BadReply, DibsError, ServerUnreachable
 from dibs.base.http1 import ConnectionLost, RawReply
 from dibs.base.jsontext import decode
 from dibs.client.requests import is_repeatable, method_of, waits_ms, within
 from dibs.client.servers import PATIENCE_MS
-from dibs.client.transport import NOT_NOW, NotConnected, TimedOut
+from dibs.client.transport import CLOSED, NOT_NOW, NotConnected, TimedOut
 from dibs.wire.documents import Reply
 from dibs.wire.fields import REPLY_KINDS
 
@@ -137,6 +137,9 @@ def checked_reply(verb: str, raw: RawReply, address: ServerAddress) -> Reply:
         raise BadReply(f"{address.url} answered with JSON that is not from dibs, or from another version of it.")
     if body is None or not isinstance(body.get("code"), str):
         raise _not_dibs(raw, address)
+    if raw.status == 404 and str(body.get("details")).startswith(NOTHING_HERE):  # no route, so no job was meant
+        path = f" below {address.path}: leave the path out" if address.path else ": its dibs may be too old for this"
+        raise BadReply(f"{address.url} answers, but there is nothing{path}.")
     after = raw.headers.get("retry-after", "")
     if after.isdecimal() and len(after) < 7:
         body.setdefault("retry_after_ms", int(after) * 1000)
@@ -283,7 +286,7 @@ class Attempts:
     def failed(self, error: Failure) -> None:
         if isinstance(error, ConnectionLost):
             self._unsure = True
-            error = ServerUnreachable(f"{self.address.url} closed the connection without an answer. {NOT_NOW}")
+            error = ServerUnreachable(f"{self.address.url} {CLOSED} {NOT_NOW}")
         elif isinstance(error, TimedOut):
             self._unsure = self._unsure or error.sent
         self._errors.append(error)

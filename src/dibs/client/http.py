@@ -9,7 +9,7 @@ from dibs.base.http1 import ConnectionLost
 from dibs.client.door import ANYWHERE, Ask
 from dibs.client.exchange import ask_servers, document_of
 from dibs.client.requests import RequestBuilder
-from dibs.client.transport import Deadline, NotConnected, ServerConnection
+from dibs.client.transport import CLOSED, Deadline, NotConnected, ServerConnection, needs_https, speaks_tls
 from dibs.wire.documents import Reply, reply_for_error
 
 TYPE_CHECKING = False
@@ -48,6 +48,9 @@ class HttpDoor:
             flow = ask_servers(self.servers, self._builder, asked, self.timeout_ms)
             return self._builder.naming.with_namespace(run_generator(flow, self._attempt), asked.jobs)
         except DibsError as error:
+            address = self.servers.addresses[0]
+            if CLOSED in error.details and speaks_tls(address):
+                error = needs_https(address)
             return reply_for_error(error, sent=not isinstance(error, NotConnected))
 
     def await_events(self, asked: Ask, timeout_ms: int) -> Iterator[Streamed]:
@@ -76,7 +79,7 @@ class HttpDoor:
         try:
             raw = self._connections[address.url].exchange(request, Deadline(self.timeout_ms), repeatable=True)
         except ConnectionLost:
-            raise ServerUnreachable(f"{address.url} closed the connection without an answer.") from None
+            raise ServerUnreachable(f"{address.url} {CLOSED}") from None
         document = document_of(raw, address)
         if document is None:
             raise BadReply(f"{address.url} answered /health with nothing.")

@@ -6,7 +6,7 @@ import os
 import stat
 
 from dibs.base.errors import InvalidInput, ServerUnreachable
-from dibs.base.files import config_path, state_folder, token_path
+from dibs.base.files import config_path, logins_path, state_folder, token_path
 from dibs.client.door import OneNamespace
 from dibs.core.durations import parse_duration
 from dibs.core.limits import SETTINGS_BYTES_MAX
@@ -20,24 +20,46 @@ if TYPE_CHECKING:
     from dibs.client.servers import Servers
     from dibs.client.urls import ServerAddress
 
+    Logins = dict[str, tuple[str, bool]]
+
 
 def read_toml(path: str) -> dict[str, Any] | None:
     """Read a settings file; None where there is none. Raises InvalidInput, naming it, for what cannot be read, or is a
     pipe, a device or too large. `tomllib` is imported only for a file that is there: a claim must not pay for it."""
-    content = _content(path)
+    content = read_settings(path)
     if content is None:
         return None
-    import tomllib
-
     try:
-        return tomllib.loads(content.decode())
+        text = content.decode()
+        if (simple := _simple_toml(text)) is not None:
+            return simple
+        import tomllib
+
+        return tomllib.loads(text)
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{path} is not UTF-8 text: {error}.") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput(f"{path} is not TOML: {error}.") from None
 
 
-def _content(path: str) -> bytes | None:
+def _simple_toml(text: str) -> dict[str, Any] | None:
+    """Return what a file of lines such as `url = "..."` says, without the import of a parser; None if there is more in
+    it."""
+    found: dict[str, Any] = {}
+    for line in map(str.strip, text.split("\n")):
+        key, _, value = [part.strip() for part in line.partition("=")]
+        if not line or line[0] == "#":
+            continue
+        if not key.isidentifier() or not key.isascii() or key in found or not value.isprintable():
+            return None
+        if len(value) < 2 or value[0] + value[-1] != '""' or not {'"', "\\"}.isdisjoint(value[1:-1]):
+            return None
+        found[key] = value[1:-1]
+    return found
+
+
+def read_settings(path: str) -> bytes | None:
+    """The content of a file; None where there is none. Raises InvalidInput."""
     try:
         # A pipe without a writer must not block the opening of it.
         number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -94,6 +116,7 @@ class Settings:
         self._values = values
         self.env = env
         self._config: dict[str, str] | None = None
+        self._logins: Logins | None = None
         self._url: object = _NOT_ASKED
         self.servers: Servers | None = None  # those that `url` names, once somebody asked them
 
@@ -159,7 +182,11 @@ class Settings:
             return "DIBS_TOKEN"
         if self.is_system(address):
             return None
-        if named := self.env.get("DIBS_TOKEN_FILE") or self.config.get("token_file"):
+        if named := self.env.get("DIBS_TOKEN_FILE"):
+            return named
+        if address.origin in self.logins:
+            return logins_path(self.env)
+        if named := self.config.get("token_file"):
             return named
         own = token_path(self.env)
         # The token of this user's own server is sent only to this machine, never to another host in DIBS_URL.
@@ -177,10 +204,20 @@ class Settings:
             return None
         if source == "DIBS_TOKEN":
             return self.env["DIBS_TOKEN"].strip()
-        token = read_token(source)
-        if source == token_path(self.env):
-            address.own_token = token  # it was not given for this server
+        if source == logins_path(self.env):
+            token, proves = self.logins[address.origin]
+        else:
+            token, proves = read_token(source), source == token_path(self.env)  # that was not given for this server
+        if proves:
+            address.own_token = token
         return token
+
+    @property
+    def logins(self) -> Logins:
+        """The tokens that `dibs login` saved."""
+        if self._logins is None:
+            self._logins = read_logins(self.env)
+        return self._logins
 
 
 def naming_of(settings: Settings) -> JobNamespaces:
@@ -201,11 +238,29 @@ def read_token(path: str) -> str:
         raise InvalidInput(
             f"The token file {path} cannot be read ({error.strerror}). Set DIBS_TOKEN_FILE to one that can."
         ) from None
+    if token := token_in(content):
+        return token
+    raise InvalidInput(f"The token file {path} holds no token.")
+
+
+def token_in(content: bytes) -> str | None:
     for line in content.decode("utf-8", "replace").splitlines():
         line = line.strip()
         if line and not line.startswith("#"):
             return line.split(":")[1].strip() if ":" in line else line
-    raise InvalidInput(f"The token file {path} holds no token.")
+    return None
+
+
+# Saved logins: a line for each server, `ORIGIN TOKEN`, and `proves` if the server has shown that it knows the token.
+# Such a server must show it again before the token is sent: on a port of this machine any process may listen.
+
+
+def read_logins(env: Mapping[str, str]) -> Logins:
+    """The saved tokens, by the origin of their server."""
+    path = logins_path(env)
+    content = read_settings(path) if path is not None else None
+    lines = [line.split() for line in (content or b"").decode("utf-8", "replace").splitlines()]
+    return {words[0]: (words[1], "proves" in words[2:]) for words in lines if len(words) > 1 and words[0] != "#"}
 
 
 def _user(env: Mapping[str, str]) -> str:

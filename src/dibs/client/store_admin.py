@@ -368,3 +368,14 @@ def migrate(url: str | None) -> Document:
 def try_write(store: Store) -> None:
     """Raise what a write would raise. Changes no record."""
     store.commit({}, {}, ())
+
+
+def flags_to_send(url: str) -> list[str]:
+    """The flags without which a server does not send to a webhook's URL. A host's name is not looked up."""
+    from dibs.engine.webhooks import ANY_TARGET, is_refused, parse_target
+
+    target = parse_target(url, ANY_TARGET)
+    is_name = not (target.host[-1:].isdecimal() or ":" in target.host)
+    is_private = target.host == "localhost" if is_name else is_refused(target.host)
+    wanted = {"--webhook-allow-http": not target.is_tls, "--webhook-allow-private": is_private}
+    return [flag for flag, is_needed in wanted.items() if is_needed]

@@ -55,9 +55,11 @@ def is_ours(uid: int) -> bool:
 
 
 def not_ours(address: ServerAddress) -> ServerUnreachable:
+    if speaks_tls(address):
+        return needs_https(address)
     return ServerUnreachable(
-        f"What listens at {address.url} is not your own server, so your token was not sent. Do not begin the "
-        f"work. For another server, set DIBS_TOKEN."
+        f"What listens at {address.url} is not your own server, so your token was not sent. For another server, "
+        f"log in (dibs login) or set DIBS_TOKEN. {NOT_NOW}"
     )
 
 
@@ -90,6 +92,7 @@ def _no_password() -> str:
 
 RECEIVE_BYTES = 64 * 1024
 SLACK_SECONDS = 0.01
+PROBE_S = 0.5  # how long a server may take to begin TLS, if it closed a plain connection
 # Never suggest another store: it would be a separate one, which grants everything.
 NOT_NOW = "Do not begin the work; try again later."
 
@@ -277,6 +280,32 @@ def _secured(connection: socket.socket, address: ServerAddress, deadline: Deadli
         raise not_trusted(address, error) from None
 
 
+CLOSED = "closed the connection without an answer."
+
+
+def speaks_tls(address: ServerAddress) -> bool:
+    """Tell whether what closed a plain connection without an answer wants TLS."""
+    if address.scheme != "http":
+        return False
+    import ssl
+    from socket import create_connection
+
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with create_connection((address.host, address.port), PROBE_S) as plain:
+            context.wrap_socket(plain).close()
+    except ssl.SSLError as error:
+        return error.reason not in ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING", "RECORD_LAYER_FAILURE")
+    except OSError:
+        return False
+    return True
+
+
+def needs_https(address: ServerAddress) -> NotConnected:
+    return NotConnected(f"{address.url} speaks TLS. Write https:// instead of http://.")
+
+
 def no_host(address: ServerAddress, why: OSError | UnicodeError) -> NotConnected:
     reason = getattr(why, "strerror", None) or "its name is not one"
     return NotConnected(f"There is no host {address.host} ({reason}), so {address.url} cannot be reached. {NOT_NOW}")
@@ -284,11 +313,23 @@ def no_host(address: ServerAddress, why: OSError | UnicodeError) -> NotConnected
 
 def not_trusted(address: ServerAddress, why: SSLError) -> NotConnected:
     if reason := getattr(why, "verify_message", None):
-        return NotConnected(
-            f"The certificate of {address.url} is not trusted ({reason}). "
-            "If it comes from your own authority, name its file in SSL_CERT_FILE."
-        )
+        hint = "If it comes from your own authority, name its file in SSL_CERT_FILE."
+        if path := os.environ.get("SSL_CERT_FILE"):
+            hint = _unread(path) or f"Its authority is not in SSL_CERT_FILE ({path})."
+        return NotConnected(f"The certificate of {address.url} is not trusted ({reason}). {hint}")
     return NotConnected(f"{address.url} does not speak TLS ({why.reason}). Is it http:// and not https://?")
+
+
+def _unread(path: str) -> str | None:
+    """Return why the authorities in SSL_CERT_FILE do not count. OpenSSL says nothing of it."""
+    import ssl
+
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except OSError as error:  # SSLError is one
+        reason = error.strerror if not isinstance(error, ssl.SSLError) else "it holds no certificate in PEM form"
+        return f"SSL_CERT_FILE names {path}, which cannot be used: {reason}."
+    return None
 
 
 def too_slow(address: ServerAddress, timeout_ms: int) -> str:

@@ -36,6 +36,11 @@ class ServerAddress:
         return self.scheme == "unix" or self.host in ("localhost", "::1") or is_ipv4
 
     @property
+    def origin(self) -> str:
+        """The URL, written in the one way in which a saved token names its server."""
+        return self.url if self.scheme == "unix" else f"{self.scheme}://{self.authority.lower()}{self.path}"
+
+    @property
     def authority(self) -> str:
         """The Host header."""
         if self.scheme == "unix":

@@ -36,7 +36,7 @@ def check_name(name: object) -> str:
     try:
         size = len(name.encode())
     except UnicodeEncodeError:
-        raise InvalidName("A job name must be valid Unicode; this one holds half of a surrogate pair.") from None
+        raise InvalidName("A job name must be text in UTF-8; this one is not.") from None
     if size > NAME_BYTES_MAX:
         raise InvalidName(f"A job name may have {NAME_BYTES_MAX} bytes of UTF-8 at most; this one has {size}.")
     if name[0].isspace() or name[-1].isspace():

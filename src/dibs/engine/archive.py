@@ -242,6 +242,8 @@ class ArchiveReader:
         if not line.endswith(b"\n"):
             if len(line) > LINE_BYTES_MAX:
                 raise self._bad("it is too long")
+            if not line and self._number == 1:
+                raise InvalidInput("There is nothing to import: the input is empty. `dibs export` writes a copy.")
             raise InvalidInput(
                 f"The file is cut off after line {self._number - 1}: its end is missing. Nothing of it was used. "
                 "Export it again."

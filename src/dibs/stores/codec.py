@@ -38,7 +38,7 @@ def utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise InvalidInput("Text must be valid Unicode; this holds half of a surrogate pair.") from None
+        raise InvalidInput("A text has bytes that are not UTF-8. Write it in UTF-8.") from None
 
 
 # The forms of a store's URL, and the error for an invalid one.
@@ -63,11 +63,17 @@ class NamesNoStore(InvalidInput):
     """A URL that has none of the forms."""
 
 
-def names_no_store(url: str) -> NamesNoStore:
+def names_no_store(url: str) -> InvalidInput:
     from dibs.base.redact import without_secrets  # only for the error
+    from dibs.base.terminal import did_you_mean
 
-    hint = f" Did you mean sqlite://{os.path.abspath(url)}?" if url.startswith(("/", "./", "../")) else ""
-    return NamesNoStore(f"{without_secrets(url)!r} names no store. These forms do: {', '.join(FORMS)}.{hint}")
+    shown, (scheme, mark, rest) = repr(without_secrets(url)), url.partition(":")
+    if url.startswith(("/", "./", "../")):
+        return InvalidInput(f"{shown} is a path. Did you mean sqlite://{os.path.abspath(url)}?")
+    schemes = {"http", "https", "unix", *[form.partition(":")[0] for form in FORMS]}
+    if mark and scheme not in schemes and (hint := did_you_mean(scheme, schemes)):
+        return InvalidInput(f"{shown} names no store and no server.{hint[:-1]}:{without_secrets(rest)}?")
+    return NamesNoStore(f"{shown} names no store. These forms do: {', '.join(FORMS)}.")
 
 
 def _pick() -> tuple[Callable[[Any], str], Callable[[str], Any]]:
@@ -95,7 +101,7 @@ def encode(record: Stored | Event) -> str:
     try:
         return _to_text(record.dump())
     except UnicodeEncodeError:
-        raise InvalidInput("Text must be valid Unicode; this holds half of a surrogate pair.") from None
+        raise InvalidInput("A text has bytes that are not UTF-8. Write it in UTF-8.") from None
 
 
 def decode(key: str, text: str) -> Stored:

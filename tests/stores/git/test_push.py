@@ -53,6 +53,14 @@ def test_the_owner_publishes_and_stays_the_owner(remote: Remote) -> None:
     assert isinstance(push(store, clone, lease.lease_id), Renewed)  # nothing new to push
 
 
+def test_a_clone_in_which_no_other_command_ran_before_publishes_too(remote: Remote) -> None:
+    lease = granted(store_at(remote.clone("one")), "job", "one").lease
+    fresh = remote.clone("two")
+    done = work(fresh)
+    assert isinstance(push(store_at(fresh), fresh, lease.lease_id), Renewed)
+    assert at_remote(remote) == done
+
+
 @pytest.mark.promise("excl")
 def test_an_owner_that_was_paused_and_lost_the_job_publishes_nothing(remote: Remote) -> None:
     machine = Machine()

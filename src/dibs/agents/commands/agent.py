@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _BYTES_MAX = 32 * 1024 * 1024  # a tool call carries whole files
 CLIENTS = ("claude", "codex", "cursor", "gemini", "copilot", "opencode", "windsurf")
-CLIENT = Option("--client", "the program that runs the agent (default: seen from the event)", value="NAME")
+CLIENT = Option("--client NAME", "the program that runs the agent (default: seen from the event)")
 
 
 def hook(call: Call) -> Answer:
@@ -80,7 +80,6 @@ def _why(error: Exception) -> str:
 
 COMMANDS = {
     "agent hook": Command(
-        "agent hook",
         hook,
         about=(
             "Reads one event of Claude Code, Codex, Cursor, Gemini CLI, Copilot, opencode or Windsurf as JSON from "

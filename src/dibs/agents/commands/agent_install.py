@@ -207,17 +207,15 @@ def _remove_empty(folder: str) -> None:
 
 
 _CLIENT = Option(
-    "--client",
+    "--client NAME",
     "claude, codex, cursor, gemini, copilot, opencode, windsurf or all (default: those whose folder is here, or "
     "claude)",
-    value="NAME",
 )
 _USER = Option("--user", "for all projects of this user, instead of the current folder")
 _EXITS = ((0, "done"), (64, "a file cannot be read or written; the message says which"))
 
 COMMANDS = {
     "agent install": Command(
-        "agent install",
         install,
         about=(
             "Writes dibs into the hook configuration of each client, and into its list of MCP servers. Other entries "
@@ -231,7 +229,6 @@ COMMANDS = {
         exits=_EXITS,
     ),
     "agent uninstall": Command(
-        "agent uninstall",
         uninstall,
         about="Takes out what `agent install` wrote, and deletes files that hold nothing else.",
         options=(_CLIENT, _USER),
@@ -239,7 +236,6 @@ COMMANDS = {
         exits=_EXITS,
     ),
     "agent status": Command(
-        "agent status",
         status,
         options=(_CLIENT, _USER),
         examples=(("in a project", "dibs agent status"),),

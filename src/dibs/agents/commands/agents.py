@@ -83,7 +83,6 @@ def install(call: Call) -> Answer:
 
 COMMANDS = {
     "mcp": Command(
-        "mcp",
         mcp,
         about=(
             "The MCP client starts it. The agent's claims are renewed while the client runs, and released "
@@ -91,9 +90,8 @@ COMMANDS = {
         ),
         options=(
             Option(
-                "--owner",
+                "--owner NAME",
                 "who the agent is, as shown to others (default: its client)",
-                value="NAME",
                 env="DIBS_OWNER",
             ),
             Option("--action-llama", "also offer Action Llama's tools acquire_lock and release_lock"),
@@ -105,14 +103,12 @@ COMMANDS = {
         exits=((0, "the client has ended"),),
     ),
     "skill show": Command(
-        "skill show",
         show,
         about="Prints this version's SKILL.md, in the agent-skills format.",
         examples=(("into any prompt", "dibs skill show >> AGENTS.md"),),
         exits=((0, "printed"),),
     ),
     "skill install": Command(
-        "skill install",
         install,
         about=(
             "Writes dibs/SKILL.md into .claude/skills and .agents/skills of the current folder, for each of "
@@ -120,7 +116,7 @@ COMMANDS = {
             "is kept unless --force is given."
         ),
         options=(
-            Option("--to", "the folder of skills", value="DIR", completes="file"),
+            Option("--to DIR", "the folder of skills", completes="file"),
             Option("--force", "replace a file that differs"),
         ),
         examples=(

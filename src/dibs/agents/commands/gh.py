@@ -92,7 +92,6 @@ def _place(call: Call) -> str:
 
 COMMANDS = {
     "gh next": Command(
-        "gh next",
         gh_next,
         about=(
             "Lists the open issues of a repository on GitHub, oldest first, through the gh program, which must be "
@@ -101,10 +100,10 @@ COMMANDS = {
             "more about that one before it answers. With --quiet it prints the name, a tab, and the lease id."
         ),
         options=(
-            Option("--label", "only issues with this label", value="NAME"),
-            Option("--repo", "the repository (default: that of the clone around)", value="[HOST/]OWNER/NAME"),
-            Option("--assignee", "only issues of this user; @me: yours, none: nobody's", value="LOGIN"),
-            Option("--limit", f"look at this many issues at most (default {TRACKER_ISSUES_MAX})", value="N"),
+            Option("--label NAME", "only issues with this label"),
+            Option("--repo [HOST/]OWNER/NAME", "the repository (default: that of the clone around)"),
+            Option("--assignee LOGIN", "only issues of this user; @me: yours, none: nobody's"),
+            Option("--limit N", f"look at this many issues at most (default {TRACKER_ISSUES_MAX})"),
             *(*CLAIM_OWNER, *[option for option in CLAIM_TERMS if option is not REQUEST_KEY], *CLAIM_KEEP),
         ),
         examples=(

@@ -69,7 +69,6 @@ def _target(call: Call) -> tuple[str, str | None]:
 
 COMMANDS = {
     "git push": Command(
-        "git push",
         push,
         about=(
             "Pushes the branch and renews the claim in one atomic push. If somebody has taken over the job, "
@@ -85,7 +84,7 @@ COMMANDS = {
             ),
         ),
         options=(
-            Option("--job", "the job that the branch belongs to", value="JOB", completes="job", required="job"),
+            Option("--job JOB", "the job that the branch belongs to", completes="job", required="job"),
             *PROOF,
             TTL,
         ),
@@ -202,7 +201,6 @@ def _program(call: Call, hooks: str, common: str) -> str:
 
 COMMANDS |= {
     "hook install": Command(
-        "hook install",
         install,
         about=(
             "Installs a pre-commit and a pre-push hook where git looks for them, also with core.hooksPath. An"
@@ -213,13 +211,11 @@ COMMANDS |= {
         exits=((0, "in place"), (64, "it is not possible here; the message says why")),
     ),
     "hook uninstall": Command(
-        "hook uninstall",
         uninstall,
         examples=(("in a clone", "dibs hook uninstall"),),
         exits=((0, "as before"), (64, "it is not possible here; the message says why")),
     ),
     "hook status": Command(
-        "hook status",
         status,
         about=(
             "Programs that manage hooks (husky, lefthook, pre-commit) may overwrite the hooks of dibs, or "
@@ -234,7 +230,6 @@ COMMANDS |= {
         ),
     ),
     "hook run": Command(
-        "hook run",
         run,
         about=(
             "Checks the staged paths (pre-commit), or the paths of all commits that are new to the remote "

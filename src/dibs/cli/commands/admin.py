@@ -6,10 +6,10 @@ import os
 
 from dibs.base.errors import InvalidInput
 from dibs.cli.framework.flags import is_number
-from dibs.cli.framework.job_names import names_here
+from dibs.cli.framework.job_names import each_job, names_here
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, yes
-from dibs.cli.framework.spec import JOB, STORE, Argument, Command, Option
+from dibs.cli.framework.spec import JOBS, STORE, Argument, Command, Option
 from dibs.cli.text.claim import field
 from dibs.cli.text.words import plain
 from dibs.core.limits import TOKEN_FLOOR_MAX
@@ -48,7 +48,10 @@ def name(call: Call) -> Answer:
 
 
 def break_(call: Call) -> Answer:
-    body = call.body("break", call.values["job"], {"reason": call.values["reason"].strip()})
+    return each_job(call, "break", {"reason": call.values["reason"].strip()}, _broken)
+
+
+def _broken(call: Call, body: Document) -> Answer:
     name, lines = plain(body["name"]), []
     for hold in body["broken"]:
         lost = f"{call.paint.wait('Broken:')} {plain(hold['owner'])} has lost {name}."
@@ -59,7 +62,10 @@ def break_(call: Call) -> Answer:
 
 
 def free(call: Call) -> Answer:
-    body = call.body("free", call.values["job"], {})
+    return each_job(call, "free", {}, _freed)
+
+
+def _freed(call: Call, body: Document) -> Answer:
     name = plain(body["name"])
     if not body["freed"]:
         return yes(body, f"{name} is not parked. Nothing was changed.")
@@ -99,18 +105,20 @@ def gc(call: Call) -> Answer:
 
 # Commands that move or copy a store.
 
-_KINDS = (
-    ("lock", "job", "jobs"),
-    ("session", "session", "sessions"),
-    ("ticket", "place in line", "places in line"),
-)
+_KINDS = (("lock", "job", "jobs"), ("session", "session", "sessions"), ("ticket", "place in line", "places in line"))
 
 
 def export(call: Call) -> Answer:
     from dibs.client.store_admin import export_to_file, export_to_stream
 
     freeze, path = bool(call.values.get("freeze")), call.values.get("to")
-    if path is not None:
+    if path is None and call.stdout is not None and call.stdout.isatty():
+        raise UsageError(
+            "A copy has lease ids and secrets, which a terminal should not show. Give --to FILE or a pipe; `--to -` "
+            "shows them.",
+            "export",
+        )
+    if path not in (None, "-"):
         done = export_to_file(present_store(call), path, freeze=freeze)
         return yes(done, f"Wrote {_counted(done)} to {path}.{_frozen(done)}")
     if call.stdout is None:
@@ -136,8 +144,8 @@ def import_(call: Call) -> Answer:
     else:
         done = import_from(store_of(call), call.stdin, adds=adds)
     history = "History was left out, because the store has its own." if adds else f"{done['events']} events of history."
-    text = f"Imported {done['records']} records. {history}\nNew fencing tokens are above {done['floor']}."
-    return yes(done, text, quiet=str(done["records"]))
+    above = f"\nNew fencing tokens are above {done['floor']}." if done["floor"] else ""
+    return yes(done, f"Imported {done['records']} records. {history}{above}", quiet=str(done["records"]))
 
 
 def thaw(call: Call) -> Answer:
@@ -211,25 +219,19 @@ def restore(call: Call) -> Answer:
 
 COMMANDS = {
     "migrate": Command(
-        "migrate",
         migrate,
-        about=(
-            "Nothing needs this where a server may change its own store: it does so when it starts. It is for a "
-            "PostgreSQL store with migrate=off in its URL, whose servers have no right to change the schema: run it as "
-            "a role that has, before the new servers start. Servers of the version before go on meanwhile."
-        ),
+        about="Nothing needs this where a server may change its own store: it does so when it starts. It is for a "
+        "PostgreSQL store with migrate=off in its URL, whose servers have no right to change the schema: run it as a "
+        "role that has, before the new servers start. Servers of the version before go on meanwhile.",
         arguments=(STORE,),
         examples=(("before an upgrade", "dibs migrate --url postgresql://owner@db.example.org/dibs"),),
         exits=((0, "up to date"), (69, "the store cannot be reached, or is of a newer dibs")),
     ),
     "name": Command(
-        "name",
         name,
-        about=(
-            "An issue or a file can be written in several ways: as an address, as acme/app#42, as #42 inside the "
-            "clone, as a relative path. All commands take it by one name, which this command prints. A name in "
-            "no known form stays as it is. Asks no store and no network."
-        ),
+        about="An issue or a file can be written in several ways: as an address, as acme/app#42, as #42 inside the "
+        "clone, as a relative path. All commands take it by one name, which this command prints. A name in no known "
+        "form stays as it is. Asks no store and no network.",
         arguments=(Argument("JOB", "the job, as you would write it in a claim", completes="job"),),
         examples=(
             ("an issue by its address", "dibs name https://github.com/Acme/App/issues/42"),
@@ -239,19 +241,15 @@ COMMANDS = {
         exits=((0, "the name is printed"),),
     ),
     "break": Command(
-        "break",
         break_,
-        about=(
-            "For a worker that hangs, or that claimed the wrong job. Its next heartbeat fails and says who "
-            "took the job and why. The next claim gets a higher fencing token. On a server this needs the "
-            "role operator or admin."
-        ),
-        arguments=(JOB,),
+        about="For a worker that hangs, or that claimed the wrong job. Its next heartbeat fails and says who took the "
+        "job and why. The next claim gets a higher fencing token. On a server this needs the role operator or admin. "
+        "Several jobs are broken one by one.",
+        arguments=(JOBS,),
         options=(
             Option(
-                "--reason",
+                "--reason TEXT",
                 "why you take the job; shown to the old owner and in history",
-                value="TEXT",
                 filled=True,
                 required="reason",
             ),
@@ -260,37 +258,31 @@ COMMANDS = {
         exits=((0, "nobody has it any more"), (77, "this token may not do that")),
     ),
     "free": Command(
-        "free",
         free,
-        about=(
-            "A job claimed with --max-attempts is parked after that many failures or losses in a row. On a "
-            "server this needs the role operator or admin."
+        about="A job claimed with --max-attempts is parked after that many failures or losses in a row. On a server "
+        "this needs the role operator or admin. Several jobs are freed one by one.",
+        arguments=(JOBS,),
+        examples=(
+            ("after the cause was fixed", "dibs free issue-1842"),
+            ("all that are parked", "dibs free $(dibs list --parked -o name)"),
         ),
-        arguments=(JOB,),
-        examples=(("after the cause was fixed", "dibs free issue-1842"),),
         exits=((0, "the job can be claimed, or was not parked"), (77, "this token may not do that")),
     ),
     "token-floor": Command(
-        "token-floor",
         floor,
-        about=(
-            "For a move from another lock service: a database that checks fencing tokens has seen that "
-            "service's numbers, and refuses lower ones. Give the highest number it has seen. The floor is "
-            "never lowered. For a server, use `dibs serve --token-floor`."
-        ),
-        arguments=(Argument("NUMBER", "the highest number seen so far"),),
+        about="For a move from another lock service: a database that checks fencing tokens has seen that service's "
+        "numbers, and refuses lower ones. Give the highest number it has seen. The floor is never lowered. For a "
+        "server, use `dibs serve --token-floor`.",
+        arguments=(Argument("NUMBER", "the highest number seen so far"), STORE),
         examples=(("after 5,000 leases elsewhere", "dibs token-floor 5000"),),
         exits=((0, "the floor was raised, or was that high before"), (64, "not a number, or not a store")),
     ),
     "gc": Command(
-        "gc",
         gc,
-        about=(
-            "You need not run this: an expired claim is free with or without a sweep. It writes expiries into"
-            " history and deletes the records of jobs that were idle for a day; their fencing tokens still "
-            "rise. On a git store it also deletes refs of records that were deleted a week ago. It works on a"
-            " store only: a server sweeps by itself."
-        ),
+        about="You need not run this: an expired claim is free with or without a sweep. It writes expiries into "
+        "history and deletes the records of jobs that were idle for a day; their fencing tokens still rise. On a git "
+        "store it also deletes refs of records that were deleted a week ago. A server sweeps by itself.",
+        arguments=(STORE,),
         examples=(
             ("now and then, from cron", "dibs gc -q"),
             ("for all clones of a remote", "dibs gc --url git:origin"),
@@ -298,18 +290,14 @@ COMMANDS = {
         exits=((0, "swept"),),
     ),
     "export": Command(
-        "export",
         export,
-        about=(
-            "Writes JSON lines: jobs with their leases, queues, done marks and access lists, sessions, history, "
-            "webhooks. The copy shows one moment. It has lease ids, which prove ownership, and the secrets of "
-            "webhooks: keep it private. --freeze stops all changes in the store, so nothing can be claimed "
-            "there after the copy."
-        ),
+        about="Writes JSON lines: jobs with their leases, queues, done marks and access lists, sessions, history, "
+        "webhooks. The copy shows one moment. It has lease ids, which prove ownership, and the secrets of webhooks: "
+        "keep it private. --freeze stops all changes in the store, so nothing can be claimed there after the copy.",
         arguments=(STORE,),
         options=(
             Option("--freeze", "refuse all changes in the store from now on"),
-            Option("--to", "write to this new file instead of standard output", value="FILE", filled=True),
+            Option("--to FILE", "write to this new file instead of standard output; - is a terminal", filled=True),
         ),
         examples=(
             ("move to PostgreSQL", "dibs export --freeze | dibs import --url postgresql://dibs@db.example.org/dibs"),
@@ -318,44 +306,35 @@ COMMANDS = {
         exits=((0, "all was written"), (69, "the store cannot be read, or the copy cannot be written")),
     ),
     "import": Command(
-        "import",
         import_,
-        about=(
-            "Imports the whole copy or nothing: it checks all of it first. A lease keeps the time that it had left "
-            "when the copy was made, and gets at least its TTL (ten minutes at most) from now. The store must be "
-            "empty. With --add it may have other namespaces than the copy. If the import is killed, the store refuses "
-            "all use until you repeat the same import. New fencing tokens begin at the present time in milliseconds, "
-            "which is above every token that was given since the copy. Bearer tokens keep their dates."
-        ),
+        about="Imports the whole copy or nothing: it checks all of it first. A lease keeps the time that it had left "
+        "when the copy was made, and gets at least its TTL (ten minutes at most) from now. The store must be empty. "
+        "With --add it may have other namespaces than the copy. If the import is killed, the store refuses all use "
+        "until you repeat the same import. New fencing tokens begin at the present time in milliseconds, which is "
+        "above every token that was given since the copy. Bearer tokens keep their dates.",
         arguments=(STORE,),
         options=(
             Option("--add", "add the copy's namespaces to a store that has others"),
-            Option("--from", "read this file instead of standard input", value="FILE", filled=True),
+            Option("--from FILE", "read this file instead of standard input", filled=True),
         ),
         examples=(("from a file", "dibs import --url sqlite:///var/lib/dibs/dibs.db --from claims.jsonl"),),
         exits=((0, "all was imported"), (64, "the copy or the store is unsuitable; nothing was changed")),
     ),
     "backup": Command(
-        "backup",
         backup,
-        about=(
-            "Uses SQLite's backup: the copy shows one moment, and blocks nobody. Do not copy the file by other means "
-            "while it is in use. The copy has lease ids and the secrets of webhooks; only you can read it."
-        ),
-        arguments=(Argument("FILE", "the copy; the file must not exist"),),
+        about="Uses SQLite's backup: the copy shows one moment, and blocks nobody. Do not copy the file by other "
+        "means while it is in use. The copy has lease ids and the secrets of webhooks; only you can read it.",
+        arguments=(Argument("FILE", "the copy; the file must not exist"), STORE),
         examples=(("every night, from cron", "dibs backup /var/backups/dibs-$(date +%F).db -q"),),
         exits=((0, "copied"), (64, "the file exists, or the store is not SQLite"), (69, "no room")),
     ),
     "restore": Command(
-        "restore",
         restore,
-        about=(
-            "Refused while any process has the store open: stop servers and workers first. New fencing tokens begin at "
-            "the present time in milliseconds, which is above every token given since the backup. For leases in the "
-            "backup, the time since then counts as an outage. Leases granted since then are lost: their owners are "
-            "told so at their next heartbeat."
-        ),
-        arguments=(Argument("FILE", "a copy that dibs backup made"),),
+        about="Refused while any process has the store open: stop servers and workers first. New fencing tokens begin "
+        "at the present time in milliseconds, which is above every token given since the backup. For leases in the "
+        "backup, the time since then counts as an outage. Leases granted since then are lost: their owners are told "
+        "so at their next heartbeat.",
+        arguments=(Argument("FILE", "a copy that dibs backup made"), STORE),
         examples=(
             (
                 "after a disk failed",
@@ -365,12 +344,9 @@ COMMANDS = {
         exits=((0, "restored"), (64, "not a backup"), (69, "the store is in use; nothing was changed")),
     ),
     "thaw": Command(
-        "thaw",
         thaw,
-        about=(
-            "Use it to cancel a move, after `dibs export --freeze`. The time since then counts as an outage: owners "
-            "get time to renew their leases. Do not thaw a store whose copy is in use."
-        ),
+        about="Use it to cancel a move, after `dibs export --freeze`. The time since then counts as an outage: owners "
+        "get time to renew their leases. Do not thaw a store whose copy is in use.",
         arguments=(STORE,),
         examples=(("the move is called off", "dibs thaw"),),
         exits=((0, "the store can be used"), (64, "an import into the store is not complete")),

@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from dibs.base.errors import FATE_UNKNOWN, StoreUnavailable
 from dibs.base.terminal import plain
-from dibs.cli.framework.flags import (
-    CLAIM_EXITS,
-    CLAIM_KEEP,
-    CLAIM_OWNER,
-    CLAIM_TERMS,
-    CLAIM_WAIT,
-    TRACKED,
-    claim_document,
-    is_actor,
-    next_words,
-)
+from dibs.cli.framework import flags
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import failure, is_failure, is_granted, no, refusal_exit, yes
@@ -47,7 +37,9 @@ def granted(
     """The answer for a claim that succeeded, with `more` lines. Starts the keeper process, if one was asked for."""
     if watched is not None:
         _keep(call, body, asked, watched)
-    return claim_text.acquired(body, call.paint, next_words(call), asked, by_actor=is_actor(call), more=more)
+    return claim_text.acquired(
+        body, call.paint, flags.next_words(call), asked, by_actor=flags.is_actor(call), more=more
+    )
 
 
 def _keep(call: Call, grant: Document, asked: Document, watched: WatchedProcess) -> None:
@@ -73,7 +65,7 @@ def _keep(call: Call, grant: Document, asked: Document, watched: WatchedProcess)
 def ask(call: Call, verb: str, name: str, document: Document) -> Reply:
     """Send the claim, and wait in line with --wait. If a tracker knows the job, it is asked, too."""
     names: list[str] = document.get("names") or [name]
-    tracker = part("issue tracker") if any(each.startswith(TRACKED) for each in names) else None
+    tracker = part("issue tracker") if any(each.startswith(flags.TRACKED) for each in names) else None
     if tracker is None:
         return _ask(call, verb, name, document)
     reply: Reply = tracker.ask_tracked(call, verb, names, document, lambda asked: _ask(call, verb, name, asked))
@@ -102,7 +94,7 @@ def refused(call: Call, reply: Reply, request_key: str) -> Answer:
     message, asked_as = claim_text.sentence(body), call.settings.owner
     if status == "held" and claim_text.is_namesake(body, asked_as):
         message = f"{message} {claim_text.NAMESAKE}"
-    text = claim_text.refusal(body, call.paint, next_words(call, ("url", "namespace")), asked_as)
+    text = claim_text.refusal(body, call.paint, flags.next_words(call, ("url", "namespace")), asked_as)
     return no(refusal_exit(reply) or 0, body, text, code=status, message=message)
 
 
@@ -124,7 +116,7 @@ def claim(call: Call) -> Answer:
         return answer
     if name is None:
         raise UsageError(f"claim needs JOB: {NEW_JOB.help}.", "claim")
-    document = claim_document(call)
+    document = flags.claim_document(call)
     watched = watched_for(call)
     reply = ask(call, "acquire", name, document)
     if not is_granted(reply):
@@ -135,22 +127,18 @@ def claim(call: Call) -> Answer:
 
 COMMANDS = {
     "claim": Command(
-        "claim",
         claim,
-        about=(
-            "With --actor NAME, heartbeat and release need only the same name, and every command of yours renews the "
-            "claim for 15 minutes, or for its --ttl. In a session (DIBS_SESSION) they need no name at all, and the "
-            "claim lasts as long as the session. A claim without either lasts for its TTL from the last heartbeat, "
-            "and prints a lease id, which proves it. If somebody else has the job, prints the owner. "
-            "With --wait it waits in line, first come first served, and leaves the line when the wait is over. "
-            "With --staged it claims all of the files or none, and remembers the claims "
-            "for this shell, so that the hooks know them as yours."
-        ),
+        about="With --actor NAME, heartbeat and release need only the same name, and every command of yours renews "
+        "the claim for 15 minutes, or for its --ttl. In a session (DIBS_SESSION) they need no name at all, and the "
+        "claim lasts as long as the session. A claim without either lasts for its TTL from the last heartbeat, and "
+        "prints a lease id, which proves it. If somebody else has the job, prints the owner. With --wait it waits in "
+        "line, first come first served, and leaves the line when the wait is over. With --staged it claims all of the "
+        "files or none, and remembers the claims for this shell, so that the hooks know them as yours.",
         arguments=(Argument("JOB", f"{NEW_JOB.help}; required unless --staged is given", takes=MAYBE),),
         options=(
-            *(*CLAIM_OWNER, *CLAIM_WAIT, *CLAIM_TERMS),
+            *(*flags.CLAIM_OWNER, *flags.CLAIM_WAIT, *flags.CLAIM_TERMS),
             Option("--staged", "claim the path: of every file staged in git, instead of a JOB"),
-            *CLAIM_KEEP,
+            *flags.CLAIM_KEEP,
         ),
         usual=("--actor", "--ttl", "--metadata", "--wait", "--shared", "--again"),
         examples=(
@@ -169,8 +157,8 @@ COMMANDS = {
         exits=(
             (0, "the job is yours"),
             (1, "somebody else has the job, or still has it after the wait"),
-            *CLAIM_EXITS,
+            *flags.CLAIM_EXITS,
         ),
         several=(("claim-all", "all or none"), ("claim-any", "the first free one")),
-    ),
+    )
 }

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from dibs.base.errors import InvalidInput
 from dibs.cli.commands.claim import ask, granted, refused, watched_for
-from dibs.cli.framework.flags import (
-    CLAIM_EXITS,
-    CLAIM_KEEP,
-    CLAIM_OWNER,
-    CLAIM_TERMS,
-    CLAIM_WAIT,
-    NO_WAIT,
-    claim_document,
-)
+from dibs.cli.framework import flags
 from dibs.cli.framework.job_names import one_names, settle
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import is_granted, no, refusal_exit, yes
@@ -65,7 +57,7 @@ def _why(entry: Document) -> str:
 
 
 def claim_any(call: Call) -> Answer:
-    document = {"names": _names(call, NAMES_MAX), **claim_document(call)}
+    document = {"names": _names(call, NAMES_MAX), **flags.claim_document(call)}
     watched = watched_for(call)
     reply = ask(call, "acquire-any", "", document)
     if not is_granted(reply):
@@ -92,7 +84,7 @@ def claim_all(call: Call) -> Answer:
 
 def claim_names(call: Call, names: list[str]) -> tuple[Answer, Document]:
     """Claim all of `names` or none. Returns the answer and the request document."""
-    document = {"names": names, **claim_document(call)}
+    document = {"names": names, **flags.claim_document(call)}
     watched = watched_for(call)
     reply = ask(call, "acquire-all", "", document)
     if not is_granted(reply):
@@ -138,21 +130,18 @@ def _names(call: Call, most: int) -> list[str]:
     return names
 
 
-_WAIT_ANY = Option("--wait", "try again until a job is free, for up to this long", value="TIME", short="-w")
+_WAIT_ANY = Option("-w, --wait TIME", "try again until a job is free, for up to this long")
 COMMANDS = {
     "claim-any": Command(
-        "claim-any",
         claim_any,
-        about=(
-            "Tries the names in the order given, in one atomic step, and prints which names it skipped and "
-            "why. With --quiet it prints the name, a tab, and the lease id. Jobs that the session holds are "
-            "skipped, so a second call claims the next one. With --wait it takes no place in line: others who"
-            " wait in line for one of the jobs go first. It does not wait for jobs that are done or parked."
-        ),
+        about="Tries the names in the order given, in one atomic step, and prints which names it skipped and why. "
+        "With --quiet it prints the name, a tab, and the lease id. Jobs that the session holds are skipped, so a "
+        "second call claims the next one. With --wait it takes no place in line: others who wait in line for one of "
+        "the jobs go first. It does not wait for jobs that are done or parked.",
         arguments=(
             Argument("NAME", "jobs; without names, or with -, they are read from stdin, one per line", takes=ANY),
         ),
-        options=(*CLAIM_OWNER, _WAIT_ANY, NO_WAIT, *CLAIM_TERMS, *CLAIM_KEEP),
+        options=(*flags.CLAIM_OWNER, _WAIT_ANY, flags.NO_WAIT, *flags.CLAIM_TERMS, *flags.CLAIM_KEEP),
         examples=(
             ("one of three", "dibs claim-any issue-1 issue-2 issue-3"),
             ("the oldest issue that nobody works on", "gh issue list --json number -q .[].number | dibs claim-any"),
@@ -168,15 +157,12 @@ COMMANDS = {
         ),
     ),
     "claim-all": Command(
-        "claim-all",
         claim_all,
-        about=(
-            "Claims all jobs in one atomic step. With --wait it waits in all their lines and holds nothing "
-            "until all are free at the same time, so two callers that want the same jobs cannot block each "
-            "other. With --quiet it prints the name, a tab, and the lease id of each job."
-        ),
+        about="Claims all jobs in one atomic step. With --wait it waits in all their lines and holds nothing until "
+        "all are free at the same time, so two callers that want the same jobs cannot block each other. With --quiet "
+        "it prints the name, a tab, and the lease id of each job.",
         arguments=(Argument("NAME", "jobs; without names, or with -, they are read from stdin", takes=ANY),),
-        options=(*CLAIM_OWNER, *CLAIM_WAIT, *CLAIM_TERMS, *CLAIM_KEEP),
+        options=(*flags.CLAIM_OWNER, *flags.CLAIM_WAIT, *flags.CLAIM_TERMS, *flags.CLAIM_KEEP),
         examples=(
             ("two files at once", "dibs claim-all path:src/a.py path:src/b.py"),
             ("when all are free", "dibs claim-all staging database --wait 10m"),
@@ -185,7 +171,7 @@ COMMANDS = {
         exits=(
             (0, "all of the jobs are yours"),
             (1, "not all of the jobs are available; nothing was claimed"),
-            *CLAIM_EXITS[:2],
+            *flags.CLAIM_EXITS[:2],
             (4, "all of the jobs are done"),
             (64, f"no names, a name twice, names that overlap, or more than {ALL_NAMES_MAX} names"),
         ),

@@ -267,7 +267,6 @@ def _in_time(ask: Callable[[], list[str]]) -> list[str]:
 
 COMMANDS = {
     "completion": Command(
-        "completion",
         completion,
         about="Completes commands, flags, the names of claimed jobs, and sessions. The script asks dibs for them at "
         "each key press, so a newer dibs needs no newer script.",
@@ -278,5 +277,5 @@ COMMANDS = {
             ("for fish, once", "dibs completion fish > ~/.config/fish/completions/dibs.fish"),
         ),
         exits=((0, "printed"),),
-    ),
+    )
 }

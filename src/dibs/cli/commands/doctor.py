@@ -11,11 +11,12 @@ from dibs.base.clock import stopwatch_us, wall_ms
 from dibs.base.errors import DibsError
 from dibs.base.files import config_path
 from dibs.base.redact import without_secrets
+from dibs.cli.commands.config import in_effect
 from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import STORE, Command
 from dibs.client.door import Ask
-from dibs.client.event_reader import asked_events
+from dibs.client.event_reader import asked_events, why_away
 from dibs.core.durations import format_duration
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.wire.codes import UNREACHABLE
@@ -45,7 +46,7 @@ class Findings:
         self.checks.append({"check": check, "ok": True, "look": True, "says": says})
 
     def bad(self, check: str, says: str) -> None:
-        self.checks.append({"check": check, "ok": False, "says": says})
+        self.checks.append({"check": check, "ok": False, "says": why_away(says)})
 
 
 # What is in a store that somebody should look at: parked jobs, long waits, tokens that end soon.
@@ -361,9 +362,9 @@ def _settings(found: Findings, call: Call) -> None:
             found.bad("config", f"{path} can be written by others. Run: chmod go-w {path}")
         else:
             found.good("config", f"{path}: {', '.join(settings.config) or 'nothing in it'}")
-    namespace = settings.namespace or "default, or the one that the token is bound to"
-    found.good("namespace", f"{namespace} ({settings.source('namespace', 'DIBS_NAMESPACE')})")
-    found.good("owner", f"{settings.owner} ({settings.source('owner', 'DIBS_OWNER')})")
+    for key, value, source in in_effect(call):
+        if key in ("namespace", "owner"):
+            found.good(key, f"{value} ({source})")
 
 
 def _repository(found: Findings, call: Call) -> None:
@@ -399,15 +400,11 @@ def _answer(found: Findings, call: Call) -> Answer:
 
 COMMANDS = {
     "doctor": Command(
-        "doctor",
         doctor,
-        about=(
-            "Shows which store or server is used and why, whether it answers, and which token is used. Of a server "
-            "also its version, its clock and how fast it answers. Tells of parked jobs, of those who wait for more "
-            "than ten minutes, and of tokens that end within a week. For a "
-            "git store it also tests what the remote allows, on refs that it deletes again, and suggests a "
-            "prefix and a TTL."
-        ),
+        about="Shows which store or server is used and why, whether it answers, and which token is used. Of a server "
+        "also its version, its clock and how fast it answers. Tells of parked jobs, of those who wait for more than "
+        "ten minutes, and of tokens that end within a week. For a git store it also tests what the remote allows, on "
+        "refs that it deletes again, and suggests a prefix and a TTL.",
         arguments=(STORE,),
         examples=(
             ("the settings of this folder", "dibs doctor"),
@@ -418,5 +415,5 @@ COMMANDS = {
             (0, "it works; lines marked !! say what to look at"),
             (69, "something is broken; the lines marked BAD say what"),
         ),
-    ),
+    )
 }

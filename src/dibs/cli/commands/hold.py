@@ -13,21 +13,7 @@ from dibs.base.cheap import signal
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.jsontext import encode_ascii
 from dibs.base.terminal import plain
-from dibs.cli.framework.flags import (
-    AGAIN,
-    CLAIM_EXITS,
-    EXCLUSIVE,
-    LOCK_DELAY,
-    MAX_ATTEMPTS,
-    METADATA,
-    NO_WAIT,
-    OWNER,
-    SESSION_TTL,
-    SHARED,
-    SLOTS,
-    WAIT,
-    milliseconds,
-)
+from dibs.cli.framework import flags
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer
 from dibs.cli.framework.spec import NEW_JOB, Command, Option
@@ -79,7 +65,7 @@ _ORDERS = "checkpoint TEXT, release, done [TIME] [RESULT], fail [REASON]"
 
 
 def hold(call: Call) -> Answer:
-    for_ms = milliseconds(call, "for", 0, DONE_MS_MAX)
+    for_ms = flags.milliseconds(call, "for", 0, DONE_MS_MAX)
     if call.values.get("for") is not None and not for_ms:
         raise UsageError("--for 0 would release the job at once. Leave it out to hold until told to stop.", "hold")
     terms = SessionTerms(call, "notice", NOTICE_MS)
@@ -253,30 +239,35 @@ class HoldLoop:
 
 COMMANDS = {
     "hold": Command(
-        "hold",
         hold,
-        about=(
-            "Claims the job in a session of its own, renews it, and prints a line for each event immediately:"
-            " waiting, "
-            "acquired, renewed, uncertain (a renewal failed and is tried again), lost, released, error. With --json "
-            "each line is a JSON document with event, name, at, and, while the job is held, fencing_token and "
-            "remaining_ms, the time for which the job is certainly yours. "
-            "SIGTERM, SIGINT, the end of --for, or the end of the input with --until-eof releases the job. "
-            "With --until-eof, "
-            f"lines of the input are orders: {_ORDERS}."
-        ),
+        about="Claims the job in a session of its own, renews it, and prints a line for each event immediately:"
+        " waiting, "
+        "acquired, renewed, uncertain (a renewal failed and is tried again), lost, released, error. With --json "
+        "each line is a JSON document with event, name, at, and, while the job is held, fencing_token and "
+        "remaining_ms, the time for which the job is certainly yours. "
+        "SIGTERM, SIGINT, the end of --for, or the end of the input with --until-eof releases the job. "
+        "With --until-eof, "
+        f"lines of the input are orders: {_ORDERS}.",
         arguments=(NEW_JOB,),
         options=(
-            *(SESSION_TTL, WAIT, NO_WAIT, EXCLUSIVE, SHARED, SLOTS, OWNER, METADATA),
+            *(
+                flags.SESSION_TTL,
+                flags.WAIT,
+                flags.NO_WAIT,
+                flags.EXCLUSIVE,
+                flags.SHARED,
+                flags.SLOTS,
+                flags.OWNER,
+                flags.METADATA,
+            ),
             Option("--until-eof", "release the job when standard input ends"),
-            Option("--for", "release the job after this time", value="TIME"),
+            Option("--for TIME", "release the job after this time"),
             Option(
-                "--notice",
+                "--notice TIME",
                 "report `lost` this long before anybody else can have the job (default 2s, or a quarter of a "
                 "short TTL)",
-                value="TIME",
             ),
-            *(AGAIN, MAX_ATTEMPTS, LOCK_DELAY),
+            *(flags.AGAIN, flags.MAX_ATTEMPTS, flags.LOCK_DELAY),
         ),
         examples=(
             ("a sidecar", "dibs hold leader --json --wait 1h"),
@@ -286,8 +277,8 @@ COMMANDS = {
         exits=(
             (0, "the job was released"),
             (NO, "somebody else has the job, or still has it after the wait"),
-            *CLAIM_EXITS,
+            *flags.CLAIM_EXITS,
             (LOST, "the job was lost"),
         ),
-    ),
+    )
 }

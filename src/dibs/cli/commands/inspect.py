@@ -5,9 +5,10 @@ from __future__ import annotations
 from dibs.base.clock import wall_ms
 from dibs.base.errors import InvalidInput
 from dibs.cli.framework.flags import count, given_ms
+from dibs.cli.framework.job_names import each_job
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, body_of, failure, no, yes
-from dibs.cli.framework.spec import JOB, Argument, Command, Option
+from dibs.cli.framework.spec import JOBS, Argument, Command, Option
 from dibs.cli.supervise.signals import StopSignals
 from dibs.cli.text.listing import status_text
 from dibs.cli.text.words import ago, instant_ms, plain, span, table
@@ -22,7 +23,7 @@ from dibs.wire.parts import timestamp
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.cli.framework.context import Call, Document
-    from dibs.cli.text.colour import Paint
+    from dibs.cli.text.words import Paint
 
 
 def history_text(document: Document, paint: Paint, now_ms: int, since: str | None = None) -> str:
@@ -30,10 +31,7 @@ def history_text(document: Document, paint: Paint, now_ms: int, since: str | Non
     if not events:
         when = "" if since is None else f" since {plain(since)}"
         return f"Nothing is on record about {plain(document['name'])}{when}."
-    rows = []
-    for event in events:
-        rows.append((_when(event), ago(now_ms - instant_ms(event["at"])), _sentence(event)))
-    lines = table(rows)
+    lines = table([(_when(event), ago(now_ms - instant_ms(event["at"])), _sentence(event)) for event in events])
     if paint.on:
         lines = [paint.faint(line[:20]) + line[20:] for line in lines]
     return "\n".join(lines)
@@ -141,11 +139,14 @@ def _print(call: Call, event: Document) -> bool:
     return call.say([line])
 
 
-FOR = Option("--for", "stop after this long", value="TIME")
+FOR = Option("--for TIME", "stop after this long")
 
 
 def owner(call: Call) -> Answer:
-    body = call.body("inspect", call.values["job"], {})
+    return each_job(call, "inspect", {}, _owned)
+
+
+def _owned(call: Call, body: Document) -> Answer:
     status: str = body["status"]
     text = status_text(body, call.paint, wall_ms())
     if status == "held":
@@ -174,6 +175,8 @@ def history(call: Call) -> Answer:
     if since_ms is not None:
         body["events"] = [event for event in body["events"] if instant_ms(event["at"]) >= since_ms]
     text = history_text(body, call.paint, wall_ms(), since)
+    if not body["events"] and since is None:
+        return no(codes.NO, body, text, code="not_found", message=text)
     return yes(body, text, quiet=text if body["events"] else "")
 
 
@@ -231,18 +234,15 @@ def _since_ms(call: Call, text: str) -> int:
 
 COMMANDS = {
     "watch": Command(
-        "watch",
         watch,
-        about=(
-            "Prints one line for each event until it is stopped; with --json one JSON document in each line, as `GET "
-            "/events` has it. From a server the events come at once. If the server is away, watch goes on where it "
-            "was, at another server or when it is back, and misses nothing. History that was pruned meanwhile is told "
-            "as a gap."
-        ),
+        about="Prints one line for each event until it is stopped; with --json one JSON document in each line, as "
+        "`GET /events` has it. From a server the events come at once. If the server is away, watch goes on where it "
+        "was, at another server or when it is back, and misses nothing. History that was pruned meanwhile is told as "
+        "a gap.",
         arguments=(Argument("JOB", "only this job", completes="job", takes="maybe"),),
         options=(
-            Option("--prefix", "only names that begin with this", value="TEXT"),
-            Option("--since", "begin with the events of the last 30m, 2d, ...", value="TIME"),
+            Option("--prefix TEXT", "only names that begin with this"),
+            Option("--since TIME", "begin with the events of the last 30m, 2d, ..."),
             FOR,
         ),
         examples=(
@@ -253,30 +253,28 @@ COMMANDS = {
         exits=((0, "--for is over, or nobody reads the output any more"),),
     ),
     "owner": Command(
-        "owner",
         owner,
-        arguments=(JOB,),
+        about="Of several jobs the exit code is that of the first that nobody has.",
+        arguments=(JOBS,),
         examples=(
             ("who is on it", "dibs owner issue-1842"),
+            ("on both", "dibs owner issue-1842 issue-1843"),
             ("in a script", 'if OWNER=$(dibs owner -q issue-1842); then echo "$OWNER has it"; fi'),
         ),
         exits=((0, "somebody has it"), (1, "nobody has it"), (4, "nobody has it, and it is marked as done")),
     ),
     "history": Command(
-        "history",
         history,
-        about=(
-            "Prints the newest events, oldest first. Heartbeats without a new checkpoint are not events. Without "
-            "JOB it shows the events of all jobs; without --since, those that match among the last 1000."
-        ),
+        about="Prints the newest events, oldest first. Heartbeats without a new checkpoint are not events. Without "
+        "JOB it shows the events of all jobs; without --since, those that match among the last 1000.",
         arguments=(Argument("JOB", "only this job", completes="job", takes="maybe"),),
         options=(
             Option("--rights", "instead, who changed tokens, webhooks and access lists. For admins"),
-            Option("--prefix", "only names that begin with this", value="TEXT"),
-            Option("--limit", f"how many events (default {HISTORY_PAGE_DEFAULT})", value="N"),
-            Option("--since", "only events since then: 30m, 2d, or a time in UTC", value="TIME"),
+            Option("--prefix TEXT", "only names that begin with this"),
+            Option("--limit N", f"how many events (default {HISTORY_PAGE_DEFAULT})"),
+            Option("--since TIME", "only events since then: 30m, 2d, or a time in UTC"),
             Option("--follow", "go on with what happens; without --since, only that. See `dibs watch`"),
-            Option("--for", "with --follow: stop after this long", value="TIME"),
+            Option("--for TIME", "with --follow: stop after this long"),
         ),
         examples=(
             ("everything that is on record", "dibs history issue-1842"),
@@ -285,6 +283,9 @@ COMMANDS = {
             ("of all jobs of one kind", "dibs history --prefix issue- --since 2h"),
             ("who gave and took rights", "dibs history --rights --since 30d"),
         ),
-        exits=((0, "the events; there may be none"),),
+        exits=(
+            (0, "the events; of all jobs, or with --since, there may be none"),
+            (1, "nothing is on record about JOB"),
+        ),
     ),
 }

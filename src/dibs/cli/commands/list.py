@@ -9,11 +9,11 @@ from dibs.cli.framework.flags import count, given_ms
 from dibs.cli.framework.job_names import tree_locks
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, RequestFailed, body_of, failure, yes
-from dibs.cli.framework.spec import Command, Option
+from dibs.cli.framework.spec import MAYBE, WIDE, Argument, Command, Option
 from dibs.cli.supervise.signals import StopSignals
 from dibs.cli.text import listing
 from dibs.cli.text.listing import heads_of, rows_of
-from dibs.cli.text.words import natural_key, plain, table, width_of
+from dibs.cli.text.words import natural_key, plain, table
 from dibs.client.event_reader import PASSING, why_away
 from dibs.client.queueing import all_pages, drive
 from dibs.core.limits import LIST_PAGE_MAX
@@ -22,6 +22,7 @@ from dibs.wire.codes import YES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from dibs.cli.framework.context import Call, Document
@@ -35,29 +36,51 @@ def shown(call: Call, found: Document) -> Answer:
     """Answer with the jobs that were found."""
     names = "\n".join(plain(lock["name"]) for lock in found["locks"])
     document = {**found, "states": states_of(call), "owner": call.values.get("owner")}
-    width = width_of(call.stdout, call.env)
-    return yes(found, listing.listing(document, call.paint, wall_ms(), width), quiet=names)
+    is_wide = bool(call.values.get("wide"))
+    return yes(found, listing.listing(document, call.paint, wall_ms(), call.width, is_wide=is_wide), quiet=names)
 
 
 def listed(call: Call) -> Document:
     """The jobs that the flags ask for, as one document. Raises RequestFailed."""
-    prefix, owner = call.values.get("prefix", ""), call.values.get("owner")
+    prefix, owner, pattern = call.values.get("prefix", ""), call.values.get("owner"), call.values.get("pattern")
+    is_like = None
+    if pattern is not None:
+        if prefix:
+            raise UsageError("Give PATTERN or --prefix, not both.", call.command)
+        prefix, is_like = like(pattern)
     wanted = count(call, "limit", LIST_PAGE_MAX)
     states = states_of(call)
+
+    def kept(lock: Document) -> bool:
+        return (owner is None or owner in _owners(lock)) and (is_like is None or is_like(lock["name"]))
+
     pages = all_pages(
         prefix,
         states,
         after=call.values.get("after", ""),
         most=wanted,
-        keep=None if owner is None else lambda lock: owner in _owners(lock),
+        keep=kept if owner is not None or is_like is not None else None,
     )
     body = body_of(drive(call.door(), pages))
     locks: list[Document] = body["locks"]
     if not (prefix or wanted or call.values.get("after")):
-        locks += [lock for lock in tree_locks(call, states) if owner is None or owner in _owners(lock)]
+        locks += [lock for lock in tree_locks(call, states) if kept(lock)]
     if wanted is None:
         locks.sort(key=lambda lock: natural_key(lock["name"]))
-    return {"locks": locks, "total": len(locks), "prefix": prefix, "next": body["next"]}
+    asked = {"prefix": prefix} if is_like is None else {"prefix": prefix, "pattern": pattern}
+    return {"locks": locks, "total": len(locks), **asked, "next": body["next"]}
+
+
+def like(pattern: str) -> tuple[str, Callable[[str], bool] | None]:
+    """The beginning of names that match a pattern, and what tells for each whether it does: `*` is any text, `?` one
+    character. Brackets are themselves, because names of files have them. None: all that begin so match."""
+    begin = pattern[: min([at for at in map(pattern.find, "*?") if at >= 0], default=len(pattern))]
+    if begin == pattern.removesuffix("*"):
+        return begin, None
+    import re
+
+    whole = re.compile(re.escape(pattern).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
+    return begin, lambda name: whole.fullmatch(name) is not None
 
 
 def states_of(call: Call) -> tuple[str, ...]:
@@ -76,9 +99,10 @@ def _owners(lock: Document) -> set[str | None]:
     return {last.get("owner")}
 
 
+PATTERN = Argument("PATTERN", "only names that begin with this; with * or ? in it, that match it", takes=MAYBE)
 CHOICE = (
-    Option("--prefix", "only names that begin with this", value="TEXT"),
-    Option("--owner", "only jobs that this owner has, or had last", value="NAME", filled=True),
+    Option("--prefix TEXT", "only names that begin with this"),
+    Option("--owner NAME", "only jobs that this owner has, or had last", filled=True),
     Option("--parked", "only jobs that are parked"),
     Option("--done", "only jobs that are marked as done"),
     Option("--all", "all jobs on record: held, parked, done, delayed, free"),
@@ -110,55 +134,49 @@ def top(call: Call) -> Answer:
 
 COMMANDS = {
     "list": Command(
-        "list",
         list_,
-        about=(
-            "Lists the jobs that are held, and those that are parked and wait for `dibs free`, sorted by "
-            "name, with numbers by value: issue-2 before issue-10. With --quiet it prints only the names, one"
-            " per line. On a terminal long names are cut; --quiet and --json never cut. With --watch a terminal "
-            "shows the board of `dibs top`. In a pipe each job whose state, owner or checkpoint has "
-            "changed gets a new line; with --json one document, whose `status` is free if the job is no longer in "
-            "the list. A change that is undone within a second or two is not shown: `dibs watch` shows every event."
-        ),
+        about="Lists the jobs that are held or parked, by name, with numbers by value: issue-2 before issue-10. A "
+        "terminal's width cuts long names and leaves columns out. With --watch a terminal shows the board of `dibs "
+        "top`; in a pipe each job that has changed gets a new line, with --json a document, whose `status` is free if "
+        "the job left the list. `dibs watch` shows every event.",
+        arguments=(PATTERN,),
         options=(
             *CHOICE,
-            Option("--limit", "one page of this many jobs, in plain order", value="N"),
-            Option("--after", "only names after this one, where the last page ended", value="NAME"),
+            WIDE,
+            Option("--limit N", "one page of this many jobs, in plain order"),
+            Option("--after NAME", "only names after this one, where the last page ended"),
             Option("--watch", "go on, and show what changes"),
-            Option("--for", "with --watch: stop after this long", value="TIME"),
+            Option("--for TIME", "with --watch: stop after this long"),
         ),
         examples=(
             ("everything", "dibs list"),
-            ("of one kind", "dibs list --prefix issue-"),
+            ("of one kind", "dibs list issue-"),
+            ("by their end", "dibs list '*-deploy'"),
             ("of one agent", "dibs list --owner agent-7"),
             ("what was finished lately", "dibs list --done"),
-            ("for a script", "dibs list --json --prefix issue-"),
+            ("for a script", "dibs list issue- -o json"),
             ("live", "dibs list --watch"),
         ),
         exits=((0, "the list, which may be empty; with --watch, --for is over, q was pressed or nobody reads"),),
     ),
     "top": Command(
-        "top",
         top,
-        about=(
-            "Shows the claimed jobs on a terminal, live: owner, time left as a bar that drains, time since the last "
-            "heartbeat, attempt, how many wait, checkpoint or metadata. The header has the counts, and the claims and "
-            "expiries a second over the last minute. Columns that have no room are left out. Claims that are about to "
-            "end are yellow, then red. Keys: q ends it, / filters by text, n o l a h t w sort, r reverses, arrows and "
-            "pages scroll. A look takes at most a twentieth of the time: a board with thousands of jobs is read less "
-            "often. `dibs list --watch` is the same board. In a pipe, and with --once, --quiet or --json, it prints "
-            "what `dibs list` prints, and ends."
-        ),
+        about="Shows the claimed jobs live: owner, time left, time since the last heartbeat, attempt, how many wait, "
+        "checkpoint or metadata. The header has the counts, and the claims and expiries a second over the last "
+        "minute. Claims that are about to end are yellow, then red. Keys: q ends it, / filters, n o l a h t w sort, r "
+        "reverses, arrows and pages scroll. A board with thousands of jobs is read less often. In a pipe, and with "
+        "--once, --quiet or --json, it prints what `dibs list` prints, and ends.",
+        arguments=(PATTERN,),
         options=(
             *CHOICE,
-            Option("--sort", "name (default), owner, left, age, heard, try or wait", value="ORDER"),
-            Option("--interval", "how often to look (default 2s)", value="TIME"),
+            Option("--sort ORDER", "name (default), owner, left, age, heard, try or wait"),
+            Option("--interval TIME", "how often to look (default 2s)"),
             Option("--once", "print one snapshot and end"),
-            Option("--for", "stop after this long", value="TIME"),
+            Option("--for TIME", "stop after this long"),
         ),
         examples=(
             ("the board", "dibs top"),
-            ("what ends next, of one kind", "dibs top --prefix issue- --sort left"),
+            ("what ends next, of one kind", "dibs top issue- --sort left"),
             ("for a program", "dibs top --json"),
         ),
         exits=((0, "q or Ctrl-C was pressed, --for is over, or the snapshot was printed"),),

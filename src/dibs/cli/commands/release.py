@@ -4,43 +4,28 @@ from __future__ import annotations
 
 from dibs.base.ids import new_id
 from dibs.base.terminal import plain
-from dibs.cli.framework.flags import (
-    CHECKPOINT,
-    DONE,
-    FAILED,
-    METADATA,
-    NOT_YOURS,
-    PROOF,
-    REASON,
-    RETRY_AFTER,
-    TRACKED,
-    checked_session,
-    done_fields,
-    next_words,
-    proof,
-    put,
-    seconds,
-    ttl_seconds,
-)
+from dibs.cli.framework import flags
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import combined, failure, is_failure, yes
-from dibs.cli.framework.spec import JOB, JOBS, Command, Option
+from dibs.cli.framework.spec import ANY, JOB, JOBS, Argument, Command, Option
 from dibs.cli.text.claim import field, waited_for
 from dibs.cli.text.words import job_command, span
+from dibs.client.door import Ask
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, RESULT_BYTES_MAX, RETRY_MS_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.cli.framework.context import Call, Document
     from dibs.cli.framework.result import Answer
+    from dibs.client.door import Door
 
 
 def heartbeat(call: Call) -> Answer:
-    document = proof(call)
-    put(document, "ttl_seconds", ttl_seconds(call))
-    put(document, "metadata", call.values.get("metadata"))
-    put(document, "checkpoint", call.text("checkpoint", CHECKPOINT_BYTES_MAX))
+    document = flags.proof(call)
+    flags.put(document, "ttl_seconds", flags.ttl_seconds(call))
+    flags.put(document, "metadata", call.values.get("metadata"))
+    flags.put(document, "checkpoint", call.text("checkpoint", CHECKPOINT_BYTES_MAX))
     return combined([(name, _renewed(call, name, document)) for name in call.values["job"]])
 
 
@@ -62,12 +47,12 @@ def _renewed(call: Call, name: str, document: Document) -> Answer:
 
 def transfer(call: Call) -> Answer:
     to, to_session = call.values.get("to"), call.values.get("to_session")
-    document = {**proof(call), "fresh_lease_id": new_id()}
-    put(document, "to_owner", to)
+    document = {**flags.proof(call), "fresh_lease_id": new_id()}
+    flags.put(document, "to_owner", to)
     if to_session is not None:
-        document["to_session"] = checked_session(call, to_session, "--to-session")
-    put(document, "ttl_seconds", ttl_seconds(call))
-    put(document, "checkpoint", call.text("checkpoint", CHECKPOINT_BYTES_MAX))
+        document["to_session"] = flags.checked_session(call, to_session, "--to-session")
+    flags.put(document, "ttl_seconds", flags.ttl_seconds(call))
+    flags.put(document, "checkpoint", call.text("checkpoint", CHECKPOINT_BYTES_MAX))
     body = call.body("transfer", call.values["job"], document)
     name, owner, left = plain(body["name"]), plain(body["owner"]), span(body["remaining_ms"])
     lines = [f"{call.paint.good('Handed over:')} {name} is {owner}'s now, for another {left}."]
@@ -79,17 +64,33 @@ def transfer(call: Call) -> Answer:
 
 
 def release(call: Call) -> Answer:
-    document = proof(call)
-    document |= done_fields(call, call.text("result", RESULT_BYTES_MAX))
-    put(document, "checkpoint", call.text("checkpoint", CHECKPOINT_BYTES_MAX))
+    names: list[str] = call.values["job"]
+    if not names and not call.values.get("mine"):
+        raise UsageError(f"release needs JOB: {JOBS.help}. --mine releases all that you hold.", "release")
+    document = flags.proof(call)
+    document |= flags.done_fields(call, call.text("result", RESULT_BYTES_MAX))
+    flags.put(document, "checkpoint", call.text("checkpoint", CHECKPOINT_BYTES_MAX))
     document |= failure_fields(call)
-    return combined([(name, _released(call, name, document)) for name in call.values["job"]])
+    if not call.values.get("mine"):
+        return combined([(name, _released(call, name, document, call.door())) for name in names])
+    if names or "session_id" not in document:
+        raise UsageError("--mine is all that an --actor or --session holds: give it neither JOB nor lease.", "release")
+    holds = call.body("session-show", document["session_id"], {}).get("holds", [])
+    doors: dict[str, Door] = {}  # the sessions of agents hold jobs in several namespaces
+    try:
+        for namespace in {hold["namespace"] for hold in holds}:
+            doors[namespace] = call.door_in(namespace)
+        answers = [(each["name"], _released(call, each["name"], document, doors[each["namespace"]])) for each in holds]
+    finally:
+        for door in doors.values():
+            door.close()
+    return combined(answers) if answers else yes({"jobs": []}, "You hold nothing here.")
 
 
 def failure_fields(call: Call) -> Document:
     """The fields of a release for failed work; empty without --failed."""
     values = call.values
-    retry_after = seconds(call, "retry_after", RETRY_MS_MAX)
+    retry_after = flags.seconds(call, "retry_after", RETRY_MS_MAX)
     if not values.get("failed"):
         for key, value in (("--reason", values.get("reason")), ("--retry-after", retry_after)):
             if value is not None:
@@ -98,18 +99,18 @@ def failure_fields(call: Call) -> Document:
     if values.get("done") is not None or values.get("result") is not None:
         raise UsageError("Use --failed or --done, not both.", call.command)
     fields: Document = {"failed": True}
-    put(fields, "reason", values.get("reason"))
-    put(fields, "retry_after_seconds", retry_after)
+    flags.put(fields, "reason", values.get("reason"))
+    flags.put(fields, "retry_after_seconds", retry_after)
     return fields
 
 
-def _released(call: Call, name: str, document: Document) -> Answer:
-    tracker = part("issue tracker") if name.startswith(TRACKED) else None
+def _released(call: Call, name: str, document: Document, door: Door) -> Answer:
+    tracker = part("issue tracker") if name.startswith(flags.TRACKED) else None
     if tracker is not None:
         proven = {key: value for key, value in document.items() if key in ("lease_id", "session_id")}
         tracker.withdraw_before_release(call, name, proven)
     call.wanted = [job for job in call.wanted if job["name"] != name]  # who waits for it gets it now
-    reply = call.ask("release", name, document)
+    reply = door.ask(Ask("release", name, document))
     body: Document = reply.body or {}
     if body.get("status") == "failed":
         return yes(body | {"released": True}, _failed(call, body))
@@ -123,7 +124,7 @@ def _released(call: Call, name: str, document: Document) -> Answer:
 def _failed(call: Call, body: Document) -> str:
     first = f"{call.paint.wait('Released as failed:')} {plain(body['name'])}, {body['failures']} in a row."
     if body["parked"]:
-        free = job_command(["free", *next_words(call, ("url", "namespace"))], [body["name"]])
+        free = job_command(["free", *flags.next_words(call, ("url", "namespace"))], [body["name"]])
         return f"{first} It is parked. Fix the cause, then free it:  {free}"
     after = f" in {span(body['retry_after_ms'])}" if body["retry_after_ms"] else ""
     return f"{first} It can be claimed{after}."
@@ -131,17 +132,16 @@ def _failed(call: Call, body: Document) -> str:
 
 COMMANDS = {
     "heartbeat": Command(
-        "heartbeat",
         heartbeat,
         about=(
             "Restarts the claim's TTL. The checkpoint is shown to the next owner. Several jobs are renewed one by one."
         ),
         arguments=(JOBS,),
         options=(
-            *PROOF,
-            Option("--ttl", "a new TTL (default: the present one)", value="TIME"),
-            CHECKPOINT,
-            METADATA,
+            *flags.PROOF,
+            Option("--ttl TIME", "a new TTL (default: the present one)"),
+            flags.CHECKPOINT,
+            flags.METADATA,
         ),
         examples=(
             ("still here", "dibs heartbeat issue-1842 --actor agent-7"),
@@ -149,29 +149,20 @@ COMMANDS = {
             ("inside a session, or with DIBS_ACTOR", "dibs heartbeat issue-1842 --checkpoint 'half way'"),
             ("progress from a file", "dibs heartbeat issue-1842 --actor agent-7 --checkpoint - < notes.txt"),
         ),
-        exits=((0, "still yours"), NOT_YOURS),
+        exits=((0, "still yours"), flags.NOT_YOURS),
     ),
     "transfer": Command(
-        "transfer",
         transfer,
-        about=(
-            "The new owner gets a new lease id, a higher fencing token, and the checkpoint, in one atomic "
-            "step. Your own lease ends. A session needs only the job's name; to an owner you pass the printed"
-            " lease id. The line of those who wait stays as it is."
-        ),
+        about="The new owner gets a new lease id, a higher fencing token, and the checkpoint, in one atomic step. "
+        "Your own lease ends. A session needs only the job's name; to an owner you pass the printed lease id. The "
+        "line of those who wait stays as it is.",
         arguments=(JOB,),
         options=(
-            Option("--to", "the new owner, as shown to others", value="OWNER", filled=True, required="to"),
-            Option(
-                "--to-session",
-                "the new owner's open session",
-                value="ID",
-                completes="session",
-                required="to",
-            ),
-            *PROOF,
-            Option("--ttl", "a new TTL (default: the present one)", value="TIME"),
-            CHECKPOINT,
+            Option("--to OWNER", "the new owner, as shown to others", filled=True, required="to"),
+            Option("--to-session ID", "the new owner's open session", completes="session", required="to"),
+            *flags.PROOF,
+            Option("--ttl TIME", "a new TTL (default: the present one)"),
+            flags.CHECKPOINT,
         ),
         examples=(
             ("to a worker that gets the lease id", "dibs transfer issue-1842 --to agent-8 --actor agent-7"),
@@ -184,32 +175,26 @@ COMMANDS = {
         ),
     ),
     "release": Command(
-        "release",
         release,
-        about=(
-            "Frees the job at once. --done marks it as done: claims in that time are refused, with the result"
-            " and who did it. --failed counts as an attempt: the next owner sees the reason, --max-attempts "
-            "parks the job after that many in a row, and a release without --failed resets the count. "
-            "Repeating a release is not an error. Several jobs are released one by one; an error with one "
-            "does not stop the others."
-        ),
-        arguments=(JOBS,),
+        about="Frees the job at once. --done marks it as done: claims in that time are refused, with the result and "
+        "who did it. --failed counts as an attempt: the next owner sees the reason, --max-attempts parks the job "
+        "after that many in a row, and a release without --failed resets the count. Repeating a release is not an "
+        "error. Several jobs are released one by one; an error with one does not stop the others.",
+        arguments=(Argument("JOB", JOBS.help, completes="job", takes=ANY),),
         options=(
-            *PROOF,
-            DONE,
-            Option(
-                "--result",
-                "the result, shown while the job is marked as done; - reads it from stdin",
-                value="TEXT",
-            ),
-            CHECKPOINT,
-            FAILED,
-            REASON,
-            RETRY_AFTER,
+            Option("--mine", "instead of JOB: all that the actor or the session holds"),
+            *flags.PROOF,
+            flags.DONE,
+            Option("--result TEXT", "the result, shown while the job is marked as done; - reads it from stdin"),
+            flags.CHECKPOINT,
+            flags.FAILED,
+            flags.REASON,
+            flags.RETRY_AFTER,
         ),
         examples=(
             ("free for the next owner", "dibs release issue-1842 --actor agent-7"),
             ("inside a session", "dibs release issue-1842"),
+            ("all that you hold", "dibs release --mine --actor agent-7"),
             ("all jobs of a claim-all", "dibs release staging database --actor agent-7"),
             ("done, for a day", 'dibs release issue-1842 --actor agent-7 --done --result "PR 77"'),
             ("done, for an hour", "dibs release issue-1842 --actor agent-7 --done 1h"),
@@ -218,6 +203,6 @@ COMMANDS = {
                 'dibs release issue-1842 --actor agent-7 --failed --reason "registry away" --retry-after 5m',
             ),
         ),
-        exits=((0, "let go"), NOT_YOURS),
+        exits=((0, "let go"), flags.NOT_YOURS),
     ),
 }

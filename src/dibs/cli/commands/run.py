@@ -6,29 +6,7 @@ import os
 import sys
 
 from dibs.base.terminal import plain
-from dibs.cli.framework.flags import (
-    AGAIN,
-    CLAIM_EXITS,
-    DONE_DEFAULT,
-    EXCLUSIVE,
-    EXIT_CODE_MAX,
-    LOCK_DELAY,
-    MAX_ATTEMPTS,
-    METADATA,
-    NO_WAIT,
-    OWNER,
-    RETRY_AFTER,
-    SESSION_TTL,
-    SHARED,
-    SLOTS,
-    WAIT,
-    done_fields,
-    exit_code,
-    is_number,
-    put,
-    refuse_contradictions,
-    seconds,
-)
+from dibs.cli.framework import flags
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer
 from dibs.cli.framework.spec import NEW_JOB, REST, Argument, Command, Option
@@ -63,12 +41,12 @@ class _RunOptions:
         self.words: list[str] = call.values["command"]
         self.leaves_children: bool = call.values.get("leave_children", False)
         self.terms = SessionTerms(call, "kill_after", KILL_AFTER_MS, needs_slack=True)
-        self.refusal_code = exit_code(call, "conflict_exit_code", NO)
-        self.done_code = exit_code(call, "done_exit_code", DONE)
-        self.done = done_fields(call, call.values.get("result"))
-        self.retry_after = seconds(call, "retry_after", RETRY_MS_MAX)
+        self.refusal_code = flags.exit_code(call, "conflict_exit_code", NO)
+        self.done_code = flags.exit_code(call, "done_exit_code", DONE)
+        self.done = flags.done_fields(call, call.values.get("result"))
+        self.retry_after = flags.seconds(call, "retry_after", RETRY_MS_MAX)
         self.ok_codes = _ok_codes(call)
-        refuse_contradictions(call)
+        flags.refuse_contradictions(call)
 
 
 def _ok_codes(call: Call) -> frozenset[int] | None:
@@ -79,10 +57,9 @@ def _ok_codes(call: Call) -> frozenset[int] | None:
     if text == "all":
         return None
     codes = text.split(",")
-    if not all(is_number(code, 0, EXIT_CODE_MAX) for code in codes):
+    if not all(flags.is_number(code, 0, flags.EXIT_CODE_MAX) for code in codes):
         raise UsageError(
-            f"--ok-codes takes numbers from 0 to 255 with commas between them, or all; not {text!a}.",
-            call.command,
+            f"--ok-codes takes numbers from 0 to 255 with commas between them, or all; not {text!a}.", call.command
         )
     return frozenset([int(code) for code in codes])
 
@@ -147,7 +124,7 @@ def _ending(options: _RunOptions, child: Child, answer: Answer) -> Document | No
         return UNCOUNTED
     why = f"exited with {answer.exit}" if answer.code == "exited" else answer.message
     fields: Document = {"failed": True, "reason": why[:REASON_CHARS_MAX]}
-    put(fields, "retry_after_seconds", options.retry_after)
+    flags.put(fields, "retry_after_seconds", options.retry_after)
     return fields
 
 
@@ -189,10 +166,10 @@ def _document(options: _RunOptions, session: ProcessSession) -> Document:
 
 def _not_started(words: list[str], error: OSError) -> Answer:
     missing = isinstance(error, FileNotFoundError) or not words[0]
-    exit_code = NOT_FOUND if missing else NOT_EXECUTABLE
+    code = NOT_FOUND if missing else NOT_EXECUTABLE
     why = "there is no such command" if missing else (error.strerror or str(error)).lower()
     text = f"{words[0]!a} could not be started: {why}."
-    return Answer(exit_code, {"command": words}, text, code="not_started", is_error=True)
+    return Answer(code, {"command": words}, text, code="not_started", is_error=True)
 
 
 def _lost(options: _RunOptions, session: ProcessSession, child: Child) -> Answer:
@@ -211,36 +188,28 @@ def _lost(options: _RunOptions, session: ProcessSession, child: Child) -> Answer
 
 COMMAND = Argument("COMMAND", "the command to run, with its arguments", takes=REST)
 KILL_AFTER = Option(
-    "--kill-after",
+    "--kill-after TIME",
     "how long the command has to end between SIGTERM and SIGKILL (default 5s, or a quarter of a short TTL)",
-    value="TIME",
 )
 LEAVE_CHILDREN = Option("--leave-children", "do not stop background processes that the command leaves running")
 _RUN_OPTIONS = (
-    *(SESSION_TTL, WAIT, NO_WAIT, EXCLUSIVE, SHARED, SLOTS),
-    Option(
-        "--conflict-exit-code",
-        "the exit code if somebody else has the job (default 1)",
-        value="N",
-        short="-E",
-    ),
-    Option("--done-exit-code", "the exit code if the job is marked as done (default 4)", value="N"),
+    *(flags.SESSION_TTL, flags.WAIT, flags.NO_WAIT, flags.EXCLUSIVE, flags.SHARED, flags.SLOTS),
+    Option("-E, --conflict-exit-code N", "the exit code if somebody else has the job (default 1)"),
+    Option("--done-exit-code N", "the exit code if the job is marked as done (default 4)"),
     KILL_AFTER,
     Option(
-        "--checkpoint-file",
+        "--checkpoint-file FILE",
         "a file whose content is sent as checkpoint; if it does not exist, it is made with the last owner's checkpoint",
-        value="FILE",
     ),
     Option(
-        "--done",
-        f"if the command exits with 0, mark the job as done for this long (default {DONE_DEFAULT})",
-        value="TIME",
-        bare=DONE_DEFAULT,
+        "--done TIME",
+        f"if the command exits with 0, mark the job as done for this long (default {flags.DONE_DEFAULT})",
+        bare=flags.DONE_DEFAULT,
     ),
-    Option("--result", "the result, shown while the job is marked as done", value="TEXT"),
-    Option("--ok-codes", "exit codes besides 0 that are no failure, such as 1,2; or all", value="CODES"),
-    RETRY_AFTER,
-    *(OWNER, METADATA, AGAIN, MAX_ATTEMPTS, LOCK_DELAY, LEAVE_CHILDREN),
+    Option("--result TEXT", "the result, shown while the job is marked as done"),
+    Option("--ok-codes CODES", "exit codes besides 0 that are no failure, such as 1,2; or all"),
+    flags.RETRY_AFTER,
+    *(flags.OWNER, flags.METADATA, flags.AGAIN, flags.MAX_ATTEMPTS, flags.LOCK_DELAY, LEAVE_CHILDREN),
 )
 EXITS = (
     (0, "the command exited with 0; other codes are its own, 128+n for signal n"),
@@ -284,15 +253,12 @@ def _begin_again(call: Call) -> None:
 
 COMMANDS = {
     "run": Command(
-        "run",
         run,
-        about=(
-            "Claims the job, runs the command, sends heartbeats while it runs, and releases the job when it "
-            "ends. An exit code other than 0 counts as a failed attempt, unless the command was interrupted. "
-            "If somebody else has the job, prints the owner and runs nothing. If the claim is "
-            "lost, the command and all its processes are stopped (SIGTERM, after --kill-after SIGKILL) before"
-            f" anybody else can have the job, even if dibs itself is killed or paused. {STOPPED}"
-        ),
+        about="Claims the job, runs the command, sends heartbeats while it runs, and releases the job when it "
+        "ends. An exit code other than 0 counts as a failed attempt, unless the command was interrupted. "
+        "If somebody else has the job, prints the owner and runs nothing. If the claim is "
+        "lost, the command and all its processes are stopped (SIGTERM, after --kill-after SIGKILL) before"
+        f" anybody else can have the job, even if dibs itself is killed or paused. {STOPPED}",
         arguments=(NEW_JOB, COMMAND),
         options=_RUN_OPTIONS,
         examples=(
@@ -305,23 +271,20 @@ COMMANDS = {
         exits=(
             *EXITS,
             (NO, "somebody else has the job, or still has it after the wait; nothing was run (-E changes the code)"),
-            *CLAIM_EXITS,
+            *flags.CLAIM_EXITS,
             (LOST, "the claim was lost; the command was stopped"),
             (64, "no command was given, or the TTL is too short for --kill-after"),
             (69, "the store or server cannot be reached; nothing was run"),
         ),
     ),
     "session run": Command(
-        "session run",
         session_run,
-        about=(
-            "Opens a session, renews it while the command runs, and ends it when the command ends. All claims"
-            " made in the session are released then. DIBS_SESSION is set for the command, so heartbeats and "
-            "releases need only the job's name. If the session is lost, the command and all its processes are"
-            f" stopped (SIGTERM, after --kill-after SIGKILL). {STOPPED}"
-        ),
+        about="Opens a session, renews it while the command runs, and ends it when the command ends. All claims"
+        " made in the session are released then. DIBS_SESSION is set for the command, so heartbeats and "
+        "releases need only the job's name. If the session is lost, the command and all its processes are"
+        f" stopped (SIGTERM, after --kill-after SIGKILL). {STOPPED}",
         arguments=(COMMAND,),
-        options=(SESSION_TTL, OWNER, METADATA, KILL_AFTER, LEAVE_CHILDREN),
+        options=(flags.SESSION_TTL, flags.OWNER, flags.METADATA, KILL_AFTER, LEAVE_CHILDREN),
         examples=(
             ("a worker", "dibs session run --owner agent-7 -- ./worker.sh"),
             ("two steps under one claim", "dibs session run -- sh -c 'dibs claim deploy --wait 5m && ./deploy'"),
@@ -334,28 +297,21 @@ COMMANDS = {
         ),
     ),
     "elect": Command(
-        "elect",
         elect,
-        about=(
-            "Campaigns in an election, waits in line until it is won, and runs the command as the leader. An election "
-            f"is a job, {ELECTION_PREFIX}NAME: one candidate leads at a time, and DIBS_TERM, the term, rises with "
-            "every leader. When the command ends, dibs resigns and exits with the command's code. When the leadership "
-            "is lost, the command and all its processes are stopped before anybody else can lead, and dibs "
-            f"campaigns again, unless --once is given. {STOPPED}"
-        ),
+        about="Campaigns in an election, waits in line until it is won, and runs the command as the leader. An "
+        f"election is a job, {ELECTION_PREFIX}NAME: one candidate leads at a time, and DIBS_TERM, the term, rises with "
+        "every leader. When the command ends, dibs resigns and exits with the command's code. When the leadership "
+        "is lost, the command and all its processes are stopped before anybody else can lead, and dibs "
+        f"campaigns again, unless --once is given. {STOPPED}",
         arguments=(Argument("ELECTION", "the name of the election: the same for all candidates"), COMMAND),
         options=(
-            Option(
-                "--ttl",
-                f"how long the leadership lasts without a heartbeat (default {TTL_DEFAULT})",
-                value="TIME",
-            ),
-            Option(WAIT.flag, "campaign for up to this long (default: until it is won)", value="TIME", short="-w"),
-            Option(NO_WAIT.flag, "do not wait: if somebody else leads, exit with 1", short="-n"),
+            Option("--ttl TIME", f"how long the leadership lasts without a heartbeat (default {TTL_DEFAULT})"),
+            Option("-w, --wait TIME", "campaign for up to this long (default: until it is won)"),
+            Option("-n, --no-wait", "do not wait: if somebody else leads, exit with 1"),
             Option("--once", "end when the leadership is lost, instead of campaigning again"),
             KILL_AFTER,
-            OWNER,
-            METADATA,
+            flags.OWNER,
+            flags.METADATA,
             LEAVE_CHILDREN,
         ),
         examples=(

@@ -60,13 +60,7 @@ _SWITCHES = (
 )
 _FILES = ("tls_cert", "tls_key", "tls_client_ca")
 # Numbers, with the least that each may be.
-_NUMBERS = {
-    "keep_events": 1,
-    "locks_per_principal": 1,
-    "token_floor": 0,
-    "connections": 0,
-    "connections_per_client": 0,
-}
+_NUMBERS = {"keep_events": 1, "locks_per_principal": 1, "token_floor": 0, "connections": 0, "connections_per_client": 0}
 _WORDS = {"log_format": ("text", "json"), "log_level": ("debug", "info", "warning", "error")}
 # Several words with commas between, and the setting that they are.
 _LISTS = {
@@ -237,215 +231,106 @@ def _named(key: str) -> str:
 
 
 OPTIONS = (
+    Option("--bind WHERE", "where to listen: HOST:PORT or unix:/path (default 127.0.0.1:3427)"),
+    Option("--port N", "the same as --bind 127.0.0.1:N"),
+    Option("--store URL", "the store to serve, the same as --url (default: your own store)"),
     Option(
-        "--bind",
-        "where to listen: HOST:PORT or unix:/path (default 127.0.0.1:3427)",
-        value="WHERE",
-        env="DIBS_BIND",
-    ),
-    Option("--port", "the same as --bind 127.0.0.1:N", value="N"),
-    Option(
-        "--store",
-        "the store to serve, the same as --url (default: your own store)",
-        value="URL",
-        env="DIBS_STORE",
-    ),
-    Option(
-        "--tokens",
+        "--tokens FILE",
         "the tokens file, which `dibs token new` writes; only you may be able to read it",
-        value="FILE",
-        env="DIBS_TOKENS_FILE",
         completes="file",
     ),
+    Option("--tls-cert FILE", "serve over TLS with this certificate and its chain, in PEM form", completes="file"),
+    Option("--tls-key FILE", "the key of the certificate (default: it is in the same file)", completes="file"),
     Option(
-        "--tls-cert",
-        "serve over TLS with this certificate and its chain, in PEM form",
-        value="FILE",
-        env="DIBS_TLS_CERT",
-        completes="file",
+        "--tls-client-ca FILE", "clients need a certificate of this authority, besides their token", completes="file"
     ),
     Option(
-        "--tls-key",
-        "the key of the certificate (default: it is in the same file)",
-        value="FILE",
-        env="DIBS_TLS_KEY",
-        completes="file",
-    ),
-    Option(
-        "--tls-client-ca",
-        "clients need a certificate of this authority, besides their token",
-        value="FILE",
-        env="DIBS_TLS_CLIENT_CA",
-        completes="file",
-    ),
-    Option(
-        "--trusted-proxy",
+        "--trusted-proxy WHERE",
         "proxies whose X-Forwarded-For and X-Forwarded-Proto count: addresses and networks with commas between, or "
         "unix",
-        value="WHERE",
-        env="DIBS_TRUSTED_PROXY",
     ),
+    Option("--keep-events N", f"how many events of history to keep (default {EVENTS_KEPT_MAX})"),
+    Option("--keep-events-for TIME", "how long to keep events of history (default 30d)"),
     Option(
-        "--keep-events",
-        f"how many events of history to keep (default {EVENTS_KEPT_MAX})",
-        value="N",
-        env="DIBS_KEEP_EVENTS",
-    ),
-    Option(
-        "--keep-events-for",
-        "how long to keep events of history (default 30d)",
-        value="TIME",
-        env="DIBS_KEEP_EVENTS_FOR",
-    ),
-    Option(
-        "--locks-per-principal",
+        "--locks-per-principal N",
         f"how many jobs one token may hold that has no limit of its own (default {LOCKS_PER_PRINCIPAL_MAX})",
-        value="N",
-        env="DIBS_LOCKS_PER_PRINCIPAL",
     ),
+    Option("--token-floor N", "make all fencing tokens higher than this number; see dibs token-floor"),
+    Option("--connections N", f"how many connections at once; 0 for no limit (default {CONNECTIONS_MAX})"),
     Option(
-        "--token-floor",
-        "make all fencing tokens higher than this number; see dibs token-floor",
-        value="N",
-        env="DIBS_TOKEN_FLOOR",
-    ),
-    Option(
-        "--connections",
-        f"how many connections at once; 0 for no limit (default {CONNECTIONS_MAX})",
-        value="N",
-        env="DIBS_CONNECTIONS",
-    ),
-    Option(
-        "--connections-per-client",
+        "--connections-per-client N",
         "how many connections from one address, or of one user on a Unix socket; 0 for no limit. A trusted proxy "
         f"has none (default {CONNECTIONS_PER_CLIENT_MAX})",
-        value="N",
-        env="DIBS_CONNECTIONS_PER_CLIENT",
     ),
     Option(
-        "--drain",
+        "--drain TIME",
         "how long SIGTERM lets those who hold something go on, with no new claims; 0 to end at once "
         f"(default {DRAIN_MS_DEFAULT // 1000}s while other servers stand on the store, else 0)",
-        value="TIME",
-        env="DIBS_DRAIN",
     ),
     Option(
-        "--mcp-host",
+        "--mcp-host NAMES",
         "host names that MCP clients, and clients without a token on a loopback address, may use for this machine, "
         "with commas between (default: localhost, its own name, and the address it listens on)",
-        value="NAMES",
-        env="DIBS_MCP_HOST",
     ),
-    Option("--access-log", "print a line to stderr for every request", env="DIBS_ACCESS_LOG"),
+    Option("--access-log", "print a line to stderr for every request"),
+    Option("--log-format FORMAT", "how to write the log: text, or json for one object per line (default text)"),
     Option(
-        "--log-format",
-        "how to write the log: text, or json for one object per line (default text)",
-        value="FORMAT",
-        env="DIBS_LOG_FORMAT",
-    ),
-    Option(
-        "--log-level",
+        "--log-level LEVEL",
         "which lines to write: debug, info, warning or error (default warning); SIGUSR1 is for more, SIGUSR2 for less",
-        value="LEVEL",
-        env="DIBS_LOG_LEVEL",
     ),
-    Option(
-        "--traces",
-        "send spans of OpenTelemetry, as the variables OTEL_* say; needs the otel extra",
-        env="DIBS_TRACES",
-    ),
-    Option("--open-metrics", "answer /metrics without a token", env="DIBS_OPEN_METRICS"),
-    Option(
-        "--public-elections",
-        "let callers without a token take part in elections, in a namespace of their own",
-        env="DIBS_PUBLIC_ELECTIONS",
-    ),
-    Option(
-        "--public-elections-max",
-        f"how many of these may have a leader at a time (default {PUBLIC_ROOMS_MAX})",
-        value="N",
-        env="DIBS_PUBLIC_ELECTIONS_MAX",
-    ),
+    Option("--traces", "send spans of OpenTelemetry, as the variables OTEL_* say; needs the otel extra"),
+    Option("--open-metrics", "answer /metrics without a token"),
+    Option("--public-elections", "let callers without a token take part in elections, in a namespace of their own"),
+    Option("--public-elections-max N", f"how many of these may have a leader at a time (default {PUBLIC_ROOMS_MAX})"),
     Option(
         "--local-registration",
         "let anybody on this machine make a token for a name that nobody has (POST /auth/register); only "
         "on a loopback address",
-        env="DIBS_LOCAL_REGISTRATION",
     ),
     Option(
-        "--cors-origin",
+        "--cors-origin ORIGINS",
         "origins of web pages that may use this server with a token, with commas between (default none)",
-        value="ORIGINS",
-        env="DIBS_CORS_ORIGIN",
     ),
     Option(
         "--system",
         "serve all users of this machine, on /run/dibs/dibs.sock, with the store in /var/lib/dibs; "
         "there are no tokens, because the kernel says who the caller is",
     ),
+    Option("--group GROUP", "of a Unix socket: let the members of this group connect; with --system, only them"),
     Option(
-        "--group",
-        "of a Unix socket: let the members of this group connect; with --system, only them",
-        value="GROUP",
-        env="DIBS_GROUP",
-    ),
-    Option(
-        "--socket-mode",
+        "--socket-mode MODE",
         "of a Unix socket: who may connect, as in 660 (default 600; with --group 660, with --system 666)",
-        value="MODE",
-        env="DIBS_SOCKET_MODE",
     ),
     Option(
         "--webhook-allow-private",
         "let webhooks lead to private and local addresses, which only this server may be able to reach",
-        env="DIBS_WEBHOOK_ALLOW_PRIVATE",
     ),
-    Option(
-        "--webhook-allow-http",
-        "let webhooks lead to http:// URLs: their deliveries can be read on the way",
-        env="DIBS_WEBHOOK_ALLOW_HTTP",
-    ),
+    Option("--webhook-allow-http", "let webhooks lead to http:// URLs: their deliveries can be read on the way"),
     Option(
         "--octostore",
         "answer as OctoStore's own server does, and read its variables (STATIC_TOKENS, ADMIN_KEY and so on)",
-        env="DIBS_OCTOSTORE",
     ),
-    Option(
-        "--routes",
-        "also serve the routes of an installed package, by their words, with commas between",
-        value="WORDS",
-        env="DIBS_ROUTES",
-    ),
+    Option("--routes WORDS", "also serve the routes of an installed package, by their words, with commas between"),
     Option("--gateway", "also serve Action Llama's lock routes, below /gateway"),
     Option(
-        "--gateway-upstream",
+        "--gateway-upstream URL",
         "the URL of Action Llama's own gateway, to which signals, calls and shutdown are forwarded",
-        value="URL",
-        env="DIBS_GATEWAY_UPSTREAM",
     ),
-    Option(
-        "--rlock-ttl",
-        "how long a lock made through the gateway lasts without a heartbeat (default 30m)",
-        value="TIME",
-        env="DIBS_RLOCK_TTL",
-    ),
+    Option("--rlock-ttl TIME", "how long a lock made through the gateway lasts without a heartbeat (default 30m)"),
 )
-
+for _option in OPTIONS:  # each has a variable of its name, but for those that stand for others
+    if _option.key not in ("port", "system", "gateway"):
+        _option.env = f"DIBS_{'TOKENS_FILE' if _option.key == 'tokens' else _option.key.upper()}"
 _VARIABLES = {option.key: option.env for option in OPTIONS if option.env is not None}
 
 COMMANDS = {
     "serve": Command(
-        "serve",
         serve,
-        about=(
-            "Started without a tokens file, it makes one token, in a file that only you can read. Your own "
-            "dibs commands on this machine find that token by themselves. The tokens of the store let in as "
-            "well: `dibs token create` makes them. To listen for other machines the server needs those, or --tokens. "
-            "SIGHUP reads the tokens file and the TLS files again, SIGTERM drains the server and ends it, SIGINT ends "
-            "it. "
-            "It needs the server extra: pip install '.[server]' in a clone. It answers MCP clients at /mcp, under the "
-            "same tokens."
-        ),
+        about="Started without a tokens file, it makes one token, in a file that only you can read. Your own dibs "
+        "commands on this machine find that token by themselves. The tokens of the store let in as well: `dibs token "
+        "create` makes them. To listen for other machines the server needs those, or --tokens. SIGHUP reads the "
+        "tokens file and the TLS files again, SIGTERM drains the server and ends it, SIGINT ends it. It needs the "
+        "server extra: pip install '.[server]' in a clone. It answers MCP clients at /mcp, under the same tokens.",
         options=OPTIONS,
         examples=(
             ("for this machine", "dibs serve"),
@@ -458,5 +343,5 @@ COMMANDS = {
             (64, "invalid setting"),
             (69, "the store cannot be opened, or the address is in use"),
         ),
-    ),
+    )
 }

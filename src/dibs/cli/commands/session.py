@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from dibs.base.ids import new_id
-from dibs.cli.framework.flags import (
-    METADATA,
-    OWNER,
-    SESSION_TTL,
-    checked_session,
-    next_words,
-    open_request,
-    process_number,
-)
+from dibs.cli.framework import flags
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import no, yes
-from dibs.cli.framework.spec import MAYBE, Argument, Command, Option
+from dibs.cli.framework.spec import MAYBE, WIDE, Argument, Command, Option
 from dibs.cli.text.claim import field, waited_for
-from dibs.cli.text.words import ago, instant_ms, plain, shell_line, span, table
+from dibs.cli.text.listing import sheet
+from dibs.cli.text.words import ago, instant_ms, plain, shell_line, span
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.wire.codes import NOT_YOURS
 
@@ -24,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.cli.framework.context import Call, Document
     from dibs.cli.framework.result import Answer
-    from dibs.cli.text.colour import Paint
+    from dibs.cli.text.words import Paint
 
 
 def session(document: Document, paint: Paint) -> str:
@@ -45,33 +38,21 @@ def session(document: Document, paint: Paint) -> str:
     return "\n".join(lines)
 
 
-def sessions(found: list[Document], paint: Paint) -> str:
-    if not found:
-        return "No session is open."
-    rows = [("SESSION", "OWNER", "LEFT", "HOLDS", "WAITS FOR")]
-    for each in found:
-        held, waits = [hold["name"] for hold in each.get("holds", ())], each.get("waits", ())
-        left = span(each["remaining_ms"])
-        rows.append((each["session_id"], plain(each["owner"]), left, _names(held), _names(waits)))
-    head, *lines = table(rows)
-    return "\n".join([paint.faint(head), *lines])
-
-
 def _names(names: list[str], most: int = 3) -> str:
     shown = ", ".join(plain(name) for name in names[:most])
     return f"{shown} and {len(names) - most} more" if len(names) > most else shown or "-"
 
 
 def open_(call: Call) -> Answer:
-    request = {**open_request(call), "fresh_session_id": new_id()}
+    request = {**flags.open_request(call), "fresh_session_id": new_id()}
     if call.values.get("pid") is not None:
-        request["process"] = _mark(process_number(call, "pid"))
+        request["process"] = _mark(flags.process_number(call, "pid"))
     body = call.body("session-open", "", request)
     owner, ttl_ms = plain(body["owner"]), body["ttl_seconds"] * 1000
     lines = [
         f"{call.paint.good('Opened')} a session for {owner}; it ends {span(ttl_ms)} after its last renewal.",
         f"  export DIBS_SESSION={plain(body['session_id'])}",
-        f"Renew it within {span(ttl_ms // 2)}:  {shell_line(['dibs', 'session', 'keep', *next_words(call)])}",
+        f"Renew it within {span(ttl_ms // 2)}:  {shell_line(['dibs', 'session', 'keep', *flags.next_words(call)])}",
     ]
     return yes(body, "\n".join(lines), quiet=plain(body["session_id"]))
 
@@ -110,37 +91,40 @@ def show(call: Call) -> Answer:
 
 def list_(call: Call) -> Answer:
     body = call.body("sessions")
-    ids = "\n".join(plain(session["session_id"]) for session in body["sessions"])
-    return yes(body, sessions(body["sessions"], call.paint), quiet=ids)
+    if not body["sessions"]:
+        return yes(body, "No session is open.")
+    rows = [("SESSION", "OWNER", "LEFT", "HOLDS", "WAITS FOR")]
+    for each in body["sessions"]:
+        held, waits = [hold["name"] for hold in each.get("holds", ())], each.get("waits", ())
+        left = span(each["remaining_ms"])
+        rows.append((each["session_id"], plain(each["owner"]), left, _names(held), _names(waits)))
+    lines = sheet(rows, call.paint, call.width, {"HOLDS": 8, "OWNER": 10, "SESSION": 8}, ("WAITS FOR",))
+    return yes(body, "\n".join(lines), quiet="\n".join([plain(row[0]) for row in rows[1:]]))
 
 
 def _session(call: Call) -> str:
     given = call.values.get("id")
     if given is not None:
-        return checked_session(call, given, "ID")
+        return flags.checked_session(call, given, "ID")
     inherited = call.env.get("DIBS_SESSION")
     if not inherited:
         raise UsageError(f"{call.command} needs ID, or DIBS_SESSION: what `dibs session open` printed.", call.command)
-    return checked_session(call, inherited, "DIBS_SESSION")
+    return flags.checked_session(call, inherited, "DIBS_SESSION")
 
 
 _ID = Argument("ID", "the session's id (default: DIBS_SESSION)", takes=MAYBE, completes="session")
 _OVER = (2, "there is no such session, or it has ended and its jobs were released")
 COMMANDS = {
     "session open": Command(
-        "session open",
         open_,
-        about=(
-            "A session is one run of one worker. Its claims are released when it ends, or when it is not "
-            "renewed for its TTL. The id is a secret that proves the session. With --pid, the session ends as"
-            " soon as another dibs process on this machine sees that this process has died. `dibs session "
-            "run` does all of this by itself."
-        ),
+        about="A session is one run of one worker. Its claims are released when it ends, or when it is not renewed "
+        "for its TTL. The id is a secret that proves the session. With --pid, it ends as soon as another dibs process "
+        "on this machine sees that this process has died. `dibs session run` does all of this by itself.",
         options=(
-            SESSION_TTL,
-            OWNER,
-            METADATA,
-            Option("--pid", "end the session when this process of this machine ends", value="PID"),
+            flags.SESSION_TTL,
+            flags.OWNER,
+            flags.METADATA,
+            Option("--pid PID", "end the session when this process of this machine ends"),
         ),
         examples=(
             ("for a shell script", "export DIBS_SESSION=$(dibs session open -q --pid $$)"),
@@ -149,7 +133,6 @@ COMMANDS = {
         exits=((0, "open"), (64, "no such process, or invalid TTL")),
     ),
     "session keep": Command(
-        "session keep",
         keep,
         about="Restarts the TTL of the session and of all claims in it.",
         arguments=(_ID,),
@@ -157,14 +140,12 @@ COMMANDS = {
         exits=((0, "alive"), _OVER),
     ),
     "session end": Command(
-        "session end",
         end,
         arguments=(_ID,),
         examples=(("at the end of a script", "trap 'dibs session end -q' EXIT"),),
         exits=((0, "ended"), _OVER),
     ),
     "session show": Command(
-        "session show",
         show,
         about="With --quiet it prints only the names of the jobs held, one per line.",
         arguments=(_ID,),
@@ -172,12 +153,10 @@ COMMANDS = {
         exits=((0, "the session is alive"), _OVER),
     ),
     "session list": Command(
-        "session list",
         list_,
-        about=(
-            "On a server, it lists the sessions of your token; an operator sees all. "
-            "With --quiet it prints only the ids, one per line."
-        ),
+        about="On a server, it lists the sessions of your token; an operator sees all. With --quiet it prints only "
+        "the ids, one per line.",
+        options=(WIDE,),
         examples=(("who is at work", "dibs session list"),),
         exits=((0, "the list, which may be empty"),),
     ),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dibs.base.clock import wall_ms
 from dibs.base.terminal import plain
-from dibs.cli.commands.token_file import TOKENS, list_file, read_lines, revoke_in_file, tokens_file
+from dibs.cli.commands.token_file import LEAST, LEAVES, TOKENS, list_file, read_lines, revoke_in_file, tokens_file
 from dibs.cli.framework.flags import flag_of, is_number
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import yes
-from dibs.cli.framework.spec import Argument, Command, Option
-from dibs.cli.text.words import table
+from dibs.cli.framework.spec import WIDE, Argument, Command, Option
+from dibs.cli.text.listing import sheet
 from dibs.core.durations import format_duration, parse_duration
 from dibs.core.identity import ROLES
 from dibs.core.limits import ROTATION_GRACE_MS_DEFAULT
@@ -18,23 +18,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.cli.framework.context import Call, Document
     from dibs.cli.framework.result import Answer
-    from dibs.cli.text.colour import Paint
 
 
 # What is said about tokens. Pure. A token itself is in the answer to whoever had it made, and nowhere else.
 
 _ONCE = "Its token, shown this once:"
-
-
-def listed(tokens: list[Document], paint: Paint) -> str:
-    if not tokens:
-        return "The store holds no token. Make one with: dibs token create NAME"
-    rows = [("NAME", "ROLE", "NAMESPACE", "EXPIRES", "LIMITS", "ID")]
-    for entry in tokens:
-        name, role, namespace = plain(entry["name"]), plain(entry["role"]), plain(entry["namespace"] or "any")
-        rows.append((name, role, namespace, _end(entry), _limits(entry), plain(entry["id"])))
-    head, *lines = table(rows)
-    return "\n".join([paint.faint(head), *lines])
 
 
 def _who(body: Document) -> str:
@@ -43,9 +31,7 @@ def _who(body: Document) -> str:
         parts.append(f"namespace {plain(body['namespace'])}")
     if body["expires_at"]:
         parts.append(f"until {plain(body['expires_at'][:16])}Z")
-    limits = _limits(body)
-    if limits != "none":
-        parts.append(limits)
+    parts += [limits] if (limits := _limits(body)) != "none" else []
     return f"{plain(body['name'])} ({', '.join(parts)})"
 
 
@@ -83,8 +69,14 @@ def list_(call: Call) -> Answer:
     if _is_about_file(call):
         return list_file(call)
     body = call.body("tokens")
+    if not body["tokens"]:
+        return yes(body, "The store holds no token. Make one with: dibs token create NAME")
+    rows = [("NAME", "ROLE", "NAMESPACE", "EXPIRES", "LIMITS", "ID")]
+    for entry in body["tokens"]:
+        name, role, namespace = plain(entry["name"]), plain(entry["role"]), plain(entry["namespace"] or "any")
+        rows.append((name, role, namespace, _end(entry), _limits(entry), plain(entry["id"])))
     names = "\n".join([plain(entry["name"]) for entry in body["tokens"] if entry["valid"]])
-    return yes(body, listed(body["tokens"], call.paint), quiet=names)
+    return yes(body, "\n".join(sheet(rows, call.paint, call.width, LEAST, LEAVES)), quiet=names)
 
 
 def rotate(call: Call) -> Answer:
@@ -144,7 +136,6 @@ def _is_about_file(call: Call) -> bool:
 
 
 def _which(call: Call) -> Document:
-    """The field that chooses one of several tokens of a name; empty without --id."""
     return {"id": call.values["id"]} if call.values.get("id") else {}
 
 
@@ -180,31 +171,28 @@ def _count(call: Call, flag: str, given: str) -> int:
 
 
 _NAME = Argument("NAME", "the token's name: the principal in the history")
-_ID = Option("--id", "only the token whose hash begins with this, as `token list` shows it", value="ID")
+_ID = Option("--id ID", "only the token whose hash begins with this, as `token list` shows it")
 _LIMIT_OPTIONS = (
-    Option("--max-held", "how many jobs it may hold or wait for (default: no limit)", value="N"),
-    Option("--max-waiting", "how many places in line it may have (default: no limit)", value="N"),
-    Option("--max-sessions", "how many sessions it may have open (default: no limit)", value="N"),
-    Option("--rate", "how many requests it may send to each server, as in 50/s (default: no limit)", value="N/s"),
+    Option("--max-held N", "how many jobs it may hold or wait for (default: no limit)"),
+    Option("--max-waiting N", "how many places in line it may have (default: no limit)"),
+    Option("--max-sessions N", "how many sessions it may have open (default: no limit)"),
+    Option("--rate N/s", "how many requests it may send to each server, as in 50/s (default: no limit)"),
 )
-_EXPIRES = Option("--expires", "how long it is valid, as in 30d", value="TIME")
+_EXPIRES = Option("--expires TIME", "how long it is valid, as in 30d")
 _BAD = (64, "invalid name, time or limit")
 _UNKNOWN = (2, "there is no such valid token")
 _NOT_ADMIN = (77, "over HTTP only: your token is not an admin's")
 
 COMMANDS = {
     "token create": Command(
-        "token create",
         create,
-        about=(
-            "The token is shown this once; the store keeps its hash. All its servers accept the token within a second. "
-            "--url names the store, if you may write to it, or a server, which needs an admin's token. "
-            "Viewers look; agents claim, heartbeat and release; operators may also break; admins may do all."
-        ),
+        about="The token is shown this once; the store keeps its hash. All its servers accept the token within a "
+        "second. --url names the store, if you may write to it, or a server, which needs an admin's token. Viewers "
+        "look; agents claim, heartbeat and release; operators may also break; admins may do all.",
         arguments=(_NAME,),
         options=(
-            Option("--role", "what it may do (default agent)", value="ROLE", choices=ROLES),
-            Option("--expires", "how long it is valid, as in 30d (default: until revoked)", value="TIME"),
+            Option("--role ROLE", "what it may do (default agent)", choices=ROLES),
+            Option("--expires TIME", "how long it is valid, as in 30d (default: until revoked)"),
             *_LIMIT_OPTIONS,
         ),
         examples=(
@@ -215,10 +203,9 @@ COMMANDS = {
         exits=((0, "made"), _BAD, _NOT_ADMIN),
     ),
     "token list": Command(
-        "token list",
         list_,
         about="Shows name, role, namespace, limits, expiry and the beginning of the hash, never a token.",
-        options=(TOKENS,),
+        options=(TOKENS, WIDE),
         examples=(
             ("which tokens are valid", "dibs token list"),
             ("of a tokens file", "dibs token list --tokens /etc/dibs/tokens"),
@@ -226,52 +213,35 @@ COMMANDS = {
         exits=((0, "listed"), (64, "the file cannot be read"), _NOT_ADMIN),
     ),
     "token rotate": Command(
-        "token rotate",
         rotate,
-        about=(
-            "The new token has the name, role, namespace, limits and lifetime of the old one, and may use its claims. "
-            "The old one stays valid for --grace, so that workers can change over."
-        ),
+        about="The new token has the name, role, namespace, limits and lifetime of the old one, and may use its "
+        "claims. The old one stays valid for --grace, so that workers can change over.",
         arguments=(_NAME,),
         options=(
             _ID,
             Option(
-                "--grace",
+                "--grace TIME",
                 f"how long the old one stays valid (default {ROTATION_GRACE_MS_DEFAULT // 60_000}m, 0 ends it at once)",
-                value="TIME",
             ),
             _EXPIRES,
         ),
-        examples=(
-            ("with time to change over", "dibs token rotate ci"),
-            ("at once", "dibs token rotate ci --grace 0"),
-        ),
+        examples=(("with time to change over", "dibs token rotate ci"), ("at once", "dibs token rotate ci --grace 0")),
         exits=((0, "made"), _UNKNOWN, (64, "there are several; say which with --id"), _NOT_ADMIN),
     ),
     "token revoke": Command(
-        "token revoke",
         revoke,
-        about=(
-            "Revokes all tokens of NAME, or the one with --id. Every server on the store refuses them within two "
-            "seconds, usually 0.2 s. Their leases expire by their TTL. With --tokens it deletes lines of a tokens "
-            "file; a server reads the file again on SIGHUP."
-        ),
+        about="Revokes all tokens of NAME, or the one with --id. Every server on the store refuses them within two "
+        "seconds, usually 0.2 s. Their leases expire by their TTL. With --tokens it deletes lines of a tokens file; a "
+        "server reads the file again on SIGHUP.",
         arguments=(Argument("NAME", "whose tokens"),),
         options=(TOKENS, _ID),
         examples=(
             ("somebody left", "dibs token revoke ci"),
             ("in a tokens file", "dibs token revoke ci --tokens /etc/dibs/tokens"),
         ),
-        exits=(
-            (0, "revoked"),
-            (1, "the file has none"),
-            _UNKNOWN,
-            (64, "the file cannot be changed"),
-            _NOT_ADMIN,
-        ),
+        exits=((0, "revoked"), (1, "the file has none"), _UNKNOWN, (64, "the file cannot be changed"), _NOT_ADMIN),
     ),
     "token limit": Command(
-        "token limit",
         limit,
         about="Limits that are not named stay unchanged; 0 removes a limit. Nothing is taken away: a holder above a "
         "limit gets nothing new.",
@@ -281,12 +251,9 @@ COMMANDS = {
         exits=((0, "changed"), _UNKNOWN, _BAD, _NOT_ADMIN),
     ),
     "token import": Command(
-        "token import",
         import_,
-        about=(
-            "It sends only hashes. The tokens stay valid; expired lines are left out. A repeated import changes "
-            "nothing. After it, start the servers without --tokens."
-        ),
+        about="It sends only hashes. The tokens stay valid; expired lines are left out. A repeated import changes "
+        "nothing. After it, start the servers without --tokens.",
         options=(TOKENS,),
         examples=(("move", "dibs token import --tokens /etc/dibs/tokens --url sqlite:///var/lib/dibs/dibs.db"),),
         exits=((0, "imported"), (64, "the file cannot be read"), _NOT_ADMIN),

@@ -14,7 +14,7 @@ from dibs.base.terminal import plain
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import no, yes
 from dibs.cli.framework.spec import Argument, Command, Option
-from dibs.cli.text.words import table
+from dibs.cli.text.listing import sheet
 from dibs.client.settings import read_token
 from dibs.core.durations import parse_duration
 from dibs.core.identity import AGENT, ROLES
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 
 _ID_CHARS = 12
+# How a list of tokens fits a narrow terminal.
+LEAST = {"LIMITS": 8, "NAMESPACE": 8, "NAME": 10}
+LEAVES = ("KEPT AS", "LIMITS", "ID", "NAMESPACE", "EXPIRES")
 _SIGHUP = "A running server reads it on SIGHUP."
 
 
@@ -57,7 +60,7 @@ def new(call: Call) -> Answer:
     if path is None:
         text = f"The token of {name}, shown this once:\n{token}\nThe line for the tokens file:\n{made.text()}"
         return yes(document, text, quiet=f"{token}\t{made.text()}")
-    with _changing(path):
+    with changing(path):
         _append(path, made.text())
     until = f", until {timestamp(made.expires_ms)[:16]}Z" if made.expires_ms is not None else ""
     text = (
@@ -78,11 +81,11 @@ def list_file(call: Call) -> Answer:
         ends = f"{ends}, over" if entry["expired"] else ends
         kept = "the token itself" if entry["clear"] else "hash"
         rows.append((entry["name"], entry["role"], entry["namespace"] or "any", ends, entry["id"], kept))
-    head, *lines = table(rows)
+    lines = sheet(rows, call.paint, call.width, LEAST, LEAVES)
     if any(entry["clear"] for entry in entries):
         lines.append("Some tokens are in clear text. Make new ones: dibs token new")
     quiet = "\n".join([entry["name"] for entry in entries])
-    return yes({"tokens": entries}, "\n".join([call.paint.faint(head), *lines]), quiet=quiet)
+    return yes({"tokens": entries}, "\n".join(lines), quiet=quiet)
 
 
 def revoke_in_file(call: Call) -> Answer:
@@ -96,7 +99,7 @@ def revoke_in_file(call: Call) -> Answer:
     if not gone:
         message = f"{plain(path)} holds no token of {plain(name)}{' with this id' if wanted else ''}."
         return no(NO, document, message, code="not_found", message=message)
-    with _changing(path):
+    with changing(path):
         _rewrite(path, lambda line: not goes(line))
     count = f"{len(gone)} tokens" if len(gone) > 1 else "the token"
     return yes(document, f"{call.paint.good('Revoked')} {count} of {plain(name)} in {plain(path)}. {_SIGHUP}")
@@ -150,7 +153,7 @@ def read_lines(path: str) -> list[tuple[str, TokenLine | None]]:
 
 
 @contextmanager
-def _changing(path: str) -> Iterator[None]:
+def changing(path: str) -> Iterator[None]:
     """Keep other changes of the file out: two at once would undo each other. The lock is on the folder, because the
     file is replaced."""
     try:
@@ -185,28 +188,18 @@ def _append(path: str, line: str) -> None:
         to_disk(handle)
 
 
-TOKENS = Option(
-    "--tokens", "the tokens file, as for dibs serve", value="FILE", env="DIBS_TOKENS_FILE", completes="file"
-)
+TOKENS = Option("--tokens FILE", "the tokens file, as for dibs serve", env="DIBS_TOKENS_FILE", completes="file")
 
 COMMANDS = {
     "token new": Command(
-        "token new",
         new,
-        about=(
-            "The file that `dibs serve --tokens` reads gets a hash. The token itself is shown this once and stored "
-            "nowhere. Viewers look; agents claim, heartbeat and release; operators may also break; admins may do all."
-        ),
+        about="The file that `dibs serve --tokens` reads gets a hash. The token itself is shown this once and stored "
+        "nowhere. Viewers look; agents claim, heartbeat and release; operators may also break; admins may do all.",
         arguments=(Argument("NAME", "the token's name: the principal in the history"),),
         options=(
-            Option("--role", "what it may do (default agent)", value="ROLE", choices=ROLES),
-            Option("--expires", "how long it is valid, as in 30d (default: until revoked)", value="TIME"),
-            Option(
-                "--append",
-                "add the line to this file; a new file is readable only by you",
-                value="FILE",
-                completes="file",
-            ),
+            Option("--role ROLE", "what it may do (default agent)", choices=ROLES),
+            Option("--expires TIME", "how long it is valid, as in 30d (default: until revoked)"),
+            Option("--append FILE", "add the line to this file; a new file is readable only by you", completes="file"),
         ),
         examples=(
             ("a first token", "dibs token new ci --append tokens"),
@@ -216,7 +209,6 @@ COMMANDS = {
         exits=((0, "made"), (64, "invalid name, or the file cannot be written")),
     ),
     "token show": Command(
-        "token show",
         show,
         about="The token that your first `dibs serve` made for you, to log in at its page in a browser. Other tokens "
         "are kept as hashes and cannot be shown.",

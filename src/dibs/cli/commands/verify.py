@@ -119,7 +119,6 @@ def race(call: Call) -> str:
 
 COMMANDS = {
     "verify": Command(
-        "verify",
         verify,
         about=(
             "Clients race for a few jobs in a namespace of their own: they claim one, any and all, renew, wait, "
@@ -130,11 +129,11 @@ COMMANDS = {
         ),
         arguments=(STORE,),
         options=(
-            Option("--for", "how long they race (default 2m)", value="TIME"),
-            Option("--clients", f"how many clients race (default {CLIENTS_DEFAULT})", value="N"),
-            Option("--seed", "repeat the choices of an earlier run", value="SEED"),
-            Option("--record", "where to write the record (default: a new file here)", value="FILE"),
-            Option("--judge", "race nobody; judge the record of an earlier run", value="FILE"),
+            Option("--for TIME", "how long they race (default 2m)"),
+            Option("--clients N", f"how many clients race (default {CLIENTS_DEFAULT})"),
+            Option("--seed SEED", "repeat the choices of an earlier run"),
+            Option("--record FILE", "where to write the record (default: a new file here)"),
+            Option("--judge FILE", "race nobody; judge the record of an earlier run"),
         ),
         examples=(
             ("your own server", "dibs verify http://127.0.0.1:3427 --for 30s"),

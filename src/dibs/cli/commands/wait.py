@@ -9,9 +9,8 @@ from dibs.cli.framework.result import no, yes
 from dibs.cli.framework.spec import JOBS, Command, Option
 from dibs.cli.supervise.signals import StopSignals
 from dibs.cli.text.claim import hold_fields, sentence
-from dibs.cli.text.colour import Paint
 from dibs.cli.text.listing import status_text
-from dibs.cli.text.words import WIDTH_DEFAULT, plain, shell_line, span, width_of
+from dibs.cli.text.words import WIDTH_DEFAULT, Paint, plain, shell_line, span, width_of
 from dibs.client.queueing import PendingClaim, drive, status_of
 from dibs.core.limits import DONE_MS_MAX, TICKET_MS, TTL_MS_MAX
 from dibs.core.names import DEFAULT_NAMESPACE, in_tree
@@ -86,18 +85,14 @@ def _not_yet(call: Call, found: list[Document], taken: list[Document], waited_ms
 
 COMMANDS = {
     "wait": Command(
-        "wait",
         wait,
-        about=(
-            "Claims nothing and takes no place in line; to get the job yourself, use `dibs claim --wait`. "
-            "Prints the state of the job at the end: free, done, delayed or parked; with --quiet only that "
-            "word. With several jobs it waits until nobody has any of them, and --quiet prints the name, a "
-            "tab, and the word of each."
-        ),
+        about="Claims nothing and takes no place in line; `dibs claim --wait` does. Prints the state of the job at "
+        "the end: free, done, delayed or parked; with --quiet only that word. With several jobs it waits until nobody "
+        "has any of them, and --quiet prints name, tab and word of each.",
         arguments=(JOBS,),
         options=(
-            Option("--for", "wait for at most this long (default: no limit)", value="TIME"),
-            Option("--done-exit-code", "the exit code if all of the jobs are done (default 0)", value="N"),
+            Option("--for TIME", "wait for at most this long (default: no limit)"),
+            Option("--done-exit-code N", "the exit code if all of the jobs are done (default 0)"),
         ),
         examples=(
             ("until the migration is over", "dibs wait migrate-db --for 10m && ./deploy"),
@@ -110,7 +105,7 @@ COMMANDS = {
             (1, "somebody still has it at the end of --for"),
             (4, "with --done-exit-code 4: it is done"),
         ),
-    ),
+    )
 }
 
 

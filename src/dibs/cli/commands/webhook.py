@@ -8,7 +8,8 @@ from dibs.base.terminal import plain
 from dibs.cli.framework.flags import is_number
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, yes
-from dibs.cli.framework.spec import Argument, Command, Option
+from dibs.cli.framework.spec import WIDE, Argument, Command, Option
+from dibs.cli.text.listing import sheet
 from dibs.cli.text.words import table
 from dibs.client.embedded import EmbeddedDoor
 from dibs.core.limits import WEBHOOK_SECRET_CHARS_MAX, WEBHOOKS_PER_PRINCIPAL_MAX
@@ -17,25 +18,13 @@ from dibs.wire.codes import NO
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.cli.framework.context import Call, Document
-    from dibs.cli.text.colour import Paint
+    from dibs.cli.text.words import Paint
 
 
 # What is said about webhooks. Pure.
 
 _SHOWN_MAX = 10
 _EVENT_NUMBER_MAX = 10**18 - 1
-
-
-def listed(webhooks: list[Document], paint: Paint) -> str:
-    if not webhooks:
-        return "There is no webhook. Make one with: dibs webhook add https://..."
-    rows: list[tuple[str, ...]] = [("ID", "OWNER", "NAMESPACE", "JOBS", "EVENTS", "TARGET")]
-    for each in webhooks:
-        state = "" if each["active"] else " (stopped)"
-        words = [plain(each[key]) for key in ("id", "user_id", "namespace", "lock_pattern")]
-        rows.append((*words, plain(",".join(each["events"])), plain(each["url"]) + state))
-    head, *lines = table(rows)
-    return "\n".join([paint.faint(head), *lines])
 
 
 def shown(body: Document, paint: Paint) -> str:
@@ -95,7 +84,12 @@ def add(call: Call) -> Answer:
         body["secret"] = secret
         lines += ["Its secret, shown this once:", plain(secret)]
     if isinstance(call.door(), EmbeddedDoor):
-        lines.append("A server on this store delivers the events. If none runs, start one: dibs serve")
+        from dibs.client.store_admin import flags_to_send
+
+        flags = " ".join(["dibs serve", *flags_to_send(body["url"])])
+        lines.append(f"A server on this store delivers the events. If none runs, start one: {flags}")
+        if flags != "dibs serve":
+            lines[-1] = f"Servers send there only if they were started so: {flags}"
     return yes(body, "\n".join(lines), quiet=plain(body["id"]))
 
 
@@ -121,8 +115,16 @@ def _secret(call: Call) -> tuple[bool, str]:
 
 def list_(call: Call) -> Answer:
     body = call.body("webhooks")
-    ids = "\n".join([plain(each["id"]) for each in body["webhooks"]])
-    return yes(body, listed(body["webhooks"], call.paint), quiet=ids)
+    if not body["webhooks"]:
+        return yes(body, "There is no webhook. Make one with: dibs webhook add https://...")
+    rows: list[tuple[str, ...]] = [("ID", "OWNER", "NAMESPACE", "JOBS", "EVENTS", "TARGET")]
+    for each in body["webhooks"]:
+        state = "" if each["active"] else " (stopped)"
+        words = [plain(each[key]) for key in ("id", "user_id", "namespace", "lock_pattern")]
+        rows.append((*words, plain(",".join(each["events"])), plain(each["url"]) + state))
+    least, leaves = {"EVENTS": 8, "TARGET": 16, "JOBS": 8}, ("NAMESPACE", "OWNER", "EVENTS", "JOBS", "ID")
+    lines = sheet(rows, call.paint, call.width, least, leaves)
+    return yes(body, "\n".join(lines), quiet="\n".join([row[0] for row in rows[1:]]))
 
 
 def show(call: Call) -> Answer:
@@ -164,32 +166,19 @@ _NOT_ALLOWED = (77, "over HTTP only: a viewer may not")
 
 COMMANDS = {
     "webhook add": Command(
-        "webhook add",
         add,
-        about=(
-            "A server on the store delivers each event of the namespace at least once, in order for each job, with "
-            "retries. Each delivery is signed with a secret, which is made and shown this once; --secret-file names "
-            "your own. A server refuses private addresses and http:// unless it is started with "
-            f"--webhook-allow-private and --webhook-allow-http. You may have {WEBHOOKS_PER_PRINCIPAL_MAX} webhooks."
-        ),
+        about="A server on the store delivers each event of the namespace at least once, in order for each job, with "
+        "retries. Each delivery is signed with a secret, which is made and shown this once; --secret-file names "
+        "your own. A server refuses private addresses and http:// unless it is started with "
+        f"--webhook-allow-private and --webhook-allow-http. You may have {WEBHOOKS_PER_PRINCIPAL_MAX} webhooks.",
         arguments=(Argument("TARGET", "where to send to: https://..."),),
         options=(
+            Option("--jobs PATTERN", "a job, or the beginning of names with * after it (default: all jobs)"),
             Option(
-                "--jobs",
-                "a job, or the beginning of names with * after it (default: all jobs)",
-                value="PATTERN",
-            ),
-            Option(
-                "--events",
+                "--events KINDS",
                 "which, with commas between: acquired, released, expired, failed, parked and others (default: all)",
-                value="KINDS",
             ),
-            Option(
-                "--secret-file",
-                "the file with the secret (default: one is made)",
-                value="FILE",
-                completes="file",
-            ),
+            Option("--secret-file FILE", "the file with the secret (default: one is made)", completes="file"),
             Option("--unsigned", "sign nothing"),
         ),
         examples=(
@@ -202,14 +191,13 @@ COMMANDS = {
         exits=((0, "made"), _BAD, _NOT_ALLOWED),
     ),
     "webhook list": Command(
-        "webhook list",
         list_,
         about="Agents see their own webhooks, operators and admins all of their namespaces.",
+        options=(WIDE,),
         examples=(("all that you may see", "dibs webhook list"),),
         exits=((0, "listed"), _NOT_ALLOWED),
     ),
     "webhook show": Command(
-        "webhook show",
         show,
         about="Shows the last tries, the jobs that wait for one, and the dead letters.",
         arguments=(_ID,),
@@ -217,18 +205,16 @@ COMMANDS = {
         exits=((0, "shown"), _UNKNOWN, _NOT_ALLOWED),
     ),
     "webhook remove": Command(
-        "webhook remove",
         remove,
         arguments=(_ID,),
         examples=(("no more", "dibs webhook remove 6f0c6a3e-8d0d-4b0e-9a57-2f6f1a2b3c4d"),),
         exits=((0, "removed"), _UNKNOWN, _NOT_ALLOWED),
     ),
     "webhook replay": Command(
-        "webhook replay",
         replay,
         about="A webhook that was stopped goes on.",
         arguments=(_ID,),
-        options=(Option("--after", "the number of an event (default: only dead letters are sent again)", value="N"),),
+        options=(Option("--after N", "the number of an event (default: only dead letters are sent again)"),),
         examples=(
             ("dead letters", "dibs webhook replay 6f0c6a3e-8d0d-4b0e-9a57-2f6f1a2b3c4d"),
             ("all since an event", "dibs webhook replay 6f0c6a3e-8d0d-4b0e-9a57-2f6f1a2b3c4d --after 1842"),
@@ -236,7 +222,6 @@ COMMANDS = {
         exits=((0, "asked for"), _UNKNOWN, _BAD, _NOT_ALLOWED),
     ),
     "webhook test": Command(
-        "webhook test",
         test,
         about="The server that is asked sends it, once, and says what the target answered. It needs a server.",
         arguments=(_ID,),

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Any, BinaryIO, TextIO
 
     from dibs.cli.supervise.signals import UnconfirmedClaims
-    from dibs.cli.text.colour import Paint
+    from dibs.cli.text.words import Paint
     from dibs.client.door import Door
     from dibs.client.queueing import PendingClaim
     from dibs.wire.documents import Reply
@@ -69,6 +69,13 @@ class Call:
         self.repository_namespace: str | None = None
         self.written: dict[str, str] = {}  # names that were spelled otherwise, and how
         self.wanted: list[Document] = []  # jobs of the caller's session for which somebody began to wait
+
+    @property
+    def width(self) -> int | None:
+        """How wide a table may be; None in a pipe, and with --wide."""
+        from dibs.cli.text.words import width_of
+
+        return None if self.values.get("wide") else width_of(self.stdout, self.env)
 
     def said(self, key: str) -> str | None:
         """The namespace from a flag or a variable. The user's config file comes last, after the repository's."""

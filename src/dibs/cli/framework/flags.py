@@ -109,47 +109,43 @@ def exit_code(call: Call, key: str, default: int) -> int:
     return int(text)
 
 
-TTL = Option("--ttl", field="acquire.ttl_seconds", value="TIME")
-OWNER = Option("--owner", field="acquire.owner", value="NAME", env="DIBS_OWNER", filled=True)
-LEASE = Option("--lease", field="renew.lease_id", value="ID", env="DIBS_LEASE")
-SESSION = Option("--session", field="acquire.session_id", value="ID", env="DIBS_SESSION", completes="session")
+TTL = Option("--ttl TIME", field="acquire.ttl_seconds")
+OWNER = Option("--owner NAME", field="acquire.owner", env="DIBS_OWNER", filled=True)
+LEASE = Option("--lease ID", field="renew.lease_id", env="DIBS_LEASE")
+SESSION = Option("--session ID", field="acquire.session_id", env="DIBS_SESSION", completes="session")
 ACTOR = Option(
-    "--actor",
+    "--actor NAME",
     "for work by hand or from a script: your own name, the same in claim, heartbeat and release; it is all the "
     "proof they need",
-    value="NAME",
     env="DIBS_ACTOR",
 )
-METADATA = Option("--metadata", field="acquire.metadata", value="TEXT")
-CHECKPOINT = Option("--checkpoint", field="renew.checkpoint", value="TEXT")
-SHARED = Option("--shared", field="acquire.mode", short="-s")
-EXCLUSIVE = Option("--exclusive", "one owner at a time (the default)", short="-x")
-SLOTS = Option("--slots", field="acquire.slots", value="N")
-MAX_ATTEMPTS = Option("--max-attempts", field="acquire.max_attempts", value="N")
-LOCK_DELAY = Option("--lock-delay", field="acquire.lock_delay_seconds", value="TIME")
-REQUEST_KEY = Option("--request-key", field="acquire.request_key", value="KEY")
+METADATA = Option("--metadata TEXT", field="acquire.metadata")
+CHECKPOINT = Option("--checkpoint TEXT", field="renew.checkpoint")
+SHARED = Option("-s, --shared", field="acquire.mode")
+EXCLUSIVE = Option("-x, --exclusive", "one owner at a time (the default)")
+SLOTS = Option("--slots N", field="acquire.slots")
+MAX_ATTEMPTS = Option("--max-attempts N", field="acquire.max_attempts")
+LOCK_DELAY = Option("--lock-delay TIME", field="acquire.lock_delay_seconds")
+REQUEST_KEY = Option("--request-key KEY", field="acquire.request_key")
 AGAIN = Option("--again", field="acquire.again")
-WAIT = Option("--wait", field="acquire.wait_seconds", value="TIME", short="-w")
-NO_WAIT = Option("--no-wait", "do not wait (the default)", short="-n")
-TICKET = Option("--ticket", field="acquire.ticket", value="TICKET")
+WAIT = Option("-w, --wait TIME", field="acquire.wait_seconds")
+NO_WAIT = Option("-n, --no-wait", "do not wait (the default)")
+TICKET = Option("--ticket TICKET", field="acquire.ticket")
 KEEP_PLACE = Option("--keep-place", "when --wait is over, keep the place in line and print its ticket")
 KEEP = Option("--keep", "start a background process that sends heartbeats, and releases when the calling process ends")
-KEEP_FOR = Option("--keep-for", "like --keep, until this process ends (default: the parent of dibs)", value="PID")
+KEEP_FOR = Option("--keep-for PID", "like --keep, until this process ends (default: the parent of dibs)")
 TRACKED = "github://"  # how a job's name begins that a tracker may be asked about (`agents/tracker/guard.py`)
 # What every claim takes, in the order in which help shows it.
 CLAIM_OWNER = (TTL, OWNER, METADATA)
 CLAIM_WAIT = (WAIT, NO_WAIT, KEEP_PLACE, TICKET)
-CLAIM_TERMS = (
-    *(EXCLUSIVE, SHARED, SLOTS),
-    *(SESSION, ACTOR, MAX_ATTEMPTS, LOCK_DELAY, REQUEST_KEY, AGAIN),
-)
+CLAIM_TERMS = (*(EXCLUSIVE, SHARED, SLOTS), *(SESSION, ACTOR, MAX_ATTEMPTS, LOCK_DELAY, REQUEST_KEY, AGAIN))
 CLAIM_KEEP = (KEEP, KEEP_FOR)
 PROOF = (ACTOR, LEASE, SESSION)  # what says that a claim is the caller's
 DONE_DEFAULT = format_duration(DONE_MS_DEFAULT)
-DONE = Option("--done", field="release.done_seconds", value="TIME", bare=DONE_DEFAULT)
+DONE = Option("--done TIME", field="release.done_seconds", bare=DONE_DEFAULT)
 FAILED = Option("--failed", field="release.failed")
-REASON = Option("--reason", field="release.reason", value="TEXT")
-RETRY_AFTER = Option("--retry-after", field="release.retry_after_seconds", value="TIME")
+REASON = Option("--reason TEXT", field="release.reason")
+RETRY_AFTER = Option("--retry-after TIME", field="release.retry_after_seconds")
 
 # Exit codes of a claim besides 0 and 1.
 CLAIM_EXITS = (
@@ -267,8 +263,7 @@ def checked_session(call: Call, text: str, what: str) -> str:
     if not is_id(text.strip()):
         hint = " Did opening it succeed?" if not text.strip() else ""
         raise UsageError(
-            f"{what} is {text!a}, which is not a session id: `dibs session open` prints one.{hint}",
-            call.command,
+            f"{what} is {text!a}, which is not a session id: `dibs session open` prints one.{hint}", call.command
         )
     return text.strip().lower()
 
@@ -303,7 +298,7 @@ def next_words(call: Call, flags: tuple[str, ...] = ("url", "namespace", "sessio
 
 # Flags of the commands that open a session.
 
-SESSION_TTL = Option("--ttl", field="session-open.ttl_ms", value="TIME")
+SESSION_TTL = Option("--ttl TIME", field="session-open.ttl_ms")
 
 
 def open_request(call: Call) -> Document:

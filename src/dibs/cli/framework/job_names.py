@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dibs.base.checkout import current_folder
+from dibs.cli.framework.result import combined, failure, is_failure
 from dibs.client import naming as repositories
 from dibs.client.queueing import all_pages, drive, name_in_use
 from dibs.core.names import OF_REPOSITORY
@@ -11,13 +12,13 @@ from dibs.core.records import HELD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from dibs.cli.framework.context import Call, Document
     from dibs.cli.framework.result import Answer
 
 
-_KEYS = ("job", "name", "resource", "resource_flag", "prefix")
+_KEYS = ("job", "name", "resource", "resource_flag", "prefix", "pattern")
 # Commands that take job names: one, or each of several by itself; several in one step.
 _ONE = frozenset("run claim hold heartbeat release transfer wait owner history break free".split())
 _SEVERAL = frozenset(("claim-any", "claim-all"))
@@ -120,3 +121,12 @@ def use_names_in_use(call: Call) -> None:
         if call.command in _FORKING:
             door.close()
     call.values = {**call.values, "job": used if isinstance(job, list) else used[0]}
+
+
+def each_job(call: Call, verb: str, document: Document, said: Callable[[Call, Document], Answer]) -> Answer:
+    """Ask the same of each job of the command. `said` is what a reply becomes that is no error."""
+    answers = []
+    for name in call.values["job"]:
+        reply = call.ask(verb, name, document)
+        answers.append((name, failure(reply) if is_failure(reply) else said(call, reply.body or {})))
+    return combined(answers)

@@ -28,6 +28,21 @@ class UsageError(InvalidInput):
         self.command = command
 
 
+_OUTPUTS = {"json": "--json", "name": "--quiet", "wide": "--wide"}
+
+
+def spelled_out(argv: Sequence[str]) -> Sequence[str]:
+    """The words, with `-o json` as kubectl has it put as the flag that it is."""
+    words = list(argv)
+    at = words.index("-o")
+    if "--" in words[:at] or words[at + 1 : at + 2] == []:
+        return argv
+    flag = _OUTPUTS.get(words[at + 1])
+    if flag is None:
+        raise UsageError(f"-o takes json, name or wide, not {_shown(words[at + 1])}.")
+    return [*words[:at], flag, *words[at + 2 :]]
+
+
 def wants(argv: Sequence[str], *flags: str) -> bool:
     """Tell whether one of `flags` comes before any `--`."""
     words = argv[: argv.index("--")] if "--" in argv else argv
@@ -62,6 +77,10 @@ def _of_family(first: str, before: list[str], after: list[str], names: Sequence[
     flags, rest = _leading_flags(after) if after[:1] and after[0].startswith("-") else ([], after)
     if rest and rest[0] in seconds:
         return f"{first} {rest[0]}", [*before, *flags, *rest[1:]]
+    from dibs.cli.framework.registry import ALONE
+
+    if not rest and first in ALONE:
+        return ALONE[first], [*before, *flags]
     if wants(after, "--help", "-h"):
         return f"{first} {seconds[0]}", before + after
     hint = did_you_mean(rest[0], seconds) if rest else ""
@@ -115,7 +134,8 @@ def parse(command: Command, words: Sequence[str]) -> Values:
             continue
         flag, equals, value = word.partition("=")
         option = _find(flag, options)
-        if option is None and (option := _glued(word, options)) is not None:  # -w5, as with getopt
+        if option is None and not word.startswith("--"):  # -w5, as with getopt
+            option = _find(word[:2], [each for each in options if each.value])
             equals, value = "=", word[2:]
         if option is None:
             raise _unknown_flag(command, flag, options)
@@ -193,6 +213,8 @@ def _too_many(command: Command, loose: list[str]) -> UsageError:
     extra = _shown(loose[len(command.arguments)])
     takes = " ".join(each.shown for each in command.arguments) or "no arguments"
     hint = "Quote a value that contains spaces."
+    if extra.startswith(("sqlite:", "git:", "git+", "postgresql:", "etcd", "http:", "https:", "unix:")):
+        hint = f"To name a store or server: --url {extra}"
     if command.several:
         named = " ".join(map(_shown, loose[:3])) + (" ..." if len(loose) > 3 else "")
         ways = [f"dibs {name} {named} ({what})" for name, what in command.several]
@@ -238,14 +260,6 @@ def _find(word: str, options: Iterable[Option]) -> Option | None:
         if word in (option.flag, option.short):
             return option
     return None
-
-
-def _glued(word: str, options: Iterable[Option]) -> Option | None:
-    """The short flag at the beginning of a word. The rest of the word is its value."""
-    if word.startswith("--"):
-        return None
-    option = _find(word[:2], options)
-    return option if option is not None and option.value else None
 
 
 def _shown(word: str) -> str:

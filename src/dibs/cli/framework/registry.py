@@ -74,6 +74,10 @@ _TABLE = (
             ("webhook test", "cli.commands.webhook", "send a delivery that is about nothing, now"),
             ("doctor", "cli.commands.doctor", "check the settings, and say what is wrong"),
             ("verify", "cli.commands.verify", "race clients on a store or server, and judge what they were answered"),
+            ("config show", "cli.commands.config", "show the settings that apply, and where each comes from"),
+            ("config get", "cli.commands.config", "print one setting"),
+            ("config set", "cli.commands.config", "save a setting in your config.toml"),
+            ("config unset", "cli.commands.config", "remove a setting from your config.toml"),
             ("completion", "cli.commands.completion", "print the completion script of a shell"),
         ),
     ),
@@ -81,6 +85,8 @@ _TABLE = (
         "access",
         "Access to a server",
         (
+            ("login", "cli.commands.config", "use a server from now on, and save your token for it"),
+            ("logout", "cli.commands.config", "forget the token of a server"),
             ("token create", "cli.commands.token", "make a bearer token in the store"),
             ("token list", "cli.commands.token", "list the tokens of the store, or of a tokens file"),
             ("token rotate", "cli.commands.token", "replace a token by a new one"),
@@ -165,6 +171,7 @@ FAMILIES = {
     "agent": "hooks that keep coding agents apart",
     "skill": "what teaches an agent to use dibs",
     "token": "tokens for access to a server",
+    "config": "your settings, and where they come from",
     "gh": "issues on GitHub, through the gh program",
     "webhook": "URLs that are told what happens",
     "git": "a branch and the claim on its work, in one push",
@@ -177,12 +184,10 @@ ALIASES = {
     "status": ("owner", "list"),
     "unlock": ("release",),
 }
+# What the first word of a family means alone.
+ALONE = {"config": "config show"}
 # Words that people try, and what says it here.
-MEANT = {
-    "kill": "dibs break JOB --reason WHY",
-    "done": "dibs release JOB --done",
-    "fail": "dibs release JOB --failed",
-}
+MEANT = {"kill": "dibs break JOB --reason WHY", "done": "dibs release JOB --done", "fail": "dibs release JOB --failed"}
 
 
 # What annexes do inside commands of the house. Without the annex it is left out.
@@ -215,6 +220,7 @@ def load(name: str) -> Command:
 
         found = needed(f"dibs.{module}", f"dibs {name}")
     known: Command = found.COMMANDS[name]
+    known.name = name
     return known
 
 
@@ -225,7 +231,10 @@ def registered(word: str) -> Command | None:
     from dibs.cli.framework.spec import Command
 
     found = plugin(GROUP, word, f"the command {word}")
-    if found is None or isinstance(found, Command):
+    if found is None:
+        return None
+    if isinstance(found, Command):
+        found.name = word
         return found
     raise InvalidInput(f"The command {word} is no dibs.cli.framework.spec.Command. Repair its package.")
 

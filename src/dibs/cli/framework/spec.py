@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 class Option:
-    """A flag. `value` names its value in help; None means a switch. `field` is the request and the field that it gives
-    (`acquire.slots`): its help is what that field is declared to mean. `env` is the variable that gives its default.
-    `key` is the key of its value: the flag's own word, unless an argument has the same. `filled`: an empty value is
-    refused, because it comes from a shell variable that was not set. `bare` is the value of a flag without one: then
-    the next word is the value only if it is a duration. `required` names a group of flags, one of which must be given;
-    a group may have only one flag."""
+    """A flag, written as help shows it: `--json` is a switch, `--ttl TIME` has a value, `-w, --wait TIME` a short form.
+    `field` is the request and the field that it gives (`acquire.slots`): its help is what that field is declared to
+    mean. `env` is the variable that gives its default. `key` is the key of its value: the flag's own word, unless an
+    argument has the same. `filled`: an empty value is refused, because it comes from a shell variable that was not set.
+    `bare` is the value of a flag without one: then the next word is the value only if it is a duration. `required`
+    names a group of flags, one of which must be given; a group may have only one flag."""
 
     def __init__(
         self,
@@ -28,8 +28,6 @@ class Option:
         help_: str = "",
         *,
         field: str = "",
-        value: str | None = None,
-        short: str | None = None,
         env: str | None = None,
         choices: tuple[str, ...] = (),
         completes: str | None = None,
@@ -38,15 +36,16 @@ class Option:
         bare: str | None = None,
         required: str | None = None,
     ) -> None:
-        self.flag = flag
+        short, _, rest = flag.rpartition(", ")
+        self.flag, _, value = rest.partition(" ")
+        self.short = short or None
+        self.value = value or None
         self._help = help_
         self.field = field
-        self.value = value
-        self.short = short
         self.env = env
         self.choices = choices
         self.completes = completes
-        self.key = key or flag[2:].replace("-", "_")
+        self.key = key or self.flag[2:].replace("-", "_")
         self.filled = filled
         self.bare = bare
         self.required = required
@@ -77,13 +76,7 @@ class Argument:
     REST (all words after `--`)."""
 
     def __init__(
-        self,
-        name: str,
-        help_: str,
-        *,
-        choices: tuple[str, ...] = (),
-        completes: str | None = None,
-        takes: str = "one",
+        self, name: str, help_: str, *, choices: tuple[str, ...] = (), completes: str | None = None, takes: str = "one"
     ) -> None:
         self.name = name
         self.help = help_
@@ -102,13 +95,12 @@ class Argument:
 
 
 class Command:
-    """One command. `name` may be two words (`token new`). `exits` are its exit codes and their meanings; `usage_exit`
-    is the code for a usage error. `several` are the commands that take more than one of its argument, each with what
-    it does. `usual` are the flags that its help shows first, if it has many."""
+    """One command. Who finds it by its `name`, which may be two words (`token new`), sets that. `exits` are its exit
+    codes and their meanings; `usage_exit` is the code for a usage error. `several` are the commands that take more than
+    one of its argument, each with what it does. `usual` are the flags that its help shows first, if it has many."""
 
     def __init__(
         self,
-        name: str,
         run: Callable[[Call], Answer],
         *,
         about: str = "",
@@ -120,7 +112,7 @@ class Command:
         several: tuple[tuple[str, str], ...] = (),
         usual: tuple[str, ...] = (),
     ) -> None:
-        self.name = name
+        self.name = ""
         self.run = run
         self.usage_exit = usage_exit
         self.several = several
@@ -138,33 +130,28 @@ NEW_JOB = Argument("JOB", "the stable name of the work, such as issue-1842")
 STORE = Argument("URL", "the same as --url URL", takes=MAYBE)  # for commands about a whole store
 
 URL = Option(
-    "--url",
+    "--url URL",
     "a server (http://, https://, unix://) or a store (sqlite:///path, git:origin); default: your own store",
-    value="URL",
     env="DIBS_URL",
 )
 NAMESPACE = Option(
-    "--namespace",
-    "separates the job names of one project from those of others",
-    value="NAME",
-    env="DIBS_NAMESPACE",
-    filled=True,
+    "--namespace NAME", "separates the job names of one project from those of others", env="DIBS_NAMESPACE", filled=True
 )
 EXACT = Option("--exact", "take names as they are written, byte for byte; see `dibs name`")
-TIMEOUT = Option("--timeout", "how long a server may take to answer (default 10s)", value="TIME")
-JSON = Option("--json", "print one JSON document for every outcome")
-QUIET = Option("--quiet", "print only what a script needs, or nothing", short="-q")
-HELP = Option("--help", "show this help", short="-h")
-VERSION = Option("--version", "show the version", short="-V")
+TIMEOUT = Option("--timeout TIME", "how long a server may take to answer (default 10s)")
+JSON = Option("--json", "print one JSON document for every outcome; also -o json")
+QUIET = Option("-q, --quiet", "print only what a script needs, such as names, or nothing; also -o name")
+WIDE = Option("--wide", "all columns, and nothing cut; also -o wide")
+HELP = Option("-h, --help", "show this help")
+VERSION = Option("-V, --version", "show the version")
 GLOBAL = (URL, NAMESPACE, EXACT, TIMEOUT, JSON, QUIET, HELP, VERSION)
 
 # Flags of `dibs lock` that grite accepts anywhere; here they may come before the command's words, too.
 LOCK_ACTOR = Option(
-    "--actor",
+    "--actor NAME",
     "who you are: the same name is the same holder (default: the shell that runs the command)",
-    value="NAME",
     env="DIBS_ACTOR",
 )
-DATA_DIR = Option("--data-dir", "a folder that identifies you, as in grite", value="FOLDER", env="GRITE_HOME")
+DATA_DIR = Option("--data-dir FOLDER", "a folder that identifies you, as in grite", env="GRITE_HOME")
 NO_DAEMON = Option("--no-daemon", "accepted but ignored: there is no daemon")
 ANYWHERE = (LOCK_ACTOR, DATA_DIR, NO_DAEMON)

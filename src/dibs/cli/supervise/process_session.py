@@ -350,11 +350,7 @@ def claim(
 
 
 def _in_line(
-    session: ProcessSession,
-    job: str,
-    document: Document,
-    until_ms: int,
-    queued: Callable[[Document], None] | None,
+    session: ProcessSession, job: str, document: Document, until_ms: int, queued: Callable[[Document], None] | None
 ) -> Reply:
     from dibs.cli.commands.wait import wait_in_line
 

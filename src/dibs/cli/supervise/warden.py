@@ -32,12 +32,7 @@ class Warden:
     """Runs in a process of its own. `end_dead_session` ends the session if no other guard is left."""
 
     def __init__(
-        self,
-        orders: int,
-        token: str,
-        guardian: int,
-        kill_after_ms: int,
-        end_dead_session: Callable[[str], None],
+        self, orders: int, token: str, guardian: int, kill_after_ms: int, end_dead_session: Callable[[str], None]
     ) -> None:
         self._orders = orders
         self._run = os.getppid()

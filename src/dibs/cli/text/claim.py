@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dibs.cli.text.colour import Paint
+    from dibs.cli.text.words import Paint
     from dibs.wire.documents import Document
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dibs.cli.text import claim as claim_text
 from dibs.cli.text.claim import field, hold_fields, previous
-from dibs.cli.text.words import ago, columns_of, instant_ms, job_command, plain, short, span, table
+from dibs.cli.text.words import GAP, PADDED_MAX, ago, columns_of, instant_ms, job_command, plain, short, span, table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.cli.text.colour import Paint
+    from collections.abc import Mapping, Sequence
+
+    from dibs.cli.text.words import Paint
     from dibs.wire.documents import Document
 
     Row = tuple[str, ...]
@@ -64,24 +66,21 @@ def _around(document: Document) -> list[str]:
 NOTE_CHARS_MAX = 60
 # The least width of each column on a narrow terminal. The note is cut first, the job's name last.
 _LEAST = {"NOTE": 12, "OWNER": 10, "JOB": 16}
-GAP = 2
-_NONE = {
-    "held": "No job is claimed.",
-    "parked": "No job is parked.",
-    "done": "No job is marked as done.",
-}
+# What is left out first on a narrow terminal.
+_LEAVES = ("NOTE", "TRY", "MODE", "SINCE", "AGE", "HEARD", "WAIT", "STATE")
+_NONE = {"held": "No job is claimed.", "parked": "No job is parked.", "done": "No job is marked as done."}
 
 
-def listing(document: Document, paint: Paint, now_ms: int, width: int | None = None) -> str:
-    """`width` is that of the terminal; None means that lines are not cut."""
+def listing(document: Document, paint: Paint, now_ms: int, width: int | None = None, *, is_wide: bool = False) -> str:
+    """`width` is that of the terminal; None means that lines are not cut. `is_wide`: with all columns."""
     locks = one_row_each(document["locks"])
     if not locks:
         return nothing(document)
-    rows = rows_of(locks, heads_of(locks), now_ms)
-    first, *lines = table(rows if width is None else fitted(rows, width))
+    heads = heads_of(locks) if not is_wide else (*HEADS[:-1], "MODE", "TOKEN", "NOTE")
+    lines = sheet(rows_of(locks, heads, now_ms), paint, width, _LEAST, _LEAVES)
     if document["next"]:
         lines.append(paint.faint(f"More follow: --after {plain(document['next'])}"))
-    return "\n".join([paint.faint(first), *lines])
+    return "\n".join(lines)
 
 
 def one_row_each(locks: list[Document]) -> list[Document]:
@@ -135,6 +134,7 @@ def cells_of(lock: Document, now_ms: int) -> dict[str, str]:
         "HEARD": _brief(lock["silent_ms"]) if is_held and "silent_ms" in lock else "-",
         "TRY": str(lock["attempt"]) if is_held and lock.get("attempt") else "-",
         "WAIT": str(lock.get("waiting") or "-"),
+        "TOKEN": str(lock.get("fencing_token", "-")),
         "NOTE": short(plain(note), NOTE_CHARS_MAX),
     }
 
@@ -157,8 +157,9 @@ def nothing(document: Document) -> str:
     """The text for an empty list."""
     states = document.get("states", ["held"])
     said = _NONE[states[0]] if states[0] in _NONE and len(states) <= 2 else "No job is on record."
-    if document["prefix"]:
-        said = f"{said[:-1]} whose name begins with {plain(document['prefix'])}."
+    if document["prefix"] or document.get("pattern"):
+        like = f"begins with {document['prefix']}" if "pattern" not in document else f"is like {document['pattern']}"
+        said = f"{said[:-1]} whose name {plain(like)}."
     return said if not document.get("owner") else f"{said[:-1]} by {plain(document['owner'])}."
 
 
@@ -192,25 +193,37 @@ def how_held(document: Document) -> str:
     return f"shared by {count}" if count > 1 else plain(document["mode"])
 
 
-def fitted(rows: list[Row], width: int) -> list[Row]:
-    """The rows, with columns cut so that no line is longer than `width`."""
-    heads = rows[0]
-    widths = [max(columns_of(row[column]) for row in rows) for column in range(len(heads))]
-    for head, least in _LEAST.items():
-        if head not in heads:
-            continue
-        column = heads.index(head)
-        too_long = sum(widths) + GAP * (len(widths) - 1) - width
-        if too_long > 0:
-            widths[column] = max(min(widths[column], least), widths[column] - too_long)
-    return [tuple([short(cell, most) for cell, most in zip(row, widths, strict=True)]) for row in rows]
+def fitted(
+    rows: Sequence[Sequence[str]], width: int | None, least: Mapping[str, int], leaves: Sequence[str] = ()
+) -> list[list[str]]:
+    """The rows, with no line longer than `width`; None is that of a pipe, in which nothing is cut. The first row has
+    the heads. Columns are cut to no `least`, in its order, after those in `leaves` were left out one by one."""
+    if width is None:
+        return [list(row) for row in rows]
+    widths = {head: max(columns_of(row[at]) for row in rows) for at, head in enumerate(rows[0])}
+    for head in leaves:
+        needed = [min(columns, least.get(each, columns)) for each, columns in widths.items()]
+        if sum(needed) + GAP * (len(needed) - 1) <= width:
+            break
+        widths.pop(head, None)
+    for head in [head for head in least if head in widths]:
+        too_long = sum(widths.values()) + GAP * (len(widths) - 1) - width
+        widths[head] = max(min(widths[head], least[head]), widths[head] - max(0, too_long))
+    kept = [(rows[0].index(head), columns) for head, columns in widths.items()]
+    return [[short(row[at], columns) for at, columns in kept] for row in rows]
+
+
+def sheet(
+    rows: Sequence[Sequence[str]], paint: Paint, width: int | None, least: Mapping[str, int], leaves: Sequence[str] = ()
+) -> list[str]:
+    """The lines of a list, its heads first. They fit the width of a terminal; see `fitted`."""
+    first, *lines = table(fitted(rows, width, least, leaves), PADDED_MAX if width is None else width)
+    return [paint.faint(first), *lines]
 
 
 # The frame of `dibs top`: a header, the table of jobs, a line of help. Pure: times and sizes are arguments.
 
 HEADS = ("JOB", "STATE", "OWNER", "LEFT", "AGE", "HEARD", "TRY", "WAIT", "NOTE")
-# What is left out first on a narrow terminal.
-_LEAVES = ("NOTE", "TRY", "MODE", "SINCE", "AGE", "HEARD", "WAIT", "STATE")
 BAR_COLUMNS = 8
 BAR_WIDTH_MIN = 72  # narrower terminals get no bar
 URGENT, LATE = 0.25, 0.1
@@ -277,9 +290,8 @@ def board_lines(locks: list[Document], paint: Paint, now_ms: int, width: int, *,
     if width >= BAR_WIDTH_MIN:
         for lock, each in zip(locks, cells, strict=True):
             each["LEFT"] = f"{bar(left_part(lock), pretty=pretty)} {each['LEFT']}"
-    heads = _that_fit(heads, cells, width)
     rows = [heads, *[tuple([each[head] for head in heads]) for each in cells]]
-    first, *lines = [short(line, width) for line in table(fitted(rows, width))]
+    first, *lines = [short(line, width) for line in table(fitted(rows, width, _LEAST, _LEAVES), width)]
     return [paint.faint(first), *[_painted(*each, paint) for each in zip(lines, locks, strict=True)]]
 
 
@@ -290,17 +302,6 @@ def bar(part: float | None, *, pretty: bool = True) -> str:
         return " " * BAR_COLUMNS
     filled = min(BAR_COLUMNS, -int(-part * BAR_COLUMNS // 1))  # a claim that lives has at least one
     return full * filled + empty * (BAR_COLUMNS - filled)
-
-
-def _that_fit(heads: Row, cells: list[dict[str, str]], width: int) -> Row:
-    """The columns that have room if names and notes are cut."""
-    needed = {head: max(columns_of(head), *[columns_of(each[head]) for each in cells]) for head in heads}
-    needed |= {head: min(needed[head], least) for head, least in _LEAST.items() if head in needed}
-    for head in _LEAVES:
-        if sum(needed.values()) + GAP * (len(needed) - 1) <= width:
-            break
-        needed.pop(head, None)
-    return tuple(needed)
 
 
 def _painted(line: str, lock: Document, paint: Paint) -> str:

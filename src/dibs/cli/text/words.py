@@ -1,10 +1,11 @@
-"""Formatting of times, shell words and tables. Pure."""
+"""Formatting of times, shell words and tables, and colour. Pure."""
 
 from __future__ import annotations
 
 import os
 
-from dibs.base.terminal import plain
+from dibs.base.ids import new_id
+from dibs.base.terminal import harmless, plain
 from dibs.core.durations import ago, span
 from dibs.wire.parts import instant_ms
 
@@ -111,14 +112,70 @@ def job_command(words: list[str], names: list[str], flags: Sequence[str] = ()) -
     return shell_line(["dibs", *words, *names, *flags])
 
 
-def table(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
-    """Rows as lines. Each column is as wide as its longest cell; the last one is not padded."""
+GAP = 2
+PADDED_MAX = 48  # in a pipe a longer cell moves the rest of its own line only
+
+
+def table(rows: Sequence[Sequence[str]], most: int = PADDED_MAX) -> list[str]:
+    """Rows as lines. Each column is as wide as its longest cell of `most` columns; the last one is not padded."""
     if not rows:
         return []
     rows = [[plain(cell) for cell in row] for row in rows]
-    widths = [max(columns_of(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    columns = range(len(rows[0]) - 1)
+    widths = [max([width for row in rows if (width := columns_of(row[at])) <= most], default=0) for at in columns]
     lines = []
     for row in rows:
         cells = [padded(cell, width) for cell, width in zip(row, widths, strict=False)]
-        lines.append(gap.join([*cells, row[-1]]).rstrip())
+        lines.append((" " * GAP).join([*cells, row[-1]]).rstrip())
     return lines
+
+
+# Colour. The words are the same with and without it.
+#
+# Painted text is printed through `shown`, which lets our colours through and no other escape. Until then our escapes
+# carry a random mark of this process, so that a stranger's text cannot fake them.
+
+
+class Paint:
+    __slots__ = ("_escape", "on")
+
+    def __init__(self, on: bool = False) -> None:
+        self.on = on
+        self._escape = f"\x1b{new_id()}" if on else ""
+
+    def _with(self, code: str, text: str) -> str:
+        return f"{self._escape}[{code}m{text}{self._escape}[0m" if self.on and text else text
+
+    def shown(self, text: str) -> str:
+        """`text` with our colours and without any other escapes."""
+        if not self.on:
+            return harmless(text)
+        return "\x1b".join([harmless(part) for part in text.split(self._escape)])
+
+    def good(self, text: str) -> str:
+        return self._with("32", text)
+
+    def bad(self, text: str) -> str:
+        return self._with("31", text)
+
+    def wait(self, text: str) -> str:
+        return self._with("33", text)
+
+    def strong(self, text: str) -> str:
+        return self._with("1", text)
+
+    def faint(self, text: str) -> str:
+        return self._with("2", text)
+
+    def tint(self, number: int, text: str) -> str:
+        """One of several colours, to tell things apart. None of them means good or bad."""
+        return self._with(_TINTS[number % len(_TINTS)], text)
+
+
+_TINTS = ("36", "33", "35", "34", "38;5;208", "96", "93", "95", "94")
+
+
+def paint_for(stream: TextIO | None, env: Mapping[str, str]) -> Paint:
+    """Colour on a terminal that supports it, unless NO_COLOR is set."""
+    plain = bool(env.get("NO_COLOR")) or env.get("TERM") == "dumb"
+    return Paint(not plain and stream is not None and stream.isatty())

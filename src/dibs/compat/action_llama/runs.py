@@ -96,7 +96,6 @@ _ADMIN = (77, "over HTTP only: the token is not an admin's")
 _NO_GATEWAY = (2, "the server does not serve the gateway: dibs serve --gateway")
 COMMANDS = {
     "run-secret create": Command(
-        "run-secret create",
         create,
         about=(
             "A run is one execution of one agent. Its secret identifies it to `rlock` (SHUTDOWN_SECRET) and to "
@@ -105,9 +104,8 @@ COMMANDS = {
         ),
         options=(
             Option(
-                "--holder",
+                "--holder NAME",
                 "name of the run, as shown to others, such as dev-1a2b3c4d",
-                value="NAME",
                 required="holder",
             ),
             Option("--given", "use the secret in SHUTDOWN_SECRET instead of a new one"),
@@ -122,14 +120,12 @@ COMMANDS = {
         exits=((0, "begun"), _NO_GATEWAY, (64, "invalid holder or secret"), _ADMIN),
     ),
     "run-secret list": Command(
-        "run-secret list",
         list_,
         about="Shows the holder, the start and the locks of each run, and no secrets. --quiet prints the holders only.",
         examples=(("which runs are active", "dibs run-secret list"),),
         exits=((0, "the list, which may be empty"), _NO_GATEWAY, _ADMIN),
     ),
     "run-secret end": Command(
-        "run-secret end",
         end,
         about="Its secret is invalid from then on. If several runs have the same holder, all of them end.",
         arguments=(Argument("HOLDER", "the holder given to run-secret create"),),

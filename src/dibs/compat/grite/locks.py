@@ -307,8 +307,8 @@ _ARGUMENT = Argument(
     takes=MAYBE,
     completes="job",
 )
-_RESOURCE = Option("--resource", "the resource, instead of the argument", value="RESOURCE", key="resource_flag")
-_TTL = Option("--ttl", "how long it lasts: 30m, 2h, or seconds (default 5m)", value="TIME")
+_RESOURCE = Option("--resource RESOURCE", "the resource, instead of the argument", key="resource_flag")
+_TTL = Option("--ttl TIME", "how long it lasts: 30m, 2h, or seconds (default 5m)")
 _WHO = (LOCK_ACTOR, DATA_DIR, SESSION)
 _EXITS = (
     (1, "internal error"),
@@ -324,7 +324,6 @@ _REMEMBERS = (
 
 COMMANDS = {
     "lock acquire": Command(
-        "lock acquire",
         as_grite(acquire),
         about=f"{_REMEMBERS} Acquiring a lock that you hold gives the same lease, never a shorter one.",
         arguments=(_ARGUMENT,),
@@ -340,13 +339,12 @@ COMMANDS = {
         usage_exit=BAD_USAGE,
     ),
     "lock renew": Command(
-        "lock renew",
         as_grite(renew),
         about="An expired lock cannot be renewed: acquire it again.",
         arguments=(_ARGUMENT,),
         options=(
             _RESOURCE,
-            Option("--ttl", "a new TTL (default: the present one)", value="TIME"),
+            Option("--ttl TIME", "a new TTL (default: the present one)"),
             LEASE,
             *_WHO,
             NO_DAEMON,
@@ -356,7 +354,6 @@ COMMANDS = {
         usage_exit=BAD_USAGE,
     ),
     "lock release": Command(
-        "lock release",
         as_grite(release),
         about="Succeeds if nobody holds the resource. A lock that somebody else holds is left alone.",
         arguments=(_ARGUMENT,),
@@ -369,7 +366,6 @@ COMMANDS = {
         usage_exit=BAD_USAGE,
     ),
     "lock status": Command(
-        "lock status",
         as_grite(status),
         about="Expired locks are not listed: they can be acquired.",
         arguments=(_ARGUMENT,),
@@ -379,7 +375,6 @@ COMMANDS = {
         usage_exit=BAD_USAGE,
     ),
     "lock gc": Command(
-        "lock gc",
         as_grite(gc),
         about=(
             "You never need this: an expired lock is free before it is deleted. A server deletes expired locks by "

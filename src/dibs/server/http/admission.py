@@ -183,7 +183,9 @@ class PublicRooms:
     def caller(self) -> Caller:
         """Anybody. The number of rooms is counted in the store, for all servers together."""
         if self.settings is None:
-            raise AuthenticationRequired("Bearer token required")
+            raise AuthenticationRequired(
+                "Bearer token required: only a server with --public-elections lets anybody take part in elections."
+            )
         limits = Limits(held=self.settings.rooms)
         return Caller(principal=PUBLIC_PRINCIPAL, role=AGENT, namespace=PUBLIC_NAMESPACE, limits=limits)
 

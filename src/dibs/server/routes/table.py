@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from dibs.base.errors import NOTHING_HERE
 from dibs.server.http.response import UNSUPPORTED, HttpError
 from dibs.wire.operations import Operation
 
@@ -85,7 +86,7 @@ class Router:
         """The answer to a request that has no route."""
         methods = sorted(method for method in self._routes if self.find(method, path)[0] is not None)
         if not methods:
-            details = "There is nothing at this address. A / inside a name is sent as %2F."
+            details = f"{NOTHING_HERE} A / inside a name is sent as %2F."
             return self._refuse(HttpError(details, 404, code="not_found"))
         own = [method for method in methods if path in self._routes[method]]
         return self._refuse(HttpError(UNSUPPORTED, 405, headers=((b"allow", b", ".join(own or methods)),)))

@@ -72,11 +72,11 @@ class Refs(ABC):
     @property
     def algorithm(self) -> str:
         if not self._algorithm:
-            self._make()
+            self.make()
             self._algorithm = self.git.ask("rev-parse", "--show-object-format").decode().strip()
         return self._algorithm
 
-    def _make(self) -> None:  # noqa: B027 - a clone is there
+    def make(self) -> None:  # noqa: B027 - a clone is there
         """Make the repository if it is missing."""
 
     def shrink(self) -> None:  # noqa: B027 - a clone has none
@@ -200,7 +200,7 @@ class RemoteRefs(Refs):
         if not tails:
             return {}
         with self._use():
-            self._make()
+            self.make()
             # Two processes that fetch into the same refs would conflict: one uses the mirror, others fetch into other
             # refs.
             with FileLock(self.location.folder, "mirror.lock", waits=False) as mine:
@@ -213,7 +213,7 @@ class RemoteRefs(Refs):
                     if not mine:
                         self._forget(space)
 
-    def _make(self, algorithm: str = ALGORITHMS[0]) -> None:
+    def make(self, algorithm: str = ALGORITHMS[0]) -> None:
         """Make the repository, completely or not at all. Two processes that make it at once make the same."""
         path = self.git.git_dir
         if os.path.isdir(path):
@@ -287,7 +287,7 @@ class RemoteRefs(Refs):
         """The remote uses another hash algorithm. A remote without refs shows this only on a push."""
         other = next(name for name in ALGORITHMS if name != self.algorithm)
         shutil.rmtree(self.git.git_dir, ignore_errors=True)
-        self._make(other)
+        self.make(other)
         self._algorithm = ""
 
     def _forget(self, space: str) -> None:

@@ -208,6 +208,7 @@ class GitStore(Store, Maintenance):
         neither. Returns what will be pushed."""
         from dibs.stores.git.branch_push import branch_update_for
 
+        self.refs.make()  # this may be the first that the clone hears of dibs
         branch_update = branch_update_for(self.location, branch, folder)
         self._riding = (branch_update, when)
         return {

@@ -58,7 +58,9 @@ def unreachable(lost: LinkLost, location: PostgresLocation, *, unknown: bool) ->
             "restored under running servers: stop the one, or start the servers again."
         )
     if is_final(lost) and not unknown:
-        return NotAllowed(f"PostgreSQL lets nobody in by {location.shown}: {says}. Check user, password and database.")
+        return NotAllowed(
+            f"PostgreSQL refused the login ({location.shown}): {says}. Check user, password and database."
+        )
     if _says_any(says, _NO_SLOT):
         return _no_connection_left(says, location)
     return StoreUnavailable(

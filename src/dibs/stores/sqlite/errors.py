@@ -51,7 +51,7 @@ def translate(
 ) -> DibsError:
     """`error` as an error of dibs. `unknown`: it came during COMMIT."""
     if isinstance(error, UnicodeEncodeError):
-        return InvalidInput("Text must be valid Unicode; this holds half of a surrogate pair.")
+        return InvalidInput("A text has bytes that are not UTF-8. Write it in UTF-8.")
     if isinstance(error, OSError):
         return StoreUnavailable(_why_not_open(path) or f"{path} cannot be made: {error.strerror or error}.")
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_MISUSE)
