@@ -43,8 +43,16 @@ SETTINGS = ServerSettings(contract=OCTOSTORE, public_elections=PublicElections()
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with running(tmp_path_factory.mktemp("octostore"), settings=SETTINGS) as server:
-        server.guard.fixed = OCTOSTORE.callers
+        _is_octostore(server)
         yield server
+
+
+def _is_octostore(server: Server) -> None:
+    """Its users are those of OctoStore alone: the test's own token is an admin's, as that of a server is."""
+    assert server.guard.path is not None
+    Path(server.guard.path).write_text("agent:tok-agent:admin\n")
+    server.guard.reload()
+    server.guard.fixed = OCTOSTORE.callers
 
 
 @pytest.fixture(scope="module")

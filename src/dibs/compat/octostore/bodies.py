@@ -16,6 +16,7 @@ from dibs.base.jsontext import is_unicode
 from dibs.core.commands import ClaimPolicy
 from dibs.engine.auth import RateLimited
 from dibs.server.event_stream import EventStream
+from dibs.server.http.parse import FieldTwice
 from dibs.server.http.response import UNSUPPORTED, HttpError, HttpResponse, answer_for_error, encode
 from dibs.wire import OWN_TYPE
 from dibs.wire.codes import CODES
@@ -130,6 +131,8 @@ def _translated(error: Exception) -> Exception:
         return forbidden(error.details)
     if isinstance(error, HttpError) and error.code == "invalid_input":
         return unsupported(error.status)
+    if isinstance(error, HttpError) and error.code == "conflict":
+        return conflict(error.details)
     if isinstance(error, InvalidInput):
         return OctoStoreRefusal(error.code, f"{CODES[error.code].title}: {error.details}")
     return error
@@ -198,6 +201,8 @@ async def read_body(call: HttpRequest, known: Known, fields: dict[str, str]) -> 
         document = await call.json(known)
     except HttpError as error:
         raise unsupported(error.status) from None
+    except FieldTwice:
+        raise unsupported(WRONG_TYPE) from None
     except InvalidInput:
         raise unsupported(UNREADABLE) from None
     if not isinstance(document, dict):

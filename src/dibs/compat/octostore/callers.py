@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dibs.base.errors import DibsError, InvalidInput, InvalidName
 from dibs.base.ids import new_token
-from dibs.compat.octostore.admin import BEARER_ADMIN, KEY_HEADERS
+from dibs.compat.octostore.admin import ADMIN_PRINCIPAL, BEARER_ADMIN, ELECTIONS, KEY_HEADERS
 from dibs.compat.octostore.bodies import check_lock_name, forbidden, unsupported, user_id
 from dibs.core.identity import ADMIN, AGENT, Caller
 from dibs.core.limits import ADMIN_GUESSES_MAX
@@ -27,11 +27,9 @@ if TYPE_CHECKING:
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
 
-ADMIN_PRINCIPAL = "admin key"  # with a blank, so that no token can have this name
 # What an admitted request has in place of the key. The key itself is no token: as one, it could be guessed without end.
 _ADMITTED = new_token()
 NIL = "00000000-0000-0000-0000-000000000000"
-RESERVED = "__election/"
 
 
 class User(NamedTuple):
@@ -112,7 +110,7 @@ class UserDirectory:
 
     @staticmethod
     def _check_scope(name: str, user: User) -> None:
-        if name.startswith(RESERVED):
+        if name.startswith(ELECTIONS):
             raise forbidden("The __election namespace is reserved for public leader elections")
         if user.scope is not None and not name.startswith(f"{user.scope}."):
             raise forbidden(f"lock '{name}' is outside namespace '{user.scope}'")

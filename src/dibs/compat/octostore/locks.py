@@ -25,6 +25,7 @@ from dibs.compat.octostore.bodies import (
     read_body,
     session_over,
     ttl_ms_of,
+    unsupported,
 )
 from dibs.compat.octostore.callers import internal_id
 from dibs.core.commands import Acquire, Inspect, InspectSession, Release, Renew, SetAcl
@@ -298,6 +299,8 @@ class Locks:
         return lease_taken()
 
     async def show(self, call: HttpRequest) -> HttpResponse:
+        if not call.raw_name:  # its router has no such address
+            raise unsupported(404)
         user = self._callers.user("inspect", call)
         name = self._callers.lock_name(call, user)
         state = await self._look(name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from dibs.base.errors import AuthenticationRequired, InvalidInput, InvalidTtl, NotOnRecord
+from dibs.base.errors import AuthenticationRequired, InvalidInput, InvalidName, InvalidTtl, NotOnRecord
 from dibs.base.ids import new_id
 from dibs.compat.octostore.bodies import (
     OCTOSTORE,
@@ -154,8 +154,8 @@ def _opened(outcome: Outcome) -> SessionState:
 
 def _id_in(call: HttpRequest) -> str:
     try:
-        return str(uuid.UUID(call.raw_name.decode("ascii")))
-    except ValueError:
+        return str(uuid.UUID(decode_name(call.raw_name)))
+    except (ValueError, InvalidName):
         raise unsupported(400) from None
 
 
