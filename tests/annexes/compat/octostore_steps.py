@@ -349,7 +349,7 @@ class Player:
         document = json.loads(text) if text and not is_page else None
         self.exchanges.append((step, body, reply.status, document))
         for field, name in step.get("keep", {}).items():
-            self._kept[name] = (document or {})[field]
+            self._kept[name] = (document or {}).get(field, NIL)
         shown = HEADERS + (PREFLIGHT if step["method"] == "OPTIONS" else ())
         found = {name: reply.headers[name] for name in shown if name in reply.headers}
         if is_page:

@@ -107,8 +107,10 @@ def key_of(headers: Mapping[bytes, bytes]) -> bytes | None:
     return authorization.removeprefix(BEARER_ADMIN) if authorization.startswith(BEARER_ADMIN) else None
 
 
-def user_names(guard: TokenGuard) -> set[str]:
-    """Users as OctoStore counts them: without its admin, and without the server's own token."""
+def user_names(guard: TokenGuard, contract: Contract | None) -> set[str]:
+    """Everybody with a token. OctoStore does not count its admin, nor the server's own token."""
+    if contract is None:
+        return guard.principals()
     return guard.principals() - {caller.principal for caller in guard.callers() if caller.role == ADMIN}
 
 
@@ -178,7 +180,7 @@ class AdminPages:
             if not each.is_over(now_ms) and bound in (None, each.namespace):
                 since.setdefault((each.name, each.namespace), each.since_ms)
         started_ms = now_ms - self._api.engine.uptime_ms()
-        names = user_names(self._api.guard)
+        names = user_names(self._api.guard, self._api.settings.contract)
         for caller in self._api.guard.callers():
             if bound in (None, caller.namespace) and caller.principal in names:
                 since.setdefault((caller.principal, caller.namespace), started_ms)
@@ -345,7 +347,7 @@ def metrics_document(scrape: Scrape, guard: TokenGuard, contract: Contract | Non
         "total_requests": requests,
         "requests_per_second": round(requests * 1000 / uptime_ms, 2),
         "active_locks": scrape.engine.tally.live,
-        "total_users": len(guard.principals() if contract is None else user_names(guard)),
+        "total_users": len(user_names(guard, contract)),
         "endpoints": {verb: _endpoint(counts) for verb, counts in sorted(endpoints.items())},
         "lock_store": {
             "total_acquires": metrics.events[events.ACQUIRED],

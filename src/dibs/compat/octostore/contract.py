@@ -272,7 +272,7 @@ class OctoStoreRoutes:
                 "status": "ok",
                 "total_acquires": tally.kinds[events.ACQUIRED],
                 "total_releases": tally.kinds[events.RELEASED],
-                "total_users": len(user_names(self._api.guard)),
+                "total_users": len(user_names(self._api.guard, self._api.settings.contract)),
                 "uptime_seconds": self._api.engine.uptime_ms() // 1000,
             }
         )
