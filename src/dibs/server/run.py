@@ -311,11 +311,7 @@ def greeting(settings: ServerSettings, url: str, store_url: str, says: str, *, h
     if settings.contract is not None:
         tries = f"{settings.contract.tries} {url}/locks"
     return (
-        f"dibs {__version__} listens on {url}\n"
-        f"  store    {store_url}\n"
-        f"  {says}\n"
-        f"{board}{gateway}"
-        f"  try      {tries}\n"
+        f"dibs {__version__} listens on {url}\n  store    {store_url}\n  {says}\n{board}{gateway}  try      {tries}\n"
     )
 
 

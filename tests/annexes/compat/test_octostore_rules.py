@@ -237,11 +237,11 @@ def test_a_webhook_tells_of_its_users_own_locks(tmp_path: Path) -> None:
         assert not webhook.takes(taken.replace(principal="bob"))
         assert not webhook.takes(taken.replace(kind=QUEUED))
         # A delivery has the fields and headers of OctoStore's, and no others.
-        body = payload(webhook, taken.replace(token=7, owner="alice"))
-        told = json.loads(body)
+        sent = payload(webhook, taken.replace(token=7, owner="alice"))
+        told = json.loads(sent)
         assert told.keys() == {"event", "lock", "holder_id", "fencing_token", "timestamp"}
         assert told["timestamp"] == "1970-01-01T00:00:00.000+00:00"
-        headers = delivery_headers(webhook.replace(secret="s"), taken, 1, body, 0)
+        headers = delivery_headers(webhook.replace(secret="s"), taken, 1, sent, 0)
         assert headers.keys() == {"User-Agent", "X-OctoStore-Signature"}
 
 

@@ -3,7 +3,7 @@
 Each file that an agent writes is claimed twice, in one step. `path:src/a` is the claim that everybody sees, in the
 namespace that all clones of the repository share. `path:@ID/src/a` is for this checkout alone, ID being made of its
 folder. Two agents in one checkout would overwrite each other's edits; two agents in two work trees would only have to
-merge. So the second claim refuses, while the first may merely warn (`agents/repository/agent_settings.py`).
+merge. So the second claim refuses, while the first may merely warn (`agents/repository/settings.py`).
 
 Where the file system folds case and Unicode form, the second claim is folded too, also for a file that does not exist
 yet. A part of a path that no name may hold, such as a line break, is replaced by a digest.
@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.repository.agent_settings import DENY, agent_settings
 from dibs.agents.repository.file_paths import folded, folds_case, nameable, path_from_top
-from dibs.agents.repository.settings import policy_of
+from dibs.agents.repository.settings import DENY, agent_settings, policy_of
 from dibs.agents.repository.work_tree import Repository
 from dibs.base.errors import StoreUnavailable
 from dibs.base.ids import digest, new_id

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from dibs.core.references import Tracker
 
-TEAM_FILE = ".dibs.toml"
-TABLE = "names"
 KEYS = ("repository", "github", "gitlab", "jira", "linear")
 
 
@@ -81,7 +79,7 @@ class JobNames:
     def _settings(self) -> Mapping[str, Any]:
         if self._table is None:
             top = self.top()
-            self._table = {} if top is None else read_table(os.path.join(top, TEAM_FILE))
+            self._table = {} if top is None else _team_names(top)
         return self._table
 
     def _trackers(self) -> Trackers:
@@ -134,13 +132,11 @@ def _is_utf8(path: str) -> bool:
     return True
 
 
-def read_table(path: str) -> dict[str, Any]:
-    """The table `[names]` of a settings file, checked. Raises InvalidInput, naming the file."""
-    from dibs.client.settings import read_toml
+def _team_names(top: str) -> dict[str, Any]:
+    """The table `[names]` of the team's file, checked. Raises InvalidInput, naming the file."""
+    from dibs.agents.repository.settings import TEAM_FILE, team_table
 
-    table = (read_toml(path) or {}).get(TABLE, {})
-    if not isinstance(table, dict):
-        raise InvalidInput(f"{path}: names is a table, [names].")
+    table, path = team_table(top, "names") or {}, os.path.join(top, TEAM_FILE)
     for key, value in table.items():
         if key not in KEYS:
             raise InvalidInput(f"{path}: [names] has no setting {key!a}. It has {', '.join(KEYS)}.")

@@ -5,7 +5,7 @@ Nothing is asked about names that are no GitHub issue, outside of a work tree, o
 
 from __future__ import annotations
 
-from dibs.agents.repository.tracker_settings import OFF, REFUSE, tracker_settings
+from dibs.agents.repository.settings import OFF, REFUSE, tracker_settings
 from dibs.agents.tracker.port import DONE, TAKEN, UNKNOWN, NoAnswer
 from dibs.core.limits import TRACKER_MS_MAX
 from dibs.core.references import GITHUB_HOST, TRACKED
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dibs.agents.repository.job_names import JobNames
-    from dibs.agents.repository.tracker_settings import TrackerSettings
+    from dibs.agents.repository.settings import TrackerSettings
     from dibs.agents.tracker.port import IssueState, IssueTracker
 
 _NOT_READ = object()
