@@ -59,10 +59,8 @@ class Checkout:
         """A path from the top of this checkout, and that of the file behind it if it is a link. Empty if it is outside,
         in the git folder, or not guarded."""
         found = [path_from_top(self.root, folder, path, follows_last=last) for last in (False, True)]
-        return [file for file in dict.fromkeys(found) if file is not None and self._is_guarded(file)]
-
-    def _is_guarded(self, file: str) -> bool:
-        return self._same(file.split("/")[0]) != ".git" and self.settings.applies_to(file)
+        inside = [file for file in dict.fromkeys(found) if file is not None and self.settings.applies_to(file)]
+        return [file for file in inside if self._same(file.split("/")[0]) != ".git"]
 
     def key(self, file: str) -> str:
         """Return what a file is claimed as in this checkout: the same for all spellings of it."""

@@ -138,16 +138,11 @@ def _state(repository: Repository, folder: str, hook: str, *, installed: bool) -
         return CHAINED if os.path.lexists(path + BEFORE) else IN_PLACE
     if is_ours(read_hook(f"{path}.legacy")) and b"pre-commit" in text:
         return LEGACY  # pre-commit runs the hook that was there before it
-    if any(_CALL in read_hook(place) for place in _called_from(repository, folder, hook)):
+    # Files that may call dibs: the hook itself, the file that husky's hook runs, a manager's settings.
+    beside = os.path.join(os.path.dirname(os.path.normpath(folder)), hook)
+    if any(_CALL in read_hook(os.path.join(repository.top, place)) for place in (path, beside, *_MANAGED)):
         return CALLED
     return OVERWRITTEN if installed or os.path.lexists(path + BEFORE) else ABSENT
-
-
-def _called_from(repository: Repository, folder: str, hook: str) -> list[str]:
-    """Files that may call dibs: the hook itself, the file that husky's hook runs, a manager's settings."""
-    beside = os.path.join(os.path.dirname(os.path.normpath(folder)), hook)
-    managed = [os.path.join(repository.top, name) for name in _MANAGED]
-    return [os.path.join(folder, hook), beside, *managed]
 
 
 def note_installed(repository: Repository, folder: str) -> None:
@@ -171,19 +166,15 @@ def _note(repository: Repository) -> str:
     return os.path.join(repository.common, "dibs", "hooks-installed")
 
 
-def is_overwritten(repository: Repository) -> list[str]:
-    """The hooks that were installed and do not run."""
-    return [hook for hook, state in states(repository).items() if state in (OVERWRITTEN, ASLEEP)]
-
-
 def diagnose(found: Findings, env: Mapping[str, str]) -> None:
     """For `dibs doctor`: hooks that were installed here and do not run any more."""
     folder = current_folder()
     repository = None if folder is None else repository_around(env, folder)
     if repository is None:
         return
-    gone = is_overwritten(repository)
-    running = [hook for hook, state in states(repository).items() if state in RUNNING]
+    found_here = states(repository).items()
+    gone = [hook for hook, state in found_here if state in (OVERWRITTEN, ASLEEP)]
+    running = [hook for hook, state in found_here if state in RUNNING]
     if running and not gone:
         found.good("hooks", f"{' and '.join(running)} of dibs run here")
     if gone:

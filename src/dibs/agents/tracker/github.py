@@ -357,15 +357,8 @@ def judged(name: str, node: object) -> IssueState:
         merged = next((pull for pull in pulls if pull.get("state") == "MERGED"), None)
         if merged is None or how in ("not planned", "duplicate"):
             return IssueState(name, DONE, url, "", f"closed as {how}" if how else "closed", at, title)
-        return IssueState(
-            name,
-            DONE,
-            _text(merged.get("url")) or url,
-            _login_of(merged),
-            "closed by a pull request",
-            at,
-            title,
-        )
+        url = _text(merged.get("url")) or url
+        return IssueState(name, DONE, url, _login_of(merged), "closed by a pull request", at, title)
     if state != "OPEN":
         return IssueState(name, UNKNOWN)
     taken = next((pull for pull in pulls if pull.get("state") == "OPEN"), None)

@@ -54,14 +54,11 @@ class TrackerGuard:
 
         hosts = [GITHUB_HOST]
         if any(place is not None and place[0] != GITHUB_HOST for place in map(place_of, names)):
-            hosts += self._own_hosts()
+            # Hosts that the user chose: the one in GH_HOST, and the one that this was cloned from. A host that only a
+            # tracked file or a job's name mentions is not asked, because gh would send its token there.
+            chosen = (self._env.get("GH_HOST", "").lower(), self._origin().partition("/")[0])
+            hosts += [host for host in chosen if host]
         return GitHub(GhProgram(self._env, timeout_ms), hosts)
-
-    def _own_hosts(self) -> list[str]:
-        """Hosts that the user chose: the one in GH_HOST, and the one that this was cloned from. A host that only a
-        tracked file or a job's name mentions is not asked, because gh would send its token there."""
-        cloned = self._origin().partition("/")[0]
-        return [host for host in (self._env.get("GH_HOST", "").lower(), cloned) if host]
 
     def _origin(self) -> str:
         """Return where this was cloned from, as `host/owner/name`; empty if from nowhere."""

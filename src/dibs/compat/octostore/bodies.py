@@ -199,52 +199,26 @@ async def read_body(call: HttpRequest, known: Known, fields: dict[str, str]) -> 
             if kind.endswith("!"):
                 raise unsupported(WRONG_TYPE)
             continue
-        found[field] = _KINDS[kind.rstrip("!")](value)
+        found[field] = _read(kind.rstrip("!"), value)
     return found
 
 
-def _number(value: object) -> int:
-    if type(value) is not int or not 0 <= value <= U32_MAX:
-        raise unsupported(WRONG_TYPE)
-    return value
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str) or not is_unicode(value):
-        raise unsupported(WRONG_TYPE)
-    return value
-
-
-def _flag(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise unsupported(WRONG_TYPE)
-    return value
-
-
-def _id(value: object) -> str:
+def _read(kind: str, value: Any) -> Any:
+    if kind == "acl":
+        kind, value = "texts", value.get("acquire") if isinstance(value, dict) else None
     try:
-        return str(uuid.UUID(_text(value)))
+        if _FITS["text" if kind == "id" else kind](value):
+            return str(uuid.UUID(value)) if kind == "id" else value
     except ValueError:
-        raise unsupported(WRONG_TYPE) from None
+        pass
+    raise unsupported(WRONG_TYPE)
 
 
-def _texts(value: object) -> list[str]:
-    if not isinstance(value, list):
-        raise unsupported(WRONG_TYPE)
-    return [_text(entry) for entry in value]
-
-
-def _acl(value: object) -> list[str]:
-    return _texts(value.get("acquire") if isinstance(value, dict) else None)
-
-
-_KINDS: dict[str, Callable[[object], Any]] = {
-    "number": _number,
-    "text": _text,
-    "texts": _texts,
-    "flag": _flag,
-    "id": _id,
-    "acl": _acl,
+_FITS: dict[str, Callable[[Any], bool]] = {
+    "number": lambda value: type(value) is int and 0 <= value <= U32_MAX,
+    "text": lambda value: isinstance(value, str) and is_unicode(value),
+    "texts": lambda value: isinstance(value, list) and all(map(_FITS["text"], value)),
+    "flag": lambda value: isinstance(value, bool),
 }
 
 
