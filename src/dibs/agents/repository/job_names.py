@@ -19,9 +19,11 @@ from dibs.core.references import FILES, GITHUB_HOST, SETTINGS, TRACKER, JobName,
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from dibs.agents.tracker.guard import TrackerGuard
+    from dibs.agents.tracker.tracked_claim import TrackedClaim
     from dibs.core.references import Tracker
 
 KEYS = ("repository", "github", "gitlab", "jira", "linear")
@@ -36,6 +38,7 @@ class JobNames:
         self._top: str | None = None
         self._has_top = False
         self._table: dict[str, Any] | None = None
+        self._guard: TrackerGuard | None = None
 
     def explained(self, name: str) -> JobName:
         if name.startswith(FILES):
@@ -71,6 +74,24 @@ class JobNames:
                 found = None if repository is None else repository.top
             self._top, self._has_top = found, True
         return self._top
+
+    def namespace(self) -> str | None:
+        """The namespace of `path:` and `repo:` names: the one in the repository's settings, or one made from its
+        origin. None if git knows no work tree here. Raises InvalidInput."""
+        repository = None if self._folder is None else repository_around(self._env, self._folder)
+        if repository is None:
+            return None
+        from dibs.agents.repository.settings import policy_of
+
+        return policy_of(repository).place["namespace"]
+
+    def tracked_claim(self, verb: str, names: Sequence[str], *, again: bool, own_key: bool) -> TrackedClaim:
+        from dibs.agents.tracker.guard import TrackerGuard
+        from dibs.agents.tracker.tracked_claim import TrackedClaim
+
+        if self._guard is None:
+            self._guard = TrackerGuard(self._env, self)
+        return TrackedClaim(self._guard, verb, names, again=again, own_key=own_key)
 
     def tracker(self) -> Tracker | None:
         """The tracker of the clone around; None outside of one, and where it is not known."""
