@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from dibs.agents.tracker.guard import TrackerGuard
-    from dibs.agents.tracker.tracked_claim import TrackedClaim
+    from dibs.agents.tracker.tracked_claim import TrackedClaim, TrackerGuard
     from dibs.core.references import Tracker
 
 KEYS = ("repository", "github", "gitlab", "jira", "linear")
@@ -86,8 +85,7 @@ class JobNames:
         return policy_of(repository).place["namespace"]
 
     def tracked_claim(self, verb: str, names: Sequence[str], *, again: bool, own_key: bool) -> TrackedClaim:
-        from dibs.agents.tracker.guard import TrackerGuard
-        from dibs.agents.tracker.tracked_claim import TrackedClaim
+        from dibs.agents.tracker.tracked_claim import TrackedClaim, TrackerGuard
 
         if self._guard is None:
             self._guard = TrackerGuard(self._env, self)
