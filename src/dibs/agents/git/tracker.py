@@ -38,7 +38,7 @@ _NOT_OURS = (
 
 
 def guard_of(call: Call) -> TrackerGuard:
-    return TrackerGuard(call.env, JobNames(call.env, current_folder()))
+    return TrackerGuard(call.env, JobNames(call.env, current_folder()).top)
 
 
 def announce(call: Call, guard: TrackerGuard, reply: Reply) -> None:

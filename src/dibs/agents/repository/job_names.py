@@ -88,7 +88,7 @@ class JobNames:
         from dibs.agents.tracker.tracked_claim import TrackedClaim, TrackerGuard
 
         if self._guard is None:
-            self._guard = TrackerGuard(self._env, self)
+            self._guard = TrackerGuard(self._env, self.top)
         return TrackedClaim(self._guard, verb, names, again=again, own_key=own_key)
 
     def tracker(self) -> Tracker | None:

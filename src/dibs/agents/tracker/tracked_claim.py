@@ -22,10 +22,9 @@ from dibs.wire.documents import reply_for_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from dibs.agents.repository.job_names import JobNames
     from dibs.agents.repository.settings import TrackerSettings
     from dibs.agents.tracker.port import IssueState, IssueTracker
     from dibs.client.queueing import Flow
@@ -51,17 +50,17 @@ class TrackerFindings:
 
 
 class TrackerGuard:
-    """For the work tree around a folder, as `names` sees it."""
+    """For a work tree. `top` finds the top of it; None: there is none."""
 
-    def __init__(self, env: Mapping[str, str], names: JobNames) -> None:
+    def __init__(self, env: Mapping[str, str], top: Callable[[], str | None]) -> None:
         self._env = env
-        self._names = names
+        self._top = top
         self._settings: object = _NOT_READ
 
     def settings(self) -> TrackerSettings | None:
         """The settings, if the tracker is to be asked. Runs git. Raises InvalidInput."""
         if self._settings is _NOT_READ:
-            top = self._names.top()
+            top = self._top()
             found = None if top is None else tracker_settings(self._env, top)
             self._settings = None if found is None or found.check == OFF else found
         return self._settings  # type: ignore[return-value]  # settings or None, once they were read
@@ -82,7 +81,7 @@ class TrackerGuard:
         """Return where this was cloned from, as `host/owner/name`; empty if from nowhere."""
         from dibs.agents.repository.work_tree import Repository, normalised
 
-        top = self._names.top()
+        top = self._top()
         origin = "" if top is None else Repository.at(self._env, top).origin()
         return normalised(origin, top or "/").lower() if origin else ""
 
