@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.agents.git.path_check import PathClaim, PathClaims, not_owned, others_touched, path_name
+from dibs.agents.git.hook_check import PathClaim, PathClaims, not_owned, others_touched, path_name
 from dibs.core.names import check_name
 from dibs.core.overlap import above, covers, overlaps
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ssl
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -27,11 +26,10 @@ ANSWER_MS = 1_500
 @pytest.fixture(scope="module")
 def hook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[HookTarget, Callable[[], Sender]]]:
     with listening(tmp_path_factory.mktemp("hook")) as (target, trusted):
-        tls = ssl.create_default_context(cafile=str(trusted))
 
         def sender() -> Sender:
             resolver = Resolver(lambda host, port: ["127.0.0.1"] if host == HOST else ["10.0.0.1"])
-            return Sender(TargetPolicy(private=True), resolver, tls, answer_ms=ANSWER_MS)
+            return Sender(TargetPolicy(private=True, ca=str(trusted)), resolver, answer_ms=ANSWER_MS)
 
         yield target, sender
 
@@ -128,7 +126,7 @@ def test_what_a_target_says_without_being_asked_is_no_answer_to_the_next_deliver
 
 @pytest.mark.promise("webhook:ordered")
 def test_a_job_whose_delivery_fails_keeps_its_order_and_holds_up_no_other_job(
-    server: Server, target: HookTarget, name: str, path: str
+    server: Server, target: HookTarget, name: str, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     good, bad = f"{name}-good", f"{name}-bad"
     target.answers[path] = b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"
@@ -147,6 +145,7 @@ def test_a_job_whose_delivery_fails_keeps_its_order_and_holds_up_no_other_job(
     assert counted["delivered"] - before["delivered"] >= 3
     assert counted["failed"] - before["failed"] >= 1
     wait_until(lambda: server.engine.dispatcher.rounds.jobs_waiting == 0, "nothing waits")
+    assert f"webhook {hook.id}: a delivery failed, and is tried again: answered 500" in caplog.text
     assert [(each.json["lock"], each.json["event"]) for each in target.to(path)] == [
         (bad, "acquired"),
         (good, "acquired"),

@@ -12,6 +12,7 @@ TTL_SECONDS_LOOSE = 15 * 60  # for HTTP: how long a model may think without a ca
 WAIT_SECONDS_MAX = 300  # clients give up on a tool call after some minutes
 LIST_MAX = 1_000
 TEXT, NUMBER, TRUTH = "string", "integer", "boolean"
+IGNORED = "number"  # of an argument that changes nothing
 NAMES = "list of string"
 # Over stdio the connection keeps its claims. Over HTTP a lease id proves them.
 STDIO, HTTP = "stdio", "http"

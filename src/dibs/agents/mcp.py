@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from dibs.agents import words
-from dibs.agents.answers import NAMES, NUMBER, TEXT, TRUTH
+from dibs.agents.answers import IGNORED, NAMES, NUMBER, TEXT, TRUTH
 from dibs.agents.tools import TOOLS, Tool
 from dibs.base.errors import DibsError, InvalidName, with_order_to_stop
 from dibs.base.terminal import harmless, plain, quoted
@@ -134,7 +134,7 @@ def _read(field: ToolField, where: str, value: Any, wrong: list[str]) -> Any:
         if field.kind == NAMES:
             each = field._replace(kind=TEXT, least=None, most=None)
             return [_read(each, f"{where}.{at}", name, wrong) for at, name in enumerate(_list(field, value))]
-        return {TEXT: _text, NUMBER: _number, TRUTH: _truth}[field.kind](field, value)
+        return {TEXT: _text, NUMBER: _number, TRUTH: _truth, IGNORED: _ignored}[field.kind](field, value)
     except ValueError as error:
         wrong.append(f"{where}: {error}")
 
@@ -171,6 +171,11 @@ def _truth(_: ToolField, value: Any) -> bool:
     if word not in _TRUTH_WORDS:
         raise ValueError("Input should be a valid boolean, unable to interpret input")
     return _TRUTH_WORDS[word]
+
+
+def _ignored(_: ToolField, value: Any) -> None:
+    if not isinstance(value, int | float):
+        raise ValueError("Input should be a valid number")
 
 
 def _list(field: ToolField, value: Any) -> list[Any]:

@@ -235,7 +235,7 @@ class JobHeld(NotClaimed):
 
     @property
     def waiting(self) -> int:
-        """How many are in line."""
+        """The number of those in line."""
         return self._count("waiting")
 
     @property
@@ -268,7 +268,7 @@ class JobDone(NotClaimed):
 
     @property
     def done_at(self) -> str | None:
-        """When it was done, by the store's clock."""
+        """The time at which it was done, by the store's clock."""
         return self._said("done_at")
 
 
@@ -287,7 +287,7 @@ class JobParked(NotClaimed):
 
     @property
     def failures(self) -> int:
-        """How many owners in a row failed at it or were lost."""
+        """The number of owners in a row that failed at it or were lost."""
         return self._count("failures")
 
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from dibs.core.references import JobName
     from dibs.wire.documents import Reply
 
-# The module whose `WorkTreeAround` makes `Surroundings` of an environment and a folder.
-RESOLVER = "dibs.agents.repository.surroundings"
+# The module whose `JobNames` makes `Surroundings` of an environment and a folder.
+RESOLVER = "dibs.agents.repository.job_names"
 # Variables by which a git hook names the repository.
 _VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR")
 _known: dict[tuple[str | None, ...], str] = {}
@@ -132,7 +132,7 @@ def surroundings(env: Mapping[str, str], folder: str | None) -> Surroundings | N
     from dibs.base.annexes import annex
 
     resolver = annex(RESOLVER)
-    found: Surroundings | None = None if resolver is None else resolver.WorkTreeAround(env, folder)
+    found: Surroundings | None = None if resolver is None else resolver.JobNames(env, folder)
     return found
 
 

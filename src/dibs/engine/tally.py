@@ -203,7 +203,7 @@ class Tally:
             self._fold_state(event, 0)
 
     def _fold_state(self, event: Event, holders: int) -> None:
-        """What an event about a job means for its state, after a change of the number of its holders."""
+        """Note what an event about a job means for its state, after a change of the number of its holders."""
         ns, job = event.ns, hash((event.ns, event.job))
         if holders and (event.slots > 1 or event.mode == SHARED):
             holders = self._several[job] = self._several.get(job, 0) + holders

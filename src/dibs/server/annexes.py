@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from dibs.core.identity import Caller
-    from dibs.server.http.response import HttpResponse
+    from dibs.server.http.response import HttpError, HttpResponse
     from dibs.server.routes.table import Table
 
     Api = Any  # dibs.server.handlers.Api, which knows the settings, which know these
@@ -41,10 +41,14 @@ if TYPE_CHECKING:
         def says(self) -> str:
             """A line of the greeting: who is let in."""
 
+        @property
+        def tries(self) -> str:
+            """A command of the greeting, before the address of the list of locks."""
+
         def served(self, api: Api, table: Table) -> Table:
             """The operations of a server, with its answers where it has its own."""
 
-        def refusal(self, status: int) -> HttpResponse:
+        def refusal(self, error: HttpError) -> HttpResponse:
             """The answer to an address or a method that there is not."""
 
 

@@ -267,7 +267,7 @@ def build_router(api: Api, annexes: Sequence[AnnexRoutes] = ()) -> Router:
 
     def refuse(refusal: HttpError) -> HttpResponse:
         contract = api.settings.contract
-        return answer_for_error(refusal) if contract is None else contract.refusal(refusal.status)
+        return answer_for_error(refusal) if contract is None else contract.refusal(refusal)
 
     return Router(table, refuse)
 

@@ -146,7 +146,9 @@ async def _serve(
         keep_events=settings.keep_events,
         keep_events_ms=settings.keep_events_ms,
         token_floor=settings.token_floor,
-        webhook_policy=TargetPolicy(private=settings.webhook_allow_private, http=settings.webhook_allow_http),
+        webhook_policy=TargetPolicy(
+            private=settings.webhook_allow_private, http=settings.webhook_allow_http, ca=settings.webhook_ca
+        ),
     )
     await asyncio.to_thread(engine.start)
     api = Api(engine, guard, settings)
@@ -216,9 +218,8 @@ def open_guard(settings: ServerSettings, address: BindAddress) -> tuple[TokenGua
         return TokenGuard(None), ""  # the store's tokens decide
     path = paths.token_path()
     made = ensure_token_file(path, _login())
-    return TokenGuard(
-        path, own=True
-    ), f"token    {path}{' (made just now)' if made else ''}; your own dibs finds it there"
+    says = f"token    {path}{' (made just now)' if made else ''}; your own dibs finds it there"
+    return TokenGuard(path, own=True), says if settings.contract is None else settings.contract.says
 
 
 def open_tls(settings: ServerSettings, address: BindAddress) -> ServerTls | None:
@@ -306,12 +307,11 @@ def greeting(settings: ServerSettings, url: str, store_url: str, says: str, *, h
     if "gateway" in settings.routes:
         where = "/gateway on the socket" if url.startswith("unix:") else f"GATEWAY_URL={url}/gateway"
         gateway = f"  gateway  {where}; dibs run-secret create makes secrets\n"
+    tries = f"{token}dibs claim issue-1842 --url {url}"
+    if settings.contract is not None:
+        tries = f"{settings.contract.tries} {url}/locks"
     return (
-        f"dibs {__version__} listens on {url}\n"
-        f"  store    {store_url}\n"
-        f"  {says}\n"
-        f"{board}{gateway}"
-        f"  try      {token}dibs claim issue-1842 --url {url}\n"
+        f"dibs {__version__} listens on {url}\n  store    {store_url}\n  {says}\n{board}{gateway}  try      {tries}\n"
     )
 
 

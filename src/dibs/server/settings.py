@@ -86,5 +86,6 @@ class ServerSettings:
     # Where webhooks may lead.
     webhook_allow_private: bool = False
     webhook_allow_http: bool = False
+    webhook_ca: str | None = None  # a file with authorities that targets may have besides the system's
     # Answer as another program does. None: by dibs' rules.
     contract: Contract | None = None

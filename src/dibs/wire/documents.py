@@ -10,7 +10,6 @@ from __future__ import annotations
 from dibs.base.errors import FATE_UNKNOWN
 from dibs.base.record import Record
 from dibs.core.limits import OVERLOAD_RETRY_MS, TICKET_KEEP_MS
-from dibs.core.outcomes import refused_status
 from dibs.wire.codes import OUTCOMES, CodeRow, row_of_error
 from dibs.wire.parts import first_document, in_the_way, lease_document, previous_document, timestamp
 
@@ -170,6 +169,8 @@ def _refused(outcome: outcomes.Refused) -> Document:
 
 def refused_document(entries: Sequence[Document], *, all_of: int = 0) -> Document:
     """None of several jobs was claimed: one entry for each says why."""
+    from dibs.core.outcomes import refused_status  # a client that reads replies needs no rules
+
     document: Document = {
         "status": refused_status([entry["status"] for entry in entries], all_of),
         "refused": list(entries),

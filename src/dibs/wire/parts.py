@@ -34,6 +34,11 @@ def timestamp(ms: int) -> str:
     return f"{text}.{str(1000 + ms % 1000)[1:]}Z"  # a format of its own would take longer than all before it
 
 
+def offset_timestamp(ms: int) -> str:
+    """The same with `+00:00`, as OctoStore has it in a few places."""
+    return timestamp(ms).replace("Z", "+00:00")
+
+
 def instant_ms(text: str) -> int:
     """Milliseconds since 1970 of a time as replies carry it: 2025-11-15T02:14:05.123Z."""
     year, month, day = int(text[0:4]), int(text[5:7]), int(text[8:10])

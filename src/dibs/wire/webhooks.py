@@ -9,7 +9,7 @@ from dibs.core.events import LOCK_CHANGES
 from dibs.core.limits import NAME_BYTES_MAX, WEBHOOK_SECRET_CHARS_MAX
 from dibs.core.webhooks import EVERY, GAP, TEST, Webhook
 from dibs.wire.lease_documents import named_event
-from dibs.wire.parts import holder_id, timestamp
+from dibs.wire.parts import holder_id, offset_timestamp, timestamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -126,16 +126,18 @@ def deliveries_document(progress: WebhookProgress, letters: tuple[DeadLetter, ..
 
 
 def payload(webhook: Webhook, event: Event) -> bytes:
-    """The body of a delivery: OctoStore's fields, and those of the event as `GET /events` has them."""
+    """The body of a delivery: OctoStore's fields, and those of the event as `GET /events` has them; a webhook of
+    OctoStore's kind gets the first alone."""
     document: Document = {
         "event": LOCK_CHANGES.get(event.kind, event.kind),
         "lock": event.job or None,
         "holder_id": holder_id(event) if event.owner else None,
         "fencing_token": event.token if event.owner else None,
         "timestamp": timestamp(event.at_ms),
-        "id": event.seq,
-        "webhook_id": webhook.id,
     }
+    if webhook.own:
+        return encode({**document, "timestamp": offset_timestamp(event.at_ms)}).encode()
+    document |= {"id": event.seq, "webhook_id": webhook.id}
     if event.kind == GAP:
         return encode({**document, "after": event.ticket, "oldest": event.seq + 1}).encode()
     if event.kind == TEST:

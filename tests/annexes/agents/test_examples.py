@@ -204,6 +204,25 @@ def test_five_clients_of_one_server_do_ten_jobs_once_each(env: dict[str, str], t
         assert_each_is_done_once(tmp_path, {**env, "DIBS_URL": server.url, "DIBS_TOKEN": server.token})
 
 
+def test_a_script_that_says_grite_lock_gets_dibs_and_grite_for_all_else(tmp_path: Path) -> None:
+    for folder, program in (("real", "grite"), ("real", "dibs")):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        stand_in = tmp_path / folder / program
+        stand_in.write_text(f'#!/bin/sh\necho {program} "$@"\n')
+        stand_in.chmod(0o755)
+
+    def typed(*words: str, path: str) -> str:
+        env = {"PATH": f"{EXAMPLES}:{path}:/usr/bin:/bin"}
+        return subprocess.run(["grite", *words], env=env, capture_output=True, text=True, check=False).stdout.strip()
+
+    real = str(tmp_path / "real")
+    assert typed("lock", "acquire", "issue:1", path=real) == "dibs lock acquire issue:1"
+    assert typed("--actor", "a", "--json", "lock", "status", path=real) == "dibs --actor a --json lock status"
+    assert typed("issue", "comment", "lock", path=real) == "grite issue comment lock"
+    assert typed("--actor", "lock", "sync", path=real) == "grite --actor lock sync"
+    assert typed("sync", path=str(tmp_path)) == ""
+
+
 def test_every_example_is_on_the_page_of_examples() -> None:
     page = (EXAMPLES / "README.md").read_text()
     there = {

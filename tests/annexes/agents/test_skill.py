@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.agents.skills import FILE, skill_text
+from dibs.agents.commands.agents import FILE, skill_text
 from dibs.cli.framework.actor_session import PLACEHOLDER
 from dibs.cli.main import run
 from dibs.core.names import check_name

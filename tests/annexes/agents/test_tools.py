@@ -372,7 +372,15 @@ async def test_action_llamas_lock_tools_are_offered_when_asked_for(store: Store)
         again = await first.call("acquire_lock", resource_key=key)
         assert again["ok"] is True
         not_mine = await second.call("release_lock", resource_key=key)
-        assert not_mine["message"].startswith("Could not release lock: ")
+        assert not_mine["message"] == "Could not release lock: held by dev-1"
+        never = await second.call("release_lock", resource_key="github://acme/app/issues/43")
+        assert never["message"] == "Could not release lock: lock not found"
+        for tool in ("acquire_lock", "release_lock"):
+            odd = await second.call(tool, resource_key="issue 42")
+            assert odd["ok"] is False
+            assert "Invalid URI format" in odd["message"]
+        for ttl in (0, -5, 0.001):  # which say nothing: the connection keeps the lock
+            assert (await first.call("acquire_lock", resource_key=key, ttl_seconds=ttl))["ok"] is True
         assert (await first.call("release_lock", resource_key=key))["message"] == f"Lock released on {key}"
         assert (await second.call("acquire_lock", resource_key=key))["ok"] is True
     async with store.agent("dev-3") as plain, store.agent("dev-4", tools=tools) as both:

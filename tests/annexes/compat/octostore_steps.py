@@ -13,10 +13,10 @@ TOKENS = {"alice": "tok-a", "bob": "tok-b"}
 STATIC_TOKENS = ",".join(f"{name}:{token}" for name, token in TOKENS.items())
 ADMIN_KEY = "adm"
 NIL = "00000000-0000-0000-0000-000000000000"
-HEADERS = ("retry-after", "cache-control", "access-control-allow-origin", "access-control-expose-headers")
+HEADERS = ("allow", "retry-after", "cache-control", "access-control-allow-origin", "access-control-expose-headers")
 # Fields whose numbers differ from run to run.
 MEASURED = (
-    *("total_users", "total_acquires", "total_releases", "total_expirations", "total_requests"),
+    *("ttl_remaining_seconds", "total_acquires", "total_releases", "total_expirations", "total_requests"),
     *("uptime_seconds", "requests_per_second", "db_size_bytes", "memory_bytes", "count", "errors"),
 )
 STATISTICS = ("avg", "min", "max", "p50", "p95", "p99")
@@ -114,6 +114,7 @@ def _sessions() -> list[dict[str, Any]]:
         ask("POST", "/locks/e3/acquire", {"session_id": "{s}", "ephemeral": True}),
         ask("POST", "/locks/e3/acquire", {"session_id": NIL}),
         ask("GET", "/sessions/nonsense"),
+        ask("GET", "/sessions/%7B{s}%7D"),
     ]
 
 
@@ -221,6 +222,7 @@ def _refusals() -> list[dict[str, Any]]:
         [],
         b"{",
         b"",
+        b'{"ttl_seconds": 1, "ttl_seconds": 2}',
     ]
     return [
         *[ask("POST", f"/locks/{name}/acquire", {}) for name in names],
@@ -236,6 +238,11 @@ def _refusals() -> list[dict[str, Any]]:
         ask("POST", "/locks/r1/release", {}),
         ask("DELETE", "/locks/r1"),
         ask("GET", "/locks/a/b"),
+        ask("GET", "/locks/"),
+        ask("POST", "/locks//acquire", {}),
+        ask("PATCH", "/health", who=None),
+        ask("PUT", "/locks/r1/renew", {}),
+        ask("GET", "/", who=None),
         ask("GET", "/nothing", who=None),
         ask("POST", "/auth/register", {"username": "carol"}, None),
         ask("OPTIONS", "/locks/r1", who=None, headers={"Origin": "http://localhost:3000"}),
@@ -282,6 +289,7 @@ def _system() -> list[dict[str, Any]]:
         ask("GET", "/admin/status", who=None),
         ask("GET", "/admin/status", who=None, headers={"X-Admin-Key": "wrong"}),
         ask("GET", "/admin/status", who="bob"),
+        ask("GET", "/admin/status", who="admin"),
         ask("GET", "/admin/metrics/timeseries", who=None, headers={"Authorization": "Bearer admin:adm"}),
         ask("GET", "/admin/metrics/timeseries?window=2h", who="admin"),
         ask("GET", "/metrics", who="bob"),
@@ -337,12 +345,17 @@ class Player:
         reply = connection.getresponse()
         text = reply.read()
         connection.close()
-        document = json.loads(text) if text else None
+        is_page = reply.headers.get_content_type() == "text/html"
+        document = json.loads(text) if text and not is_page else None
         self.exchanges.append((step, body, reply.status, document))
         for field, name in step.get("keep", {}).items():
-            self._kept[name] = (document or {})[field]
+            self._kept[name] = (document or {}).get(field, NIL)
         shown = HEADERS + (PREFLIGHT if step["method"] == "OPTIONS" else ())
         found = {name: reply.headers[name] for name in shown if name in reply.headers}
+        if is_page:
+            found.pop("cache-control", None)  # how long a page is kept is its own affair
+        if "allow" in found:
+            found["allow"] = ",".join(sorted(found["allow"].split(",")))
         assert re.fullmatch("req_[0-9a-f]{32}", reply.headers["x-request-id"])
         return {"status": reply.status, "headers": found, "body": self._plain("", document)}
 

@@ -61,6 +61,15 @@ def test_nothing_is_sent_there_that_it_would_carry_out(words: tuple[str, ...]) -
         assert b"content-type: application/x.dibs" in head
 
 
+def test_a_dibs_server_with_octostores_rules_is_named_as_one() -> None:
+    refused = reply_of(415, REFUSED, "X-Dibs-Store: 0b52c1a7-7a6c-5d5e-8a4b-6f3c9c1f2a10")
+    with ScriptedServer([refused] * 3) as server:
+        code, said = typed(server, "claim", "issue-1")
+    assert code != 0
+    assert "--octostore" in said
+    assert "nothing was done there" in said
+
+
 def test_who_holds_a_lock_there_is_told() -> None:
     with ScriptedServer([reply_of(200, HELD)]) as server:
         code, said = typed(server, "owner", "issue-1")

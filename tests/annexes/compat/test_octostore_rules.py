@@ -17,8 +17,11 @@ from dibs.core.keys import webhook_key
 from dibs.core.limits import ADMIN_GUESSES_MAX
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.core.webhooks import Webhook
+from dibs.engine.webhooks.sender import delivery_headers
 from dibs.server.http.admission import PUBLIC_NAMESPACE
+from dibs.server.run import greeting
 from dibs.server.settings import PublicElections, ServerSettings
+from dibs.wire.webhooks import payload
 from tests.server.harness import running
 from tests.server.sse import StreamReader
 
@@ -193,6 +196,10 @@ def test_its_variables_are_read() -> None:
         {"STATIC_TOKENS": "a:"},
         {"STATIC_TOKENS": ":secret-token"},
         {"STATIC_TOKENS": "a:secret token"},
+        {"STATIC_TOKENS": "a:x,b:x"},
+        {"STATIC_TOKENS": "Alice:t1,alice:t2"},
+        {"OCTOSTORE_CA_BUNDLE": "/nowhere"},
+        {"OCTOSTORE_CA_BUNDLE": __file__},
         {"STATIC_TOKENS_FILE": "/nowhere"},
         {"ADMIN_KEY": " "},
         {"ADMIN_KEY": "secret-token", "STATIC_TOKENS": "a:secret-token"},
@@ -229,6 +236,21 @@ def test_a_webhook_tells_of_its_users_own_locks(tmp_path: Path) -> None:
         assert webhook.takes(taken)
         assert not webhook.takes(taken.replace(principal="bob"))
         assert not webhook.takes(taken.replace(kind=QUEUED))
+        # A delivery has the fields and headers of OctoStore's, and no others.
+        sent = payload(webhook, taken.replace(token=7, owner="alice"))
+        told = json.loads(sent)
+        assert told.keys() == {"event", "lock", "holder_id", "fencing_token", "timestamp"}
+        assert told["timestamp"] == "1970-01-01T00:00:00.000+00:00"
+        headers = delivery_headers(webhook.replace(secret="s"), taken, 1, sent, 0)
+        assert headers.keys() == {"User-Agent", "X-OctoStore-Signature"}
+
+
+def test_the_greeting_names_a_command_that_works_and_the_clients_that_may_only_look() -> None:
+    says = OCTOSTORE.says
+    text = greeting(ServerSettings(contract=OCTOSTORE), "http://127.0.0.1:3000", "memory:", says, has_own_token=True)
+    assert "try      curl -H 'Authorization: Bearer TOKEN' http://127.0.0.1:3000/locks" in text
+    assert "may only look" in text
+    assert "dibs claim" not in text
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.agents.harness.shell_writes import simple_commands
-from dibs.agents.repository.agent_settings import AgentSettings
+from dibs.agents.repository.settings import AgentSettings
 from dibs.base.errors import InvalidInput
 from tests.programs import DIBS, WAIT_S_MAX
 

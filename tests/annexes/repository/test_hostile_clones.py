@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import dibs
-from dibs.agents.repository.work_tree import NotInWorkTree, Push, Repository, repository_around
+from dibs.agents.repository.work_tree import NotInWorkTree, Repository, repository_around
 from dibs.base.errors import InvalidInput, StoreUnavailable
 from dibs.client.door import Ask
 from dibs.client.settings import connect
@@ -116,7 +116,7 @@ def _asked_everything(hostile: Hostile, folder: Path) -> None:
         repository.settings,
         repository.origin,
         repository.hooks,
-        lambda: repository.pushed("origin", [Push("HEAD", "0" * 40)]),
+        lambda: repository.pushed("origin", [("HEAD", "0" * 40)]),
     ]
     for ask in asked:
         try:

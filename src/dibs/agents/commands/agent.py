@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from dibs.cli.framework.context import Call
 
 _BYTES_MAX = 32 * 1024 * 1024  # a tool call carries whole files
-CLIENTS = ("claude", "codex", "cursor", "gemini", "copilot", "opencode", "windsurf")
 CLIENT = Option("--client NAME", "the program that runs the agent (default: seen from the event)")
 
 
@@ -35,7 +34,7 @@ def _answered(call: Call) -> HookAnswer:
 
     try:
         from dibs.agents.git.agent_guard import BEFORE, AgentGuard
-        from dibs.agents.harness.parse import event_of
+        from dibs.agents.harness.parse import HARNESSES, event_of
         from dibs.base.jsontext import decode
 
         content = call.stdin.read(_BYTES_MAX) if call.stdin is not None else b""
@@ -43,7 +42,7 @@ def _answered(call: Call) -> HookAnswer:
         if not isinstance(document, dict):
             raise ValueError("the event is no JSON object")
         client = call.values.get("client")
-        event = event_of(document, call.env, client if client in CLIENTS else None)
+        event = event_of(document, call.env, client if client in HARNESSES else None)
         _note_client(call, event)
         guard = AgentGuard(call, event)
     except Exception as error:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.commands.agent import CLIENTS
 from dibs.agents.harness import configuration
+from dibs.agents.harness.parse import HARNESSES as CLIENTS
 from dibs.agents.repository.file_paths import check_stays_inside
 from dibs.base.errors import InvalidInput
 from dibs.base.files import SHARED, replace_file

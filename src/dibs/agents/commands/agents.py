@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
+from dibs.agents.repository.file_paths import check_stays_inside
+from dibs.base.errors import InvalidInput
+from dibs.base.files import SHARED, replace_file
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import yes
 from dibs.cli.framework.spec import Command, Option
@@ -13,12 +18,6 @@ if TYPE_CHECKING:
     from dibs.agents.harness.identity import Agent
     from dibs.cli.framework.context import Call
     from dibs.cli.framework.result import Answer
-
-_DONE = {
-    "installed": "Installed {}.",
-    "replaced": "Replaced {}, which was another version.",
-    "unchanged": "{} is up to date: nothing was changed.",
-}
 
 
 def mcp(call: Call) -> Answer:
@@ -39,7 +38,7 @@ def _agent_session(call: Call) -> Callable[[], Callable[[], str] | None]:
     """Makes what finds the agent whose MCP client started this, and gives what opens or renews the agent's session. It
     is called in another thread when the session is needed, because a hook may have to tell first who the agent is. It
     gives None if the agent is not known, or if another actor is wanted (DIBS_ACTOR, DIBS_SESSION)."""
-    from dibs.agents.harness.shell import agent_here
+    from dibs.agents.harness.clients import agent_here
     from dibs.cli.framework.actor_session import ActorSession
     from dibs.cli.framework.context import Call as Another
 
@@ -61,24 +60,85 @@ def _agent_session(call: Call) -> Callable[[], Callable[[], str] | None]:
 
 
 def show(call: Call) -> Answer:
-    from dibs.agents.skills import NAME, skill_text
-
     text = skill_text()
     return yes({"name": NAME, "skill": text}, text.rstrip("\n"), quiet=text.rstrip("\n"))
 
 
 def install(call: Call) -> Answer:
-    from dibs.agents.skills import install as install_in
-    from dibs.agents.skills import usual_folders
-
     to = call.values.get("to")
     if to == "":
         raise UsageError("--to needs a folder of skills, such as .claude/skills.", "skill install")
-    folders = [to] if to is not None else usual_folders()
-    done = install_in(folders, force=bool(call.values.get("force")))
+    # One for every client whose folder exists, else the first.
+    usual = [folder for folder in FOLDERS if os.path.isdir(os.path.dirname(folder))] or [FOLDERS[0]]
+    done = _install_in([to] if to is not None else usual, force=bool(call.values.get("force")))
     files = [{"path": path, "done": what} for path, what in done]
     text = "\n".join(_DONE[what].format(path) for path, what in done)
     return yes({"files": files}, text, quiet="\n".join(path for path, _ in done))
+
+
+# The skill: the file that teaches an agent to use dibs, and its installation.
+
+NAME = "dibs"
+FILE = "SKILL.md"
+# Where clients look for the skills of a project. The first is used if none of them exists.
+FOLDERS = (".claude/skills", ".agents/skills")
+_DONE = {
+    "installed": "Installed {}.",
+    "replaced": "Replaced {}, which was another version.",
+    "unchanged": "{} is up to date: nothing was changed.",
+}
+
+
+def skill_text() -> str:
+    path = os.path.join(os.path.dirname(os.path.dirname(__file__)), "skill", FILE)
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def _install_in(folders: list[str], *, force: bool = False) -> list[tuple[str, str]]:
+    """Write dibs/SKILL.md below each folder. Returns the paths, with what was done at each.
+
+    A different file is replaced only with `force`. Without it, one different file stops the whole installation."""
+    found = [
+        (path, _looked(path, force))
+        for path in [check_stays_inside(os.path.join(folder, NAME, FILE)) for folder in folders]
+    ]
+    for path, what in found:
+        if what != "unchanged":
+            _write(path, skill_text())
+    return found
+
+
+def _looked(path: str, force: bool) -> str:
+    """Return what to do at a path."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            found = file.read()
+    except FileNotFoundError:
+        return "installed"
+    except OSError as error:
+        raise _cannot(path, error) from None
+    if found == skill_text():
+        return "unchanged"
+    if not force:
+        raise InvalidInput(
+            f"{path} exists and differs from the skill of this version; nothing was changed. Use --force to "
+            "replace it, or --to for another folder."
+        )
+    return "replaced"
+
+
+def _cannot(path: str, error: OSError) -> InvalidInput:
+    return InvalidInput(f"{path} cannot be written ({error.strerror}). Choose another folder with --to.")
+
+
+def _write(path: str, text: str) -> None:
+    """Write the file atomically, because an agent may be reading it."""
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        replace_file(path, text, mode=SHARED)
+    except OSError as error:
+        raise _cannot(path, error) from None
 
 
 COMMANDS = {

@@ -17,7 +17,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from dibs.agents.tracker.port import IssueState
     from dibs.cli.framework.context import Call
     from dibs.cli.framework.result import Answer
 
@@ -38,7 +37,7 @@ def gh_next(call: Call) -> Answer:
     try:
         pages = tracker.pages(place, call.values.get("label"), call.values.get("assignee"), most)
         for page in pages:
-            reply, titles = claim_page(call, guard, page, document), _titles(page)
+            reply, titles = claim_page(call, guard, page, document), {issue.name: issue.title for issue in page}
             body: Document = reply.body or {}
             if is_failure(reply):
                 return refused_any(call, reply, document)
@@ -64,10 +63,6 @@ def _nothing(call: Call, place: str, refused: list[Document], document: Document
     told += "" if assignee is None else f" assigned to {plain(assignee)}"
     empty: Document = {"status": "held", "refused": [], "retry_after_ms": 60_000}
     return no(NO, empty, f"{told}.", code="held", message=f"{told}.")
-
-
-def _titles(page: list[IssueState]) -> dict[str, str]:
-    return {issue.name: issue.title for issue in page}
 
 
 def _place(call: Call) -> str:

@@ -13,8 +13,7 @@ from dibs.agents.harness import parse as kinds
 from dibs.agents.harness.answer import NOTHING, refusal, remark, with_remark
 from dibs.agents.harness.identity import WINDSURF
 from dibs.agents.harness.shell_writes import simple_commands, written
-from dibs.agents.repository.agent_settings import DENY, OFF, WARN, agent_settings
-from dibs.agents.repository.settings import TEAM_FILE
+from dibs.agents.repository.settings import DENY, OFF, TEAM_FILE, WARN, agent_settings
 from dibs.base.checkout import branch_of, root_around
 from dibs.base.files import state_folder
 from dibs.base.ids import digest
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from dibs.agents.harness.answer import HookAnswer
     from dibs.agents.harness.identity import Agent
     from dibs.agents.harness.parse import HookEvent
-    from dibs.agents.repository.agent_settings import AgentSettings
+    from dibs.agents.repository.settings import AgentSettings
     from dibs.cli.framework.context import Call
 
     Document = dict[str, Any]

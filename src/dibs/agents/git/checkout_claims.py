@@ -3,7 +3,7 @@
 Each file that an agent writes is claimed twice, in one step. `path:src/a` is the claim that everybody sees, in the
 namespace that all clones of the repository share. `path:@ID/src/a` is for this checkout alone, ID being made of its
 folder. Two agents in one checkout would overwrite each other's edits; two agents in two work trees would only have to
-merge. So the second claim refuses, while the first may merely warn (`agents/repository/agent_settings.py`).
+merge. So the second claim refuses, while the first may merely warn (`agents/repository/settings.py`).
 
 Where the file system folds case and Unicode form, the second claim is folded too, also for a file that does not exist
 yet. A part of a path that no name may hold, such as a line break, is replaced by a digest.
@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.repository.agent_settings import DENY, agent_settings
 from dibs.agents.repository.file_paths import folded, folds_case, nameable, path_from_top
-from dibs.agents.repository.settings import policy_of
+from dibs.agents.repository.settings import DENY, agent_settings, policy_of
 from dibs.agents.repository.work_tree import Repository
 from dibs.base.errors import StoreUnavailable
 from dibs.base.ids import digest, new_id
@@ -60,10 +59,8 @@ class Checkout:
         """A path from the top of this checkout, and that of the file behind it if it is a link. Empty if it is outside,
         in the git folder, or not guarded."""
         found = [path_from_top(self.root, folder, path, follows_last=last) for last in (False, True)]
-        return [file for file in dict.fromkeys(found) if file is not None and self._is_guarded(file)]
-
-    def _is_guarded(self, file: str) -> bool:
-        return self._same(file.split("/")[0]) != ".git" and self.settings.applies_to(file)
+        inside = [file for file in dict.fromkeys(found) if file is not None and self.settings.applies_to(file)]
+        return [file for file in inside if self._same(file.split("/")[0]) != ".git"]
 
     def key(self, file: str) -> str:
         """Return what a file is claimed as in this checkout: the same for all spellings of it."""

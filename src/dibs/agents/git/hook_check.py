@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.git import path_check as guard
 from dibs.agents.git.hook_files import BEFORE, HOOKS, is_ours, read_hook
-from dibs.agents.git.path_check import PathClaim, PathClaims
 from dibs.agents.repository.settings import BLOCK, OFF, REQUIRE, policy_of
 from dibs.agents.repository.work_tree import Repository, pushes_of, repository_around
 from dibs.base.checkout import current_folder
@@ -17,6 +15,7 @@ from dibs.cli.framework.result import Answer, failure, is_failure, yes
 from dibs.cli.framework.shell_actor import RememberedLeases, actor_of, may_keep
 from dibs.cli.text.words import plain, span
 from dibs.client.queueing import all_pages, drive
+from dibs.core.overlap import above
 from dibs.wire.codes import NO, UNREACHABLE, YES
 from dibs.wire.sentences import life
 
@@ -31,6 +30,76 @@ if TYPE_CHECKING:
     from dibs.client.door import Door
 
     Document = dict[str, Any]
+
+# Which claims of others changed paths touch, and which paths the caller has not claimed. Pure. The rule for overlap is
+# in `core/names.py`; for many paths at once the folders above each are looked up.
+
+_SHARED = "shared"
+
+
+class PathClaim:
+    """One owner's live claim on a `path:` or `repo:` name: its public fields."""
+
+    __slots__ = ("life", "mode", "name", "owner", "remaining_ms", "token")
+
+    def __init__(self, name: str, owner: str, token: int, mode: str, remaining_ms: int, life: str = "") -> None:
+        self.name = name
+        self.owner = owner
+        self.token = token
+        self.mode = mode
+        self.remaining_ms = remaining_ms
+        self.life = life  # its owner's last sign of life, in words
+
+
+class PathClaims:
+    """All live claims of a tree, indexed by path."""
+
+    def __init__(self, holds: Iterable[PathClaim]) -> None:
+        self._repo: list[PathClaim] = []
+        self._at: dict[str, list[PathClaim]] = {}
+        self._within: dict[str, list[PathClaim]] = {}
+        for hold in holds:
+            if hold.name.startswith("repo:"):
+                self._repo.append(hold)
+                continue
+            self._at.setdefault(hold.name, []).append(hold)
+            for name in above(hold.name):
+                self._within.setdefault(name, []).append(hold)
+
+    def over(self, path: str) -> list[PathClaim]:
+        """The claims that cover a path: on itself, on a folder above it, or on the whole repository."""
+        name = path_name(path)
+        found = [*self._repo, *self._at.get(name, ())]
+        for outer in above(name):
+            found += self._at.get(outer, ())
+        return found
+
+    def touching(self, path: str) -> list[PathClaim]:
+        """The claims that overlap a path, including those below it, for a file that replaces a folder."""
+        return [*self.over(path), *self._within.get(path_name(path), ())]
+
+
+def path_name(path: str) -> str:
+    """The job name of a path that git printed: relative to the top, normalised. A path that is too long for a name, or
+    has characters that names may not have, cannot be claimed itself; the folders above it can."""
+    return f"path:{path}"
+
+
+def others_touched(holds: PathClaims, paths: Sequence[str], mine: set[PathClaim]) -> dict[PathClaim, list[str]]:
+    """Claims of others, each with the changed paths that touch it."""
+    found: dict[PathClaim, list[str]] = {}
+    for path in paths:
+        for hold in holds.touching(path):
+            if hold not in mine:
+                found.setdefault(hold, []).append(path)
+    return found
+
+
+def not_owned(holds: PathClaims, paths: Sequence[str], mine: set[PathClaim]) -> list[str]:
+    """Paths that no claim of mine covers. A shared claim does not count, because it means that nobody changes
+    anything."""
+    return [path for path in paths if not any(hold in mine and hold.mode != _SHARED for hold in holds.over(path))]
+
 
 # Texts of the git hooks. Pure.
 
@@ -138,16 +207,11 @@ def _state(repository: Repository, folder: str, hook: str, *, installed: bool) -
         return CHAINED if os.path.lexists(path + BEFORE) else IN_PLACE
     if is_ours(read_hook(f"{path}.legacy")) and b"pre-commit" in text:
         return LEGACY  # pre-commit runs the hook that was there before it
-    if any(_CALL in read_hook(place) for place in _called_from(repository, folder, hook)):
+    # Files that may call dibs: the hook itself, the file that husky's hook runs, a manager's settings.
+    beside = os.path.join(os.path.dirname(os.path.normpath(folder)), hook)
+    if any(_CALL in read_hook(os.path.join(repository.top, place)) for place in (path, beside, *_MANAGED)):
         return CALLED
     return OVERWRITTEN if installed or os.path.lexists(path + BEFORE) else ABSENT
-
-
-def _called_from(repository: Repository, folder: str, hook: str) -> list[str]:
-    """Files that may call dibs: the hook itself, the file that husky's hook runs, a manager's settings."""
-    beside = os.path.join(os.path.dirname(os.path.normpath(folder)), hook)
-    managed = [os.path.join(repository.top, name) for name in _MANAGED]
-    return [os.path.join(folder, hook), beside, *managed]
 
 
 def note_installed(repository: Repository, folder: str) -> None:
@@ -171,19 +235,15 @@ def _note(repository: Repository) -> str:
     return os.path.join(repository.common, "dibs", "hooks-installed")
 
 
-def is_overwritten(repository: Repository) -> list[str]:
-    """The hooks that were installed and do not run."""
-    return [hook for hook, state in states(repository).items() if state in (OVERWRITTEN, ASLEEP)]
-
-
 def diagnose(found: Findings, env: Mapping[str, str]) -> None:
     """For `dibs doctor`: hooks that were installed here and do not run any more."""
     folder = current_folder()
     repository = None if folder is None else repository_around(env, folder)
     if repository is None:
         return
-    gone = is_overwritten(repository)
-    running = [hook for hook, state in states(repository).items() if state in RUNNING]
+    found_here = states(repository).items()
+    gone = [hook for hook, state in found_here if state in (OVERWRITTEN, ASLEEP)]
+    running = [hook for hook, state in found_here if state in RUNNING]
     if running and not gone:
         found.good("hooks", f"{' and '.join(running)} of dibs run here")
     if gone:
@@ -221,7 +281,7 @@ def _mention(call: Call, answer: Answer, paths: list[str]) -> None:
         return
     tree = PathClaims(holds)
     near = {hold: None for path in paths for hold in tree.touching(path)}
-    touched = guard.others_touched(tree, paths, _mine(call, near)) if near else {}
+    touched = others_touched(tree, paths, _mine(call, near)) if near else {}
     if touched:
         said = mentioned(touched)
         answer.text = f"{answer.text}\n{said}" if answer.text else said
@@ -242,8 +302,8 @@ def _judged(call: Call, hook: str, policy: Policy, paths: list[str], holds: list
     tree = PathClaims(holds)
     near = {hold: None for path in paths for hold in tree.touching(path)}
     mine = _mine(call, near)
-    touched = guard.others_touched(tree, paths, mine)
-    missing = guard.not_owned(tree, paths, mine) if policy.own else []
+    touched = others_touched(tree, paths, mine)
+    missing = not_owned(tree, paths, mine) if policy.own else []
     found = document(hook, policy.policy, touched, missing, len(paths))
     if not touched and not missing:
         return yes(found, "")

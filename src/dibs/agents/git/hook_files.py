@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 HOOKS = ("pre-commit", "pre-push")
 _SHELLS = ("sh", "bash", "dash", "ash", "ksh", "zsh")
+_OWN_NAME = (b"$0", b"BASH_SOURCE", b"argv[0]", b"__file__")  # by which a hook looks at its own file name
 BEFORE = ".before-dibs"
 _MARK = "# Made by dibs."
 _BYTES_MAX = 1024 * 1024
@@ -139,7 +140,8 @@ def _plan(path: str, hook: str) -> str:
         )
     if os.path.isdir(path) or (not os.path.exists(path) and os.path.islink(path)):
         raise InvalidInput(f"{path} is a folder or a broken link. Remove it, and install again.")
-    if _asks_its_name(text) and not _shell_of(text):
+    asks_its_name = b"basename" in text and any(word in text for word in _OWN_NAME)
+    if asks_its_name and not _shell_of(text):
         raise InvalidInput(
             f'{path} depends on its own file name, so dibs cannot rename it. Add `dibs hook run {hook} "$@"` '
             "to the hook that it runs instead."
@@ -181,11 +183,6 @@ def read_hook(path: str) -> bytes:
 def is_ours(text: bytes) -> bool:
     """Tell whether dibs made a hook."""
     return _MARK.encode() in text[:200]
-
-
-def _asks_its_name(text: bytes) -> bool:
-    """Tell whether a hook looks at its own file name."""
-    return b"basename" in text and any(word in text for word in (b"$0", b"BASH_SOURCE", b"argv[0]", b"__file__"))
 
 
 def _shell_of(text: bytes) -> str:

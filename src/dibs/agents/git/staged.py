@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.agents.git.path_check import path_name
+from dibs.agents.git.hook_check import path_name
 from dibs.agents.repository.settings import policy_of
 from dibs.agents.repository.work_tree import Repository
 from dibs.base.clock import wall_ms

@@ -7,9 +7,8 @@ after its claim was granted, and before it is released. A failure there costs a 
 from __future__ import annotations
 
 from dibs.agents.repository.job_names import JobNames
-from dibs.agents.tracker.guard import TrackerGuard
 from dibs.agents.tracker.port import NoAnswer, refused_several
-from dibs.agents.tracker.tracked_claim import ANY, TrackedClaim
+from dibs.agents.tracker.tracked_claim import ANY, TrackedClaim, TrackerGuard
 from dibs.base.checkout import current_folder
 from dibs.base.clock import steady_ms
 from dibs.base.ids import new_id
@@ -39,7 +38,7 @@ _NOT_OURS = (
 
 
 def guard_of(call: Call) -> TrackerGuard:
-    return TrackerGuard(call.env, JobNames(call.env, current_folder()))
+    return TrackerGuard(call.env, JobNames(call.env, current_folder()).top)
 
 
 def announce(call: Call, guard: TrackerGuard, reply: Reply) -> None:

@@ -103,33 +103,18 @@ _SECONDS = 10
 _SECONDS_AT_THE_END = 3
 _ABSENT = "dibs is not installed here, so files that agents write are not claimed. Work goes on without it."
 # The field by which a harness shows a hook's words.
-_SAID_AT_START = {
-    CLAUDE: "systemMessage",
-    CODEX: "systemMessage",
-    GEMINI: "systemMessage",
-    COPILOT: "additionalContext",
-}
+_SAID_AT_START = {**dict.fromkeys((CLAUDE, CODEX, GEMINI), "systemMessage"), COPILOT: "additionalContext"}
 _EDITS_AND_SHELL = "Edit|Write|MultiEdit|NotebookEdit|apply_patch|Bash"
+_START_AND_ENDS = dict.fromkeys(("SessionStart", "Stop", "SubagentStop", "SessionEnd"))
 # Events by harness, with the tools that each is for. None: no choice of tools.
 _EVENTS: dict[str, dict[str, str | None]] = {
     CLAUDE: {
         "PreToolUse": _EDITS_AND_SHELL,
         "PostToolUse": "Bash",
         "PostToolUseFailure": "Bash",
-        "SessionStart": None,
-        "Stop": None,
-        "SubagentStop": None,
-        "SessionEnd": None,
+        **_START_AND_ENDS,
     },
-    CODEX: {
-        "PreToolUse": _EDITS_AND_SHELL,
-        "PostToolUse": "Bash",
-        "PostCompact": None,
-        "SessionStart": None,
-        "Stop": None,
-        "SubagentStop": None,
-        "SessionEnd": None,
-    },
+    CODEX: {"PreToolUse": _EDITS_AND_SHELL, "PostToolUse": "Bash", "PostCompact": None, **_START_AND_ENDS},
     GEMINI: {
         "BeforeTool": "write_file|replace|run_shell_command",
         "AfterTool": "run_shell_command",

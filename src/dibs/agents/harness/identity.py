@@ -23,6 +23,7 @@ VARIABLES = dict(zip((CLAUDE, CODEX, GEMINI, COPILOT), AGENT_SESSIONS, strict=Tr
 _PROCESSES = {CLAUDE: "CLAUDE_PID"}
 _ID_CHARS_MAX = 128
 _SHOWN = 4
+_HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
 
 
 class Agent:
@@ -63,16 +64,12 @@ def _short(identity: str) -> str:
     """The part of an id that tells it from others: its beginning. A UUID of version 7 and an id of opencode (`ses_1f…`)
     begin with the time, so their end counts. Of one that begins with a word (`agent-1f2e`) what follows it counts."""
     groups = identity.split("-")
-    if [len(group) for group in groups] == [8, 4, 4, 4, 12] and _is_hexadecimal("".join(groups)):
+    if [len(group) for group in groups] == [8, 4, 4, 4, 12] and _HEXADECIMAL.issuperset("".join(groups)):
         return identity[-_SHOWN:] if groups[2][0] == "7" else identity[:_SHOWN]
     if identity.startswith("ses_"):
         return identity[-_SHOWN:]
     rest = groups[-1] if identity[:1].isalpha() and "-" in identity[:12] else identity
     return rest[:_SHOWN] or identity[:_SHOWN]
-
-
-def _is_hexadecimal(text: str) -> bool:
-    return all(character in "0123456789abcdefABCDEF" for character in text)
 
 
 def is_session_id(text: object) -> bool:

@@ -46,14 +46,7 @@ def patched(text: str) -> list[str]:
 # One event of a coding agent, in the same words for all harnesses.
 
 BEFORE_EDIT, BEFORE_SHELL, AFTER_TOOL = "before-edit", "before-shell", "after-tool"
-START, COMPACTED, STOP, SUBAGENT_STOP, END, OTHER = (
-    "start",
-    "compacted",
-    "stop",
-    "subagent-stop",
-    "end",
-    "other",
-)
+START, COMPACTED, STOP, SUBAGENT_STOP, END, OTHER = "start compacted stop subagent-stop end other".split()
 
 
 class HookEvent:
@@ -85,15 +78,9 @@ class HookEvent:
 HARNESSES = (CLAUDE, CODEX, CURSOR, GEMINI, COPILOT, OPENCODE, WINDSURF)
 # The harnesses' words for moments, by kind. A word means the same wherever it is used.
 _BEFORE = ("PreToolUse", "preToolUse", "BeforeTool")
-_AFTER = (
-    "PostToolUse",
-    "PostToolUseFailure",
-    "postToolUse",
-    "AfterTool",
-    "PostToolBatch",
-    "afterShellExecution",
-    "post_run_command",
-)
+_AFTER = """
+    PostToolUse PostToolUseFailure postToolUse AfterTool PostToolBatch afterShellExecution post_run_command
+    """.split()
 _MOMENTS = {
     **dict.fromkeys(("SessionStart", "sessionStart"), START),
     **dict.fromkeys(("PostCompact", "PreCompress"), COMPACTED),

@@ -16,26 +16,7 @@ from dibs.agents.harness.parse import patched
 
 _ENDS = frozenset((";", "&", "|", "&&", "||", "\n", "(", ")", "{", "}", "then", "do", "else"))
 _WRITES = frozenset((">", ">>", ">|", "&>", "&>>", "<>"))
-_OPERATORS = (
-    "&>>",
-    "&&",
-    "||",
-    ">>",
-    ">|",
-    "&>",
-    "<<<",
-    "<<",
-    "<>",
-    ">&",
-    "<&",
-    ">",
-    "<",
-    ";",
-    "|",
-    "&",
-    "(",
-    ")",
-)
+_OPERATORS = tuple("&>> && || >> >| &> <<< << <> >& <& > < ; | & ( )".split())  # longer ones first
 _PATCHES = ("apply_patch", "applypatch")
 _PREFIXES = frozenset(("sudo", "env", "command", "nohup", "time", "exec", "builtin"))
 _BEGIN_OPERATORS = frozenset([each[0] for each in _OPERATORS])
@@ -124,12 +105,10 @@ def _of_simple(words: list[_Word], found: dict[str, None]) -> None:
         return
     name, rest = words[at].rpartition("/")[2], words[at + 1 :]
     plain = [word for word in rest if not word.startswith("-")]
-    if name in ("tee", "rm", "touch", "truncate", "unlink"):
+    if name in ("tee", "rm", "touch", "truncate", "unlink", "mv"):
         targets = plain
     elif name == "sed":
         targets = _sed(rest)
-    elif name == "mv":
-        targets = plain
     elif name == "cp":
         targets = plain[-1:]
     elif name == "git":
@@ -163,9 +142,8 @@ def _sed(rest: list[_Word]) -> list[_Word]:
 def _git(rest: list[_Word]) -> list[_Word]:
     if rest and rest[0] == "checkout" and "--" in rest:
         return rest[rest.index(_word("--")) + 1 :]
-    if rest and rest[0] == "restore" and "--staged" not in rest and "-S" not in rest:
-        return [word for word in rest[1:] if not word.startswith("-")]
-    if rest and rest[0] in ("mv", "rm"):
+    restores = "--staged" not in rest and "-S" not in rest
+    if rest and (rest[0] in ("mv", "rm") or (rest[0] == "restore" and restores)):
         return [word for word in rest[1:] if not word.startswith("-")]
     return []
 

@@ -19,13 +19,12 @@ from dibs.core.references import FILES, GITHUB_HOST, SETTINGS, TRACKER, JobName,
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from dibs.agents.tracker.tracked_claim import TrackedClaim, TrackerGuard
     from dibs.core.references import Tracker
 
-TEAM_FILE = ".dibs.toml"
-TABLE = "names"
 KEYS = ("repository", "github", "gitlab", "jira", "linear")
 
 
@@ -38,6 +37,7 @@ class JobNames:
         self._top: str | None = None
         self._has_top = False
         self._table: dict[str, Any] | None = None
+        self._guard: TrackerGuard | None = None
 
     def explained(self, name: str) -> JobName:
         if name.startswith(FILES):
@@ -74,6 +74,23 @@ class JobNames:
             self._top, self._has_top = found, True
         return self._top
 
+    def namespace(self) -> str | None:
+        """The namespace of `path:` and `repo:` names: the one in the repository's settings, or one made from its
+        origin. None if git knows no work tree here. Raises InvalidInput."""
+        repository = None if self._folder is None else repository_around(self._env, self._folder)
+        if repository is None:
+            return None
+        from dibs.agents.repository.settings import policy_of
+
+        return policy_of(repository).place["namespace"]
+
+    def tracked_claim(self, verb: str, names: Sequence[str], *, again: bool, own_key: bool) -> TrackedClaim:
+        from dibs.agents.tracker.tracked_claim import TrackedClaim, TrackerGuard
+
+        if self._guard is None:
+            self._guard = TrackerGuard(self._env, self.top)
+        return TrackedClaim(self._guard, verb, names, again=again, own_key=own_key)
+
     def tracker(self) -> Tracker | None:
         """The tracker of the clone around; None outside of one, and where it is not known."""
         return self._tracker(self._trackers())[1]
@@ -81,7 +98,7 @@ class JobNames:
     def _settings(self) -> Mapping[str, Any]:
         if self._table is None:
             top = self.top()
-            self._table = {} if top is None else read_table(os.path.join(top, TEAM_FILE))
+            self._table = {} if top is None else _team_names(top)
         return self._table
 
     def _trackers(self) -> Trackers:
@@ -134,13 +151,11 @@ def _is_utf8(path: str) -> bool:
     return True
 
 
-def read_table(path: str) -> dict[str, Any]:
-    """The table `[names]` of a settings file, checked. Raises InvalidInput, naming the file."""
-    from dibs.client.settings import read_toml
+def _team_names(top: str) -> dict[str, Any]:
+    """The table `[names]` of the team's file, checked. Raises InvalidInput, naming the file."""
+    from dibs.agents.repository.settings import TEAM_FILE, team_table
 
-    table = (read_toml(path) or {}).get(TABLE, {})
-    if not isinstance(table, dict):
-        raise InvalidInput(f"{path}: names is a table, [names].")
+    table, path = team_table(top, "names") or {}, os.path.join(top, TEAM_FILE)
     for key, value in table.items():
         if key not in KEYS:
             raise InvalidInput(f"{path}: [names] has no setting {key!a}. It has {', '.join(KEYS)}.")

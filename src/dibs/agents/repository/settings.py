@@ -9,6 +9,30 @@ first that has a setting wins:
 That is git's own order. The opposite order would only look stricter: a hook runs on the machine of the person who
 commits, and `--no-verify` skips it. The tracked file cannot name a URL: anybody who may push could then change where
 everybody's token is sent.
+
+The file's tables `[agent]` and `[tracker]` have settings of their own. `git config dibs.agent.guard` and so on win over
+them in one clone:
+
+    [agent]
+    guard = "deny"        # within one checkout: off, warn or deny
+    worktrees = "warn"    # across work trees of one clone
+    clones = "off"        # across clones that share a store
+    paths = ["src"]       # only below these; without it, everywhere
+    require = false       # true: an agent that cannot be checked may not edit
+
+    [[agent.command]]
+    match = "git push"            # the words that a shell command begins with
+    claim = "branch:{branch}"     # the job that it is claimed as while it runs; {branch} is the one checked out
+
+    [tracker]
+    check = "github"         # ask GitHub, through gh; without it nothing is asked
+    on_no_answer = "grant"   # or "refuse": what to do when there is no answer
+    label = "in progress"    # put on an issue while it is claimed
+    comment = true           # one comment on the issue says who works on it
+
+A command is claimed for the agent and let go after it. The file names jobs and never programs: what runs is what the
+agent typed. It says whether to ask a tracker, never whom: addresses and tokens are those of gh. Nor does it say where
+gh writes: on issues of the origin, and of repositories that `git config dibs.tracker.writes` alone can name.
 """
 
 from __future__ import annotations
@@ -22,23 +46,28 @@ from dibs.core.names import check_namespace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from dibs.agents.repository.work_tree import Repository
 
-OFF, WARN, REQUIRE = "off", "warn", "require"
-BLOCK = "block"
+OFF, WARN, REQUIRE, BLOCK = "off", "warn", "require", "block"
+DENY, GITHUB, GRANT, REFUSE = "deny", "github", "grant", "refuse"
 TEAM_FILE = ".dibs.toml"
 _MADE = "where the repository comes from"
-_TABLES = (
-    "names",
-    "agent",
-    "tracker",
-)  # read elsewhere: job_names.py, agent_settings.py, tracker_settings.py
+_TABLES = ("names", "agent", "tracker")  # the first is read in job_names.py
 _KEYS = ("policy", "own", "unreachable", "url", "namespace")
-_CHOICES = {"policy": (OFF, WARN, REQUIRE), "unreachable": (BLOCK, WARN)}
-_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+_CHOICES = {
+    "policy": (OFF, WARN, REQUIRE),
+    "unreachable": (BLOCK, WARN),
+    **dict.fromkeys(("guard", "worktrees", "clones"), (OFF, WARN, DENY)),
+    "check": (OFF, GITHUB),
+    "on_no_answer": (GRANT, REFUSE),
+}
+_FLAGS = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(("false", "no", "off", "0"), False)
+_AGENT = {"guard": DENY, "worktrees": WARN, "clones": OFF, "paths": (), "require": False, "command": []}
+_TRACKER = {"check": OFF, "on_no_answer": GRANT, "label": "", "comment": False}
+_LABEL_CHARS_MAX = 50  # GitHub's own limit
 
 
 class Policy:
@@ -104,10 +133,7 @@ def _look_for_slips(path: str, table: Mapping[str, Any]) -> None:
 
 def _checked(key: str, value: object, where: str) -> str:
     if key == "own":
-        word = str(value).lower()
-        if word not in (*_TRUE, *_FALSE):
-            raise InvalidInput(f"{where}: own is true or false, not {value!a}.")
-        return "true" if word in _TRUE else "false"
+        return "true" if _flag(key, value, where) else "false"
     if not isinstance(value, str) or not value:
         raise InvalidInput(f"{where}: {key} is a text, not {value!a}.")
     if key == "namespace":
@@ -115,9 +141,131 @@ def _checked(key: str, value: object, where: str) -> str:
             return check_namespace(value)
         except InvalidName as error:
             raise InvalidInput(f"{where}: {error.details}") from None
-    choices = _CHOICES.get(key)
-    if choices is None:
-        return value
-    if value.lower() not in choices:
-        raise InvalidInput(f"{where}: {key} is one of {', '.join(choices)}, not {value!a}.")
-    return value.lower()
+    return _choice(key, value.lower(), where) if key in _CHOICES else value
+
+
+def _choice(key: str, value: object, where: str) -> str:
+    if value not in _CHOICES[key]:
+        raise InvalidInput(f"{where}: {key} is one of {', '.join(_CHOICES[key])}, not {value!a}.")
+    return str(value)
+
+
+def _flag(key: str, value: object, where: str) -> bool:
+    found = _FLAGS.get(str(value).lower())
+    if found is None:
+        raise InvalidInput(f"{where}: {key} is true or false, not {value!a}.")
+    return found
+
+
+class AgentSettings:
+    """How a repository wants its coding agents to be kept apart."""
+
+    __slots__ = ("clones", "commands", "guard", "paths", "require", "worktrees")
+
+    def __init__(self, table: Mapping[str, Any], where: str) -> None:
+        found = _whole(table, "agent", _AGENT, where)
+        self.guard, self.worktrees, self.clones = [
+            _choice(key, found[key], where) for key in ("guard", "worktrees", "clones")
+        ]
+        self.paths = _paths(found["paths"], where)
+        self.require = _flag("require", found["require"], where)
+        self.commands = _commands(found["command"], where)
+
+    def applies_to(self, path: str) -> bool:
+        """Tell whether a path, from the top of the work tree, is guarded."""
+        return not self.paths or any(path == each or path.startswith(f"{each}/") for each in self.paths)
+
+    def jobs_of(self, commands: Sequence[Sequence[str]], branch: str) -> dict[str, str]:
+        """The jobs that shell commands are claimed as, each with the words by which it was found. Options before and
+        between these words do not count."""
+        found: dict[str, str] = {}
+        for words in commands:
+            plain = [word for word in words if not word.startswith("-")]
+            for match, claim in self.commands:
+                if tuple(plain[: len(match)]) == match:
+                    found[claim.replace("{branch}", branch)] = " ".join(match)
+        return found
+
+
+class TrackerSettings:
+    """Whether a repository wants its tracker to be asked before a job is granted. `label` is empty for none. `writes`
+    are repositories whose issues may show a claim, beside the clone's origin."""
+
+    __slots__ = ("check", "comment", "label", "on_no_answer", "writes")
+
+    def __init__(self, table: Mapping[str, Any], where: str, writes: str = "") -> None:
+        found = _whole(table, "tracker", _TRACKER, where)
+        self.check, self.on_no_answer = [_choice(key, found[key], where) for key in ("check", "on_no_answer")]
+        self.label = found["label"]
+        if not isinstance(self.label, str) or not self.label.isprintable() or len(self.label) > _LABEL_CHARS_MAX:
+            most = f"a text of at most {_LABEL_CHARS_MAX} characters"
+            raise InvalidInput(f"{where}: label is {most}, not {self.label!a}.")
+        self.comment = _flag("comment", found["comment"], where)
+        self.writes = tuple(writes.lower().split())
+
+    @property
+    def announces(self) -> bool:
+        """Tell whether a claim is to be seen on the issue."""
+        return self.check != OFF and bool(self.comment or self.label)
+
+
+def agent_settings(top: str, git_config: Mapping[str, str]) -> AgentSettings:
+    """Return what applies in the work tree at `top`. Raises InvalidInput, naming the place, for what cannot be
+    meant."""
+    table = team_table(top, "agent") or {}
+    return AgentSettings(*_with_own(table, "agent", git_config, top))
+
+
+def tracker_settings(env: Mapping[str, str], top: str) -> TrackerSettings | None:
+    """The same for the tracker; None without the table."""
+    table = team_table(top, "tracker")
+    if table is None:
+        return None
+    from dibs.agents.repository.work_tree import Repository
+
+    found, where = _with_own(table, "tracker", Repository.at(env, top).settings(), top)
+    writes = found.pop("writes", "") if "writes" not in table else ""
+    return TrackerSettings(found, where, writes)
+
+
+def team_table(top: str, name: str) -> dict[str, Any] | None:
+    """A table of the tracked file, if it is there. Raises InvalidInput."""
+    path = os.path.join(top, TEAM_FILE)
+    table = (read_toml(path) or {}).get(name)
+    if table is not None and not isinstance(table, dict):
+        raise InvalidInput(f"{path}: {name} is a table: [{name}].")
+    return table
+
+
+def _with_own(table: dict[str, Any], name: str, git_config: Mapping[str, str], top: str) -> tuple[dict[str, Any], str]:
+    """A table with what `git config` says over it, and where that is. git allows no underscore in a key."""
+    first = f"{name}."
+    own = {key.removeprefix(first).replace("-", "_"): git_config[key] for key in git_config if key.startswith(first)}
+    path = os.path.join(top, TEAM_FILE)
+    return {**table, **own}, f"{path} or git config" if own else path
+
+
+def _whole(table: Mapping[str, Any], name: str, defaults: dict[str, Any], where: str) -> dict[str, Any]:
+    for key in table:
+        if key not in defaults:
+            raise InvalidInput(f"{where}: [{name}] has no setting {key!a}. It has {', '.join(defaults)}.")
+    return {**defaults, **table}
+
+
+def _commands(value: object, where: str) -> tuple[tuple[tuple[str, ...], str], ...]:
+    found = []
+    given: list[Any] = value if isinstance(value, list) else [value]
+    for each in given:
+        texts = each.values() if isinstance(each, dict) and each.keys() == {"match", "claim"} else ()
+        if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
+            example = '[[agent.command]] with match = "git push" and claim = "branch:{branch}"'
+            raise InvalidInput(f"{where}: a guarded command is {example}, not {each!a}.")
+        found.append((tuple(each["match"].split()), each["claim"]))
+    return tuple(found)
+
+
+def _paths(value: object, where: str) -> tuple[str, ...]:
+    given = value.split() if isinstance(value, str) else value
+    if not isinstance(given, list | tuple) or not all(isinstance(each, str) for each in given):
+        raise InvalidInput(f"{where}: paths is a list of paths, not {value!a}.")
+    return tuple([each.strip("/").removeprefix("./") for each in given if each.strip("/")])

@@ -46,21 +46,13 @@ def normalised(address: str, top: str) -> str:
     scheme, mark, rest = address.partition("://")
     if mark and scheme.lower() != "file":
         authority, _, path = rest.partition("/")
-    elif not mark and _is_scp(address):
-        authority, _, path = _scp_parts(address)
+    elif not mark and ("]:" in address if address.startswith("[") else ":" in address.partition("/")[0]):
+        end = address.find("]:") + 1 if "]:" in address else address.index(":")
+        authority, path = address[:end], address[end + 1 :]
     else:
         folder = os.path.realpath(os.path.join(top, rest if mark else address))
         return folder.removesuffix("/.git").removesuffix(".git")
     return f"{_host(authority)}/{path.strip('/').removesuffix('.git').rstrip('/')}"
-
-
-def _is_scp(address: str) -> bool:
-    return ":" in address.partition("/")[0] if not address.startswith("[") else "]:" in address
-
-
-def _scp_parts(address: str) -> tuple[str, str, str]:
-    end = address.find("]:") + 1 if "]:" in address else address.index(":")
-    return address[:end], ":", address[end + 1 :]
 
 
 def _host(authority: str) -> str:
@@ -71,19 +63,10 @@ def _host(authority: str) -> str:
 
 # One path per change, both sides of a rename, submodules too, independent of the user's configuration.
 _NAMES = ("-z", "--name-only", "--no-renames", "--ignore-submodules=none")
+_FILTERS = r"^filter\..*\.(clean|process)$"
 _MS_MAX = 10 * 60_000  # a large repository may take long to compare
 # An object that a partial clone lacks is not fetched, by whatever program its configuration names for that.
 _LOCAL = {"GIT_ALLOW_PROTOCOL": "", "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0"}
-
-
-class Push:
-    """One line that git gives to a pre-push hook."""
-
-    __slots__ = ("local", "remote")
-
-    def __init__(self, local: str, remote: str) -> None:
-        self.local = local
-        self.remote = remote
 
 
 class NotInWorkTree(InvalidInput):
@@ -140,14 +123,7 @@ class Repository:
 
     def _without_own_filters(self) -> dict[str, str]:
         """An environment in which filters that only the repository's own configuration names do nothing."""
-        words = (
-            "config",
-            "-z",
-            "--show-scope",
-            "--name-only",
-            "--get-regexp",
-            r"^filter\..*\.(clean|process)$",
-        )
+        words = ("config", "-z", "--show-scope", "--name-only", "--get-regexp", _FILTERS)
         found = _parts(self._run(words).out)
         own = [key for scope, key in zip(found[::2], found[1::2], strict=True) if scope in ("local", "worktree")]
         none = dict.fromkeys(own, "") | {f"{key.rpartition('.')[0]}.required": "false" for key in own}
@@ -198,16 +174,16 @@ class Repository:
         except OSError:
             return []
 
-    def pushed(self, remote: str, pushes: Iterable[Push]) -> list[str]:
+    def pushed(self, remote: str, pushes: Iterable[tuple[str, str]]) -> list[str]:
         """Paths changed by commits that are new to the remote, each once. For a merge, only what the merge itself
-        changes."""
-        given = [push for push in pushes if push.local.strip("0")]
+        changes. A push is the id here, and the one at the remote."""
+        given = [(local, there) for local, there in pushes if local.strip("0")]
         if not given:
             return []
         # An id that this clone does not have (the remote has newer commits) is skipped.
-        known = [push.remote for push in given if push.remote.strip("0")]
+        known = [there for _, there in given if there.strip("0")]
         tracked = (f"--remotes={remote}",) if remote else ()
-        ids = (*(push.local for push in given), "--not", *known, *tracked)
+        ids = (*(local for local, _ in given), "--not", *known, *tracked)
         news = self._out(("rev-list", "--ignore-missing", *ids, "--"))
         words = ("diff-tree", "--stdin", "-r", "-c", "--root", "--no-commit-id", *_NAMES)
         return recorded_paths(self.top, list(dict.fromkeys(_parts(self._out(words, news)))))
@@ -234,13 +210,13 @@ def _parts(output: bytes) -> list[str]:
     return [part.decode("utf-8", "surrogateescape") for part in output.split(b"\0") if part]
 
 
-def pushes_of(lines: str) -> list[Push]:
+def pushes_of(lines: str) -> list[tuple[str, str]]:
     """The lines that git writes to a pre-push hook: local ref, local id, remote ref, remote id. The first may hold
     blanks."""
     fields = [line.rsplit(" ", 3) for line in lines.splitlines() if line]
     if any(len(each) != 4 for each in fields):
         raise InvalidInput("pre-push reads lines of four words from standard input, as git writes them.")
-    return [Push(each[1], each[3]) for each in fields]
+    return [(each[1], each[3]) for each in fields]
 
 
 def repository_around(env: Mapping[str, str], folder: str) -> Repository | None:

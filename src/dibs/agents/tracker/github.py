@@ -45,15 +45,6 @@ _EDIT = "mutation($id: ID!, $body: String!) { updateIssueComment(input: {id: $id
 _DELETE = "mutation($id: ID!) { deleteIssueComment(input: {id: $id}) { clientMutationId } }"
 
 
-class _Comment:
-    __slots__ = ("can_delete", "id", "token")
-
-    def __init__(self, node: Document) -> None:
-        self.id = str(node["id"])
-        self.token = token_in(node.get("body")) or 0
-        self.can_delete = bool(node.get("viewerCanDelete"))
-
-
 class GitHubNotices:
     """The notices on one issue. `place` is its host, owner, repository and number."""
 
@@ -64,11 +55,11 @@ class GitHubNotices:
     def announce(self, text: str | None, label: str | None, token: int) -> None:
         if text is not None:
             issue, found = self._comments()
-            if any(comment.token > token for comment in found):
+            if any((token_in(comment.get("body")) or 0) > token for comment in found):
                 return  # a later owner has written; the job is not ours any more
             body = marked(text, token)
             if found:
-                self._change(_EDIT, {"id": found[0].id, "body": body})
+                self._change(_EDIT, {"id": str(found[0]["id"]), "body": body})
             else:
                 self._change(_ADD, {"id": issue, "body": body})
             self._delete(found[1:])
@@ -78,7 +69,7 @@ class GitHubNotices:
     def withdraw(self, label: str | None, token: int, *, has_comment: bool) -> None:
         if has_comment:
             _, found = self._comments()
-            if any(comment.token > token for comment in found):
+            if any((token_in(comment.get("body")) or 0) > token for comment in found):
                 return
             self._delete(found)
         if label is not None:
@@ -90,16 +81,16 @@ class GitHubNotices:
     def _path(self) -> str:
         return f"repos/{self._owner}/{self._name}/issues/{self._number}"
 
-    def _comments(self) -> tuple[str, list[_Comment]]:
+    def _comments(self) -> tuple[str, list[Document]]:
         """The issue's own id, and the comments with a marker that this account may change, newest first."""
         asked: Document = {"owner": self._owner, "name": self._name, "number": int(self._number)}
-        found: list[_Comment] = []
+        found: list[Document] = []
         issue = ""
         for _ in range(TRACKER_COMMENTS_MAX // _PAGE):
             issue, comments = self._page(asked)
             for each in reversed(comments.get("nodes") or []):
                 if isinstance(each, dict) and each.get("viewerCanUpdate") and token_in(each.get("body")):
-                    found.append(_Comment(each))
+                    found.append(each)
             info = comments.get("pageInfo")
             before = info.get("startCursor") if isinstance(info, dict) and info.get("hasPreviousPage") else None
             if found or not before:
@@ -115,10 +106,10 @@ class GitHubNotices:
             raise NoAnswer("GitHub does not show the comments of this issue")
         return str(node.get("id")), comments
 
-    def _delete(self, comments: list[_Comment]) -> None:
+    def _delete(self, comments: list[Document]) -> None:
         for comment in comments:
-            if comment.can_delete:
-                self._change(_DELETE, {"id": comment.id})
+            if comment.get("viewerCanDelete"):
+                self._change(_DELETE, {"id": str(comment["id"])})
 
     def _change(self, mutation: str, variables: Document) -> None:
         document = self._gh.graphql(self._host, mutation, variables)
@@ -357,15 +348,8 @@ def judged(name: str, node: object) -> IssueState:
         merged = next((pull for pull in pulls if pull.get("state") == "MERGED"), None)
         if merged is None or how in ("not planned", "duplicate"):
             return IssueState(name, DONE, url, "", f"closed as {how}" if how else "closed", at, title)
-        return IssueState(
-            name,
-            DONE,
-            _text(merged.get("url")) or url,
-            _login_of(merged),
-            "closed by a pull request",
-            at,
-            title,
-        )
+        url = _text(merged.get("url")) or url
+        return IssueState(name, DONE, url, _login_of(merged), "closed by a pull request", at, title)
     if state != "OPEN":
         return IssueState(name, UNKNOWN)
     taken = next((pull for pull in pulls if pull.get("state") == "OPEN"), None)

@@ -4,35 +4,116 @@ The job is claimed first, then the tracker is asked, and what it calls taken or 
 else can have done the work between the answer and the claim. A claim that waited in line is asked about when its turn
 has come. A job that the caller's session had before is not asked about: the open pull request may be its own.
 
-Nothing is written to the store about what the tracker says, because an issue can be reopened.
+Nothing is written to the store about what the tracker says, because an issue can be reopened. Nothing is asked about
+names that are no GitHub issue, outside of a work tree, or without `check` in the settings of the repository.
 """
 
 from __future__ import annotations
 
-from dibs.agents.tracker.port import DONE, TAKEN, refusal, refused, refused_several
+from dibs.agents.repository.settings import OFF, REFUSE, tracker_settings
+from dibs.agents.tracker.port import DONE, TAKEN, UNKNOWN, NoAnswer, refusal, refused, refused_several
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.errors import StoreUnavailable
 from dibs.client.door import Ask
 from dibs.client.queueing import Work, status_of
 from dibs.core.limits import TRACKER_MS_MAX
-from dibs.core.references import is_tracked
+from dibs.core.references import GITHUB_HOST, TRACKED, is_tracked
 from dibs.wire.documents import reply_for_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from dibs.agents.tracker.guard import TrackerFindings, TrackerGuard
-    from dibs.agents.tracker.port import IssueState
+    from dibs.agents.repository.settings import TrackerSettings
+    from dibs.agents.tracker.port import IssueState, IssueTracker
     from dibs.client.queueing import Flow
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]
 
+_NOT_READ = object()
 ANY = "acquire-any"
 _SKIPPED_FIELDS = ("name", "status", "owner", "retry_after_ms", "done_ms_ago", "tracker")
 _TIMES = ("remaining_ms", "renew_after_ms")
+
+
+class TrackerFindings:
+    """What the tracker said: the issues that are taken or done, by name, and why there was no answer about others."""
+
+    __slots__ = ("refuses", "settled", "trouble")
+
+    def __init__(self, settled: dict[str, IssueState], trouble: str | None = None, *, refuses: bool = False) -> None:
+        self.settled = settled
+        self.trouble = trouble
+        self.refuses = refuses and trouble is not None
+
+
+class TrackerGuard:
+    """For a work tree. `top` finds the top of it; None: there is none."""
+
+    def __init__(self, env: Mapping[str, str], top: Callable[[], str | None]) -> None:
+        self._env = env
+        self._top = top
+        self._settings: object = _NOT_READ
+
+    def settings(self) -> TrackerSettings | None:
+        """The settings, if the tracker is to be asked. Runs git. Raises InvalidInput."""
+        if self._settings is _NOT_READ:
+            top = self._top()
+            found = None if top is None else tracker_settings(self._env, top)
+            self._settings = None if found is None or found.check == OFF else found
+        return self._settings  # type: ignore[return-value]  # settings or None, once they were read
+
+    def tracker(self, names: Sequence[str], timeout_ms: int) -> IssueTracker:
+        """The tracker, for questions about these names."""
+        from dibs.agents.tracker.github import GhProgram, GitHub, place_of
+
+        hosts = [GITHUB_HOST]
+        if any(place is not None and place[0] != GITHUB_HOST for place in map(place_of, names)):
+            # Hosts that the user chose: the one in GH_HOST, and the one that this was cloned from. A host that only a
+            # tracked file or a job's name mentions is not asked, because gh would send its token there.
+            chosen = (self._env.get("GH_HOST", "").lower(), self._origin().partition("/")[0])
+            hosts += [host for host in chosen if host]
+        return GitHub(GhProgram(self._env, timeout_ms), hosts)
+
+    def _origin(self) -> str:
+        """Return where this was cloned from, as `host/owner/name`; empty if from nowhere."""
+        from dibs.agents.repository.work_tree import Repository, normalised
+
+        top = self._top()
+        origin = "" if top is None else Repository.at(self._env, top).origin()
+        return normalised(origin, top or "/").lower() if origin else ""
+
+    def may_write(self, name: str) -> bool:
+        """Tell whether a claim may be shown on an issue: one of the repository that was cloned, or of one that the user
+        allowed. What a tracked file or a job's name says is not enough: gh writes with the user's account."""
+        from dibs.agents.tracker.github import place_of
+
+        place, settings = place_of(name), self.settings()
+        if place is None or settings is None:
+            return False
+        allowed = [each if each.count("/") > 1 else f"{GITHUB_HOST}/{each}" for each in settings.writes]
+        return "/".join(place[:3]) in (*allowed, self._origin())
+
+    def look(self, names: Sequence[str], timeout_ms: int = TRACKER_MS_MAX, *, always: bool = False) -> TrackerFindings:
+        """Ask about those of the names that the tracker knows, if the settings want it, or `always`. Takes a bounded
+        time."""
+        settings = self.settings()
+        asked = [name for name in names if name.startswith(TRACKED)]
+        if (settings is None and not always) or not asked:
+            return TrackerFindings({})
+        refuses = settings is not None and settings.on_no_answer == REFUSE
+        try:
+            found = self.tracker(asked, timeout_ms).states(asked)
+        except NoAnswer as error:
+            return TrackerFindings({}, str(error), refuses=refuses)
+        settled = {name: each for name, each in found.items() if each.state in (TAKEN, DONE)}
+        unknown = [name for name, each in found.items() if each.state == UNKNOWN]
+        if unknown:
+            trouble = f"GitHub has no {unknown[0]}, or this account may not see it"
+            return TrackerFindings(settled, trouble, refuses=refuses)
+        return TrackerFindings(settled)
 
 
 class TrackedClaim:

@@ -5,7 +5,7 @@ name is not lost: `dibs claim`, `heartbeat` and `release` with the same name use
 what it holds. The same name means the same worker, so two agents need two names.
 
 A coding agent needs no name: the id of its session names the actor, which its harness gives its shells, or which its
-hooks have noted (`agents/harness/shell.py`). Where the harness's process is known, the claims end with that process.
+hooks have noted (`agents/harness/clients.py`). Where the harness's process is known, the claims end with that process.
 
 The session's id is kept in a private file under `actors` in the state folder, one for each store, namespace and name.
 The file proves nothing by itself: the store knows whether the session lives. Every claim and heartbeat of the actor

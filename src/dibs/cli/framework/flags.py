@@ -134,7 +134,7 @@ TICKET = Option("--ticket TICKET", field="acquire.ticket")
 KEEP_PLACE = Option("--keep-place", "when --wait is over, keep the place in line and print its ticket")
 KEEP = Option("--keep", "start a background process that sends heartbeats, and releases when the calling process ends")
 KEEP_FOR = Option("--keep-for PID", "like --keep, until this process ends (default: the parent of dibs)")
-TRACKED = "github://"  # how a job's name begins that a tracker may be asked about (`agents/tracker/guard.py`)
+TRACKED = "github://"  # how a job's name begins that a tracker may be asked about (`agents/tracker/tracked_claim.py`)
 # What every claim takes, in the order in which help shows it.
 CLAIM_OWNER = (TTL, OWNER, METADATA)
 CLAIM_WAIT = (WAIT, NO_WAIT, KEEP_PLACE, TICKET)

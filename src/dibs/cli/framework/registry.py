@@ -192,7 +192,7 @@ MEANT = {"kill": "dibs break JOB --reason WHY", "done": "dibs release JOB --done
 
 # What annexes do inside commands of the house. Without the annex it is left out.
 _PARTS = {
-    "agent shell": "agents.harness.shell",
+    "agent shell": "agents.harness.clients",
     "issue tracker": "agents.git.tracker",
     "staged files": "agents.git.staged",
     "git hooks": "agents.git.hook_check",

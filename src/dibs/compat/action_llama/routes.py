@@ -154,51 +154,41 @@ HEALTH = _theirs(
     "GET", "/health", "health", "can locks be taken", document_schema({"status": ("text", "`ok`")})
 )._replace(who="no token")
 
+_ENDED = {
+    "holder": ("text", "whose"),
+    "ended": ("number", "how many runs"),
+    "released": ("texts", "the jobs that they held"),
+}
+_ONE_RUN = document_schema({"secret": ("text", "the proof. Keep it to yourself"), **_RUN})
+_RUNS: Schema = {
+    "type": "object",
+    "properties": {"runs": {"type": "array", "items": document_schema(_RUN)}},
+    "required": ["runs"],
+}
+_PATH = f"{PREFIX}/runs"
+_HOLDER = in_path("name", "The holder", "agent-1", minLength=1)
 OPEN_RUN = Operation(
     "POST",
-    f"{PREFIX}/runs",
+    _PATH,
     "run-open",
     "begin a run",
     SECTION,
-    {201: document_schema({"secret": ("text", "the proof. Keep it to yourself"), **_RUN})},
+    {201: _ONE_RUN},
     ("capacity_exceeded",),
     NAMESPACE,
     request=_RUN_ASKED,
     example={"holder": "agent-1"},
 )
-RUNS = Operation(
-    "GET",
-    f"{PREFIX}/runs",
-    "runs",
-    "open runs",
-    SECTION,
-    {
-        200: {
-            "type": "object",
-            "properties": {"runs": {"type": "array", "items": document_schema(_RUN)}},
-            "required": ["runs"],
-        }
-    },
-    (),
-    NAMESPACE,
-)
+RUNS = Operation("GET", _PATH, "runs", "open runs", SECTION, {200: _RUNS}, (), NAMESPACE)
 END_RUNS = Operation(
     "DELETE",
-    f"{PREFIX}/runs/{{name}}",
+    f"{_PATH}/{{name}}",
     "run-end",
     "end all runs of a holder",
     SECTION,
-    {
-        200: document_schema(
-            {
-                "holder": ("text", "whose"),
-                "ended": ("number", "how many runs"),
-                "released": ("texts", "the jobs that they held"),
-            }
-        )
-    },
+    {200: document_schema(_ENDED)},
     ("not_found",),
-    (in_path("name", "The holder", "agent-1", minLength=1), *NAMESPACE),
+    (_HOLDER, *NAMESPACE),
 )
 
 
@@ -218,11 +208,6 @@ def passed_on(method: str, path: str, what: str) -> Operation:
         is_foreign=True,
         who="a run",
     )
-
-
-def with_two_slashes(operation: Operation) -> Operation:
-    """The same, for a GATEWAY_URL that ends in a slash."""
-    return operation._replace(path=operation.path.replace(PREFIX, f"{PREFIX}/", 1), is_listed=False)
 
 
 class Gateway:
@@ -256,7 +241,10 @@ class Gateway:
             (RUNS, self.runs),
             (END_RUNS, self.end_runs),
             *foreign,
-            *[(with_two_slashes(operation), handler) for operation, handler in foreign],
+            *[
+                (each._replace(path=each.path.replace(PREFIX, f"{PREFIX}/", 1), is_listed=False), handler)
+                for each, handler in foreign
+            ],
         ]
 
     def _passing_on(self, method: str, path: str) -> Handler:

@@ -1,17 +1,17 @@
 """Action Llama's two lock tools, under the names and arguments its prompts use since 0.27.
 
 `dibs mcp --action-llama` offers them beside dibs' own. The connection is the holder, as the run is in Action Llama, so
-neither tool takes a proof. A lock lasts as long as the connection, so `ttl_seconds` is checked and otherwise ignored.
+neither tool takes a proof. A lock lasts as long as the connection, so `ttl_seconds` may be any number, and is ignored.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dibs.agents.answers import NUMBER, OF_EVERY, TRUTH, ToolField
+from dibs.agents.answers import IGNORED, OF_EVERY, TRUTH, ToolField
 from dibs.agents.tools import Tool
 from dibs.base.errors import LeaseLost, NotClaimed, WouldDeadlock
-from dibs.core.limits import TTL_MS_MAX
+from dibs.compat.action_llama.protocol import Rejected, check_key
 
 if TYPE_CHECKING:
     from dibs.agents.backend import ToolBackend
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 KEY = ToolField("resource_key", "URI of the resource, such as github://acme/app/issues/42.", always=True)
-TTL = ToolField("ttl_seconds", "Not needed: the lock is kept for you.", NUMBER, least=1, most=TTL_MS_MAX // 1000)
+TTL = ToolField("ttl_seconds", "Not needed: the lock is kept for you.", IGNORED)
 LOCK_ANSWER = (
     *OF_EVERY,
     ToolField("ok", "False: do not go on with this resource.", TRUTH, always=True),
@@ -30,6 +30,7 @@ LOCK_ANSWER = (
 async def acquire_lock(backend: ToolBackend, asked: Any) -> Document:
     key = asked.resource_key
     try:
+        check_key(key)
         await backend.claim("acquire", [key], owner=None)
     except WouldDeadlock as error:
         circle = " → ".join(error.cycle)
@@ -38,15 +39,28 @@ async def acquire_lock(backend: ToolBackend, asked: Any) -> Document:
         holder = error.owner
         why = f"Lock held by {holder}" if holder and error.code == "held" else error.details
         return {"ok": False, "holder": holder, "message": f"Lock not acquired: {why}"}
+    except Rejected as rejected:
+        return {"ok": False, "message": f"Lock not acquired: {_why(rejected)}"}
     return {"ok": True, "message": f"Lock acquired on {key}"}
 
 
 async def release_lock(backend: ToolBackend, asked: Any) -> Document:
+    key = asked.resource_key
     try:
-        await backend.release(asked.resource_key, None, done=None, result=None, checkpoint=None)
-    except LeaseLost as lost:
-        return {"ok": False, "message": f"Could not release lock: {lost.why}"}
-    return {"ok": True, "message": f"Lock released on {asked.resource_key}"}
+        check_key(key)
+        await backend.release(key, None, done=None, result=None, checkpoint=None)
+    except LeaseLost:
+        found = await backend.status(key)
+        holder = found.owner if found.held else None
+        why = f"held by {holder}" if holder else "lock not found"
+        return {"ok": False, "holder": holder, "message": f"Could not release lock: {why}"}
+    except Rejected as rejected:
+        return {"ok": False, "message": f"Could not release lock: {_why(rejected)}"}
+    return {"ok": True, "message": f"Lock released on {key}"}
+
+
+def _why(rejected: Rejected) -> str:
+    return f"{rejected.body['error']}. {rejected.body['reason']}"
 
 
 TOOLS = (

@@ -107,16 +107,6 @@ def status_text(document: Document) -> str:
     return "\n".join(["Active Locks:", *(f"  {line}" for line in table(rows))])
 
 
-def gc_document(removed: int, kept: int) -> Document:
-    return {"removed": removed, "kept": kept, "expired_pruned": removed}
-
-
-def gc_text(document: Document, *, server: bool) -> str:
-    if server:
-        return f"Nothing to remove: a server removes expired locks by itself. Kept {document['kept']}."
-    return f"Removed {document['removed']} expired, kept {document['kept']}."
-
-
 def refused(resource: str, reply: Document) -> tuple[str, Document, str]:
     """The resource is not available: message, details and text."""
     status = reply["status"]

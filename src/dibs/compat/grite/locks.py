@@ -124,7 +124,7 @@ def _acquired(call: Call, resource: str, reply: Reply, asked: Document, entry: E
 def renew(call: Call) -> Answer:
     resource = _resource(call)
     memory = memory_of(call)
-    proof, entry = _proof(call, memory, resource, _may_renew)
+    proof, entry = _proof(call, memory, resource, lambda each, actor: may_keep(each, actor) or may_end(each, actor))
     if proof is None:
         return _conflict(documents.not_yours("renew", _as_given(call, resource), _state(call, resource)))
     length_s = ttl_seconds(call)
@@ -141,10 +141,6 @@ def renew(call: Call) -> Answer:
     shown = _as_given(call, resource)
     document = documents.lease_document(shown, str(owner), body, echoed_s)
     return yes(document, documents.lease_text("renewed", shown, body, show_lease=False))
-
-
-def _may_renew(entry: Entry, actor: Actor) -> bool:
-    return may_keep(entry, actor) or may_end(entry, actor)
 
 
 def release(call: Call) -> Answer:
@@ -196,8 +192,11 @@ def gc(call: Call) -> Answer:
     locks = _live(call)
     if isinstance(locks, Answer):
         return locks
-    document = documents.gc_document(swept["expired"] if swept else 0, len(locks))
-    return yes(document, documents.gc_text(document, server=swept is None))
+    removed, kept = swept["expired"] if swept else 0, len(locks)
+    text = f"Removed {removed} expired, kept {kept}."
+    if swept is None:
+        text = f"Nothing to remove: a server removes expired locks by itself. Kept {kept}."
+    return yes({"removed": removed, "kept": kept, "expired_pruned": removed}, text)
 
 
 def _live(call: Call) -> list[Document] | Answer:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, InvalidInput
+from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, InvalidInput, InvalidName
+from dibs.base.jsontext import encode
 from dibs.compat.octostore.bodies import user_id
 from dibs.core import events
 from dibs.core.identity import ADMIN, AGENT, Caller
 from dibs.core.limits import ADMIN_GUESSES_MAX, LIST_PAGE_MAX, REGISTRATIONS_MAX
-from dibs.core.names import DEFAULT_NAMESPACE, check_namespace
+from dibs.core.names import DEFAULT_NAMESPACE, ELECTION_PREFIX, check_namespace
 from dibs.engine.credentials import CredentialAdmin, credentials
 from dibs.engine.metrics import RequestCounts
 from dibs.engine.queries import claimed
@@ -20,13 +21,14 @@ from dibs.server.http.response import HttpError, answer_document
 from dibs.server.routes.health import HEALTH
 from dibs.wire.credentials import digest_of
 from dibs.wire.operations import NAMESPACE, Operation, document_schema, in_query
-from dibs.wire.parts import timestamp
+from dibs.wire.parts import offset_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
 
-    from dibs.core.records import LockRecord
+    from dibs.core.records import Holder, LockRecord
+    from dibs.engine.auth import TokenGuard
     from dibs.server.annexes import Contract
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
 KEY_HEADERS = (b"x-admin-key", b"x-octostore-admin-key")
 BEARER_ADMIN = b"Bearer admin:"
+ELECTIONS = "__election/"  # with which the locks begin that are elections there
+ADMIN_PRINCIPAL = "admin key"  # with a blank, so that no token can have this name
 WINDOWS_S = {"1h": 3_600, "12h": 43_200, "24h": 86_400, "7d": 604_800}
 STATUS = Operation(
     "GET",
@@ -103,6 +107,13 @@ def key_of(headers: Mapping[bytes, bytes]) -> bytes | None:
     return authorization.removeprefix(BEARER_ADMIN) if authorization.startswith(BEARER_ADMIN) else None
 
 
+def user_names(guard: TokenGuard, contract: Contract | None) -> set[str]:
+    """Everybody with a token. OctoStore does not count its admin, nor the server's own token."""
+    if contract is None:
+        return guard.principals()
+    return guard.principals() - {caller.principal for caller in guard.callers() if caller.role == ADMIN}
+
+
 class AdminPages:
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -145,13 +156,14 @@ class AdminPages:
 
     def _status(self, ns: str, bound: str | None) -> dict[str, Any]:
         engine = self._api.engine
-        page = claimed(engine.store, ns, limit=LIST_PAGE_MAX)
-        locks = [each for lock in page.locks for each in _rows(lock, page.now_ms)]
+        spaces = (ns,) if self._api.settings.contract is None else (ns, PUBLIC_NAMESPACE)
+        pages = [claimed(engine.store, each, limit=LIST_PAGE_MAX) for each in spaces]
+        locks = [each for page in pages for lock in page.locks for each in _rows(lock, page.now_ms)]
         users = self._users(bound)
         return {
             "healthy": True,
             "uptime_seconds": engine.uptime_ms() // 1000,
-            "active_locks": len(locks) if page.next_after is None else engine.tally.live,
+            "active_locks": engine.tally.live if any(page.next_after for page in pages) else len(locks),
             "total_users": len(users),
             "total_acquires": engine.tally.kinds[events.ACQUIRED],
             "total_releases": engine.tally.kinds[events.RELEASED],
@@ -168,11 +180,12 @@ class AdminPages:
             if not each.is_over(now_ms) and bound in (None, each.namespace):
                 since.setdefault((each.name, each.namespace), each.since_ms)
         started_ms = now_ms - self._api.engine.uptime_ms()
+        names = user_names(self._api.guard, self._api.settings.contract)
         for caller in self._api.guard.callers():
-            if bound in (None, caller.namespace):
+            if bound in (None, caller.namespace) and caller.principal in names:
                 since.setdefault((caller.principal, caller.namespace), started_ms)
         return [
-            {"id": user_id(*whose), "github_username": whose[0], "created_at": _offset(since_ms)}
+            {"id": user_id(*whose), "github_username": whose[0], "created_at": offset_timestamp(since_ms)}
             for whose, since_ms in sorted(since.items(), key=lambda each: (each[0][0], each[0][1] or ""))
         ]
 
@@ -181,16 +194,23 @@ def _rows(lock: LockRecord, now_ms: int) -> Iterator[dict[str, Any]]:
     for holder in lock.holders:
         yield {
             "name": lock.name,
-            "holder_username": holder.principal,
+            "holder_username": "admin" if holder.principal == ADMIN_PRINCIPAL else holder.principal,
             "metadata": holder.metadata,
             "fencing_token": holder.token,
-            "expires_at": _offset(holder.expires_ms),
+            "expires_at": offset_timestamp(holder.expires_ms),
             "ttl_remaining_seconds": max(0, holder.expires_ms - now_ms) // 1000,
+            **(_leader(lock.name, holder) if lock.ns == PUBLIC_NAMESPACE else {}),
         }
 
 
-def _offset(ms: int) -> str:
-    return timestamp(ms).replace("Z", "+00:00")
+def _leader(name: str, holder: Holder) -> dict[str, str]:
+    """The leader of a public election, as OctoStore shows it."""
+    note = {} if holder.metadata is None else {"metadata": holder.metadata}
+    return {
+        "name": ELECTIONS + name.removeprefix(ELECTION_PREFIX),
+        "holder_username": "unknown",
+        "metadata": encode({"candidate_id": holder.owner, **note}),
+    }
 
 
 # Tokens as users of OctoStore get them: by giving a name, where that is allowed, and by replacing their own.
@@ -214,7 +234,7 @@ REGISTER = Operation(
     "a token for a name that nobody has",
     ACCOUNTS,
     {200: document_schema({**_FIELDS, "username": ("text", "as given")})},
-    ("not_found", "conflict", "rate_limited", "invalid_lock_name"),
+    ("not_found", "conflict", "rate_limited"),
     is_open=True,
     who="anybody on this machine, if so set",
     request={
@@ -295,7 +315,10 @@ def _wanted(document: object) -> tuple[str, str | None]:
     if not 1 <= len(name) <= NAME_CHARS_MAX or not _NAME.issuperset(name):
         raise InvalidInput(f"username is 1 to {NAME_CHARS_MAX} letters, digits, hyphens or underscores.")
     namespace = namespace.strip("/") if namespace else None
-    return name, check_namespace(namespace) if namespace else None
+    try:
+        return name, check_namespace(namespace) if namespace else None
+    except InvalidName as error:
+        raise InvalidInput(error.details) from None
 
 
 def _whose(name: str, namespace: str | None) -> dict[str, Any]:
@@ -312,7 +335,7 @@ _ENDPOINTS = {
 }
 
 
-def metrics_document(scrape: Scrape, users: int, contract: Contract | None = None) -> dict[str, Any]:
+def metrics_document(scrape: Scrape, guard: TokenGuard, contract: Contract | None = None) -> dict[str, Any]:
     """The same numbers as for Prometheus, in the form that OctoStore's clients know. With a contract: without the
     operations that it does not have."""
     metrics = scrape.metrics
@@ -324,7 +347,7 @@ def metrics_document(scrape: Scrape, users: int, contract: Contract | None = Non
         "total_requests": requests,
         "requests_per_second": round(requests * 1000 / uptime_ms, 2),
         "active_locks": scrape.engine.tally.live,
-        "total_users": users,
+        "total_users": len(user_names(guard, contract)),
         "endpoints": {verb: _endpoint(counts) for verb, counts in sorted(endpoints.items())},
         "lock_store": {
             "total_acquires": metrics.events[events.ACQUIRED],

@@ -16,6 +16,7 @@ from dibs.base.jsontext import is_unicode
 from dibs.core.commands import ClaimPolicy
 from dibs.engine.auth import RateLimited
 from dibs.server.event_stream import EventStream
+from dibs.server.http.parse import FieldTwice
 from dibs.server.http.response import UNSUPPORTED, HttpError, HttpResponse, answer_for_error, encode
 from dibs.wire import OWN_TYPE
 from dibs.wire.codes import CODES
@@ -54,24 +55,8 @@ class OctoStoreRefusal(DibsError):
         self.retry_s = retry_s
 
 
-def invalid(details: str) -> OctoStoreRefusal:
-    return OctoStoreRefusal("invalid_input", f"Invalid input: {details}")
-
-
-def invalid_ttl(details: str) -> OctoStoreRefusal:
-    return OctoStoreRefusal("invalid_ttl", f"Invalid TTL: {details}")
-
-
-def invalid_name(details: str) -> OctoStoreRefusal:
-    return OctoStoreRefusal("invalid_lock_name", f"Invalid lock name: {details}")
-
-
-def forbidden(details: str) -> OctoStoreRefusal:
-    return OctoStoreRefusal("forbidden", f"Forbidden: {details}")
-
-
-def conflict(details: str) -> OctoStoreRefusal:
-    return OctoStoreRefusal("conflict", f"Conflict: {details}")
+def refused(code: str, details: str) -> OctoStoreRefusal:
+    return OctoStoreRefusal(code, f"{CODES[code].title}: {details}")
 
 
 def no_session() -> OctoStoreRefusal:
@@ -127,11 +112,13 @@ def _translated(error: Exception) -> Exception:
         details = f"Rate limit exceeded; retry in {seconds} seconds"
         return OctoStoreRefusal("rate_limited", details, retry_s=seconds)
     if isinstance(error, NotAllowed):
-        return forbidden(error.details)
+        return refused("forbidden", error.details)
     if isinstance(error, HttpError) and error.code == "invalid_input":
         return unsupported(error.status)
+    if isinstance(error, HttpError) and error.code == "conflict":
+        return refused("conflict", error.details)
     if isinstance(error, InvalidInput):
-        return OctoStoreRefusal(error.code, f"{CODES[error.code].title}: {error.details}")
+        return refused(error.code, error.details)
     return error
 
 
@@ -178,8 +165,9 @@ class PlainStream(EventStream):
         super()._put(seq, b"\n".join(lines).lstrip(b"\n"))
 
 
-NAME_BYTES_MAX = 256
-PART_BYTES_MAX = 64
+NAME_BYTES_MAX, PART_BYTES_MAX = 256, 64
+_CHARACTERS = "alphanumeric characters, hyphens, underscores, dots, and slashes"
+_PARTS = "path components"
 TTL_S_DEFAULT = 60
 TTL_S_MAX = 3600
 METADATA_CHARS_MAX = 1024
@@ -198,6 +186,8 @@ async def read_body(call: HttpRequest, known: Known, fields: dict[str, str]) -> 
         document = await call.json(known)
     except HttpError as error:
         raise unsupported(error.status) from None
+    except FieldTwice:
+        raise unsupported(WRONG_TYPE) from None
     except InvalidInput:
         raise unsupported(UNREADABLE) from None
     if not isinstance(document, dict):
@@ -209,115 +199,88 @@ async def read_body(call: HttpRequest, known: Known, fields: dict[str, str]) -> 
             if kind.endswith("!"):
                 raise unsupported(WRONG_TYPE)
             continue
-        found[field] = _KINDS[kind.rstrip("!")](value)
+        found[field] = _read(kind.rstrip("!"), value)
     return found
 
 
-def _number(value: object) -> int:
-    if type(value) is not int or not 0 <= value <= U32_MAX:
-        raise unsupported(WRONG_TYPE)
-    return value
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str) or not is_unicode(value):
-        raise unsupported(WRONG_TYPE)
-    return value
-
-
-def _flag(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise unsupported(WRONG_TYPE)
-    return value
-
-
-def _id(value: object) -> str:
+def _read(kind: str, value: Any) -> Any:
+    if kind == "acl":
+        kind, value = "texts", value.get("acquire") if isinstance(value, dict) else None
     try:
-        return str(uuid.UUID(_text(value)))
+        if _FITS["text" if kind == "id" else kind](value):
+            return str(uuid.UUID(value)) if kind == "id" else value
     except ValueError:
-        raise unsupported(WRONG_TYPE) from None
+        pass
+    raise unsupported(WRONG_TYPE)
 
 
-def _texts(value: object) -> list[str]:
-    if not isinstance(value, list):
-        raise unsupported(WRONG_TYPE)
-    return [_text(entry) for entry in value]
-
-
-def _acl(value: object) -> list[str]:
-    return _texts(value.get("acquire") if isinstance(value, dict) else None)
-
-
-_KINDS: dict[str, Callable[[object], Any]] = {
-    "number": _number,
-    "text": _text,
-    "texts": _texts,
-    "flag": _flag,
-    "id": _id,
-    "acl": _acl,
+_FITS: dict[str, Callable[[Any], bool]] = {
+    "number": lambda value: type(value) is int and 0 <= value <= U32_MAX,
+    "text": lambda value: isinstance(value, str) and is_unicode(value),
+    "texts": lambda value: isinstance(value, list) and all(map(_FITS["text"], value)),
+    "flag": lambda value: isinstance(value, bool),
 }
 
 
 def check_lock_name(name: str) -> str:
     """A name that OctoStore has."""
-    if not name:
-        raise invalid_name("Lock name cannot be empty")
-    if len(name.encode()) > NAME_BYTES_MAX:
-        raise invalid_name(f"Lock name cannot exceed {NAME_BYTES_MAX} characters")
-    if name[0] == "/" or name[-1] == "/":
-        raise invalid_name("Lock name cannot start or end with '/'")
-    if "//" in name:
-        raise invalid_name("Lock name cannot contain consecutive slashes")
-    if ".." in name.split("/"):
-        raise invalid_name("Lock name cannot contain '..' path segments")
-    if not all(character.isalnum() or character in "-_./" for character in name):
-        raise invalid_name(
-            "Lock name can only contain alphanumeric characters, hyphens, underscores, dots, and slashes"
-        )
-    if any(len(part.encode()) > PART_BYTES_MAX for part in name.split("/")):
-        raise invalid_name(f"Lock name path components cannot exceed {PART_BYTES_MAX} characters")
+    parts = name.split("/")
+    for is_wrong, rule in (
+        (not name, "cannot be empty"),
+        (len(name.encode()) > NAME_BYTES_MAX, f"cannot exceed {NAME_BYTES_MAX} characters"),
+        ("" in (parts[0], parts[-1]), "cannot start or end with '/'"),
+        ("" in parts, "cannot contain consecutive slashes"),
+        (".." in parts, "cannot contain '..' path segments"),
+        (not all(each.isalnum() or each in "-_./" for each in name), f"can only contain {_CHARACTERS}"),
+        (
+            any(len(part.encode()) > PART_BYTES_MAX for part in parts),
+            f"{_PARTS} cannot exceed {PART_BYTES_MAX} characters",
+        ),
+    ):
+        if is_wrong:
+            raise refused("invalid_lock_name", f"Lock name {rule}")
     return name
 
 
 def ttl_ms_of(document: Document) -> int:
     seconds: int = document.get("ttl_seconds", TTL_S_DEFAULT)
     if seconds == 0:
-        raise invalid_ttl("TTL must be greater than 0")
+        raise refused("invalid_ttl", "TTL must be greater than 0")
     if seconds > TTL_S_MAX:
-        raise invalid_ttl(f"TTL cannot exceed {TTL_S_MAX} seconds (1 hour)")
+        raise refused("invalid_ttl", f"TTL cannot exceed {TTL_S_MAX} seconds (1 hour)")
     return seconds * 1000
 
 
 def metadata_of(document: Document) -> str | None:
     metadata: str | None = document.get("metadata")
     if metadata is not None and len(metadata) > METADATA_CHARS_MAX:
-        raise invalid(f"Metadata cannot exceed {METADATA_CHARS_MAX} characters")
+        raise refused("invalid_input", f"Metadata cannot exceed {METADATA_CHARS_MAX} characters")
     return metadata
 
 
 def delay_ms_of(document: Document) -> int:
     seconds: int = document.get("lock_delay_seconds", 0)
     if seconds > DELAY_S_MAX:
-        raise invalid(f"lock_delay_seconds must be between 0 and {DELAY_S_MAX}")
+        raise refused("invalid_input", f"lock_delay_seconds must be between 0 and {DELAY_S_MAX}")
     return seconds * 1000
 
 
 def acl_of(entries: list[str]) -> tuple[str, ...]:
     """The entries as dibs keeps them: names in lower case, tokens as their hashes."""
     if not entries:
-        raise invalid("acl.acquire must not be empty")
+        raise refused("invalid_input", "acl.acquire must not be empty")
     if len(entries) > ACL_ENTRIES_MAX:
-        raise invalid(f"acl.acquire cannot contain more than {ACL_ENTRIES_MAX} principals")
+        raise refused("invalid_input", f"acl.acquire cannot contain more than {ACL_ENTRIES_MAX} principals")
     return tuple(sorted({_entry(entry.strip()) for entry in entries}))
 
 
 def _entry(entry: str) -> str:
     if len(entry.encode()) > ACL_ENTRY_BYTES_MAX:
-        raise invalid(f"acl principals cannot exceed {ACL_ENTRY_BYTES_MAX} characters")
+        raise refused("invalid_input", f"acl principals cannot exceed {ACL_ENTRY_BYTES_MAX} characters")
     kind, _, value = entry.partition(":")
     if kind == "token" and value:
         return token_badge(value)
     plain = value.replace("-", "a")
     if kind == "user" and len(value) <= USER_CHARS_MAX and plain.isascii() and plain.isalnum():
         return f"user:{value.lower()}"
-    raise invalid("acl principals must use user:<github_username> or token:<token>")
+    raise refused("invalid_input", "acl principals must use user:<github_username> or token:<token>")

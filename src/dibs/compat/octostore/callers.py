@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dibs.base.errors import DibsError, InvalidInput, InvalidName
 from dibs.base.ids import new_token
-from dibs.compat.octostore.admin import BEARER_ADMIN, KEY_HEADERS
-from dibs.compat.octostore.bodies import check_lock_name, forbidden, unsupported, user_id
+from dibs.compat.octostore.admin import ADMIN_PRINCIPAL, BEARER_ADMIN, ELECTIONS, KEY_HEADERS
+from dibs.compat.octostore.bodies import check_lock_name, refused, unsupported, user_id
 from dibs.core.identity import ADMIN, AGENT, Caller
 from dibs.core.limits import ADMIN_GUESSES_MAX
 from dibs.core.names import check_principal
@@ -27,11 +27,9 @@ if TYPE_CHECKING:
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
 
-ADMIN_PRINCIPAL = "admin key"  # with a blank, so that no token can have this name
 # What an admitted request has in place of the key. The key itself is no token: as one, it could be guessed without end.
 _ADMITTED = new_token()
 NIL = "00000000-0000-0000-0000-000000000000"
-RESERVED = "__election/"
 
 
 class User(NamedTuple):
@@ -97,7 +95,7 @@ class UserDirectory:
             headers[b"authorization"] = b"Bearer " + _ADMITTED.encode()
         call.headers = {name: value for name, value in headers.items() if name not in KEY_HEADERS}
         if self._api.caller_of(call.headers).role != ADMIN:
-            raise forbidden("Admin access required")
+            raise refused("forbidden", "Admin access required")
 
     def lock_name(self, call: HttpRequest, user: User, *, anywhere: bool = False) -> str:
         """The name in the address, if the user may use it."""
@@ -112,10 +110,10 @@ class UserDirectory:
 
     @staticmethod
     def _check_scope(name: str, user: User) -> None:
-        if name.startswith(RESERVED):
-            raise forbidden("The __election namespace is reserved for public leader elections")
+        if name.startswith(ELECTIONS):
+            raise refused("forbidden", "The __election namespace is reserved for public leader elections")
         if user.scope is not None and not name.startswith(f"{user.scope}."):
-            raise forbidden(f"lock '{name}' is outside namespace '{user.scope}'")
+            raise refused("forbidden", f"lock '{name}' is outside namespace '{user.scope}'")
 
     def is_still_known(self, user: User, call: HttpRequest) -> bool:
         if user.is_admin:

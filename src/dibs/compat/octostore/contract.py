@@ -5,12 +5,13 @@ does there.
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dibs.base.errors import InvalidInput
 from dibs.compat.octostore.admin import STATUS as ADMIN_STATUS
-from dibs.compat.octostore.admin import TIMESERIES
+from dibs.compat.octostore.admin import TIMESERIES, user_names
 from dibs.compat.octostore.bodies import PlainStream, answer_refusal, unsupported
 from dibs.compat.octostore.callers import UserDirectory, fixed_callers
 from dibs.compat.octostore.description import described
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from dibs.server.event_stream import EventStream
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
-    from dibs.server.http.response import HttpResponse
+    from dibs.server.http.response import HttpError, HttpResponse
     from dibs.server.routes.table import Handler, Table
 
 BIND_DEFAULT = "127.0.0.1:3000"  # its own default is 0.0.0.0, which other machines reach
@@ -60,7 +61,8 @@ class OctoStoreContract:
 
     users: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     admin_key: str | None = field(default=None, repr=False)
-    says = "users    those of STATIC_TOKENS, and of the store"
+    says = "users    those of STATIC_TOKENS, and of the store; dibs' own clients may only look"
+    tries = "curl -H 'Authorization: Bearer TOKEN'"
 
     @property
     def callers(self) -> dict[bytes, Caller]:
@@ -82,8 +84,9 @@ class OctoStoreContract:
             made.append((described(operation), _in_its_words(handler)))
         return made
 
-    def refusal(self, status: int) -> HttpResponse:
-        return answer_refusal(unsupported(status))
+    def refusal(self, error: HttpError) -> HttpResponse:
+        more = tuple([(name, value.replace(b" ", b"")) for name, value in error.headers])
+        return answer_refusal(unsupported(error.status))._replace(more=more)
 
 
 def settings_from(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -106,6 +109,7 @@ def settings_from(environ: Mapping[str, str]) -> dict[str, Any]:
         "cors_origins": ORIGINS,
         # Any other value than these two means no there, too.
         "webhook_allow_private": environ.get("OCTOSTORE_WEBHOOK_ALLOW_PRIVATE_NETWORKS") in ("1", "true"),
+        "webhook_ca": _ca_bundle(environ),
     }
 
 
@@ -135,7 +139,22 @@ def _users(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
                 found += _pairs(file.read(), "STATIC_TOKENS_FILE")
         except (OSError, UnicodeDecodeError):
             raise InvalidInput(f"STATIC_TOKENS_FILE {path} cannot be read.") from None
+    for several in ([name.lower() for name, _ in found], [token for _, token in found]):
+        if len(set(several)) != len(several):
+            raise InvalidInput("STATIC_TOKENS names a user or a token twice. Give each user one token of its own.")
     return tuple(found)
+
+
+def _ca_bundle(environ: Mapping[str, str]) -> str | None:
+    """The file with the authorities that targets of webhooks may have besides the system's."""
+    path = environ.get("OCTOSTORE_CA_BUNDLE")
+    if path is not None:
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+        except (OSError, ValueError) as error:
+            why = "has no certificate" if isinstance(error, ssl.SSLError) else "cannot be read"
+            raise InvalidInput(f"OCTOSTORE_CA_BUNDLE {path!a} {why}.") from None
+    return path
 
 
 def _pairs(text: str, source: str) -> list[tuple[str, str]]:
@@ -253,7 +272,7 @@ class OctoStoreRoutes:
                 "status": "ok",
                 "total_acquires": tally.kinds[events.ACQUIRED],
                 "total_releases": tally.kinds[events.RELEASED],
-                "total_users": len(self._api.guard.principals()),
+                "total_users": len(user_names(self._api.guard, self._api.settings.contract)),
                 "uptime_seconds": self._api.engine.uptime_ms() // 1000,
             }
         )

@@ -27,111 +27,77 @@ if TYPE_CHECKING:
 
 ABOUT = "In OctoStore's form: this server runs with `--octostore`."
 _STATUSES = (400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 500, 503)
-_REFUSED = document_schema(
-    {
-        "error": ("text", "a title"),
-        "code": ("text", "what is the matter, for programs"),
-        "details": ("text", "the same, for people"),
-        "request_id": ("text-", "names the request in the server's log"),
-        "retry_after_ms": ("number-", "where asking later helps: when"),
-    }
-)
-_LOCK = {
-    "name": ("text", "the lock"),
-    "status": ("text", "`held` or `free`"),
-    "holder_id": ("text?", "a one-way name for the holder"),
-    "fencing_token": (
-        "number",
-        "of the holder; of a free lock, the one that the next lease of the store gets",
-    ),
-    "expires_at": ("text?", "when the lease ends without a renewal"),
-    "metadata": ("text?", "of the holder"),
-}
-_TAKEN = {
-    "status": ("text", "`acquired`"),
-    "lease_id": ("text", "the proof, for renewing and releasing"),
-    "fencing_token": ("number", "a number that rises with every lease of the store"),
-    "expires_at": ("text", "when the lease ends without a renewal"),
-    "renew_after_ms": ("number", "half of what is left: renew by then"),
-    "metadata": ("text?", "as given"),
-}
-_HELD = {
-    "status": ("text", "`held`"),
-    "holder_id": ("text", "a one-way name for the holder"),
-    "expires_at": ("text", "when its lease ends without a renewal"),
-    "retry_after_ms": ("number", "what is left of it"),
-    "metadata": ("text?", "of the holder"),
-}
-_DELAYED = {
-    "status": ("text", "`delayed`"),
-    "available_at": ("text", "when the lock can be had"),
-    "lock_delay_seconds": ("number", "the delay that its last holder asked for"),
-    "retry_after_ms": ("number", "what is left of it"),
-}
-_RENEWED = {
-    "lease_id": ("text", "the lease"),
-    "expires_at": ("text", "when it ends now without a renewal"),
-    "renew_after_ms": ("number", "half of that: renew by then"),
-}
-_LISTED = {
-    "locks": ("list", "the locks that are held, each as `GET /locks/{name}` shows it"),
-    "total": ("number", "how many"),
-    "prefix": ("text?", "with which their names begin"),
-}
-_OPENED = {
-    "session_id": ("text", "the session"),
-    "expires_at": ("text", "when it ends without a keepalive"),
-    "keepalive_interval_secs": ("number", "send a keepalive this often"),
-}
-_SESSION = {
-    "session_id": ("text", "the session"),
-    "user_id": ("text", "whose it is"),
-    "expires_at": ("text", "when it ends without a keepalive"),
-    "lock_count": ("number", "how many locks it holds"),
-    "active": ("flag", "whether it has not ended"),
-}
-_WEBHOOK = {
-    "id": ("text", "the webhook"),
-    "user_id": ("text", "whose it is"),
-    "url": ("text", "where to"),
-    "secret": ("text?", "`****` if there is one"),
-    "events": ("texts", "which events"),
-    "lock_pattern": ("text?", "of which locks; null: of all"),
-    "created_at": ("text", "when it was made"),
-    "active": ("flag", "whether it is sent anything"),
-}
-_HEALTHY = {
-    "status": ("text", "`ok`"),
-    "storage": ("text", "`wal`"),
-    "db_size_bytes": ("number", "how much room the store takes"),
-}
-_COUNTS = {
-    "status": ("text", "`ok`"),
-    "uptime_seconds": ("number", "since the server started"),
+# What the fields of answers mean, wherever they are. "?": it may be null, "-": it may be left out.
+_MEANINGS = {
+    "acl": ("object", "who may acquire the lock"),
+    "active": ("flag", "whether it is in use"),
     "active_locks": ("number", "live leases in the store"),
-    "total_users": ("number", "those with a token"),
+    "available_at": ("text", "when the lock can be had"),
+    "code": ("text", "what is the matter, for programs"),
+    "created_at": ("text", "when it was made"),
+    "db_size_bytes": ("number", "how much room the store takes"),
+    "details": ("text", "the same, for people"),
+    "error": ("text", "a title"),
+    "events": ("texts", "which events"),
+    "expires_at": ("text", "when it ends without a renewal or a keepalive"),
+    "fencing_token": ("number", "rises with every lease of the store; of a free lock, the next one"),
+    "holder_id": ("text", "a one-way name for the holder"),
+    "id": ("text", "the webhook"),
+    "keepalive_interval_secs": ("number", "send a keepalive this often"),
+    "lease_id": ("text", "the proof, for renewing and releasing"),
+    "lock_count": ("number", "how many locks it holds"),
+    "lock_delay_seconds": ("number", "the delay that its last holder asked for"),
+    "lock_pattern": ("text", "of which locks; null: of all"),
+    "locks": ("list", "the locks that are held, each as `GET /locks/{name}` shows it"),
+    "metadata": ("text", "of the holder"),
+    "name": ("text", "the lock"),
+    "prefix": ("text", "with which their names begin"),
+    "renew_after_ms": ("number", "half of what is left: renew by then"),
+    "request_id": ("text", "names the request in the server's log"),
+    "retry_after_ms": ("number", "when asking again helps"),
+    "secret": ("text", "`****` if there is one"),
+    "session_id": ("text", "the session"),
+    "status": ("text", "`acquired`, `held`, `free`, `delayed` or `ok`"),
+    "storage": ("text", "`wal`"),
+    "total": ("number", "how many"),
     "total_acquires": ("number", "since the server started"),
     "total_releases": ("number", "since the server started"),
+    "total_users": ("number", "those with a token"),
+    "uptime_seconds": ("number", "since the server started"),
+    "url": ("text", "where to"),
+    "user_id": ("text", "whose it is"),
 }
-_WITH_ACL = {**_LOCK, "acl": ("object-", "who may acquire it; left out if everybody may")}
+
+
+def _schema(fields: str) -> Schema:
+    found = {}
+    for field in fields.split():
+        name = field.rstrip("?-")
+        kind, meaning = _MEANINGS[name]
+        found[name] = (kind + field[len(name) :], meaning)
+    return document_schema(found)
+
+
+_REFUSED = _schema("error code details request_id- retry_after_ms-")
+_TAKEN = _schema("status lease_id fencing_token expires_at renew_after_ms metadata?")
+_HELD = _schema("status holder_id expires_at retry_after_ms metadata?")
+_DELAYED = _schema("status available_at lock_delay_seconds retry_after_ms")
+_WEBHOOK = _schema("id user_id url secret? events lock_pattern? created_at active")
 # By the id of the operation, then by status. The others answer the same fields in both forms.
 _ANSWERS: dict[str, dict[int, Any]] = {
-    "acquire": {
-        200: {"oneOf": [document_schema(_TAKEN), document_schema(_HELD)]},
-        409: {"oneOf": [document_schema(_DELAYED), _REFUSED]},
-    },
-    "renew": {200: document_schema(_RENEWED)},
+    "acquire": {200: {"oneOf": [_TAKEN, _HELD]}, 409: {"oneOf": [_DELAYED, _REFUSED]}},
+    "renew": {200: _schema("lease_id expires_at renew_after_ms")},
     "release": {200: {"type": "null"}},
-    "inspect": {200: document_schema(_WITH_ACL)},
-    "list": {200: document_schema(_LISTED)},
-    "acl": {200: document_schema({"name": ("text", "the lock"), "acl": ("object", "who may acquire it")})},
-    "session-open": {201: document_schema(_OPENED)},
-    "session-keep": {200: document_schema({each: _OPENED[each] for each in ("session_id", "expires_at")})},
-    "session-show": {200: document_schema(_SESSION)},
-    "webhooks": {200: {"type": "array", "items": document_schema(_WEBHOOK)}},
-    "webhook-create": {201: document_schema(_WEBHOOK)},
-    "health": {200: document_schema(_HEALTHY)},
-    "status": {200: document_schema(_COUNTS)},
+    "inspect": {200: _schema("name status holder_id? fencing_token expires_at? metadata? acl-")},
+    "list": {200: _schema("locks total prefix?")},
+    "acl": {200: _schema("name acl")},
+    "session-open": {201: _schema("session_id expires_at keepalive_interval_secs")},
+    "session-keep": {200: _schema("session_id expires_at")},
+    "session-show": {200: _schema("session_id user_id expires_at lock_count active")},
+    "webhooks": {200: {"type": "array", "items": _WEBHOOK}},
+    "webhook-create": {201: _WEBHOOK},
+    "health": {200: _schema("status storage db_size_bytes")},
+    "status": {200: _schema("status uptime_seconds active_locks total_users total_acquires total_releases")},
 }
 _REQUESTS = {**locks.FIELDS, **routes.FIELDS}
 _KINDS: dict[str, Schema] = {

@@ -13,18 +13,17 @@ from dibs.compat.octostore.bodies import (
     OCTOSTORE,
     OctoStoreRefusal,
     acl_of,
-    conflict,
     delay_ms_of,
-    forbidden,
     holder_id,
-    invalid,
     lease_gone,
     lease_taken,
     metadata_of,
     no_session,
     read_body,
+    refused,
     session_over,
     ttl_ms_of,
+    unsupported,
 )
 from dibs.compat.octostore.callers import internal_id
 from dibs.core.commands import Acquire, Inspect, InspectSession, Release, Renew, SetAcl
@@ -117,9 +116,9 @@ def refusal_of(outcome: Outcome) -> Exception:
     if isinstance(outcome, QuotaExceeded):
         return OctoStoreRefusal("lock_limit_exceeded", f"Lock limit exceeded (max {LOCKS_MAX} per user)")
     if isinstance(outcome, Forbidden):
-        return forbidden("caller is not allowed to acquire this lock")
+        return refused("forbidden", "caller is not allowed to acquire this lock")
     if isinstance(outcome, AclDiffers):
-        return conflict("ACL changed while acquiring the lock")
+        return refused("conflict", "ACL changed while acquiring the lock")
     if isinstance(outcome, SessionUnknown):
         return no_session()
     if isinstance(outcome, SessionOver):
@@ -187,7 +186,7 @@ class Locks:
         ttl_ms, metadata, delay_ms = ttl_ms_of(document), metadata_of(document), delay_ms_of(document)
         ephemeral, session = document.get("ephemeral", False), document.get("session_id")
         if ephemeral and session is None:
-            raise invalid("ephemeral locks require a session_id")
+            raise refused("invalid_input", "ephemeral locks require a session_id")
         return Acquire(
             ns=DEFAULT_NAMESPACE,
             name=name,
@@ -298,6 +297,8 @@ class Locks:
         return lease_taken()
 
     async def show(self, call: HttpRequest) -> HttpResponse:
+        if not call.raw_name:  # its router has no such address
+            raise unsupported(404)
         user = self._callers.user("inspect", call)
         name = self._callers.lock_name(call, user)
         state = await self._look(name)
@@ -319,7 +320,7 @@ class Locks:
         if user.scope is not None:
             own = f"{user.scope}."
             if prefix is not None and not prefix.startswith(own):
-                raise forbidden(f"prefix '{prefix}' is outside namespace '{user.scope}'")
+                raise refused("forbidden", f"prefix '{prefix}' is outside namespace '{user.scope}'")
             prefix = own if prefix is None else prefix
         locks = await self._api.in_reader(lambda: self._held(prefix or ""))
         return answer_document({"locks": locks, "total": len(locks), "prefix": prefix})
@@ -340,12 +341,13 @@ class Locks:
         entries = acl_of(document["acl"])
         state = await self._look(name)
         holder = first_holder(state.lock)
+        not_holder = refused("forbidden", "only current lock holder or admin can update ACL")
         missing = OctoStoreRefusal("not_found", f"Lock not found: {name}", title="Lock not found")
         if not user.is_admin:
             if holder is None:
                 raise missing
             if holder.principal != user.principal:
-                raise forbidden("only current lock holder or admin can update ACL")
+                raise not_holder
         outcome = await self._submit(
             SetAcl(
                 ns=DEFAULT_NAMESPACE,
@@ -358,9 +360,7 @@ class Locks:
         )
         if isinstance(outcome, AclSet):
             return answer_document({"name": name, "acl": acl_document(entries)})
-        raise (
-            forbidden("only current lock holder or admin can update ACL") if isinstance(outcome, Forbidden) else missing
-        )
+        raise not_holder if isinstance(outcome, Forbidden) else missing
 
     async def _look(self, name: str) -> Status:
         state = await self._submit(Inspect(ns=DEFAULT_NAMESPACE, name=name))
@@ -387,7 +387,7 @@ def _is_overtaken(outcome: Outcome, holder: str | None) -> bool:
 
 def _check_acl(lock: LockRecord, command: Acquire) -> None:
     if lock.acl and command.acl is not None and set(lock.acl) != set(command.acl):
-        raise conflict("ACL already exists; update with PUT /locks/{name}/acl")
+        raise refused("conflict", "ACL already exists; update with PUT /locks/{name}/acl")
     allowed = lock.acl or command.acl
     if allowed and not command.admin and not set(allowed).intersection(command.badges):
-        raise forbidden("caller is not allowed to acquire this lock")
+        raise refused("forbidden", "caller is not allowed to acquire this lock")

@@ -9,20 +9,18 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from dibs.base.errors import AuthenticationRequired, InvalidInput, InvalidTtl, NotOnRecord
+from dibs.base.errors import AuthenticationRequired, InvalidInput, InvalidName, InvalidTtl, NotOnRecord
 from dibs.base.ids import new_id
 from dibs.compat.octostore.bodies import (
     OCTOSTORE,
     OctoStoreRefusal,
     PlainStream,
-    forbidden,
-    invalid,
-    invalid_ttl,
     lease_gone,
     lease_taken,
     metadata_of,
     no_session,
     read_body,
+    refused,
     session_over,
     unsupported,
 )
@@ -154,8 +152,8 @@ def _opened(outcome: Outcome) -> SessionState:
 
 def _id_in(call: HttpRequest) -> str:
     try:
-        return str(uuid.UUID(call.raw_name.decode("ascii")))
-    except ValueError:
+        return str(uuid.UUID(decode_name(call.raw_name)))
+    except (ValueError, InvalidName):
         raise unsupported(400) from None
 
 
@@ -174,7 +172,7 @@ class Elections(ElectionRoutes):
 
     def _caller(self, verb: str, call: HttpRequest) -> tuple[Caller, bool]:
         if self._api.rooms.settings is None:
-            raise forbidden("Public elections are disabled on this server")
+            raise refused("forbidden", "Public elections are disabled on this server")
         return self._api.rooms.caller(), True
 
     def _namespace(self, caller: Caller, call: HttpRequest) -> str:
@@ -183,9 +181,11 @@ class Elections(ElectionRoutes):
     def _room(self, call: HttpRequest) -> str:
         room = decode_name(call.raw_name)
         if not ROOM_CHARS_MIN <= len(room.encode()) <= ROOM_CHARS_MAX:
-            raise invalid(f"Election ID must be between {ROOM_CHARS_MIN} and {ROOM_CHARS_MAX} characters")
+            raise refused(
+                "invalid_input", f"Election ID must be between {ROOM_CHARS_MIN} and {ROOM_CHARS_MAX} characters"
+            )
         if not (room.isascii() and room.replace("-", "a").replace("_", "a").isalnum()):
-            raise invalid("Election ID may only contain letters, numbers, '-' and '_'")
+            raise refused("invalid_input", "Election ID may only contain letters, numbers, '-' and '_'")
         return room
 
     def _command(
@@ -199,9 +199,9 @@ class Elections(ElectionRoutes):
         try:
             command = super()._command(verb, ns, room, document, caller, public=public)
         except InvalidTtl:
-            raise invalid_ttl("Public election TTL must be between 5 and 300 seconds") from None
+            raise refused("invalid_ttl", "Public election TTL must be between 5 and 300 seconds") from None
         except InvalidInput as error:
-            raise invalid(error.details) from None
+            raise refused("invalid_input", error.details) from None
         return command.replace(policy=OCTOSTORE) if isinstance(command, Acquire) else command
 
     async def _answer(self, room: str, command: Command, call: HttpRequest, public: bool) -> HttpResponse:
@@ -223,10 +223,10 @@ class Elections(ElectionRoutes):
 
 def _check_candidate(candidate: str) -> None:
     if not 1 <= len(candidate.encode()) <= CANDIDATE_CHARS_MAX:
-        raise invalid(f"Candidate ID must be between 1 and {CANDIDATE_CHARS_MAX} characters")
+        raise refused("invalid_input", f"Candidate ID must be between 1 and {CANDIDATE_CHARS_MAX} characters")
     plain = candidate.translate(dict.fromkeys(map(ord, "-_.:@"), "a"))
     if not (plain.isascii() and plain.isalnum()):
-        raise invalid("Candidate ID contains unsupported characters")
+        raise refused("invalid_input", "Candidate ID contains unsupported characters")
 
 
 class Webhooks:
@@ -245,7 +245,7 @@ class Webhooks:
         policy = self._api.engine.webhook_policy
         document["url"] = _url(document["url"], policy)
         if not set(document.get("events", ())) <= set(EVENTS):
-            raise invalid("Webhook events must be acquired, released, renewed, expired, or *")
+            raise refused("invalid_input", "Webhook events must be acquired, released, renewed, expired, or *")
         admin = self._admin(user)
         webhook = await self._api.in_reader(lambda: _made(admin, document))
         self._api.engine.dispatcher.changed()
@@ -270,7 +270,7 @@ class Webhooks:
 
 def _made(admin: WebhookAdmin, document: Document) -> Webhook:
     if len(admin.mine()) >= WEBHOOKS_PER_PRINCIPAL_MAX:
-        raise invalid(f"Maximum {WEBHOOKS_PER_PRINCIPAL_MAX} webhooks per user")
+        raise refused("invalid_input", f"Maximum {WEBHOOKS_PER_PRINCIPAL_MAX} webhooks per user")
     reply = admin.ask(CREATE.id, "", document)
     return admin.find((reply.body or {})["id"])
 
@@ -290,11 +290,11 @@ def _url(text: str, policy: TargetPolicy) -> str:
     try:
         target = parse_target(text, policy)
     except TargetRefused:
-        raise invalid(_why(text)) from None
+        raise refused("invalid_input", _why(text)) from None
     try:
         _check_host(target, policy)
     except TargetRefused:
-        raise invalid("Webhook URL must resolve only to public network addresses") from None
+        raise refused("invalid_input", "Webhook URL must resolve only to public network addresses") from None
     return f"{'https' if target.is_tls else 'http'}://{target.host_header}{target.path}"
 
 

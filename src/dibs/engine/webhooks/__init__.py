@@ -59,6 +59,7 @@ class TargetPolicy(Record):
 
     private: bool = False
     http: bool = False
+    ca: str | None = None  # a file with authorities that are trusted besides the system's
 
 
 class Target(Record):

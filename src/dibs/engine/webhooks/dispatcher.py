@@ -27,7 +27,7 @@ from dibs.core.delivery import DeliveryPlan
 from dibs.core.events import Event
 from dibs.core.webhooks import TEST, DeliveryNote
 from dibs.engine.webhooks.ledger import WebhookLedger
-from dibs.engine.webhooks.sender import Sender, signatures
+from dibs.engine.webhooks.sender import Sender, delivery_headers
 from dibs.wire.webhooks import payload
 
 if TYPE_CHECKING:
@@ -202,18 +202,15 @@ class DeliveryRounds:
         )
         if result.error:
             plan.failed(lane, event, note, new_fraction(), result.rest_ms)
+            if plan.target.row == 1:  # later ones are in the delivery log
+                log.warning("webhook %s: a delivery failed, and is tried again: %s", plan.webhook.id, note.error)
         else:
             plan.done(lane, event, note, new_fraction())
         self._rouse()
 
     async def send(self, webhook: Webhook, event: Event, tries: int) -> DeliveryResult:
         body = payload(webhook, event)
-        headers = {
-            "X-Dibs-Event-Id": str(event.seq),
-            "X-Dibs-Webhook-Id": webhook.id,
-            "X-Dibs-Try": str(tries),
-            **signatures(webhook.secret, body, wall_ms() // 1000),
-        }
+        headers = delivery_headers(webhook, event, tries, body, wall_ms() // 1000)
         return await self.sender.send(webhook.url, headers, body)
 
     async def _save(self, *, positions: bool = False) -> None:

@@ -26,6 +26,8 @@ from dibs.engine.webhooks import TargetPolicy, TargetRefused, check_addresses, p
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from dibs.core.events import Event
+    from dibs.core.webhooks import Webhook
     from dibs.engine.webhooks import Target
 
     Lookup = Callable[[str, int], list[str]]
@@ -92,14 +94,20 @@ OCTOSTORE_HEADER = "X-OctoStore-Signature"
 HEADER = "X-Dibs-Signature"
 
 
-def signatures(secret: str, body: bytes, at_s: int) -> dict[str, str]:
-    """OctoStore's signs the body alone, so a copy stays valid. Ours signs the time, too: refuse an old one."""
-    if not secret:
-        return {}
-    key = secret.encode()
+def delivery_headers(webhook: Webhook, event: Event, tries: int, body: bytes, at_s: int) -> dict[str, str]:
+    """OctoStore's signature is over the body alone, so a copied delivery stays valid for ever. Ours is over the time,
+    too: a receiver refuses one that is old."""
+    key = webhook.secret.encode()
+    signed = {OCTOSTORE_HEADER: f"sha256={hmac.new(key, body, 'sha256').hexdigest()}"} if key else {}
+    if webhook.own:
+        return {"User-Agent": "OctoStore-Webhook/1.0", **signed}
+    if key:
+        signed[HEADER] = f"t={at_s},v1={hmac.new(key, b'%d.' % at_s + body, 'sha256').hexdigest()}"
     return {
-        OCTOSTORE_HEADER: f"sha256={hmac.new(key, body, 'sha256').hexdigest()}",
-        HEADER: f"t={at_s},v1={hmac.new(key, b'%d.' % at_s + body, 'sha256').hexdigest()}",
+        "X-Dibs-Event-Id": str(event.seq),
+        "X-Dibs-Webhook-Id": webhook.id,
+        "X-Dibs-Try": str(tries),
+        **signed,
     }
 
 
@@ -264,7 +272,7 @@ class Sender:
         """Connect to the first of the checked addresses that takes it."""
         tls = None
         if target.is_tls:
-            tls = self._tls = self._tls or ssl.create_default_context()
+            tls = self._tls = self._tls or self._trust()
         for address in addresses:
             try:
                 reader, writer = await asyncio.open_connection(
@@ -279,6 +287,12 @@ class Sender:
                 if address == addresses[-1]:
                     raise
         raise AssertionError("there is at least one address")
+
+    def _trust(self) -> ssl.SSLContext:
+        context = ssl.create_default_context()
+        if self.policy.ca is not None:
+            context.load_verify_locations(self.policy.ca)
+        return context
 
     async def _exchange(self, url: str, connection: _Connection, request: bytes) -> tuple[int, int]:
         is_kept = False

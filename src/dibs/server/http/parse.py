@@ -60,12 +60,16 @@ def is_acceptable(headers: Mapping[bytes, bytes]) -> bool:
     return True
 
 
+class FieldTwice(InvalidInput):
+    """Which one was meant is unclear."""
+
+
 def too_large(most: int = BODY_BYTES_MAX) -> HttpError:
     return HttpError(f"A request body may have {most} bytes at most.", 413)
 
 
 def parse_json(body: bytes) -> Any:
-    """The document in `body`. A field given twice is refused, because it is unclear which one was meant."""
+    """The document in `body`. Raises FieldTwice if a field is given twice."""
     try:
         document = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -101,7 +105,7 @@ def _depth(document: object) -> int:
 def _check_repeats(body: bytes) -> None:
     def no_repeats(pairs: list[tuple[str, object]]) -> None:
         if len({name for name, _ in pairs}) != len(pairs):
-            raise InvalidInput("The request body gives a field twice.")
+            raise FieldTwice("The request body gives a field twice.")
 
     json.loads(body, object_pairs_hook=no_repeats)
 

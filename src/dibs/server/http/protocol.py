@@ -494,7 +494,8 @@ class HttpConnection(asyncio.Protocol):
         """Call the handler, if there is one, and if a browser may ask this server so."""
         state = self.state
         if state.cors is not None and call.raw_method == b"OPTIONS":
-            call.start(200, state.cors.preflight())
+            allow = state.router.refusal(call.path).more  # the methods that there are
+            call.start(200, [*state.cors.preflight(), *allow])
             call.finish()
             return None
         state.api.check_names(call.head.sent)

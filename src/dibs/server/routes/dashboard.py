@@ -231,7 +231,6 @@ _BOARD = _page(
     "dashboard",
     "the dashboard, for browsers",
     {200: {"type": "string"}, 304: None},
-    ("not_found",),
     media=("text/html",),
 )
 _PART = _page(
@@ -256,9 +255,6 @@ def dashboard_routes() -> Table:
 
 
 async def _board(call: HttpRequest) -> HttpResponse:
-    """The page, for those who can show it. Programs that ask for / are told that nothing is there."""
-    if b"text/html" not in call.headers.get(b"accept", b"").lower():
-        raise HttpError("There is nothing at this address but a page for browsers.", 404, code="not_found")
     return _answer(call, _files()[PAGE])
 
 
@@ -270,7 +266,7 @@ async def _part(call: HttpRequest) -> HttpResponse:
 
 
 def _answer(call: HttpRequest, file: _File) -> HttpResponse:
-    more = (*_HEADERS, (b"etag", file.tag), (b"vary", b"Accept"))
+    more = (*_HEADERS, (b"etag", file.tag))
     answer = answer_text(file.text, file.kind, more)
     known = [tag.strip().removeprefix(b"W/") for tag in call.headers.get(b"if-none-match", b"").split(b",")]
     return answer._replace(status=_NOT_MODIFIED, body=b"") if file.tag in known else answer

@@ -174,8 +174,7 @@ class MetricsRoutes:
         media = format_for(call.headers.get(b"accept", b""))
         scrape = await self._scrape()
         if media is None and self._document is not None:
-            users = len(self._api.guard.principals())
-            return answer_document(self._document(scrape, users, self._api.settings.contract))
+            return answer_document(self._document(scrape, self._api.guard, self._api.settings.contract))
         return _text(scrape, media or PLAIN_TYPE)
 
     async def prometheus(self, call: HttpRequest) -> HttpResponse:
