@@ -17,11 +17,11 @@ import (
 
 // call is one line of the record; `docs/how-to/verify-your-own-setup.md` has the fields.
 type call struct {
-	Number                                                  int
+	Number                                                int
 	Client, Call, Job, Outcome, Code, Key, Lease, Session string
-	Began, Ended, TTL                                       float64
-	Token                                                   int
-	Held                                                    bool
+	Began, Ended, TTL                                     float64
+	Token                                                 int
+	Held                                                  bool
 }
 
 // job is the state: who has it. until: the lease cannot be over before. A claim whose answer was lost has the holder "?".
