@@ -35,9 +35,9 @@ def tables(measured: Measured, counted: Measured) -> dict[str, list[str]]:
         "machine": [machine_line(measured)],
         "aims": list(aim_rows(measured)),
         "acquire": [
-            *load_rows(load, "acquire", (1, 8, 32, 128), "conn."),
+            *load_rows(load, "acquire", (1, 32, 128), "conn."),
             "",
-            *detail_rows(load, "acquire", (1, 8, 32, 128), "conn."),
+            *detail_rows(load, "acquire", (1, 32, 128), "conn."),
         ],
         "cycle": list(load_rows(load, "cycle", (1,), "conn.")),
         "wave": list(load_rows(load, "wave", (1, 20, 100), "workers")),
