@@ -96,6 +96,8 @@ def test_the_command_is_found_behind_global_flags() -> None:
 def test_version_and_help_work_everywhere(terminal: Terminal) -> None:
     assert terminal("--version").out == f"dibs {__version__}\n"
     assert terminal("--version", "--json").data == {"version": __version__}
+    assert terminal("-V", "--verbose").out.startswith(f"version            {__version__}\nbuild ")
+    assert {"python", "system", "sqlite", "psycopg", "store formats"} < {*terminal("version", "--verbose", "--json").data}
     assert terminal("help", "claim").out == terminal("claim", "--help").out
     assert terminal("help").out == terminal("-h").out
     assert "Usage: dibs token create" in terminal("token", "--help").out

@@ -312,7 +312,7 @@ def test_a_log_level_that_is_not_one_is_refused() -> None:
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "httptools", None)
     monkeypatch.delitem(sys.modules, "dibs.server.run")
-    with pytest.raises(MissingExtra, match=r"pip install '\.\[server\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'dibs-lease\[server\]'"):
         importlib.import_module("dibs.server.run")
 
 

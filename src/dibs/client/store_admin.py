@@ -379,3 +379,13 @@ def flags_to_send(url: str) -> list[str]:
     is_private = target.host == "localhost" if is_name else is_refused(target.host)
     wanted = {"--webhook-allow-http": not target.is_tls, "--webhook-allow-private": is_private}
     return [flag for flag, is_needed in wanted.items() if is_needed]
+
+
+def formats() -> dict[str, int]:
+    """The newest format of each kind that this version reads and writes."""
+    from dibs.engine.archive import FORMAT as ARCHIVE
+    from dibs.stores.git.entries import FORMAT as GIT
+    from dibs.stores.postgres.schema import VERSION as POSTGRES
+    from dibs.stores.sqlite.rows import VERSION as SQLITE
+
+    return {"sqlite": SQLITE, "postgresql": POSTGRES, "git": GIT, "export": ARCHIVE}

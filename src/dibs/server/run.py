@@ -24,7 +24,7 @@ try:
     import httptools  # noqa: F401 - only whether these are there
     import msgspec  # noqa: F401
 except ImportError as error:
-    raise MissingExtra(f"dibs serve needs {error.name}. In a clone of dibs, run: pip install '.[server]'") from None
+    raise MissingExtra(f"dibs serve needs {error.name}. Run: pip install 'dibs-lease[server]'") from None
 
 from dibs.base import ways
 from dibs.engine.credentials import CredentialDirectory

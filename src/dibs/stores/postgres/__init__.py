@@ -32,7 +32,7 @@ def open_url(url: str, opening: Opening) -> Store:
     except ImportError as error:
         raise MissingExtra(
             f"A store on PostgreSQL needs psycopg ({error}).\n"
-            "Run: pip install 'psycopg[binary]' (in a clone of dibs also: pip install '.[postgres]')"
+            "Run: pip install 'psycopg[binary]'"
         ) from None
     from dibs.stores.postgres.store import PostgresStore
 
