@@ -50,7 +50,7 @@ class CompiledWheel(BuildHookInterface[Any]):
         tree = Path(self._folder.name, "tree")
         count = len(native.paths_of(native.ROOT / "src/dibs"))
         self.app.display_info(
-            f"Compiling {count} modules of dibs with mypyc: two to five minutes of one core. DIBS_COMPILE=0 leaves it out."
+            f"Compiling {count} modules with mypyc: two to five minutes of one core. DIBS_COMPILE=0 leaves it out."
         )
         began = time.monotonic()
         try:

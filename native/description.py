@@ -1,8 +1,8 @@
 """The wheel's metadata hook: the README as it reads outside of the repository, and the project's addresses.
 
-`DIBS_PROJECT_URL` says where the source is to be had, such as https://github.com/OWNER/dibs. With it, links lead to the files
-of this version there, and a GitHub address also gives the name under which the MCP registry lists dibs. Without it, nothing
-is invented: links to files of the repository become plain text.
+`DIBS_PROJECT_URL` says where the source is to be had, such as https://github.com/OWNER/dibs. With it, links lead to the
+files of this version there, and a GitHub address also gives the name under which the MCP registry lists dibs. Without
+it, nothing is invented: links to files of the repository become plain text.
 """
 
 from __future__ import annotations
@@ -22,12 +22,20 @@ class ProjectMetadata(MetadataHookInterface):
 
     def update(self, metadata: dict[str, Any]) -> None:
         root = Path(self.root)
-        url = os.environ.get("DIBS_PROJECT_URL", "").rstrip("/")
+        url = os.environ.get("DIBS_PROJECT_URL", "").rstrip("/") or _of_sdist(root / "PKG-INFO")
         found: dict[str, str] = {}
         exec((root / "src/dibs/_version.py").read_text(encoding="utf-8"), found)
         text = described((root / "README.md").read_text(encoding="utf-8"), url, found["__version__"])
         metadata["readme"] = {"content-type": "text/markdown", "text": text}
         metadata["urls"] = addresses(url, found["__version__"]) if url else {}
+
+
+def _of_sdist(info: Path) -> str:
+    """The address that the sdist was made with, so that a wheel of it says the same."""
+    found = (
+        re.search(r"^Project-URL: Source, (\S+)$", info.read_text(encoding="utf-8"), re.M) if info.is_file() else None
+    )
+    return found[1] if found else ""
 
 
 def described(readme: str, url: str, version: str) -> str:
