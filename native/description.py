@@ -32,9 +32,8 @@ class ProjectMetadata(MetadataHookInterface):
 
 def _of_sdist(info: Path) -> str:
     """The address that the sdist was made with, so that a wheel of it says the same."""
-    found = (
-        re.search(r"^Project-URL: Source, (\S+)$", info.read_text(encoding="utf-8"), re.M) if info.is_file() else None
-    )
+    text = info.read_text(encoding="utf-8") if info.is_file() else ""
+    found = re.search(r"^Project-URL: Source, (\S+)$", text, re.MULTILINE)
     return found[1] if found else ""
 
 
