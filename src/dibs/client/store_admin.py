@@ -382,10 +382,14 @@ def flags_to_send(url: str) -> list[str]:
 
 
 def formats() -> dict[str, int]:
-    """The newest format of each kind that this version reads and writes."""
+    """The newest format of each kind that can be read and written here."""
     from dibs.engine.archive import FORMAT as ARCHIVE
     from dibs.stores.git.entries import FORMAT as GIT
-    from dibs.stores.postgres.schema import VERSION as POSTGRES
     from dibs.stores.sqlite.rows import VERSION as SQLITE
 
-    return {"sqlite": SQLITE, "postgresql": POSTGRES, "git": GIT, "export": ARCHIVE}
+    found = {"sqlite": SQLITE, "git": GIT, "export": ARCHIVE}
+    try:
+        from dibs.stores.postgres.schema import VERSION
+    except ImportError:  # without psycopg
+        return found
+    return {**found, "postgresql": VERSION}
