@@ -23,6 +23,10 @@ class ProjectMetadata(MetadataHookInterface):
     def update(self, metadata: dict[str, Any]) -> None:
         root = Path(self.root)
         url = os.environ.get("DIBS_PROJECT_URL", "").rstrip("/") or _of_sdist(root / "PKG-INFO")
+        if url and not re.fullmatch(r"https://[\w.-]+/[\w./-]+", url):
+            raise ValueError(
+                f"DIBS_PROJECT_URL is {url!r}: give the address of a page, such as https://github.com/OWNER/dibs."
+            )
         found: dict[str, str] = {}
         exec((root / "src/dibs/_version.py").read_text(encoding="utf-8"), found)
         text = described((root / "README.md").read_text(encoding="utf-8"), url, found["__version__"])
