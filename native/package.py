@@ -49,7 +49,7 @@ MODULES = (
 )
 GROUP = "dibs"  # the shared object is dibs__mypyc.*.so, beside the package
 OPTIMISE = "2"
-_SCRATCH = ("scratch-c", "scratch-o")
+_SCRATCH = ("scratch-c", "scratch-o", ".mypy_cache")
 
 
 def why_not() -> str | None:

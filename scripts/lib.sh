@@ -108,7 +108,9 @@ fill_venv() {
         make_venv "$python"
     fi
     [ "$(cat "$VENV/.dibs-$extra" 2>/dev/null)" = "$want" ] && return
-    say "installing dibs[$extra] into $VENV"
+    say "installing dibs-lease[$extra] into $VENV"
+    # Until 0.2.0 the distribution was called dibs. Its entry points would be there twice.
+    ! "$VENV/bin/python" -m pip show -q dibs 2>/dev/null || "$VENV/bin/python" -m pip uninstall --quiet --yes dibs
     # A newer pip writes a `dibs` script that imports less, and starts faster for it.
     "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade pip
     DIBS_COMPILE=0 "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$ROOT[$extra]"

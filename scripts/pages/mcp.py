@@ -26,9 +26,10 @@ def tools_section() -> str:
     told: dict[str, str] = {}
     return "\n".join(
         [_described(tool, told) for tool in TOOLS]
-        + ["## Arguments\n", *_table(arguments), ""]
+        + [_hints()]
+        + ["## Arguments\n\nTexts, where no type is given.\n", *_listed(arguments), ""]
         + [f"## Answers\n\nEvery answer has {_names((field.name for field in OF_EVERY), ' and ')}. Parts of answers:\n"]
-        + [*parts, "", *_table([*answers, *inner]), ""]
+        + [*parts, "", *_listed([*answers, *inner]), ""]
     )
 
 
@@ -42,9 +43,17 @@ def _described(tool: Tool, told: dict[str, str]) -> str:
     for text in lists:
         earlier = told.setdefault(text, tool.name)
         parts += [text if earlier == tool.name else f"{text.split()[0]} the same as `{earlier}`.", ""]
-    hints = {"reads only": tool.reads, "ends something": tool.destructive, "may be repeated": tool.idempotent}
-    said = ", ".join(hint for hint, is_so in hints.items() if is_so)
-    return "\n".join([*parts, *([f"Hints to clients: {said}.", ""] if said else [])])
+    return "\n".join(parts)
+
+
+def _hints() -> str:
+    hints = {
+        "only read": [tool.name for tool in TOOLS if tool.reads],
+        "end something": [tool.name for tool in TOOLS if tool.destructive],
+        "may be repeated": [tool.name for tool in TOOLS if tool.idempotent and not tool.reads],
+    }
+    said = "; ".join(f"{_names(names)} {hint}" for hint, names in hints.items())
+    return f"Clients are told that {said}; what only reads may be, too.\n"
 
 
 def _given(tool: Tool) -> str:
@@ -78,19 +87,17 @@ def _fields(owner: str, fields: Iterable[ToolField]) -> Iterator[Described]:
         yield owner, field.name, field.kind, field.meaning
 
 
-def _table(fields: Iterable[Described]) -> Iterator[str]:
-    """A row for each field; one that has several meanings says whose they are, but for the first."""
+def _listed(fields: Iterable[Described]) -> Iterator[str]:
+    """A line for each field; one that has several meanings says whose they are, but for the first."""
     found: dict[str, tuple[str, dict[str, list[str]]]] = {}
     for owner, name, kind, meaning in fields:
         owners = found.setdefault(name, (kind, {}))[1].setdefault(meaning, [])
         if owner not in owners:
             owners.append(owner)
-    yield "| field | type | meaning |"
-    yield "| --- | --- | --- |"
     for name, (kind, meanings) in found.items():
         (_, first), *others = ((owners, meaning) for meaning, owners in meanings.items())
         more = "".join(f" Of {', '.join(owners)}: {_begun_small(meaning)}" for owners, meaning in others)
-        yield f"| `{name}` | {kind} | {first}{more} |"
+        yield f"- `{name}`{'' if kind == 'string' else f' ({kind})'}: {first}{more}"
 
 
 def _begun_small(sentence: str) -> str:

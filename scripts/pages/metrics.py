@@ -1,4 +1,4 @@
-"""docs/reference/metrics.md: its tables are made from the declared metrics. Pure."""
+"""docs/reference/metrics.md: its lists are made from the declared metrics. Pure."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ def with_tables(page: str) -> str:
 
 
 def _tables() -> str:
-    lines = ["| metric | kind | what it says |", "| --- | --- | --- |"]
+    lines = []
     for metric in METRICS:
         if metric.name.startswith("process_"):
             continue
         labels = f"{{{', '.join(metric.labels)}}}" if metric.labels else ""
         kind = f"{metric.kind} of the store" if metric.of == "store" else metric.kind
-        lines.append(f"| `{metric.name}{labels}` | {kind} | {metric.help} |")
+        lines.append(f"- `{metric.name}{labels}` ({kind}): {metric.help}")
     usual = ", ".join(f"`{metric.name}`" for metric in METRICS if metric.name.startswith("process_"))
     lines += ["", f"As Prometheus' own libraries have them: {usual}.", ""]
-    lines += ["| histogram | upper bounds of its buckets |", "| --- | --- |"]
+    lines += ["Upper bounds of the buckets of histograms:", ""]
     by_bounds: dict[str, list[str]] = {}
     for metric in METRICS:
         if metric.kind == "histogram":
             bounds = ", ".join(f"{bound:g}" for bound in _BOUNDS[metric.name])
             by_bounds.setdefault(bounds, []).append(f"`{metric.name}`")
-    lines += [f"| {', '.join(names)} | {bounds} |" for bounds, names in by_bounds.items()]
+    lines += [f"- {', '.join(names)}: {bounds}" for bounds, names in by_bounds.items()]
     return "\n".join(lines) + "\n"

@@ -312,8 +312,20 @@ def test_a_log_level_that_is_not_one_is_refused() -> None:
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "httptools", None)
     monkeypatch.delitem(sys.modules, "dibs.server.run")
-    with pytest.raises(MissingExtra, match=r"pip install '\.\[server\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'dibs-lease\[server\]'"):
         importlib.import_module("dibs.server.run")
+
+
+def test_a_server_that_is_stopped_while_it_opens_its_store_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("dibs.server.run.open_store", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    file = tokens_file(tmp_path, "a:one\n")
+    with pytest.raises(SystemExit) as ended:
+        serve(ServerSettings(bind="127.0.0.1:0", store="memory://", tokens_file=str(file)))
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_store_url_that_is_not_one_is_refused(tmp_path: Path) -> None:

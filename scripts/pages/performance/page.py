@@ -12,7 +12,6 @@ from scripts.pages.performance.tables import (
     budget_rows,
     cold_rows,
     detail_rows,
-    generator_line,
     growth_rows,
     handoff_rows,
     load_rows,
@@ -34,12 +33,11 @@ def tables(measured: Measured, counted: Measured) -> dict[str, list[str]]:
     load = Figures(measured["load"])
     return {
         "machine": [machine_line(measured)],
-        "generator": [generator_line(load)],
         "aims": list(aim_rows(measured)),
         "acquire": [
-            *load_rows(load, "acquire", (1, 8, 32, 128), "conn."),
+            *load_rows(load, "acquire", (1, 32, 128), "conn."),
             "",
-            *detail_rows(load, "acquire", (1, 8, 32, 128), "conn."),
+            *detail_rows(load, "acquire", (1, 32, 128), "conn."),
         ],
         "cycle": list(load_rows(load, "cycle", (1,), "conn.")),
         "wave": list(load_rows(load, "wave", (1, 20, 100), "workers")),

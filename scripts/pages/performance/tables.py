@@ -61,21 +61,6 @@ def detail_rows(load: Figures, workload: str, counts: Sequence[int], unit: str) 
             yield f"| {name} | {' | '.join(cells)} | {memory or 0:.0f} |"
 
 
-def generator_line(load: Figures) -> str:
-    """How busy the load generator was: near one core, it could be the limit."""
-    cells = []
-    for target, (name, _) in ALL.items():
-        mine = [row["generator_cores"] for row in load.rows if row["target"] == target]
-        if mine:
-            cells.append(f"{name} {max(mine):.2f}")
-    others = [row["others_cores"] for row in load.rows]
-    return (
-        "Cores that the load generator took, the most of any turn: "
-        + "; ".join(cells)
-        + f". Cores that programs took which are no part of this: median {median(others):.2f}, most {max(others):.2f}."
-    )
-
-
 def sdk_rows(measured: Measured) -> Iterator[str]:
     sdk = Figures(measured["sdk"])
     yield "| one claim and release | p50, ms | p99, ms | CPU, client and server, µs | in times redis-py |"
@@ -110,43 +95,45 @@ def cold_rows(measured: Measured) -> Iterator[str]:
 
 
 def growth_rows(measured: Measured) -> Iterator[str]:
+    """A column for each build and size."""
+    builds = {name: found for build, (name, _) in BUILDS.items() if (found := growth_of(measured, build)) is not None}
     sizes = measured["growth"][0]["leases"]
-    few, many = (f"{sizes[size]:,} leases" for size in ("few", "many"))
-    yield f"| | {few} | {many} | ratio |"
-    yield "| --- | ---: | ---: | ---: |"
-    for build, (name, _) in BUILDS.items():
-        found = growth_of(measured, build)
-        if found is None:
-            continue
-        low, high = found["few"], found["many"]
-        for operation in ("renew", "acquire", "get"):
-            pairs = [f"{each[f'{operation} p50_ms']:.2f} / {each[f'{operation} p99_ms']:.2f}" for each in (low, high)]
-            ratios = [high[f"{operation} {f}"] / low[f"{operation} {f}"] for f in ("p50_ms", "p99_ms")]
-            both = " / ".join(f"{ratio:.2f}" for ratio in ratios)
-            yield f"| {name}: {operation}, p50 / p99, ms | {pairs[0]} | {pairs[1]} | {both} |"
-        yield (
-            f"| {name}: start to first answer, s | {low['restart_s']:.2f} | {high['restart_s']:.2f} | "
-            f"{ratio_text(found['restart'])} |"
-        )
-        yield f"| {name}: server memory at first answer, MB | {low['start_mb']:.0f} | {high['start_mb']:.0f} | |"
-        yield f"| {name}: server memory after the requests, MB | {low['end_mb']:.0f} | {high['end_mb']:.0f} | |"
-        yield f"| {name}: file, MB | {low['file_mb']:.0f} | {high['file_mb']:.0f} | |"
-        yield (
-            f"| {name}: server memory a lease, bytes | {found['bytes_each']:,.0f} if claimed through it "
-            f"| {found['bytes_stored']:,.0f} if in the store at its start | |"
-        )
+    heads = [f"{name}, {sizes[size]:,}" for name in builds for size in ("few", "many")]
+    yield f"| leases | {' | '.join(heads)} |"
+    yield "| --- |" + " ---: |" * len(heads)
+    for operation in ("renew", "acquire", "get"):
+        fields = (f"{operation} p50_ms", f"{operation} p99_ms")
+        cells = [f"{each[fields[0]]:.2f} / {each[fields[1]]:.2f}" for each in _sizes(builds)]
+        yield f"| {operation}, p50 / p99, ms | {' | '.join(cells)} |"
+    for what, field, digits in (
+        ("start to first answer, s", "restart_s", 2),
+        ("server memory at first answer, MB", "start_mb", 0),
+        ("after the requests", "end_mb", 0),
+        ("file, MB", "file_mb", 0),
+    ):
+        yield f"| {what} | {' | '.join(f'{each[field]:.{digits}f}' for each in _sizes(builds))} |"
+    cells = [f"{found[field]:,.0f}" for found in builds.values() for field in ("bytes_each", "bytes_stored")]
+    yield f"| server memory a lease, bytes: claimed through it; in the store at its start | {' | '.join(cells)} |"
+
+
+def _sizes(builds: dict[str, Measured]) -> list[Measured]:
+    return [found[size] for found in builds.values() for size in ("few", "many")]
 
 
 def budget_rows(counted: Measured) -> Iterator[str]:
-    yield "| thousand instructions | " + " | ".join(OPERATIONS) + " |"
+    """A row for each part; a cell has all builds."""
+    builds = instructions_of(counted)
+    yield f"| thousand instructions: {', '.join(builds)} | " + " | ".join(OPERATIONS) + " |"
     yield "| --- |" + " ---: |" * len(OPERATIONS)
-    for name, by_operation in instructions_of(counted).items():
-        for part in LOOP_PARTS:
-            cells = [by_operation[each].get(part) for each in OPERATIONS]
-            texts = ["-" if cell is None else f"{cell / 1e3:.0f}" for cell in cells]
-            yield f"| {name}: {part} | {' | '.join(texts)} |"
-        whole = [sum(by_operation[each].get(part, 0) for part in LOOP_PARTS) for each in OPERATIONS]
-        yield f"| **{name}: all parts** | {' | '.join(f'**{each / 1e3:.0f}**' for each in whole)} |"
+    for part in LOOP_PARTS:
+        cells = [[build[each][part] for build in builds.values() if part in build[each]] for each in OPERATIONS]
+        texts = ["; ".join(f"{value / 1e3:.0f}" for value in cell) or "-" for cell in cells]
+        yield f"| {part} | {' | '.join(texts)} |"
+    whole = [
+        "; ".join(f"{sum(build[each].get(part, 0) for part in LOOP_PARTS) / 1e3:.0f}" for build in builds.values())
+        for each in OPERATIONS
+    ]
+    yield f"| **all parts** | {' | '.join(f'**{each}**' for each in whole)} |"
 
 
 def machine_line(measured: Measured) -> str:

@@ -232,6 +232,12 @@ def _help_or_version(argv: Sequence[str], stdout: TextIO | None, env: Mapping[st
     if asks_version:
         from dibs._version import __version__
 
+        if "--verbose" in argv:
+            from dibs.cli.commands.doctor import build_facts
+
+            facts = build_facts()
+            text = "\n".join(f"{what:<19}{said}" for what, said in facts.items())
+            return yes(facts, text, quiet=text)
         return yes({"version": __version__}, f"dibs {__version__}", quiet=__version__)
     width = width_of(stdout, env)
     if topic == ALL or topic in [word for word, _, _ in GROUPS]:

@@ -379,3 +379,17 @@ def flags_to_send(url: str) -> list[str]:
     is_private = target.host == "localhost" if is_name else is_refused(target.host)
     wanted = {"--webhook-allow-http": not target.is_tls, "--webhook-allow-private": is_private}
     return [flag for flag, is_needed in wanted.items() if is_needed]
+
+
+def formats() -> dict[str, int]:
+    """The newest format of each kind that can be read and written here."""
+    from dibs.engine.archive import FORMAT as ARCHIVE
+    from dibs.stores.git.entries import FORMAT as GIT
+    from dibs.stores.sqlite.rows import VERSION as SQLITE
+
+    found = {"sqlite": SQLITE, "git": GIT, "export": ARCHIVE}
+    try:
+        from dibs.stores.postgres.schema import VERSION
+    except ImportError:  # without psycopg
+        return found
+    return {**found, "postgresql": VERSION}

@@ -10,6 +10,7 @@ import gc
 import getpass
 import logging
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ try:
     import httptools  # noqa: F401 - only whether these are there
     import msgspec  # noqa: F401
 except ImportError as error:
-    raise MissingExtra(f"dibs serve needs {error.name}. In a clone of dibs, run: pip install '.[server]'") from None
+    raise MissingExtra(f"dibs serve needs {error.name}. Run: pip install 'dibs-lease[server]'") from None
 
 from dibs.base import ways
 from dibs.engine.credentials import CredentialDirectory
@@ -78,6 +79,9 @@ def serve(settings: ServerSettings) -> None:
     if settings.system:
         make_folders(address.path, store_url)
     with contextlib.ExitStack() as stack:
+        # The kernel drops a signal to the first process of a container that has no handler for it. Opening a store may
+        # take seconds, and whoever stops the container then would wait for nothing.
+        stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, _end_early))
         observers: list[RequestObserver] = []
         if settings.traces:
             spans = open_spans()
@@ -101,6 +105,10 @@ def serve(settings: ServerSettings) -> None:
             runner.run(_serve(settings, store, guard, tls, proxies, address, listening, observers, lambda: _tell(text)))
     log.info("stopped")
     flush_log()
+
+
+def _end_early(number: int, _: object) -> None:
+    raise SystemExit(128 + number)
 
 
 def _open(store_url: str) -> Store:

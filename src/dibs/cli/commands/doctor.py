@@ -334,6 +334,33 @@ def _size(count: int) -> str:
     return f"{size:.1f} TiB"
 
 
+# What dibs uses if it is there.
+LIBRARIES = ("httptools", "msgspec", "uvloop", "psycopg", "opentelemetry-sdk")
+
+
+def build_facts() -> Document:
+    """What runs here, for a report: no path, no name of a person or machine."""
+    import platform
+    import sqlite3
+    from importlib import metadata
+
+    from dibs.client import store_admin
+
+    facts: Document = {
+        "version": __version__,
+        "build": build_kind(),
+        "python": f"{platform.python_version()} ({platform.python_implementation()})",
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}, {' '.join(platform.libc_ver())}",
+        "sqlite": sqlite3.sqlite_version,
+    }
+    for name in LIBRARIES:
+        try:
+            facts[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            facts[name] = "not installed"
+    return {**facts, "store formats": ", ".join(f"{kind} {number}" for kind, number in store_admin.formats().items())}
+
+
 def doctor(call: Call) -> Answer:
     from dibs.client.settings import servers_at
 

@@ -330,7 +330,7 @@ COMMANDS = {
         "commands on this machine find that token by themselves. The tokens of the store let in as well: `dibs token "
         "create` makes them. To listen for other machines the server needs those, or --tokens. SIGHUP reads the "
         "tokens file and the TLS files again, SIGTERM drains the server and ends it, SIGINT ends it. It needs the "
-        "server extra: pip install '.[server]' in a clone. It answers MCP clients at /mcp, under the same tokens.",
+        "server extra: pip install 'dibs-lease[server]'. It answers MCP clients at /mcp, under the same tokens.",
         options=OPTIONS,
         examples=(
             ("for this machine", "dibs serve"),

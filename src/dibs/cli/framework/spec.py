@@ -143,7 +143,7 @@ JSON = Option("--json", "print one JSON document for every outcome; also -o json
 QUIET = Option("-q, --quiet", "print only what a script needs, such as names, or nothing; also -o name")
 WIDE = Option("--wide", "all columns, and nothing cut; also -o wide")
 HELP = Option("-h, --help", "show this help")
-VERSION = Option("-V, --version", "show the version")
+VERSION = Option("-V, --version", "show the version; with --verbose also what it runs on, for a report")
 GLOBAL = (URL, NAMESPACE, EXACT, TIMEOUT, JSON, QUIET, HELP, VERSION)
 
 # Flags of `dibs lock` that grite accepts anywhere; here they may come before the command's words, too.

@@ -280,9 +280,7 @@ def open_spans() -> RequestSpans:
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
-        raise MissingExtra(
-            f"--traces needs {error.name}. In a clone of dibs, run: pip install '.[server,otel]'"
-        ) from None
+        raise MissingExtra(f"--traces needs {error.name}. Run: pip install 'dibs-lease[server,otel]'") from None
     resource = Resource.create({"service.version": __version__})
     if str(resource.attributes.get("service.name")).startswith("unknown_service"):
         resource = resource.merge(Resource({"service.name": "dibs"}))

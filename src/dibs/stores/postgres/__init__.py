@@ -31,8 +31,7 @@ def open_url(url: str, opening: Opening) -> Store:
         import psycopg  # noqa: F401 - only whether it is there
     except ImportError as error:
         raise MissingExtra(
-            f"A store on PostgreSQL needs psycopg ({error}).\n"
-            "Run: pip install 'psycopg[binary]' (in a clone of dibs also: pip install '.[postgres]')"
+            f"A store on PostgreSQL needs psycopg ({error}).\nRun: pip install 'psycopg[binary]'"
         ) from None
     from dibs.stores.postgres.store import PostgresStore
 

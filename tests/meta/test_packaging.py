@@ -1,0 +1,88 @@
+"""What is said about a release beside the code: description, bill of materials, and how MCP clients start it."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import distributions
+from pathlib import Path
+
+from dibs._version import __version__
+from native.description import addresses, described, registry_name
+from scripts.packaging.contents import strays
+from scripts.packaging.documents import DESCRIPTION, bill_of_materials, server_document
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+URL = "https://github.com/acme/dibs"
+
+
+def test_without_an_address_a_description_has_no_link_into_the_repository() -> None:
+    text = described(README, "", __version__)
+    assert re.findall(r"\]\((?!https?://)", text) == []
+    assert "mcp-name" not in text
+    assert "[CONTRIBUTING.md]" not in text
+    assert "CONTRIBUTING.md" in text
+
+
+def test_with_an_address_every_link_leads_to_a_file_of_this_version() -> None:
+    text = described(README, URL, "0.2.0")
+    assert re.findall(r"\]\((?!https://)", text) == []
+    assert f"another takes over]({URL}/raw/v0.2.0/docs/demo.svg)" in text
+    inside = re.findall(rf"\]\({URL}/(?:blob|raw)/v0\.2\.0/([^)#]+)", text)
+    assert len(inside) > 20
+    assert not [path for path in inside if not (ROOT / path).exists()]
+    assert all(each.startswith(URL) for each in addresses(URL, "0.2.0").values())
+
+
+def test_the_registry_of_mcp_servers_finds_its_name_in_the_description() -> None:
+    document = server_document(URL, __version__)
+    assert document is not None
+    assert document["name"] == registry_name(URL) == "io.github.acme/dibs"
+    assert f"<!-- mcp-name: {document['name']} -->\n" in described(README, URL, __version__)
+    assert len(DESCRIPTION) <= 100
+    (package,) = document["packages"]
+    assert (package["identifier"], package["version"]) == ("dibs-lease", document["version"])
+
+
+def test_an_address_that_is_not_of_github_is_not_listed() -> None:
+    assert registry_name("https://gitlab.com/acme/dibs") is None
+    assert server_document("", __version__) is None
+
+
+def test_a_bill_of_materials_names_dibs_and_what_it_needs(tmp_path: Path) -> None:
+    wheel = tmp_path / "dibs.whl"
+    wheel.write_bytes(b"a wheel")
+    bill = bill_of_materials(list(distributions()), wheel, 0)
+    assert bill == bill_of_materials(list(distributions()), wheel, 0)
+    main = bill["metadata"]["component"]
+    assert (main["name"], main["licenses"]) == ("dibs-lease", [{"expression": "MIT"}])
+    assert "pkg:pypi/dibs-lease" not in str(bill["components"])
+    needs = {each["ref"]: each["dependsOn"] for each in bill["dependencies"]}
+    assert any(each.startswith("pkg:pypi/httptools@") for each in needs[main["bom-ref"]])
+
+
+def test_what_git_does_not_know_does_not_belong_into_a_wheel_or_an_sdist() -> None:
+    tracked = {"src/dibs/core/claims.py", "README.md"}
+    fine = [
+        "dibs/core/claims.py",
+        "dibs/core/claims.cpython-313-x86_64-linux-gnu.so",
+        "dibs__mypyc.cpython-313-x86_64-linux-gnu.so",
+        "dibs_lease-0.2.0.dist-info/METADATA",
+        "dibs_lease-0.2.0.data/data/share/man/man1/dibs.1",
+    ]
+    wrong = ["dibs/left.py", "dibs/core/__pycache__/claims.pyc", "tests/x.py", "dibs_lease-0.2.0.data/scripts/x"]
+    assert strays([*fine, *wrong], tracked, is_wheel=True) == wrong
+    assert strays(["README.md", "PKG-INFO", "notes.txt"], tracked, is_wheel=False) == ["notes.txt"]
+
+
+def test_the_changelog_has_a_dated_section_for_this_version_and_a_short_one_for_the_next() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(rf"^## \[{re.escape(__version__)}\] - \d{{4}}-\d\d-\d\d$", text, re.MULTILINE)
+    unreleased = text.partition("## [Unreleased]\n")[2].partition("\n## [")[0]
+    assert len(unreleased.splitlines()) <= 70
+
+
+def test_everything_that_names_the_version_names_this_one() -> None:
+    for path in ("plugin/.claude-plugin/plugin.json", "plugin/.codex-plugin/plugin.json"):
+        assert f'"version": "{__version__}"' in (ROOT / path).read_text(encoding="utf-8")
+    assert f"/dibs:{__version__}\n" in (ROOT / "deploy/kubernetes/dibs.yaml").read_text(encoding="utf-8")
