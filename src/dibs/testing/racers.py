@@ -104,7 +104,7 @@ class Racer(threading.Thread):
         if verb != "acquire":
             document["names"] = names
         if session:
-            document["session"] = session
+            document["session_id"] = session
         if verb != "acquire-any" and self._chance.random() < 0.5:
             document["wait_seconds"] = self._chance.choice([1, 3])
         known = {"call": call, "key": own, "owner": own, "ttl": TTL_S, "session": session}
@@ -112,21 +112,27 @@ class Racer(threading.Thread):
         return self._ask_for(*self._last)
 
     def _ask_for(self, verb: str, name: str, document: Document, known: Document) -> list[Document]:
+        lines = [known | {"job": each} for each in document.get("names", [name])]
         for _ in range(3):
-            began, reply = now(), self._ask(verb, name, document)
-            ended = now()
-            outcome, code, body = _read(reply)
-            if outcome == OK and body.get("status") != "acquired":
-                outcome, code = REFUSED, str(body.get("status"))
-            leases: list[Document] = (body.get("leases") or [body]) if outcome == OK else []
-            for lease in leases:
-                told = {"job": lease["name"], "lease": lease["lease_id"], "token": lease["fencing_token"]}
-                self._recorder.note(client=self.name, began=began, ended=ended, outcome=OK, **known, **told)
-            if not leases:
-                told = {"job": name or ",".join(document["names"]), "outcome": outcome, "code": code}
-                self._recorder.note(client=self.name, began=began, ended=ended, **known, **told)
-            if outcome != UNKNOWN:
+            asked = self._ask(verb, name, document, lines)
+            body = asked.body
+            if asked.outcome == OK and body.get("status") == "acquired":
+                leases: list[Document] = body.get("leases") or [body]
+                for lease in leases:
+                    told = {"job": lease["name"], "lease": lease["lease_id"], "token": lease["fencing_token"]}
+                    self._note(asked, known | told)
                 return leases
+            if asked.outcome == OK:
+                asked.outcome, asked.code = REFUSED, str(body.get("status"))
+            for line in lines:
+                self._note(asked, line)
+            ticket = body.get("ticket")
+            if ticket and self._chance.random() < 0.9:
+                document = document | {"ticket": ticket}
+            elif asked.outcome == REFUSED:
+                return []  # or it died in line
+        if "ticket" in document:
+            self._door.ask(Ask("leave", name or document["names"][0], {"ticket": document["ticket"]}))
         return []
 
     def _hold(self, leases: list[Document]) -> None:
@@ -135,7 +141,7 @@ class Racer(threading.Thread):
                 self._over.wait(self._chance.random() * 0.03)
                 if self._chance.random() < 0.1:
                     self._over.wait(TTL_S * self._chance.random() * 1.5)  # it is slow, or paused
-                if not self._about("renew", "renew", lease, {}):
+                if self._about("renew", lease).outcome != OK:
                     break
         for lease in leases:
             how = self._chance.random()
@@ -144,99 +150,88 @@ class Racer(threading.Thread):
             if how < 0.15:
                 self._transfer(lease)
             else:
-                self._about("release", "release", lease, {})
+                self._about("release", lease)
                 self._come_late(lease)
 
     def _come_late(self, lease: Document) -> None:
         """Send something again that was for the lease which is over now."""
         late = self._chance.random()
         if late < 0.1:
-            self._about("release", "release", lease, {})
+            self._about("release", lease)
         elif late < 0.2:
-            self._about("renew", "renew", lease, {})
+            self._about("renew", lease)
         elif late < 0.3:
             for again in self._ask_for(*self._last):
-                self._about("release", "release", again, {})
+                self._about("release", again)
 
     def _transfer(self, lease: Document) -> None:
         self._number += 1
         heir = f"{self.name}.{self._number}"
-        began = now()
-        body = self._about("transfer", "transfer", lease, {"to_owner": heir})
-        if body:
-            told = {"job": body["name"], "lease": body["lease_id"], "token": body["fencing_token"], "ttl": TTL_S}
-            ended = now()
-            self._recorder.note(client=self.name, call="heir", began=began, ended=ended, outcome=OK, owner=heir, **told)
-            self._about("release", "release", body, {})
+        asked = self._about("transfer", lease, {"to_owner": heir})
+        if asked.outcome == OK:
+            told = {"job": lease["name"], "lease": asked.body["lease_id"], "token": asked.body["fencing_token"]}
+            self._note(asked, told | {"call": "heir", "owner": heir, "ttl": TTL_S})
+            self._about("release", asked.body)
 
-    def _about(self, call: str, verb: str, lease: Document, more: Document) -> Document | None:
-        """A call about a lease. The answer, if it succeeded."""
-        began = now()
-        reply = self._ask(verb, lease["name"], {"lease_id": lease["lease_id"]} | more)
-        outcome, code, body = _read(reply)
-        self._recorder.note(
-            client=self.name,
-            call=call,
-            job=lease["name"],
-            began=began,
-            ended=now(),
-            outcome=outcome,
-            code=code,
-            lease=lease["lease_id"],
-            token=lease["fencing_token"],
-            ttl=TTL_S,
-        )
-        return body if outcome == OK else None
+    def _about(self, verb: str, lease: Document, more: Document | None = None) -> Asked:
+        """A call about a lease."""
+        line = {"call": verb, "job": lease["name"], "lease": lease["lease_id"], "token": lease["fencing_token"]}
+        line["ttl"] = TTL_S
+        asked = self._ask(verb, lease["name"], {"lease_id": lease["lease_id"]} | (more or {}), [line])
+        self._note(asked, line)
+        return asked
 
     def _in_a_session(self) -> None:
-        opened = self._ask("session-open", "", {"owner": self.name, "ttl_seconds": TTL_S}, whole=True)
-        session = (opened.body or {}).get("session_id") if opened is not None else None
-        if not session:
-            return
-        self._claim_one(str(session))
-        began = now()
-        reply = self._ask("session-end", str(session), {}, whole=True)
-        outcome, code, _ = _read(reply)
-        known = {"client": self.name, "call": "session_end", "job": "", "session": session}
-        self._recorder.note(began=began, ended=now(), outcome=outcome, code=code, **known)
+        session = self._ask("session-open", "", {"owner": self.name, "ttl_seconds": TTL_S}, []).body.get("session_id")
+        if session:
+            self._claim_one(str(session))
+            line = {"call": "session_end", "job": "", "session": session}
+            self._note(self._ask("session-end", str(session), {}, [line]), line)
 
     def _look(self) -> None:
-        job, began = self._chance.choice(self._jobs), now()
-        outcome, code, body = _read(self._ask("inspect", job, {}))
-        held = body.get("status") == "held"
-        token = body.get("fencing_token", 0) if held else 0
-        known = {"client": self.name, "call": "show", "job": job, "held": held, "token": token}
-        self._recorder.note(began=began, ended=now(), outcome=outcome, code=code, **known)
+        job = self._chance.choice(self._jobs)
+        asked = self._ask("inspect", job, {}, [])
+        held = asked.body.get("status") == "held"
+        self._note(asked, {"call": "show", "job": job, "held": held, "token": asked.body.get("fencing_token", 0)})
 
     def _break(self) -> None:
-        job, began = self._chance.choice(self._jobs), now()
-        outcome, code, _ = _read(self._ask("break", job, {"reason": "verify"}))
-        known = {"client": self.name, "call": "break", "job": job}
-        self._recorder.note(began=began, ended=now(), outcome=outcome, code=code, **known)
+        line = {"call": "break", "job": self._chance.choice(self._jobs)}
+        self._note(self._ask("break", line["job"], {"reason": "verify"}, [line]), line)
 
-    def _ask(self, verb: str, name: str, document: Document, *, whole: bool = False) -> Reply | None:
-        """The answer. None: it is lost, or as good as lost. Sometimes the same request is under way twice."""
-        if not whole and self._chance.random() < DOUBLED:
-            threading.Thread(target=self._ask_beside, args=(verb, name, dict(document)), daemon=True).start()
-        reply = self._door.ask(Ask(verb, name, dict(document)))
+    def _ask(self, verb: str, name: str, document: Document, lines: list[Document]) -> Asked:
+        """Ask, and sometimes lose the answer. Sometimes the same request is under way twice: nobody hears the answer to
+        the second, which is noted as `lines`."""
+        if lines and self._chance.random() < DOUBLED:
+            beside = (verb, name, dict(document), lines)
+            threading.Thread(target=self._ask_beside, args=beside, daemon=True).start()
+        began, reply = now(), self._door.ask(Ask(verb, name, dict(document)))
         if reply.status >= 500:
             self._over.wait(PAUSE_S)
-        return None if not whole and self._chance.random() < LOST else reply
+        return Asked(began, reply if self._chance.random() >= LOST else None)
 
-    def _ask_beside(self, verb: str, name: str, document: Document) -> None:
-        door = self._doors()
+    def _ask_beside(self, verb: str, name: str, document: Document, lines: list[Document]) -> None:
+        began, door = now(), self._doors()
         try:
             door.ask(Ask(verb, name, document))
         finally:
+            for line in lines:
+                self._note(Asked(began, None), line)
             door.close()
 
+    def _note(self, asked: Asked, line: Document) -> None:
+        known = {"client": self.name, "began": asked.began, "ended": asked.ended, "outcome": asked.outcome}
+        self._recorder.note(**known, code=asked.code, **line)
 
-def _read(reply: Reply | None) -> tuple[str, str, Document]:
-    """Outcome, code and document of an answer."""
-    if reply is None:
-        return UNKNOWN, "", {}
-    body = reply.body or {}
-    code = str(body.get("code") or "")
-    if reply.status >= 500 or code in _NO_ANSWER:
-        return UNKNOWN, code, body
-    return (OK if reply.status < 300 else REFUSED), code, body
+
+class Asked:
+    """A call that is over: when it began and ended, and what the answer says. `reply` None: there was none."""
+
+    def __init__(self, began: float, reply: Reply | None) -> None:
+        self.began, self.ended = began, now()
+        self.outcome, self.code = UNKNOWN, ""
+        self.body: Document = {}
+        if reply is not None:
+            self.body = reply.body or {}
+            self.code = str(self.body.get("code") or "")
+            if reply.status < 500 and self.code not in _NO_ANSWER:
+                self.outcome = OK if reply.status < 300 else REFUSED
