@@ -72,8 +72,8 @@ def test_a_printable_name_is_taken_as_it_is(name: str) -> None:
         ("a\u2066b\u2069c", "U+2066"),
         ("a\u0378b", "U+0378"),  # unassigned
         ("a\ufffeb", "U+FFFE"),
-        ("a\ud800", "surrogate"),
-        ("\udc00a", "surrogate"),
+        ("a\ud800", "UTF-8"),
+        ("\udc00a", "UTF-8"),
         (None, "text"),
         (b"issue-1", "text"),
         (42, "text"),

@@ -197,7 +197,6 @@ def test_the_body_is_looked_at_before_the_token_and_its_meaning_after(
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [
-        ("GET", "/", 404, "not_found"),
         ("GET", "/locks/a/b/c", 404, "not_found"),
         ("POST", "/locks/a/steal", 404, "not_found"),
         ("GET", "/locks/a/acquire", 405, "invalid_input"),

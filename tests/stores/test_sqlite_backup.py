@@ -258,7 +258,7 @@ def dies(*given, **more):
 if at == "after":
     store_backup.sync_folder = dies
 else:
-    setattr(store_backup, at, dies)
+    setattr(store_backup if at == "_resume" else steps, at, dies)
 store_backup.restore(copy, path)
 """
 

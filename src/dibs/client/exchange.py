@@ -121,8 +121,8 @@ def checked_reply(verb: str, raw: RawReply, address: ServerAddress) -> Reply:
     body = document_of(raw, address)
     if raw.status == UNKNOWN_TYPE and "x-dibs-store" in raw.headers:
         raise BadReply(
-            f"{address.url} is a dibs server with OctoStore's rules (--octostore), where one token is one owner; "
-            "nothing was done there. Ask a server without that flag, on the same store if you like."
+            f"{address.url} serves OctoStore's rules (--octostore); nothing was done there. Ask a server without that "
+            "flag, on the same store if you like."
         )
     if raw.status == UNKNOWN_TYPE:
         raise BadReply(f"{address.url} is not a dibs server; nothing was done there. Is the address right?")

@@ -88,7 +88,7 @@ def test_hostile_names_are_names(store: EtcdStore, name: str) -> None:
 
 
 def test_half_a_surrogate_pair_is_refused(store: EtcdStore) -> None:
-    with pytest.raises(InvalidInput, match="valid Unicode"):
+    with pytest.raises(InvalidInput, match="UTF-8"):
         store.read(["lock/default/\ud800"])
 
 
