@@ -267,17 +267,18 @@ def test_what_one_connection_keeps_in_memory_does_not_grow_with_what_it_sends(
 def test_a_client_that_asks_and_never_reads_is_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    with running(tmp_path) as server, server.raw() as connection:
+    with running(tmp_path) as server:
         for number in range(300):
             server.acquire(f"job-{number}", {"metadata": "m" * 1000})
         server._connection.close()
         monkeypatch.setattr(protocol, "REQUEST_S", 0.1)
         monkeypatch.setattr(protocol.HttpConnection, "keep_alive_s", 0.2)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.settimeout(0.5)
-        with contextlib.suppress(TimeoutError, ConnectionError):
-            connection.sendall(request("GET", "/locks") * count)
-        wait_until(lambda: server.connections() == 0, "still connected")
+        with server.raw() as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.settimeout(0.5)
+            with contextlib.suppress(TimeoutError, ConnectionError):
+                connection.sendall(request("GET", "/locks") * count)
+            wait_until(lambda: server.connections() == 0, "still connected")
 
 
 def test_bodies_that_were_sent_ahead_are_all_read(server: Server, name: str) -> None:
