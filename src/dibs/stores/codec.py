@@ -72,7 +72,9 @@ def names_no_store(url: str) -> InvalidInput:
         return InvalidInput(f"{shown} is a path. Did you mean sqlite://{os.path.abspath(url)}?")
     schemes = {"http", "https", "unix", *[form.partition(":")[0] for form in FORMS]}
     if mark and scheme not in schemes and (hint := did_you_mean(scheme, schemes)):
-        return InvalidInput(f"{shown} names no store and no server.{hint[:-1]}:{without_secrets(url).partition(':')[2]}?")
+        return InvalidInput(
+            f"{shown} names no store and no server.{hint[:-1]}:{without_secrets(url).partition(':')[2]}?"
+        )
     return NamesNoStore(f"{shown} names no store. These forms do: {', '.join(FORMS)}.")
 
 
