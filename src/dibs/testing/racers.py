@@ -69,6 +69,7 @@ class Racer(threading.Thread):
         self._may_break = may_break
         self._over = over
         self._number = 0
+        self._beside: list[threading.Thread] = []  # requests that are under way a second time
         self._last: tuple[str, str, Document, Document] = ("", "", {}, {})
         self.trouble: BaseException | None = None
 
@@ -82,6 +83,8 @@ class Racer(threading.Thread):
         except BaseException as trouble:
             self.trouble = trouble
         finally:
+            for again in self._beside:
+                again.join()
             self._door.close()
 
     # A claim, and what an owner does with it.
@@ -137,10 +140,10 @@ class Racer(threading.Thread):
 
     def _hold(self, leases: list[Document]) -> None:
         for lease in leases:
-            for _ in range(self._chance.randrange(3)):
+            for _ in range(self._chance.randrange(4)):
                 self._over.wait(self._chance.random() * 0.03)
-                if self._chance.random() < 0.1:
-                    self._over.wait(TTL_S * self._chance.random() * 1.5)  # it is slow, or paused
+                if self._chance.random() < 0.25:
+                    self._over.wait(TTL_S * self._chance.random() * 1.2)  # it is slow, or paused
                 if self._about("renew", lease).outcome != OK:
                     break
         for lease in leases:
@@ -202,8 +205,9 @@ class Racer(threading.Thread):
         """Ask, and sometimes lose the answer. Sometimes the same request is under way twice: nobody hears the answer to
         the second, which is noted as `lines`."""
         if lines and self._chance.random() < DOUBLED:
-            beside = (verb, name, dict(document), lines)
-            threading.Thread(target=self._ask_beside, args=beside, daemon=True).start()
+            again = threading.Thread(target=self._ask_beside, args=(verb, name, dict(document), lines), daemon=True)
+            again.start()
+            self._beside = [each for each in self._beside if each.is_alive()] + [again]
         began, reply = now(), self._door.ask(Ask(verb, name, dict(document)))
         if reply.status >= 500:
             self._over.wait(PAUSE_S)
