@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from dibs.core.limits import STREAM_BYTES_MAX
+from dibs.core.limits import FEED_PAGE_MAX, STREAM_BYTES_MAX
 from dibs.server import event_stream
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
@@ -18,6 +18,8 @@ from tests.server.sse import StreamReader
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from dibs.engine.event_log import EventFilter, EventPage
 
 
 @pytest.fixture
@@ -246,26 +248,26 @@ def test_a_reader_that_takes_nothing_is_told_and_cut_however_little_it_was_sent(
 
 
 @pytest.mark.promise("events:told")
-def test_history_that_is_pruned_while_it_is_read_is_told(own: Server) -> None:
-    for number in range(600):
-        happen(own, f"job-{number}", metadata="m" * 1000)
-    with StreamReader(own.port, "/events?after=0", receive_bytes=4096) as slow:
-        first = slow.next()
-        own.store.prune(keep=3, before_ms=0)
+def test_history_that_is_pruned_while_it_is_read_is_told(own: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(FEED_PAGE_MAX):
+        happen(own, f"job-{number}")
+    replay = own.engine.feed.replay
+
+    async def replay_after_pruning(after: int, wanted: EventFilter) -> EventPage:
+        if after:  # between the first page and the second
+            own.store.prune(keep=3, before_ms=0)
+        return await replay(after, wanted)
+
+    monkeypatch.setattr(own.engine.feed, "replay", replay_after_pruning)
+    with StreamReader(own.port, "/events?after=0") as reader:
+        read = [reader.next() for _ in range(FEED_PAGE_MAX + 1)]
+        gap = read.pop()
         oldest = own.store.events(0, 1)[0].seq
         happen(own, "last")
-        ids, gaps = [first.id], []
-        while ids[-1] < oldest + 4:
-            frame = slow.next()
-            if frame.kind == "gap":
-                gaps.append(frame.document)
-            else:
-                ids.append(frame.id)
-    assert len(gaps) == 1
-    before = [each for each in ids if each < oldest]
-    assert before == list(range(1, before[-1] + 1))
-    assert gaps[0] == {"event": "gap", "after": before[-1], "oldest": oldest}
-    assert ids[len(before) :] == list(range(oldest, oldest + 5))
+        rest = [reader.next().id for _ in range(5)]
+    assert [frame.id for frame in read] == list(range(1, FEED_PAGE_MAX + 1))
+    assert gap.document == {"event": "gap", "after": FEED_PAGE_MAX, "oldest": oldest}
+    assert rest == list(range(oldest, oldest + 5))
 
 
 def test_a_slow_reader_that_reads_gets_everything(own: Server) -> None:
