@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import dibs.server.engine as engine_module
-import dibs.server.http_server as http_module
 import dibs.server.run as run_module
 from dibs.server.settings import ServerSettings
 from dibs.stores.port import Store, StoreProxy
@@ -162,8 +161,7 @@ def install() -> None:
     """Put the clocks where the parts meet. Modules are changed as `Any`: nothing else may do this."""
     run: Any = run_module
     engine: Any = engine_module
-    http: Any = http_module
-    open_store, make_server = run.open_store, http.make_server
+    open_store, make_server = run.open_store, run.make_server
     run.open_store = lambda *args, **named: _NotedStore(open_store(*args, **named))
     engine.Batcher = _noted_batcher(engine.Batcher)
 
@@ -172,7 +170,7 @@ def install() -> None:
         server.connect = partial(_noted_protocol(server.connect.func), *server.connect.args)
         return server
 
-    http.make_server = noted_server
+    run.make_server = noted_server
 
 
 def main() -> None:

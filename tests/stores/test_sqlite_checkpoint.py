@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.stores.sqlite import SqliteStore, checkpoint
+from dibs.stores.sqlite import SqliteStore, checkpoint, opener
 from dibs.testing.contract_base import event, key_of, lock, put
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PAGES = 40
-PAGE_BYTES = 4096
+PAGE_BYTES = opener.PAGE_BYTES
 
 
 @pytest.fixture

@@ -112,8 +112,8 @@ def test_a_damaged_header_is_refused(path: Path) -> None:
 def test_a_damaged_page_is_noticed_when_it_is_read(path: Path) -> None:
     filled(path)
     content = bytearray(path.read_bytes())
-    for page in range(2, len(content) // 4096, 2):
-        content[page * 4096 : page * 4096 + 2048] = b"\xee" * 2048
+    for page in range(4, len(content) // 2048, 4):
+        content[page * 2048 : page * 2048 + 2048] = b"\xee" * 2048
     path.write_bytes(content)
     store = None
     with pytest.raises(StoreCorrupt, match=r"damaged.*Restore a backup"):  # noqa: PT012 - either may notice

@@ -25,7 +25,6 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import Unavailable
 from dibs.core.commands import Acquire, AcquireAll, AcquireAny, Inspect, InspectSession, OpenSession
 from dibs.core.limits import COMMIT_BATCH_MAX, COMMIT_QUEUE_MAX, OVERLOAD_RETRY_MS, QUEUE_MS_MAX
-from dibs.engine.coordinator import CallerGone
 from dibs.engine.liveness import EngineThread
 from dibs.engine.metrics import Metrics
 from dibs.stores.port import Busy
@@ -164,12 +163,14 @@ class Batcher(EngineThread):
         try:
             batch = self._take()
             results = self._results(run, batch)
-            late = [asked for asked, result in zip(batch, results, strict=True) if type(result) is Busy]
-            for asked in reversed(late):
-                (self._later if type(asked[0]) in _LATER else self._first).appendleft(asked)
+            is_late = False
+            for asked, result in zip(reversed(batch), reversed(results), strict=True):
+                if type(result) is Busy:
+                    is_late = True
+                    (self._later if type(asked[0]) in _LATER else self._first).appendleft(asked)
         finally:
             self._deciding.release()
-        if late:
+        if is_late:
             self._wake_thread()
         self._tell(batch, results)
         if self._has_more() and not self._is_running:
@@ -240,18 +241,12 @@ class Batcher(EngineThread):
             return self._has_more()
 
     def _results(self, run: Callable[[Sequence[Command]], list[Result]], batch: list[Asked]) -> list[Result]:
-        gone = {id(asked) for asked in batch if asked[2] is not None and asked[2]()}
-        there = [asked for asked in batch if id(asked) not in gone] if gone else batch
-        commands = [asked[0] for asked in there]
-        self._callers = {id(asked[0]): asked[2] for asked in there if asked[2] is not None}
+        commands = [asked[0] for asked in batch]
+        self._callers = {id(asked[0]): asked[2] for asked in batch if asked[2] is not None}
         try:
-            results = run(commands) if commands else []
+            results = run(commands)
         except BaseException as error:
-            results = [error] * len(there)
+            results = [error] * len(batch)
         self._callers = {}
         self.metrics.decided(commands, results)
-        if not gone:
-            return results
-        decided = iter(results)
-        nobody = CallerGone("The caller hung up. Nothing was done.")
-        return [nobody if id(asked) in gone else next(decided) for asked in batch]
+        return results

@@ -141,7 +141,7 @@ class _Batch:
 
 # Commands that cannot recognise their own effect: they must not be decided again after a commit without an answer.
 _ONCE = (Break, Free, SetAcl)
-_LOOKS = frozenset((Inspect, InspectSession))
+LOOKS = frozenset((Inspect, InspectSession))
 
 
 class Coordinator:
@@ -214,15 +214,15 @@ class Coordinator:
         unknown = 0
         for conflicts in range(limits.CONFLICT_RETRIES_MAX):
             # Begin with what the store remembers; but looks write nothing, so they would be read anyway.
-            recalls = not conflicts and not self._asks and not _LOOKS.issuperset(map(type, commands))
+            recalls = not conflicts and not self._asks and not LOOKS.issuperset([type(command) for command in commands])
             if self._asks and not conflicts:
                 self._asks -= 1
             batch = _Batch(self.store, self._vouch, recalls=recalls)
             batch.load({key: None for index in todo for key in keys_of(commands[index])})
-            if self._is_gone is not None:
+            for index in todo:
                 # After every read, which may have taken long.
-                gone = CallerGone("The caller hung up. Nothing was done.")
-                failed.update({index: gone for index in todo if index not in doubts and self._is_gone(commands[index])})
+                if self._is_gone is not None and index not in doubts and self._is_gone(commands[index]):
+                    failed[index] = CallerGone("The caller hung up. Nothing was done.")
             answers = {index: failed.get(index) or batch.decide(commands[index]) for index in todo}
             try:
                 last_seq = batch.commit()

@@ -33,13 +33,13 @@ from dibs.base.clock import steady_ms, stopwatch_us
 from dibs.base.errors import StoreBroken, StoreUnavailable
 from dibs.base.ids import new_token
 from dibs.core import limits
-from dibs.core.commands import Beat, Inspect, InspectSession
+from dibs.core.commands import Beat
 from dibs.core.draft import ALL_TIME_MS
 from dibs.core.keys import LOCK_PREFIX, PULSE_PREFIX, SESSION_PREFIX
 from dibs.core.lease_outcomes import BeatRecorded
 from dibs.core.records import LockRecord, Pulse, SessionRecord
 from dibs.core.upkeep import accounted_ms, gone_servers, live_servers
-from dibs.engine.coordinator import Coordinator
+from dibs.engine.coordinator import LOOKS, Coordinator
 from dibs.engine.metrics import Metrics
 from dibs.stores.port import Busy, Conflict, StoreProxy
 
@@ -208,7 +208,7 @@ class Liveness:
         self._later_doubt_ms = _NEVER_MS  # the same of gaps that the beat under way may not know of
         self._cut_off = False
         self._noted_ms = -_NEVER_MS
-        self._calls: dict[int, int] = {}  # by thread: since when the store has not answered
+        self.calls: dict[int, int] = {}  # by thread: since when the store has not answered
         self._batch_ms = _NEVER_MS  # when the batch under way began
         self._grace_ms = self._grace_until_ms = -_NEVER_MS  # the beginning of short silences, and how long it counts
         self._stopped = threading.Event()
@@ -224,36 +224,33 @@ class Liveness:
         while not self._stopped.wait(limits.TICK_MS / 1000):
             self.tick()
 
-    def tick(self) -> None:
-        """This process runs."""
-        with self._lock:
-            now_ms = self.steady()
-            if now_ms - self._ticked_ms > limits.PULSE_LATE_MS:
-                self._metrics.add("stalls")
-                self._note_silence(self._ticked_ms, now_ms)
+    def tick(self) -> int:
+        """This process runs. Returns the time."""
+        now_ms = self.steady()
+        since_ms = now_ms - self._ticked_ms
+        if since_ms > limits.PULSE_LATE_MS:
+            with self._lock:
+                if now_ms - self._ticked_ms > limits.PULSE_LATE_MS:  # no other thread has noted it
+                    self._metrics.add("stalls")
+                    self._note_silence(self._ticked_ms, now_ms)
+                    self._ticked_ms = now_ms
+        elif since_ms > 0:
             self._ticked_ms = now_ms
-
-    def asked(self) -> int:
-        """This thread asks the store. Returns when."""
-        asked_ms = self._calls[threading.get_ident()] = self.steady()
-        return asked_ms
-
-    def over(self) -> None:
-        """The store has answered this thread, or failed."""
-        self._calls.pop(threading.get_ident(), None)
+        return now_ms
 
     def answered(self, asked_ms: int) -> None:
         """The store answered what it was asked then."""
-        self.tick()
-        with self._lock:
-            self._note_silence(asked_ms, self.steady())
+        now_ms = self.tick()
+        if now_ms - asked_ms > limits.PULSE_LATE_MS:
+            with self._lock:
+                self._note_silence(asked_ms, now_ms)
 
     def failed(self, asked_ms: int) -> None:
         """The store failed: until it accepts a beat, nobody can renew at this server."""
-        self.tick()
+        now_ms = self.tick()
         with self._lock:
             self._cut_off = True
-            self._note_gap(asked_ms, self.steady())
+            self._note_gap(asked_ms, now_ms)
 
     def _note_silence(self, from_ms: int, until_ms: int) -> None:
         if until_ms - from_ms > limits.OUTAGE_MS_MIN:
@@ -281,13 +278,14 @@ class Liveness:
 
     def began(self) -> None:
         """A batch is decided from now on. One at a time."""
-        self.tick()
-        self._batch_ms = self.steady()
+        self._batch_ms = self.tick()
 
     def ended(self) -> None:
-        with self._lock:
-            self._give_grace(self._batch_ms, self.steady())
-            self._batch_ms = _NEVER_MS
+        now_ms = self.steady()
+        if now_ms - self._batch_ms > limits.PULSE_LATE_MS:
+            with self._lock:
+                self._give_grace(self._batch_ms, now_ms)
+        self._batch_ms = _NEVER_MS
 
     def vouch(self) -> Callable[[int], int]:
         """Call it before records are read, and what it returns with the time that was read with them: it says up to
@@ -296,12 +294,11 @@ class Liveness:
         before_ms = self._doubt_ms
 
         def vouched_ms(store_now_ms: int) -> int:
-            self.tick()
-            now_ms = self.steady()
+            now_ms = self.tick()
             known_ms = min(before_ms, self._doubt_ms, now_ms)
             if now_ms < self._grace_until_ms:
                 known_ms = min(known_ms, max(self._grace_ms, now_ms - limits.GRACE_MS_MAX))
-            waits_ms = min([self._batch_ms, *list(self._calls.values())])
+            waits_ms = min([self._batch_ms, *self.calls.copy().values()])
             if now_ms - waits_ms > limits.PULSE_LATE_MS:  # somebody has waited since then, and this may be a gap
                 known_ms = min(known_ms, waits_ms)
             return max(0, store_now_ms - (now_ms - known_ms))
@@ -340,52 +337,53 @@ class ObservedStore(StoreProxy):
         self._pace = pace
         self._metrics = metrics
 
-    def _ask(self, call: Callable[[], Answer], failed: Callable[[], None] | None = None) -> Answer:
-        asked_ms = self._liveness.asked()
+    def _ask(self, call: Callable[..., Answer], *args: object, **named: object) -> Answer:
+        liveness, thread = self._liveness, threading.get_ident()
+        asked_ms = liveness.calls[thread] = liveness.steady()
         try:
-            answer = call()
-            self._liveness.answered(asked_ms)
+            answer = call(*args, **named)
+            liveness.answered(asked_ms)
         except Busy:
             self._metrics.add("busy")
             raise
         except Conflict:
             self._metrics.add("conflicts")
-            self._liveness.answered(asked_ms)
+            liveness.answered(asked_ms)
             raise
         except (StoreUnavailable, StoreBroken):
-            self._liveness.failed(asked_ms)
-            if failed is not None:
-                failed()
+            liveness.failed(asked_ms)
+            if call == self.inner.commit:
+                self._metrics.write_failed()
             else:
                 self._metrics.add("read_errors")
             raise
         finally:
-            self._liveness.over()
+            liveness.calls.pop(thread, None)  # not before the answer is noted: another thread may vouch meanwhile
         return answer
 
     def read(self, keys: Iterable[str]) -> Snapshot:
-        return self._ask(lambda: self.inner.read(keys))
+        return self._ask(self.inner.read, keys)
 
     def recall(self, keys: Iterable[str]) -> Snapshot:
-        return self._ask(lambda: self.inner.recall(keys))
+        return self._ask(self.inner.recall, keys)
 
     def scan(
         self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False
     ) -> list[tuple[str, Versioned]]:
-        return self._ask(lambda: self.inner.scan(prefix, after, limit, live=live))
+        return self._ask(self.inner.scan, prefix, after, limit, live=live)
 
     def due(self, limit: int) -> Due:
-        return self._ask(lambda: self.inner.due(limit))
+        return self._ask(self.inner.due, limit)
 
     def events(
         self, after: int, limit: int, job: tuple[str, str] | None = None, *, newest: bool = False
     ) -> list[Event]:
-        return self._ask(lambda: self.inner.events(after, limit, job, newest=newest))
+        return self._ask(self.inner.events, after, limit, job, newest=newest)
 
     def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
         began_us = self._metrics.writes()
         try:
-            last_seq = self._ask(lambda: self.inner.commit(expect, puts, events), failed=self._metrics.write_failed)
+            last_seq = self._ask(self.inner.commit, expect, puts, events)
         finally:
             took_us = stopwatch_us() - began_us
             self._pace.took(took_us)
@@ -447,18 +445,20 @@ class Decider:
 
     def _run(self, coordinator: Coordinator, commands: Sequence[Command]) -> list[Result]:
         """Run a batch. If the store cannot be written (a full disk, say), looks are answered all the same."""
-        looks = [at for at, command in enumerate(commands) if isinstance(command, Inspect | InspectSession)]
         self.liveness.began()
         try:
+            looks = [at for at, command in enumerate(commands) if type(command) in LOOKS] if len(commands) > 1 else ()
+            if not 0 < len(looks) < len(commands):
+                return coordinator.run(commands)
             try:
                 results = coordinator.run(commands)
+            except Busy:
+                raise
             except StoreUnavailable as error:
-                if isinstance(error, Busy) or not 0 < len(looks) < len(commands):
-                    raise
                 results = [error] * len(commands)
-            if len(looks) < len(commands) and any(isinstance(results[at], StoreUnavailable) for at in looks):
-                again = coordinator.run([commands[at] for at in looks])
-                results = [again[looks.index(at)] if at in looks else each for at, each in enumerate(results)]
+            if any(isinstance(results[at], StoreUnavailable) for at in looks):
+                for at, again in zip(looks, coordinator.run([commands[at] for at in looks]), strict=True):
+                    results[at] = again
             return results
         finally:
             self.liveness.ended()

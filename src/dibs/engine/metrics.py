@@ -202,17 +202,14 @@ class Metrics:
     def committed(self, events: Sequence[Event]) -> None:
         """A commit of this server wrote these events."""
         with self._lock:
-            self._committed(events)
-
-    def _committed(self, events: Sequence[Event]) -> None:
-        for event in events:
-            self.events[event.kind] += 1
-            if event.began_ms is not None:
-                took_s = (event.at_ms - event.began_ms) / 1000
-                if event.kind in OWNERSHIP_ENDS:
-                    self.holds.observe(took_s)
-                elif event.kind == ACQUIRED:
-                    self.waits.observe(took_s)
+            for event in events:
+                self.events[event.kind] += 1
+                if event.began_ms is not None:
+                    took_s = (event.at_ms - event.began_ms) / 1000
+                    if event.kind in OWNERSHIP_ENDS:
+                        self.holds.observe(took_s)
+                    elif event.kind == ACQUIRED:
+                        self.waits.observe(took_s)
 
     def add(self, name: str) -> None:
         """One more of what the store says: `conflicts`, `busy`, `read_errors`, `write_errors`; or of `stalls`."""

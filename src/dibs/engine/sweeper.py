@@ -130,7 +130,7 @@ class Sweeper(EngineThread):
     def stirred(self, events: Sequence[Event]) -> None:
         """This server wrote these. If nobody had anything to lose before, a beat tells the other servers that somebody
         has. A session that ended may have more jobs than were freed at once. For any thread."""
-        if self._idle_at is not None or any(event.kind == SESSION_ENDED for event in events):
+        if self._idle_at is not None or SESSION_ENDED in [event.kind for event in events]:
             self.hurry(0)
 
     def _beat_if_needed(self) -> None:

@@ -120,7 +120,7 @@ def marks_of(jobs: Iterable[tuple[str, str]]) -> bytes:
     return b"".join([crc32(f"{ns}/{job}".encode()).to_bytes(_MARK_BYTES, "big") for ns, job in set(jobs)])
 
 
-def note_full(db: sqlite3.Connection, before: int, last_seq: int) -> None:
+def note_full(db: sqlite3.Cursor, before: int, last_seq: int) -> None:
     """Write the rows of the blocks that became full when the last event's number rose from `before` to `last_seq`."""
     for block in range(before // BLOCK, last_seq // BLOCK):
         jobs = db.execute(_JOBS, (block * BLOCK, (block + 1) * BLOCK)).fetchall()

@@ -69,7 +69,7 @@ class RecordCache:
         self.begun_at = None
         self._text = 0
 
-    def is_true(self, db: sqlite3.Connection) -> bool:
+    def is_true(self, db: sqlite3.Connection | sqlite3.Cursor) -> bool:
         """Return whether the cache held, up to this moment. If not it is empty now, and begun anew."""
         (data_version,) = db.execute("PRAGMA data_version").fetchone()
         if data_version == self.begun_at:
@@ -139,15 +139,23 @@ class RecordCache:
     def guess(self, wanted: list[str]) -> dict[str, Versioned] | None:
         """Return what is known of `wanted`, and the rest as absent. None: better ask. If nothing is known, others have
         just emptied the cache by a commit."""
+        found: dict[str, Versioned] = {}
+        unknown: list[str] = []
+        for key in wanted:
+            known = self.records.get(key)
+            if known is None:
+                unknown.append(key)
+                known = ABSENT
+            found[key] = known
+        if not unknown:
+            return found
         if self._guess_pause > 0:
             self._guess_pause -= 1
             return None
-        records = self.records
-        unknown = [key for key in wanted if key not in records]
         if len(unknown) == len(wanted) or self.begun_at is None:
             return None
         self._presumed = unknown
-        return {key: records.get(key, ABSENT) for key in wanted}
+        return found
 
     def _was_wrong(self) -> None:
         self._presumed = []
@@ -199,7 +207,7 @@ _REMOVE = "DELETE FROM records WHERE key = ?"
 
 
 def write(
-    db: sqlite3.Connection,
+    db: sqlite3.Cursor,
     revision: int,
     now_ms: int,
     puts: Puts,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.core.events import Event
-    from dibs.stores.port import Job, Page, Puts, Versioned
+    from dibs.stores.port import Job, Page, Puts
     from dibs.stores.sqlite.backup import SqliteMoment
     from dibs.stores.sqlite.checkpoint import Checkpointer
     from dibs.stores.sqlite.connection import Anchor, Impatience
@@ -99,6 +99,7 @@ class SqliteStore(Store, Maintenance):
     def _opened(self, db: sqlite3.Connection, store_id: str, time_ms: int, anchor: Anchor) -> None:
         self._forget()
         self._store_id = store_id
+        self._cursor = db.cursor()  # of commits: to make one for each statement costs as much as some statements
         if self._checkpointer is not None:
             self._checkpointer.opened(db)
         if self._clock.follow(anchor, time_ms):
@@ -142,16 +143,13 @@ class SqliteStore(Store, Maintenance):
         change the cache between two looks at it; the records may be of different moments anyway."""
         if self._cache.begun_at is None:  # nothing is remembered
             return self.read(keys)
-        wanted, records = list(keys), self._cache.records
-        try:
-            found: dict[str, Versioned] | None = {key: records[key] for key in wanted}
-        except KeyError:
-            found = self._cache.guess(wanted)
+        wanted = list(keys)
+        found = self._cache.guess(wanted)
         if found is None:
             with self._link.turn, self._link as db:
                 if not self._cache.supplement(db, wanted):
                     return self._snapshot(wanted)
-                found = {key: records[key] for key in wanted}
+                found = {key: self._cache.records[key] for key in wanted}
         return Snapshot(now_ms=self._clock.now_ms(), records=found, is_recalled=True)
 
     def commit(self, expect: Mapping[str, int], puts: Puts, events: Sequence[Event]) -> int:
@@ -160,8 +158,9 @@ class SqliteStore(Store, Maintenance):
         lines = [encode(event) for event in events]
         with self._link.turn, self._link as db:
             self._link.writing_bytes = sum(map(len, bodies.values())) + sum(map(len, lines))
-            db.execute("BEGIN IMMEDIATE")
-            self._cache.is_true(db)
+            cursor = self._cursor
+            cursor.execute("BEGIN IMMEDIATE")
+            self._cache.is_true(cursor)
             if self._counted_at != self._cache.begun_at:
                 self._revision, self._last_seq, time_ms = read_counters(db)
                 self._written = (self._revision, time_ms)
@@ -169,18 +168,18 @@ class SqliteStore(Store, Maintenance):
             self._cache.compare(db, expect, puts)
             revision = max(self._revision, max(expect.values(), default=0)) + 1
             last_seq, now_ms = self._last_seq + len(events), self._clock.now_ms()
-            write(db, revision, now_ms, puts, bodies, self._cache.records)
+            write(cursor, revision, now_ms, puts, bodies, self._cache.records)
             if events:
                 at_ms = events[-1].at_ms  # imported ones have times of another store, and do not carry the counters
                 written = (revision, at_ms) if 0 <= now_ms - at_ms < EVENT_AGE_MS_MAX else None
-                self._log(db, events, lines, None if written is None else revision)
+                self._log(cursor, events, lines, None if written is None else revision)
             else:
                 written = kept_by(expect, puts, self._written, now_ms)
             if written is None:
                 written = (revision, now_ms)
-                db.execute(WRITE_COUNTERS, (revision, last_seq, now_ms))
+                cursor.execute(WRITE_COUNTERS, (revision, last_seq, now_ms))
             self._link.committing = True
-            db.execute("COMMIT")
+            cursor.execute("COMMIT")
             self._link.committed(written[0])
             self._cache.remember(revision, puts, bodies)
             self._revision, self._last_seq, self._written = revision, last_seq, written
@@ -188,14 +187,13 @@ class SqliteStore(Store, Maintenance):
                 self._waiters.wake((None,))
             if self._checkpointer is not None:
                 self._checkpointer.committed(db, len(puts), len(events))
-        gone = [key for key, record in puts.items() if record is None and expect[key]]
-        if gone:
+        if len(bodies) < len(puts):
             from dibs.stores.sqlite.checkpoint import wake
 
-            wake(self._store_id, gone)
+            wake(self._store_id, [key for key, record in puts.items() if record is None and expect[key]])
         return last_seq
 
-    def _log(self, db: sqlite3.Connection, events: Sequence[Event], lines: list[str], revision: int | None) -> None:
+    def _log(self, db: sqlite3.Cursor, events: Sequence[Event], lines: list[str], revision: int | None) -> None:
         """Append events. `revision`: they carry the counters."""
         seq = before = self._last_seq
         rows = []
