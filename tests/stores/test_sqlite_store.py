@@ -280,9 +280,9 @@ def test_an_interrupt_right_after_the_commit_does_not_spoil_what_is_remembered(
 
 
 class FailingAtCommit:
-    """A connection whose next COMMIT reports an I/O error, having happened or not."""
+    """A cursor whose next COMMIT reports an I/O error, having happened or not."""
 
-    def __init__(self, db: sqlite3.Connection, *, happened: bool, code: int) -> None:
+    def __init__(self, db: sqlite3.Cursor, *, happened: bool, code: int) -> None:
         self._db, self._happened, self._code = db, happened, code
 
     def __getattr__(self, name: str) -> Any:
@@ -304,9 +304,8 @@ def test_a_commit_that_fails_on_the_disk_is_unknown_and_asking_again_finds_out(
     store: SqliteStore, happened: bool
 ) -> None:
     def fail_once() -> None:
-        with store._link as db:
-            failing = FailingAtCommit(db, happened=happened, code=sqlite3.SQLITE_IOERR_FSYNC)
-            store._link._db = failing  # type: ignore[assignment]
+        failing = FailingAtCommit(store._cursor, happened=happened, code=sqlite3.SQLITE_IOERR_FSYNC)
+        store._cursor = failing  # type: ignore[assignment]
 
     fail_once()
     with pytest.raises(StoreUnavailable) as caught:
@@ -324,8 +323,7 @@ def test_a_commit_that_fails_on_the_disk_is_unknown_and_asking_again_finds_out(
 
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY])
 def test_a_commit_that_was_refused_is_known_not_to_have_happened(store: SqliteStore, code: int) -> None:
-    with store._link as db:
-        store._link._db = FailingAtCommit(db, happened=False, code=code)  # type: ignore[assignment]
+    store._cursor = FailingAtCommit(store._cursor, happened=False, code=code)  # type: ignore[assignment]
     with pytest.raises(StoreUnavailable) as caught:
         put(store, lock("x"))
     assert not caught.value.unknown
