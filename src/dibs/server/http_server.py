@@ -42,11 +42,12 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Iterator, Sequence
 
+    from dibs.base.reply import Reply
     from dibs.server.annexes import AnnexRoutes
     from dibs.server.handlers import Api
     from dibs.server.http.admission import Admission, TrustedProxies
     from dibs.server.http.protocol import RequestObserver
-    from dibs.server.http.response import Header, HttpError, HttpResponse
+    from dibs.server.http.response import Header, HttpError
     from dibs.server.routes.table import Table
 
 
@@ -265,7 +266,7 @@ def build_router(api: Api, annexes: Sequence[AnnexRoutes] = ()) -> Router:
     table = [*served_table(api), *(route for each in annexes for route in each.routes())]
     api.operations = [operation for operation, _ in table]
 
-    def refuse(refusal: HttpError) -> HttpResponse:
+    def refuse(refusal: HttpError) -> Reply:
         contract = api.settings.contract
         return answer_for_error(refusal) if contract is None else contract.refusal(refusal)
 

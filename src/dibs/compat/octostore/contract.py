@@ -33,12 +33,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from dibs.base.reply import Reply
     from dibs.core.events import Event
     from dibs.core.identity import Caller
     from dibs.server.event_stream import EventStream
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
-    from dibs.server.http.response import HttpError, HttpResponse
+    from dibs.server.http.response import HttpError
     from dibs.server.routes.table import Handler, Table
 
 BIND_DEFAULT = "127.0.0.1:3000"  # its own default is 0.0.0.0, which other machines reach
@@ -84,9 +85,10 @@ class OctoStoreContract:
             made.append((described(operation), _in_its_words(handler)))
         return made
 
-    def refusal(self, error: HttpError) -> HttpResponse:
-        more = tuple([(name, value.replace(b" ", b"")) for name, value in error.headers])
-        return answer_refusal(unsupported(error.status))._replace(more=more)
+    def refusal(self, error: HttpError) -> Reply:
+        reply = answer_refusal(unsupported(error.status))
+        reply.headers |= {name: value.replace(" ", "") for name, value in error.headers.items()}
+        return reply
 
 
 def settings_from(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -256,7 +258,7 @@ class OctoStoreRoutes:
         self._api.streams.add(stream, client)
         return stream
 
-    async def health(self, call: HttpRequest) -> HttpResponse:
+    async def health(self, call: HttpRequest) -> Reply:
         """Unlike OctoStore's, it asks the store: 503 if that does not answer."""
         answer = await self._api.health()
         if answer.status != 200:
@@ -264,7 +266,7 @@ class OctoStoreRoutes:
         size = await self._api.in_reader(lambda: maintenance_of(self._api.engine.store).size_bytes())
         return answer_document({"db_size_bytes": size, "status": "ok", "storage": "wal"})
 
-    async def status(self, call: HttpRequest) -> HttpResponse:
+    async def status(self, call: HttpRequest) -> Reply:
         tally = self._api.engine.tally
         return answer_document(
             {
@@ -280,9 +282,9 @@ class OctoStoreRoutes:
     def for_admin(self, handler: Handler) -> Handler:
         """An admin's page: by the server's admin key, as a header or after `Bearer admin:`, or by dibs' own roles."""
 
-        async def handle(call: HttpRequest) -> HttpResponse | EventStream:
+        async def handle(call: HttpRequest) -> Reply | EventStream:
             self._callers.admit_admin(call)
-            answer: HttpResponse | EventStream = await handler(call)  # which finds an admin's token in the request
+            answer: Reply | EventStream = await handler(call)  # which finds an admin's token in the request
             return answer
 
         return handle
@@ -294,9 +296,9 @@ def _change_frame(event: Event) -> bytes | None:
 
 
 def _in_its_words(handler: Handler) -> Handler:
-    async def handle(call: HttpRequest) -> HttpResponse | EventStream:
+    async def handle(call: HttpRequest) -> Reply | EventStream:
         try:
-            answer: HttpResponse | EventStream = await handler(call)
+            answer: Reply | EventStream = await handler(call)
             return answer
         except ClientGone:
             raise

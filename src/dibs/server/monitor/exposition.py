@@ -57,8 +57,8 @@ COUNTER = "counter"
 GAUGE = "gauge"
 HISTOGRAM = "histogram"
 INFO = "info"
-PLAIN_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
-OPEN_TYPE = b"application/openmetrics-text; version=1.0.0; charset=utf-8"
+PLAIN_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+OPEN_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 _TOTAL, _INFO = "_total", "_info"
 
 
@@ -128,7 +128,7 @@ def _labels(pairs: list[tuple[str, str]]) -> str:
     return "{" + ",".join([f'{name}="{value.translate(escapes)}"' for name, value in pairs]) + "}"
 
 
-def format_for(accept: bytes) -> bytes | None:
+def format_for(accept: bytes) -> str | None:
     """The content type that an Accept header asks for: OpenMetrics or Prometheus' own text. None if it does not prefer
     either to JSON. A wildcard is no preference: then OctoStore's clients get what they know."""
     wanted = {b"application/openmetrics-text": 0.0, b"text/plain": 0.0, b"application/json": 0.0}

@@ -18,7 +18,7 @@ from dibs.core.outcomes import QuotaExceeded, Status
 from dibs.engine.event_log import EventFilter
 from dibs.server.event_stream import EventStream
 from dibs.server.http.parse import add_key, decode_name, parse_query
-from dibs.server.http.response import HttpResponse, answer_document, answer_for
+from dibs.server.http.response import answer_document, answer_for
 from dibs.server.routes.table import section
 from dibs.wire.elections import (
     WatchedElection,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from dibs.base.reply import Reply
     from dibs.core.commands import Command
     from dibs.core.events import Event
     from dibs.core.identity import Caller
@@ -117,7 +118,7 @@ class ElectionRoutes:
     def __init__(self, api: Api) -> None:
         self._api = api
 
-    async def open(self, call: HttpRequest) -> HttpResponse:
+    async def open(self, call: HttpRequest) -> Reply:
         """A fresh id. It is not on record before the first campaign."""
         _, public = self._caller(OPEN.id, call)
         self._charge(call, public)
@@ -126,7 +127,7 @@ class ElectionRoutes:
     def asks(self, operation: Operation) -> Handler:
         return partial(self._change, operation.id)
 
-    async def _change(self, verb: str, call: HttpRequest) -> HttpResponse:
+    async def _change(self, verb: str, call: HttpRequest) -> Reply:
         document = await self._read(verb, call)
         caller, public = self._caller(verb, call)
         if verb == CAMPAIGN.id:
@@ -154,11 +155,11 @@ class ElectionRoutes:
     ) -> Command:
         return _COMMANDS[verb](ns, room, document, caller, public=public)
 
-    async def show(self, call: HttpRequest) -> HttpResponse:
+    async def show(self, call: HttpRequest) -> Reply:
         room, command, public = self._look(SHOW.id, call)
         return await self._answer(room, command, call, public)
 
-    async def watch(self, call: HttpRequest) -> HttpResponse | EventStream:
+    async def watch(self, call: HttpRequest) -> Reply | EventStream:
         """The state now, and after each change."""
         room, command, public = self._look(WATCH.id, call)
         client = call.client
@@ -205,7 +206,7 @@ class ElectionRoutes:
         room, ns = self._room(call), self._namespace(caller, call)
         return room, Inspect(ns=ns, name=check_name(job_of(room, public=public))), public
 
-    async def _answer(self, room: str, command: Command, call: HttpRequest, public: bool) -> HttpResponse:
+    async def _answer(self, room: str, command: Command, call: HttpRequest, public: bool) -> Reply:
         outcome = await self._api.engine.batcher.submit(command)
         if call.connection.is_gone:
             self._api.undelivered(command, outcome)

@@ -30,10 +30,10 @@ from dibs.wire.operations import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dibs.base.reply import Reply
     from dibs.core.events import Event
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
-    from dibs.server.http.response import HttpResponse
     from dibs.server.routes.table import Table
 
 _SINCE_S_MAX = 100 * EVENTS_AGE_MS_MAX // 1000
@@ -88,7 +88,7 @@ class EventRoutes:
         self._api = api
         self._framed: tuple[Event | None, bytes] = (None, b"")
 
-    async def events(self, call: HttpRequest) -> HttpResponse | EventStream:
+    async def events(self, call: HttpRequest) -> Reply | EventStream:
         """A page of events, or a stream of them."""
         ns, asked = self._api.reader("events", call.query, call.headers)
         wanted = _wanted(ns, asked, call.headers)
@@ -108,7 +108,7 @@ class EventRoutes:
         at = await feed.position_now() if after is None else after
         return self._opened(call, EventStream(feed, wanted, at, self._frame))
 
-    async def watch(self, call: HttpRequest) -> HttpResponse | EventStream:
+    async def watch(self, call: HttpRequest) -> Reply | EventStream:
         """The state of one job and its changes, as OctoStore tells them."""
         ns, _ = self._api.reader("watch", call.query, call.headers)
         name = check_name(one_name(decode_name(call.raw_name), call.headers))

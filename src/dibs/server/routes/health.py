@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 from dibs._version import __version__
 from dibs.base.errors import DibsError, InvalidInput
-from dibs.base.ids import is_id, new_request_id
+from dibs.base.ids import is_id
+from dibs.base.reply import Reply
 from dibs.core import events
 from dibs.core.keys import META_KEY
 from dibs.core.limits import SCRAPE_MS_MAX
 from dibs.server.annexes import metrics_document
 from dibs.server.http.parse import parse_query
-from dibs.server.http.response import HttpResponse, answer_document
+from dibs.server.http.response import answer_document
 from dibs.server.monitor.exposition import OPEN_TYPE, PLAIN_TYPE, exposition, format_for, process_numbers
 from dibs.server.monitor.health import SharedProbe, known_trouble
 from dibs.server.monitor.metric_table import METRICS, Scrape, StoreLook
@@ -103,7 +104,7 @@ def health_routes(api: Api) -> Table:
     ]
 
 
-def _proved(api: Api, call: HttpRequest) -> HttpResponse:
+def _proved(api: Api, call: HttpRequest) -> Reply:
     """Prove to a client that this server knows the client's token, before the client sends it."""
     asked = parse_query(call.query)
     nonce, server = asked.get("nonce", ""), call.server
@@ -112,7 +113,7 @@ def _proved(api: Api, call: HttpRequest) -> HttpResponse:
     return answer_document({"proof": api.guard.proof(asked.get("key", ""), challenge_text(nonce, server))})
 
 
-def _counts(api: Api) -> HttpResponse:
+def _counts(api: Api) -> Reply:
     tally = api.engine.tally
     return answer_document(
         {
@@ -135,7 +136,7 @@ def _counts(api: Api) -> HttpResponse:
 # A scrape reads counters that exist anyway, so it costs the same with a million leases. It asks the store two
 # questions, and waits for the answers no longer than SCRAPE_MS_MAX; scrapes at the same time share them.
 
-_MEDIA = (PLAIN_TYPE.decode(), OPEN_TYPE.decode())
+_MEDIA = (PLAIN_TYPE, OPEN_TYPE)
 _TEXT = {"type": "string"}
 _METRICS = Operation(
     "GET",
@@ -169,7 +170,7 @@ class MetricsRoutes:
     def table(self) -> Table:
         return [(_METRICS, self.metrics), (_PROMETHEUS, self.prometheus)]
 
-    async def metrics(self, call: HttpRequest) -> HttpResponse:
+    async def metrics(self, call: HttpRequest) -> Reply:
         self._admit(call, _METRICS.id)
         media = format_for(call.headers.get(b"accept", b""))
         scrape = await self._scrape()
@@ -177,7 +178,7 @@ class MetricsRoutes:
             return answer_document(self._document(scrape, self._api.guard, self._api.settings.contract))
         return _text(scrape, media or PLAIN_TYPE)
 
-    async def prometheus(self, call: HttpRequest) -> HttpResponse:
+    async def prometheus(self, call: HttpRequest) -> Reply:
         self._admit(call, _PROMETHEUS.id)
         media = format_for(call.headers.get(b"accept", b""))
         return _text(await self._scrape(), media or PLAIN_TYPE)
@@ -204,6 +205,6 @@ def metrics_routes(api: Api) -> Table:
     return MetricsRoutes(api, metrics_document()).table()
 
 
-def _text(scrape: Scrape, media: bytes) -> HttpResponse:
+def _text(scrape: Scrape, media: str) -> Reply:
     body = exposition(METRICS, scrape, is_open=media == OPEN_TYPE)
-    return HttpResponse(200, body, new_request_id().encode(), kind=media)
+    return Reply(200, content=body, headers={"content-type": media})

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
+    from dibs.base.reply import Reply
     from dibs.server.http.request import HttpRequest
-    from dibs.server.http.response import HttpResponse
     from dibs.wire.operations import Answer, Parameter
 
     # `Any`, because who wraps a handler knows which of these it returns.
@@ -57,7 +57,7 @@ class Route(NamedTuple):
 class Router:
     """`refuse` makes the answer for a path without a route: 404, or 405 with the methods that it has."""
 
-    def __init__(self, table: Iterable[tuple[Operation, Handler]], refuse: Callable[[HttpError], HttpResponse]) -> None:
+    def __init__(self, table: Iterable[tuple[Operation, Handler]], refuse: Callable[[HttpError], Reply]) -> None:
         self._refuse = refuse
         self._routes: dict[bytes, dict[bytes, Route]] = {}  # by method and path
         for operation, handler in table:
@@ -82,11 +82,11 @@ class Router:
         route = routes.get(path)
         return _NOWHERE if route is None else (route, b"")
 
-    def refusal(self, path: bytes) -> HttpResponse:
+    def refusal(self, path: bytes) -> Reply:
         """The answer to a request that has no route."""
         methods = sorted(method for method in self._routes if self.find(method, path)[0] is not None)
         if not methods:
             details = f"{NOTHING_HERE} A / inside a name is sent as %2F."
             return self._refuse(HttpError(details, 404, code="not_found"))
         own = [method for method in methods if path in self._routes[method]]
-        return self._refuse(HttpError(UNSUPPORTED, 405, headers=((b"allow", b", ".join(own or methods)),)))
+        return self._refuse(HttpError(UNSUPPORTED, 405, headers={"allow": b", ".join(own or methods).decode()}))

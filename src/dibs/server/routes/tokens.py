@@ -9,7 +9,7 @@ from dibs.base.errors import RequestRefused
 from dibs.core.limits import HISTORY_PAGE_DEFAULT, HISTORY_PAGE_MAX
 from dibs.engine.credentials import OF_ANOTHER, CredentialAdmin, rights_page
 from dibs.server.http.parse import SEQ_MAX, decode_name, parse_query, whole_number
-from dibs.server.http.response import HttpResponse, answer_document
+from dibs.server.http.response import answer_document, encoded
 from dibs.server.routes.table import section
 from dibs.wire.credentials import check_digest
 from dibs.wire.operations import Link, document_schema, in_path, in_query, number_in_query
@@ -19,6 +19,7 @@ from dibs.wire.requests import shape
 if TYPE_CHECKING:
     from typing import Any
 
+    from dibs.base.reply import Reply
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
     from dibs.server.routes.table import Table
@@ -52,7 +53,7 @@ RIGHTS = _token(
 
 
 def rights_routes(api: Api) -> Table:
-    async def rights(call: HttpRequest) -> HttpResponse:
+    async def rights(call: HttpRequest) -> Reply:
         caller = api.caller_for(RIGHTS.id, call.headers)
         asked = parse_query(call.query)
         after = whole_number(asked, "after", 0, 0, SEQ_MAX)
@@ -99,7 +100,7 @@ def token_routes(api: Api) -> Table:
     return [(each, partial(_answer, api, each.id)) for each in (TOKENS, CREATE, REVOKE, ROTATE, LIMITS)]
 
 
-async def _answer(api: Api, verb: str, call: HttpRequest) -> HttpResponse:
+async def _answer(api: Api, verb: str, call: HttpRequest) -> Reply:
     document: dict[str, Any] = {}
     if verb not in _BODILESS:
         document = shape(verb, await call.json(api.caller_of))
@@ -111,4 +112,4 @@ async def _answer(api: Api, verb: str, call: HttpRequest) -> HttpResponse:
     reply = await api.in_reader(lambda: CredentialAdmin(api.engine.store, caller).ask(verb, name, wanted_id, document))
     if verb != "tokens":
         await api.in_reader(api.look_for_tokens)
-    return answer_document(reply.body or {}, reply.status)
+    return encoded(reply)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dibs.base.reply import Reply
 from dibs.engine.webhooks import WebhookAdmin
 from dibs.server.http.parse import check_head, parse_json, parse_query
-from dibs.server.http.response import NO_CONTENT, HttpResponse, answer_document
+from dibs.server.http.response import NO_CONTENT, answer_document, encoded
 from dibs.server.routes.table import section
 from dibs.wire.operations import NAMESPACE, document_schema, in_path
 from dibs.wire.requests import shape
@@ -125,7 +126,7 @@ class WebhookRoutes:
         self._api = api
 
     def asks(self, operation: Operation) -> Handler:
-        async def handle(call: HttpRequest) -> HttpResponse:
+        async def handle(call: HttpRequest) -> Reply:
             document: object = {}
             body = await call.rest(self._api.caller_of) if operation is REPLAY else b""
             if body:
@@ -137,25 +138,22 @@ class WebhookRoutes:
             )
             if operation in (REMOVE, REPLAY):
                 self._api.engine.dispatcher.changed()
-            answer = reply.body or {}
             if operation is WEBHOOKS:
-                return answer_document(answer["webhooks"])  # a list, as OctoStore has it
-            if operation is REMOVE:
-                return HttpResponse(NO_CONTENT, b"", answer_document({}).request_id)
-            return answer_document(answer, reply.status)
+                return answer_document((reply.body or {})["webhooks"])  # a list, as OctoStore has it
+            return Reply(NO_CONTENT) if operation is REMOVE else encoded(reply)
 
         return handle
 
-    async def create(self, call: HttpRequest) -> HttpResponse:
+    async def create(self, call: HttpRequest) -> Reply:
         document = shape(CREATE.id, await call.json(self._api.caller_of))
         admin = self._admin(CREATE, call)
         dispatcher = self._api.engine.dispatcher
         await dispatcher.check(document["url"])
         reply = await self._api.in_reader(lambda: admin.ask(CREATE.id, "", document))
         dispatcher.changed()
-        return answer_document(reply.body or {}, reply.status)
+        return encoded(reply)
 
-    async def test(self, call: HttpRequest) -> HttpResponse:
+    async def test(self, call: HttpRequest) -> Reply:
         admin = self._admin(TEST, call)
         webhook = await self._api.in_reader(lambda: admin.find(call.raw_name.decode("latin-1")))
         result = await self._api.engine.dispatcher.test(webhook)
