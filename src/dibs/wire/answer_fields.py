@@ -324,7 +324,7 @@ def sections(table: str, words: Collection[str] = ()) -> Iterator[tuple[str, lis
             name, lines = line, []
         elif not text.startswith("        "):
             lines.append([line])
-        elif re.split("[: ]", line)[0] in words:
+        elif re.split("[:; ]", line)[0] in words:
             lines[-1].append(line)
         else:
             lines[-1][-1] += f" {line}"

@@ -66,9 +66,9 @@ class Field(Record):
 
 
 # Of each request its fields: name, kind, bounds and meaning; below a field a default of several words, and the words of
-# surfaces that need others. Bounds are numbers, or names of `core/limits.py`; `seconds` are given there in milliseconds.
-# "= other" is a field of the section `_` where it means something else: it has the same bounds, and is seen by the same.
-# Without a meaning it is that field as it is. "+" takes over another section.
+# surfaces that need others. Bounds are numbers, or names of `core/limits.py`; of `seconds` they are in milliseconds.
+# "= other" is a field of the section `_` that means something else here: it has the same bounds, and is seen by the
+# same. Without a meaning it is that field as it is. "+" takes over another section.
 _TABLE = """
 _
     ttl whole seconds=TTL_MS_MIN..TTL_MS_MAX: how long the claim lasts without a heartbeat

@@ -23,7 +23,6 @@ from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.core.outcomes import Status
 from dibs.engine.event_log import EventFilter
 from dibs.server.http.response import ClientGone, answer_document
-from dibs.server.routes import elections, webhooks
 from dibs.server.settings import PublicElections
 from dibs.stores.port import maintenance_of
 from dibs.wire.lease_documents import frame, lock_change, lock_snapshot
@@ -223,15 +222,10 @@ class OctoStoreRoutes:
             "session-keep": sessions.keep,
             "session-show": sessions.show,
             "session-end": sessions.end,
-            elections.OPEN.id: rooms.open,
-            elections.CAMPAIGN.id: rooms.asks(elections.CAMPAIGN),
-            elections.RENEW.id: rooms.asks(elections.RENEW),
-            elections.RESIGN.id: rooms.asks(elections.RESIGN),
-            elections.SHOW.id: rooms.show,
-            elections.WATCH.id: rooms.watch,
-            webhooks.WEBHOOKS.id: hooks.listing,
-            webhooks.CREATE.id: hooks.create,
-            webhooks.REMOVE.id: hooks.remove,
+            **rooms.handlers(),
+            "webhooks": hooks.listing,
+            "webhook-create": hooks.create,
+            "webhook-remove": hooks.remove,
             "health": self.health,
             "status": self.status,
         }

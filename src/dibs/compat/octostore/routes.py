@@ -47,7 +47,7 @@ from dibs.server.http.admission import PUBLIC_NAMESPACE
 from dibs.server.http.parse import decode_name
 from dibs.server.http.response import NO_CONTENT, answer_document, answer_for
 from dibs.server.routes.elections import CAMPAIGN, ElectionRoutes
-from dibs.server.routes.webhooks import CREATE, REMOVE, WEBHOOKS
+from dibs.server.routes.webhooks import CREATE, REMOVE
 from dibs.wire.elections import election_document
 from dibs.wire.parts import timestamp
 from dibs.wire.webhooks import webhook_document
@@ -69,10 +69,10 @@ EVENTS = ("acquired", "released", "renewed", "expired", EVERY)
 # What the body of a request may have, by verb.
 FIELDS = {
     "session-open": {"ttl_seconds": "number"},
-    CAMPAIGN.id: {"candidate_id": "text!", "ttl_seconds": "number", "metadata": "text"},
+    CAMPAIGN: {"candidate_id": "text!", "ttl_seconds": "number", "metadata": "text"},
     "election-renew": {"leader_token": "text!", "ttl_seconds": "number"},
     "resign": {"leader_token": "text!", "ttl_seconds": "number"},
-    CREATE.id: {"url": "text!", "secret": "text", "events": "texts", "lock_pattern": "text"},
+    CREATE: {"url": "text!", "secret": "text", "events": "texts", "lock_pattern": "text"},
 }
 
 
@@ -192,7 +192,7 @@ class Elections(ElectionRoutes):
     def _command(
         self, verb: str, ns: str, room: str, document: dict[str, Any], caller: Caller, *, public: bool
     ) -> Command:
-        if verb == CAMPAIGN.id:
+        if verb == CAMPAIGN:
             _check_candidate(document["candidate_id"])
             metadata_of(document)
         if verb == "resign":
@@ -236,13 +236,13 @@ class Webhooks:
         self._callers = callers
 
     async def listing(self, call: HttpRequest) -> Reply:
-        admin = self._admin(self._callers.user(WEBHOOKS.id, call))
+        admin = self._admin(self._callers.user("webhooks", call))
         found = await self._api.in_reader(admin.mine)
         return answer_document([_document(each) for each in found])
 
     async def create(self, call: HttpRequest) -> Reply:
-        document = await read_body(call, self._api.caller_of, FIELDS[CREATE.id])
-        user = self._callers.user(CREATE.id, call)
+        document = await read_body(call, self._api.caller_of, FIELDS[CREATE])
+        user = self._callers.user(CREATE, call)
         policy = self._api.engine.webhook_policy
         document["url"] = _url(document["url"], policy)
         if not set(document.get("events", ())) <= set(EVENTS):
@@ -254,9 +254,9 @@ class Webhooks:
 
     async def remove(self, call: HttpRequest) -> Reply:
         webhook_id = _id_in(call)
-        admin = self._admin(self._callers.user(REMOVE.id, call))
+        admin = self._admin(self._callers.user(REMOVE, call))
         try:
-            await self._api.in_reader(lambda: admin.ask(REMOVE.id, webhook_id, {}))
+            await self._api.in_reader(lambda: admin.ask(REMOVE, webhook_id, {}))
         except NotOnRecord:
             raise OctoStoreRefusal("not_found", "Resource not found: Webhook not found") from None
         self._api.engine.dispatcher.changed()
@@ -272,7 +272,7 @@ class Webhooks:
 def _made(admin: WebhookAdmin, document: Document) -> Webhook:
     if len(admin.mine()) >= WEBHOOKS_PER_PRINCIPAL_MAX:
         raise refused("invalid_input", f"Maximum {WEBHOOKS_PER_PRINCIPAL_MAX} webhooks per user")
-    reply = admin.ask(CREATE.id, "", document)
+    reply = admin.ask(CREATE, "", document)
     return admin.find((reply.body or {})["id"])
 
 

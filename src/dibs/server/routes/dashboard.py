@@ -15,7 +15,7 @@ from dibs.base.errors import AuthenticationFailed, InvalidInput, NotAllowed
 from dibs.base.reply import Reply
 from dibs.core.commands import EndSession
 from dibs.core.keys import SESSION_PREFIX
-from dibs.core.limits import LIST_PAGE_DEFAULT, LIST_PAGE_MAX, LOGIN_FAILURES_MAX, NAME_BYTES_MAX
+from dibs.core.limits import LIST_PAGE_DEFAULT, LIST_PAGE_MAX, LOGIN_FAILURES_MAX
 from dibs.core.proof import may_use
 from dibs.core.records import SessionRecord
 from dibs.engine.queries import Activity, live_tickets
@@ -23,11 +23,10 @@ from dibs.server.http.admission import ClientWindows
 from dibs.server.http.browser import clear_cookie, has_mark, is_from_own_page, set_cookie
 from dibs.server.http.parse import decode_name, name_part, whole_number
 from dibs.server.http.response import NO_CONTENT, HttpError, answer_document, answer_for, answer_text, encoded
-from dibs.server.routes.table import section
+from dibs.server.routes.operations import SESSION_BEGINNING, routed
 from dibs.wire.credentials import whoami_document
 from dibs.wire.documents import reply_to
-from dibs.wire.lease_documents import SESSION_SHOWN, activity_document, short_session, waiters_document
-from dibs.wire.operations import NAMESPACE, in_header, in_path, in_query, number_in_query
+from dibs.wire.lease_documents import activity_document, short_session, waiters_document
 from dibs.wire.requests import shape
 from dibs.wire.values import text_of
 
@@ -40,31 +39,10 @@ if TYPE_CHECKING:
 
 # POST /login, POST /logout and GET /whoami: a browser's login by token (`http/browser.py`), and who the caller is.
 
-_login = section("Login of a browser")
-LOGIN = _login(
-    "POST /login",
-    "login",
-    "put a token into a browser's cookie",
-    {200: "whoami"},
-    ("authentication_required", "authentication_failed", "forbidden", "rate_limited", "upstream_unavailable"),
-    is_open=True,
-    example={"token": "a token"},
-)
-LOGOUT = _login(
-    "POST /logout",
-    "logout",
-    "clear the cookie",
-    {204: None},
-    ("forbidden",),
-    (in_header("X-Dibs-Request", "`1`: the request is of a page of this server", enum=["1"]),),
-    is_open=True,
-)
-WHOAMI = _login("GET /whoami", "whoami", "who the caller is", {200: "whoami"})
-
 
 def login_routes(api: Api) -> Table:
     routes = LoginRoutes(api)
-    return [(LOGIN, routes.login), (LOGOUT, routes.logout), (WHOAMI, routes.whoami)]
+    return routed({"login": routes.login, "logout": routes.logout, "whoami": routes.whoami})
 
 
 class LoginRoutes:
@@ -82,7 +60,7 @@ class LoginRoutes:
         self._failures.check(client)
         authorization = b"Bearer " + token.encode()
         try:
-            caller = self._api.caller_for(LOGIN.id, {b"authorization": authorization})
+            caller = self._api.caller_for("login", {b"authorization": authorization})
         except AuthenticationFailed:
             self._failures.charge(client)
             raise
@@ -110,45 +88,12 @@ def _check_page(call: HttpRequest) -> None:
 
 # What the board asks beside the lists: who waits, what the last hour was like; and how an operator ends a session.
 
-_BEGINNING = re.compile(rf"[0-9a-f]{{{SESSION_SHOWN}}}[0-9a-f-]{{0,28}}")
-
-
-WAITERS = section("Jobs")(
-    "GET /waiters",
-    "waiters",
-    "who waits in line, and for whom",
-    {200: "waiters"},
-    parameters=(
-        *NAMESPACE,
-        in_query("prefix", "Only jobs whose name begins with this", maxLength=NAME_BYTES_MAX),
-        in_query("after", "`next` of the page before", maxLength=NAME_BYTES_MAX),
-        number_in_query("limit", "Places on one page", 1, LIST_PAGE_MAX),
-    ),
-)
-ACTIVITY = section("Events")(
-    "GET /activity", "activity", "the last hour, by the minute", {200: "activity"}, parameters=NAMESPACE
-)
-BREAK = section("Sessions")(
-    "POST /sessions/{id}/break",
-    "session-break",
-    "end somebody's session",
-    {200: "session"},
-    ("not_found", "session_expired"),
-    (
-        in_path(
-            "id",
-            f"The first {SESSION_SHOWN} characters of its id, or more",
-            "3f2a9c1e",
-            pattern=f"^{_BEGINNING.pattern}$",
-        ),
-    ),
-    example={"reason": "its machine is gone"},
-)
+_BEGINNING = re.compile(SESSION_BEGINNING)
 
 
 def board_routes(api: Api) -> Table:
     routes = BoardRoutes(api)
-    return [(WAITERS, routes.waiters), (ACTIVITY, routes.activity), (BREAK, routes.break_session)]
+    return routed({"waiters": routes.waiters, "activity": routes.activity, "session-break": routes.break_session})
 
 
 class BoardRoutes:
@@ -224,27 +169,9 @@ _HEADERS = {
     "cache-control": "no-cache",  # ask each time; the tag makes that cheap
 }
 
-_page = section("Dashboard", is_open=True)
-_BOARD = _page(
-    "GET /",
-    "dashboard",
-    "the dashboard, for browsers",
-    {200: {"type": "string"}, 304: None},
-    media=("text/html",),
-)
-_PART = _page(
-    "GET /ui/{file}",
-    "dashboard-file",
-    "its scripts and styles",
-    {200: {"type": "string"}, 304: None},
-    ("not_found",),
-    (in_path("file", "A file of the dashboard", "app.js"),),
-    media=("text/javascript", "text/css", "image/svg+xml"),
-)
-
 
 def dashboard_routes() -> Table:
-    return [(_BOARD, _board), (_PART, _part)]
+    return routed({"dashboard": _board, "dashboard-file": _part})
 
 
 async def _board(call: HttpRequest) -> Reply:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from dibs._version import __version__
 from dibs.server.http.response import answer_document, answer_text
-from dibs.server.routes.table import section
+from dibs.server.routes.operations import routed
 from dibs.wire.openapi import openapi_document, yaml_text
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
     from dibs.server.routes.table import Table
-    from dibs.wire.operations import Operation
 
     Document = dict[str, Any]
 
@@ -238,19 +237,11 @@ def _code(text: str) -> str:
     return f"<code>{escape(text)}</code>"
 
 
-_description = section("Description", is_open=True)
-OPENAPI_JSON = _description("GET /openapi.json", "openapi-json", "this API as OpenAPI 3.1", {200: {"type": "object"}})
-OPENAPI_YAML = _description(
-    "GET /openapi.yaml", "openapi-yaml", "the same as YAML", {200: {"type": "object"}}, media=("application/yaml",)
-)
-DOCS = _description("GET /docs", "docs", "the same as a page", {200: {"type": "string"}}, media=("text/html",))
-
-
-_FORMS: tuple[tuple[Operation, Callable[[Document], Reply]], ...] = (
-    (OPENAPI_JSON, answer_document),
-    (OPENAPI_YAML, lambda document: answer_text(yaml_text(document), "application/yaml")),
-    (DOCS, lambda document: answer_text(api_page(document), "text/html; charset=utf-8", PAGE_HEADERS)),
-)
+_FORMS: dict[str, Callable[[Document], Reply]] = {
+    "openapi-json": answer_document,
+    "openapi-yaml": lambda document: answer_text(yaml_text(document), "application/yaml"),
+    "docs": lambda document: answer_text(api_page(document), "text/html; charset=utf-8", PAGE_HEADERS),
+}
 
 
 def description_routes(api: Api) -> Table:
@@ -261,4 +252,4 @@ def description_routes(api: Api) -> Table:
             made[form] = await api.in_reader(lambda: make(openapi_document(api.operations, __version__)))
         return made[form]
 
-    return [(operation, partial(answer, operation.id, make)) for operation, make in _FORMS]
+    return routed({form: partial(answer, form, make) for form, make in _FORMS.items()})

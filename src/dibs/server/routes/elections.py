@@ -12,14 +12,14 @@ from dibs.base.errors import AuthenticationRequired, DibsError
 from dibs.base.ids import new_room_id
 from dibs.core.commands import Inspect
 from dibs.core.identity import Caller
-from dibs.core.limits import NAME_BYTES_MAX, PUBLIC_FULL_RETRY_MS
-from dibs.core.names import ELECTION_PREFIX, check_name
+from dibs.core.limits import PUBLIC_FULL_RETRY_MS
+from dibs.core.names import check_name
 from dibs.core.outcomes import QuotaExceeded, Status
 from dibs.engine.event_log import EventFilter
 from dibs.server.event_stream import EventStream
 from dibs.server.http.parse import add_key, decode_name, parse_query
 from dibs.server.http.response import answer_document, answer_for
-from dibs.server.routes.table import section
+from dibs.server.routes.operations import routed
 from dibs.wire.elections import (
     WatchedElection,
     campaign_command,
@@ -30,8 +30,6 @@ from dibs.wire.elections import (
     room_document,
 )
 from dibs.wire.lease_documents import frame
-from dibs.wire.operations import KEY, NAMESPACE, STREAM_TYPE, in_path
-from dibs.wire.request_fields import NAME_FORMAT
 from dibs.wire.requests import shape
 
 if TYPE_CHECKING:
@@ -45,7 +43,6 @@ if TYPE_CHECKING:
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
     from dibs.server.routes.table import Handler, Table
-    from dibs.wire.operations import Operation
 
 
 class RoomsFull(DibsError):
@@ -55,61 +52,13 @@ class RoomsFull(DibsError):
     retry_after_ms = PUBLIC_FULL_RETRY_MS
 
 
-ELECTIONS = "Elections"
-WHO = "[anybody](#elections), if so set"
-ROOM = in_path(
-    "id", "The election", "room-1", format=NAME_FORMAT, minLength=1, maxLength=NAME_BYTES_MAX - len(ELECTION_PREFIX)
-)
-_OF_A_ROOM = (ROOM, *NAMESPACE)
-_election = section(ELECTIONS, _OF_A_ROOM, who=WHO)
-OPEN = _election("POST /elections", "election-open", "a fresh id for an election", {201: "election-room"}, (), ())
-CAMPAIGN = _election(
-    "POST /elections/{id}/campaign",
-    "campaign",
-    "lead, if nobody does",
-    {200: ("election-leader", "election-follower")},
-    ("invalid_lock_name", "invalid_ttl", "conflict", "lock_limit_exceeded", "capacity_exceeded", "draining"),
-    (*_OF_A_ROOM, KEY),
-    example={"candidate_id": "worker-1", "ttl_seconds": 60},
-)
-RENEW = _election(
-    "POST /elections/{id}/renew",
-    "election-renew",
-    "heartbeat of the leader",
-    {200: "election-leader"},
-    ("invalid_lock_name", "invalid_ttl", "lease_not_current"),
-    example={"leader_token": "the one of the campaign"},
-)
-RESIGN = _election(
-    "POST /elections/{id}/resign",
-    "resign",
-    "lead no more",
-    {200: "election-resigned"},
-    ("invalid_lock_name", "lease_not_current"),
-    example={"leader_token": "the one of the campaign"},
-)
-SHOW = _election("GET /elections/{id}", "election-show", "who leads", {200: "election"}, ("invalid_lock_name",))
-WATCH = _election(
-    "GET /elections/{id}/watch",
-    "election-watch",
-    "who leads, and each change, as a stream",
-    {200: {"type": "string"}},
-    ("invalid_lock_name", "draining"),
-    media=(STREAM_TYPE,),
-)
-_COMMANDS = {CAMPAIGN.id: campaign_command, RENEW.id: renew_command, RESIGN.id: resign_command}
+CAMPAIGN = "campaign"
+_COMMANDS = {CAMPAIGN: campaign_command, "election-renew": renew_command, "resign": resign_command}
 
 
 def election_routes(api: Api) -> Table:
     routes = ElectionRoutes(api)
-    return [
-        (OPEN, routes.open),
-        (CAMPAIGN, routes.asks(CAMPAIGN)),
-        (RENEW, routes.asks(RENEW)),
-        (RESIGN, routes.asks(RESIGN)),
-        (SHOW, routes.show),
-        (WATCH, routes.watch),
-    ]
+    return routed(routes.handlers())
 
 
 class ElectionRoutes:
@@ -118,19 +67,24 @@ class ElectionRoutes:
     def __init__(self, api: Api) -> None:
         self._api = api
 
+    def handlers(self) -> dict[str, Handler]:
+        return {
+            "election-open": self.open,
+            **{verb: partial(self._change, verb) for verb in _COMMANDS},
+            "election-show": self.show,
+            "election-watch": self.watch,
+        }
+
     async def open(self, call: HttpRequest) -> Reply:
         """A fresh id. It is not on record before the first campaign."""
-        _, public = self._caller(OPEN.id, call)
+        _, public = self._caller("election-open", call)
         self._charge(call, public)
         return answer_document(room_document(new_room_id()), 201)
-
-    def asks(self, operation: Operation) -> Handler:
-        return partial(self._change, operation.id)
 
     async def _change(self, verb: str, call: HttpRequest) -> Reply:
         document = await self._read(verb, call)
         caller, public = self._caller(verb, call)
-        if verb == CAMPAIGN.id:
+        if verb == CAMPAIGN:
             self._charge(call, public)
             self._api.check_open()
             caller = self._api.counted(caller)
@@ -140,7 +94,7 @@ class ElectionRoutes:
 
     async def _read(self, verb: str, call: HttpRequest) -> dict[str, Any]:
         document = shape(verb, await call.json())
-        if verb == CAMPAIGN.id and b"idempotency-key" in call.headers:
+        if verb == CAMPAIGN and b"idempotency-key" in call.headers:
             add_key(document, call.headers[b"idempotency-key"])
         return document
 
@@ -156,12 +110,12 @@ class ElectionRoutes:
         return _COMMANDS[verb](ns, room, document, caller, public=public)
 
     async def show(self, call: HttpRequest) -> Reply:
-        room, command, public = self._look(SHOW.id, call)
+        room, command, public = self._look("election-show", call)
         return await self._answer(room, command, call, public)
 
     async def watch(self, call: HttpRequest) -> Reply | EventStream:
         """The state now, and after each change."""
-        room, command, public = self._look(WATCH.id, call)
+        room, command, public = self._look("election-watch", call)
         client = call.client
         self._api.check_open()
         self._api.streams.check_room(client)

@@ -17,7 +17,7 @@ from dibs.server.http.response import answer_document
 from dibs.server.monitor.exposition import OPEN_TYPE, PLAIN_TYPE, exposition, format_for, process_numbers
 from dibs.server.monitor.health import SharedProbe, known_trouble
 from dibs.server.monitor.metric_table import METRICS, Scrape, StoreLook
-from dibs.wire.operations import ID_PATTERN, JSON_TYPE, SOME_ID, Operation, document_schema, in_query
+from dibs.server.routes.operations import routed
 from dibs.wire.parts import challenge_text
 
 if TYPE_CHECKING:
@@ -27,81 +27,19 @@ if TYPE_CHECKING:
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
     from dibs.server.routes.table import Table
-    from dibs.wire.operations import Schema
-
-
-HEALTH = "Health"
-_HEALTHY = document_schema(
-    {
-        "status": ("text", "`ok`; with status 503 `degraded`"),
-        "dibs": ("text", "the version of dibs that the server runs. A server that does not say is not dibs"),
-        "storage": ("text", "the store's name"),
-        "schema": ("number?", "the version of its format; null if it has none"),
-        "db_size_bytes": ("number", "how much room it takes"),
-        "now": ("text", "the time of the store's clock"),
-    }
-)
-_ALIVE = document_schema({"status": ("text", "`ok`: the process answers")})
-_READY = document_schema({"status": ("text", "`ready`")})
-_COUNTS = document_schema(
-    {
-        "status": ("text", "`ok`"),
-        "uptime_seconds": ("number", "since the server started"),
-        "active_locks": ("number", "live leases in the store"),
-        "waiting": ("number", "waiters in the store"),
-        "sessions": ("number", "open sessions in the store"),
-        "total_users": ("number", "principals with a token that this server knows"),
-        "total_acquires": ("number", "since the server started"),
-        "total_releases": ("number", "since the server started"),
-        "total_failures": ("number", "the same, of holds released as failed"),
-        "version": ("text", "of dibs"),
-    }
-)
-_PROVED = document_schema(
-    {
-        "proof": (
-            "text?",
-            "the keyed BLAKE2b digest (32 bytes) of `dibs proof`, a zero byte and `NONCE@HOST:PORT` under the same "
-            "key; host and port are the server's end of the connection. null if the server does not have the token",
-        )
-    }
-)
-_STORE_CODES = ("upstream_unavailable",)
-_READY_CODES = (*_STORE_CODES, "draining")
-_PROOF = Operation(
-    "GET",
-    "/proof",
-    "proof",
-    "does the server have this token",
-    HEALTH,
-    {200: _PROVED},
-    parameters=(
-        in_query(
-            "key",
-            "Names the token: the keyed BLAKE2b digest (16 bytes) of `dibs key id`, under the SHA-256 of the token",
-        ),
-        in_query("nonce", "A fresh UUID", format="uuid", pattern=ID_PATTERN)._replace(required=True, example=SOME_ID),
-    ),
-    is_open=True,
-)
-
-
-def _look(path: str, name: str, summary: str, answer: Schema, codes: tuple[str, ...] = ()) -> Operation:
-    return Operation("GET", path, name, summary, HEALTH, {200: answer}, codes, is_open=True)
 
 
 def health_routes(api: Api) -> Table:
-    return [
-        (_PROOF, lambda call: _proved(api, call)),
-        (_look("/health", "health", "does the store answer", _HEALTHY, _STORE_CODES), lambda call: api.health()),
-        (_look("/ready", "ready", "are new claims taken here", _READY, _READY_CODES), lambda call: api.ready()),
-        (_look("/readyz", "readyz", "the same", _READY, _READY_CODES), lambda call: api.ready()),
-        (
-            _look("/healthz", "healthz", "does the process answer", _ALIVE),
-            lambda call: answer_document({"status": "ok"}),
-        ),
-        (_look("/status", "status", "counts", _COUNTS), lambda call: _counts(api)),
-    ]
+    return routed(
+        {
+            "proof": lambda call: _proved(api, call),
+            "health": lambda call: api.health(),
+            "ready": lambda call: api.ready(),
+            "readyz": lambda call: api.ready(),
+            "healthz": lambda call: answer_document({"status": "ok"}),
+            "status": lambda call: _counts(api),
+        }
+    )
 
 
 def _proved(api: Api, call: HttpRequest) -> Reply:
@@ -136,27 +74,6 @@ def _counts(api: Api) -> Reply:
 # A scrape reads counters that exist anyway, so it costs the same with a million leases. It asks the store two
 # questions, and waits for the answers no longer than SCRAPE_MS_MAX; scrapes at the same time share them.
 
-_MEDIA = (PLAIN_TYPE, OPEN_TYPE)
-_TEXT = {"type": "string"}
-_METRICS = Operation(
-    "GET",
-    "/metrics",
-    "metrics",
-    "counts of this server: Prometheus' text if `Accept` asks for it, else OctoStore's JSON",
-    HEALTH,
-    {200: {"type": "object"}},
-    media=(JSON_TYPE, *_MEDIA),
-)
-_PROMETHEUS = Operation(
-    "GET",
-    "/metrics/prometheus",
-    "metrics-prometheus",
-    "the same, always as Prometheus' text",
-    HEALTH,
-    {200: _TEXT},
-    media=_MEDIA,
-)
-
 
 class MetricsRoutes:
     """`document` makes OctoStore's JSON; None: there is Prometheus' text alone."""
@@ -168,10 +85,10 @@ class MetricsRoutes:
         api.on_close.append(self._probe.close)
 
     def table(self) -> Table:
-        return [(_METRICS, self.metrics), (_PROMETHEUS, self.prometheus)]
+        return routed({"metrics": self.metrics, "metrics-prometheus": self.prometheus})
 
     async def metrics(self, call: HttpRequest) -> Reply:
-        self._admit(call, _METRICS.id)
+        self._admit(call, "metrics")
         media = format_for(call.headers.get(b"accept", b""))
         scrape = await self._scrape()
         if media is None and self._document is not None:
@@ -179,7 +96,7 @@ class MetricsRoutes:
         return _text(scrape, media or PLAIN_TYPE)
 
     async def prometheus(self, call: HttpRequest) -> Reply:
-        self._admit(call, _PROMETHEUS.id)
+        self._admit(call, "metrics-prometheus")
         media = format_for(call.headers.get(b"accept", b""))
         return _text(await self._scrape(), media or PLAIN_TYPE)
 

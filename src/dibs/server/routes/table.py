@@ -1,4 +1,4 @@
-"""The table of operations and their handlers, how one is declared, and the router that finds the one for a request.
+"""The router, which finds the operation of a request and its handler.
 
 Paths are matched as they were sent, still percent-encoded: a `%2F` is part of a name, a `/` is not. A path has one
 {part} at most, which is one segment. It may be empty, so that the error for an empty name can say what is wrong.
@@ -14,12 +14,11 @@ from dibs.server.http.response import UNSUPPORTED, HttpError
 from dibs.wire.operations import Operation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     from dibs.base.reply import Reply
     from dibs.server.http.request import HttpRequest
-    from dibs.wire.operations import Answer, Parameter
 
     # `Any`, because who wraps a handler knows which of these it returns.
     Handler = Callable[[HttpRequest], Any]
@@ -29,24 +28,6 @@ if TYPE_CHECKING:
 _NOWHERE: tuple[None, bytes] = (None, b"")
 _PART = b"\0"  # stands for the {part} of a path; the parser lets no path have one
 _PART_LAST, _PART_BETWEEN = b"/" + _PART, b"/" + _PART + b"/"
-
-
-def section(title: str, shared: tuple[Parameter, ...] = (), **common: Any) -> Callable[..., Operation]:
-    """Return what declares the operations of a section. `shared`: their parameters, unless one says otherwise."""
-
-    def declare(
-        address: str,
-        verb: str,
-        summary: str,
-        answers: Mapping[int, Answer],
-        codes: tuple[str, ...] = (),
-        parameters: tuple[Parameter, ...] = shared,
-        **more: Any,
-    ) -> Operation:
-        method, path = address.split(" ")
-        return Operation(method, path, verb, summary, title, answers, codes, parameters, **{**common, **more})
-
-    return declare
 
 
 class Route(NamedTuple):
