@@ -58,7 +58,7 @@ GROUP = "dibs.routes"  # of entry points
 ROUTES = {"gateway": "dibs.compat.action_llama.routes:open_gateway"}
 _OCTOSTORE = "dibs.compat.octostore.admin"
 # Served by every server. Each module has a function `routes`.
-_ALWAYS = (_OCTOSTORE, "dibs.agents.http_endpoint")
+_ALWAYS = (_OCTOSTORE, "dibs.compat.octostore.elections", "dibs.agents.http_endpoint")
 
 
 def open_routes(api: Api, words: Iterable[str]) -> list[AnnexRoutes]:

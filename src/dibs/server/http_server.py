@@ -29,7 +29,6 @@ from dibs.server.http.tls import TlsListener
 from dibs.server.monitor.server_log import RequestLog
 from dibs.server.routes.dashboard import board_routes, dashboard_routes, login_routes
 from dibs.server.routes.description import description_routes
-from dibs.server.routes.elections import election_routes
 from dibs.server.routes.events import event_routes
 from dibs.server.routes.health import health_routes, metrics_routes
 from dibs.server.routes.jobs import job_routes, session_routes
@@ -279,7 +278,6 @@ def served_table(api: Api) -> Table:
         *job_routes(api),
         *event_routes(api),
         *session_routes(api),
-        *election_routes(api),
         *token_routes(api),
         *rights_routes(api),
         *login_routes(api),

@@ -26,6 +26,7 @@ from dibs.compat.octostore.bodies import (
     unsupported,
 )
 from dibs.compat.octostore.callers import id_of
+from dibs.compat.octostore.elections import CAMPAIGN, ElectionRoutes, election_document
 from dibs.core.commands import Acquire, EndSession, Inspect, InspectSession, KeepSession, OpenSession
 from dibs.core.identity import AGENT, Caller
 from dibs.core.lease_outcomes import Released, SessionState
@@ -46,9 +47,7 @@ from dibs.engine.webhooks import TargetRefused, WebhookAdmin, check_addresses, p
 from dibs.server.http.admission import PUBLIC_NAMESPACE
 from dibs.server.http.parse import decode_name
 from dibs.server.http.response import NO_CONTENT, answer_document, answer_for
-from dibs.server.routes.elections import CAMPAIGN, ElectionRoutes
 from dibs.server.routes.webhooks import CREATE, REMOVE
-from dibs.wire.elections import election_document
 from dibs.wire.parts import timestamp
 from dibs.wire.webhooks import webhook_document
 

@@ -10,7 +10,6 @@ import json
 from typing import TYPE_CHECKING
 
 from dibs.core import limits
-from dibs.core.names import ELECTION_PREFIX
 from dibs.core.records import ENDINGS, STATES
 from dibs.server.http.parse import SEQ_MAX
 from dibs.server.monitor.exposition import OPEN_TYPE, PLAIN_TYPE
@@ -18,13 +17,16 @@ from dibs.wire import operations as wire
 from dibs.wire.answer_fields import answers_in, sections
 from dibs.wire.lease_documents import SESSION_SHOWN
 from dibs.wire.operations import Link, Operation, Parameter, document_schema, in_header, in_path, in_query
-from dibs.wire.request_fields import NAME_FORMAT, PRINCIPAL_PATTERN
+from dibs.wire.request_fields import PRINCIPAL_PATTERN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
     from dibs.server.routes.table import Handler, Table
+
+    Names = Mapping[str, Any]
+    Shared = tuple[str, dict[str, Any]]
 
 # What an answer, a code, a parameter or a link of the table may stand for, besides what `wire/operations.py` has.
 
@@ -55,14 +57,6 @@ _LAST_EVENT_ID = Parameter(
 )
 _BEGINNING = in_path(
     "id", f"The first {SESSION_SHOWN} characters of its id, or more", "3f2a9c1e", pattern=f"^{SESSION_BEGINNING}$"
-)
-_ROOM = in_path(
-    "id",
-    "The election",
-    "room-1",
-    format=NAME_FORMAT,
-    minLength=1,
-    maxLength=limits.NAME_BYTES_MAX - len(ELECTION_PREFIX),
 )
 _PRINCIPAL = in_path("name", "The principal", "ci", pattern=PRINCIPAL_PATTERN)
 _TOKEN_ID = in_query("id", "One token: the beginning of its hash")
@@ -165,11 +159,10 @@ _SCHEMAS: dict[str, Any] = {
 }
 
 # The parameters of a section, unless an operation has its own (`with`), and what else its operations have in common.
-_SHARED: dict[str, tuple[str, dict[str, Any]]] = {
+_SHARED: dict[str, Shared] = {
     "Jobs": ("OF_A_JOB", {}),
     "Sessions": ("SESSION NAMESPACE STORE", {}),
     "Events": ("", {}),
-    "Elections": ("_ROOM NAMESPACE", {"who": "[anybody](#elections), if so set"}),
     "Tokens": ("_PRINCIPAL _TOKEN_ID", {}),
     "Login of a browser": ("", {}),
     "Webhooks": ("_WEBHOOK_ID", {}),
@@ -251,23 +244,6 @@ Sessions
         204; errors not_found session_expired
     POST /sessions/{id}/break session-break: end somebody's session
         200 session; errors not_found session_expired; with _BEGINNING; example {"reason": "its machine is gone"}
-Elections
-    POST /elections election-open: a fresh id for an election
-        201 election-room; with
-    POST /elections/{id}/campaign campaign: lead, if nobody does
-        200 election-leader election-follower; with _ROOM NAMESPACE KEY
-        errors invalid_lock_name invalid_ttl conflict lock_limit_exceeded capacity_exceeded draining
-        example {"candidate_id": "worker-1", "ttl_seconds": 60}
-    POST /elections/{id}/renew election-renew: heartbeat of the leader
-        200 election-leader; errors invalid_lock_name invalid_ttl lease_not_current
-        example {"leader_token": "the one of the campaign"}
-    POST /elections/{id}/resign resign: lead no more
-        200 election-resigned; errors invalid_lock_name lease_not_current
-        example {"leader_token": "the one of the campaign"}
-    GET /elections/{id} election-show: who leads
-        200 election; errors invalid_lock_name
-    GET /elections/{id}/watch election-watch: who leads, and each change, as a stream
-        200 string; errors invalid_lock_name draining; media STREAM_TYPE
 Tokens
     GET /tokens tokens: the tokens of the store
         200 tokens; with
@@ -344,13 +320,13 @@ _WORDS = (
 )
 
 
-def _named(word: str) -> Any:
-    """What a word of the table stands for; the word itself, if for nothing."""
-    return globals().get(word, getattr(wire, word, getattr(limits, word, word)))
+def _named(word: str, names: Names) -> Any:
+    """What a word of a table stands for; the word itself, if for nothing."""
+    return names.get(word, getattr(wire, word, getattr(limits, word, word)))
 
 
-def _all_named(words: str) -> tuple[Any, ...]:
-    found = [_named(word) for word in words.split()]
+def _all_named(words: str, names: Names) -> tuple[Any, ...]:
+    found = [_named(word, names) for word in words.split()]
     return tuple(
         inner
         for each in found
@@ -358,52 +334,56 @@ def _all_named(words: str) -> tuple[Any, ...]:
     )
 
 
-def _query(name: str, words: str) -> Parameter:
+def _query(name: str, words: str, names: Names) -> Parameter:
     bound, _, meaning = words.partition(" ")
     least, dots, most = bound.partition("..")
     if dots:
-        return wire.number_in_query(name, meaning, int(least), _named(most))
-    return in_query(name, meaning, maxLength=_named(bound))
+        return wire.number_in_query(name, meaning, int(least), _named(most, names))
+    return in_query(name, meaning, maxLength=_named(bound, names))
 
 
-def _operation(section: str, head: str, terms: list[str]) -> Operation:
+def _operation(head: str, terms: list[str], title: str, shared: Shared, names: Names) -> Operation:
     address, _, summary = head.partition(": ")
     method, path, verb = address.split(" ")
-    shared, common = _SHARED[section]
     answers: dict[int, Any] = {}
-    given: dict[str, Any] = {**common}
+    given: dict[str, Any] = {**shared[1]}
     parameters: tuple[Parameter, ...] | None = None
     for term in [term for line in terms for term in ([line] if line[0] in "?a" else line.split("; "))]:
         word, _, rest = term.partition(" ")
         if word.isdecimal():
-            names = [_SCHEMAS.get(name, name) for name in rest.split()]
-            answers[int(word)] = tuple(names) if len(names) > 1 else names[0] if names else None
+            found = [_SCHEMAS.get(name, name) for name in rest.split()]
+            answers[int(word)] = tuple(found) if len(found) > 1 else found[0] if found else None
         elif word == "with":
-            parameters = (*(parameters or ()), *_all_named(rest))
+            parameters = (*(parameters or ()), *_all_named(rest, names))
         elif word.startswith("?"):
-            parameters = (*(parameters or ()), _query(word[1:], rest))
+            parameters = (*(parameters or ()), _query(word[1:], rest, names))
         elif word == "example":
             named, _, text = rest.partition("{")
-            given[word] = {**(_named(named.strip()) if named else {}), **(json.loads("{" + text) if text else {})}
+            given[word] = {**(names[named.strip()] if named else {}), **(json.loads("{" + text) if text else {})}
         elif word in ("errors", "links", "media"):
-            given["codes" if word == "errors" else word] = _all_named(rest)
+            given["codes" if word == "errors" else word] = _all_named(rest, names)
         elif word in ("open", "closed"):
             given["is_open"] = word == "open"
         else:
             given[word] = rest or True
     if parameters is None:
-        parameters = _all_named(shared)
-    return Operation(method, path, verb, summary, section, answers, parameters=parameters, **given)
+        parameters = _all_named(shared[0], names)
+    return Operation(method, path, verb, summary, title, answers, parameters=parameters, **given)
 
 
-OPERATIONS = {
-    operation.id: operation
-    for section, lines in sections(_TABLE, _WORDS)
-    for head, *terms in lines
-    for operation in (_operation(section, head, terms),)
-}
+def operations_in(table: str, shared: Mapping[str, Shared], names: Names) -> dict[str, Operation]:
+    """The operations that a table declares, by their ids. `names`: what its words stand for."""
+    return {
+        operation.id: operation
+        for title, lines in sections(table, _WORDS)
+        for head, *terms in lines
+        for operation in (_operation(head, terms, title, shared[title], names),)
+    }
 
 
-def routed(handlers: Mapping[str, Handler]) -> Table:
+OPERATIONS = operations_in(_TABLE, _SHARED, globals())
+
+
+def routed(handlers: Mapping[str, Handler], operations: Mapping[str, Operation] = OPERATIONS) -> Table:
     """Operations with their handlers, which are given by the ids."""
-    return [(OPERATIONS[verb], handler) for verb, handler in handlers.items()]
+    return [(operations[verb], handler) for verb, handler in handlers.items()]
