@@ -7,12 +7,10 @@ which are written out because type checkers must see them.
 
 from __future__ import annotations
 
-import re
+from dibs.base.tables import sections
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
     Answer = dict[str, tuple[str, str]]  # of each field its kind and its meaning
 
 # Of each answer its fields: name, kind and meaning. The kind is text, number, flag, object, list (of documents) or
@@ -310,24 +308,6 @@ error
     ended text-: only with `lease_not_current`, where it is remembered: `released`, `failed`, `expired`, `broken` or
         `transferred`
 """
-
-
-def sections(table: str, words: Collection[str] = ()) -> Iterator[tuple[str, list[list[str]]]]:
-    """The sections of a table in text: the name of each, and its lines, each with what stands below it. A line that is
-    indented further and does not begin with one of `words` continues the one above."""
-    name, lines = "", list[list[str]]()
-    for text in [*table.strip().splitlines(), ""]:
-        line = text.strip()
-        if not text.startswith(" "):
-            if name:
-                yield name, lines
-            name, lines = line, []
-        elif not text.startswith("        "):
-            lines.append([line])
-        elif re.split("[:; ]", line)[0] in words:
-            lines[-1].append(line)
-        else:
-            lines[-1][-1] += f" {line}"
 
 
 def answers_in(table: str) -> dict[str, Answer]:

@@ -228,7 +228,12 @@ def session_document(outcome: lease_outcomes.SessionState) -> Document:
     """A session, as its owner sees it."""
     session = outcome.session
     return {
-        **picked(session, "session_id=id user_id=principal owner metadata since=@since_ms expires_at=@expires_ms"),
+        "session_id": session.id,
+        "user_id": session.principal,
+        "owner": session.owner,
+        "metadata": session.metadata,
+        "since": timestamp(session.since_ms),
+        "expires_at": timestamp(session.expires_ms),
         "remaining_ms": max(0, session.expires_ms - outcome.now_ms) if outcome.live else 0,
         "ttl_seconds": session.ttl_ms // 1000,
         "keepalive_interval_secs": max(1, session.ttl_ms // 2000),
@@ -236,7 +241,10 @@ def session_document(outcome: lease_outcomes.SessionState) -> Document:
         "lock_count": len(outcome.holds),
         "holds": [
             {
-                **picked(hold, "name namespace=ns fencing_token=holder.token mode=holder.mode"),
+                "name": hold.name,
+                "namespace": hold.ns,
+                "fencing_token": hold.holder.token,
+                "mode": hold.holder.mode,
                 "remaining_ms": max(0, hold.holder.expires_ms - outcome.now_ms),
                 "waiting": hold.waiting,
             }

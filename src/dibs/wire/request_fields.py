@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 
 from dibs.base.record import Record
+from dibs.base.tables import sections
 from dibs.core import limits
 from dibs.core.identity import AGENT, ROLES
-from dibs.wire.answer_fields import sections
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from dibs.base.tables import sections
 from dibs.core import limits
 from dibs.core.records import ENDINGS, STATES
 from dibs.server.http.parse import SEQ_MAX
 from dibs.server.monitor.exposition import OPEN_TYPE, PLAIN_TYPE
 from dibs.wire import operations as wire
-from dibs.wire.answer_fields import answers_in, sections
+from dibs.wire.answer_fields import answers_in
 from dibs.wire.lease_documents import SESSION_SHOWN
 from dibs.wire.operations import Link, Operation, Parameter, document_schema, in_header, in_path, in_query
 from dibs.wire.request_fields import PRINCIPAL_PATTERN
