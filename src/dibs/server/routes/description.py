@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from dibs._version import __version__
 from dibs.server.http.response import answer_document, answer_text
 from dibs.server.routes.operations import routed
-from dibs.wire.openapi import openapi_document, yaml_text
+from dibs.wire.openapi import openapi_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -239,7 +239,10 @@ def _code(text: str) -> str:
 
 _FORMS: dict[str, Callable[[Document], Reply]] = {
     "openapi-json": answer_document,
-    "openapi-yaml": lambda document: answer_text(yaml_text(document), "application/yaml"),
+    # JSON is YAML, for programs that look for that.
+    "openapi-yaml": lambda document: answer_text(
+        json.dumps(document, indent=2, ensure_ascii=False), "application/yaml"
+    ),
     "docs": lambda document: answer_text(api_page(document), "text/html; charset=utf-8", PAGE_HEADERS),
 }
 
