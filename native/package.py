@@ -46,6 +46,7 @@ MODULES = (
     "client/urls.py",
     "base/generators.py",
     "base/http1.py",
+    "base/reply.py",
     "client/naming.py",
     "base/traceparent.py",
 )

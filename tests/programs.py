@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 from unittest.mock import patch
 
 from dibs.base.clock import steady_ms
-from dibs.client.settings import connect
+from tests.doors import connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -9,9 +9,9 @@ import pytest
 from dibs.base.errors import StoreUnavailable
 from dibs.client.door import Ask, OneNamespace
 from dibs.client.embedded import EmbeddedDoor
-from dibs.client.settings import connect
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
+from tests.doors import connect
 
 if TYPE_CHECKING:
     from pathlib import Path

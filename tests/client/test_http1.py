@@ -9,14 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dibs.base.errors import BadReply
-from dibs.base.http1 import ConnectionLost, RawReply, read_reply, request_bytes, whole_reply
+from dibs.base.http1 import ConnectionLost, read_reply, request_bytes, whole_reply
 from dibs.core.limits import HEAD_BYTES_MAX, REPLY_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from dibs.base.reply import Reply
 
-def read(pieces: Iterable[bytes]) -> RawReply:
+
+def read(pieces: Iterable[bytes]) -> Reply:
     left = iter(pieces)
     return read_reply(lambda: next(left, b""), HEAD_BYTES_MAX, REPLY_BYTES_MAX)
 
@@ -47,7 +49,7 @@ def test_a_reply_reads_the_same_however_it_is_cut(data: bytes, status: int, body
         pieces.append(data[at : at + size])
         at += size
     reply = read([piece for piece in [*pieces, data[at:]] if piece])
-    assert (reply.status, reply.body) == (status, body)
+    assert (reply.status, reply.content) == (status, body)
 
 
 _LINES = st.sampled_from(

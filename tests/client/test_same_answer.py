@@ -12,7 +12,8 @@ import pytest
 
 from dibs.base.files import token_path
 from dibs.client.door import Ask
-from dibs.client.settings import connect, read_token
+from dibs.client.settings import read_token
+from tests.doors import connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ import pytest
 
 from dibs.base.errors import FATE_UNKNOWN, DibsError, InvalidInput
 from dibs.base.generators import run_generator
-from dibs.base.http1 import ConnectionLost, RawReply
+from dibs.base.http1 import ConnectionLost
 from dibs.client import exchange
 from dibs.client.door import ANYWHERE, Ask
 from dibs.client.exchange import Attempts, ask_servers
@@ -45,8 +45,8 @@ LOST_WRITE = {**NO_STORE, "details": f"The store is gone. {FATE_UNKNOWN}"}
 CLAIM = {"request_key": "k"}
 
 
-def raw(status: int, body: dict[str, Any], **headers: str) -> RawReply:
-    return RawReply(status, headers, json.dumps(body).encode())
+def raw(status: int, body: dict[str, Any], **headers: str) -> Reply:
+    return Reply(status, headers=headers, content=json.dumps(body).encode())
 
 
 def refused() -> NotConnected:
@@ -100,7 +100,7 @@ class Network:
             return reply_for_error(error, sent=not isinstance(error, NotConnected))
 
 
-def granted() -> RawReply:
+def granted() -> Reply:
     return raw(200, GRANTED)
 
 
@@ -154,7 +154,7 @@ def test_many_clients_spread_over_all_servers() -> None:
         lambda: raw(503, DRAINING),
         lambda: raw(503, NO_STORE),
         lambda: raw(503, LOST_WRITE),
-        lambda: RawReply(502, {}, b"<html>"),
+        lambda: Reply(502, content=b"<html>"),
     ],
 )
 def test_a_claim_goes_to_the_next_server_unchanged(monkeypatch: pytest.MonkeyPatch, fails: Callable[[], Any]) -> None:
@@ -185,7 +185,7 @@ def test_an_answer_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
         (silent, "a"),
         (ConnectionLost, "a"),
         (lambda: raw(503, LOST_WRITE), "a"),
-        (lambda: RawReply(502, {}, b""), "a"),
+        (lambda: Reply(502), "a"),
     ],
 )
 def test_what_may_not_happen_twice_goes_on_only_if_nothing_was_done(
@@ -195,7 +195,7 @@ def test_what_may_not_happen_twice_goes_on_only_if_nothing_was_done(
     network = Network(monkeypatch, a=[fails], b=[lambda: no], c=[lambda: no])
     reply = network.ask(servers(), verb, {})
     assert network.asked == asked
-    if asked == "a" and not isinstance(fails(), RawReply):
+    if asked == "a" and not isinstance(fails(), Reply):
         assert FATE_UNKNOWN in details(reply)
 
 

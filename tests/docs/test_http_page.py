@@ -15,6 +15,7 @@ from dibs.client.door import Ask
 from dibs.client.embedded import EmbeddedDoor
 from dibs.client.event_reader import asked_events
 from dibs.client.exchange import CLAIM_REPLIES, is_of_kind
+from dibs.compat.octostore import elections
 from dibs.core import events
 from dibs.core.commands import Inspect
 from dibs.core.identity import LOCAL
@@ -24,7 +25,6 @@ from dibs.engine.queries import Activity, live_tickets
 from dibs.sdk import answers
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
-from dibs.wire import elections
 from dibs.wire.answer_fields import ANSWERS, PARTS
 from dibs.wire.codes import CODES
 from dibs.wire.lease_documents import activity_document, waiters_document

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.base.clock import steady_ms
 from dibs.client.door import Ask
-from dibs.client.settings import connect
+from tests.doors import connect
 from tests.models.history import ObservedHold
 from tests.programs import WAIT_S_MAX, pause
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from dibs.base.clock import steady_ms
 from dibs.client.door import Ask
-from dibs.client.settings import connect
+from tests.doors import connect
 from tests.programs import WAIT_S_MAX, pause
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.client.door import Ask
-from dibs.client.settings import connect
 from tests.docs.pages import blocks
+from tests.doors import connect
 from tests.programs import ROOT, WAIT_S_MAX, ServerProcess, wait_until
 
 if TYPE_CHECKING:

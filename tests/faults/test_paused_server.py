@@ -15,7 +15,7 @@ import pytest
 
 from dibs.base.clock import steady_ms
 from dibs.client.door import Ask
-from dibs.client.settings import connect
+from tests.doors import connect
 from tests.faults.standing import events_of
 from tests.models.history import broken_promises
 from tests.programs import (

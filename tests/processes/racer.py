@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.base.clock import steady_ms
 from dibs.client.door import Ask
-from dibs.client.settings import connect
+from tests.doors import connect
 from tests.programs import pass_by
 
 if TYPE_CHECKING:

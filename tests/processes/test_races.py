@@ -8,9 +8,9 @@ import pytest
 
 from dibs.base.ids import new_token
 from dibs.client.door import Ask
-from dibs.client.settings import connect
 from dibs.stores.registry import open_store
 from tests.build import tries
+from tests.doors import connect
 from tests.models.history import all_events, broken_promises
 from tests.processes.racing import Place, Racers, only_winner
 from tests.programs import ServerProcess, wait_until

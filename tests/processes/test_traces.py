@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from dibs.client.door import Ask
-from dibs.client.settings import connect
+from tests.doors import connect
 from tests.programs import WAIT_S_MAX, ServerProcess
 
 if TYPE_CHECKING:

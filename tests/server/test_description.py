@@ -12,7 +12,6 @@ import yaml  # type: ignore[import-untyped]
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from dibs.server.routes.description import api_page, curl_line
-from dibs.wire.openapi import yaml_text
 from tests.server.harness import TOKENS, running
 
 if TYPE_CHECKING:
@@ -103,36 +102,6 @@ def test_yaml_says_the_same(served: Server, document: dict[str, Any]) -> None:
     reply = served.ask("GET", "/openapi.yaml", who=None)
     assert reply.headers["content-type"] == "application/yaml"
     assert yaml.safe_load(reply.body) == document
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        {},
-        [],
-        [[]],
-        [[1, [2, {"a": []}]], {"b": {}}],
-        {
-            "yes": "no",
-            "on": "off",
-            "null": None,
-            "1": 1,
-            "1.0": 1.5,
-            "a: b": "- c",
-            "": " ",
-            "~": "~",
-            "no": True,
-        },
-        {"2026-01-01": "2026-01-01", "#": "# no comment", "key": "line\nline\ttab \\ \" '"},
-        ["\x00\x1f\x7f\x85\u2028\ufeff\U0001f600", "&a *b !c %d @e `f", "<<", "="],
-        [{"a": 1, "b": [{"c": 2}]}],
-        "text",
-        -3,
-        None,
-    ],
-)
-def test_whatever_json_has_yaml_says_the_same(value: Any) -> None:
-    assert yaml.safe_load(yaml_text(value)) == value
 
 
 class Page(HTMLParser):

@@ -51,7 +51,7 @@ def test_a_token_becomes_a_cookie_that_scripts_cannot_read(served: Server) -> No
 
 
 def test_over_tls_only_this_host_can_set_the_cookie() -> None:
-    assert set_cookie("t", "https") == b"__Host-dibs_token=t; Path=/; HttpOnly; SameSite=Strict; Secure"
+    assert set_cookie("t", "https") == "__Host-dibs_token=t; Path=/; HttpOnly; SameSite=Strict; Secure"
 
 
 def test_a_token_of_the_store_says_when_it_ends_and_revoking_it_ends_the_login(served: Server) -> None:

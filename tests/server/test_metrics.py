@@ -162,7 +162,7 @@ def test_no_free_text_is_in_the_metrics(server: Server) -> None:
 
 def test_every_declared_metric_is_there_in_both_formats_and_no_other(server: Server) -> None:
     plain = server.ask("GET", "/metrics/prometheus", who="viewer")
-    assert plain.headers["content-type"] == PLAIN_TYPE.decode()
+    assert plain.headers["content-type"] == PLAIN_TYPE
     found = families(plain)
     optional = {
         "dibs_token_next_expiry_timestamp_seconds",
@@ -172,7 +172,7 @@ def test_every_declared_metric_is_there_in_both_formats_and_no_other(server: Ser
     assert names - optional <= found.keys() <= names
 
     opened = server.ask("GET", "/metrics", who="viewer", headers={"Accept": PROMETHEUS})
-    assert opened.headers["content-type"] == OPEN_TYPE.decode()
+    assert opened.headers["content-type"] == OPEN_TYPE
     kinds = families(opened)
     declared = {metric.name.removesuffix("_total").removesuffix("_info"): metric.kind for metric in METRICS}
     assert kinds.items() <= declared.items()
@@ -214,7 +214,7 @@ def test_octostores_json_is_the_answer_for_everybody_else(server: Server) -> Non
         (b"", None),
     ],
 )
-def test_an_accept_header_never_breaks_a_scrape(accept: bytes, media: bytes | None) -> None:
+def test_an_accept_header_never_breaks_a_scrape(accept: bytes, media: str | None) -> None:
     assert format_for(accept) == media
 
 

@@ -28,12 +28,11 @@ from dibs.agents.stdio import (
     parse_message,
 )
 from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, Unavailable
-from dibs.base.ids import new_request_id
 from dibs.sdk.async_doors import AsyncDoor
 from dibs.server.handlers import CHARGED
 from dibs.server.http.parse import check_head
 from dibs.server.http.request import RequestHead
-from dibs.server.http.response import ClientGone, HttpError, HttpResponse, answer_document, reply_for
+from dibs.server.http.response import ClientGone, HttpError, answer_document, answer_for_error
 from dibs.wire.documents import Reply, reply_to
 from dibs.wire.operations import Operation
 from dibs.wire.requests import shape
@@ -62,7 +61,7 @@ MCP = Operation(
     about="JSON-RPC, as the Model Context Protocol has it.",
 )
 _PASSED_ON = (b"authorization", b"x-dibs-namespace", b":peer")
-_CHALLENGE = ((b"www-authenticate", b"Bearer"),)
+_CHALLENGE = {"www-authenticate": "Bearer"}
 _VERSION_HEADER, _METHOD_HEADER, _NAME_HEADER = b"mcp-protocol-version", b"mcp-method", b"mcp-name"
 _WITHOUT_HEADER = "2025-03-26"  # the revision of a request without the header
 _NAMED_BY = {"tools/call": "name", "resources/read": "uri"}  # the parameter that is also in the header
@@ -99,7 +98,7 @@ class ApiDoor(AsyncDoor):
         except ClientGone:
             raise Unavailable("The client left.") from None
         except Exception as error:
-            return reply_for(error)
+            return answer_for_error(error)
 
     async def _answer(self, step: Ask) -> Reply:
         headers = self._headers
@@ -113,11 +112,11 @@ class ApiDoor(AsyncDoor):
         elif verb == "history":
             read = self._api.history_reader(name, urlencode(step.document).encode(), headers)
         if read is not None:
-            return Reply(status=200, body=await self._api.in_reader(read))
+            return Reply(200, await self._api.in_reader(read))
         head = RequestHead(list(headers.items()))
         command, waits_ms = self._api.command_of(verb, name, b"", head, shape(verb, step.document))
         outcome = await self._api.outcome(verb, command, waits_ms, self._connection)
-        return reply_for(outcome) if isinstance(outcome, BaseException) else reply_to(verb, outcome)
+        return answer_for_error(outcome) if isinstance(outcome, BaseException) else reply_to(verb, outcome)
 
     def close(self) -> None:
         """There is nothing to close."""
@@ -187,7 +186,7 @@ def _value(headers: Headers, name: bytes) -> str | None:
 def routes(api: Api) -> Table:
     methods = Methods(kept=False)
 
-    async def handle(call: HttpRequest) -> HttpResponse:
+    async def handle(call: HttpRequest) -> Reply:
         _check_caller(api, call.head)
         if not _accepts_json(call.headers):
             raise HttpError("The answer is JSON: send the header Accept: application/json, text/event-stream.", 406)
@@ -199,7 +198,7 @@ def routes(api: Api) -> Table:
         except ProtocolError as error:
             answer = error_answer(None, error)
         if answer is None:
-            return HttpResponse(202, b"", new_request_id().encode())
+            return Reply(202)
         statuses = _MODERN_STATUSES if dialogue.is_modern else _STATUSES
         return answer_document(answer, statuses.get(answer["error"]["code"], 200) if "error" in answer else 200)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dibs.base.errors import BadReply
 from dibs.base.generators import run_generator
+from dibs.base.reply import Reply
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,18 +34,6 @@ class ReplyTooLarge(BadReply):
     """The reply is beyond the reader's limits."""
 
 
-class RawReply:
-    """`again`: the connection may carry another request."""
-
-    __slots__ = ("again", "body", "headers", "status")
-
-    def __init__(self, status: int, headers: dict[str, str], body: bytes, *, again: bool = False) -> None:
-        self.status = status
-        self.headers = headers
-        self.body = body
-        self.again = again
-
-
 def request_bytes(
     method: str, target: str, headers: dict[str, str], body: bytes | None, kind: str = "application/json"
 ) -> bytes:
@@ -63,13 +52,13 @@ def request_with(method: str, target: str, lines: str, body: bytes | None, kind:
     return f"{method} {target} HTTP/1.1\r\n{lines}{about}\r\n".encode("latin-1") + body
 
 
-def read_reply(receive: Callable[[], bytes], head_max: int, body_max: int) -> RawReply:
+def read_reply(receive: Callable[[], bytes], head_max: int, body_max: int) -> Reply:
     """Read one reply. `receive` returns the next bytes, or none if the other side has closed."""
     data = receive()
     return whole_reply(data) or run_generator(ReplyReader(head_max, body_max).steps(data), lambda _: receive())
 
 
-def whole_reply(data: bytes) -> RawReply | None:
+def whole_reply(data: bytes) -> Reply | None:
     """Return the reply, if `data` is exactly one with nothing unusual in it, as almost all are. None if it needs a
     closer look. `ReplyReader` reads the same from it, step by step."""
     head, end, body = data.partition(b"\r\n\r\n")
@@ -89,7 +78,7 @@ def whole_reply(data: bytes) -> RawReply | None:
     length = "0" if status in _BODILESS else headers.get("content-length")
     if "transfer-encoding" in headers or length != str(len(body)) or len(headers) != len(lines):
         return None
-    return RawReply(status, headers, body, again=headers.get("connection", "").lower() != "close")
+    return Reply(status, headers=headers, content=body)
 
 
 class ReplyReader:
@@ -106,7 +95,7 @@ class ReplyReader:
     def started(self) -> bool:
         return self._size > 0
 
-    def steps(self, data: bytes) -> Reading[RawReply]:
+    def steps(self, data: bytes) -> Reading[Reply]:
         """Read the reply that begins with `data`, which is not a whole one."""
         if not self._took(data):
             raise ConnectionLost
@@ -121,11 +110,12 @@ class ReplyReader:
             if status >= 200:
                 return status, headers
 
-    def rest(self, status: int, headers: dict[str, str]) -> Reading[RawReply]:
+    def rest(self, status: int, headers: dict[str, str]) -> Reading[Reply]:
         """Read what follows a head."""
-        body = yield from self._body(status, headers)
-        closes = self._closes_after or headers.get("connection", "").lower() == "close" or self._buffer
-        return RawReply(status, headers, body, again=not closes)
+        content = yield from self._body(status, headers)
+        if self._closes_after or self._buffer:
+            headers["connection"] = "close"
+        return Reply(status, headers=headers, content=content)
 
     def _more(self) -> Reading[bool]:
         return self._took((yield))

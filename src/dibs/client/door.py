@@ -32,22 +32,19 @@ class Ask:
 
     `name` is the job; of `list` the prefix; of `events` the prefix, or the job that the field `name` names; of
     sessions, tokens, webhooks and runs their own id or name. It is empty where there is none, and for several jobs,
-    which are in the field `names`."""
+    which are in the field `names`. `jobs` are the names of jobs in it, which tell the namespace; a prefix counts as a
+    name."""
 
-    __slots__ = ("document", "name", "verb")
+    __slots__ = ("document", "jobs", "name", "verb")
 
     def __init__(self, verb: str, name: str = "", document: Document | None = None) -> None:
         self.verb = verb
         self.name = name
         self.document: Document = {} if document is None else document
-
-    @property
-    def jobs(self) -> tuple[object, ...]:
-        """The names of jobs in it, which tell the namespace; a prefix counts as a name."""
-        if self.verb in SEVERAL:
+        self.jobs: Jobs = () if verb.startswith(NO_JOBS) else (name,)
+        if verb in SEVERAL:
             names = self.document.get("names")
-            return tuple(names) if isinstance(names, list | tuple) else ()
-        return () if self.verb.startswith(NO_JOBS) else (self.name,)
+            self.jobs = tuple(names) if isinstance(names, list | tuple) else ()
 
 
 class Door(Protocol):

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
-    from dibs.base.jsontext import Document
     from dibs.client.door import Ask, JobNamespaces, Jobs, Streamed
     from dibs.core.commands import Command
     from dibs.core.identity import Caller
@@ -205,14 +204,16 @@ class EmbeddedDoor:
         page = claimed(self.store(), ns, prefix, after, limit, states)
         if self._ended_dead([holder for lock in page.locks for holder in lock.holders]):
             page = claimed(self.store(), ns, prefix, after, limit, states)
-        return _ok(list_document(page.locks, page.now_ms, prefix, page.next_after, whole=not after))
+        return Reply(200, list_document(page.locks, page.now_ms, prefix, page.next_after, whole=not after))
 
     def _history(self, asked: Ask, ns: str) -> Reply:
         from dibs.core.names import check_name
         from dibs.wire.lease_documents import history_document
 
         job = (ns, check_name(asked.name))
-        return _ok(history_document(asked.name, self.store().events(0, asked.document["limit"], job, newest=True)))
+        return Reply(
+            200, history_document(asked.name, self.store().events(0, asked.document["limit"], job, newest=True))
+        )
 
     def _events(self, asked: Ask, ns: str) -> Reply:
         from dibs.core.names import check_name
@@ -228,13 +229,13 @@ class EmbeddedDoor:
         if begin is None and since:
             begin = position_at(self.store(), self.store().read(()).now_ms - round(since * 1000))
         page = collect(self.store(), wanted, begin, terms["limit"])
-        return _ok(events_document(begin, page.events, page.upto, page.oldest))
+        return Reply(200, events_document(begin, page.events, page.upto, page.oldest))
 
     def _sessions(self, asked: Ask, ns: str) -> Reply:
         from dibs.engine.queries import open_sessions
         from dibs.wire.lease_documents import session_document
 
-        return _ok({"sessions": [session_document(state) for state in open_sessions(self.store(), None)]})
+        return Reply(200, {"sessions": [session_document(state) for state in open_sessions(self.store(), None)]})
 
     def _tokens(self, asked: Ask, ns: str) -> Reply:
         """A request about the tokens that servers on this store accept."""
@@ -247,7 +248,7 @@ class EmbeddedDoor:
     def _rights(self, asked: Ask, ns: str) -> Reply:
         from dibs.engine.credentials import rights_page
 
-        return _ok(rights_page(self.store(), None, asked.document["after"], asked.document["limit"]))
+        return Reply(200, rights_page(self.store(), None, asked.document["after"], asked.document["limit"]))
 
     def _webhooks(self, asked: Ask, ns: str) -> Reply:
         """A request about the webhooks that servers on this store deliver to."""
@@ -346,10 +347,6 @@ def _close_all(stores: list[Store], pid: int) -> None:
     if os.getpid() == pid:
         for store in stores:
             store.close()
-
-
-def _ok(body: Document) -> Reply:
-    return Reply(status=200, body=body)
 
 
 def _with_ends_written(coordinator: Coordinator, command: Any, outcome: Outcome) -> Outcome:

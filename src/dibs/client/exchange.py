@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import FATE_UNKNOWN, NOTHING_HERE, BadReply, DibsError, ServerUnreachable
-from dibs.base.http1 import ConnectionLost, RawReply
+from dibs.base.http1 import ConnectionLost
 from dibs.base.jsontext import decode
 from dibs.client.requests import is_repeatable, method_of, waits_ms, within
 from dibs.client.servers import PATIENCE_MS
@@ -24,7 +24,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from dibs.base.http1 import RawReply
     from dibs.base.jsontext import Document
     from dibs.client.door import Ask
     from dibs.client.requests import RequestBuilder
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from dibs.client.urls import ServerAddress
 
     Failure = ServerUnreachable | ConnectionLost
-    Result = RawReply | Failure
+    Result = Reply | Failure
 
 # Checks that a reply is from dibs. Pure.
 #
@@ -117,38 +116,40 @@ def is_of_kind(kind: str, value: object) -> bool:
     return isinstance(value, _TYPES[kind])
 
 
-def checked_reply(verb: str, raw: RawReply, address: ServerAddress) -> Reply:
-    body = document_of(raw, address)
-    if raw.status == UNKNOWN_TYPE and "x-dibs-store" in raw.headers:
+def checked_reply(verb: str, reply: Reply, address: ServerAddress) -> Reply:
+    """The same, with its document. Raises BadReply."""
+    body = document_of(reply, address)
+    if reply.status == UNKNOWN_TYPE and "x-dibs-store" in reply.headers:
         raise BadReply(
             f"{address.url} serves OctoStore's rules (--octostore); nothing was done there. Ask a server without that "
             "flag, on the same store if you like."
         )
-    if raw.status == UNKNOWN_TYPE:
+    if reply.status == UNKNOWN_TYPE:
         raise BadReply(f"{address.url} is not a dibs server; nothing was done there. Is the address right?")
     status = body.get("status") if body is not None else None
     own = _OWN_FIELDS.get(verb)
-    if body is not None and raw.status < 300 and own is not None and own not in body:
+    if body is not None and reply.status < 300 and own is not None and own not in body:
         from dibs.base.annexes import annex
 
         foreign = annex(_FOREIGN)
         body = body if foreign is None else foreign.completed(verb, body)
-    if raw.status < 300 or (verb in _CLAIMS and status in ("delayed", "parked")):
+    reply.body = body
+    if reply.status < 300 or (verb in _CLAIMS and status in ("delayed", "parked")):
         wanted = REPLIES.get(verb, ())
         if verb in _CLAIMS:
             wanted = SEVERAL_REPLIES.get((verb, str(status))) or CLAIM_REPLIES.get(str(status), ("a known status",))
         if not wanted or (body is not None and _has(body, wanted)):
-            return Reply(status=raw.status, body=body)
+            return reply
         raise BadReply(f"{address.url} answered with JSON that is not from dibs, or from another version of it.")
     if body is None or not isinstance(body.get("code"), str):
-        raise _not_dibs(raw, address)
-    if raw.status == 404 and str(body.get("details")).startswith(NOTHING_HERE):  # no route, so no job was meant
+        raise _not_dibs(reply, address)
+    if reply.status == 404 and str(body.get("details")).startswith(NOTHING_HERE):  # no route, so no job was meant
         path = f" below {address.path}: leave the path out" if address.path else ": its dibs may be too old for this"
         raise BadReply(f"{address.url} answers, but there is nothing{path}.")
-    after = raw.headers.get("retry-after", "")
+    after = reply.headers.get("retry-after", "")
     if after.isdecimal() and len(after) < 7:
         body.setdefault("retry_after_ms", int(after) * 1000)
-    return Reply(status=raw.status, body=body)
+    return reply
 
 
 def _has(body: Document, wanted: tuple[str, ...]) -> bool:
@@ -172,33 +173,33 @@ def _has(body: Document, wanted: tuple[str, ...]) -> bool:
     return (attempt is None or is_of_kind("number", attempt)) and (skipped is None or is_of_kind("list", skipped))
 
 
-def document_of(raw: RawReply, address: ServerAddress) -> Document | None:
-    if not raw.body:
-        if raw.status < 300:
+def document_of(reply: Reply, address: ServerAddress) -> Document | None:
+    if not reply.content:
+        if reply.status < 300:
             return None
-        raise _not_dibs(raw, address)
+        raise _not_dibs(reply, address)
     try:
-        document = decode(raw.body.decode())
+        document = decode(reply.content.decode())
     except (ValueError, RecursionError):
-        raise _not_dibs(raw, address) from None
+        raise _not_dibs(reply, address) from None
     if isinstance(document, list):
         return {"webhooks": document}  # the only list without a name, as OctoStore has it
     if document is not None and not isinstance(document, dict):
-        raise _not_dibs(raw, address)
+        raise _not_dibs(reply, address)
     return document
 
 
-def _not_dibs(raw: RawReply, address: ServerAddress) -> DibsError:
-    if 300 <= raw.status < 400 and "location" in raw.headers:
-        where = raw.headers["location"][:200]
+def _not_dibs(reply: Reply, address: ServerAddress) -> DibsError:
+    if 300 <= reply.status < 400 and "location" in reply.headers:
+        where = reply.headers["location"][:200]
         return BadReply(
             f"{address.url} redirects to {where!r}. Redirects are not followed; give that as DIBS_URL or --url."
         )
-    if raw.status in (502, 503, 504):
+    if reply.status in (502, 503, 504):
         return ServerUnreachable(
-            f"Something before {address.url} answered {raw.status}: the server behind it is not up. {NOT_NOW}"
+            f"Something before {address.url} answered {reply.status}: the server behind it is not up. {NOT_NOW}"
         )
-    return BadReply(f"{address.url} answered {raw.status}, but not as dibs does. {NOT_NOW}")
+    return BadReply(f"{address.url} answered {reply.status}, but not as dibs does. {NOT_NOW}")
 
 
 RETRIES_MAX = 2
@@ -228,7 +229,7 @@ def ask_servers(
         attempts.request = builder.request(asked, address)
         got = yield attempts
         now_ms = steady_ms()
-        if isinstance(got, RawReply):
+        if isinstance(got, Reply):
             servers.heard(address, got.status, got.headers.get("x-dibs-store"), now_ms)
             reply = _read(asked, got, address)
             if isinstance(reply, Reply) and not _is_elsewhere(reply):
@@ -247,9 +248,9 @@ def ask_servers(
     return attempts.end()
 
 
-def _read(asked: Ask, raw: RawReply, address: ServerAddress) -> Reply | ServerUnreachable:
+def _read(asked: Ask, reply: Reply, address: ServerAddress) -> Reply | ServerUnreachable:
     try:
-        return checked_reply(asked.verb, raw, address)
+        return checked_reply(asked.verb, reply, address)
     except ServerUnreachable as error:  # a proxy says that nobody is behind it
         return error
 
@@ -316,6 +317,6 @@ class Attempts:
 
 def _unknown(reply: Reply) -> Reply:
     details = str((reply.body or {}).get("details"))
-    if FATE_UNKNOWN in details:
-        return reply
-    return reply.replace(body={**(reply.body or {}), "details": f"{details} {FATE_UNKNOWN}"})
+    if FATE_UNKNOWN not in details:
+        reply.body = {**(reply.body or {}), "details": f"{details} {FATE_UNKNOWN}"}
+    return reply

@@ -77,13 +77,13 @@ class HttpDoor:
         address = self.servers.addresses[0]
         request = self._builder.request(Ask("health"), address)
         try:
-            raw = self._connections[address.url].exchange(request, Deadline(self.timeout_ms), repeatable=True)
+            reply = self._connections[address.url].exchange(request, Deadline(self.timeout_ms), repeatable=True)
         except ConnectionLost:
             raise ServerUnreachable(f"{address.url} {CLOSED}") from None
-        document = document_of(raw, address)
+        document = document_of(reply, address)
         if document is None:
             raise BadReply(f"{address.url} answered /health with nothing.")
-        return document | {"store": raw.headers.get("x-dibs-store")}
+        return document | {"store": reply.headers.get("x-dibs-store")}
 
     def _attempt(self, attempt: Attempts) -> Result:
         connection = self._connections[attempt.address.url]

@@ -96,7 +96,8 @@ class Namespaces:
             body = self._marked(body, namespace)
         if "locks" in body and covers_tree(str(names[0])) and (found := self.repository()):
             body = {**body, "tree_namespace": found}
-        return reply if body is reply.body else reply.replace(body=body)
+        reply.body = body
+        return reply
 
     def _marked(self, body: Document, namespace: str) -> Document:
         marked = {**body, "namespace": namespace}

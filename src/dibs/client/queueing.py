@@ -113,7 +113,8 @@ def all_pages(
         if most is not None and len(found) > most:
             last = found[most - 1]["name"]
         if not last or (most is not None and len(found) >= most):
-            return reply.replace(body={**body, "locks": found[:most], "next": last})
+            reply.body = {**body, "locks": found[:most], "next": last}
+            return reply
 
 
 def name_in_use(name: str, written: str | None) -> Flow[str]:

@@ -295,21 +295,6 @@ def servers_at(url: str | None) -> tuple[ServerAddress, ...]:
     return server_addresses(url)
 
 
-def connect(url: str | None, *, namespace: str | None, token: str | None, timeout_ms: int) -> Door:
-    """The door to `url`; None is the user's own store. Reaches out for nothing before it is asked."""
-    found = servers_at(url)
-    for address in found:
-        address.token = token
-    if not found:
-        from dibs.client.embedded import EmbeddedDoor
-
-        return EmbeddedDoor.at(url, namespace)
-    from dibs.client.http import HttpDoor
-    from dibs.client.servers import Servers
-
-    return HttpDoor(Servers(found), naming=OneNamespace(namespace), timeout_ms=timeout_ms)
-
-
 def connect_as(settings: Settings) -> Door:
     """The door that the settings name, with the token that they have for it."""
     servers = servers_of(settings)

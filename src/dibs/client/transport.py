@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ssl import SSLError
     from typing import Any
 
-    from dibs.base.http1 import RawReply
+    from dibs.base.reply import Reply
     from dibs.client.urls import ServerAddress
 
     Address = tuple[int, int, object]  # family, protocol, where
@@ -43,9 +43,9 @@ class Challenge:
         headers = {"Host": address.authority, "Accept": "application/json"}
         self.request = request_bytes("GET", target, headers, None)
 
-    def check(self, reply: RawReply) -> None:
+    def check(self, reply: Reply) -> None:
         right = f'"{self._answer}"'.encode()
-        if reply.status != 200 or right not in reply.body or not reply.again:
+        if reply.status != 200 or right not in reply.content or not reply.again:
             raise not_ours(self._address)
 
 
@@ -133,7 +133,7 @@ class ServerConnection:
         self._kept: socket.socket | None = None
         self._kept_ms = 0
 
-    def exchange(self, request: bytes, deadline: Deadline, *, repeatable: bool) -> RawReply:
+    def exchange(self, request: bytes, deadline: Deadline, *, repeatable: bool) -> Reply:
         """Send, and read the reply. Raises ServerUnreachable if nothing was sent, ConnectionLost if it is not known
         whether the server carried it out.
 
@@ -191,7 +191,7 @@ class ServerConnection:
             self._kept.close()
             self._kept = None
 
-    def _over(self, connection: socket.socket, request: bytes, deadline: Deadline) -> RawReply:
+    def _over(self, connection: socket.socket, request: bytes, deadline: Deadline) -> Reply:
         keep = False
         try:
             try:
@@ -236,7 +236,7 @@ def receive(connection: socket.socket, deadline: Deadline) -> bytes:
         raise ConnectionLost from error
 
 
-def _read(connection: socket.socket, deadline: Deadline) -> RawReply:
+def _read(connection: socket.socket, deadline: Deadline) -> Reply:
     return read_reply(lambda: receive(connection, deadline), HEAD_BYTES_MAX, REPLY_BYTES_MAX)
 
 

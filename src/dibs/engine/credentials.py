@@ -109,7 +109,8 @@ class CredentialAdmin:
             raise RequestRefused(OF_ANOTHER, "conflict")
         if "sha256" not in document:
             reply.body["token"] = token
-        return reply.replace(status=201)
+        reply.status = 201
+        return reply
 
     def _rotate(self, name: str, wanted_id: str, document: Document) -> Reply:
         live = self._live(name, wanted_id)
@@ -129,7 +130,8 @@ class CredentialAdmin:
         if reply.status != 200 or reply.body is None:
             return reply
         replaced = {"id": live[0].id, "grace_seconds": grace_ms // 1000}
-        return reply.replace(body={**reply.body, "token": token, "replaces": replaced})
+        reply.body |= {"token": token, "replaces": replaced}
+        return reply
 
     def replace_own(self, digest: str, life_ms: int) -> str:
         """A new token in the place of the caller's own, which is over then. It ends when the old one would have. A

@@ -32,7 +32,8 @@ from dibs.system.socket_peer import peer_uid
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from dibs.base.http1 import RawReply, Reading
+    from dibs.base.http1 import Reading
+    from dibs.base.reply import Reply
     from dibs.client.urls import ServerAddress
 
 T = TypeVar("T")
@@ -81,7 +82,7 @@ class AsyncServerConnection:
         except ConnectionLost:
             raise not_ours(self.address) from None
 
-    async def exchange(self, request: bytes) -> RawReply:
+    async def exchange(self, request: bytes) -> Reply:
         """Send, and read the reply. Raises ConnectionLost if it is unknown whether the request was carried out."""
         with _as_lost():
             await self._send(request)

@@ -33,7 +33,7 @@ from dibs.wire.documents import Reply, reply_for_error
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from dibs.base.http1 import RawReply, ReplyReader
+    from dibs.base.http1 import ReplyReader
     from dibs.client.door import Streamed
     from dibs.client.exchange import Attempts, Result
     from dibs.client.queueing import Flow, Step
@@ -234,7 +234,7 @@ class ServerDoor(AsyncDoor):
             connection.close()
         return None
 
-    async def _over(self, connection: AsyncServerConnection, request: bytes) -> RawReply:
+    async def _over(self, connection: AsyncServerConnection, request: bytes) -> Reply:
         again = False
         try:
             reply = await connection.exchange(request)

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any, Protocol
 
+    from dibs.base.reply import Reply
     from dibs.core.identity import Caller
-    from dibs.server.http.response import HttpError, HttpResponse
+    from dibs.server.http.response import HttpError
     from dibs.server.routes.table import Table
 
     Api = Any  # dibs.server.handlers.Api, which knows the settings, which know these
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
         def served(self, api: Api, table: Table) -> Table:
             """The operations of a server, with its answers where it has its own."""
 
-        def refusal(self, error: HttpError) -> HttpResponse:
+        def refusal(self, error: HttpError) -> Reply:
             """The answer to an address or a method that there is not."""
 
 
@@ -57,7 +58,7 @@ GROUP = "dibs.routes"  # of entry points
 ROUTES = {"gateway": "dibs.compat.action_llama.routes:open_gateway"}
 _OCTOSTORE = "dibs.compat.octostore.admin"
 # Served by every server. Each module has a function `routes`.
-_ALWAYS = (_OCTOSTORE, "dibs.agents.http_endpoint")
+_ALWAYS = (_OCTOSTORE, "dibs.compat.octostore.elections", "dibs.agents.http_endpoint")
 
 
 def open_routes(api: Api, words: Iterable[str]) -> list[AnnexRoutes]:

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from dibs.engine.event_log import EventFilter
     from dibs.engine.feed import EventFeed
     from dibs.server.http.request import HttpRequest
-    from dibs.server.http.response import Header
 
     HttpConnection = Any  # dibs.server.http.protocol.HttpConnection, which knows these
 
@@ -120,11 +119,11 @@ class StreamRegistry:
 WRITE_BYTES_MAX = 64 * 1024
 STALL_S = STREAM_STALL_MS / 1000
 _QUEUED = getattr(termios, "TIOCOUTQ", 0)  # of a socket: bytes that are not acknowledged yet
-HEADERS: tuple[Header, ...] = (
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    NO_STORE,
-    (b"x-accel-buffering", b"no"),  # else a proxy may keep events back until it has many
-)
+HEADERS = {
+    "content-type": "text/event-stream; charset=utf-8",
+    **NO_STORE,
+    "x-accel-buffering": "no",  # else a proxy may keep events back until it has many
+}
 
 
 class EventStream:

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from dibs.base.errors import AuthenticationRequired, DibsError, InvalidInput, ServerDraining, StoreUnavailable
-from dibs.base.ids import new_request_id
 from dibs.core.commands import Acquire, AcquireAll
 from dibs.core.identity import AGENT, LEAST_ROLE, NO_LIMITS, require
 from dibs.core.limits import (
@@ -50,7 +49,7 @@ from dibs.server.http.parse import (
     whole_number,
 )
 from dibs.server.http.request import PEER, RequestHead
-from dibs.server.http.response import MISDIRECTED, ClientGone, HttpError, HttpResponse, answer_document, note
+from dibs.server.http.response import MISDIRECTED, ClientGone, HttpError, answer_document, note
 from dibs.server.monitor.health import SharedProbe, health_of
 from dibs.server.monitor.minutes import MinuteSeries, Refusals
 from dibs.server.settings import ServerSettings
@@ -61,6 +60,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any, TypeVar
 
+    from dibs.base.reply import Reply
     from dibs.core.commands import Command
     from dibs.core.identity import Caller
     from dibs.core.outcomes import Outcome
@@ -245,12 +245,12 @@ class Api:
         note(outcome=outcome_word(type(result)))
         return result
 
-    async def sessions(self, headers: Headers) -> HttpResponse:
+    async def sessions(self, headers: Headers) -> Reply:
         """The caller's open sessions. For roles other than agent: all sessions in the token's namespaces."""
         caller = self.caller_for("sessions", headers)
         whose = caller.principal if caller.role == AGENT else None
 
-        def read() -> HttpResponse:
+        def read() -> Reply:
             found = open_sessions(self.engine.store, whose, caller.namespace)
             documents = [session_document(state) for state in found]
             for document in documents:
@@ -261,7 +261,7 @@ class Api:
 
         return await self.in_reader(read)
 
-    async def list(self, query: bytes, headers: Headers) -> HttpResponse:
+    async def list(self, query: bytes, headers: Headers) -> Reply:
         read = self.list_reader(query, headers)
         return await self.in_reader(lambda: answer_document(read()))
 
@@ -278,7 +278,7 @@ class Api:
 
         return read
 
-    async def history(self, raw_name: bytes, query: bytes, headers: Headers) -> HttpResponse:
+    async def history(self, raw_name: bytes, query: bytes, headers: Headers) -> Reply:
         read = self.history_reader(raw_name, query, headers)
         return await self.in_reader(lambda: answer_document(read()))
 
@@ -295,16 +295,15 @@ class Api:
 
         return read
 
-    async def health(self) -> HttpResponse:
+    async def health(self) -> Reply:
         """Ask the store, and wait no longer than a load balancer would. No token is needed, so the cost must not grow
         with the number of callers."""
         try:
-            answer = await self._probe.ask(HEALTH_MS_MAX)
+            return await self._probe.ask(HEALTH_MS_MAX)
         except TimeoutError:
             raise StoreUnavailable(f"The store did not answer within {HEALTH_MS_MAX} ms.") from None
-        return answer._replace(request_id=new_request_id().encode())
 
-    async def ready(self) -> HttpResponse:
+    async def ready(self) -> Reply:
         """Tell whether new claims are taken here, for load balancers."""
         self.check_open()
         health = await self.health()

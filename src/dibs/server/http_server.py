@@ -29,7 +29,6 @@ from dibs.server.http.tls import TlsListener
 from dibs.server.monitor.server_log import RequestLog
 from dibs.server.routes.dashboard import board_routes, dashboard_routes, login_routes
 from dibs.server.routes.description import description_routes
-from dibs.server.routes.elections import election_routes
 from dibs.server.routes.events import event_routes
 from dibs.server.routes.health import health_routes, metrics_routes
 from dibs.server.routes.jobs import job_routes, session_routes
@@ -42,11 +41,12 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Iterator, Sequence
 
+    from dibs.base.reply import Reply
     from dibs.server.annexes import AnnexRoutes
     from dibs.server.handlers import Api
     from dibs.server.http.admission import Admission, TrustedProxies
     from dibs.server.http.protocol import RequestObserver
-    from dibs.server.http.response import Header, HttpError, HttpResponse
+    from dibs.server.http.response import Header, HttpError
     from dibs.server.routes.table import Table
 
 
@@ -265,7 +265,7 @@ def build_router(api: Api, annexes: Sequence[AnnexRoutes] = ()) -> Router:
     table = [*served_table(api), *(route for each in annexes for route in each.routes())]
     api.operations = [operation for operation, _ in table]
 
-    def refuse(refusal: HttpError) -> HttpResponse:
+    def refuse(refusal: HttpError) -> Reply:
         contract = api.settings.contract
         return answer_for_error(refusal) if contract is None else contract.refusal(refusal)
 
@@ -278,7 +278,6 @@ def served_table(api: Api) -> Table:
         *job_routes(api),
         *event_routes(api),
         *session_routes(api),
-        *election_routes(api),
         *token_routes(api),
         *rights_routes(api),
         *login_routes(api),

@@ -7,6 +7,8 @@ which are written out because type checkers must see them.
 
 from __future__ import annotations
 
+from dibs.base.tables import sections
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     Answer = dict[str, tuple[str, str]]  # of each field its kind and its meaning
@@ -306,32 +308,23 @@ error
     ended text-: only with `lease_not_current`, where it is remembered: `released`, `failed`, `expired`, `broken` or
         `transferred`
 """
-_KINDS = ("text", "number", "flag", "list", "texts", "object")
 
 
-def _answers() -> dict[str, Answer]:
+def answers_in(table: str) -> dict[str, Answer]:
+    """The answers that a table declares."""
     found: dict[str, Answer] = {}
-    fields: Answer = {}
-    last = ""
-    for line in _TABLE.strip().splitlines():
-        head, _, meaning = line.strip().partition(": ")
-        name, _, kind = head.partition(" ")
-        if not line.startswith(" "):
-            fields = found[line] = {}
-        elif name == "+":
-            fields.update(found[kind])
-        elif kind.rstrip("?-") in _KINDS:
-            last = name
-            fields[name] = (kind, meaning)
-        else:  # the meaning goes on
-            fields[last] = (fields[last][0], f"{fields[last][1]} {line.strip()}")
-    for name in ("name", "fencing_token", "expires_at", "metadata", "attempt"):  # a claim-all has these in `leases`
-        kind, meaning = found["acquired"][name]
-        found["acquired"][name] = (f"{kind}-", meaning)
+    for section, lines in sections(table):
+        fields = found[section] = {}
+        for (line,) in lines:
+            head, _, meaning = line.partition(": ")
+            name, _, kind = head.partition(" ")
+            fields.update(found[kind] if name == "+" else {name: (kind, meaning)})
     return {name: fields for name, fields in found.items() if name[0] != "_"}
 
 
-ANSWERS = _answers()
+ANSWERS = answers_in(_TABLE)
+for _name in ("name", "fencing_token", "expires_at", "metadata", "attempt"):  # a claim-all has these in `leases`
+    ANSWERS["acquired"][_name] = (f"{ANSWERS['acquired'][_name][0]}-", ANSWERS["acquired"][_name][1])
 # Documents inside documents. Other lists and objects are described in their own field.
 PARTS = {
     "previous": "previous",

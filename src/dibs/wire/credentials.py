@@ -10,7 +10,7 @@ from dibs.core.identity import AGENT, ROLES, Limits
 from dibs.core.limits import ROTATION_GRACE_MS_DEFAULT
 from dibs.core.names import check_namespace, check_principal
 from dibs.wire.fields import NUMBERS
-from dibs.wire.parts import instant_ms, timestamp
+from dibs.wire.parts import instant_ms, picked, timestamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -172,15 +172,8 @@ def _number(document: Document, field: str) -> int:
 def credential_document(credential: Credential, now_ms: int) -> Document:
     """A token, for an admin to see."""
     return {
-        "id": credential.id,
-        "name": credential.name,
-        "role": credential.role,
-        "namespace": credential.namespace,
-        "created_at": timestamp(credential.since_ms),
-        "created_by": credential.by,
-        "expires_at": timestamp(credential.expires_ms) if credential.expires_ms else None,
-        "revoked_at": timestamp(credential.ended_ms) if credential.ended_ms else None,
-        "last_used_at": timestamp(credential.used_ms) if credential.used_ms else None,
+        **picked(credential, "id name role namespace created_at=@since_ms created_by=by expires_at=@expires_ms"),
+        **picked(credential, "revoked_at=@ended_ms last_used_at=@used_ms"),
         "valid": not credential.is_over(now_ms),
         **{field: getattr(credential.limits, word) for field, word in LIMIT_FIELDS.items()},
     }

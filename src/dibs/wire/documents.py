@@ -8,7 +8,7 @@ store's.
 from __future__ import annotations
 
 from dibs.base.errors import FATE_UNKNOWN
-from dibs.base.record import Record
+from dibs.base.reply import Reply
 from dibs.core.limits import OVERLOAD_RETRY_MS, TICKET_KEEP_MS
 from dibs.wire.codes import OUTCOMES, CodeRow, row_of_error
 from dibs.wire.parts import first_document, in_the_way, lease_document, previous_document, timestamp
@@ -23,43 +23,31 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
-
-class Reply(Record):
-    """The answer to a caller. `body` None is JSON null. Not `sent`: the request reached nobody."""
-
-    status: int
-    body: dict[str, Any] | None
-    sent: bool = True
+__all__ = ["Reply", "refused_document", "reply_for_error", "reply_to"]
 
 
 def reply_to(verb: str, outcome: Outcome) -> Reply:
     """The reply for the `outcome` of `verb`."""
-    status, body = document_to(verb, outcome)
-    return Reply(status=status, body=body)
-
-
-def document_to(verb: str, outcome: Outcome) -> tuple[int, Document | None]:
-    """Status and document for the `outcome` of `verb`."""
     if verb in _SESSION_VERBS:
         from dibs.core.lease_outcomes import SessionState
         from dibs.wire.lease_documents import kept_document, session_document
 
         if isinstance(outcome, SessionState):
             if verb == "session-open":
-                return 201, session_document(outcome)
-            return (204, None) if verb == "session-end" else (200, kept_document(outcome))
-    return document_for(outcome)
+                return Reply(201, session_document(outcome))
+            return Reply(204) if verb == "session-end" else Reply(200, kept_document(outcome))
+    return _reply_for(outcome)
 
 
-def document_for(outcome: Outcome) -> tuple[int, Document | None]:
-    """Status and document for `outcome`, whatever was asked."""
+def _reply_for(outcome: Outcome) -> Reply:
+    """The reply for `outcome`, whatever was asked."""
     kind = type(outcome)
     form = _FORMS.get(kind)
     if form is None:
         form = _FORMS[kind] = _form_of(kind)
     row, present = form
     if present is not None:
-        return row.http, present(outcome)
+        return Reply(row.http, present(outcome))
     from dibs.core.outcomes import Deadlock, NotCurrent, TooMany  # no grant needs them
     from dibs.wire.refusals import refusal
 
@@ -71,7 +59,7 @@ def document_for(outcome: Outcome) -> tuple[int, Document | None]:
         body["ended"] = outcome.ending.how
     elif isinstance(outcome, TooMany):
         body["retry_after_ms"] = OVERLOAD_RETRY_MS
-    return status, body
+    return Reply(status, body)
 
 
 def _form_of(kind: type[Any]) -> tuple[CodeRow, Callable[[Any], Document | None] | None]:
@@ -90,7 +78,7 @@ def reply_for_error(error: BaseException, *, sent: bool = True) -> Reply:
     details = getattr(error, "details", None) or "dibs failed in a way it should not; the server's log says more."
     if getattr(error, "unknown", False):
         details = f"{details} {FATE_UNKNOWN}"
-    return Reply(status=row.http, body=_error(row.title, row.word, details), sent=sent)
+    return Reply(row.http, _error(row.title, row.word, details), sent=sent)
 
 
 def _error(title: str, code: str, details: str) -> Document:
@@ -183,7 +171,7 @@ def refused_document(entries: Sequence[Document], *, all_of: int = 0) -> Documen
 
 def _entry(outcome: Outcome) -> Document:
     """The outcome for one of several names, as an entry of a list."""
-    entry = dict(document_for(outcome)[1] or {})
+    entry = dict(_reply_for(outcome).body or {})
     if "code" in entry:  # an error has no name of its own
         entry = {"name": getattr(outcome, "name", None), "status": entry["code"], **entry}
     return entry

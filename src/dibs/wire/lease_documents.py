@@ -9,7 +9,7 @@ from dibs.core.events import LOCK_CHANGES
 from dibs.core.exclusion import state_of
 from dibs.core.names import in_tree
 from dibs.core.tickets import names_of
-from dibs.wire.parts import GAP, holder_document, lease_document, previous_document, timestamp
+from dibs.wire.parts import GAP, holder_document, lease_document, picked, previous_document, timestamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,9 +49,7 @@ def waiter_document(state: TicketState, now_ms: int) -> Document:
         "metadata": ticket.metadata,
         "holders": [
             {
-                "name": blocker.name,
-                "owner": blocker.holder.owner,
-                "fencing_token": blocker.holder.token,
+                **picked(blocker, "name owner=holder.owner fencing_token=holder.token"),
                 "session": _session(blocker.holder.session),
             }
             for blocker in state.blockers
@@ -112,13 +110,7 @@ def status_document(lock: LockRecord, now_ms: int, *, with_acl: bool = False) ->
 
 def done_document(done: Done) -> Document:
     """Return who finished a job, when, and until when it counts as done."""
-    return {
-        "owner": done.owner,
-        "at": timestamp(done.at_ms),
-        "until": timestamp(done.until_ms),
-        "result": done.result,
-        "fencing_token": done.token,
-    }
+    return picked(done, "owner at=@at_ms until=@until_ms result fencing_token=token")
 
 
 def acl_document(entries: tuple[str, ...]) -> Document:
@@ -267,10 +259,7 @@ def kept_document(outcome: lease_outcomes.SessionState) -> Document:
     document = session_document(outcome)
     del document["lock_count"], document["holds"]
     if outcome.wanted:
-        document["wanted"] = [
-            {"name": each.name, "namespace": each.ns, "waiting": each.waiting, "new_waiters": each.new}
-            for each in outcome.wanted
-        ]
+        document["wanted"] = [picked(each, "name namespace=ns waiting new_waiters=new") for each in outcome.wanted]
     return document
 
 
@@ -295,13 +284,8 @@ def failed(outcome: lease_outcomes.Failed) -> Document:
 
 
 def broken(outcome: lease_outcomes.Broken) -> Document:
-    return {
-        "name": outcome.name,
-        "broken": [
-            {"owner": holder.owner, "fencing_token": holder.token, "checkpoint": holder.checkpoint}
-            for holder in outcome.holders
-        ],
-    }
+    broken = [picked(holder, "owner fencing_token=token checkpoint") for holder in outcome.holders]
+    return {"name": outcome.name, "broken": broken}
 
 
 def status(outcome: outcomes.Status) -> Document:
@@ -309,8 +293,7 @@ def status(outcome: outcomes.Status) -> Document:
     document["waiting"] = outcome.waiting
     if outcome.overlapping:
         document["overlapping"] = [
-            {"name": blocker.name, "owner": blocker.holder.owner, "mode": blocker.holder.mode}
-            for blocker in outcome.overlapping
+            picked(blocker, "name owner=holder.owner mode=holder.mode") for blocker in outcome.overlapping
         ]
     return document
 

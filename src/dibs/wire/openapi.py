@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
-
 from dibs.core.identity import LEAST_ROLE
 from dibs.wire.answer_fields import ANSWERS
 from dibs.wire.codes import CODES
@@ -13,54 +10,9 @@ from dibs.wire.operations import JSON_TYPE, NULL, STREAM_TYPE, allowed, answer_s
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from dibs.wire.operations import Answer, Link, Operation, Parameter, Schema
-
-
-# A JSON document as YAML 1.2, in blocks, for people. Pure.
-#
-# Only what JSON has. Texts are always in double quotes, as JSON writes them: which plain texts YAML takes for a
-# number, a date or a truth value differs between its versions.
-
-_PLAIN_KEY = re.compile(r"[A-Za-z][A-Za-z_-]+")
-_WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "nan", "inf"))
-_INDENT = "  "
-
-
-def yaml_text(document: object) -> str:
-    return "\n".join(_lines(document)) + "\n"
-
-
-def _lines(value: object) -> Iterator[str]:
-    """The lines of a value on its own level."""
-    if isinstance(value, dict) and value:
-        for key, inner in value.items():
-            if isinstance(inner, dict | list) and inner:
-                yield f"{_key(key)}:"
-                yield from (_INDENT + line for line in _lines(inner))
-            else:
-                yield f"{_key(key)}: {_scalar(inner)}"
-    elif isinstance(value, list) and value:
-        for inner in value:
-            first, *others = _lines(inner)
-            yield f"- {first}"
-            yield from (_INDENT + line for line in others)
-    else:
-        yield _scalar(value)
-
-
-def _key(key: str) -> str:
-    is_plain = _PLAIN_KEY.fullmatch(key) and key.lower() not in _WORDS
-    return key if is_plain else _scalar(key)
-
-
-def _scalar(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    if text.isprintable():
-        return text
-    # Characters that JSON may have as they are, and YAML not.
-    return "".join(each if each.isprintable() else f"\\U{ord(each):08x}" for each in text)
 
 
 _SCHEMAS = "#/components/schemas/"

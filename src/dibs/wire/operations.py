@@ -1,8 +1,8 @@
-"""The operations of the HTTP API, one declaration for each method at each path, and JSON schemas of their documents.
+"""An operation of the HTTP API as it is declared, for each method at each path, and JSON schemas of its documents.
 
-The router, the list of routes on the page and the OpenAPI document are made from these declarations. They stand beside
-the handlers, in `server/routes/`. Fields are not declared again here. The id of an operation is its verb: its
-request fields are in `request_fields.py`, its rights in `core/identity.LEAST_ROLE`. Answers are named as in
+The router, the list of routes on the page and the OpenAPI document are made from the declarations, which stand in
+`server/routes/operations.py` and in annexes. Fields are not declared again there. The id of an operation is its verb:
+its request fields are in `request_fields.py`, its rights in `core/identity.LEAST_ROLE`. Answers are named as in
 `answer_fields.ANSWERS`. Pure.
 """
 

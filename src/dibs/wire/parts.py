@@ -52,6 +52,21 @@ def instant_ms(text: str) -> int:
     return seconds * 1_000 + int(text[20:23])
 
 
+def picked(record: object, fields: str) -> Document:
+    """Some fields of a record, as a document has them. Each is its name there, with `=` and the attribute if that is
+    called otherwise. `@` marks a time in milliseconds, null if there is none; `?` a text or number, null if empty."""
+    document: Document = {}
+    for field in fields.split():
+        name, _, path = field.partition("=")
+        value: Any = record
+        for attribute in (path or name).strip("@?").split("."):
+            value = getattr(value, attribute)
+        if "@" in path:
+            value = timestamp(value) if value else None
+        document[name.rstrip("?")] = value or None if field[-1] == "?" else value
+    return document
+
+
 def challenge_text(nonce: str, address: Any) -> str:
     """`address` is (host, port) of the server's end of the connection, as either end sees it."""
     host, port = address[:2]
@@ -108,10 +123,7 @@ def in_the_way(name: str, blockers: tuple[Blocker, ...], now_ms: int) -> Documen
     if first.name != name:
         document["conflict"] = first.name  # in a tree, the claim that overlaps the one asked for
     if len(blockers) > 1:
-        document["holders"] = [
-            {"name": blocker.name, "owner": blocker.holder.owner, "fencing_token": blocker.holder.token}
-            for blocker in blockers
-        ]
+        document["holders"] = [picked(each, "name owner=holder.owner fencing_token=holder.token") for each in blockers]
     return document
 
 

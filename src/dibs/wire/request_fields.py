@@ -8,7 +8,10 @@ from here. No command imports this file unless it shows them. The fields of answ
 
 from __future__ import annotations
 
+import re
+
 from dibs.base.record import Record
+from dibs.base.tables import sections
 from dibs.core import limits
 from dibs.core.identity import AGENT, ROLES
 
@@ -24,7 +27,11 @@ NOBODY = "nobody"
 NEEDED = "needed"  # as a default: it must be given, although it may be empty for the check of types
 NAMESPACE_PATTERN = rf"^[A-Za-z0-9._-]{{1,{limits.NAMESPACE_CHARS_MAX}}}$"
 PRINCIPAL_PATTERN = rf"^[A-Za-z0-9._@+-]{{1,{limits.PRINCIPAL_CHARS_MAX}}}$"
+CANDIDATE_PATTERN = rf"^[A-Za-z0-9_.:@-]{{1,{limits.CANDIDATE_CHARS_MAX}}}$"
+DIGEST_PATTERN = "^[0-9a-f]{64}$"
 ACL_PATTERN = "^(user|token):."
+MODES = ("exclusive", "shared")
+ROLE_CHOICES = (AGENT, *[role for role in ROLES if role != AGENT])
 NAME_FORMAT = "dibs-job-name"  # a format of our own: no pattern says how a name must look
 
 
@@ -58,378 +65,265 @@ class Field(Record):
         return self.kind.endswith(("!", "?")) or self.default == NEEDED
 
 
-def _field(kind: str, meaning: str, default: str = "", **more: Any) -> Field:
-    return Field(kind=kind, meaning=meaning, default=default, **more)
+# Of each request its fields: name, kind, bounds and meaning; below a field a default of several words, and the words of
+# surfaces that need others. Bounds are numbers, or names of `core/limits.py`; of `seconds` they are in milliseconds.
+# "= other" is a field of the section `_` that means something else here: it has the same bounds, and is seen by the
+# same. Without a meaning it is that field as it is. "+" takes over another section.
+_TABLE = """
+_
+    ttl whole seconds=TTL_MS_MIN..TTL_MS_MAX: how long the claim lasts without a heartbeat
+        default: 60, or inside a session as long as that lives
+        flag: {}: 90, 30s, 15m, 2h (default 60s; with --actor 15m; in a session, as long as the session)
+        parameter: {}: seconds, text such as "2m" or a timedelta; 60 by default, from a second to a day
+        tool: How long the job stays yours without a call that gives its lease_id.
+    ttl_ms whole numbers=TTL_MS_MIN..TTL_MS_MAX: the same in milliseconds, instead of `ttl_seconds`
+    owner text chars=OWNER_CHARS_MAX seen=EVERYBODY: who you are, as shown to others; it proves nothing
+        default: the session's, else the token's name
+        flag: the name that others see, if neither --actor's nor user@host will do; it proves nothing
+    process text chars=OWNER_CHARS_MAX seen=NOBODY: identifies the session's process for others on the same machine; the
+        command line fills it in
+    metadata text chars=METADATA_CHARS_MAX plain seen=EVERYBODY: a short text shown to everybody, such as repo=acme/app
+        tool: A short public note, at most {METADATA_CHARS_MAX} characters. Never a secret.
+    checkpoint text bytes=CHECKPOINT_BYTES_MAX seen=EVERYBODY: how far the work has come, for the next owner
+        flag: {}; - reads it from stdin
+        tool: How far you got, for the next owner; at most {CHECKPOINT_BYTES_MAX} bytes. Never a secret.
+    request_key text chars=REQUEST_KEY_CHARS_MAX not_empty seen=NOBODY: a value that is new for each claim: repeating
+        the claim with it gives the same lease
+        flag: repeating a claim with the same key gives the same lease (default: a new key every time)
+    lease_id id seen=CALLER: the lease id that the claim gave: it proves that the job is yours
+        flag: for a claim without --actor and --session: the lease id that it printed
+    session_id id: the session that the claim belongs to
+        seen: {CALLER}. Lists of sessions show the ids of others cut short
+        flag: for a worker with a session of its own: its id, which `dibs session run` sets for the commands in it
+    ticket text seen=CALLER: the place in line that an earlier `queued` gave
+        flag: continue from the place in line that --keep-place printed
+    wait_seconds seconds seconds=0..WAIT_MS_MAX default=0: wait in line for up to this long
+        parameter: how long to wait in line: not at all by default, math.inf without end
+    reason text chars=REASON_CHARS_MAX seen=EVERYBODY
+    names list!
+    acl object
+        seen: {EVERYBODY}; an entry `token:` as `token:[redacted]`
+    fresh_id id seen=CALLER
+    leader_token text! seen=CALLER: the proof
+    expires_seconds whole seconds=1000..CREDENTIAL_LIFE_MS_MAX
+_proof
+    lease_id =
+    session_id = session_id: or this: the session of the claim
+_limits
+    max_held whole numbers=0..PRINCIPAL_LIMIT_MAX default=0: how many jobs its principal may hold, places in line
+        counted; 0 is no limit
+    max_waiting whole numbers=0..PRINCIPAL_LIMIT_MAX default=0: how many places in line
+    max_sessions whole numbers=0..PRINCIPAL_LIMIT_MAX default=0: how many open sessions
+    rate_per_second whole numbers=0..PRINCIPAL_LIMIT_MAX default=0: how many requests a second, at each server
+_claim
+    ttl_seconds = ttl
+    ttl_ms =
+    owner =
+    metadata =
+    request_key =
+    session_id =
+    ephemeral flag: false: the lease outlives its session, by its own TTL. true needs a `session_id`
+        default: true inside a session
+    lock_delay_seconds whole seconds=0..LOCK_DELAY_MS_MAX default=0: if the claim is lost, not released, nobody gets the
+        job for this long, a minute at most
+    mode text choices=MODES seen=EVERYBODY: shared: coexists with other shared claims, excludes exclusive ones
+    slots whole numbers=1..SLOTS_MAX seen=EVERYBODY default=1: up to so many owners at once; all must give the same
+        number, and none may be shared
+    max_attempts whole numbers=0..ATTEMPTS_MAX plain: after so many failures and losses in a row, park the job until
+        somebody frees it
+        default: 0 for no limit
+    again flag plain default=false: claim the job even if it is marked as done
+acquire
+    + _claim
+    wait_seconds =
+    ticket =
+    lease_id = lease_id: proves that the caller already holds the job: gives the same lease, or `lease_not_current`
+    acl = acl lengths=1..ACL_ENTRIES_MAX: who may claim the job, see [below](#put-locksnameacl)
+acquire-any
+    + _claim
+    names = names lengths=1..NAMES_MAX: tried in this order
+    wait_seconds = wait_seconds numbers=0..0: only 0: claiming any of several does not wait
+acquire-all
+    + _claim
+    wait_seconds = wait_seconds default=0: wait in all lines at once, holding nothing
+    ticket = ticket: as with `acquire`
+    names = names lengths=1..ALL_NAMES_MAX: all of them or none
+leave
+    ticket = ticket kind=text!: the place to give up
+renew
+    + _proof
+    ttl_seconds = ttl: a new TTL, from now. It may be shorter
+        default: the one it has
+    ttl_ms =
+    metadata = metadata: replaces what there is
+    checkpoint =
+release
+    + _proof
+    done flag default=false: the work is finished: later claims are told so for a day, or `done_seconds`
+    done_seconds whole seconds=0..DONE_MS_MAX: how long the job is marked as done
+        default: 0, with `done` 86,400
+        flag: mark the job as done for this long (default 1d)
+        parameter: {}; True is a day
+        tool: With done=true: {}.
+    result text bytes=RESULT_BYTES_MAX seen=EVERYBODY: a short text for later claims while the job is marked as done,
+        such as a link to the pull request
+        tool: With done=true: {}. {RESULT_BYTES_MAX} bytes.
+    checkpoint =
+    failed flag default=false: the work failed; this counts as an attempt
+    reason = reason: with a failure: why; everybody who may see the job sees it
+    retry_after_seconds whole seconds=0..RETRY_MS_MAX default=0: with a failure: nobody gets the job for this long, a
+        week at most
+    uncounted flag default=false: neither failed nor done, for instance because the worker was interrupted: the count of
+        attempts does not change
+transfer
+    + _proof
+    to_owner text chars=OWNER_CHARS_MAX seen=EVERYBODY: who gets the job, as shown to others. Without `to_session` it
+        stays under the same token
+    to_session id seen=NOBODY: the open session that gets the job, of this namespace; may be of another token. It needs
+        no lease id
+    fresh_lease_id = fresh_id: a random UUID that you made for this, from which the server makes the new owner's lease
+        id. After a lost reply, send the same: you get the same answer
+        default: one that the server makes
+    ttl_seconds = ttl: a new TTL
+        default: the one it has
+    ttl_ms =
+    checkpoint = checkpoint: for the new owner
+        default: the one it has
+break
+    reason = reason not_empty default=needed: the old owner is told, history keeps it
+free
+acl
+    acl = acl kind=object? lengths=0..ACL_ENTRIES_MAX: `user:NAME` for a token's name, `token:TOKEN` for a token itself,
+        kept as its hash. Null, or no entries, removes the list
+inspect
+session-open
+    ttl_seconds = ttl seconds=SESSION_TTL_MS_MIN..SESSION_TTL_MS_MAX clamped: how long the session lives without a
+        keepalive
+        default: 60. A value out of bounds is set to the nearest bound
+    ttl_ms = ttl_ms numbers=SESSION_OWN_TTL_MS_MIN..SESSION_OWN_TTL_MS_MAX: the same, instead of `ttl_seconds`. A value
+        out of bounds is refused (`invalid_ttl`)
+        flag: how long the session lives without a renewal, 1s to 1d (default 60s)
+    owner = owner: who
+        default: the token's name
+    metadata = metadata: shown to those who may see the session
+    process =
+    parent_id id seen=NOBODY: a session of yours whose part this one is, such as an agent's whose subagent opens this
+        one. Claims of a session and of its parent do not exclude each other. Two with the same parent exclude each
+        other
+    fresh_session_id = fresh_id: a random UUID that you made for this, from which the server makes the session's id.
+        After a lost reply, send the same: you get the same session
+        default: one that the server makes
+session-keep
+    ttl_ms = ttl_ms numbers=SESSION_OWN_TTL_MS_MIN..SESSION_OWN_TTL_MS_MAX: from now on the session lives this long
+        without a keepalive
+        default: as it is
+    process = process: the session's process from now on, as in `POST /sessions`; empty: none
+        default: as it is
+    active flag default=false: the worker itself asks, not a timer. Refusals show when that was, and the answer says who
+        began to wait for a job of the session
+session-end
+session-show
+session-break
+    reason = reason not_empty default=needed: history keeps it, and the late worker is told
+token-create
+    name text! pattern=PRINCIPAL_PATTERN: the principal, in letters, digits and `. _ @ + -`. Several tokens may have one
+        name
+    role text choices=ROLE_CHOICES: what it may do
+    namespace text pattern=NAMESPACE_PATTERN default=any: the only namespace that it may use
+    expires_seconds = expires_seconds default=never: how long it is valid
+    sha256 text pattern=DIGEST_PATTERN: 64 hexadecimal digits: the hash of an existing token. Then no token is made, and
+        the reply has none
+    + _limits
+token-rotate
+    grace_seconds whole seconds=0..ROTATION_GRACE_MS_MAX default=600: how long the old one stays valid; 0 ends it at
+        once
+    expires_seconds = expires_seconds: how long the new one is valid
+        default: the lifetime of the old one
+token-limit
+    + _limits
+webhook-create
+    url text! chars=WEBHOOK_URL_CHARS_MAX: where deliveries go: https, without a user name
+    secret text chars=WEBHOOK_SECRET_CHARS_MAX: signs each delivery. It is not shown again
+        default: deliveries are not signed
+    events list default=`*`: `*`, OctoStore's `acquired`, `renewed`, `released`, `expired`, or kinds of events as `GET
+        /events` says them
+    lock_pattern text default=`*`: a job's name, the beginning of names with `*` after it, or `*`
+webhook-replay
+    after number: the number of an event: all events after it are sent again
+        default: only dead letters
+campaign
+    candidate_id text! chars=CANDIDATE_CHARS_MAX pattern=CANDIDATE_PATTERN seen=EVERYBODY: who, as shown to everybody:
+        letters, digits and `- _ . : @`. Proves nothing
+    ttl_seconds = ttl default=30: how long the term lasts without a heartbeat. Without a token 5 to 300
+    metadata =
+    request_key = request_key: a value that is new for each campaign. Repeating the request with it gives the same term,
+        so a lost reply can be asked for again
+election-renew
+    leader_token =
+    ttl_seconds = ttl: a new TTL, from now. It may be shorter
+        default: the one it has; without a token 30
+resign
+    leader_token =
+login
+    token text! chars=TOKEN_CHARS_MAX seen=NOBODY: a token that the server accepts
+"""
+_MARKS = {"plain": "is_plain", "clamped": "is_clamped", "not_empty": "not_empty"}
+_WORDS = {"default": "default", "seen": "seen_by", "flag": "flag", "parameter": "parameter", "tool": "tool"}
+_FIELD = re.compile(r"(?P<name>\S+)(?P<same> =)?(?P<terms>(?: [^\s:]+)*)(?:: (?P<meaning>.*))?")
+_SAID_ELSEWHERE = {"default": "", "flag": "{}", "parameter": "{}", "tool": "{}."}
 
 
-def _but(field: Field, meaning: str, default: str = "", **more: Any) -> Field:
-    """The same field where it means something else: it has the same bounds, and is seen by the same."""
-    return field.replace(meaning=meaning, default=default, **{"flag": "{}", "parameter": "{}", "tool": "{}.", **more})
+def _limit(text: str) -> int:
+    return int(text) if text.isdecimal() else int(getattr(limits, text))
 
 
-def _seconds(least_ms: int, most_ms: int) -> tuple[int, int]:
-    return least_ms // 1000, most_ms // 1000
+def _term(word: str) -> tuple[str, Any]:
+    """A kind, bound or mark that stands before a meaning."""
+    key, _, value = word.partition("=")
+    if value and key in ("numbers", "lengths", "seconds"):
+        least, most = (_limit(each) for each in value.split(".."))
+        return ("numbers", (least // 1000, most // 1000)) if key == "seconds" else (key, (least, most))
+    if key in ("chars", "bytes"):
+        return key, _limit(value)
+    if key in ("pattern", "choices", "seen"):
+        return _WORDS.get(key, key), globals()[value]
+    if key == "default":
+        return key, value
+    return (_MARKS[key], True) if key in _MARKS else ("kind", value or key)
 
 
-_TTL = _field(
-    "whole",
-    "how long the claim lasts without a heartbeat",
-    "60, or inside a session as long as that lives",
-    numbers=_seconds(limits.TTL_MS_MIN, limits.TTL_MS_MAX),
-    flag="{}: 90, 30s, 15m, 2h (default 60s; with --actor 15m; in a session, as long as the session)",
-    parameter='{}: seconds, text such as "2m" or a timedelta; 60 by default, from a second to a day',
-    tool="How long the job stays yours without a call that gives its lease_id.",
-)
-_TTL_MS = _field(
-    "whole", "the same in milliseconds, instead of `ttl_seconds`", numbers=(limits.TTL_MS_MIN, limits.TTL_MS_MAX)
-)
-_OWNER = _field(
-    "text",
-    "who you are, as shown to others; it proves nothing",
-    "the session's, else the token's name",
-    chars=limits.OWNER_CHARS_MAX,
-    seen_by=EVERYBODY,
-    flag="the name that others see, if neither --actor's nor user@host will do; it proves nothing",
-)
-_PROCESS = _field(
-    "text",
-    "identifies the session's process for others on the same machine; the command line fills it in",
-    chars=limits.OWNER_CHARS_MAX,
-    seen_by=NOBODY,
-)
-_METADATA = _field(
-    "text",
-    "a short text shown to everybody, such as repo=acme/app",
-    chars=limits.METADATA_CHARS_MAX,
-    is_plain=True,
-    seen_by=EVERYBODY,
-    tool=f"A short public note, at most {limits.METADATA_CHARS_MAX} characters. Never a secret.",
-)
-_CHECKPOINT = _field(
-    "text",
-    "how far the work has come, for the next owner",
-    bytes=limits.CHECKPOINT_BYTES_MAX,
-    seen_by=EVERYBODY,
-    flag="{}; - reads it from stdin",
-    tool=f"How far you got, for the next owner; at most {limits.CHECKPOINT_BYTES_MAX} bytes. Never a secret.",
-)
-_REQUEST_KEY = _field(
-    "text",
-    "a value that is new for each claim: repeating the claim with it gives the same lease",
-    chars=limits.REQUEST_KEY_CHARS_MAX,
-    not_empty=True,
-    seen_by=NOBODY,
-    flag="repeating a claim with the same key gives the same lease (default: a new key every time)",
-)
-_LEASE = _field(
-    "id",
-    "the lease id that the claim gave: it proves that the job is yours",
-    seen_by=CALLER,
-    flag="for a claim without --actor and --session: the lease id that it printed",
-)
-_SESSION = _field(
-    "id",
-    "the session that the claim belongs to",
-    seen_by=f"{CALLER}. Lists of sessions show the ids of others cut short",
-    flag="for a worker with a session of its own: its id, which `dibs session run` sets for the commands in it",
-)
-_PROOF = {"lease_id": _LEASE, "session_id": _but(_SESSION, "or this: the session of the claim")}
-_TICKET = _field(
-    "text",
-    "the place in line that an earlier `queued` gave",
-    seen_by=CALLER,
-    flag="continue from the place in line that --keep-place printed",
-)
-_WAIT = _field(
-    "seconds",
-    "wait in line for up to this long",
-    "0",
-    numbers=_seconds(0, limits.WAIT_MS_MAX),
-    parameter="how long to wait in line: not at all by default, math.inf without end",
-)
-_REASON = _field("text", "", chars=limits.REASON_CHARS_MAX, seen_by=EVERYBODY)
-_NAMES = _field("list!", "")
-_ACL = _field("object", "", seen_by=f"{EVERYBODY}; an entry `token:` as `token:[redacted]`")
-_FRESH_ID = _field("id", "", seen_by=CALLER)
-_CANDIDATE = rf"^[A-Za-z0-9_.:@-]{{1,{limits.CANDIDATE_CHARS_MAX}}}$"
-_LEADER_TOKEN = _field("text!", "the proof", seen_by=CALLER)
-_SESSION_MS = (limits.SESSION_OWN_TTL_MS_MIN, limits.SESSION_OWN_TTL_MS_MAX)
-_EXPIRES = _field("whole", "", numbers=_seconds(1000, limits.CREDENTIAL_LIFE_MS_MAX))
+def _requests() -> dict[str, dict[str, Field]]:
+    found: dict[str, dict[str, Field]] = {}
+    for section, lines in sections(_TABLE, _WORDS):
+        fields = found[section] = {}
+        for line, *below in lines:
+            parts = _FIELD.fullmatch(line)
+            assert parts is not None, line
+            name, meaning, words = parts["name"], parts["meaning"], parts["terms"].split()
+            if name == "+":
+                fields.update(found[words[0]])
+                continue
+            field = found["_"][words.pop(0) if words else name] if parts["same"] else None
+            given = {"meaning": meaning or "", **(_SAID_ELSEWHERE if field else {}), **dict(map(_term, words))}
+            for each in below:
+                word, _, text = each.partition(": ")
+                given[_WORDS[word]] = text.format(**globals()) if word == "seen" else text
+            if field is None:
+                fields[name] = Field(**given)
+            else:
+                fields[name] = field if meaning is None else field.replace(**given)
+    return found
 
 
-def _limit(meaning: str) -> Field:
-    return _field("whole", meaning, "0", numbers=(0, limits.PRINCIPAL_LIMIT_MAX))
-
-
-_LIMITS = {
-    "max_held": _limit("how many jobs its principal may hold, places in line counted; 0 is no limit"),
-    "max_waiting": _limit("how many places in line"),
-    "max_sessions": _limit("how many open sessions"),
-    "rate_per_second": _limit("how many requests a second, at each server"),
-}
-# What all claims have.
-CLAIM = {
-    "ttl_seconds": _TTL,
-    "ttl_ms": _TTL_MS,
-    "owner": _OWNER,
-    "metadata": _METADATA,
-    "request_key": _REQUEST_KEY,
-    "session_id": _SESSION,
-    "ephemeral": _field(
-        "flag",
-        "false: the lease outlives its session, by its own TTL. true needs a `session_id`",
-        "true inside a session",
-    ),
-    "lock_delay_seconds": _field(
-        "whole",
-        "if the claim is lost, not released, nobody gets the job for this long, a minute at most",
-        "0",
-        numbers=_seconds(0, limits.LOCK_DELAY_MS_MAX),
-    ),
-    "mode": _field(
-        "text",
-        "shared: coexists with other shared claims, excludes exclusive ones",
-        choices=("exclusive", "shared"),
-        seen_by=EVERYBODY,
-    ),
-    "slots": _field(
-        "whole",
-        "up to so many owners at once; all must give the same number, and none may be shared",
-        "1",
-        numbers=(1, limits.SLOTS_MAX),
-        seen_by=EVERYBODY,
-    ),
-    "max_attempts": _field(
-        "whole",
-        "after so many failures and losses in a row, park the job until somebody frees it",
-        "0 for no limit",
-        numbers=(0, limits.ATTEMPTS_MAX),
-        is_plain=True,
-    ),
-    "again": _field("flag", "claim the job even if it is marked as done", "false", is_plain=True),
-}
-
-REQUESTS: dict[str, dict[str, Field]] = {
-    "acquire": {
-        **CLAIM,
-        "wait_seconds": _WAIT,
-        "ticket": _TICKET,
-        "lease_id": _but(
-            _LEASE, "proves that the caller already holds the job: gives the same lease, or `lease_not_current`"
-        ),
-        "acl": _but(_ACL, "who may claim the job, see [below](#put-locksnameacl)", lengths=(1, limits.ACL_ENTRIES_MAX)),
-    },
-    "acquire-any": {
-        **CLAIM,
-        "names": _but(_NAMES, "tried in this order", lengths=(1, limits.NAMES_MAX)),
-        "wait_seconds": _but(_WAIT, "only 0: claiming any of several does not wait", numbers=(0, 0)),
-    },
-    "acquire-all": {
-        **CLAIM,
-        "wait_seconds": _but(_WAIT, "wait in all lines at once, holding nothing", "0"),
-        "ticket": _but(_TICKET, "as with `acquire`"),
-        "names": _but(_NAMES, "all of them or none", lengths=(1, limits.ALL_NAMES_MAX)),
-    },
-    "leave": {"ticket": _but(_TICKET, "the place to give up", kind="text!")},
-    "renew": {
-        **_PROOF,
-        "ttl_seconds": _but(_TTL, "a new TTL, from now. It may be shorter", "the one it has"),
-        "ttl_ms": _TTL_MS,
-        "metadata": _but(_METADATA, "replaces what there is"),
-        "checkpoint": _CHECKPOINT,
-    },
-    "release": {
-        **_PROOF,
-        "done": _field("flag", "the work is finished: later claims are told so for a day, or `done_seconds`", "false"),
-        "done_seconds": _field(
-            "whole",
-            "how long the job is marked as done",
-            "0, with `done` 86,400",
-            numbers=_seconds(0, limits.DONE_MS_MAX),
-            flag="mark the job as done for this long (default 1d)",
-            parameter="{}; True is a day",
-            tool="With done=true: {}.",
-        ),
-        "result": _field(
-            "text",
-            "a short text for later claims while the job is marked as done, such as a link to the pull request",
-            bytes=limits.RESULT_BYTES_MAX,
-            seen_by=EVERYBODY,
-            tool=f"With done=true: {{}}. {limits.RESULT_BYTES_MAX} bytes.",
-        ),
-        "checkpoint": _CHECKPOINT,
-        "failed": _field("flag", "the work failed; this counts as an attempt", "false"),
-        "reason": _but(_REASON, "with a failure: why; everybody who may see the job sees it"),
-        "retry_after_seconds": _field(
-            "whole",
-            "with a failure: nobody gets the job for this long, a week at most",
-            "0",
-            numbers=_seconds(0, limits.RETRY_MS_MAX),
-        ),
-        "uncounted": _field(
-            "flag",
-            "neither failed nor done, for instance because the worker was interrupted: the count of attempts does not "
-            "change",
-            "false",
-        ),
-    },
-    "transfer": {
-        **_PROOF,
-        "to_owner": _field(
-            "text",
-            "who gets the job, as shown to others. Without `to_session` it stays under the same token",
-            chars=limits.OWNER_CHARS_MAX,
-            seen_by=EVERYBODY,
-        ),
-        "to_session": _field(
-            "id",
-            "the open session that gets the job, of this namespace; may be of another token. It needs no lease id",
-            seen_by=NOBODY,
-        ),
-        "fresh_lease_id": _but(
-            _FRESH_ID,
-            "a random UUID that you made for this, from which the server makes the new owner's lease id. After a lost "
-            "reply, send the same: you get the same answer",
-            "one that the server makes",
-        ),
-        "ttl_seconds": _but(_TTL, "a new TTL", "the one it has"),
-        "ttl_ms": _TTL_MS,
-        "checkpoint": _but(_CHECKPOINT, "for the new owner", "the one it has"),
-    },
-    "break": {"reason": _but(_REASON, "the old owner is told, history keeps it", NEEDED, not_empty=True)},
-    "free": {},
-    "acl": {
-        "acl": _but(
-            _ACL,
-            "`user:NAME` for a token's name, `token:TOKEN` for a token itself, kept as its hash. Null, or no entries, "
-            "removes the list",
-            kind="object?",
-            lengths=(0, limits.ACL_ENTRIES_MAX),
-        )
-    },
-    "inspect": {},
-    "session-open": {
-        "ttl_seconds": _but(
-            _TTL,
-            "how long the session lives without a keepalive",
-            "60. A value out of bounds is set to the nearest bound",
-            numbers=_seconds(limits.SESSION_TTL_MS_MIN, limits.SESSION_TTL_MS_MAX),
-            is_clamped=True,
-        ),
-        "ttl_ms": _but(
-            _TTL_MS,
-            "the same, instead of `ttl_seconds`. A value out of bounds is refused (`invalid_ttl`)",
-            numbers=_SESSION_MS,
-            flag="how long the session lives without a renewal, 1s to 1d (default 60s)",
-        ),
-        "owner": _but(_OWNER, "who", "the token's name"),
-        "metadata": _but(_METADATA, "shown to those who may see the session"),
-        "process": _PROCESS,
-        "parent_id": _field(
-            "id",
-            "a session of yours whose part this one is, such as an agent's whose subagent opens this one. Claims of a "
-            "session and of its parent do not exclude each other. Two with the same parent exclude each other",
-            seen_by=NOBODY,
-        ),
-        "fresh_session_id": _but(
-            _FRESH_ID,
-            "a random UUID that you made for this, from which the server makes the session's id. After a lost reply, "
-            "send the same: you get the same session",
-            "one that the server makes",
-        ),
-    },
-    "session-keep": {
-        "ttl_ms": _but(
-            _TTL_MS, "from now on the session lives this long without a keepalive", "as it is", numbers=_SESSION_MS
-        ),
-        "process": _but(_PROCESS, "the session's process from now on, as in `POST /sessions`; empty: none", "as it is"),
-        "active": _field(
-            "flag",
-            "the worker itself asks, not a timer. Refusals show when that was, and the answer says who began to wait "
-            "for a job of the session",
-            "false",
-        ),
-    },
-    "session-end": {},
-    "session-show": {},
-    "session-break": {"reason": _but(_REASON, "history keeps it, and the late worker is told", NEEDED, not_empty=True)},
-    "token-create": {
-        "name": _field(
-            "text!",
-            "the principal, in letters, digits and `. _ @ + -`. Several tokens may have one name",
-            pattern=PRINCIPAL_PATTERN,
-        ),
-        "role": _field("text", "what it may do", choices=(AGENT, *[role for role in ROLES if role != AGENT])),
-        "namespace": _field("text", "the only namespace that it may use", "any", pattern=NAMESPACE_PATTERN),
-        "expires_seconds": _but(_EXPIRES, "how long it is valid", "never"),
-        "sha256": _field(
-            "text",
-            "64 hexadecimal digits: the hash of an existing token. Then no token is made, and the reply has none",
-            pattern="^[0-9a-f]{64}$",
-        ),
-        **_LIMITS,
-    },
-    "token-rotate": {
-        "grace_seconds": _field(
-            "whole",
-            "how long the old one stays valid; 0 ends it at once",
-            "600",
-            numbers=_seconds(0, limits.ROTATION_GRACE_MS_MAX),
-        ),
-        "expires_seconds": _but(_EXPIRES, "how long the new one is valid", "the lifetime of the old one"),
-    },
-    "token-limit": {name: _but(field, field.meaning, "as it is") for name, field in _LIMITS.items()},
-    "webhook-create": {
-        "url": _field("text!", "where deliveries go: https, without a user name", chars=limits.WEBHOOK_URL_CHARS_MAX),
-        "secret": _field(
-            "text",
-            "signs each delivery. It is not shown again",
-            "deliveries are not signed",
-            chars=limits.WEBHOOK_SECRET_CHARS_MAX,
-        ),
-        "events": _field(
-            "list",
-            "`*`, OctoStore's `acquired`, `renewed`, `released`, `expired`, or kinds of events as `GET /events` says "
-            "them",
-            "`*`",
-        ),
-        "lock_pattern": _field("text", "a job's name, the beginning of names with `*` after it, or `*`", "`*`"),
-    },
-    "webhook-replay": {
-        "after": _field("number", "the number of an event: all events after it are sent again", "only dead letters")
-    },
-    "campaign": {
-        "candidate_id": _field(
-            "text!",
-            "who, as shown to everybody: letters, digits and `- _ . : @`. Proves nothing",
-            chars=limits.CANDIDATE_CHARS_MAX,
-            pattern=_CANDIDATE,
-            seen_by=EVERYBODY,
-        ),
-        "ttl_seconds": _but(_TTL, "how long the term lasts without a heartbeat. Without a token 5 to 300", "30"),
-        "metadata": _METADATA,
-        "request_key": _but(
-            _REQUEST_KEY,
-            "a value that is new for each campaign. Repeating the request with it gives the same term, so a lost reply "
-            "can be asked for again",
-            not_empty=True,
-        ),
-    },
-    "election-renew": {
-        "leader_token": _LEADER_TOKEN,
-        "ttl_seconds": _but(_TTL, "a new TTL, from now. It may be shorter", "the one it has; without a token 30"),
-    },
-    "resign": {"leader_token": _LEADER_TOKEN},
-    "login": {
-        "token": _field("text!", "a token that the server accepts", chars=limits.TOKEN_CHARS_MAX, seen_by=NOBODY)
-    },
-}
+_FOUND = _requests()
+CLAIM = _FOUND["_claim"]  # what all claims have
+REQUESTS = {verb: fields for verb, fields in _FOUND.items() if verb[0] != "_"}
+REQUESTS["token-limit"] = {name: field.replace(default="as it is") for name, field in _FOUND["_limits"].items()}
 
 
 def flag_text(verb: str, name: str) -> str:
     """The help of the flag that gives a field."""
-    field = REQUESTS[verb][name]
-    return field.flag.format(field.meaning)
+    return _said(REQUESTS[verb][name], "flag")
 
 
 def parameter_texts(verb: str) -> dict[str, str]:
@@ -438,12 +332,16 @@ def parameter_texts(verb: str) -> dict[str, str]:
     for name, field in REQUESTS[verb].items():
         if f"{name}_seconds" not in REQUESTS[verb]:  # `done` takes a time there
             given = "shared" if name == "mode" else name.removesuffix("_seconds")
-            found[given] = field.parameter.format(field.meaning)
+            found[given] = _said(field, "parameter")
     return found
 
 
 def tool_text(verb: str, name: str) -> str:
     """The description of an argument of an MCP tool."""
-    field = REQUESTS[verb][name]
-    text = field.tool.format(field.meaning)
+    text = _said(REQUESTS[verb][name], "tool")
     return text[0].upper() + text[1:]
+
+
+def _said(field: Field, surface: str) -> str:
+    words: str = getattr(field, surface)
+    return words.format(field.meaning, **vars(limits))

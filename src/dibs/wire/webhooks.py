@@ -9,7 +9,7 @@ from dibs.core.events import LOCK_CHANGES
 from dibs.core.limits import NAME_BYTES_MAX, WEBHOOK_SECRET_CHARS_MAX
 from dibs.core.webhooks import EVERY, GAP, TEST, Webhook
 from dibs.wire.lease_documents import named_event
-from dibs.wire.parts import holder_id, offset_timestamp, timestamp
+from dibs.wire.parts import holder_id, offset_timestamp, picked, timestamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,14 +56,10 @@ def webhook_of(document: Document, ns: str, caller: Caller, webhook_id: str, *, 
 def webhook_document(webhook: Webhook) -> Document:
     """A webhook, for its owner and for operators."""
     return {
-        "id": webhook.id,
-        "user_id": webhook.principal,
-        "url": webhook.url,
+        **picked(webhook, "id user_id=principal url"),
         "secret": HIDDEN if webhook.secret else None,
         "events": list(webhook.events),
-        "lock_pattern": webhook.pattern,
-        "namespace": webhook.ns,
-        "created_at": timestamp(webhook.since_ms),
+        **picked(webhook, "lock_pattern=pattern namespace=ns created_at=@since_ms"),
         "active": not webhook.stopped,
         "stopped": webhook.stopped or None,
     }
@@ -73,13 +69,10 @@ def standing_document(webhook: Webhook, progress: WebhookProgress, dead: int, be
     """A webhook, and how its deliveries stand."""
     return {
         **webhook_document(webhook),
-        "delivered": progress.delivered,
-        "failed": progress.failed,
+        **picked(progress, "delivered failed"),
         "waiting": len(progress.lanes),
         "dead": dead,
-        "dropped": progress.dropped,
-        "gaps": progress.gaps,
-        "after": progress.at,
+        **picked(progress, "dropped gaps after=at"),
         "behind": behind,
     }
 
@@ -88,40 +81,11 @@ def deliveries_document(progress: WebhookProgress, letters: tuple[DeadLetter, ..
     """The delivery log, the jobs that wait for a delivery, and the dead letters."""
     return {
         "deliveries": [
-            {
-                "id": note.seq,
-                "at": timestamp(note.at_ms),
-                "name": note.job,
-                "event": note.kind,
-                "try": note.tries,
-                "status": note.status or None,
-                "error": note.error or None,
-                "took_ms": note.took_ms,
-            }
+            picked(note, "id=seq at=@at_ms name=job event=kind try=tries status? error? took_ms")
             for note in progress.notes
         ],
-        "waiting": [
-            {
-                "name": lane.job,
-                "after": lane.after,
-                "tries": lane.tries,
-                "next_try_at": timestamp(lane.until_ms) if lane.until_ms else None,
-                "error": lane.error or None,
-            }
-            for lane in progress.lanes
-        ],
-        "dead": [
-            {
-                "id": letter.seq,
-                "name": letter.job,
-                "event": letter.kind,
-                "at": timestamp(letter.at_ms),
-                "tries": letter.tries,
-                "error": letter.error or None,
-                "again": letter.again,
-            }
-            for letter in letters
-        ],
+        "waiting": [picked(lane, "name=job after tries next_try_at=@until_ms error?") for lane in progress.lanes],
+        "dead": [picked(letter, "id=seq name=job event=kind at=@at_ms tries error? again") for letter in letters],
     }
 
 

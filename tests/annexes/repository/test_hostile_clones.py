@@ -17,8 +17,8 @@ import dibs
 from dibs.agents.repository.work_tree import NotInWorkTree, Repository, repository_around
 from dibs.base.errors import InvalidInput, StoreUnavailable
 from dibs.client.door import Ask
-from dibs.client.settings import connect
 from dibs.stores.git import location_of
+from tests.doors import connect
 from tests.programs import DIBS, WAIT_S_MAX, clean_env
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from dibs import Client, WouldDeadlock
 from dibs.base.ids import new_token
 from dibs.client.door import Ask
-from dibs.client.settings import connect
+from tests.doors import connect
 from tests.faults.cluster import TOKEN, Cluster
 from tests.programs import pause, slowness, wait_until
 

@@ -226,7 +226,8 @@ class TrackedClaim:
         for name, entry in self._refusals.items():
             passed[name] = {key: entry[key] for key in _SKIPPED_FIELDS if key in entry}
         before = self._names[: self._names.index(body["name"])]
-        return reply.replace(body={**body, "skipped": [passed[name] for name in before if name in passed]})
+        reply.body = {**body, "skipped": [passed[name] for name in before if name in passed]}
+        return reply
 
     def _not_asked(self, findings: TrackerFindings) -> Reply:
         self.warning = None
@@ -248,4 +249,5 @@ def _later(reply: Reply, elapsed_ms: int) -> Reply:
     body = dict(reply.body or {})
     for document in (body, *body.get("leases", ())):
         document |= {key: max(0, document[key] - elapsed_ms) for key in _TIMES if key in document}
-    return reply.replace(body=body)
+    reply.body = body
+    return reply

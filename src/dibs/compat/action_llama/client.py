@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from dibs.base.http1 import RawReply
+    from dibs.base.reply import Reply
     from dibs.client.urls import ServerAddress
 
     Document = dict[str, Any]
@@ -75,9 +75,9 @@ def _unreachable(error: DibsError) -> tuple[int, Document]:
     return UNREACHABLE, refusal("gateway unreachable", f"{what}. {hint}")
 
 
-def _understood(address: ServerAddress, raw: RawReply) -> tuple[int, Document]:
+def _understood(address: ServerAddress, raw: Reply) -> tuple[int, Document]:
     try:
-        document = decode(raw.body.decode())
+        document = decode(raw.content.decode())
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
@@ -102,7 +102,7 @@ _LATER = {
 }
 
 
-def _no_gateway(address: ServerAddress, raw: RawReply) -> tuple[int, Document]:
+def _no_gateway(address: ServerAddress, raw: Reply) -> tuple[int, Document]:
     if raw.status in _LATER:
         after = raw.headers.get("retry-after", "").strip()
         when = f"in {int(after)} s" if after.isdecimal() and len(after) < 7 else "later"

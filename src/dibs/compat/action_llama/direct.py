@@ -256,7 +256,7 @@ def _known(reply: Reply) -> Reply:
     if reply.status == 401:
         from dibs.cli.framework.result import failure
 
-        return reply.replace(body={**(reply.body or {}), "details": failure(reply).text})
+        reply.body = {**(reply.body or {}), "details": failure(reply).text}
     if reply.status == 503 and "request_id" not in (reply.body or {}):
-        return reply.replace(status=UNREACHABLE)
+        reply.status = UNREACHABLE
     return reply

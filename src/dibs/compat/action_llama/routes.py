@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from dibs.base.errors import DibsError, InvalidInput
 from dibs.base.generators import run_generator_async
+from dibs.base.reply import Reply
 from dibs.compat.action_llama import protocol as theirs
 from dibs.compat.action_llama import upstream
 from dibs.compat.action_llama.runs import (
@@ -35,7 +36,7 @@ from dibs.core.limits import (
 )
 from dibs.engine.queries import claimed, open_sessions
 from dibs.server.http.parse import decode_name, parse_json, parse_query
-from dibs.server.http.response import ClientGone, HttpResponse, answer_document, answer_for_error, encode
+from dibs.server.http.response import ClientGone, answer_document, answer_for_error, encode, encoded
 from dibs.wire.documents import reply_for_error, reply_to
 from dibs.wire.operations import NAMESPACE, Operation, document_schema, in_path, in_query
 from dibs.wire.requests import command_for, shape
@@ -51,11 +52,10 @@ if TYPE_CHECKING:
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
     from dibs.server.routes.table import Table
-    from dibs.wire.documents import Reply
     from dibs.wire.operations import Answer, Schema
 
     Document = dict[str, Any]
-    Handler = Callable[[HttpRequest], Awaitable[HttpResponse]]
+    Handler = Callable[[HttpRequest], Awaitable[Reply]]
 
 # The gateway's operations, as declared for the router and the OpenAPI document.
 
@@ -248,7 +248,7 @@ class Gateway:
         ]
 
     def _passing_on(self, method: str, path: str) -> Handler:
-        async def handle(call: HttpRequest) -> HttpResponse:
+        async def handle(call: HttpRequest) -> Reply:
             name = call.raw_name.decode("latin-1")
             return await self._upstream.forward(method, path.replace("{name}", name), call)
 
@@ -341,17 +341,17 @@ class Gateway:
 
     # Runs
 
-    async def open_run(self, call: HttpRequest) -> HttpResponse:
+    async def open_run(self, call: HttpRequest) -> Reply:
         document = await call.json(self._api.caller_of)
         caller, ns = self._operator("run-open", call)
         command, secret = open_run_command(ns, document, caller)
         return answer_document(opened_document(command, await self._batcher.submit(command), secret), 201)
 
-    async def runs(self, call: HttpRequest) -> HttpResponse:
+    async def runs(self, call: HttpRequest) -> Reply:
         _, ns = self._operator("runs", call)
         return answer_document({"runs": [run_document(state) for state in await self._runs_of(ns)]})
 
-    async def end_runs(self, call: HttpRequest) -> HttpResponse:
+    async def end_runs(self, call: HttpRequest) -> Reply:
         _, ns = self._operator("run-end", call)
         holder = decode_name(call.raw_name)
         found = [state for state in await self._runs_of(ns) if state.session.owner == holder]
@@ -359,7 +359,7 @@ class Gateway:
         ends = [EndSession(session=state.session.id, principal=principal) for state in found]
         await asyncio.gather(*[self._batcher.submit(end) for end in ends])
         reply = ended_document(ns, holder, found)
-        return answer_document(reply.body or {}, reply.status)
+        return encoded(reply)
 
     def _operator(self, verb: str, call: HttpRequest) -> tuple[Caller, str]:
         caller = self._api.caller_for(verb, call.headers)
@@ -369,13 +369,13 @@ class Gateway:
         return await self._api.in_reader(lambda: open_sessions(self._api.engine.store, principal_of(ns)))
 
 
-def _in_their_words(handler: Callable[[HttpRequest], Awaitable[Said | HttpResponse]]) -> Handler:
+def _in_their_words(handler: Callable[[HttpRequest], Awaitable[Said | Reply]]) -> Handler:
     """Answer every error in the form that their gateway uses: `ok`, `error`, `reason`."""
 
-    async def handle(call: HttpRequest) -> HttpResponse:
+    async def handle(call: HttpRequest) -> Reply:
         try:
             answer = await handler(call)
-            return answer if isinstance(answer, HttpResponse) else answer_document(answer[1], answer[0])
+            return answer if isinstance(answer, Reply) else answer_document(answer[1], answer[0])
         except theirs.Rejected as rejected:
             return answer_document(rejected.body, rejected.status)
         except ClientGone:
@@ -384,9 +384,10 @@ def _in_their_words(handler: Callable[[HttpRequest], Awaitable[Said | HttpRespon
             refused = answer_for_error(error)
             word = "Unauthorized" if refused.status == 401 else getattr(error, "code", "internal_error")
             reason = getattr(
-                error, "details", f"The request failed; see the server's log ({refused.request_id.decode()})."
+                error, "details", f"The request failed; see the server's log ({refused.headers['x-request-id']})."
             )
-            return refused._replace(body=encode(theirs.refusal(word, reason)))
+            refused.content = encode(theirs.refusal(word, reason))
+            return refused
 
     return handle
 

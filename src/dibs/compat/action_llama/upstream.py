@@ -13,15 +13,15 @@ from urllib.parse import unquote_to_bytes
 
 from dibs.base.errors import DibsError
 from dibs.base.http1 import ConnectionLost, request_bytes
-from dibs.base.ids import new_id, new_request_id
+from dibs.base.ids import new_id
+from dibs.base.reply import Reply
 from dibs.client.transport import Deadline, ServerConnection
 from dibs.client.urls import server_address
 from dibs.compat.action_llama.protocol import Rejected
 from dibs.core.limits import UPSTREAM_MS_MAX, UPSTREAM_REQUESTS_MAX
-from dibs.server.http.response import ClientGone, HttpResponse
+from dibs.server.http.response import ClientGone
 
 if TYPE_CHECKING:
-    from dibs.base.http1 import RawReply
     from dibs.client.urls import ServerAddress
     from dibs.server.http.request import HttpRequest
 
@@ -48,10 +48,10 @@ class Upstream:
         self._address = None if url is None else server_address(url)
         self._mark = f"1.1 dibs-{new_id()}"  # identifies a request that comes back to this server
         self._seats = asyncio.Semaphore(UPSTREAM_REQUESTS_MAX)
-        self._under_way: set[asyncio.Future[RawReply]] = set()
+        self._under_way: set[asyncio.Future[Reply]] = set()
         self._closed = False
 
-    async def forward(self, method: str, path: str, call: HttpRequest) -> HttpResponse:
+    async def forward(self, method: str, path: str, call: HttpRequest) -> Reply:
         """Status and body of their answer."""
         if self._address is None:
             raise Rejected("not served here", NOT_TOLD, 501)
@@ -72,7 +72,7 @@ class Upstream:
             if call.connection.is_gone:  # the client left while the request waited for a seat
                 raise ClientGone
             raw = await self._asked(self._address, request)
-        return HttpResponse(raw.status, raw.body, new_request_id().encode())
+        return Reply(raw.status, content=raw.content)
 
     def close(self) -> None:
         """Answer every waiting request that this server is stopping."""
@@ -81,14 +81,14 @@ class Upstream:
             if not answer.done():
                 answer.set_exception(_stopping())
 
-    async def _asked(self, address: ServerAddress, request: bytes) -> RawReply:
+    async def _asked(self, address: ServerAddress, request: bytes) -> Reply:
         """Send it in a daemon thread: their gateway may never answer, and a stopping server must not wait."""
         if self._closed:
             raise _stopping()
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[RawReply] = loop.create_future()
+        answer: asyncio.Future[Reply] = loop.create_future()
 
-        def finish(result: RawReply | Rejected) -> None:
+        def finish(result: Reply | Rejected) -> None:
             if answer.done():
                 return
             if isinstance(result, Rejected):
@@ -118,7 +118,7 @@ def _is_step(raw_name: bytes) -> bool:
     return name in (b".", b"..") or b"/" in name or b"\\" in name
 
 
-def _exchange(address: ServerAddress, request: bytes) -> RawReply | Rejected:
+def _exchange(address: ServerAddress, request: bytes) -> Reply | Rejected:
     try:
         raw = ServerConnection(address).exchange(request, Deadline(UPSTREAM_MS_MAX), repeatable=False)
         if raw.status in _STATUSES:

@@ -18,7 +18,6 @@ from dibs.engine.queries import claimed
 from dibs.server.http.admission import PUBLIC_NAMESPACE, ClientWindows
 from dibs.server.http.parse import parse_query
 from dibs.server.http.response import HttpError, answer_document
-from dibs.server.routes.health import HEALTH
 from dibs.wire.credentials import digest_of
 from dibs.wire.operations import NAMESPACE, Operation, document_schema, in_query
 from dibs.wire.parts import offset_timestamp
@@ -27,12 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
 
+    from dibs.base.reply import Reply
     from dibs.core.records import Holder, LockRecord
     from dibs.engine.auth import TokenGuard
     from dibs.server.annexes import Contract
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
-    from dibs.server.http.response import HttpResponse
     from dibs.server.monitor.metric_table import Scrape
     from dibs.server.routes.table import Table
 
@@ -46,7 +45,7 @@ STATUS = Operation(
     "/admin/status",
     "admin-status",
     "what is held, and who has a token",
-    HEALTH,
+    "Health",
     {
         200: document_schema(
             {
@@ -71,7 +70,7 @@ TIMESERIES = Operation(
     "/admin/metrics/timeseries",
     "timeseries",
     "the last minutes of this server, one number for each",
-    HEALTH,
+    "Health",
     {
         200: document_schema(
             {
@@ -119,12 +118,12 @@ class AdminPages:
         self._api = api
         self._guesses = ClientWindows(ADMIN_GUESSES_MAX, "wrong keys")
 
-    async def status(self, call: HttpRequest) -> HttpResponse:
+    async def status(self, call: HttpRequest) -> Reply:
         caller = self.admit(STATUS.id, call)
         ns = self._api.namespace_of(caller, parse_query(call.query), call.headers)
         return answer_document(await self._api.in_reader(lambda: self._status(ns, caller.namespace)))
 
-    async def timeseries(self, call: HttpRequest) -> HttpResponse:
+    async def timeseries(self, call: HttpRequest) -> Reply:
         self.admit(TIMESERIES.id, call)
         window = parse_query(call.query).get("window", "1h")
         if window not in WINDOWS_S:
@@ -263,7 +262,7 @@ class Accounts:
         self._registering = asyncio.Lock()  # looking whether a name is free, and taking it
         self._requests = ClientWindows(REGISTRATIONS_MAX, "registrations")
 
-    async def register(self, call: HttpRequest) -> HttpResponse:
+    async def register(self, call: HttpRequest) -> Reply:
         if not self._api.settings.local_registration:
             raise HttpError("Resource not found", 404, code="not_found")
         self._api.names.check(call.headers.items(), strict=True)  # whoever has a name gets a token
@@ -286,7 +285,7 @@ class Accounts:
         made = CredentialAdmin(store, Caller(principal=name, role=ADMIN)).ask("token-create", "", "", document)
         return str((made.body or {})["token"])
 
-    async def rotate(self, call: HttpRequest) -> HttpResponse:
+    async def rotate(self, call: HttpRequest) -> Reply:
         caller = self._api.caller_for(ROTATE.id, call.headers)
         authorization = call.headers.get(b"authorization", b"").strip()
         if not authorization.startswith(_BEARER):

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, DibsError, InvalidInput, NotAllowed
 from dibs.base.ids import new_request_id
 from dibs.base.jsontext import is_unicode
+from dibs.base.reply import Reply
 from dibs.core.commands import ClaimPolicy
 from dibs.engine.auth import RateLimited
 from dibs.server.event_stream import EventStream
 from dibs.server.http.parse import FieldTwice
-from dibs.server.http.response import UNSUPPORTED, HttpError, HttpResponse, answer_for_error, encode
+from dibs.server.http.response import UNSUPPORTED, HttpError, answer_for_error, encoded
 from dibs.wire import OWN_TYPE
 from dibs.wire.codes import CODES
 from dibs.wire.values import U32_MAX, token_badge
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.server.http.request import HttpRequest, Known
-    from dibs.server.http.response import Header
 
     Document = dict[str, Any]
 
@@ -82,24 +82,21 @@ def unsupported(status: int) -> OctoStoreRefusal:
     return OctoStoreRefusal("invalid_input", UNSUPPORTED, status=status)
 
 
-def answer_refusal(error: Exception) -> HttpResponse:
+def answer_refusal(error: Exception) -> Reply:
     """The answer for an error. What OctoStore does not know (a store that is away, a server that drains) is answered in
     dibs' words."""
     found = _translated(error)
     if not isinstance(found, OctoStoreRefusal):
         return answer_for_error(found)
-    request_id = new_request_id()
     body: dict[str, Any] = {
         "code": found.code,
         "details": found.details,
         "error": found.title,
-        "request_id": request_id,
+        "request_id": new_request_id(),
     }
-    more: tuple[Header, ...] = ()
     if found.retry_s is not None:
         body["retry_after_ms"] = found.retry_s * 1000
-        more = ((b"retry-after", str(found.retry_s).encode()),)
-    return HttpResponse(found.status, encode(body), request_id.encode(), more)
+    return encoded(Reply(found.status, body))
 
 
 def _translated(error: Exception) -> Exception:

@@ -23,7 +23,6 @@ from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.core.outcomes import Status
 from dibs.engine.event_log import EventFilter
 from dibs.server.http.response import ClientGone, answer_document
-from dibs.server.routes import elections, webhooks
 from dibs.server.settings import PublicElections
 from dibs.stores.port import maintenance_of
 from dibs.wire.lease_documents import frame, lock_change, lock_snapshot
@@ -33,12 +32,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from dibs.base.reply import Reply
     from dibs.core.events import Event
     from dibs.core.identity import Caller
     from dibs.server.event_stream import EventStream
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
-    from dibs.server.http.response import HttpError, HttpResponse
+    from dibs.server.http.response import HttpError
     from dibs.server.routes.table import Handler, Table
 
 BIND_DEFAULT = "127.0.0.1:3000"  # its own default is 0.0.0.0, which other machines reach
@@ -84,9 +84,10 @@ class OctoStoreContract:
             made.append((described(operation), _in_its_words(handler)))
         return made
 
-    def refusal(self, error: HttpError) -> HttpResponse:
-        more = tuple([(name, value.replace(b" ", b"")) for name, value in error.headers])
-        return answer_refusal(unsupported(error.status))._replace(more=more)
+    def refusal(self, error: HttpError) -> Reply:
+        reply = answer_refusal(unsupported(error.status))
+        reply.headers |= {name: value.replace(" ", "") for name, value in error.headers.items()}
+        return reply
 
 
 def settings_from(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -221,15 +222,10 @@ class OctoStoreRoutes:
             "session-keep": sessions.keep,
             "session-show": sessions.show,
             "session-end": sessions.end,
-            elections.OPEN.id: rooms.open,
-            elections.CAMPAIGN.id: rooms.asks(elections.CAMPAIGN),
-            elections.RENEW.id: rooms.asks(elections.RENEW),
-            elections.RESIGN.id: rooms.asks(elections.RESIGN),
-            elections.SHOW.id: rooms.show,
-            elections.WATCH.id: rooms.watch,
-            webhooks.WEBHOOKS.id: hooks.listing,
-            webhooks.CREATE.id: hooks.create,
-            webhooks.REMOVE.id: hooks.remove,
+            **rooms.handlers(),
+            "webhooks": hooks.listing,
+            "webhook-create": hooks.create,
+            "webhook-remove": hooks.remove,
             "health": self.health,
             "status": self.status,
         }
@@ -256,7 +252,7 @@ class OctoStoreRoutes:
         self._api.streams.add(stream, client)
         return stream
 
-    async def health(self, call: HttpRequest) -> HttpResponse:
+    async def health(self, call: HttpRequest) -> Reply:
         """Unlike OctoStore's, it asks the store: 503 if that does not answer."""
         answer = await self._api.health()
         if answer.status != 200:
@@ -264,7 +260,7 @@ class OctoStoreRoutes:
         size = await self._api.in_reader(lambda: maintenance_of(self._api.engine.store).size_bytes())
         return answer_document({"db_size_bytes": size, "status": "ok", "storage": "wal"})
 
-    async def status(self, call: HttpRequest) -> HttpResponse:
+    async def status(self, call: HttpRequest) -> Reply:
         tally = self._api.engine.tally
         return answer_document(
             {
@@ -280,9 +276,9 @@ class OctoStoreRoutes:
     def for_admin(self, handler: Handler) -> Handler:
         """An admin's page: by the server's admin key, as a header or after `Bearer admin:`, or by dibs' own roles."""
 
-        async def handle(call: HttpRequest) -> HttpResponse | EventStream:
+        async def handle(call: HttpRequest) -> Reply | EventStream:
             self._callers.admit_admin(call)
-            answer: HttpResponse | EventStream = await handler(call)  # which finds an admin's token in the request
+            answer: Reply | EventStream = await handler(call)  # which finds an admin's token in the request
             return answer
 
         return handle
@@ -294,9 +290,9 @@ def _change_frame(event: Event) -> bytes | None:
 
 
 def _in_its_words(handler: Handler) -> Handler:
-    async def handle(call: HttpRequest) -> HttpResponse | EventStream:
+    async def handle(call: HttpRequest) -> Reply | EventStream:
         try:
-            answer: HttpResponse | EventStream = await handler(call)
+            answer: Reply | EventStream = await handler(call)
             return answer
         except ClientGone:
             raise

@@ -16,7 +16,6 @@ from dibs.compat.octostore.bodies import (
     TTL_S_MAX,
 )
 from dibs.core.limits import PUBLIC_TTL_MS_MAX, PUBLIC_TTL_MS_MIN
-from dibs.server.routes.elections import ELECTIONS
 from dibs.wire.operations import ID_PATTERN, JOB, document_schema, in_path
 from dibs.wire.values import U32_MAX
 
@@ -139,7 +138,7 @@ def described(operation: Operation) -> Operation:
     fields = _REQUESTS.get(operation.id, {})
     answers = {**dict.fromkeys(_STATUSES, _REFUSED), **_ANSWERS.get(operation.id, operation.answers)}
     example = {field: said for field, said in (operation.example or {}).items() if field in fields}
-    is_open = operation.is_open or operation.section == ELECTIONS
+    is_open = operation.is_open or operation.section == "Elections"
     return operation._replace(
         answers=answers,
         codes=(),

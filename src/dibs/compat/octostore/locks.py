@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dibs.base.ids import new_id
+from dibs.base.reply import Reply
 from dibs.compat.octostore.bodies import (
     OCTOSTORE,
     OctoStoreRefusal,
@@ -47,7 +48,7 @@ from dibs.core.outcomes import (
 from dibs.core.records import EXPIRED, Meta
 from dibs.engine.queries import claimed
 from dibs.server.http.parse import parse_query
-from dibs.server.http.response import HttpResponse, answer_document, answer_for
+from dibs.server.http.response import answer_document, answer_for
 from dibs.wire.lease_documents import acl_document
 from dibs.wire.parts import timestamp
 
@@ -76,7 +77,7 @@ def first_holder(lock: LockRecord) -> Holder | None:
     return lock.holders[0] if lock.holders else None
 
 
-def acquired_answer(outcome: Outcome) -> HttpResponse:
+def acquired_answer(outcome: Outcome) -> Reply:
     if isinstance(outcome, Granted):
         end_ms = own_end_ms(outcome.lease)
         return answer_document(
@@ -169,7 +170,7 @@ class Locks:
         self._api = api
         self._callers = callers
 
-    async def acquire(self, call: HttpRequest) -> HttpResponse:
+    async def acquire(self, call: HttpRequest) -> Reply:
         document = await read_body(call, self._api.caller_of, FIELDS["acquire"])
         user = self._callers.user("acquire", call)
         name = self._callers.lock_name(call, user)
@@ -248,7 +249,7 @@ class Locks:
         if not found.live:
             raise session_over() if found.session.how in (EXPIRED, None, "") else no_session()
 
-    async def renew(self, call: HttpRequest) -> HttpResponse:
+    async def renew(self, call: HttpRequest) -> Reply:
         document = await read_body(call, self._api.caller_of, FIELDS["renew"])
         user = self._callers.user("renew", call)
         name = self._callers.lock_name(call, user)
@@ -272,14 +273,14 @@ class Locks:
             }
         )
 
-    async def release(self, call: HttpRequest) -> HttpResponse:
+    async def release(self, call: HttpRequest) -> Reply:
         document = await read_body(call, self._api.caller_of, FIELDS["release"])
         user = self._callers.user("release", call)
         name = self._callers.lock_name(call, user)
         command = Release(ns=DEFAULT_NAMESPACE, name=name, principal=user.principal, lease_id=document["lease_id"])
         outcome = await self._submit(command)
         if isinstance(outcome, Released) and not outcome.again:
-            return answer_document({})._replace(body=NULL)
+            return Reply(200, content=NULL)
         if isinstance(outcome, Released):  # it was released before: who has the lock now?
             state = await self._look(name)
             outcome = NotCurrent(now_ms=state.now_ms, name=name, holders=state.lock.holders)
@@ -296,7 +297,7 @@ class Locks:
             return no_session()
         return lease_taken()
 
-    async def show(self, call: HttpRequest) -> HttpResponse:
+    async def show(self, call: HttpRequest) -> Reply:
         if not call.raw_name:  # its router has no such address
             raise unsupported(404)
         user = self._callers.user("inspect", call)
@@ -314,7 +315,7 @@ class Locks:
         found = self._api.engine.store.read((META_KEY,)).records[META_KEY].record
         return (found.token_floor if isinstance(found, Meta) else 0) + 1
 
-    async def listing(self, call: HttpRequest) -> HttpResponse:
+    async def listing(self, call: HttpRequest) -> Reply:
         user = self._callers.user("list", call)
         prefix = parse_query(call.query).get("prefix")
         if user.scope is not None:
@@ -334,7 +335,7 @@ class Locks:
             after = page.next_after
         return found
 
-    async def acl(self, call: HttpRequest) -> HttpResponse:
+    async def acl(self, call: HttpRequest) -> Reply:
         document = await read_body(call, self._api.caller_of, FIELDS["acl"])
         user = self._callers.user("acl", call)
         name = self._callers.lock_name(call, user, anywhere=True)

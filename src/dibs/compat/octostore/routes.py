@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from dibs.base.errors import AuthenticationRequired, InvalidInput, InvalidName, InvalidTtl, NotOnRecord
 from dibs.base.ids import new_id
+from dibs.base.reply import Reply
 from dibs.compat.octostore.bodies import (
     OCTOSTORE,
     OctoStoreRefusal,
@@ -25,6 +26,7 @@ from dibs.compat.octostore.bodies import (
     unsupported,
 )
 from dibs.compat.octostore.callers import id_of
+from dibs.compat.octostore.elections import CAMPAIGN, ElectionRoutes, election_document
 from dibs.core.commands import Acquire, EndSession, Inspect, InspectSession, KeepSession, OpenSession
 from dibs.core.identity import AGENT, Caller
 from dibs.core.lease_outcomes import Released, SessionState
@@ -44,10 +46,8 @@ from dibs.core.webhooks import EVERY, Webhook
 from dibs.engine.webhooks import TargetRefused, WebhookAdmin, check_addresses, parse_target
 from dibs.server.http.admission import PUBLIC_NAMESPACE
 from dibs.server.http.parse import decode_name
-from dibs.server.http.response import NO_CONTENT, HttpResponse, answer_document, answer_for
-from dibs.server.routes.elections import CAMPAIGN, ElectionRoutes
-from dibs.server.routes.webhooks import CREATE, REMOVE, WEBHOOKS
-from dibs.wire.elections import election_document
+from dibs.server.http.response import NO_CONTENT, answer_document, answer_for
+from dibs.server.routes.webhooks import CREATE, REMOVE
 from dibs.wire.parts import timestamp
 from dibs.wire.webhooks import webhook_document
 
@@ -68,10 +68,10 @@ EVENTS = ("acquired", "released", "renewed", "expired", EVERY)
 # What the body of a request may have, by verb.
 FIELDS = {
     "session-open": {"ttl_seconds": "number"},
-    CAMPAIGN.id: {"candidate_id": "text!", "ttl_seconds": "number", "metadata": "text"},
+    CAMPAIGN: {"candidate_id": "text!", "ttl_seconds": "number", "metadata": "text"},
     "election-renew": {"leader_token": "text!", "ttl_seconds": "number"},
     "resign": {"leader_token": "text!", "ttl_seconds": "number"},
-    CREATE.id: {"url": "text!", "secret": "text", "events": "texts", "lock_pattern": "text"},
+    CREATE: {"url": "text!", "secret": "text", "events": "texts", "lock_pattern": "text"},
 }
 
 
@@ -80,7 +80,7 @@ class Sessions:
         self._api = api
         self._callers = callers
 
-    async def open(self, call: HttpRequest) -> HttpResponse:
+    async def open(self, call: HttpRequest) -> Reply:
         document = await read_body(call, self._api.caller_of, FIELDS["session-open"])
         user = self._callers.user("session-open", call)
         self._api.check_open()
@@ -102,14 +102,14 @@ class Sessions:
             201,
         )
 
-    async def keep(self, call: HttpRequest) -> HttpResponse:
+    async def keep(self, call: HttpRequest) -> Reply:
         session_id = _id_in(call)
         user = self._callers.user("session-keep", call)
         command = KeepSession(session=session_id, principal=user.principal, bound=user.scope)
         state = _opened(await self._api.engine.batcher.submit(command))
         return answer_document({"session_id": session_id, "expires_at": timestamp(state.session.expires_ms)})
 
-    async def show(self, call: HttpRequest) -> HttpResponse:
+    async def show(self, call: HttpRequest) -> Reply:
         session_id = _id_in(call)
         user = self._callers.user("session-show", call)
         state = await self._look(session_id, user)
@@ -123,7 +123,7 @@ class Sessions:
             }
         )
 
-    async def end(self, call: HttpRequest) -> HttpResponse:
+    async def end(self, call: HttpRequest) -> Reply:
         session_id = _id_in(call)
         user = self._callers.user("session-end", call)
         await self._look(session_id, user)
@@ -132,7 +132,7 @@ class Sessions:
         )
         if not isinstance(outcome, SessionState | SessionOver):
             raise no_session()
-        return answer_document({})._replace(status=NO_CONTENT, body=b"")
+        return Reply(NO_CONTENT)
 
     async def _look(self, session_id: str, user: User) -> SessionState:
         """The session, if it has not ended: one that has is unknown."""
@@ -191,7 +191,7 @@ class Elections(ElectionRoutes):
     def _command(
         self, verb: str, ns: str, room: str, document: dict[str, Any], caller: Caller, *, public: bool
     ) -> Command:
-        if verb == CAMPAIGN.id:
+        if verb == CAMPAIGN:
             _check_candidate(document["candidate_id"])
             metadata_of(document)
         if verb == "resign":
@@ -204,7 +204,7 @@ class Elections(ElectionRoutes):
             raise refused("invalid_input", error.details) from None
         return command.replace(policy=OCTOSTORE) if isinstance(command, Acquire) else command
 
-    async def _answer(self, room: str, command: Command, call: HttpRequest, public: bool) -> HttpResponse:
+    async def _answer(self, room: str, command: Command, call: HttpRequest, public: bool) -> Reply:
         outcome = await self._api.engine.batcher.submit(command)
         if isinstance(outcome, QuotaExceeded):
             raise OctoStoreRefusal(
@@ -234,14 +234,14 @@ class Webhooks:
         self._api = api
         self._callers = callers
 
-    async def listing(self, call: HttpRequest) -> HttpResponse:
-        admin = self._admin(self._callers.user(WEBHOOKS.id, call))
+    async def listing(self, call: HttpRequest) -> Reply:
+        admin = self._admin(self._callers.user("webhooks", call))
         found = await self._api.in_reader(admin.mine)
         return answer_document([_document(each) for each in found])
 
-    async def create(self, call: HttpRequest) -> HttpResponse:
-        document = await read_body(call, self._api.caller_of, FIELDS[CREATE.id])
-        user = self._callers.user(CREATE.id, call)
+    async def create(self, call: HttpRequest) -> Reply:
+        document = await read_body(call, self._api.caller_of, FIELDS[CREATE])
+        user = self._callers.user(CREATE, call)
         policy = self._api.engine.webhook_policy
         document["url"] = _url(document["url"], policy)
         if not set(document.get("events", ())) <= set(EVENTS):
@@ -251,15 +251,15 @@ class Webhooks:
         self._api.engine.dispatcher.changed()
         return answer_document(_document(webhook), 201)
 
-    async def remove(self, call: HttpRequest) -> HttpResponse:
+    async def remove(self, call: HttpRequest) -> Reply:
         webhook_id = _id_in(call)
-        admin = self._admin(self._callers.user(REMOVE.id, call))
+        admin = self._admin(self._callers.user(REMOVE, call))
         try:
-            await self._api.in_reader(lambda: admin.ask(REMOVE.id, webhook_id, {}))
+            await self._api.in_reader(lambda: admin.ask(REMOVE, webhook_id, {}))
         except NotOnRecord:
             raise OctoStoreRefusal("not_found", "Resource not found: Webhook not found") from None
         self._api.engine.dispatcher.changed()
-        return HttpResponse(NO_CONTENT, b"", answer_document({}).request_id)
+        return Reply(NO_CONTENT)
 
     def _admin(self, user: User) -> WebhookAdmin:
         """As an agent, who sees its own webhooks alone: so does the admin there."""
@@ -271,7 +271,7 @@ class Webhooks:
 def _made(admin: WebhookAdmin, document: Document) -> Webhook:
     if len(admin.mine()) >= WEBHOOKS_PER_PRINCIPAL_MAX:
         raise refused("invalid_input", f"Maximum {WEBHOOKS_PER_PRINCIPAL_MAX} webhooks per user")
-    reply = admin.ask(CREATE.id, "", document)
+    reply = admin.ask(CREATE, "", document)
     return admin.find((reply.body or {})["id"])
 
 

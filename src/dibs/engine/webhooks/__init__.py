@@ -206,7 +206,9 @@ class WebhookAdmin:
         parse_target(document["url"], self._policy)
         webhook = webhook_of(document, self._ns, self._caller, new_id(), own=self._own)
         reply = self._run(rules.CreateWebhook(webhook=webhook, at=self._store.newest_seq()))
-        return reply.replace(status=201) if reply.status == 200 else reply
+        if reply.status == 200:
+            reply.status = 201
+        return reply
 
     def _shown(self, verb: str, webhook: rules.Webhook) -> Reply:
         keys = (progress_key(webhook.id), dead_letters_key(webhook.id))

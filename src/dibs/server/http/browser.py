@@ -27,8 +27,6 @@ from dibs.server.http.response import MISDIRECTED, HttpError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from dibs.server.http.response import Header
-
     Headers = Mapping[bytes, bytes]
     Sent = Iterable[tuple[bytes, bytes]]
 
@@ -43,12 +41,12 @@ REFUSED = b":cookie-refused"  # why a cookie did not count; no header of a reque
 REQUEST_HEADER = b"x-dibs-request"
 _READING = ("GET", "HEAD")
 _SINGLE = frozenset((b"cookie", b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"host", REQUEST_HEADER))
-_ATTRIBUTES = b"; Path=/; HttpOnly; SameSite=Strict"
-METHODS = b"GET,POST,PUT,DELETE"
-HEADERS = b"authorization,content-type,idempotency-key,x-dibs-namespace,x-admin-key,x-octostore-admin-key"
-EXPOSED = b"retry-after,x-request-id"
+_ATTRIBUTES = "; Path=/; HttpOnly; SameSite=Strict"
+METHODS = "GET,POST,PUT,DELETE"
+HEADERS = "authorization,content-type,idempotency-key,x-dibs-namespace,x-admin-key,x-octostore-admin-key"
+EXPOSED = "retry-after,x-request-id"
 MAX_AGE_S = 600
-_VARY: Header = (b"vary", b"origin, access-control-request-method, access-control-request-headers")
+_VARY = "origin, access-control-request-method, access-control-request-headers"
 
 
 class OwnNames:
@@ -97,17 +95,17 @@ def name_for(scheme: str) -> bytes:
     return NAME_OVER_TLS if scheme == HTTPS else NAME
 
 
-def set_cookie(token: str, scheme: str) -> bytes:
+def set_cookie(token: str, scheme: str) -> str:
     """The value of Set-Cookie that logs a browser in. It ends with the browser's session."""
-    return b"%b=%b%b" % (name_for(scheme), quote(token, safe="").encode(), _attributes(scheme))
+    return f"{name_for(scheme).decode()}={quote(token, safe='')}{_attributes(scheme)}"
 
 
-def clear_cookie(scheme: str) -> bytes:
-    return b"%b=; Max-Age=0%b" % (name_for(scheme), _attributes(scheme))
+def clear_cookie(scheme: str) -> str:
+    return f"{name_for(scheme).decode()}=; Max-Age=0{_attributes(scheme)}"
 
 
-def _attributes(scheme: str) -> bytes:
-    return _ATTRIBUTES + (b"; Secure" if scheme == HTTPS else b"")
+def _attributes(scheme: str) -> str:
+    return _ATTRIBUTES + ("; Secure" if scheme == HTTPS else "")
 
 
 def with_credential(method: str, scheme: str, headers: dict[bytes, bytes], sent: Sent) -> None:
@@ -176,23 +174,23 @@ class Cors:
     def __init__(self, origins: tuple[str, ...]) -> None:
         self._allowed = {origin.encode() for origin in origins}
 
-    def headers(self, method: bytes, headers: Headers) -> list[Header]:
+    def headers(self, method: bytes, headers: Headers) -> dict[str, str]:
         """The headers that every answer has more."""
-        told: list[Header] = [_VARY]
+        told = {"vary": _VARY}
         origin = headers.get(b"origin", b"")
         if origin in self._allowed:
-            told.append((b"access-control-allow-origin", origin))
+            told["access-control-allow-origin"] = origin.decode()
         if method != b"OPTIONS":
-            told.append((b"access-control-expose-headers", EXPOSED))
+            told["access-control-expose-headers"] = EXPOSED
         return told
 
     @staticmethod
-    def preflight() -> list[Header]:
+    def preflight() -> dict[str, str]:
         """The answer to a browser that asks first whether it may ask."""
-        return [
-            (b"access-control-allow-methods", METHODS),
-            (b"access-control-allow-headers", HEADERS),
-            (b"access-control-max-age", str(MAX_AGE_S).encode()),
-            (b"x-request-id", new_request_id().encode()),
-            (b"content-length", b"0"),
-        ]
+        return {
+            "access-control-allow-methods": METHODS,
+            "access-control-allow-headers": HEADERS,
+            "access-control-max-age": str(MAX_AGE_S),
+            "x-request-id": new_request_id(),
+            "content-length": "0",
+        }

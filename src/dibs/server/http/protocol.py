@@ -28,6 +28,8 @@ from typing import TYPE_CHECKING
 
 import httptools
 
+from dibs.base.http1 import header_lines
+from dibs.base.reply import Reply
 from dibs.core.limits import (
     CONNECTIONS_TURNED_AWAY_MAX,
     HEAD_BYTES_MAX,
@@ -41,7 +43,7 @@ from dibs.engine.metrics import OTHER
 from dibs.server.event_stream import EventStream
 from dibs.server.http.admission import client_of, peer_uid
 from dibs.server.http.request import PEER, HttpRequest, KnownHeads, RequestHead, block_of
-from dibs.server.http.response import UNSUPPORTED, ClientGone, HttpError, HttpResponse, answer_for_error, current
+from dibs.server.http.response import UNSUPPORTED, ClientGone, HttpError, answer_for_error, current, headers_of
 from dibs.server.http.tls import lacks_certificate
 
 if TYPE_CHECKING:
@@ -494,8 +496,8 @@ class HttpConnection(asyncio.Protocol):
         """Call the handler, if there is one, and if a browser may ask this server so."""
         state = self.state
         if state.cors is not None and call.raw_method == b"OPTIONS":
-            allow = state.router.refusal(call.path).more  # the methods that there are
-            call.start(200, [*state.cors.preflight(), *allow])
+            allow = state.router.refusal(call.path).headers.get("allow")  # the methods that there are
+            call.start(200, state.cors.preflight() | ({} if allow is None else {"allow": allow}))
             call.finish()
             return None
         state.api.check_names(call.head.sent)
@@ -511,7 +513,7 @@ class HttpConnection(asyncio.Protocol):
         noted = current.set(call) if self.state.observers else None
         try:
             answer = work(given)
-            if answer is not None and not isinstance(answer, HttpResponse):
+            if answer is not None and not isinstance(answer, Reply):
                 call.has_task = True
                 task = self.loop.create_task(self._run(call, answer))
                 self.state.tasks.add(task)
@@ -528,7 +530,7 @@ class HttpConnection(asyncio.Protocol):
         if answer is not None:
             call.respond(answer)
 
-    async def _run(self, call: HttpRequest, work: Awaitable[HttpResponse | EventStream | None]) -> None:
+    async def _run(self, call: HttpRequest, work: Awaitable[Reply | EventStream | None]) -> None:
         try:
             answer = await work
             if isinstance(answer, EventStream):
@@ -607,9 +609,10 @@ class HttpConnection(asyncio.Protocol):
         self._refusal = None
         answer = answer_for_error(refusal)
         self.state.metrics.requests[OTHER].add(answer.status, 0.0)
-        lines = [b"%b: %b\r\n" % header for header in answer.headers()]
-        lines += [b"connection: close\r\n\r\n", answer.body]
-        self.transport.write(self.state.start(answer.status) + b"".join(lines))
+        headers = headers_of(answer, b"") | {"connection": "close"}
+        self.transport.write(
+            b"%b%b\r\n%b" % (self.state.start(answer.status), header_lines(headers).encode(), answer.content)
+        )
         if self.call is not None:
             self.call.drop()
         self._hang_up()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dibs.base.clock import stopwatch_s
+from dibs.base.http1 import header_lines
+from dibs.base.ids import new_request_id
 from dibs.core.limits import BODY_BYTES_MAX, STRANGERS_BODY_BYTES_MAX
 from dibs.engine.auth import digest_of
 from dibs.engine.metrics import OTHER, outcome_word
@@ -20,20 +22,21 @@ from dibs.server.http.parse import (
     parse_json,
     too_large,
 )
-from dibs.server.http.response import NO_CONTENT, ClientGone, answer_for, current
+from dibs.server.http.response import NO_CONTENT, ClientGone, answer_for, current, headers_of
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from typing import Any
 
+    from dibs.base.reply import Reply
     from dibs.core.commands import Command
     from dibs.core.outcomes import Outcome
-    from dibs.server.http.response import Header, HttpResponse
+    from dibs.server.http.response import Header
 
     HttpConnection = Any  # dibs.server.http.protocol.HttpConnection, which knows these
     # What a handler returns: an answer, a coroutine that makes one, or None if the request is answered by a callback.
-    Answer = HttpResponse | Awaitable[Any] | None
+    Answer = Reply | Awaitable[Any] | None
     Headers = Mapping[bytes, bytes]
     Known = Callable[[Headers], object]  # raises for an unknown caller
     Done = Callable[[bytes | BaseException], None]
@@ -45,7 +48,9 @@ _UNUSUAL = frozenset((b"expect", b"transfer-encoding", b"upgrade", b"cookie", b"
 KEPT_MAX = 512  # a few for each kind of client: the length of the body is one of the headers
 KEPT_BYTES_MAX = 1024
 _LINE_END, _END = b"\r\n", b"\r\n\r\n"
-_USUAL = b"%bcontent-type: %b\r\ncontent-length: %d\r\nx-request-id: %b\r\ncache-control: no-store\r\n\r\n%b"
+_USUAL = (
+    b"%bcontent-type: application/json\r\ncontent-length: %d\r\nx-request-id: %b\r\ncache-control: no-store\r\n\r\n%b"
+)
 
 
 class RequestHead:
@@ -266,42 +271,38 @@ class HttpRequest:
 
     # The answer.
 
-    def respond(self, answer: HttpResponse) -> None:
+    def respond(self, reply: Reply) -> None:
         """Write the whole answer."""
         connection = self.connection
         state, transport = connection.state, connection.transport
-        status, body, request_id, more, kind = answer
+        status, body, more = reply.status, reply.content, reply.headers
         self.begins(status)
-        self.request_id = request_id
+        request_id = self.request_id = (more.get("x-request-id") or new_request_id()).encode()
         if transport.is_closing():
             pass  # nobody reads it
         elif self.raw_method == b"HEAD":
-            transport.write(self._head_of(status, answer.headers()))
+            transport.write(self._head_of(status, headers_of(reply, request_id)))
         elif more or state.cors is not None or not self.keep_alive or not body:
-            transport.write(self._head_of(status, answer.headers()) + body)
+            transport.write(self._head_of(status, headers_of(reply, request_id)) + body)
         else:  # as most are
-            transport.write(
-                _USUAL % (state.starts.get(status) or state.start(status), kind, len(body), request_id, body)
-            )
+            transport.write(_USUAL % (state.starts.get(status) or state.start(status), len(body), request_id, body))
         connection.finish(self)
 
-    def _head_of(self, status: int, headers: Iterable[Header]) -> bytes:
+    def _head_of(self, status: int, headers: dict[str, str]) -> bytes:
         state = self.connection.state
-        lines = [b"%b: %b\r\n" % header for header in headers]
         if state.cors is not None:
-            lines += [b"%b: %b\r\n" % header for header in state.cors.headers(self.raw_method, self.headers)]
+            headers = headers | state.cors.headers(self.raw_method, self.headers)
         if not self.keep_alive:
-            lines.append(b"connection: close\r\n")
+            headers = headers | {"connection": "close"}
         if self._is_chunked:
-            lines.append(b"transfer-encoding: chunked\r\n")
-        return b"%b%b\r\n" % (state.start(status), b"".join(lines))
+            headers = headers | {"transfer-encoding": "chunked"}
+        return b"%b%b\r\n" % (state.start(status), header_lines(headers).encode("latin-1"))
 
-    def start(self, status: int, headers: Sequence[Header]) -> None:
+    def start(self, status: int, headers: dict[str, str]) -> None:
         """Write the head of an answer whose body comes in parts."""
         self.begins(status)
-        names = dict(headers)
-        self.request_id = names.get(b"x-request-id", b"")
-        self._is_chunked = b"content-length" not in names and self.method != "HEAD" and status not in (NO_CONTENT, 304)
+        self.request_id = headers.get("x-request-id", "").encode()
+        self._is_chunked = "content-length" not in headers and self.method != "HEAD" and status not in (NO_CONTENT, 304)
         if not self.connection.is_gone:
             self.connection.transport.write(self._head_of(status, headers))
 

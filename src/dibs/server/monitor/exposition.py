@@ -57,8 +57,8 @@ COUNTER = "counter"
 GAUGE = "gauge"
 HISTOGRAM = "histogram"
 INFO = "info"
-PLAIN_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
-OPEN_TYPE = b"application/openmetrics-text; version=1.0.0; charset=utf-8"
+PLAIN_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+OPEN_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 _TOTAL, _INFO = "_total", "_info"
 
 
@@ -87,7 +87,7 @@ def exposition(metrics: Iterable[Metric], source: object, *, is_open: bool) -> b
             if isinstance(value, Histogram):
                 lines += _buckets(metric.name, pairs, value)
             else:
-                lines.append(f"{metric.name}{_labels(pairs)} {_number(value)}")
+                lines.append(f"{metric.name}{_labels(pairs)} {value!r}")
     if is_open:
         lines.append("# EOF")
     return ("\n".join(lines) + "\n").encode()
@@ -106,19 +106,12 @@ def _head(metric: Metric, is_open: bool) -> Iterator[str]:
 
 def _buckets(name: str, pairs: list[tuple[str, str]], histogram: Histogram) -> Iterator[str]:
     reached = 0
-    for bound, count in zip((*histogram.bounds, float("inf")), histogram.counts.copy(), strict=True):
+    bounds = [*map(repr, histogram.bounds), "+Inf"]
+    for bound, count in zip(bounds, histogram.counts.copy(), strict=True):
         reached += count
-        yield f"{name}_bucket{_labels([*pairs, ('le', _bound(bound))])} {reached}"
-    yield f"{name}_sum{_labels(pairs)} {_number(histogram.total)}"
+        yield f"{name}_bucket{_labels([*pairs, ('le', bound)])} {reached}"
+    yield f"{name}_sum{_labels(pairs)} {histogram.total!r}"
     yield f"{name}_count{_labels(pairs)} {reached}"
-
-
-def _bound(bound: float) -> str:
-    return "+Inf" if bound == float("inf") else repr(bound)
-
-
-def _number(value: float) -> str:
-    return repr(value)
 
 
 def _labels(pairs: list[tuple[str, str]]) -> str:
@@ -128,7 +121,7 @@ def _labels(pairs: list[tuple[str, str]]) -> str:
     return "{" + ",".join([f'{name}="{value.translate(escapes)}"' for name, value in pairs]) + "}"
 
 
-def format_for(accept: bytes) -> bytes | None:
+def format_for(accept: bytes) -> str | None:
     """The content type that an Accept header asks for: OpenMetrics or Prometheus' own text. None if it does not prefer
     either to JSON. A wildcard is no preference: then OctoStore's clients get what they know."""
     wanted = {b"application/openmetrics-text": 0.0, b"text/plain": 0.0, b"application/json": 0.0}

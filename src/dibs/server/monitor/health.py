@@ -11,7 +11,7 @@ from dibs._version import __version__
 from dibs.base.errors import StoreUnavailable
 from dibs.core.keys import META_KEY
 from dibs.engine.queries import why_frozen
-from dibs.server.http.response import HttpResponse, answer_document
+from dibs.server.http.response import answer_document
 from dibs.stores.port import maintenance_of
 from dibs.wire.parts import timestamp
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dibs.base.errors import DibsError
+    from dibs.base.reply import Reply
     from dibs.core.records import Stored
     from dibs.stores.port import Store
 
@@ -58,7 +59,7 @@ def known_trouble(store: Store, meta: Stored | None) -> DibsError | None:
     return store.trouble() or (StoreUnavailable(f"The store is frozen: {why}") if why else None)
 
 
-def health_of(store: Store) -> HttpResponse:
+def health_of(store: Store) -> Reply:
     """`ok`, or `degraded` with the known fault of the store: some of it may still be readable."""
     found = store.read((META_KEY,))
     maintenance = maintenance_of(store)

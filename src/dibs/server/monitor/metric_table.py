@@ -6,21 +6,23 @@ nothing else. Values of labels are words of ours: no job, owner, principal or na
 
 from __future__ import annotations
 
-from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from dibs._version import __version__
 from dibs.base import build_kind
+from dibs.base.tables import sections
 from dibs.core import events
-from dibs.server.monitor.exposition import COUNTER, GAUGE, HISTOGRAM, INFO, Metric
+from dibs.server.monitor.exposition import Metric
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
     from dibs.engine.metrics import Histogram, Metrics
     from dibs.server.engine import Engine
     from dibs.server.event_stream import StreamRegistry
-    from dibs.server.monitor.exposition import ProcessNumbers
+    from dibs.server.monitor.exposition import ProcessNumbers, Values
 
 
 class StoreLook(NamedTuple):
@@ -45,8 +47,6 @@ class Scrape(NamedTuple):
     def metrics(self) -> Metrics:
         return self.engine.metrics
 
-
-_info, _counter, _gauge, _histogram = (partial(Metric, kind) for kind in (INFO, COUNTER, GAUGE, HISTOGRAM))
 
 # Words that are there from the start, so that a first one is seen as a rise from 0.
 _ANSWERS = ("acquired", "held", "queued", "done", "parked", "delayed", "deadlock", "abandoned")
@@ -85,223 +85,149 @@ def _build(scrape: Scrape) -> dict[tuple[str, ...], int]:
     return {(__version__, scrape.engine.store.capabilities.name, build_kind()): 1}
 
 
-METRICS = (
-    _info(
-        "dibs_build_info",
-        "Always 1. Which version this is, the kind of its store, and whether its rules are compiled or pure Python.",
-        _build,
-        ("version", "store", "build"),
+# A metric: its kind, its name with its labels, and where its number is; below it a sentence. Without a place, `_READ`
+# has a function for it.
+_TABLE = """
+info dibs_build_info(version,store,build)
+    Always 1. Which version this is, the kind of its store, and whether its rules are compiled or pure Python.
+counter dibs_claims_total(outcome)
+    Claims answered, by the status or error code of the answer. A claim that waits in line is counted when it is
+        answered; abandoned: its caller hung up while it waited.
+counter dibs_renewals_total(outcome)
+    Renewals of leases, by the status or error code of the answer.
+counter dibs_releases_total(outcome)
+    Releases, by the status or error code of the answer.
+counter dibs_holds_ended_total(how)
+    Holds that ended by a commit of this server: released, failed, expired, broken or transferred.
+counter dibs_events_total(kind)
+    Events written by this server, by kind. A commit whose answer was lost is not counted.
+histogram dibs_hold_seconds = metrics.holds
+    For how long jobs were held, of the holds that ended by a commit of this server.
+histogram dibs_wait_seconds = metrics.waits
+    For how long owners waited in line, of the waiters that were given a job by a commit of this server.
+gauge dibs_held of the store = engine.tally.live
+    Live leases in the store, of all servers. Too small while dibs_counting is 1.
+gauge dibs_waiting of the store = engine.tally.waiting
+    Places taken in lines in the store, of all servers.
+gauge dibs_jobs(status) of the store
+    Jobs in the store that may need a person. parked: until somebody frees them. failed: the last hold failed, expired
+        or was broken, and nobody has claimed the job since. resting: nobody is granted the job yet; it may be a failed
+        one. Unknown while the store does not answer, too small while dibs_counting is 1.
+gauge dibs_sessions of the store = engine.tally.sessions
+    Open sessions in the store, of all servers.
+gauge dibs_counting
+    1 while this server, which has just started, still counts the leases that exist.
+gauge dibs_waiters
+    Callers that wait for their turn at this server.
+histogram dibs_batch_commands = metrics.batches
+    How many commands were decided together, with one commit.
+histogram dibs_commit_duration_seconds = metrics.commits
+    How long commits took, also those that failed.
+counter dibs_store_faults_total(fault)
+    Calls of the store that did not succeed. conflict: another process wrote the same records, and the commands were
+        decided again. busy: the event loop did not wait, and a thread did. read_error, write_error: the store failed.
+gauge dibs_store_up
+    Whether the store answered this scrape in time.
+gauge dibs_store_writable
+    0 if writes are blocked: a commit of this server takes over 3 s, the last one failed within 5 minutes, the store
+        knows a fault that is not over, or it is frozen. A server that writes nothing does not notice.
+counter dibs_stalls_total = metrics.stalls
+    How often this process found that it had been stopped between two looks at the clock.
+counter dibs_outage_seconds_total
+    Time in which no server could serve, as recorded by this server. Live leases got credit for it.
+gauge dibs_event_stored_position of the store
+    The number of the newest event in the store. Unknown while the store does not answer.
+gauge dibs_event_told_position = engine.told_seq
+    The number of the newest event that this server has told to its streams and its counts.
+gauge dibs_event_lag
+    How far the told position is behind the stored one. On stores that number without gaps: how many events.
+gauge dibs_event_streams
+    Open streams of events.
+counter dibs_event_streams_dropped_total = streams.dropped
+    Streams that were ended because their reader did not read. It was told where to continue.
+counter dibs_webhook_deliveries_total(outcome)
+    Deliveries to webhooks. delivered, failed: tries, by how they ended. dead: given up after the last try. gaps: events
+        were pruned before they were sent, and the target is told so.
+gauge dibs_webhook_jobs_waiting = engine.dispatcher.rounds.jobs_waiting
+    Jobs with deliveries that wait or are under way. One server delivers; 0 at the others.
+counter dibs_http_requests_total(verb,status)
+    Requests answered, by verb and class of status. none: the client was gone.
+histogram dibs_http_request_duration_seconds(verb)
+    From the end of a request's head to the beginning of its answer. The verb of claims that may wait is `wait`.
+gauge dibs_http_connections = metrics.connections_open
+    Open connections.
+counter dibs_http_connections_accepted_total = metrics.connections
+    Connections accepted.
+counter dibs_http_connections_refused_total = metrics.turned_away
+    Connections turned away, because there were too many in all or from one client.
+counter dibs_http_refused_total(status)
+    Requests refused because their caller is not known (401), or may not do this (403).
+counter dibs_rate_limited_total = metrics.rate_limited
+    Requests refused because their token may send only so many a second.
+counter dibs_overloaded_total = metrics.overloaded
+    Commands refused because too many waited for the store.
+gauge dibs_token_next_expiry_timestamp_seconds of the store
+    When the next token of the store expires, in seconds since 1970. Not there if none does.
+gauge dibs_tls_certificate_expiry_timestamp_seconds
+    When the certificate of this server ends, in seconds since 1970. Not there without TLS.
+counter process_cpu_seconds_total = process.cpu_s
+    CPU time of this process, user and system.
+gauge process_resident_memory_bytes = process.resident_bytes
+    Memory of this process that is in RAM. Linux only.
+gauge process_open_fds = process.open_files
+    Open files and sockets. Linux only.
+gauge process_max_fds = process.files_max
+    How many it may open.
+gauge process_start_time_seconds
+    When this server started, in seconds since 1970. All counters began at 0 then.
+"""
+_READ: dict[str, Callable[[Scrape], Values]] = {
+    "dibs_build_info": _build,
+    "dibs_claims_total": lambda scrape: _words(scrape.metrics.claims(), _ANSWERS),
+    "dibs_renewals_total": lambda scrape: _words(scrape.metrics.renewals(), ("renewed", "lease_not_current")),
+    "dibs_releases_total": lambda scrape: _words(
+        scrape.metrics.releases(), ("released", "failed", "lease_not_current")
     ),
-    _counter(
-        "dibs_claims_total",
-        "Claims answered, by the status or error code of the answer. A claim that waits in line is counted when it is "
-        "answered; abandoned: its caller hung up while it waited.",
-        lambda scrape: _words(scrape.metrics.claims(), _ANSWERS),
-        ("outcome",),
+    "dibs_holds_ended_total": lambda scrape: _words(
+        {kind: scrape.metrics.events[kind] for kind in events.OWNERSHIP_ENDS}
     ),
-    _counter(
-        "dibs_renewals_total",
-        "Renewals of leases, by the status or error code of the answer.",
-        lambda scrape: _words(scrape.metrics.renewals(), ("renewed", "lease_not_current")),
-        ("outcome",),
+    "dibs_events_total": lambda scrape: _words(scrape.metrics.events.copy(), events.KINDS),
+    "dibs_jobs": lambda scrape: None if scrape.look is None else _words(scrape.engine.tally.states(scrape.look.now_ms)),
+    "dibs_counting": lambda scrape: int(scrape.engine.tally.is_counting),
+    "dibs_waiters": lambda scrape: len(scrape.engine.waiters),
+    "dibs_store_faults_total": _store_calls,
+    "dibs_store_up": lambda scrape: int(scrape.look is not None),
+    "dibs_store_writable": lambda scrape: int(
+        not (scrape.metrics.is_write_blocked() or (scrape.look and scrape.look.has_trouble))
     ),
-    _counter(
-        "dibs_releases_total",
-        "Releases, by the status or error code of the answer.",
-        lambda scrape: _words(scrape.metrics.releases(), ("released", "failed", "lease_not_current")),
-        ("outcome",),
+    "dibs_outage_seconds_total": lambda scrape: scrape.metrics.outages_ms / 1000,
+    "dibs_event_stored_position": lambda scrape: None if scrape.look is None else scrape.look.last_seq,
+    "dibs_event_lag": lambda scrape: (
+        None if scrape.look is None else max(scrape.look.last_seq - scrape.engine.told_seq, 0)
     ),
-    _counter(
-        "dibs_holds_ended_total",
-        "Holds that ended by a commit of this server: released, failed, expired, broken or transferred.",
-        lambda scrape: _words({kind: scrape.metrics.events[kind] for kind in events.OWNERSHIP_ENDS}),
-        ("how",),
+    "dibs_event_streams": lambda scrape: len(scrape.streams),
+    "dibs_webhook_deliveries_total": lambda scrape: _words(scrape.metrics.deliveries),
+    "dibs_http_requests_total": _requests,
+    "dibs_http_request_duration_seconds": _durations,
+    "dibs_http_refused_total": lambda scrape: _words(
+        {str(status): count for status, count in scrape.metrics.refused.items()}
     ),
-    _counter(
-        "dibs_events_total",
-        "Events written by this server, by kind. A commit whose answer was lost is not counted.",
-        lambda scrape: _words(scrape.metrics.events.copy(), events.KINDS),
-        ("kind",),
+    "dibs_token_next_expiry_timestamp_seconds": lambda scrape: (
+        None if scrape.look is None or scrape.look.token_ends_ms is None else scrape.look.token_ends_ms / 1000
     ),
-    _histogram(
-        "dibs_hold_seconds",
-        "For how long jobs were held, of the holds that ended by a commit of this server.",
-        lambda scrape: scrape.metrics.holds,
+    "dibs_tls_certificate_expiry_timestamp_seconds": lambda scrape: (
+        None if scrape.certificate_ends_ms is None else scrape.certificate_ends_ms / 1000
     ),
-    _histogram(
-        "dibs_wait_seconds",
-        "For how long owners waited in line, of the waiters that were given a job by a commit of this server.",
-        lambda scrape: scrape.metrics.waits,
-    ),
-    _gauge(
-        "dibs_held",
-        "Live leases in the store, of all servers. Too small while dibs_counting is 1.",
-        lambda scrape: scrape.engine.tally.live,
-        of="store",
-    ),
-    _gauge(
-        "dibs_waiting",
-        "Places taken in lines in the store, of all servers.",
-        lambda scrape: scrape.engine.tally.waiting,
-        of="store",
-    ),
-    _gauge(
-        "dibs_jobs",
-        "Jobs in the store that may need a person. parked: until somebody frees them. failed: the last hold failed, "
-        "expired or was broken, and nobody has claimed the job since. resting: nobody is granted the job yet; it may "
-        "be a failed one. Unknown while the store does not answer, too small while dibs_counting is 1.",
-        lambda scrape: None if scrape.look is None else _words(scrape.engine.tally.states(scrape.look.now_ms)),
-        ("status",),
-        of="store",
-    ),
-    _gauge(
-        "dibs_sessions",
-        "Open sessions in the store, of all servers.",
-        lambda scrape: scrape.engine.tally.sessions,
-        of="store",
-    ),
-    _gauge(
-        "dibs_counting",
-        "1 while this server, which has just started, still counts the leases that exist.",
-        lambda scrape: int(scrape.engine.tally.is_counting),
-    ),
-    _gauge(
-        "dibs_waiters", "Callers that wait for their turn at this server.", lambda scrape: len(scrape.engine.waiters)
-    ),
-    _histogram(
-        "dibs_batch_commands",
-        "How many commands were decided together, with one commit.",
-        lambda scrape: scrape.metrics.batches,
-    ),
-    _histogram(
-        "dibs_commit_duration_seconds",
-        "How long commits took, also those that failed.",
-        lambda scrape: scrape.metrics.commits,
-    ),
-    _counter(
-        "dibs_store_faults_total",
-        "Calls of the store that did not succeed. conflict: another process wrote the same records, and the commands "
-        "were decided again. busy: the event loop did not wait, and a thread did. read_error, write_error: the store "
-        "failed.",
-        _store_calls,
-        ("fault",),
-    ),
-    _gauge(
-        "dibs_store_up", "Whether the store answered this scrape in time.", lambda scrape: int(scrape.look is not None)
-    ),
-    _gauge(
-        "dibs_store_writable",
-        "0 if writes are blocked: a commit of this server takes over 3 s, the last one failed within 5 minutes, the "
-        "store knows a fault that is not over, or it is frozen. A server that writes nothing does not notice.",
-        lambda scrape: int(not (scrape.metrics.is_write_blocked() or (scrape.look and scrape.look.has_trouble))),
-    ),
-    _counter(
-        "dibs_stalls_total",
-        "How often this process found that it had been stopped between two looks at the clock.",
-        lambda scrape: scrape.metrics.stalls,
-    ),
-    _counter(
-        "dibs_outage_seconds_total",
-        "Time in which no server could serve, as recorded by this server. Live leases got credit for it.",
-        lambda scrape: scrape.metrics.outages_ms / 1000,
-    ),
-    _gauge(
-        "dibs_event_stored_position",
-        "The number of the newest event in the store. Unknown while the store does not answer.",
-        lambda scrape: None if scrape.look is None else scrape.look.last_seq,
-        of="store",
-    ),
-    _gauge(
-        "dibs_event_told_position",
-        "The number of the newest event that this server has told to its streams and its counts.",
-        lambda scrape: scrape.engine.told_seq,
-    ),
-    _gauge(
-        "dibs_event_lag",
-        "How far the told position is behind the stored one. On stores that number without gaps: how many events.",
-        lambda scrape: None if scrape.look is None else max(scrape.look.last_seq - scrape.engine.told_seq, 0),
-    ),
-    _gauge("dibs_event_streams", "Open streams of events.", lambda scrape: len(scrape.streams)),
-    _counter(
-        "dibs_event_streams_dropped_total",
-        "Streams that were ended because their reader did not read. It was told where to continue.",
-        lambda scrape: scrape.streams.dropped,
-    ),
-    _counter(
-        "dibs_webhook_deliveries_total",
-        "Deliveries to webhooks. delivered, failed: tries, by how they ended. dead: given up after the last try. gaps: "
-        "events were pruned before they were sent, and the target is told so.",
-        lambda scrape: _words(scrape.metrics.deliveries),
-        ("outcome",),
-    ),
-    _gauge(
-        "dibs_webhook_jobs_waiting",
-        "Jobs with deliveries that wait or are under way. One server delivers; 0 at the others.",
-        lambda scrape: scrape.engine.dispatcher.rounds.jobs_waiting,
-    ),
-    _counter(
-        "dibs_http_requests_total",
-        "Requests answered, by verb and class of status. none: the client was gone.",
-        _requests,
-        ("verb", "status"),
-    ),
-    _histogram(
-        "dibs_http_request_duration_seconds",
-        "From the end of a request's head to the beginning of its answer. The verb of claims that may wait is `wait`.",
-        _durations,
-        ("verb",),
-    ),
-    _gauge("dibs_http_connections", "Open connections.", lambda scrape: scrape.metrics.connections_open),
-    _counter(
-        "dibs_http_connections_accepted_total", "Connections accepted.", lambda scrape: scrape.metrics.connections
-    ),
-    _counter(
-        "dibs_http_connections_refused_total",
-        "Connections turned away, because there were too many in all or from one client.",
-        lambda scrape: scrape.metrics.turned_away,
-    ),
-    _counter(
-        "dibs_http_refused_total",
-        "Requests refused because their caller is not known (401), or may not do this (403).",
-        lambda scrape: _words({str(status): count for status, count in scrape.metrics.refused.items()}),
-        ("status",),
-    ),
-    _counter(
-        "dibs_rate_limited_total",
-        "Requests refused because their token may send only so many a second.",
-        lambda scrape: scrape.metrics.rate_limited,
-    ),
-    _counter(
-        "dibs_overloaded_total",
-        "Commands refused because too many waited for the store.",
-        lambda scrape: scrape.metrics.overloaded,
-    ),
-    _gauge(
-        "dibs_token_next_expiry_timestamp_seconds",
-        "When the next token of the store expires, in seconds since 1970. Not there if none does.",
-        lambda scrape: (
-            None if scrape.look is None or scrape.look.token_ends_ms is None else scrape.look.token_ends_ms / 1000
-        ),
-        of="store",
-    ),
-    _gauge(
-        "dibs_tls_certificate_expiry_timestamp_seconds",
-        "When the certificate of this server ends, in seconds since 1970. Not there without TLS.",
-        lambda scrape: None if scrape.certificate_ends_ms is None else scrape.certificate_ends_ms / 1000,
-    ),
-    _counter(
-        "process_cpu_seconds_total", "CPU time of this process, user and system.", lambda scrape: scrape.process.cpu_s
-    ),
-    _gauge(
-        "process_resident_memory_bytes",
-        "Memory of this process that is in RAM. Linux only.",
-        lambda scrape: scrape.process.resident_bytes,
-    ),
-    _gauge("process_open_fds", "Open files and sockets. Linux only.", lambda scrape: scrape.process.open_files),
-    _gauge("process_max_fds", "How many it may open.", lambda scrape: scrape.process.files_max),
-    _gauge(
-        "process_start_time_seconds",
-        "When this server started, in seconds since 1970. All counters began at 0 then.",
-        lambda scrape: scrape.metrics.started_ms / 1000,
-    ),
-)
+    "process_start_time_seconds": lambda scrape: scrape.metrics.started_ms / 1000,
+}
+
+
+def _metric(head: str, about: str) -> Metric:
+    first, _, place = head.partition(" = ")
+    kind, named, *of = first.split(" ", 2)
+    name, _, labels = named.rstrip(")").partition("(")
+    read: Any = attrgetter(place) if place else _READ[name]
+    return Metric(kind, name, about, read, tuple(labels.split(",")) if labels else (), "store" if of else "server")
+
+
+METRICS = tuple(_metric(head, about) for head, [[about]] in sections(_TABLE))

@@ -9,25 +9,24 @@ import hashlib
 import os
 import re
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from dibs.base.errors import AuthenticationFailed, InvalidInput, NotAllowed
-from dibs.base.ids import new_request_id
+from dibs.base.reply import Reply
 from dibs.core.commands import EndSession
 from dibs.core.keys import SESSION_PREFIX
-from dibs.core.limits import LIST_PAGE_DEFAULT, LIST_PAGE_MAX, LOGIN_FAILURES_MAX, NAME_BYTES_MAX
+from dibs.core.limits import LIST_PAGE_DEFAULT, LIST_PAGE_MAX, LOGIN_FAILURES_MAX
 from dibs.core.proof import may_use
 from dibs.core.records import SessionRecord
 from dibs.engine.queries import Activity, live_tickets
 from dibs.server.http.admission import ClientWindows
 from dibs.server.http.browser import clear_cookie, has_mark, is_from_own_page, set_cookie
 from dibs.server.http.parse import decode_name, name_part, whole_number
-from dibs.server.http.response import NO_CONTENT, HttpError, HttpResponse, answer_document, answer_for, answer_text
-from dibs.server.routes.table import section
+from dibs.server.http.response import NO_CONTENT, HttpError, answer_document, answer_for, answer_text, encoded
+from dibs.server.routes.operations import SESSION_BEGINNING, routed
 from dibs.wire.credentials import whoami_document
 from dibs.wire.documents import reply_to
-from dibs.wire.lease_documents import SESSION_SHOWN, activity_document, short_session, waiters_document
-from dibs.wire.operations import NAMESPACE, in_header, in_path, in_query, number_in_query
+from dibs.wire.lease_documents import activity_document, short_session, waiters_document
 from dibs.wire.requests import shape
 from dibs.wire.values import text_of
 
@@ -35,37 +34,15 @@ if TYPE_CHECKING:
     from dibs.core.identity import Caller
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
-    from dibs.server.http.response import Header
     from dibs.server.routes.table import Table
 
 
 # POST /login, POST /logout and GET /whoami: a browser's login by token (`http/browser.py`), and who the caller is.
 
-_login = section("Login of a browser")
-LOGIN = _login(
-    "POST /login",
-    "login",
-    "put a token into a browser's cookie",
-    {200: "whoami"},
-    ("authentication_required", "authentication_failed", "forbidden", "rate_limited", "upstream_unavailable"),
-    is_open=True,
-    example={"token": "a token"},
-)
-LOGOUT = _login(
-    "POST /logout",
-    "logout",
-    "clear the cookie",
-    {204: None},
-    ("forbidden",),
-    (in_header("X-Dibs-Request", "`1`: the request is of a page of this server", enum=["1"]),),
-    is_open=True,
-)
-WHOAMI = _login("GET /whoami", "whoami", "who the caller is", {200: "whoami"})
-
 
 def login_routes(api: Api) -> Table:
     routes = LoginRoutes(api)
-    return [(LOGIN, routes.login), (LOGOUT, routes.logout), (WHOAMI, routes.whoami)]
+    return routed({"login": routes.login, "logout": routes.logout, "whoami": routes.whoami})
 
 
 class LoginRoutes:
@@ -73,7 +50,7 @@ class LoginRoutes:
         self._api = api
         self._failures = ClientWindows(LOGIN_FAILURES_MAX, "failed logins")
 
-    async def login(self, call: HttpRequest) -> HttpResponse:
+    async def login(self, call: HttpRequest) -> Reply:
         """Answer a valid token with a cookie that holds it."""
         document = shape("login", await call.json())
         if b"origin" in call.headers or b"sec-fetch-site" in call.headers:
@@ -83,22 +60,22 @@ class LoginRoutes:
         self._failures.check(client)
         authorization = b"Bearer " + token.encode()
         try:
-            caller = self._api.caller_for(LOGIN.id, {b"authorization": authorization})
+            caller = self._api.caller_for("login", {b"authorization": authorization})
         except AuthenticationFailed:
             self._failures.charge(client)
             raise
         answer = answer_document(whoami_document(caller, self._api.guard.ends_ms(authorization)))
-        return answer._replace(more=((b"set-cookie", set_cookie(token, call.scheme)),))
+        answer.headers = {"set-cookie": set_cookie(token, call.scheme)}
+        return answer
 
-    async def logout(self, call: HttpRequest) -> HttpResponse:
+    async def logout(self, call: HttpRequest) -> Reply:
         """Clear the cookie. It needs no credential: a cookie that is no longer valid is cleared, too."""
         _check_page(call)
         if not has_mark(call.headers):
             raise NotAllowed("Send the header X-Dibs-Request: 1 to log out.")
-        more = ((b"set-cookie", clear_cookie(call.scheme)),)
-        return HttpResponse(NO_CONTENT, b"", new_request_id().encode(), more)
+        return Reply(NO_CONTENT, headers={"set-cookie": clear_cookie(call.scheme)})
 
-    async def whoami(self, call: HttpRequest) -> HttpResponse:
+    async def whoami(self, call: HttpRequest) -> Reply:
         caller = self._api.caller_for("whoami", call.headers)
         ends_ms = self._api.guard.ends_ms(call.headers.get(b"authorization"))
         return answer_document(whoami_document(caller, ends_ms))
@@ -111,45 +88,12 @@ def _check_page(call: HttpRequest) -> None:
 
 # What the board asks beside the lists: who waits, what the last hour was like; and how an operator ends a session.
 
-_BEGINNING = re.compile(rf"[0-9a-f]{{{SESSION_SHOWN}}}[0-9a-f-]{{0,28}}")
-
-
-WAITERS = section("Jobs")(
-    "GET /waiters",
-    "waiters",
-    "who waits in line, and for whom",
-    {200: "waiters"},
-    parameters=(
-        *NAMESPACE,
-        in_query("prefix", "Only jobs whose name begins with this", maxLength=NAME_BYTES_MAX),
-        in_query("after", "`next` of the page before", maxLength=NAME_BYTES_MAX),
-        number_in_query("limit", "Places on one page", 1, LIST_PAGE_MAX),
-    ),
-)
-ACTIVITY = section("Events")(
-    "GET /activity", "activity", "the last hour, by the minute", {200: "activity"}, parameters=NAMESPACE
-)
-BREAK = section("Sessions")(
-    "POST /sessions/{id}/break",
-    "session-break",
-    "end somebody's session",
-    {200: "session"},
-    ("not_found", "session_expired"),
-    (
-        in_path(
-            "id",
-            f"The first {SESSION_SHOWN} characters of its id, or more",
-            "3f2a9c1e",
-            pattern=f"^{_BEGINNING.pattern}$",
-        ),
-    ),
-    example={"reason": "its machine is gone"},
-)
+_BEGINNING = re.compile(SESSION_BEGINNING)
 
 
 def board_routes(api: Api) -> Table:
     routes = BoardRoutes(api)
-    return [(WAITERS, routes.waiters), (ACTIVITY, routes.activity), (BREAK, routes.break_session)]
+    return routed({"waiters": routes.waiters, "activity": routes.activity, "session-break": routes.break_session})
 
 
 class BoardRoutes:
@@ -157,7 +101,7 @@ class BoardRoutes:
         self._api = api
         self._activity = Activity(api.engine.store)
 
-    async def waiters(self, call: HttpRequest) -> HttpResponse:
+    async def waiters(self, call: HttpRequest) -> Reply:
         ns, asked = self._api.reader("waiters", call.query, call.headers)
         prefix, after = name_part(asked, "prefix"), name_part(asked, "after")
         limit = whole_number(asked, "limit", LIST_PAGE_DEFAULT, 1, LIST_PAGE_MAX)
@@ -165,7 +109,7 @@ class BoardRoutes:
         page = await self._api.in_reader(lambda: live_tickets(store, ns, prefix, after, limit))
         return answer_document(waiters_document(page))
 
-    async def activity(self, call: HttpRequest) -> HttpResponse:
+    async def activity(self, call: HttpRequest) -> Reply:
         ns, _ = self._api.reader("activity", call.query, call.headers)
         hour = await self._api.in_reader(lambda: self._activity.hour(ns))
         held, stuck = self._api.engine.tally.live_in(ns), self._api.engine.tally.stuck_in(ns)
@@ -173,7 +117,7 @@ class BoardRoutes:
             activity_document(hour.now_ms, hour.first_ms, hour.counts, held, stuck, whole=hour.is_whole)
         )
 
-    async def break_session(self, call: HttpRequest) -> HttpResponse:
+    async def break_session(self, call: HttpRequest) -> Reply:
         """An operator ends somebody's session. The whole id would prove the session, so its beginning names it."""
         document = shape("session-break", await call.json(self._api.caller_of))
         caller = self._api.caller_for("session-break", call.headers)
@@ -189,7 +133,7 @@ class BoardRoutes:
         reply = reply_to("session-break", outcome)
         if reply.body is not None and "session_id" in reply.body:
             reply.body["session_id"] = short_session(reply.body["session_id"])
-            return answer_document(reply.body, reply.status)
+            return encoded(reply)
         return answer_for(outcome, "session-break")
 
     def _find(self, beginning: str, caller: Caller) -> str:
@@ -217,63 +161,37 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
-_HEADERS: tuple[Header, ...] = (
-    (b"content-security-policy", _POLICY.encode()),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"cache-control", b"no-cache"),  # ask each time; the tag makes that cheap
-)
-
-_page = section("Dashboard", is_open=True)
-_BOARD = _page(
-    "GET /",
-    "dashboard",
-    "the dashboard, for browsers",
-    {200: {"type": "string"}, 304: None},
-    media=("text/html",),
-)
-_PART = _page(
-    "GET /ui/{file}",
-    "dashboard-file",
-    "its scripts and styles",
-    {200: {"type": "string"}, 304: None},
-    ("not_found",),
-    (in_path("file", "A file of the dashboard", "app.js"),),
-    media=("text/javascript", "text/css", "image/svg+xml"),
-)
-
-
-class _File(NamedTuple):
-    text: str
-    kind: bytes
-    tag: bytes
+_HEADERS = {
+    "content-security-policy": _POLICY,
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-cache",  # ask each time; the tag makes that cheap
+}
 
 
 def dashboard_routes() -> Table:
-    return [(_BOARD, _board), (_PART, _part)]
+    return routed({"dashboard": _board, "dashboard-file": _part})
 
 
-async def _board(call: HttpRequest) -> HttpResponse:
+async def _board(call: HttpRequest) -> Reply:
     return _answer(call, _files()[PAGE])
 
 
-async def _part(call: HttpRequest) -> HttpResponse:
+async def _part(call: HttpRequest) -> Reply:
     file = _files().get(decode_name(call.raw_name))
     if file is None:
         raise HttpError("The dashboard has no such file.", 404, code="not_found")
     return _answer(call, file)
 
 
-def _answer(call: HttpRequest, file: _File) -> HttpResponse:
-    more = (*_HEADERS, (b"etag", file.tag))
-    answer = answer_text(file.text, file.kind, more)
+def _answer(call: HttpRequest, file: Reply) -> Reply:
     known = [tag.strip().removeprefix(b"W/") for tag in call.headers.get(b"if-none-match", b"").split(b",")]
-    return answer._replace(status=_NOT_MODIFIED, body=b"") if file.tag in known else answer
+    return Reply(_NOT_MODIFIED, headers=file.headers) if file.headers["etag"].encode() in known else file
 
 
 @cache
-def _files() -> dict[str, _File]:
+def _files() -> dict[str, Reply]:
     """All files, read once. Only what is in the folder can be asked for, by its whole name."""
     found = {}
     for name in os.listdir(_FOLDER):
@@ -282,5 +200,5 @@ def _files() -> dict[str, _File]:
             with open(os.path.join(_FOLDER, name), encoding="utf-8") as file:
                 text = file.read()
             tag = f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
-            found[name] = _File(text, f"{kind}; charset=utf-8".encode(), tag.encode())
+            found[name] = answer_text(text, f"{kind}; charset=utf-8", {**_HEADERS, "etag": tag})
     return found

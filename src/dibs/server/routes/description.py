@@ -14,20 +14,18 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from dibs._version import __version__
-from dibs.base.ids import new_request_id
 from dibs.server.http.response import answer_document, answer_text
-from dibs.server.routes.table import section
-from dibs.wire.openapi import openapi_document, yaml_text
+from dibs.server.routes.operations import routed
+from dibs.wire.openapi import openapi_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
+    from dibs.base.reply import Reply
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
-    from dibs.server.http.response import HttpResponse
     from dibs.server.routes.table import Table
-    from dibs.wire.operations import Operation
 
     Document = dict[str, Any]
 
@@ -48,14 +46,11 @@ th, td { overflow-wrap: anywhere; text-align: left; vertical-align: top; }
 td:last-child { min-width: 8rem; }
 """
 _HASH = base64.b64encode(hashlib.sha256(_CSS.encode()).digest()).decode()
-PAGE_HEADERS = (
-    (
-        b"content-security-policy",
-        f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; form-action 'none'; "
-        "frame-ancestors 'none'".encode(),
-    ),
-    (b"referrer-policy", b"no-referrer"),
-)
+PAGE_HEADERS = {
+    "content-security-policy": f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
+    "referrer-policy": "no-referrer",
+}
 _LINK = re.compile(r"\[([^]]+)\]\([^)]*\)")
 _CODE = re.compile(r"`([^`]+)`")
 _PART = re.compile(r"\{(\w+)\}")
@@ -242,27 +237,22 @@ def _code(text: str) -> str:
     return f"<code>{escape(text)}</code>"
 
 
-_description = section("Description", is_open=True)
-OPENAPI_JSON = _description("GET /openapi.json", "openapi-json", "this API as OpenAPI 3.1", {200: {"type": "object"}})
-OPENAPI_YAML = _description(
-    "GET /openapi.yaml", "openapi-yaml", "the same as YAML", {200: {"type": "object"}}, media=("application/yaml",)
-)
-DOCS = _description("GET /docs", "docs", "the same as a page", {200: {"type": "string"}}, media=("text/html",))
-
-
-_FORMS: tuple[tuple[Operation, Callable[[Document], HttpResponse]], ...] = (
-    (OPENAPI_JSON, answer_document),
-    (OPENAPI_YAML, lambda document: answer_text(yaml_text(document), b"application/yaml")),
-    (DOCS, lambda document: answer_text(api_page(document), b"text/html; charset=utf-8", PAGE_HEADERS)),
-)
+_FORMS: dict[str, Callable[[Document], Reply]] = {
+    "openapi-json": answer_document,
+    # JSON is YAML, for programs that look for that.
+    "openapi-yaml": lambda document: answer_text(
+        json.dumps(document, indent=2, ensure_ascii=False), "application/yaml"
+    ),
+    "docs": lambda document: answer_text(api_page(document), "text/html; charset=utf-8", PAGE_HEADERS),
+}
 
 
 def description_routes(api: Api) -> Table:
-    made: dict[str, HttpResponse] = {}  # each when it is asked for the first time
+    made: dict[str, Reply] = {}  # each when it is asked for the first time
 
-    async def answer(form: str, make: Callable[[Document], HttpResponse], call: HttpRequest) -> HttpResponse:
+    async def answer(form: str, make: Callable[[Document], Reply], call: HttpRequest) -> Reply:
         if form not in made:  # it takes longer than others should wait
             made[form] = await api.in_reader(lambda: make(openapi_document(api.operations, __version__)))
-        return made[form]._replace(request_id=new_request_id().encode())
+        return made[form]
 
-    return [(operation, partial(answer, operation.id, make)) for operation, make in _FORMS]
+    return routed({form: partial(answer, form, make) for form, make in _FORMS.items()})

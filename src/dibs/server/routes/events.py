@@ -6,81 +6,30 @@ from typing import TYPE_CHECKING
 
 from dibs.base.errors import InvalidInput
 from dibs.core.commands import Inspect
-from dibs.core.limits import EVENTS_AGE_MS_MAX, HISTORY_PAGE_DEFAULT, HISTORY_PAGE_MAX, NAME_BYTES_MAX
+from dibs.core.limits import HISTORY_PAGE_DEFAULT, HISTORY_PAGE_MAX
 from dibs.core.names import check_name
 from dibs.engine.event_log import EventFilter, collect
 from dibs.server.event_stream import EventStream
 from dibs.server.http.parse import SEQ_MAX, decode_name, header_text, name_part, one_name, wants_one_name, whole_number
 from dibs.server.http.response import answer_document
+from dibs.server.routes.operations import SINCE_S_MAX, routed
 from dibs.wire.documents import reply_to
 from dibs.wire.lease_documents import events_document, frame, lock_change, lock_snapshot, named_event
-from dibs.wire.operations import (
-    JOB,
-    JSON_TYPE,
-    NAME_SCHEMA,
-    NAMES,
-    NAMESPACE,
-    STREAM_TYPE,
-    Operation,
-    Parameter,
-    in_query,
-    number_in_query,
-)
+from dibs.wire.operations import STREAM_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dibs.base.reply import Reply
     from dibs.core.events import Event
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
-    from dibs.server.http.response import HttpResponse
     from dibs.server.routes.table import Table
-
-_SINCE_S_MAX = 100 * EVENTS_AGE_MS_MAX // 1000
-
-
-_LAST_EVENT_ID = Parameter(
-    "Last-Event-ID", "The same as `after`, and wins", {"type": "integer", "minimum": 0, "maximum": SEQ_MAX}, "header"
-)
-EVENTS = Operation(
-    "GET",
-    "/events",
-    "events",
-    "what happens to all jobs, as a page or a stream",
-    "Events",
-    {200: "events"},
-    ("draining",),
-    (
-        *NAMESPACE,
-        NAMES,
-        in_query("prefix", "Only jobs whose name begins with this", maxLength=NAME_BYTES_MAX),
-        in_query("name", "Only this job, instead of `prefix`", **NAME_SCHEMA),
-        number_in_query("after", "Begin after the event with this number", 0, SEQ_MAX),
-        number_in_query(
-            "since_seconds", "Without `after`: begin with the events of the last so many seconds", 0, _SINCE_S_MAX
-        ),
-        in_query("follow", "A stream, or a page. Without it, `Accept` decides", enum=["true", "false"]),
-        number_in_query("limit", "Of a page: at most so many events", 1, HISTORY_PAGE_MAX),
-        _LAST_EVENT_ID,
-    ),
-    media=(JSON_TYPE, STREAM_TYPE),
-)
-WATCH = Operation(
-    "GET",
-    "/locks/{name}/watch",
-    "watch",
-    "the state of a job and its changes, as a stream",
-    "Events",
-    {200: {"type": "string"}},
-    ("draining",),
-    (JOB, *NAMESPACE, NAMES),
-    media=(STREAM_TYPE,),
-)
 
 
 def event_routes(api: Api) -> Table:
     routes = EventRoutes(api)
-    return [(EVENTS, routes.events), (WATCH, routes.watch)]
+    return routed({"events": routes.events, "watch": routes.watch})
 
 
 class EventRoutes:
@@ -88,12 +37,12 @@ class EventRoutes:
         self._api = api
         self._framed: tuple[Event | None, bytes] = (None, b"")
 
-    async def events(self, call: HttpRequest) -> HttpResponse | EventStream:
+    async def events(self, call: HttpRequest) -> Reply | EventStream:
         """A page of events, or a stream of them."""
         ns, asked = self._api.reader("events", call.query, call.headers)
         wanted = _wanted(ns, asked, call.headers)
         after = _position(asked, call.headers)
-        since_s = whole_number(asked, "since_seconds", 0, 0, _SINCE_S_MAX)
+        since_s = whole_number(asked, "since_seconds", 0, 0, SINCE_S_MAX)
         limit = whole_number(asked, "limit", HISTORY_PAGE_DEFAULT, 1, HISTORY_PAGE_MAX)
         is_stream = _is_stream(asked, call.headers)
         if is_stream:
@@ -108,7 +57,7 @@ class EventRoutes:
         at = await feed.position_now() if after is None else after
         return self._opened(call, EventStream(feed, wanted, at, self._frame))
 
-    async def watch(self, call: HttpRequest) -> HttpResponse | EventStream:
+    async def watch(self, call: HttpRequest) -> Reply | EventStream:
         """The state of one job and its changes, as OctoStore tells them."""
         ns, _ = self._api.reader("watch", call.query, call.headers)
         name = check_name(one_name(decode_name(call.raw_name), call.headers))

@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING
 
 from dibs._version import __version__
 from dibs.base.errors import DibsError, InvalidInput
-from dibs.base.ids import is_id, new_request_id
+from dibs.base.ids import is_id
+from dibs.base.reply import Reply
 from dibs.core import events
 from dibs.core.keys import META_KEY
 from dibs.core.limits import SCRAPE_MS_MAX
 from dibs.server.annexes import metrics_document
 from dibs.server.http.parse import parse_query
-from dibs.server.http.response import HttpResponse, answer_document
+from dibs.server.http.response import answer_document
 from dibs.server.monitor.exposition import OPEN_TYPE, PLAIN_TYPE, exposition, format_for, process_numbers
 from dibs.server.monitor.health import SharedProbe, known_trouble
 from dibs.server.monitor.metric_table import METRICS, Scrape, StoreLook
-from dibs.wire.operations import ID_PATTERN, JSON_TYPE, SOME_ID, Operation, document_schema, in_query
+from dibs.server.routes.operations import routed
 from dibs.wire.parts import challenge_text
 
 if TYPE_CHECKING:
@@ -26,84 +27,22 @@ if TYPE_CHECKING:
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
     from dibs.server.routes.table import Table
-    from dibs.wire.operations import Schema
-
-
-HEALTH = "Health"
-_HEALTHY = document_schema(
-    {
-        "status": ("text", "`ok`; with status 503 `degraded`"),
-        "dibs": ("text", "the version of dibs that the server runs. A server that does not say is not dibs"),
-        "storage": ("text", "the store's name"),
-        "schema": ("number?", "the version of its format; null if it has none"),
-        "db_size_bytes": ("number", "how much room it takes"),
-        "now": ("text", "the time of the store's clock"),
-    }
-)
-_ALIVE = document_schema({"status": ("text", "`ok`: the process answers")})
-_READY = document_schema({"status": ("text", "`ready`")})
-_COUNTS = document_schema(
-    {
-        "status": ("text", "`ok`"),
-        "uptime_seconds": ("number", "since the server started"),
-        "active_locks": ("number", "live leases in the store"),
-        "waiting": ("number", "waiters in the store"),
-        "sessions": ("number", "open sessions in the store"),
-        "total_users": ("number", "principals with a token that this server knows"),
-        "total_acquires": ("number", "since the server started"),
-        "total_releases": ("number", "since the server started"),
-        "total_failures": ("number", "the same, of holds released as failed"),
-        "version": ("text", "of dibs"),
-    }
-)
-_PROVED = document_schema(
-    {
-        "proof": (
-            "text?",
-            "the keyed BLAKE2b digest (32 bytes) of `dibs proof`, a zero byte and `NONCE@HOST:PORT` under the same "
-            "key; host and port are the server's end of the connection. null if the server does not have the token",
-        )
-    }
-)
-_STORE_CODES = ("upstream_unavailable",)
-_READY_CODES = (*_STORE_CODES, "draining")
-_PROOF = Operation(
-    "GET",
-    "/proof",
-    "proof",
-    "does the server have this token",
-    HEALTH,
-    {200: _PROVED},
-    parameters=(
-        in_query(
-            "key",
-            "Names the token: the keyed BLAKE2b digest (16 bytes) of `dibs key id`, under the SHA-256 of the token",
-        ),
-        in_query("nonce", "A fresh UUID", format="uuid", pattern=ID_PATTERN)._replace(required=True, example=SOME_ID),
-    ),
-    is_open=True,
-)
-
-
-def _look(path: str, name: str, summary: str, answer: Schema, codes: tuple[str, ...] = ()) -> Operation:
-    return Operation("GET", path, name, summary, HEALTH, {200: answer}, codes, is_open=True)
 
 
 def health_routes(api: Api) -> Table:
-    return [
-        (_PROOF, lambda call: _proved(api, call)),
-        (_look("/health", "health", "does the store answer", _HEALTHY, _STORE_CODES), lambda call: api.health()),
-        (_look("/ready", "ready", "are new claims taken here", _READY, _READY_CODES), lambda call: api.ready()),
-        (_look("/readyz", "readyz", "the same", _READY, _READY_CODES), lambda call: api.ready()),
-        (
-            _look("/healthz", "healthz", "does the process answer", _ALIVE),
-            lambda call: answer_document({"status": "ok"}),
-        ),
-        (_look("/status", "status", "counts", _COUNTS), lambda call: _counts(api)),
-    ]
+    return routed(
+        {
+            "proof": lambda call: _proved(api, call),
+            "health": lambda call: api.health(),
+            "ready": lambda call: api.ready(),
+            "readyz": lambda call: api.ready(),
+            "healthz": lambda call: answer_document({"status": "ok"}),
+            "status": lambda call: _counts(api),
+        }
+    )
 
 
-def _proved(api: Api, call: HttpRequest) -> HttpResponse:
+def _proved(api: Api, call: HttpRequest) -> Reply:
     """Prove to a client that this server knows the client's token, before the client sends it."""
     asked = parse_query(call.query)
     nonce, server = asked.get("nonce", ""), call.server
@@ -112,7 +51,7 @@ def _proved(api: Api, call: HttpRequest) -> HttpResponse:
     return answer_document({"proof": api.guard.proof(asked.get("key", ""), challenge_text(nonce, server))})
 
 
-def _counts(api: Api) -> HttpResponse:
+def _counts(api: Api) -> Reply:
     tally = api.engine.tally
     return answer_document(
         {
@@ -135,27 +74,6 @@ def _counts(api: Api) -> HttpResponse:
 # A scrape reads counters that exist anyway, so it costs the same with a million leases. It asks the store two
 # questions, and waits for the answers no longer than SCRAPE_MS_MAX; scrapes at the same time share them.
 
-_MEDIA = (PLAIN_TYPE.decode(), OPEN_TYPE.decode())
-_TEXT = {"type": "string"}
-_METRICS = Operation(
-    "GET",
-    "/metrics",
-    "metrics",
-    "counts of this server: Prometheus' text if `Accept` asks for it, else OctoStore's JSON",
-    HEALTH,
-    {200: {"type": "object"}},
-    media=(JSON_TYPE, *_MEDIA),
-)
-_PROMETHEUS = Operation(
-    "GET",
-    "/metrics/prometheus",
-    "metrics-prometheus",
-    "the same, always as Prometheus' text",
-    HEALTH,
-    {200: _TEXT},
-    media=_MEDIA,
-)
-
 
 class MetricsRoutes:
     """`document` makes OctoStore's JSON; None: there is Prometheus' text alone."""
@@ -167,18 +85,18 @@ class MetricsRoutes:
         api.on_close.append(self._probe.close)
 
     def table(self) -> Table:
-        return [(_METRICS, self.metrics), (_PROMETHEUS, self.prometheus)]
+        return routed({"metrics": self.metrics, "metrics-prometheus": self.prometheus})
 
-    async def metrics(self, call: HttpRequest) -> HttpResponse:
-        self._admit(call, _METRICS.id)
+    async def metrics(self, call: HttpRequest) -> Reply:
+        self._admit(call, "metrics")
         media = format_for(call.headers.get(b"accept", b""))
         scrape = await self._scrape()
         if media is None and self._document is not None:
             return answer_document(self._document(scrape, self._api.guard, self._api.settings.contract))
         return _text(scrape, media or PLAIN_TYPE)
 
-    async def prometheus(self, call: HttpRequest) -> HttpResponse:
-        self._admit(call, _PROMETHEUS.id)
+    async def prometheus(self, call: HttpRequest) -> Reply:
+        self._admit(call, "metrics-prometheus")
         media = format_for(call.headers.get(b"accept", b""))
         return _text(await self._scrape(), media or PLAIN_TYPE)
 
@@ -204,6 +122,6 @@ def metrics_routes(api: Api) -> Table:
     return MetricsRoutes(api, metrics_document()).table()
 
 
-def _text(scrape: Scrape, media: bytes) -> HttpResponse:
+def _text(scrape: Scrape, media: str) -> Reply:
     body = exposition(METRICS, scrape, is_open=media == OPEN_TYPE)
-    return HttpResponse(200, body, new_request_id().encode(), kind=media)
+    return Reply(200, content=body, headers={"content-type": media})

@@ -1,4 +1,4 @@
-"""The table of operations and their handlers, how one is declared, and the router that finds the one for a request.
+"""The router, which finds the operation of a request and its handler.
 
 Paths are matched as they were sent, still percent-encoded: a `%2F` is part of a name, a `/` is not. A path has one
 {part} at most, which is one segment. It may be empty, so that the error for an empty name can say what is wrong.
@@ -14,12 +14,11 @@ from dibs.server.http.response import UNSUPPORTED, HttpError
 from dibs.wire.operations import Operation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
     from typing import Any
 
+    from dibs.base.reply import Reply
     from dibs.server.http.request import HttpRequest
-    from dibs.server.http.response import HttpResponse
-    from dibs.wire.operations import Answer, Parameter
 
     # `Any`, because who wraps a handler knows which of these it returns.
     Handler = Callable[[HttpRequest], Any]
@@ -31,24 +30,6 @@ _PART = b"\0"  # stands for the {part} of a path; the parser lets no path have o
 _PART_LAST, _PART_BETWEEN = b"/" + _PART, b"/" + _PART + b"/"
 
 
-def section(title: str, shared: tuple[Parameter, ...] = (), **common: Any) -> Callable[..., Operation]:
-    """Return what declares the operations of a section. `shared`: their parameters, unless one says otherwise."""
-
-    def declare(
-        address: str,
-        verb: str,
-        summary: str,
-        answers: Mapping[int, Answer],
-        codes: tuple[str, ...] = (),
-        parameters: tuple[Parameter, ...] = shared,
-        **more: Any,
-    ) -> Operation:
-        method, path = address.split(" ")
-        return Operation(method, path, verb, summary, title, answers, codes, parameters, **{**common, **more})
-
-    return declare
-
-
 class Route(NamedTuple):
     verb: str
     handler: Handler
@@ -57,7 +38,7 @@ class Route(NamedTuple):
 class Router:
     """`refuse` makes the answer for a path without a route: 404, or 405 with the methods that it has."""
 
-    def __init__(self, table: Iterable[tuple[Operation, Handler]], refuse: Callable[[HttpError], HttpResponse]) -> None:
+    def __init__(self, table: Iterable[tuple[Operation, Handler]], refuse: Callable[[HttpError], Reply]) -> None:
         self._refuse = refuse
         self._routes: dict[bytes, dict[bytes, Route]] = {}  # by method and path
         for operation, handler in table:
@@ -82,11 +63,11 @@ class Router:
         route = routes.get(path)
         return _NOWHERE if route is None else (route, b"")
 
-    def refusal(self, path: bytes) -> HttpResponse:
+    def refusal(self, path: bytes) -> Reply:
         """The answer to a request that has no route."""
         methods = sorted(method for method in self._routes if self.find(method, path)[0] is not None)
         if not methods:
             details = f"{NOTHING_HERE} A / inside a name is sent as %2F."
             return self._refuse(HttpError(details, 404, code="not_found"))
         own = [method for method in methods if path in self._routes[method]]
-        return self._refuse(HttpError(UNSUPPORTED, 405, headers=((b"allow", b", ".join(own or methods)),)))
+        return self._refuse(HttpError(UNSUPPORTED, 405, headers={"allow": b", ".join(own or methods).decode()}))

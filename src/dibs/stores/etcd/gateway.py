@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from dibs.base.http1 import RawReply
+    from dibs.base.reply import Reply
     from dibs.stores.etcd.location import EtcdLocation
 
     Document = dict[str, Any]
@@ -69,7 +69,7 @@ class EtcdConnection:
         except (OSError, ValueError):
             return False
 
-    def request(self, path: str, body: bytes, token: str | None, timeout_ms: int) -> RawReply:
+    def request(self, path: str, body: bytes, token: str | None, timeout_ms: int) -> Reply:
         self._deadline_ms = steady_ms() + timeout_ms
         try:
             self._send(path, body, token)
@@ -86,7 +86,7 @@ class EtcdConnection:
             self._send(path, body, token)
             status, headers = run_generator(reader.head(), lambda _: self._receive())
             if headers.get("transfer-encoding", "").lower() != "chunked":  # a refusal
-                yield run_generator(reader.rest(status, headers), lambda _: self._receive()).body
+                yield run_generator(reader.rest(status, headers), lambda _: self._receive()).content
                 return
             rest = b""
             while chunk := run_generator(reader.stream_part(), lambda _: self._receive()):
@@ -231,7 +231,7 @@ class EtcdGateway:
                 return found
             found.close()
 
-    def _keep(self, connection: EtcdConnection, reply: RawReply) -> None:
+    def _keep(self, connection: EtcdConnection, reply: Reply) -> None:
         with self._lock:
             if reply.again and not self._closed and len(self._idle) < IDLE_MAX:
                 self._idle.append(connection)
@@ -286,10 +286,10 @@ def _is_unsent(error: LostConnection | Refusal) -> bool:
     return isinstance(error, LostConnection) and not error.sent
 
 
-def _answer(reply: RawReply) -> Document:
+def _answer(reply: Reply) -> Document:
     status = reply.status
     try:
-        document = decode(reply.body.decode())
+        document = decode(reply.content.decode())
     except ValueError:
         document = None
     if not isinstance(document, dict):

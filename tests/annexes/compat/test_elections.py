@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.compat.octostore.elections import lease_of, token_of
 from dibs.core.limits import PUBLIC_CLIENTS_MAX, PUBLIC_REQUESTS_MS
 from dibs.engine.auth import RateLimited
 from dibs.server import event_stream
 from dibs.server.http.admission import PublicRooms
 from dibs.server.settings import PublicElections, ServerSettings
 from dibs.testing.clock import ManualClock
-from dibs.wire.elections import lease_of, token_of
 from tests.server.harness import UNKNOWN_LEASE, running, wait_until
 from tests.server.sse import StreamReader
 
