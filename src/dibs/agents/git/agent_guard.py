@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.git.checkout_claims import Checkout
 from dibs.agents.harness import parse as kinds
 from dibs.agents.harness.answer import NOTHING, refusal, remark, with_remark
 from dibs.agents.harness.identity import WINDSURF
-from dibs.agents.harness.shell_writes import simple_commands, written
 from dibs.agents.repository.settings import DENY, OFF, TEAM_FILE, WARN, agent_settings
 from dibs.base.checkout import branch_of, root_around
 from dibs.base.files import state_folder
@@ -25,6 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from dibs.agents.git.checkout_claims import Checkout
     from dibs.agents.harness.answer import HookAnswer
     from dibs.agents.harness.identity import Agent
     from dibs.agents.harness.parse import HookEvent
@@ -63,6 +62,8 @@ class AgentGuard:
         if event.kind == kinds.BEFORE_EDIT:
             return self._before(event.paths)
         if event.kind == kinds.BEFORE_SHELL:
+            from dibs.agents.harness.shell_writes import written
+
             paths = written(event.command)
             answer = self._before(tuple(paths)) if paths else NOTHING
             self._stamp().note()
@@ -111,6 +112,8 @@ class AgentGuard:
     def _jobs(self, settings: AgentSettings, root: str) -> dict[str, str]:
         if not settings.commands:
             return {}
+        from dibs.agents.harness.shell_writes import simple_commands
+
         return settings.jobs_of(simple_commands(self._event.command), branch_of(root) or "HEAD")
 
     def _later(self, checkout: Checkout) -> HookAnswer:
@@ -203,6 +206,8 @@ class AgentGuard:
         root = root_around({}, os.path.realpath(folder))
         if not root:
             return None
+        from dibs.agents.git.checkout_claims import Checkout
+
         os.chdir(root)
         checkout = Checkout(self._call, root, agent)
         self.requires = checkout.settings.require

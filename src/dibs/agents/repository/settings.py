@@ -39,7 +39,6 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.repository.work_tree import namespace_of
 from dibs.base.errors import InvalidInput, InvalidName
 from dibs.client.settings import read_toml
 from dibs.core.names import check_namespace
@@ -84,18 +83,19 @@ class Policy:
         self.place = {key: found[key][0] for key in ("url", "namespace") if key in found}
 
 
-def policy_of(repository: Repository, config: Mapping[str, str] | None = None) -> Policy:
-    """Return what applies in this work tree. Raises InvalidInput, which names the place, for an invalid value. `config`
-    is what `git config` says, if the caller has asked already."""
+def policy_of(repository: Repository) -> Policy:
+    """Return what applies in this work tree. Raises InvalidInput, which names the place, for an invalid value."""
     team = os.path.join(repository.top, TEAM_FILE)
     clone = os.path.join(repository.common, "dibs", "config.toml")
     grite = os.path.join(repository.common, "grite", "config.toml")
     found = {**_of_file(team, tracked=True), **_of_grite(grite), **_of_file(clone, tracked=False)}
-    for key, value in (repository.settings() if config is None else config).items():
+    for key, value in repository.settings().items():
         if key in _KEYS:
             # git config writes a key without a value for true.
             found[key] = (_checked(key, value or "true", f"git config dibs.{key}"), f"git config dibs.{key}")
     if "namespace" not in found:
+        from dibs.agents.repository.work_tree import namespace_of
+
         found["namespace"] = (namespace_of(repository), _MADE)
     return Policy(found)
 

@@ -63,6 +63,8 @@ def _host(authority: str) -> str:
 
 # One path per change, both sides of a rename, submodules too, independent of the user's configuration.
 _NAMES = ("-z", "--name-only", "--no-renames", "--ignore-submodules=none")
+_ORIGIN = "remote.origin.url"
+_READ = r"^(dibs\..*|remote\.origin\.url|url\..*\.insteadof)$"
 _FILTERS = r"^filter\..*\.(clean|process)$"
 _MS_MAX = 10 * 60_000  # a large repository may take long to compare
 # An object that a partial clone lacks is not fetched, by whatever program its configuration names for that.
@@ -82,6 +84,7 @@ class Repository:
         self.top = top
         self.common = common
         self.own = own
+        self._config: dict[str, list[str]] | None = None
 
     @classmethod
     def here(cls, env: Mapping[str, str], folder: str | None = None) -> Repository:
@@ -134,17 +137,30 @@ class Repository:
             env |= {f"GIT_CONFIG_KEY_{at}": key, f"GIT_CONFIG_VALUE_{at}": value}
         return env
 
+    def _configured(self) -> dict[str, list[str]]:
+        """All that dibs wants of `git config`, by key, each with its values. git is asked once."""
+        if self._config is None:
+            self._config = {}
+            for line in _parts(self._run(("config", "-z", "--get-regexp", _READ)).out):
+                key, _, value = line.partition("\n")
+                self._config.setdefault(key, []).append(value)
+        return self._config
+
     def settings(self) -> dict[str, str]:
         """The values of `git config` under `dibs.`, by key; of several values the last, as git does."""
-        done = self._run(("config", "-z", "--get-regexp", r"^dibs\."))
-        found: dict[str, str] = {}
-        for line in _parts(done.out):
-            key, _, value = line.partition("\n")
-            found[key.removeprefix("dibs.")] = value
-        return found
+        found = self._configured().items()
+        return {key.removeprefix("dibs."): values[-1] for key, values in found if key.startswith("dibs.")}
 
     def origin(self) -> str:
         """The address of the remote `origin`, as git would use it; empty if there is none."""
+        found = self._configured()
+        addresses = found.get(_ORIGIN, ())
+        is_rewritten = any(key.endswith(".insteadof") for key in found)
+        if len(addresses) == 1 and addresses[0] and not is_rewritten:
+            return addresses[0]
+        # A file for each remote is git's oldest way.
+        if not addresses and not any(os.path.exists(f"{self.common}/{old}/origin") for old in ("remotes", "branches")):
+            return ""
         done = self._run(("remote", "get-url", "origin"))
         return "" if done.code else os.fsdecode(done.out).removesuffix("\n")
 

@@ -172,7 +172,6 @@ class GhProgram:
             done = run_program(
                 ["gh", "api", "--hostname", host, *words, *sends],
                 env=self._env,
-                folder=None,
                 given=given,
                 timeout_ms=left_ms,
                 install="GitHub's gh",
