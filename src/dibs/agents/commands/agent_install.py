@@ -62,13 +62,13 @@ def _changed(call: Call, change: Change, done: str, nothing: str) -> Answer:
     """Read all files before the first is written: one that cannot be read must leave the others as they are."""
     plans = []
     for client, path, kinds in _files(call):
-        before = _read(path)
+        before = read_file(path)
         plans.append((client, path, before, change(client, path, before, kinds)))
     files = []
     for client, path, before, after in plans:
         word = nothing if after == before else "deleted" if after is None else done
         if after != before:
-            _write(path, after)
+            write_file(path, after)
         files.append({"client": client, "path": path, "done": word})
     lines = [_WORDS[each["done"]].format(each["path"]) for each in files]
     if done == "installed":
@@ -94,7 +94,7 @@ def _hints(call: Call, clients: set[str]) -> list[str]:
 def status(call: Call) -> Answer:
     files = []
     for client, path, kinds in _files(call):
-        before = _read(path)
+        before = read_file(path)
         is_there = before is not None and _with(client, path, before, kinds) == before
         files.append({"client": client, "path": path, "done": "in place" if is_there else "not in place"})
     text = "\n".join([_WORDS[each["done"]].format(each["path"]) for each in files])
@@ -170,7 +170,7 @@ def _clients(call: Call, scope: int) -> list[str]:
     return found or ["claude"]
 
 
-def _read(path: str) -> str | None:
+def read_file(path: str) -> str | None:
     """Return what the file says; None if there is none."""
     try:
         with open(path, encoding="utf-8", newline="") as file:
@@ -181,7 +181,7 @@ def _read(path: str) -> str | None:
         raise InvalidInput(f"{path} cannot be read ({error}). Nothing was changed.") from None
 
 
-def _write(path: str, text: str | None) -> None:
+def write_file(path: str, text: str | None) -> None:
     """A link stays one. A file that others may not read stays so: it may hold keys."""
     path = os.path.realpath(path)
     try:

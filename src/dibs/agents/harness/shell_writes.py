@@ -72,7 +72,7 @@ def simple_commands(command: str) -> list[list[str]]:
     command that cannot be read for certain is parted at its operators."""
     words = _words(command)
     if words is None:
-        return [part.split() for part in command.translate(_PARTED).splitlines()]
+        return [part.split() for part in command.translate(_PARTED).split("\n")]
     found: list[list[str]] = [[]]
     for word in words:
         if word in _ENDS and (word.operator or word == "\n" or not found[-1]):

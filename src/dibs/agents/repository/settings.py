@@ -10,25 +10,8 @@ That is git's own order. The opposite order would only look stricter: a hook run
 commits, and `--no-verify` skips it. The tracked file cannot name a URL: anybody who may push could then change where
 everybody's token is sent.
 
-The file's tables `[agent]` and `[tracker]` have settings of their own. `git config dibs.agent.guard` and so on win over
-them in one clone:
-
-    [agent]
-    guard = "deny"        # within one checkout: off, warn or deny
-    worktrees = "warn"    # across work trees of one clone
-    clones = "off"        # across clones that share a store
-    paths = ["src"]       # only below these; without it, everywhere
-    require = false       # true: an agent that cannot be checked may not edit
-
-    [[agent.command]]
-    match = "git push"            # the words that a shell command begins with
-    claim = "branch:{branch}"     # the job that it is claimed as while it runs; {branch} is the one checked out
-
-    [tracker]
-    check = "github"         # ask GitHub, through gh; without it nothing is asked
-    on_no_answer = "grant"   # or "refuse": what to do when there is no answer
-    label = "in progress"    # put on an issue while it is claimed
-    comment = true           # one comment on the issue says who works on it
+The file's tables `[agent]` (docs/reference/agents.md) and `[tracker]` (docs/reference/config.md) have settings of their
+own. `git config dibs.agent.guard` and so on win over them in one clone.
 
 A command is claimed for the agent and let go after it. The file names jobs and never programs: what runs is what the
 agent typed. It says whether to ask a tracker, never whom: addresses and tokens are those of gh. Nor does it say where
