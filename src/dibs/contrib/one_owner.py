@@ -78,14 +78,11 @@ def arguments_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapp
     """The arguments by name, with defaults: the same call gives the same values, however it is written."""
     bound = inspect.signature(function).bind(*args, **kwargs)
     bound.apply_defaults()
-    return {
-        name: dict(sorted(value.items())) if _is_rest(bound.signature, name) else value
-        for name, value in bound.arguments.items()
-    }
-
-
-def _is_rest(signature: inspect.Signature, name: str) -> bool:
-    return signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
+    found = dict(bound.arguments)
+    for name, parameter in bound.signature.parameters.items():
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            found[name] = dict(sorted(found[name].items()))
+    return found
 
 
 _current: ContextVar[Claim] = ContextVar("dibs_claim")

@@ -66,7 +66,7 @@ class AgentGuard:
 
             paths = written(event.command)
             answer = self._before(tuple(paths)) if paths else NOTHING
-            self._stamp().note()
+            _note_time(self._stamp())
             return answer if answer.reason else self._before_command() or answer
         checkout = self._checkout(self._folder, event.agent)
         if checkout is None:
@@ -141,8 +141,11 @@ class AgentGuard:
         assert agent is not None
         by_root: dict[str, list[str]] = {}
         for path in paths:
-            root = _root_of(self._call, os.path.join(self._folder, path))
-            if root is not None:
+            folder = os.path.dirname(os.path.join(self._folder, path).rstrip("/"))
+            while not os.path.isdir(folder) and folder != os.path.dirname(folder):  # the file need not exist yet
+                folder = os.path.dirname(folder)
+            root = root_around({}, os.path.realpath(folder))
+            if root:
                 by_root.setdefault(root, []).append(path)
         in_way: list[Document] = []
         for root, inside in by_root.items():
@@ -163,7 +166,7 @@ class AgentGuard:
 
     def _after(self, checkout: Checkout) -> HookAnswer:
         """After a shell command: claim what it changed, or say whose it is."""
-        since_ns = self._stamp().taken()
+        since_ns = _take_time(self._stamp())
         if since_ns is None:
             return NOTHING
         changed = []
@@ -213,43 +216,30 @@ class AgentGuard:
         self.requires = checkout.settings.require
         return checkout
 
-    def _stamp(self) -> _Stamp:
+    def _stamp(self) -> str:
+        """The file whose time is when the agent's last shell command began, by the clock of the file system."""
         agent = self._event.agent
         assert agent is not None
-        return _Stamp(os.path.join(state_folder(self._call.env), "agents", digest(agent.key)))
+        return os.path.join(state_folder(self._call.env), "agents", digest(agent.key))
 
 
-class _Stamp:
-    """When the agent's last shell command began, by the clock of the file system."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def note(self) -> None:
-        """If that fails, only what the command changed is not known afterwards."""
-        try:
-            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
-            with open(self._path, "wb"):
-                pass
-            os.utime(self._path)
-        except OSError:
-            pass
-
-    def taken(self) -> int | None:
-        try:
-            found = os.stat(self._path).st_mtime_ns
-            os.unlink(self._path)
-        except OSError:
-            return None
-        return found
+def _note_time(path: str) -> None:
+    """If that fails, only what the command changed is not known afterwards."""
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        with open(path, "wb"):
+            os.utime(path)
+    except OSError:
+        pass
 
 
-def _root_of(call: Call, path: str) -> str | None:
-    """The top of the work tree that a file is in, which need not exist yet."""
-    folder = os.path.dirname(path.rstrip("/"))
-    while not os.path.isdir(folder) and folder != os.path.dirname(folder):
-        folder = os.path.dirname(folder)
-    return root_around({}, os.path.realpath(folder)) or None
+def _take_time(path: str) -> int | None:
+    try:
+        found = os.stat(path).st_mtime_ns
+        os.unlink(path)
+    except OSError:
+        return None
+    return found
 
 
 def _is_changed(file: str, changed: set[str]) -> bool:

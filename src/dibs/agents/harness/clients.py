@@ -124,17 +124,14 @@ def _make(env: Mapping[str, str], path: str, text: str) -> None:
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         for name in _names(folder):
-            _remove_if_over(os.path.join(folder, name))
+            other = os.path.join(folder, name)
+            words = _read(other)
+            # A process that no hook has met for days may be of another boot.
+            if (words and is_gone(words[0])) or wall_ms() - os.stat(other).st_mtime * 1000 > LOCK_MEMORY_MS:
+                _remove(other)
         replace_file(path, text)
     except OSError:
         pass
-
-
-def _remove_if_over(path: str) -> None:
-    """Remove the note of a process that has ended, or that no hook has met for days: it may be of another boot."""
-    words = _read(path)
-    if (words and is_gone(words[0])) or wall_ms() - os.stat(path).st_mtime * 1000 > LOCK_MEMORY_MS:
-        _remove(path)
 
 
 def _remove(path: str) -> None:
