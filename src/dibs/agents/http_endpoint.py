@@ -89,7 +89,6 @@ class ApiDoor(AsyncDoor):
 
     @property
     def is_gone(self) -> bool:
-        """Tell whether the client is gone."""
         return bool(self._connection.transport.is_closing())
 
     async def ask(self, step: Ask, timeout_ms: int, lane: str) -> Reply:

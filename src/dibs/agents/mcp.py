@@ -289,7 +289,6 @@ def described(tool: Tool, *, kept: bool) -> Document:
 
 
 async def _under_one_name(backend: ToolBackend, values: Document) -> Document:
-    """The arguments, with each job under its one name."""
     if "job" in values:
         return {**values, "job": await backend.one_name(values["job"])}
     if "jobs" in values:

@@ -151,7 +151,6 @@ class Dialogue:
         return {**complete(method, result), "_meta": {_META + "serverInfo": _INFO}}
 
     def _meet(self, client: Any) -> None:
-        """The client says who it is."""
         if not isinstance(client, dict) or not all(isinstance(client.get(key), str) for key in ("name", "version")):
             raise invalid_params()
         self._backend.introduce(client["name"])

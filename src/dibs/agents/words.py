@@ -103,7 +103,6 @@ def _shown(lease: Lease, fields: Sequence[ToolField]) -> Document:
 
 
 def all_claimed(leases: Sequence[Lease], *, kept: bool) -> Document:
-    """The answer to a claim of several jobs that got them all."""
     first = claimed(leases[0], kept=kept)
     names = ", ".join([lease.name for lease in leases[: sentences.NAMES_SHOWN]])
     more = f" and {len(leases) - sentences.NAMES_SHOWN} more" if len(leases) > sentences.NAMES_SHOWN else ""

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 
 class _ValueFormatter(Formatter):
-    """A formatter that quotes values."""
-
     def __init__(self, template: str) -> None:
         parts = list(self.parse(template))
         after_fields = [literal for (_, field, *_), (literal, *_) in pairwise(parts) if field is not None]
@@ -117,7 +115,6 @@ class OneOwner:
 
     @property
     def claim(self) -> Claim:
-        """The claim of the work that runs now."""
         return current_claim()
 
     @property

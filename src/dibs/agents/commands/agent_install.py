@@ -105,7 +105,6 @@ def status(call: Call) -> Answer:
 
 
 def _with(client: str, path: str, text: str | None, kinds: list[str]) -> str:
-    """Return what the file should say."""
     try:
         if path.endswith(".js"):
             return configuration.plugin()

@@ -136,7 +136,6 @@ class AgentGuard:
         return NOTHING
 
     def _before(self, paths: tuple[str, ...]) -> HookAnswer:
-        """Claim what is about to be written."""
         agent = self._event.agent
         assert agent is not None
         by_root: dict[str, list[str]] = {}

@@ -149,7 +149,6 @@ class Checkout:
         return found
 
     def held(self) -> list[str]:
-        """The files that this agent has claimed in this checkout."""
         session = self._session.known()
         if session is None:
             return []

@@ -181,7 +181,6 @@ def read_hook(path: str) -> bytes:
 
 
 def is_ours(text: bytes) -> bool:
-    """Tell whether dibs made a hook."""
     return _MARK.encode() in text[:200]
 
 

@@ -97,7 +97,6 @@ def _name(mark: str, session: str) -> str:
 
 
 def _notes_of(env: Mapping[str, str], mark: str) -> list[tuple[str, str]]:
-    """The harness and session of each note of a process."""
     folder, first = _folder(env), f"{digest(mark)[:_DIGITS]}-"
     words = [_read(os.path.join(folder, name)) for name in _names(folder) if name.startswith(first)]
     return [(each[1], each[2]) for each in words if len(each) == 3 and each[0] == mark]
@@ -152,7 +151,6 @@ def _remove(path: str) -> None:
 
 
 def agent_here(env: Mapping[str, str], *, claims: bool) -> Agent | None:
-    """The agent whose command this is."""
     named = agents_of(env)
     above = None
     if claims or len(named) > 1:

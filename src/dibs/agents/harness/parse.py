@@ -162,7 +162,6 @@ def _tool(document: Document, harness: str, name: str, agent: Agent | None, cwd:
 
 
 def _given(document: Document) -> Document:
-    """What the tool is called with."""
     given = document.get("tool_input", document.get("toolArgs"))
     if isinstance(given, str):
         given = _decoded(given)

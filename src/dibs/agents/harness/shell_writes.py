@@ -98,7 +98,6 @@ def _note(found: dict[str, None], word: _Word) -> None:
 
 
 def _of_simple(words: list[_Word], found: dict[str, None]) -> None:
-    """Note what one simple command writes."""
     at = next((at for at, word in enumerate(words) if not _is_before_name(word)), len(words))
     if at == len(words):
         return

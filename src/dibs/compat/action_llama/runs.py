@@ -148,7 +148,6 @@ class Run(Record):
 
 
 def session_of(secret: str) -> str:
-    """The id of the session that a secret identifies."""
     return digest_id("dibs run", secret)
 
 
@@ -270,13 +269,11 @@ class EmbeddedRuns:
         return Reply(status=200, body={"runs": [run_document(state) for state in found]})
 
     def _begin(self, document: Document) -> Reply:
-        """Begin a run; the reply holds its secret."""
         command, secret = open_run_command(self._door.namespace(), document, LOCAL)
         outcome = self._door.coordinator().one(command)
         return Reply(status=201, body=opened_document(command, outcome, secret))
 
     def _end(self, holder: str) -> Reply:
-        """End every run of `holder` and free its locks."""
         ns = self._door.namespace()
         found = open_sessions(self._door.store(), principal_of(ns))
         ended = [state for state in found if state.session.owner == holder]

@@ -206,7 +206,6 @@ class OctoStoreRoutes:
         self._locks = Locks(api, self._callers)
 
     def handlers(self) -> dict[str, Handler]:
-        """By the id of the operation."""
         locks, sessions, rooms = self._locks, Sessions(self._api, self._callers), Elections(self._api)
         hooks = Webhooks(self._api, self._callers)
         return {

@@ -39,7 +39,6 @@ GATE_SECONDS = 10.0
 
 @contextmanager
 def as_tooz_errors() -> Iterator[None]:
-    """Raise errors of dibs as errors of tooz."""
     try:
         yield
     except (Unavailable, BadReply) as error:
