@@ -138,8 +138,8 @@ def _inherited() -> list[int]:
 
 
 def _talk(pipes: list[int], given: bytes, until_ms: int) -> tuple[bytes, bytes] | None:
-    """Return what the program says, until it closes its output. None: it took too long. A pipe that ends is taken out of
-    `pipes`."""
+    """Return what the program says, until it closes its output. None: it took too long. A pipe that ends is taken out
+    of `pipes`."""
     to, out, err = pipes
     said = {out: bytearray(), err: bytearray()}
     left = memoryview(given)

@@ -71,7 +71,11 @@ def policy_of(repository: Repository) -> Policy:
     team = os.path.join(repository.top, TEAM_FILE)
     clone = os.path.join(repository.common, "dibs", "config.toml")
     grite = os.path.join(repository.common, "grite", "config.toml")
-    found = {**_of_file(team, tracked=True), **_of_grite(grite), **_of_file(clone, tracked=False)}
+    found = _of_file(team, tracked=True)
+    theirs = (read_toml(grite) or {}).get("lock_policy")  # for users of grite; nothing else of its file counts
+    if theirs is not None:
+        found["policy"] = (_checked("policy", theirs, grite), grite)
+    found |= _of_file(clone, tracked=False)
     for key, value in repository.settings().items():
         if key in _KEYS:
             # git config writes a key without a value for true.
@@ -96,12 +100,6 @@ def _of_file(path: str, *, tracked: bool) -> dict[str, tuple[str, str]]:
         )
     _look_for_slips(path, table)
     return {key: (_checked(key, table[key], path), path) for key in _KEYS if key in table}
-
-
-def _of_grite(path: str) -> dict[str, tuple[str, str]]:
-    """grite's own file of the clone, for users of grite. Only its policy is used."""
-    policy = (read_toml(path) or {}).get("lock_policy")
-    return {} if policy is None else {"policy": (_checked("policy", policy, path), path)}
 
 
 def _look_for_slips(path: str, table: Mapping[str, Any]) -> None:

@@ -24,16 +24,16 @@ from dibs.core.outcomes import Status
 from dibs.engine.event_log import EventFilter
 from dibs.server.http.response import ClientGone, answer_document
 from dibs.server.routes import elections, webhooks
+from dibs.server.routes.events import change_frame
 from dibs.server.settings import PublicElections
 from dibs.stores.port import maintenance_of
-from dibs.wire.lease_documents import frame, lock_change, lock_snapshot
+from dibs.wire.lease_documents import frame, lock_snapshot
 from dibs.wire.parts import timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from dibs.core.events import Event
     from dibs.core.identity import Caller
     from dibs.server.event_stream import EventStream
     from dibs.server.handlers import Api
@@ -250,7 +250,7 @@ class OctoStoreRoutes:
             shown = {"status": "held", "fencing_token": holder.token, "expires_at": expires_at}
         first = frame(lock_snapshot(name, shown, state.now_ms), at)
         wanted = EventFilter(ns=DEFAULT_NAMESPACE, name=name)
-        stream = PlainStream(feed, wanted, at, _change_frame, first=first)
+        stream = PlainStream(feed, wanted, at, change_frame, first=first)
         stream.is_allowed = lambda: self._callers.is_still_known(user, call)
         self._api.streams.add(stream, client)
         return stream
@@ -285,11 +285,6 @@ class OctoStoreRoutes:
             return answer
 
         return handle
-
-
-def _change_frame(event: Event) -> bytes | None:
-    change = lock_change(event)
-    return None if change is None else frame(change, event.seq)
 
 
 def _in_its_words(handler: Handler) -> Handler:
