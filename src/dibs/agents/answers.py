@@ -62,7 +62,6 @@ IN_LINE = _wait(f"If somebody has it, wait in line this long; at most {WAIT_SECO
 
 
 def _claim(wanted: ToolField, wait: ToolField = IN_LINE) -> tuple[ToolField, ...]:
-    """Return what all claims take."""
     return (
         wanted,
         _given("acquire", "owner"),

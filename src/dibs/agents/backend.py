@@ -73,7 +73,6 @@ class ConnectionSession:
 
     @property
     def opened(self) -> AsyncSession | None:
-        """The session, if it is open."""
         ready = self._ready
         if ready is None or not ready.done() or ready.cancelled() or ready.exception() is not None:
             return None
@@ -155,7 +154,6 @@ class ToolBackend:
 
     @property
     def keeps(self) -> bool:
-        """Tell whether claims are renewed here."""
         return self._session is not None
 
     def introduce(self, client: str) -> None:
@@ -211,7 +209,6 @@ class ToolBackend:
         return (await self._claimed(self._session, verb, free, asked))[0], False
 
     async def claim_all(self, jobs: Sequence[str], **asked: Any) -> Sequence[Lease]:
-        """Claim all of the jobs or none."""
         if self._session is None:
             return (await self._taken(ALL, jobs, asked)).leases
         names = list(dict.fromkeys([check_name(job) for job in jobs]))
@@ -292,7 +289,6 @@ class ToolBackend:
         return self._own(job, lease_id) is not None
 
     def proof(self, job: str, lease_id: str | None) -> str:
-        """The lease id that proves the claim on a job."""
         if lease_id:
             return lease_id
         kept = self._own(job, None)
@@ -424,7 +420,6 @@ class ToolBackend:
         return found
 
     async def losses(self) -> list[LeaseLost]:
-        """The claims lost since the last call."""
         await self._look()
         found, self._lost = self._lost, []
         return found

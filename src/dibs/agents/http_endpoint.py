@@ -60,6 +60,7 @@ MCP = Operation(
     request={"type": "object"},
     about="JSON-RPC, as the Model Context Protocol has it.",
 )
+_JSON = frozenset((b"application/json", b"application/*", b"*/*"))
 _PASSED_ON = (b"authorization", b"x-dibs-namespace", b":peer")
 _CHALLENGE = {"www-authenticate": "Bearer"}
 _VERSION_HEADER, _METHOD_HEADER, _NAME_HEADER = b"mcp-protocol-version", b"mcp-method", b"mcp-name"
@@ -87,7 +88,6 @@ class ApiDoor(AsyncDoor):
 
     @property
     def is_gone(self) -> bool:
-        """Tell whether the client is gone."""
         return bool(self._connection.transport.is_closing())
 
     async def ask(self, step: Ask, timeout_ms: int, lane: str) -> Reply:
@@ -188,7 +188,8 @@ def routes(api: Api) -> Table:
 
     async def handle(call: HttpRequest) -> Reply:
         _check_caller(api, call.head)
-        if not _accepts_json(call.headers):
+        kinds = [part.partition(b";")[0].strip().lower() for part in call.headers.get(b"accept", b"").split(b",")]
+        if not _JSON.intersection(kinds):
             raise HttpError("The answer is JSON: send the header Accept: application/json, text/event-stream.", 406)
         dialogue = HttpDialogue(methods, HttpBackend(ApiDoor(api, call)), call.head)
         check_head(call.headers)
@@ -212,8 +213,3 @@ def _check_caller(api: Api, head: RequestHead) -> None:
         api.caller_for(MCP.id, dict(reversed(head.sent)))
     except (AuthenticationRequired, AuthenticationFailed) as error:
         raise HttpError(error.details, 401, code=error.code, headers=_CHALLENGE) from None
-
-
-def _accepts_json(headers: Headers) -> bool:
-    kinds = [part.partition(b";")[0].strip().lower() for part in headers.get(b"accept", b"").split(b",")]
-    return any(kind in (b"application/json", b"application/*", b"*/*") for kind in kinds)

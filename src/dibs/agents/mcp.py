@@ -40,22 +40,18 @@ HISTORY = ROOT + "/{job}/history"
 MIME = "application/json"
 
 
-async def read(backend: ToolBackend, uri: str) -> str | None:
-    """The document at `uri` as JSON, or None if there is no such resource."""
-    document: dict[str, Any]
+async def read(backend: ToolBackend, uri: str) -> Document | None:
+    """The document at `uri`, or None if there is no such resource."""
     if uri == ROOT:
-        document = {"jobs": [each.document for each in await backend.listing("")]}
-        return json.dumps(document, ensure_ascii=False)
+        return {"jobs": [each.document for each in await backend.listing("")]}
     parts = uri.removeprefix(ROOT + "/").split("/") if uri.startswith(ROOT + "/") else []
     if len(parts) == 1:
-        document = (await backend.status(_name(parts[0]))).document
-    elif len(parts) == 2 and parts[1] == "history":
-        name = _name(parts[0])
-        events = await backend.history(name, HISTORY_PAGE_DEFAULT)
-        document = {"name": name, "events": [each.document for each in events]}
-    else:
+        return (await backend.status(_name(parts[0]))).document
+    if len(parts) != 2 or parts[1] != "history":
         return None
-    return json.dumps(document, ensure_ascii=False)
+    name = _name(parts[0])
+    events = await backend.history(name, HISTORY_PAGE_DEFAULT)
+    return {"name": name, "events": [each.document for each in events]}
 
 
 def _name(part: str) -> str:
@@ -134,7 +130,9 @@ def _read(field: ToolField, where: str, value: Any, wrong: list[str]) -> Any:
         if field.kind == NAMES:
             each = field._replace(kind=TEXT, least=None, most=None)
             return [_read(each, f"{where}.{at}", name, wrong) for at, name in enumerate(_list(field, value))]
-        return {TEXT: _text, NUMBER: _number, TRUTH: _truth, IGNORED: _ignored}[field.kind](field, value)
+        if field.kind == IGNORED and not isinstance(value, int | float):
+            raise ValueError("Input should be a valid number")
+        return None if field.kind == IGNORED else _KINDS[field.kind](field, value)
     except ValueError as error:
         wrong.append(f"{where}: {error}")
 
@@ -173,9 +171,7 @@ def _truth(_: ToolField, value: Any) -> bool:
     return _TRUTH_WORDS[word]
 
 
-def _ignored(_: ToolField, value: Any) -> None:
-    if not isinstance(value, int | float):
-        raise ValueError("Input should be a valid number")
+_KINDS = {TEXT: _text, NUMBER: _number, TRUTH: _truth}
 
 
 def _list(field: ToolField, value: Any) -> list[Any]:
@@ -289,7 +285,6 @@ def described(tool: Tool, *, kept: bool) -> Document:
 
 
 async def _under_one_name(backend: ToolBackend, values: Document) -> Document:
-    """The arguments, with each job under its one name."""
     if "job" in values:
         return {**values, "job": await backend.one_name(values["job"])}
     if "jobs" in values:
@@ -356,13 +351,13 @@ _TEMPLATES: Document = {
 
 async def _resource(backend: ToolBackend, uri: str) -> Document:
     try:
-        text = await read(backend, uri)
+        document = await read(backend, uri)
     except DibsError as error:
         raise ProtocolError(INVALID_PARAMS, words.trouble(error)) from None
-    if text is None:
+    if document is None:
         forms = f"{ROOT}, {JOB}, {HISTORY}"
         raise ProtocolError(INVALID_PARAMS, f"There is no such resource. There are: {forms}.")
-    return {"contents": [{"uri": uri, "mimeType": MIME, "text": text}]}
+    return {"contents": [{"uri": uri, "mimeType": MIME, "text": json.dumps(document, ensure_ascii=False)}]}
 
 
 def complete(method: str, result: Document) -> Document:

@@ -82,17 +82,14 @@ class Dialogue:
         if message.get("jsonrpc") != "2.0" or not isinstance(method, str) or not isinstance(params, dict):
             return error_answer(key if has_key else None, _invalid_request())
         if "id" not in message:
-            if method == "notifications/cancelled":
-                self._cancel(params.get("requestId"))
+            wanted = params.get("requestId") if method == "notifications/cancelled" else None
+            call = self._calls.get(wanted) if isinstance(wanted, int | str) else None
+            if call is not None:
+                call.cancel()
             return None
         if not isinstance(key, int | str) or not has_key:
             return error_answer(None, _invalid_request())
         return await self._request(key, method, params)
-
-    def _cancel(self, key: Any) -> None:
-        call = self._calls.get(key) if isinstance(key, int | str) else None
-        if call is not None:
-            call.cancel()
 
     async def _request(self, key: int | str, method: str, params: Document) -> Document:
         task = asyncio.current_task()
@@ -154,10 +151,7 @@ class Dialogue:
         return {**complete(method, result), "_meta": {_META + "serverInfo": _INFO}}
 
     def _meet(self, client: Any) -> None:
-        """The client says who it is."""
-        if not isinstance(client, dict) or not isinstance(client.get("version"), str):
-            raise invalid_params()
-        if not isinstance(client.get("name"), str):
+        if not isinstance(client, dict) or not all(isinstance(client.get(key), str) for key in ("name", "version")):
             raise invalid_params()
         self._backend.introduce(client["name"])
 

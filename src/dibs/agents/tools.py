@@ -73,7 +73,6 @@ async def _claim(
 
 
 def _terms(backend: ToolBackend, asked: Any) -> dict[str, Any]:
-    """Return what all claims have."""
     terms: dict[str, Any] = {"owner": asked.owner, "metadata": asked.metadata, "again": asked.again}
     if not backend.keeps:
         terms["ttl"] = asked.ttl_seconds

@@ -103,7 +103,6 @@ def _shown(lease: Lease, fields: Sequence[ToolField]) -> Document:
 
 
 def all_claimed(leases: Sequence[Lease], *, kept: bool) -> Document:
-    """The answer to a claim of several jobs that got them all."""
     first = claimed(leases[0], kept=kept)
     names = ", ".join([lease.name for lease in leases[: sentences.NAMES_SHOWN]])
     more = f" and {len(leases) - sentences.NAMES_SHOWN} more" if len(leases) > sentences.NAMES_SHOWN else ""
@@ -142,20 +141,14 @@ def not_claimed(error: NotClaimed, job: str | None) -> Document:
         if answer.get("status") in sentences.STATES:
             told = sentences.in_full(_as_data(answer))
         message = f"{told}{_since(refused[0])} {_NEXT.get(refused[0]['status'], SKIP_OR_WAIT)}"
-    where = answer.get("namespace")
-    status = why_not(refused)
     return {
         "message": message,
         "claimed": False,
-        "status": status,
+        "status": why_not(refused),
         "job": job,
         "refused": refused,
-        "namespace": where,
+        "namespace": answer.get("namespace"),
     }
-
-
-def _named(owner: str | None) -> str | None:
-    return owner if owner is None or owner == YOU else quoted(owner)
 
 
 def _since(holder: Document) -> str:
@@ -170,9 +163,11 @@ def _none_of(refused: list[Document], error: NotClaimed) -> str:
         return f"{error.details} Work on one of them, or release it."
     if kinds == {"done"}:
         return f"All of these jobs are done. {_NEXT['done']}"
-    names = sentences.several(
-        [{"name": each["job"], "status": each["status"], "owner": _named(each["owner"])} for each in refused]
-    )
+    shown = []
+    for each in refused:
+        owner = each["owner"] if each["owner"] in (None, YOU) else quoted(each["owner"])
+        shown.append({"name": each["job"], "status": each["status"], "owner": owner})
+    names = sentences.several(shown)
     if "held" not in kinds:
         return f"None of these jobs is available: {names}. Nobody works on them now. Take other work."
     return (
@@ -253,21 +248,16 @@ def hand_over_refused(error: NotClaimed, job: str) -> Document:
 
 def status_answer(status: JobStatus, *, yours: bool = False) -> Document:
     shown = holder_of(status.document)
+    step = SKIP_OR_WAIT if is_taken(status) else _NEXT.get(status.status, "Claim it before you begin.")
+    message = f"{sentences.in_full(_as_data(status.document))}{_since(shown)} {step}"
     return dict(
-        message=_stands(status, shown, yours=yours),
+        message=f"{status.name} is yours." if yours else message,
         **shown,
         yours=yours,
         fencing_token=status.fencing_token,
         waiting=status.document.get("waiting", 0),
         previous=before(status.previous),
     )
-
-
-def _stands(status: JobStatus, shown: Document, *, yours: bool) -> str:
-    if yours:
-        return f"{status.name} is yours."
-    step = SKIP_OR_WAIT if is_taken(status) else _NEXT.get(status.status, "Claim it before you begin.")
-    return f"{sentences.in_full(_as_data(status.document))}{_since(shown)} {step}"
 
 
 def is_taken(status: JobStatus) -> bool:

@@ -160,8 +160,23 @@ def _first_dump(self: Record) -> dict[str, Any]:
 
 
 def _first_load(cls: type[Record], values: dict[str, Any]) -> Record:
-    _compile(cls, "load")
-    return cls.load(values)
+    count = _CALLS[cls] = _CALLS.get(cls, 0) + 1
+    if count >= COMPILED_AT:
+        _compile(cls, "load")
+        return cls.load(values)
+    made = cls.__new__(cls)
+    for field in cls._fields:
+        value = values.get(field, cls._defaults[field]) if field in cls._defaults else values[field]
+        nested = _nested(cls, field)
+        if nested is None:
+            if value is not None and cls._types[field].startswith("tuple["):
+                value = tuple(value)
+        elif nested[0] == "many":
+            value = tuple([nested[1].load(each) for each in value]) if value else ()
+        elif isinstance(value, dict):
+            value = nested[1].load(value)
+        setattr(made, field, value)
+    return made
 
 
 _LAZY.update(

@@ -67,10 +67,10 @@ class OneOwnerExecutor(ThreadPoolExecutor):
             else:
                 self._run_job_error(job.id, error, error.__traceback__)
 
-        self._pool.submit(self._run_all, job, run_times).add_done_callback(ended)
+        def run() -> Events:
+            return [event for at in run_times for event in self._run_owned(job, at)]
 
-    def _run_all(self, job: Job, run_times: list[datetime]) -> Events:
-        return [event for at in run_times for event in self._run_owned(job, at)]
+        self._pool.submit(run).add_done_callback(ended)
 
     def _run_owned(self, job: Job, at: datetime) -> Events:
         """The scheduler's events for one run; none if another scheduler has it or did it."""

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 
 class _ValueFormatter(Formatter):
-    """A formatter that quotes values."""
-
     def __init__(self, template: str) -> None:
         parts = list(self.parse(template))
         after_fields = [literal for (_, field, *_), (literal, *_) in pairwise(parts) if field is not None]
@@ -78,14 +76,11 @@ def arguments_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapp
     """The arguments by name, with defaults: the same call gives the same values, however it is written."""
     bound = inspect.signature(function).bind(*args, **kwargs)
     bound.apply_defaults()
-    return {
-        name: dict(sorted(value.items())) if _is_rest(bound.signature, name) else value
-        for name, value in bound.arguments.items()
-    }
-
-
-def _is_rest(signature: inspect.Signature, name: str) -> bool:
-    return signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
+    found = dict(bound.arguments)
+    for name, parameter in bound.signature.parameters.items():
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            found[name] = dict(sorted(found[name].items()))
+    return found
 
 
 _current: ContextVar[Claim] = ContextVar("dibs_claim")
@@ -120,7 +115,6 @@ class OneOwner:
 
     @property
     def claim(self) -> Claim:
-        """The claim of the work that runs now."""
         return current_claim()
 
     @property

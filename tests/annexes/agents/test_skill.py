@@ -146,7 +146,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     code, _, err = typed("skill", "install", "--to", str(tmp_path / "file"))
     assert code == 64
-    assert "cannot be written" in err
+    assert "cannot be read" in err
 
 
 @pytest.mark.e2e

@@ -266,14 +266,12 @@ def test_a_lock_that_cannot_be_noted_is_not_kept(shell: Shell, tmp_path: Path) -
     assert (shell.door().ask(Ask("inspect", KEY)).body or {})["status"] == "free"
 
 
-def test_notes_are_for_their_owner_only_and_old_ones_go(shell: Shell, tmp_path: Path) -> None:
+def test_notes_are_for_their_owner_only_and_go_with_the_lock(shell: Shell, tmp_path: Path) -> None:
     shell("rlock", KEY)
-    [note] = list((tmp_path / "dibs" / "callers").iterdir())
+    [note] = (tmp_path / "dibs" / "locks").glob("*.json")
     assert note.stat().st_mode & 0o077 == 0
     assert note.parent.stat().st_mode & 0o077 == 0
     shell("runlock", KEY)
-    os.utime(note, (1, 1))
-    shell("runlock", "x:other")
     assert not note.exists()
 
 

@@ -186,12 +186,12 @@ def test_rlock_has_the_paths_of_the_repository_around_it(shells: Shells) -> None
 def test_a_plain_name_asks_git_for_nothing_and_a_path_once(shells: Shells) -> None:
     folder = repository(shells, "one")
     git = shells("command -v git").out.strip()
-    shells.program("git", f'echo "$5" >> {shells.folder}/asked; exec {git} "$@"')  # after two settings
+    shells.program("git", f'echo "$7" >> {shells.folder}/asked; exec {git} "$@"')  # after a folder and two settings
     script = "import dibs\nfor job in {}:\n    with dibs.claim(job): pass\n    dibs.Client().owner(job)\n"
     python(shells, script.format(["a", "b"]), folder)
     assert not (shells.folder / "asked").exists()
     python(shells, script.format(["path:a", "path:b", "repo:c"]), folder)
-    assert (shells.folder / "asked").read_text().split() == ["rev-parse", "config", "remote"]
+    assert (shells.folder / "asked").read_text().split() == ["rev-parse", "config"]
 
 
 def test_a_repository_that_git_does_not_tell_of_is_an_error_and_not_another_namespace(shells: Shells) -> None:

@@ -59,21 +59,30 @@ def uninstall(call: Call) -> Answer:
 
 
 def _changed(call: Call, change: Change, done: str, nothing: str) -> Answer:
-    """Read all files before the first is written: one that cannot be read must leave the others as they are."""
-    plans = []
-    for client, path, kinds in _files(call):
-        before = _read(path)
-        plans.append((client, path, before, change(client, path, before, kinds)))
     files = []
-    for client, path, before, after in plans:
+    for client, path, before, after in _plans(call, change):
         word = nothing if after == before else "deleted" if after is None else done
         if after != before:
-            _write(path, after)
+            write_file(path, after)
         files.append({"client": client, "path": path, "done": word})
     lines = [_WORDS[each["done"]].format(each["path"]) for each in files]
     if done == "installed":
         lines += _hints(call, {each["client"] for each in files})
     return yes({"files": files}, "\n".join(lines), quiet="\n".join([each["path"] for each in files]))
+
+
+def _plans(call: Call, change: Change) -> list[tuple[str, str, str | None, str | None]]:
+    """Each file with what it says and what it should say. All are read before the first is written: one that cannot be
+    read must leave the others as they are."""
+    plans = []
+    for client, path, kinds in _files(call):
+        before = read_file(path)
+        try:
+            plans.append((client, path, before, change(client, path, before, kinds)))
+        except (ValueError, RecursionError) as error:
+            told = f"dibs cannot be put into {path} or taken out of it: {error}. Nothing was changed."
+            raise InvalidInput(told) from None
+    return plans
 
 
 def _hints(call: Call, clients: set[str]) -> list[str]:
@@ -93,10 +102,8 @@ def _hints(call: Call, clients: set[str]) -> list[str]:
 
 def status(call: Call) -> Answer:
     files = []
-    for client, path, kinds in _files(call):
-        before = _read(path)
-        is_there = before is not None and _with(client, path, before, kinds) == before
-        files.append({"client": client, "path": path, "done": "in place" if is_there else "not in place"})
+    for client, path, before, after in _plans(call, _with):
+        files.append({"client": client, "path": path, "done": "in place" if before == after else "not in place"})
     text = "\n".join([_WORDS[each["done"]].format(each["path"]) for each in files])
     if all(each["done"] == "in place" for each in files):
         return yes({"files": files}, text)
@@ -105,40 +112,29 @@ def status(call: Call) -> Answer:
 
 
 def _with(client: str, path: str, text: str | None, kinds: list[str]) -> str:
-    """Return what the file should say."""
-    try:
-        if path.endswith(".js"):
-            return configuration.plugin()
-        if path.endswith(".toml"):
-            return configuration.with_server_toml(text or "")
-        made = configuration.EMPTY if text is None else text
-        made = configuration.with_hooks(made, client) if "hooks" in kinds else made
-        return configuration.with_server(made, client) if "mcp" in kinds else made
-    except (ValueError, RecursionError) as error:
-        raise _unreadable(path, error) from None
+    if path.endswith(".js"):
+        return configuration.plugin()
+    if path.endswith(".toml"):
+        return configuration.with_server_toml(text or "")
+    made = configuration.EMPTY if text is None else text
+    made = configuration.with_hooks(made, client) if "hooks" in kinds else made
+    return configuration.with_server(made, client) if "mcp" in kinds else made
 
 
 def _without(client: str, path: str, text: str | None, kinds: list[str]) -> str | None:
     """Return what the file should say after that; None if it would say nothing."""
     if text is None:
         return None
-    try:
-        if path.endswith(".js"):
-            return None if text == configuration.plugin() else text
-        if path.endswith(".toml"):
-            made = configuration.without_server_toml(text)
-            is_empty = not made.strip()
-        else:
-            made = configuration.without_hooks(text) if "hooks" in kinds else text
-            made = configuration.without_server(made, client) if "mcp" in kinds else made
-            is_empty = made != text and configuration.is_empty(made)
-    except (ValueError, RecursionError) as error:
-        raise _unreadable(path, error) from None
+    if path.endswith(".js"):
+        return None if text == configuration.plugin() else text
+    if path.endswith(".toml"):
+        made = configuration.without_server_toml(text)
+        is_empty = not made.strip()
+    else:
+        made = configuration.without_hooks(text) if "hooks" in kinds else text
+        made = configuration.without_server(made, client) if "mcp" in kinds else made
+        is_empty = made != text and configuration.is_empty(made)
     return None if is_empty and made != text and not os.path.islink(path) else made
-
-
-def _unreadable(path: str, error: Exception) -> InvalidInput:
-    return InvalidInput(f"dibs cannot be put into {path} or taken out of it: {error}. Nothing was changed.")
 
 
 def _files(call: Call) -> Iterator[tuple[str, str, list[str]]]:
@@ -170,7 +166,7 @@ def _clients(call: Call, scope: int) -> list[str]:
     return found or ["claude"]
 
 
-def _read(path: str) -> str | None:
+def read_file(path: str) -> str | None:
     """Return what the file says; None if there is none."""
     try:
         with open(path, encoding="utf-8", newline="") as file:
@@ -181,7 +177,7 @@ def _read(path: str) -> str | None:
         raise InvalidInput(f"{path} cannot be read ({error}). Nothing was changed.") from None
 
 
-def _write(path: str, text: str | None) -> None:
+def write_file(path: str, text: str | None) -> None:
     """A link stays one. A file that others may not read stays so: it may hold keys."""
     path = os.path.realpath(path)
     try:

@@ -6,7 +6,6 @@ import os
 
 from dibs.agents.repository.file_paths import check_stays_inside
 from dibs.base.errors import InvalidInput
-from dibs.base.files import SHARED, replace_file
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import yes
 from dibs.cli.framework.spec import Command, Option
@@ -65,15 +64,31 @@ def show(call: Call) -> Answer:
 
 
 def install(call: Call) -> Answer:
-    to = call.values.get("to")
+    """Write dibs/SKILL.md below each folder. A different file is replaced only with --force; without it, one different
+    file stops the whole installation."""
+    from dibs.agents.commands.agent_install import read_file, write_file
+
+    to, text = call.values.get("to"), skill_text()
     if to == "":
         raise UsageError("--to needs a folder of skills, such as .claude/skills.", "skill install")
     # One for every client whose folder exists, else the first.
     usual = [folder for folder in FOLDERS if os.path.isdir(os.path.dirname(folder))] or [FOLDERS[0]]
-    done = _install_in([to] if to is not None else usual, force=bool(call.values.get("force")))
-    files = [{"path": path, "done": what} for path, what in done]
-    text = "\n".join(_DONE[what].format(path) for path, what in done)
-    return yes({"files": files}, text, quiet="\n".join(path for path, _ in done))
+    done: dict[str, str] = {}
+    for folder in usual if to is None else [to]:
+        path = check_stays_inside(os.path.join(folder, NAME, FILE))
+        found = read_file(path)
+        done[path] = "installed" if found is None else "unchanged" if found == text else "replaced"
+        if done[path] == "replaced" and not call.values.get("force"):
+            raise InvalidInput(
+                f"{path} exists and differs from the skill of this version; nothing was changed. Use --force to "
+                "replace it, or --to for another folder."
+            )
+    for path, what in done.items():
+        if what != "unchanged":
+            write_file(path, text)
+    files = [{"path": path, "done": what} for path, what in done.items()]
+    shown = "\n".join(_DONE[what].format(path) for path, what in done.items())
+    return yes({"files": files}, shown, quiet="\n".join(done))
 
 
 # The skill: the file that teaches an agent to use dibs, and its installation.
@@ -93,52 +108,6 @@ def skill_text() -> str:
     path = os.path.join(os.path.dirname(os.path.dirname(__file__)), "skill", FILE)
     with open(path, encoding="utf-8") as file:
         return file.read()
-
-
-def _install_in(folders: list[str], *, force: bool = False) -> list[tuple[str, str]]:
-    """Write dibs/SKILL.md below each folder. Returns the paths, with what was done at each.
-
-    A different file is replaced only with `force`. Without it, one different file stops the whole installation."""
-    found = [
-        (path, _looked(path, force))
-        for path in [check_stays_inside(os.path.join(folder, NAME, FILE)) for folder in folders]
-    ]
-    for path, what in found:
-        if what != "unchanged":
-            _write(path, skill_text())
-    return found
-
-
-def _looked(path: str, force: bool) -> str:
-    """Return what to do at a path."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            found = file.read()
-    except FileNotFoundError:
-        return "installed"
-    except OSError as error:
-        raise _cannot(path, error) from None
-    if found == skill_text():
-        return "unchanged"
-    if not force:
-        raise InvalidInput(
-            f"{path} exists and differs from the skill of this version; nothing was changed. Use --force to "
-            "replace it, or --to for another folder."
-        )
-    return "replaced"
-
-
-def _cannot(path: str, error: OSError) -> InvalidInput:
-    return InvalidInput(f"{path} cannot be written ({error.strerror}). Choose another folder with --to.")
-
-
-def _write(path: str, text: str) -> None:
-    """Write the file atomically, because an agent may be reading it."""
-    try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        replace_file(path, text, mode=SHARED)
-    except OSError as error:
-        raise _cannot(path, error) from None
 
 
 COMMANDS = {

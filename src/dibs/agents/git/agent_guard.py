@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.git.checkout_claims import Checkout
 from dibs.agents.harness import parse as kinds
 from dibs.agents.harness.answer import NOTHING, refusal, remark, with_remark
 from dibs.agents.harness.identity import WINDSURF
-from dibs.agents.harness.shell_writes import simple_commands, written
 from dibs.agents.repository.settings import DENY, OFF, TEAM_FILE, WARN, agent_settings
 from dibs.base.checkout import branch_of, root_around
 from dibs.base.files import state_folder
@@ -25,6 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from dibs.agents.git.checkout_claims import Checkout
     from dibs.agents.harness.answer import HookAnswer
     from dibs.agents.harness.identity import Agent
     from dibs.agents.harness.parse import HookEvent
@@ -63,9 +62,11 @@ class AgentGuard:
         if event.kind == kinds.BEFORE_EDIT:
             return self._before(event.paths)
         if event.kind == kinds.BEFORE_SHELL:
+            from dibs.agents.harness.shell_writes import written
+
             paths = written(event.command)
             answer = self._before(tuple(paths)) if paths else NOTHING
-            self._stamp().note()
+            _note_time(self._stamp())
             return answer if answer.reason else self._before_command() or answer
         checkout = self._checkout(self._folder, event.agent)
         if checkout is None:
@@ -111,6 +112,8 @@ class AgentGuard:
     def _jobs(self, settings: AgentSettings, root: str) -> dict[str, str]:
         if not settings.commands:
             return {}
+        from dibs.agents.harness.shell_writes import simple_commands
+
         return settings.jobs_of(simple_commands(self._event.command), branch_of(root) or "HEAD")
 
     def _later(self, checkout: Checkout) -> HookAnswer:
@@ -133,13 +136,15 @@ class AgentGuard:
         return NOTHING
 
     def _before(self, paths: tuple[str, ...]) -> HookAnswer:
-        """Claim what is about to be written."""
         agent = self._event.agent
         assert agent is not None
         by_root: dict[str, list[str]] = {}
         for path in paths:
-            root = _root_of(self._call, os.path.join(self._folder, path))
-            if root is not None:
+            folder = os.path.dirname(os.path.join(self._folder, path).rstrip("/"))
+            while not os.path.isdir(folder) and folder != os.path.dirname(folder):  # the file need not exist yet
+                folder = os.path.dirname(folder)
+            root = root_around({}, os.path.realpath(folder))
+            if root:
                 by_root.setdefault(root, []).append(path)
         in_way: list[Document] = []
         for root, inside in by_root.items():
@@ -160,7 +165,7 @@ class AgentGuard:
 
     def _after(self, checkout: Checkout) -> HookAnswer:
         """After a shell command: claim what it changed, or say whose it is."""
-        since_ns = self._stamp().taken()
+        since_ns = _take_time(self._stamp())
         if since_ns is None:
             return NOTHING
         changed = []
@@ -203,48 +208,37 @@ class AgentGuard:
         root = root_around({}, os.path.realpath(folder))
         if not root:
             return None
+        from dibs.agents.git.checkout_claims import Checkout
+
         os.chdir(root)
         checkout = Checkout(self._call, root, agent)
         self.requires = checkout.settings.require
         return checkout
 
-    def _stamp(self) -> _Stamp:
+    def _stamp(self) -> str:
+        """The file whose time is when the agent's last shell command began, by the clock of the file system."""
         agent = self._event.agent
         assert agent is not None
-        return _Stamp(os.path.join(state_folder(self._call.env), "agents", digest(agent.key)))
+        return os.path.join(state_folder(self._call.env), "agents", digest(agent.key))
 
 
-class _Stamp:
-    """When the agent's last shell command began, by the clock of the file system."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def note(self) -> None:
-        """If that fails, only what the command changed is not known afterwards."""
-        try:
-            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
-            with open(self._path, "wb"):
-                pass
-            os.utime(self._path)
-        except OSError:
-            pass
-
-    def taken(self) -> int | None:
-        try:
-            found = os.stat(self._path).st_mtime_ns
-            os.unlink(self._path)
-        except OSError:
-            return None
-        return found
+def _note_time(path: str) -> None:
+    """If that fails, only what the command changed is not known afterwards."""
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        with open(path, "wb"):
+            os.utime(path)
+    except OSError:
+        pass
 
 
-def _root_of(call: Call, path: str) -> str | None:
-    """The top of the work tree that a file is in, which need not exist yet."""
-    folder = os.path.dirname(path.rstrip("/"))
-    while not os.path.isdir(folder) and folder != os.path.dirname(folder):
-        folder = os.path.dirname(folder)
-    return root_around({}, os.path.realpath(folder)) or None
+def _take_time(path: str) -> int | None:
+    try:
+        found = os.stat(path).st_mtime_ns
+        os.unlink(path)
+    except OSError:
+        return None
+    return found
 
 
 def _is_changed(file: str, changed: set[str]) -> bool:

@@ -43,10 +43,9 @@ class Checkout:
         self.root = root
         self.agent = agent
         self.repository = Repository.at(call.env, root)
-        config = self.repository.settings()
-        self.settings = agent_settings(root, config)
+        self.settings = agent_settings(root, self.repository.settings())
         self.call = Call(call.command, call.values, call.env, stdin=None, stdout=None, stderr=None, paint=call.paint)
-        self.call.fall_back_on(policy_of(self.repository, config).place)
+        self.call.fall_back_on(policy_of(self.repository).place)
         self._folds = folds_case(root)
         self.id = digest(self._same(os.path.realpath(root)))[:_DIGITS]
         self._clone = digest(self._same(os.path.realpath(self.repository.common)))[:_DIGITS]
@@ -150,7 +149,6 @@ class Checkout:
         return found
 
     def held(self) -> list[str]:
-        """The files that this agent has claimed in this checkout."""
         session = self._session.known()
         if session is None:
             return []

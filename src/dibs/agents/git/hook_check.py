@@ -277,11 +277,7 @@ def _mention(call: Call, answer: Answer, paths: list[str]) -> None:
         holds = _live_holds(door)
     finally:
         door.close()
-    if isinstance(holds, Answer):
-        return
-    tree = PathClaims(holds)
-    near = {hold: None for path in paths for hold in tree.touching(path)}
-    touched = others_touched(tree, paths, _mine(call, near)) if near else {}
+    touched = {} if isinstance(holds, Answer) else _touched(call, PathClaims(holds), paths)[0]
     if touched:
         said = mentioned(touched)
         answer.text = f"{answer.text}\n{said}" if answer.text else said
@@ -300,9 +296,7 @@ def _paths(call: Call, hook: str, repository: Repository) -> list[str]:
 
 def _judged(call: Call, hook: str, policy: Policy, paths: list[str], holds: list[PathClaim]) -> Answer:
     tree = PathClaims(holds)
-    near = {hold: None for path in paths for hold in tree.touching(path)}
-    mine = _mine(call, near)
-    touched = others_touched(tree, paths, mine)
+    touched, mine = _touched(call, tree, paths)
     missing = not_owned(tree, paths, mine) if policy.own else []
     found = document(hook, policy.policy, touched, missing, len(paths))
     if not touched and not missing:
@@ -310,6 +304,13 @@ def _judged(call: Call, hook: str, policy: Policy, paths: list[str], holds: list
     refuse = policy.policy == REQUIRE
     text = findings(hook, touched, missing, refuse=refuse)
     return Answer(NO if refuse else YES, found, text, code="claimed_by_another", is_error=True)
+
+
+def _touched(call: Call, tree: PathClaims, paths: list[str]) -> tuple[dict[PathClaim, list[str]], set[PathClaim]]:
+    """Claims of others that the paths touch, and the claims near them that are the caller's own."""
+    near = {hold: None for path in paths for hold in tree.touching(path)}
+    mine = _mine(call, near) if near else set()
+    return others_touched(tree, paths, mine), mine
 
 
 def _not_asked(hook: str, policy: Policy, failed: Answer) -> Answer:
@@ -326,22 +327,11 @@ def _live_holds(door: Door) -> list[PathClaim] | Answer:
         reply = drive(door, all_pages(prefix))
         if is_failure(reply):
             return failure(reply)
-        found += [hold for lock in (reply.body or {})["locks"] for hold in _holds(lock)]
+        for lock in (reply.body or {})["locks"]:
+            for each in lock.get("holders") or (lock,):
+                what = (each["owner"], each["fencing_token"], each["mode"], each["remaining_ms"])
+                found.append(PathClaim(lock["name"], *what, life(each)))
     return found
-
-
-def _holds(lock: Document) -> list[PathClaim]:
-    return [
-        PathClaim(
-            lock["name"],
-            each["owner"],
-            each["fencing_token"],
-            each["mode"],
-            each["remaining_ms"],
-            life(each),
-        )
-        for each in lock.get("holders") or (lock,)
-    ]
 
 
 def _mine(call: Call, holds: Iterable[PathClaim]) -> set[PathClaim]:
@@ -364,20 +354,17 @@ def _mine(call: Call, holds: Iterable[PathClaim]) -> set[PathClaim]:
 
 
 def _of_session(call: Call) -> set[tuple[str, int]]:
-    session = call.env.get("DIBS_SESSION", "").strip() or _agent_session(call)
-    if not session:
-        return set()
-    reply = call.ask("session-show", session, {})
-    holds = (reply.body or {}).get("holds") or ()
-    return {(hold["name"], hold["fencing_token"]) for hold in holds}
-
-
-def _agent_session(call: Call) -> str | None:
-    """The session of the coding agent that runs git, if one does and has claimed anything."""
+    """What the session holds: the one that is named, or that of the coding agent that runs git."""
     from dibs.cli.framework.actor_session import ActorSession, agent_here
 
-    agent = agent_here(call.env, claims=False)
-    return None if agent is None else ActorSession.of_agent(call, agent).known()
+    session = call.env.get("DIBS_SESSION", "").strip() or None
+    agent = None if session else agent_here(call.env, claims=False)
+    if agent is not None:
+        session = ActorSession.of_agent(call, agent).known()
+    if session is None:
+        return set()
+    holds = (call.ask("session-show", session, {}).body or {}).get("holds") or ()
+    return {(hold["name"], hold["fencing_token"]) for hold in holds}
 
 
 def _proves(call: Call, lease: str, hold: PathClaim) -> bool:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 HOOKS = ("pre-commit", "pre-push")
 _SHELLS = ("sh", "bash", "dash", "ash", "ksh", "zsh")
+_SIGNS = dict.fromkeys(map(ord, "/-."))  # besides letters and digits, in the words of a shell
 _OWN_NAME = (b"$0", b"BASH_SOURCE", b"argv[0]", b"__file__")  # by which a hook looks at its own file name
 BEFORE = ".before-dibs"
 _MARK = "# Made by dibs."
@@ -181,7 +182,6 @@ def read_hook(path: str) -> bytes:
 
 
 def is_ours(text: bytes) -> bool:
-    """Tell whether dibs made a hook."""
     return _MARK.encode() in text[:200]
 
 
@@ -194,13 +194,8 @@ def _shell_of(text: bytes) -> str:
     words = line.removeprefix("#!").split() if line.startswith("#!") else []
     if words and os.path.basename(words[0]) == "env":
         words = words[1:]
-    if not words or os.path.basename(words[0]) not in _SHELLS or any(not _is_plain(word) for word in words):
-        return ""
-    return " ".join(words)
-
-
-def _is_plain(word: str) -> bool:
-    return word.replace("/", "").replace("-", "").replace(".", "").isalnum() and word.isascii()
+    is_plain = all(word.isascii() and word.translate(_SIGNS).isalnum() for word in words)
+    return " ".join(words) if words and os.path.basename(words[0]) in _SHELLS and is_plain else ""
 
 
 def _fixed(lines: list[str]) -> list[str]:

@@ -97,7 +97,6 @@ def _name(mark: str, session: str) -> str:
 
 
 def _notes_of(env: Mapping[str, str], mark: str) -> list[tuple[str, str]]:
-    """The harness and session of each note of a process."""
     folder, first = _folder(env), f"{digest(mark)[:_DIGITS]}-"
     words = [_read(os.path.join(folder, name)) for name in _names(folder) if name.startswith(first)]
     return [(each[1], each[2]) for each in words if len(each) == 3 and each[0] == mark]
@@ -124,17 +123,14 @@ def _make(env: Mapping[str, str], path: str, text: str) -> None:
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         for name in _names(folder):
-            _remove_if_over(os.path.join(folder, name))
+            other = os.path.join(folder, name)
+            words = _read(other)
+            # A process that no hook has met for days may be of another boot.
+            if (words and is_gone(words[0])) or wall_ms() - os.stat(other).st_mtime * 1000 > LOCK_MEMORY_MS:
+                _remove(other)
         replace_file(path, text)
     except OSError:
         pass
-
-
-def _remove_if_over(path: str) -> None:
-    """Remove the note of a process that has ended, or that no hook has met for days: it may be of another boot."""
-    words = _read(path)
-    if (words and is_gone(words[0])) or wall_ms() - os.stat(path).st_mtime * 1000 > LOCK_MEMORY_MS:
-        _remove(path)
 
 
 def _remove(path: str) -> None:
@@ -155,7 +151,6 @@ def _remove(path: str) -> None:
 
 
 def agent_here(env: Mapping[str, str], *, claims: bool) -> Agent | None:
-    """The agent whose command this is."""
     named = agents_of(env)
     above = None
     if claims or len(named) > 1:

@@ -159,7 +159,6 @@ def plugin() -> str:
 
 
 def with_hooks(text: str, harness: str) -> str:
-    """The configuration with the hooks of dibs, each once."""
     made = without_hooks(text)
     if harness in (COPILOT, CURSOR) and "version" not in json_text.value_of(made):
         made = json_text.put(made, ("version",), 1)
@@ -171,7 +170,6 @@ def with_hooks(text: str, harness: str) -> str:
 
 
 def without_hooks(text: str) -> str:
-    """The configuration without the hooks of dibs."""
     while (path := _path_of_ours(_part(text, "hooks"))) is not None:
         text = json_text.remove(text, ("hooks", *path))
     return text
@@ -216,7 +214,6 @@ def _command(harness: str, event: str) -> str:
 
 
 def _path_of_ours(hooks: Document) -> json_text.Path | None:
-    """Return where the first hook of dibs is."""
     for event, entries in hooks.items():
         for at, entry in enumerate(entries if isinstance(entries, list) else ()):
             inner = entry.get("hooks") if isinstance(entry, dict) else None

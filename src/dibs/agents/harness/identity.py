@@ -45,7 +45,6 @@ class Agent:
 
     @property
     def parent(self) -> Agent | None:
-        """The agent whose subagent this is."""
         return Agent(self.harness, self.session, pid=self.pid) if self.subagent else None
 
     def shell(self) -> Agent:

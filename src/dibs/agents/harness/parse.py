@@ -117,7 +117,9 @@ def event_of(document: Document, env: Mapping[str, str], harness: str | None = N
     """The event that a hook was told. `harness` is the one that the hook was installed for, if that is known."""
     harness = harness or harness_of(document)
     name = _text(document, "hook_event_name") or _text(document, "agent_action_name") or _guessed(document)
-    cwd = _text(document, "cwd") or _first(document.get("workspace_roots"))
+    roots = document.get("workspace_roots")
+    root = roots[0] if isinstance(roots, list) and roots else ""
+    cwd = _text(document, "cwd") or (root if isinstance(root, str) else "")
     agent = _agent(document, env, harness)
     if harness == WINDSURF:
         return _windsurf(document, name, agent)
@@ -162,10 +164,14 @@ def _tool(document: Document, harness: str, name: str, agent: Agent | None, cwd:
 
 
 def _given(document: Document) -> Document:
-    """What the tool is called with."""
     given = document.get("tool_input", document.get("toolArgs"))
     if isinstance(given, str):
-        given = _decoded(given)
+        from dibs.base.jsontext import decode
+
+        try:
+            given = decode(given)
+        except (ValueError, RecursionError):
+            pass
     return given if isinstance(given, dict) else {}
 
 
@@ -194,16 +200,3 @@ def _agent(document: Document, env: Mapping[str, str], harness: str) -> Agent | 
 def _text(document: Document, key: str) -> str:
     value = document.get(key)
     return value if isinstance(value, str) else ""
-
-
-def _first(values: object) -> str:
-    return values[0] if isinstance(values, list) and values and isinstance(values[0], str) else ""
-
-
-def _decoded(text: str) -> object:
-    from dibs.base.jsontext import decode
-
-    try:
-        return decode(text)
-    except (ValueError, RecursionError):
-        return None

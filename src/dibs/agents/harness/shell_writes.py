@@ -10,7 +10,6 @@ for nothing, so doubt leaves a name out.
 from __future__ import annotations
 
 import posixpath
-import re
 
 from dibs.agents.harness.parse import patched
 
@@ -20,7 +19,7 @@ _OPERATORS = tuple("&>> && || >> >| &> <<< << <> >& <& > < ; | & ( )".split())  
 _PATCHES = ("apply_patch", "applypatch")
 _PREFIXES = frozenset(("sudo", "env", "command", "nohup", "time", "exec", "builtin"))
 _BEGIN_OPERATORS = frozenset([each[0] for each in _OPERATORS])
-_PARTS = re.compile(r"[;&|()\n`]+")
+_PARTED = dict.fromkeys(map(ord, ";&|()`"), "\n")
 _UNSURE = frozenset("$`*?[~{}")
 
 
@@ -73,7 +72,7 @@ def simple_commands(command: str) -> list[list[str]]:
     command that cannot be read for certain is parted at its operators."""
     words = _words(command)
     if words is None:
-        return [part.split() for part in _PARTS.split(command)]
+        return [part.split() for part in command.translate(_PARTED).split("\n")]
     found: list[list[str]] = [[]]
     for word in words:
         if word in _ENDS and (word.operator or word == "\n" or not found[-1]):
@@ -99,7 +98,6 @@ def _note(found: dict[str, None], word: _Word) -> None:
 
 
 def _of_simple(words: list[_Word], found: dict[str, None]) -> None:
-    """Note what one simple command writes."""
     at = next((at for at, word in enumerate(words) if not _is_before_name(word)), len(words))
     if at == len(words):
         return

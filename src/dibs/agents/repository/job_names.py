@@ -132,23 +132,16 @@ def _path_of(name: str) -> tuple[str | None, bool]:
         host, _, path = name[7:].partition("/")
         if host not in ("", "localhost"):
             return None, False
-        from urllib.parse import unquote  # only for this form
+        from urllib.parse import unquote_to_bytes  # only for this form
 
-        return f"/{unquote(path, errors='strict') if _is_utf8(path) else path}", False
+        try:
+            return f"/{unquote_to_bytes(path).decode()}", False
+        except ValueError:
+            return f"/{path}", False
     path = name.removeprefix("path:")
     if name.startswith("path:") and not path.startswith(FILES[1:4]):
         return (path if path and ".." not in path.split("/") else None), True
     return path, False
-
-
-def _is_utf8(path: str) -> bool:
-    from urllib.parse import unquote_to_bytes
-
-    try:
-        unquote_to_bytes(path).decode()
-    except ValueError:
-        return False
-    return True
 
 
 def _team_names(top: str) -> dict[str, Any]:

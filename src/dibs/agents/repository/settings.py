@@ -10,25 +10,8 @@ That is git's own order. The opposite order would only look stricter: a hook run
 commits, and `--no-verify` skips it. The tracked file cannot name a URL: anybody who may push could then change where
 everybody's token is sent.
 
-The file's tables `[agent]` and `[tracker]` have settings of their own. `git config dibs.agent.guard` and so on win over
-them in one clone:
-
-    [agent]
-    guard = "deny"        # within one checkout: off, warn or deny
-    worktrees = "warn"    # across work trees of one clone
-    clones = "off"        # across clones that share a store
-    paths = ["src"]       # only below these; without it, everywhere
-    require = false       # true: an agent that cannot be checked may not edit
-
-    [[agent.command]]
-    match = "git push"            # the words that a shell command begins with
-    claim = "branch:{branch}"     # the job that it is claimed as while it runs; {branch} is the one checked out
-
-    [tracker]
-    check = "github"         # ask GitHub, through gh; without it nothing is asked
-    on_no_answer = "grant"   # or "refuse": what to do when there is no answer
-    label = "in progress"    # put on an issue while it is claimed
-    comment = true           # one comment on the issue says who works on it
+The file's tables `[agent]` (docs/reference/agents.md) and `[tracker]` (docs/reference/config.md) have settings of their
+own. `git config dibs.agent.guard` and so on win over them in one clone.
 
 A command is claimed for the agent and let go after it. The file names jobs and never programs: what runs is what the
 agent typed. It says whether to ask a tracker, never whom: addresses and tokens are those of gh. Nor does it say where
@@ -39,7 +22,6 @@ from __future__ import annotations
 
 import os
 
-from dibs.agents.repository.work_tree import namespace_of
 from dibs.base.errors import InvalidInput, InvalidName
 from dibs.client.settings import read_toml
 from dibs.core.names import check_namespace
@@ -84,18 +66,23 @@ class Policy:
         self.place = {key: found[key][0] for key in ("url", "namespace") if key in found}
 
 
-def policy_of(repository: Repository, config: Mapping[str, str] | None = None) -> Policy:
-    """Return what applies in this work tree. Raises InvalidInput, which names the place, for an invalid value. `config`
-    is what `git config` says, if the caller has asked already."""
+def policy_of(repository: Repository) -> Policy:
+    """Return what applies in this work tree. Raises InvalidInput, which names the place, for an invalid value."""
     team = os.path.join(repository.top, TEAM_FILE)
     clone = os.path.join(repository.common, "dibs", "config.toml")
     grite = os.path.join(repository.common, "grite", "config.toml")
-    found = {**_of_file(team, tracked=True), **_of_grite(grite), **_of_file(clone, tracked=False)}
-    for key, value in (repository.settings() if config is None else config).items():
+    found = _of_file(team, tracked=True)
+    theirs = (read_toml(grite) or {}).get("lock_policy")  # for users of grite; nothing else of its file counts
+    if theirs is not None:
+        found["policy"] = (_checked("policy", theirs, grite), grite)
+    found |= _of_file(clone, tracked=False)
+    for key, value in repository.settings().items():
         if key in _KEYS:
             # git config writes a key without a value for true.
             found[key] = (_checked(key, value or "true", f"git config dibs.{key}"), f"git config dibs.{key}")
     if "namespace" not in found:
+        from dibs.agents.repository.work_tree import namespace_of
+
         found["namespace"] = (namespace_of(repository), _MADE)
     return Policy(found)
 
@@ -113,12 +100,6 @@ def _of_file(path: str, *, tracked: bool) -> dict[str, tuple[str, str]]:
         )
     _look_for_slips(path, table)
     return {key: (_checked(key, table[key], path), path) for key in _KEYS if key in table}
-
-
-def _of_grite(path: str) -> dict[str, tuple[str, str]]:
-    """grite's own file of the clone, for users of grite. Only its policy is used."""
-    policy = (read_toml(path) or {}).get("lock_policy")
-    return {} if policy is None else {"policy": (_checked("policy", policy, path), path)}
 
 
 def _look_for_slips(path: str, table: Mapping[str, Any]) -> None:

@@ -63,7 +63,7 @@ def _host(authority: str) -> str:
 
 # One path per change, both sides of a rename, submodules too, independent of the user's configuration.
 _NAMES = ("-z", "--name-only", "--no-renames", "--ignore-submodules=none")
-_FILTERS = r"^filter\..*\.(clean|process)$"
+_READ = r"^(dibs\..*|remote\.origin\.url|url\..*\.insteadof|filter\..*\.(clean|process))$"
 _MS_MAX = 10 * 60_000  # a large repository may take long to compare
 # An object that a partial clone lacks is not fetched, by whatever program its configuration names for that.
 _LOCAL = {"GIT_ALLOW_PROTOCOL": "", "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0"}
@@ -82,6 +82,7 @@ class Repository:
         self.top = top
         self.common = common
         self.own = own
+        self._config: list[tuple[str, str, str]] | None = None
 
     @classmethod
     def here(cls, env: Mapping[str, str], folder: str | None = None) -> Repository:
@@ -123,9 +124,8 @@ class Repository:
 
     def _without_own_filters(self) -> dict[str, str]:
         """An environment in which filters that only the repository's own configuration names do nothing."""
-        words = ("config", "-z", "--show-scope", "--name-only", "--get-regexp", _FILTERS)
-        found = _parts(self._run(words).out)
-        own = [key for scope, key in zip(found[::2], found[1::2], strict=True) if scope in ("local", "worktree")]
+        mine = [key for scope, key, _ in self._configured() if scope in ("local", "worktree")]
+        own = [key for key in mine if key.startswith("filter.")]
         none = dict.fromkeys(own, "") | {f"{key.rpartition('.')[0]}.required": "false" for key in own}
         count = self._env.get("GIT_CONFIG_COUNT", "")
         first = int(count) if count.isdecimal() else 0
@@ -134,17 +134,28 @@ class Repository:
             env |= {f"GIT_CONFIG_KEY_{at}": key, f"GIT_CONFIG_VALUE_{at}": value}
         return env
 
+    def _configured(self) -> list[tuple[str, str, str]]:
+        """All that dibs reads of `git config`: scope, key and value. git is asked once."""
+        if self._config is None:
+            found = self._run(("config", "-z", "--show-scope", "--get-regexp", _READ)).out.split(b"\0")
+            texts = [part.decode("utf-8", "surrogateescape") for part in found[:-1]]
+            entries = [(scope, entry.partition("\n")) for scope, entry in zip(texts[::2], texts[1::2], strict=True)]
+            self._config = [(scope, key, value) for scope, (key, _, value) in entries]
+        return self._config
+
     def settings(self) -> dict[str, str]:
         """The values of `git config` under `dibs.`, by key; of several values the last, as git does."""
-        done = self._run(("config", "-z", "--get-regexp", r"^dibs\."))
-        found: dict[str, str] = {}
-        for line in _parts(done.out):
-            key, _, value = line.partition("\n")
-            found[key.removeprefix("dibs.")] = value
-        return found
+        return {key[5:]: value for _, key, value in self._configured() if key.startswith("dibs.")}
 
     def origin(self) -> str:
         """The address of the remote `origin`, as git would use it; empty if there is none."""
+        addresses = [value for _, key, value in self._configured() if key == "remote.origin.url"]
+        is_rewritten = any(key.startswith("url.") for _, key, _ in self._configured())
+        if len(addresses) == 1 and addresses[0] and not is_rewritten:
+            return addresses[0]
+        # A file for each remote is git's oldest way.
+        if not addresses and not any(os.path.exists(f"{self.common}/{old}/origin") for old in ("remotes", "branches")):
+            return ""
         done = self._run(("remote", "get-url", "origin"))
         return "" if done.code else os.fsdecode(done.out).removesuffix("\n")
 

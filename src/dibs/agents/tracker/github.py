@@ -151,8 +151,11 @@ class GhProgram:
         """Return what a query gives: `data`, and `errors` where only a part of it was answered."""
         asked = {"query": query, "variables": variables or {}}
         done = self._run(["graphql"], host, asked)
-        document = self._document(done)
-        if not isinstance(document.get("data"), dict):
+        try:
+            document = decode(done.out.decode("utf-8", "replace"))
+        except (ValueError, RecursionError):
+            document = None
+        if not isinstance(document, dict) or not isinstance(document.get("data"), dict):
             raise NoAnswer(_first_error(document) or self._why(done))
         return document
 
@@ -172,7 +175,6 @@ class GhProgram:
             done = run_program(
                 ["gh", "api", "--hostname", host, *words, *sends],
                 env=self._env,
-                folder=None,
                 given=given,
                 timeout_ms=left_ms,
                 install="GitHub's gh",
@@ -185,23 +187,14 @@ class GhProgram:
             raise NoAnswer(f"gh is not logged in to {host}: run `gh auth login`")
         return done
 
-    def _document(self, done: GitResult) -> Document:
-        try:
-            document = decode(done.out.decode("utf-8", "replace"))
-        except (ValueError, RecursionError):
-            raise NoAnswer(self._why(done)) from None
-        if not isinstance(document, dict):
-            raise NoAnswer(self._why(done))
-        return document
-
     def _why(self, done: GitResult) -> str:
         if not done.code:
             return "gh printed something that is no answer"
         return f"gh: {done.words.removeprefix('gh: ')}"[:_WORDS_SHOWN_MAX].rstrip(".")
 
 
-def _first_error(document: Document) -> str:
-    errors = document.get("errors")
+def _first_error(document: object) -> str:
+    errors = document.get("errors") if isinstance(document, dict) else None
     first = errors[0] if isinstance(errors, list) and errors else None
     told = first.get("message") if isinstance(first, dict) else None
     return f"GitHub: {' '.join(told.split())}"[:_WORDS_SHOWN_MAX].rstrip(".") if isinstance(told, str) else ""

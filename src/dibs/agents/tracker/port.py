@@ -73,7 +73,6 @@ class IssueTracker:
 # Fields that only a store knows are null or 0. `tracker` says where the answer comes from.
 
 RETRY_MS = 5 * 60 * 1000  # when asking again makes sense: people merge and close by hand
-_OK = 200
 
 
 def refusal(state: IssueState, now_ms: int, title: str) -> Document:
@@ -106,14 +105,9 @@ def refusal(state: IssueState, now_ms: int, title: str) -> Document:
     }
 
 
-def refused(documents: Sequence[Document]) -> Reply:
-    """The reply to a claim of one job."""
-    return Reply(status=_OK, body=dict(documents[0]))
-
-
 def refused_several(documents: Sequence[Document], *, all_of: int = 0) -> Reply:
     """The reply to a claim of several jobs of which nothing was got."""
-    return Reply(status=_OK, body=refused_document(documents, all_of=all_of))
+    return Reply(status=200, body=refused_document(documents, all_of=all_of))
 
 
 def _instant(text: str) -> str | None:

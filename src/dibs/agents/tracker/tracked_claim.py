@@ -11,14 +11,14 @@ names that are no GitHub issue, outside of a work tree, or without `check` in th
 from __future__ import annotations
 
 from dibs.agents.repository.settings import OFF, REFUSE, tracker_settings
-from dibs.agents.tracker.port import DONE, TAKEN, UNKNOWN, NoAnswer, refusal, refused, refused_several
+from dibs.agents.tracker.port import DONE, TAKEN, UNKNOWN, NoAnswer, refusal, refused_several
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.base.errors import StoreUnavailable
 from dibs.client.door import Ask
 from dibs.client.queueing import Work, status_of
 from dibs.core.limits import TRACKER_MS_MAX
 from dibs.core.references import GITHUB_HOST, TRACKED, is_tracked
-from dibs.wire.documents import reply_for_error
+from dibs.wire.documents import Reply, reply_for_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,25 +28,14 @@ if TYPE_CHECKING:
     from dibs.agents.repository.settings import TrackerSettings
     from dibs.agents.tracker.port import IssueState, IssueTracker
     from dibs.client.queueing import Flow
-    from dibs.wire.documents import Reply
 
     Document = dict[str, Any]
+    Findings = tuple[dict[str, IssueState], str | None]
 
 _NOT_READ = object()
 ANY = "acquire-any"
 _SKIPPED_FIELDS = ("name", "status", "owner", "retry_after_ms", "done_ms_ago", "tracker")
 _TIMES = ("remaining_ms", "renew_after_ms")
-
-
-class TrackerFindings:
-    """What the tracker said: the issues that are taken or done, by name, and why there was no answer about others."""
-
-    __slots__ = ("refuses", "settled", "trouble")
-
-    def __init__(self, settled: dict[str, IssueState], trouble: str | None = None, *, refuses: bool = False) -> None:
-        self.settled = settled
-        self.trouble = trouble
-        self.refuses = refuses and trouble is not None
 
 
 class TrackerGuard:
@@ -96,24 +85,25 @@ class TrackerGuard:
         allowed = [each if each.count("/") > 1 else f"{GITHUB_HOST}/{each}" for each in settings.writes]
         return "/".join(place[:3]) in (*allowed, self._origin())
 
-    def look(self, names: Sequence[str], timeout_ms: int = TRACKER_MS_MAX, *, always: bool = False) -> TrackerFindings:
-        """Ask about those of the names that the tracker knows, if the settings want it, or `always`. Takes a bounded
-        time."""
+    @property
+    def refuses(self) -> bool:
+        """Tell whether nothing is granted without an answer."""
         settings = self.settings()
+        return settings is not None and settings.on_no_answer == REFUSE
+
+    def look(self, names: Sequence[str], timeout_ms: int = TRACKER_MS_MAX, *, always: bool = False) -> Findings:
+        """Ask about those of the names that the tracker knows, if the settings want it, or `always`. Takes a bounded
+        time. Gives the issues that are taken or done, by name, and why there was no answer about others."""
         asked = [name for name in names if name.startswith(TRACKED)]
-        if (settings is None and not always) or not asked:
-            return TrackerFindings({})
-        refuses = settings is not None and settings.on_no_answer == REFUSE
+        if (self.settings() is None and not always) or not asked:
+            return {}, None
         try:
             found = self.tracker(asked, timeout_ms).states(asked)
         except NoAnswer as error:
-            return TrackerFindings({}, str(error), refuses=refuses)
+            return {}, str(error)
         settled = {name: each for name, each in found.items() if each.state in (TAKEN, DONE)}
         unknown = [name for name, each in found.items() if each.state == UNKNOWN]
-        if unknown:
-            trouble = f"GitHub has no {unknown[0]}, or this account may not see it"
-            return TrackerFindings(settled, trouble, refuses=refuses)
-        return TrackerFindings(settled)
+        return settled, f"GitHub has no {unknown[0]}, or this account may not see it" if unknown else None
 
 
 class TrackedClaim:
@@ -155,10 +145,10 @@ class TrackedClaim:
         """Of several names, leave out those that are taken or done. The reply, if none is left."""
         if self._verb != ANY or not self._own_key:
             return None
-        findings: TrackerFindings = yield Work(lambda: self._guard.look(self._names))
-        if findings.refuses:
-            return self._not_asked(findings)
-        self._heed(findings)
+        states, self.warning = yield Work(lambda: self._guard.look(self._names))
+        if self.warning is not None and self._guard.refuses:
+            return self._not_asked()
+        self.note(states)
         return None if self.names_left() else refused_several(self.refusals())
 
     def confirm(self, reply: Reply, sent_ms: int) -> Flow[Reply | None]:
@@ -170,15 +160,19 @@ class TrackedClaim:
             return self._told(reply)
         asked_ms = steady_ms()
         timeout_ms = min([TRACKER_MS_MAX, *[max(1, lease["remaining_ms"] // 3) for lease in leases]])
-        findings: TrackerFindings = yield Work(lambda: self._guard.look(names, timeout_ms, always=self._always))
-        settled = self._heed(findings)
-        if not settled and not findings.refuses:
+        states, trouble = yield Work(lambda: self._guard.look(names, timeout_ms, always=self._always))
+        self.warning = trouble or self.warning
+        settled, refuses = self.note(states), trouble is not None and self._guard.refuses
+        if not settled and not refuses:
             return self._told(_later(reply, steady_ms() - asked_ms))
-        yield from _given_back(leases)
+        for lease in leases:
+            yield Ask("release", lease["name"], {"lease_id": lease["lease_id"], "uncounted": True})
         if not settled:
-            return self._not_asked(findings)
+            return self._not_asked()
         if self._verb != ANY:
-            return refused(settled) if self._verb == "acquire" else refused_several(settled, all_of=len(self._names))
+            if self._verb == "acquire":
+                return Reply(status=200, body=settled[0])
+            return refused_several(settled, all_of=len(self._names))
         return None if self.names_left() else refused_several(self.refusals())
 
     def _fresh(self, reply: Reply, sent_ms: int) -> Flow[list[Document]]:
@@ -196,11 +190,6 @@ class TrackedClaim:
             if hold.get("fencing_token") == leases[0]["fencing_token"]:
                 return leases if hold.get("held_ms", 0) <= steady_ms() - sent_ms else []
         return leases
-
-    def _heed(self, findings: TrackerFindings) -> list[Document]:
-        if findings.trouble is not None:
-            self.warning = findings.trouble
-        return self.note(findings.settled)
 
     def note(self, states: Mapping[str, IssueState]) -> list[Document]:
         """Remember what is taken or done, and return it."""
@@ -229,19 +218,14 @@ class TrackedClaim:
         reply.body = {**body, "skipped": [passed[name] for name in before if name in passed]}
         return reply
 
-    def _not_asked(self, findings: TrackerFindings) -> Reply:
-        self.warning = None
+    def _not_asked(self) -> Reply:
+        why, self.warning = self.warning, None
         return reply_for_error(
             StoreUnavailable(
-                f"Nothing was claimed, because GitHub gave no answer: {findings.trouble}.\n"
+                f"Nothing was claimed, because GitHub gave no answer: {why}.\n"
                 "This repository grants nothing without one: on_no_answer under [tracker] in .dibs.toml."
             )
         )
-
-
-def _given_back(leases: Sequence[Document]) -> Flow[None]:
-    for lease in leases:
-        yield Ask("release", lease["name"], {"lease_id": lease["lease_id"], "uncounted": True})
 
 
 def _later(reply: Reply, elapsed_ms: int) -> Reply:

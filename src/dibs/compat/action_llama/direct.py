@@ -4,13 +4,11 @@ The caller is a session, a run, or a process without an identity. Each has its o
 
 from __future__ import annotations
 
-import os
-
 from dibs.base.clock import wall_ms
 from dibs.base.errors import DibsError, InvalidInput
-from dibs.base.files import replace_file, state_folder
+from dibs.base.files import state_folder
 from dibs.base.generators import run_generator
-from dibs.base.ids import digest
+from dibs.cli.framework.shell_actor import RememberedLeases
 from dibs.client.door import Ask
 from dibs.compat.action_llama.protocol import UNREACHABLE, Rejected, acquired, heartbeat, refusal, release
 from dibs.system.session_mark import is_gone, lineage
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.cli.framework.context import Opener
+    from dibs.cli.framework.shell_actor import Entry
     from dibs.cli.supervise.signals import UnconfirmedClaims
     from dibs.client.door import Door
     from dibs.client.settings import Settings
@@ -33,82 +32,17 @@ if TYPE_CHECKING:
 #
 # A user who locks something in a shell expects to release it in the same shell, by its name alone. Nothing identifies
 # the user: two agents on one machine may share the user id, the terminal, the process group, even the process that
-# starts their commands. So these notes never make a claim succeed: every claim is a new claim, and exclusion holds even
-# if a note is wrong. Only releases and heartbeats use the notes, because both name a lock that was acquired before.
+# starts their commands. So what is remembered never makes a claim succeed: every claim is a new claim, and exclusion
+# holds even if the memory is wrong. Only releases and heartbeats use it, because both name a lock that was acquired
+# before. If it is lost, the lease expires by its TTL.
 #
-# A note is a private file: the lease id, the calling process, and the parent of that process. Descendants of the
-# calling process get the lease. After the calling process has ended, descendants of its parent get it. The calling
-# process is usually a script's shell. The parent is the agent, if the agent starts a new shell for each command.
-#
-# The note is not a lock and decides nothing. If it is lost, the lease expires by its TTL.
+# Descendants of the calling process get the lease. After the calling process has ended, descendants of its parent get
+# it. The calling process is usually a script's shell. The parent is the agent, if it starts a new shell for each
+# command.
 
-# No lease lives longer than this without a heartbeat, and each heartbeat renews the note's file time.
-NOTE_MS_MAX = 2 * 24 * 3600 * 1000
-_NOTE_BYTES_MAX = 4096
 BE_SOMEBODY = (
     "Run inside `dibs session run`, or set SHUTDOWN_SECRET to what `dibs run-secret create -q --holder NAME` prints."
 )
-
-
-class Callers:
-    """The notes about one namespace of a store or server. `pid` is the calling process."""
-
-    def __init__(self, env: Mapping[str, str], url: str, namespace: str, pid: int) -> None:
-        self._folder = os.path.join(state_folder(env), "callers")
-        self._url = url
-        self._namespace = namespace
-        self._lineage = lineage(pid)
-        if not self._lineage:
-            raise InvalidInput(f"This system does not show which process calls. {BE_SOMEBODY}")
-
-    def note(self, name: str, lease_id: str) -> None:
-        """Remember that the caller has claimed `name`. Raises InvalidInput if the note cannot be written."""
-        # Without a parent, only the caller itself and its descendants count.
-        parent = self._lineage[1] if len(self._lineage) > 1 else ""
-        try:
-            os.makedirs(self._folder, mode=0o700, exist_ok=True)
-            replace_file(self._path(name), "\n".join([lease_id, self._lineage[0], parent]))
-        except OSError as error:
-            raise InvalidInput(
-                f"{self._folder} cannot be written ({error.strerror}), so it could not be released by name. "
-                f"{BE_SOMEBODY}"
-            ) from None
-
-    def lease(self, name: str) -> str | None:
-        """The lease on `name` that the caller may use, if there is one. It may have expired."""
-        try:
-            with open(self._path(name), "rb") as file:
-                words = file.read(_NOTE_BYTES_MAX).decode("utf-8", "replace").split("\n")
-        except OSError:
-            return None
-        if len(words) != 3:
-            return None
-        lease_id, caller, parent = words
-        if caller in self._lineage or (parent in self._lineage and is_gone(caller)):
-            return lease_id
-        return None
-
-    def freshen(self, name: str) -> None:
-        """Renew the note's file time, after a heartbeat."""
-        try:
-            os.utime(self._path(name))
-        except OSError:
-            pass
-
-    def tidy(self) -> None:
-        """Delete the notes of expired leases. A release leaves its note, because deleting it at once could delete
-        the note that the next owner has just written."""
-        oldest_s = (wall_ms() - NOTE_MS_MAX) / 1000
-        try:
-            with os.scandir(self._folder) as notes:
-                for note in notes:
-                    if note.stat().st_mtime < oldest_s:
-                        os.unlink(note.path)
-        except OSError:  # another process tidies at the same time
-            pass
-
-    def _path(self, name: str) -> str:
-        return os.path.join(self._folder, digest(self._url, self._namespace, name))
 
 
 def ask_dibs(
@@ -202,32 +136,41 @@ class _LockRequest:
         return acquired(self._key, self._claim(owner, proof))
 
     def as_nobody(self, pid: int) -> Said:
-        """Ask as the calling process, which has no identity. Every claim is new; a note of its lease serves the
+        """Ask as the calling process, which has no identity. Every claim is new; its lease is remembered for the
         release."""
-        callers = Callers(self._settings.env, self._settings.url or "", self._settings.namespace or "", pid)
+        settings, marks = self._settings, lineage(pid)
+        if not marks:
+            raise InvalidInput(f"This system does not show which process calls. {BE_SOMEBODY}")
+        # Apart from what `dibs lock` remembers: that may be acquired again.
+        memory = RememberedLeases(settings.env, f"rlock {settings.url or ''}", settings.namespace, wall_ms())
+        entry = next((each for each in memory.entries(self._key) if _may_use(each, marks)), None)
         if self._verb == "acquire":
-            return self._claim_as_nobody(callers, pid)
-        lease = callers.lease(self._key)
-        proof = None if lease is None else {"lease_id": lease}
+            return self._claim_as_nobody(memory, marks, pid, has_one=entry is not None)
+        proof = None if entry is None else {"lease_id": entry["lease_id"]}
         if self._verb == "release":
-            callers.tidy()
-            return self._follow(release(self._key, proof))
+            said = self._follow(release(self._key, proof))
+            if entry is not None and said[0] != UNREACHABLE:
+                memory.forget(self._key, entry["request_key"])
+            return said
         said = self._follow(heartbeat(self._key, proof, self._ttl_seconds))
-        if said[0] == 200:
-            callers.freshen(self._key)
+        if entry is not None and said[0] == 200:
+            memory.remember(self._key, {**entry, "until_ms": wall_ms()})
         return said
 
-    def _claim_as_nobody(self, callers: Callers, pid: int) -> Said:
+    def _claim_as_nobody(self, memory: RememberedLeases, marks: list[str], pid: int, *, has_one: bool) -> Said:
         owner = self._settings.pick("owner", "DIBS_OWNER") or f"{self._settings.owner} (pid {pid})"
         reply = self._claim(owner, {})
         status, document = acquired(self._key, reply)
         if status == 200 and reply.body is not None:
-            try:
-                callers.note(self._key, reply.body["lease_id"])
-            except DibsError as error:
-                self._door.ask(Ask("release", self._key, {"lease_id": reply.body["lease_id"]}))
-                return 500, refusal("not noted", error.details)
-        elif document.get("holder") == owner and callers.lease(self._key) is not None:
+            lease_id = reply.body["lease_id"]
+            # Without a parent, only the caller itself and its descendants count. Memory lasts longer than any lease.
+            entry = {"marks": marks[:1], "parent": marks[1] if len(marks) > 1 else "", "until_ms": wall_ms()}
+            if memory.remember(self._key, {**entry, "lease_id": lease_id, "request_key": lease_id}) is None:
+                self._door.ask(Ask("release", self._key, {"lease_id": lease_id}))
+                folder = state_folder(self._settings.env)
+                why = f"{folder} cannot be written, so it could not be released by name. {BE_SOMEBODY}"
+                return 500, refusal("not noted", why)
+        elif document.get("holder") == owner and has_one:
             here = (
                 "it was locked from here. rlock-heartbeat keeps it and runlock releases it. To lock it more than once:"
             )
@@ -248,6 +191,12 @@ class _LockRequest:
 
     def _follow(self, asking: Asking) -> Said:
         return run_generator(asking, lambda question: _known(self._door.ask(Ask(*question))))
+
+
+def _may_use(entry: Entry, marks: list[str]) -> bool:
+    """Tell whether a process with these ancestors may use a remembered lease."""
+    [caller] = entry["marks"]
+    return caller in marks or (entry["parent"] in marks and is_gone(caller))
 
 
 def _known(reply: Reply) -> Reply:

@@ -14,16 +14,11 @@ import sys
 from dibs.base.errors import DibsError, InvalidInput
 from dibs.base.jsontext import encode_ascii
 from dibs.cli.supervise.signals import UnconfirmedClaims
-from dibs.compat.action_llama.protocol import (
-    UNREACHABLE,
-    Rejected,
-    check_key,
-    refusal,
-)
+from dibs.compat.action_llama.protocol import UNREACHABLE, Rejected, check_key, configured, refusal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any, TextIO
 
     from dibs.cli.framework.context import Opener
@@ -78,7 +73,15 @@ def run(
     unconfirmed = UnconfirmedClaims()
     try:
         caller = os.getppid() if pid is None else pid
-        exit_code = _told(lambda: _answer(name, argv, env, opener, caller, unconfirmed), stdout)
+        try:
+            exit_code, document = _answer(name, argv, env, opener, caller, unconfirmed)
+        except Rejected as rejected:
+            exit_code, document = EXITS[rejected.status], rejected.body
+        except DibsError as error:
+            exit_code, document = USAGE_EXIT, refusal(error.code, error.details)
+        except Exception as error:  # any other error is one clear line too
+            exit_code, document = EXITS[500], refusal("internal_error", f"{type(error).__name__}: {error}")
+        exit_code = _print(exit_code, document, stdout)
         unconfirmed.confirm()
     except KeyboardInterrupt:
         unconfirmed.give_back()
@@ -87,18 +90,6 @@ def run(
         if not is_last:
             unconfirmed.close()
     return exit_code
-
-
-def _told(answer: Callable[[], tuple[int, Document]], stdout: TextIO | None) -> int:
-    try:
-        exit_code, document = answer()
-    except Rejected as rejected:
-        exit_code, document = EXITS[rejected.status], rejected.body
-    except DibsError as error:
-        exit_code, document = USAGE_EXIT, refusal(error.code, error.details)
-    except Exception as error:  # any other error is one clear line too
-        exit_code, document = EXITS[500], refusal("internal_error", f"{type(error).__name__}: {error}")
-    return _print(exit_code, document, stdout)
 
 
 def _print(exit_code: int, document: Document, stdout: TextIO | None) -> int:
@@ -127,8 +118,6 @@ def _answer(
     if not key:
         usage = f"usage: {name} <resourceKey>"
         return USAGE_EXIT, refusal(usage, f"{usage}, such as {name} github://acme/app/issues/42")
-    from dibs.compat.action_llama.protocol import configured
-
     ttl_seconds = configured(env, config)
     verb, gateway = VERBS[name], _gateway_url(env)
     if gateway is not None:

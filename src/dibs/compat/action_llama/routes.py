@@ -62,43 +62,88 @@ if TYPE_CHECKING:
 PREFIX = "/gateway"
 SECTION = "Gateway"
 _TEXT: Schema = {"type": "string"}
-_TTL: Schema = {"type": "integer", "minimum": TTL_MS_MIN // 1000, "maximum": TTL_MS_MAX // 1000}
 _ASKED: Schema = {
     "type": "object",
     "properties": {
         "secret": {**_TEXT, "minLength": 1, "description": "The secret of a run."},
         "resourceKey": {**_TEXT, "format": "uri", "minLength": 1, "description": "A URI."},
-        "ttl": {**_TTL, "type": ["integer", "null"], "description": "In seconds."},
+        "ttl": {
+            "type": ["integer", "null"],
+            "minimum": TTL_MS_MIN // 1000,
+            "maximum": TTL_MS_MAX // 1000,
+            "description": "In seconds.",
+        },
     },
     "required": ["secret", "resourceKey"],
     "additionalProperties": False,
 }
-_REFUSED = document_schema(
-    {"ok": ("flag", "false"), "error": ("text-", "their word for it"), "reason": ("text", "why")}
-)
-_KEY = ("text", "the key")
-_ACQUIRED = document_schema({"ok": ("flag", "true"), "resourceKey": _KEY})
-_KEPT = document_schema({"ok": ("flag", "true"), "expiresAt": ("number", "in milliseconds since 1970")})
-_LET_GO = document_schema({"ok": ("flag", "true")})
-_LOCK = {
-    "resourceKey": _KEY,
-    "holder": ("text", "who"),
-    "heldSince": ("number", "in milliseconds since 1970"),
-}
-_OWN_LOCK = document_schema({**_LOCK, "expiresAt": ("number", "in milliseconds since 1970")})
-_STATUS_LOCK = document_schema({**_LOCK, "agentName": ("text", "the agent of the run")})
-_ALL_LOCKS: Schema = {
-    "type": "object",
-    "properties": {"locks": {"type": "array", "items": _STATUS_LOCK}},
-    "required": ["locks"],
-}
-_RUN = {
-    "holder": ("text", "its name"),
-    "namespace": ("text", "its namespace"),
-    "since": ("text", "when it began"),
+_MOMENT = ("number", "in milliseconds since 1970")
+# What the fields of answers mean, wherever they are. "-": it may be left out.
+_MEANINGS = {
+    "agentName": ("text", "the agent of the run"),
+    "ended": ("number", "how many runs"),
+    "error": ("text-", "their word for it"),
+    "expiresAt": _MOMENT,
     "expires_at": ("text", "when it ends without a call"),
+    "heldSince": _MOMENT,
+    "holder": ("text", "whose it is"),
     "locks": ("texts", "the names of the jobs that it holds"),
+    "namespace": ("text", "its namespace"),
+    "ok": ("flag", "whether it was done"),
+    "reason": ("text", "why"),
+    "released": ("texts", "the jobs that they held"),
+    "resourceKey": ("text", "the key"),
+    "secret": ("text", "the proof. Keep it to yourself"),
+    "since": ("text", "when it began"),
+    "status": ("text", "`ok`"),
 }
+
+
+def _schema(fields: str) -> Schema:
+    return document_schema({field: _MEANINGS[field] for field in fields.split()})
+
+
+def _list_of(fields: str) -> Schema:
+    return {"type": "array", "items": _schema(fields)}
+
+
+def _with_list(name: str, fields: str) -> Schema:
+    return {"type": "object", "properties": {name: _list_of(fields)}, "required": [name]}
+
+
+_REFUSED = _schema("ok error reason")
+_RUN = "holder namespace since expires_at locks"
+_SECRET = "the-secret-of-a-run"
+_EXAMPLE = {"secret": _SECRET, "resourceKey": "github://acme/app/issues/42"}
+_STATUSES = (400, 403, 404, 409, 413, 429, 500, 503)
+
+
+def _theirs(method: str, path: str, name: str, summary: str, answer: Answer, **more: Any) -> Operation:
+    """An operation of Action Llama's protocol: the secret of a run takes the place of a token."""
+    answers: dict[int, Answer] = {200: answer, **dict.fromkeys(_STATUSES, _REFUSED)}
+    usual = {"is_open": True, "is_foreign": True, "who": "a run"}
+    return Operation(method, PREFIX + path, name, summary, SECTION, answers, **{**usual, **more})
+
+
+_BODY = {"request": _ASKED, "example": _EXAMPLE}
+ACQUIRE = _theirs("POST", "/locks/acquire", "gateway-acquire", "acquire a lock", _schema("ok resourceKey"), **_BODY)
+RELEASE = _theirs("POST", "/locks/release", "gateway-release", "release a lock", _schema("ok"), **_BODY)
+HEARTBEAT = _theirs("POST", "/locks/heartbeat", "gateway-heartbeat", "keep a lock", _schema("ok expiresAt"), **_BODY)
+_OWN_SECRET = in_query("secret", "The secret of the run", minLength=1)._replace(required=True, example=_SECRET)
+OWN_LOCKS = _theirs(
+    "GET",
+    "/locks/list",
+    "gateway-list",
+    "the locks of a run",
+    _list_of("resourceKey holder heldSince expiresAt"),
+    parameters=(_OWN_SECRET,),
+)
+_ALL = _with_list("locks", "resourceKey holder heldSince agentName")
+ALL_LOCKS = _theirs(
+    "GET", "/locks/status", "locks-of-all", "all locks", _ALL, parameters=NAMESPACE, is_open=False, who=""
+)
+ALL_LOCKS = ALL_LOCKS._replace(answers={**ALL_LOCKS.answers, 401: _REFUSED})
+HEALTH = _theirs("GET", "/health", "gateway-health", "can locks be taken", _schema("status"), who="no token")
 _RUN_ASKED: Schema = {
     "type": "object",
     "properties": {
@@ -113,101 +158,40 @@ _RUN_ASKED: Schema = {
     },
     "required": ["holder"],
 }
-_SECRET = "the-secret-of-a-run"
-_EXAMPLE = {"secret": _SECRET, "resourceKey": "github://acme/app/issues/42"}
-_STATUSES = (400, 403, 404, 409, 413, 429, 500, 503)
-
-
-def _theirs(
-    method: str, path: str, name: str, summary: str, answer: Answer, request: Schema | None = None
-) -> Operation:
-    """An operation of Action Llama's protocol: the secret of a run takes the place of a token."""
-    return Operation(
-        method,
-        PREFIX + path,
-        f"gateway-{name}",
-        summary,
-        SECTION,
-        {200: answer, **dict.fromkeys(_STATUSES, _REFUSED)},
-        request=request,
-        example=None if request is None else _EXAMPLE,
-        is_open=True,
-        is_foreign=True,
-        who="a run",
-    )
-
-
-ACQUIRE = _theirs("POST", "/locks/acquire", "acquire", "acquire a lock", _ACQUIRED, _ASKED)
-RELEASE = _theirs("POST", "/locks/release", "release", "release a lock", _LET_GO, _ASKED)
-HEARTBEAT = _theirs("POST", "/locks/heartbeat", "heartbeat", "keep a lock", _KEPT, _ASKED)
-OWN_LOCKS = _theirs("GET", "/locks/list", "list", "the locks of a run", {"type": "array", "items": _OWN_LOCK})._replace(
-    parameters=(in_query("secret", "The secret of the run", minLength=1)._replace(required=True, example=_SECRET),)
-)
-ALL_LOCKS = _theirs("GET", "/locks/status", "status", "all locks", _ALL_LOCKS)._replace(
-    id="locks-of-all",
-    parameters=NAMESPACE,
-    is_open=False,
-    who="",
-    answers={200: _ALL_LOCKS, **dict.fromkeys((401, *_STATUSES), _REFUSED)},
-)
-HEALTH = _theirs(
-    "GET", "/health", "health", "can locks be taken", document_schema({"status": ("text", "`ok`")})
-)._replace(who="no token")
-
-_ENDED = {
-    "holder": ("text", "whose"),
-    "ended": ("number", "how many runs"),
-    "released": ("texts", "the jobs that they held"),
-}
-_ONE_RUN = document_schema({"secret": ("text", "the proof. Keep it to yourself"), **_RUN})
-_RUNS: Schema = {
-    "type": "object",
-    "properties": {"runs": {"type": "array", "items": document_schema(_RUN)}},
-    "required": ["runs"],
-}
 _PATH = f"{PREFIX}/runs"
-_HOLDER = in_path("name", "The holder", "agent-1", minLength=1)
 OPEN_RUN = Operation(
     "POST",
     _PATH,
     "run-open",
     "begin a run",
     SECTION,
-    {201: _ONE_RUN},
+    {201: _schema(f"secret {_RUN}")},
     ("capacity_exceeded",),
     NAMESPACE,
     request=_RUN_ASKED,
     example={"holder": "agent-1"},
 )
-RUNS = Operation("GET", _PATH, "runs", "open runs", SECTION, {200: _RUNS}, (), NAMESPACE)
+RUNS = Operation("GET", _PATH, "runs", "open runs", SECTION, {200: _with_list("runs", _RUN)}, (), NAMESPACE)
 END_RUNS = Operation(
     "DELETE",
     f"{_PATH}/{{name}}",
     "run-end",
     "end all runs of a holder",
     SECTION,
-    {200: document_schema(_ENDED)},
+    {200: _schema("holder ended released")},
     ("not_found",),
-    (_HOLDER, *NAMESPACE),
+    (in_path("name", "The holder", "agent-1", minLength=1), *NAMESPACE),
 )
 
 
 def passed_on(method: str, path: str, what: str) -> Operation:
     """An operation that their own gateway answers."""
     name = path.strip("/").replace("/{name}", "-of")
-    return Operation(
-        method,
-        PREFIX + path,
-        f"gateway-{name}",
-        f"passed on to Action Llama's own gateway: {what}",
-        SECTION,
-        {200: {}},
-        parameters=(in_path("name", "As their command sends it", "rerun"),) if "{name}" in path else (),
-        request={} if method == "POST" else None,
-        is_open=True,
-        is_foreign=True,
-        who="a run",
-    )
+    named = (in_path("name", "As their command sends it", "rerun"),) if "{name}" in path else ()
+    summary = f"passed on to Action Llama's own gateway: {what}"
+    body: Schema | None = {} if method == "POST" else None
+    operation = _theirs(method, path, f"gateway-{name}", summary, {}, parameters=named, request=body)
+    return operation._replace(answers={200: {}})
 
 
 class Gateway:

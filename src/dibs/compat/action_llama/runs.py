@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from dibs.cli.framework.context import Call
     from dibs.cli.framework.result import Answer
-    from dibs.core.records import SessionRecord
 
     Document = dict[str, Any]
 
@@ -149,7 +148,6 @@ class Run(Record):
 
 
 def session_of(secret: str) -> str:
-    """The id of the session that a secret identifies."""
     return digest_id("dibs run", secret)
 
 
@@ -161,19 +159,12 @@ def is_run(principal: str) -> bool:
     return principal.startswith(_PREFIX)
 
 
-def namespace_of(session: SessionRecord) -> str | None:
-    """The namespace of a run. None: the session is not a run."""
-    return session.principal.removeprefix(_PREFIX) if is_run(session.principal) else None
-
-
 def run_of(outcome: object) -> Run | None:
     """The run of an inspected session. None: the session is not a run, or has ended."""
-    if not isinstance(outcome, SessionState) or not outcome.live:
+    if not isinstance(outcome, SessionState) or not outcome.live or not is_run(outcome.session.principal):
         return None
     session = outcome.session
-    ns = namespace_of(session)
-    if ns is None:
-        return None
+    ns = session.principal.removeprefix(_PREFIX)
     return Run(
         session=session.id,
         holder=session.owner,
@@ -197,7 +188,8 @@ def open_run_command(ns: str, document: object, caller: Caller) -> tuple[OpenSes
         )
     if secret is None:
         secret = new_id()
-    if not isinstance(secret, str) or not _is_secret(secret):
+    is_text = isinstance(secret, str) and secret.isascii() and secret.isprintable() and " " not in secret
+    if not is_text or not limits.RUN_SECRET_CHARS_MIN <= len(secret) <= limits.RUN_SECRET_CHARS_MAX:
         raise InvalidInput(
             f"secret is {limits.RUN_SECRET_CHARS_MIN} to {limits.RUN_SECRET_CHARS_MAX} printable ASCII characters "
             "without blanks. Leave it out to get a new one."
@@ -225,7 +217,7 @@ def run_document(state: SessionState) -> Document:
     session = state.session
     return {
         "holder": session.owner,
-        "namespace": namespace_of(session),
+        "namespace": session.principal.removeprefix(_PREFIX),
         "since": timestamp(session.since_ms),
         "expires_at": timestamp(session.expires_ms),
         "locks": [hold.name for hold in state.holds],
@@ -239,11 +231,6 @@ def ended_document(ns: str, holder: str, found: list[SessionState]) -> Reply:
         return Reply(status=404, body={"error": "Run not found", "code": "not_found", "details": details})
     released = sorted(hold.name for state in found for hold in state.holds)
     return Reply(status=200, body={"holder": holder, "ended": len(found), "released": released})
-
-
-def _is_secret(text: str) -> bool:
-    fits = limits.RUN_SECRET_CHARS_MIN <= len(text) <= limits.RUN_SECRET_CHARS_MAX
-    return fits and text.isascii() and text.isprintable() and " " not in text
 
 
 # Runs without a server: the gateway's operations on run secrets, on a local store.
@@ -282,13 +269,11 @@ class EmbeddedRuns:
         return Reply(status=200, body={"runs": [run_document(state) for state in found]})
 
     def _begin(self, document: Document) -> Reply:
-        """Begin a run; the reply holds its secret."""
         command, secret = open_run_command(self._door.namespace(), document, LOCAL)
         outcome = self._door.coordinator().one(command)
         return Reply(status=201, body=opened_document(command, outcome, secret))
 
     def _end(self, holder: str) -> Reply:
-        """End every run of `holder` and free its locks."""
         ns = self._door.namespace()
         found = open_sessions(self._door.store(), principal_of(ns))
         ended = [state for state in found if state.session.owner == holder]

@@ -7,7 +7,6 @@ unchanged; a server without it refuses them. It forwards the secret too, because
 from __future__ import annotations
 
 import asyncio
-import threading
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
@@ -15,10 +14,10 @@ from dibs.base.errors import DibsError
 from dibs.base.http1 import ConnectionLost, request_bytes
 from dibs.base.ids import new_id
 from dibs.base.reply import Reply
-from dibs.client.transport import Deadline, ServerConnection
 from dibs.client.urls import server_address
 from dibs.compat.action_llama.protocol import Rejected
 from dibs.core.limits import UPSTREAM_MS_MAX, UPSTREAM_REQUESTS_MAX
+from dibs.sdk.async_connection import connected
 from dibs.server.http.response import ClientGone
 
 if TYPE_CHECKING:
@@ -48,8 +47,7 @@ class Upstream:
         self._address = None if url is None else server_address(url)
         self._mark = f"1.1 dibs-{new_id()}"  # identifies a request that comes back to this server
         self._seats = asyncio.Semaphore(UPSTREAM_REQUESTS_MAX)
-        self._under_way: set[asyncio.Future[Reply]] = set()
-        self._closed = False
+        self._closing = asyncio.Event()
 
     async def forward(self, method: str, path: str, call: HttpRequest) -> Reply:
         """Status and body of their answer."""
@@ -76,39 +74,33 @@ class Upstream:
 
     def close(self) -> None:
         """Answer every waiting request that this server is stopping."""
-        self._closed = True
-        for answer in self._under_way:
-            if not answer.done():
-                answer.set_exception(_stopping())
+        self._closing.set()
 
     async def _asked(self, address: ServerAddress, request: bytes) -> Reply:
-        """Send it in a daemon thread: their gateway may never answer, and a stopping server must not wait."""
-        if self._closed:
-            raise _stopping()
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Reply] = loop.create_future()
-
-        def finish(result: Reply | Rejected) -> None:
-            if answer.done():
-                return
-            if isinstance(result, Rejected):
-                answer.set_exception(result)
-            else:
-                answer.set_result(result)
-
-        def ask() -> None:
-            result = _exchange(address, request)
-            try:
-                loop.call_soon_threadsafe(finish, result)
-            except RuntimeError:
-                pass  # the server has ended in the meantime
-
-        self._under_way.add(answer)
+        """Their gateway may never answer, and a stopping server must not wait."""
+        asking, closing = [asyncio.ensure_future(each) for each in (_exchange(address, request), self._closing.wait())]
         try:
-            threading.Thread(target=ask, name="dibs upstream", daemon=True).start()
-            return await answer
+            await asyncio.wait((asking, closing), timeout=UPSTREAM_MS_MAX / 1000, return_when=asyncio.FIRST_COMPLETED)
+            if closing.done() and not asking.done():
+                raise Rejected("gateway unreachable", "This server is stopping. Ask again in a moment.", 503)
+            raw = await asking if asking.done() else None
+            if isinstance(raw, Reply) and raw.status in _STATUSES:
+                return raw
+        except (ConnectionLost, DibsError):
+            pass
         finally:
-            self._under_way.discard(answer)
+            asking.cancel()
+            closing.cancel()
+        told = "Action Llama's gateway did not answer. Locks are served here as before."
+        raise Rejected("gateway unreachable", told, 502)
+
+
+async def _exchange(address: ServerAddress, request: bytes) -> Reply:
+    connection = await connected(address)
+    try:
+        return await connection.exchange(request)
+    finally:
+        connection.close()
 
 
 def _is_step(raw_name: bytes) -> bool:
@@ -116,19 +108,3 @@ def _is_step(raw_name: bytes) -> bool:
     one."""
     name = unquote_to_bytes(raw_name)
     return name in (b".", b"..") or b"/" in name or b"\\" in name
-
-
-def _exchange(address: ServerAddress, request: bytes) -> Reply | Rejected:
-    try:
-        raw = ServerConnection(address).exchange(request, Deadline(UPSTREAM_MS_MAX), repeatable=False)
-        if raw.status in _STATUSES:
-            return raw
-    except (ConnectionLost, DibsError):
-        pass
-    return Rejected(
-        "gateway unreachable", "Action Llama's gateway did not answer. Locks are served here as before.", 502
-    )
-
-
-def _stopping() -> Rejected:
-    return Rejected("gateway unreachable", "This server is stopping. Ask again in a moment.", 503)

@@ -153,7 +153,6 @@ def not_yours(verb: str, resource: str, state: Document) -> tuple[str, Document,
 
 
 def clock(timestamp: str) -> str:
-    """`2024-01-15 11:30:00 UTC`."""
     return f"{timestamp[:10]} {timestamp[11:19]} UTC"
 
 

@@ -157,9 +157,8 @@ def release(call: Call) -> Answer:
         return _lost(call, "release", resource, reply)
     if entry is not None:
         memory.forget(resource, entry["request_key"])
-    owner = entry["owner"] if entry is not None else None
     shown = _as_given(call, resource)
-    document = documents.released_document(shown, owner, proof.get("lease_id"), was_held=True)
+    document = documents.released_document(shown, (entry or {}).get("owner"), proof.get("lease_id"), was_held=True)
     return yes(document, documents.released_text(shown, was_held=True))
 
 

@@ -98,7 +98,6 @@ def routes(api: Api) -> Table:
 
 
 def key_of(headers: Mapping[bytes, bytes]) -> bytes | None:
-    """Return what came as an admin's key."""
     for name in KEY_HEADERS:
         if name in headers:
             return headers[name].strip()

@@ -127,22 +127,14 @@ class UserDirectory:
 
 def fixed_callers(users: Iterable[tuple[str, str]], admin_key: str | None) -> dict[bytes, Caller]:
     """The users of STATIC_TOKENS, and the admin, by the hash of their token or key."""
-    found = _users(users)
+    found: dict[bytes, Caller] = {}
+    for name, token in users:
+        principal = _principal(name, token)
+        badges = (f"user:{principal}", token_badge(token))
+        found[hashlib.sha256(token.encode()).digest()] = Caller(principal=principal, role=AGENT, badges=badges)
     if admin_key is not None:
-        digest = hashlib.sha256(_ADMITTED.encode()).digest()
-        found[digest] = Caller(principal=ADMIN_PRINCIPAL, role=ADMIN)
+        found[hashlib.sha256(_ADMITTED.encode()).digest()] = Caller(principal=ADMIN_PRINCIPAL, role=ADMIN)
     return found
-
-
-def _users(pairs: Iterable[tuple[str, str]]) -> dict[bytes, Caller]:
-    return {
-        hashlib.sha256(token.encode()).digest(): Caller(
-            principal=_principal(name, token),
-            role=AGENT,
-            badges=(f"user:{_principal(name, token)}", token_badge(token)),
-        )
-        for name, token in pairs
-    }
 
 
 def _principal(name: str, token: str) -> str:

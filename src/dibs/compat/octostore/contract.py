@@ -23,9 +23,10 @@ from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.core.outcomes import Status
 from dibs.engine.event_log import EventFilter
 from dibs.server.http.response import ClientGone, answer_document
+from dibs.server.routes.events import change_frame
 from dibs.server.settings import PublicElections
 from dibs.stores.port import maintenance_of
-from dibs.wire.lease_documents import frame, lock_change, lock_snapshot
+from dibs.wire.lease_documents import frame, lock_snapshot
 from dibs.wire.parts import timestamp
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.base.reply import Reply
-    from dibs.core.events import Event
     from dibs.core.identity import Caller
     from dibs.server.event_stream import EventStream
     from dibs.server.handlers import Api
@@ -207,7 +207,6 @@ class OctoStoreRoutes:
         self._locks = Locks(api, self._callers)
 
     def handlers(self) -> dict[str, Handler]:
-        """By the id of the operation."""
         locks, sessions, rooms = self._locks, Sessions(self._api, self._callers), Elections(self._api)
         hooks = Webhooks(self._api, self._callers)
         return {
@@ -247,7 +246,7 @@ class OctoStoreRoutes:
             shown = {"status": "held", "fencing_token": holder.token, "expires_at": expires_at}
         first = frame(lock_snapshot(name, shown, state.now_ms), at)
         wanted = EventFilter(ns=DEFAULT_NAMESPACE, name=name)
-        stream = PlainStream(feed, wanted, at, _change_frame, first=first)
+        stream = PlainStream(feed, wanted, at, change_frame, first=first)
         stream.is_allowed = lambda: self._callers.is_still_known(user, call)
         self._api.streams.add(stream, client)
         return stream
@@ -282,11 +281,6 @@ class OctoStoreRoutes:
             return answer
 
         return handle
-
-
-def _change_frame(event: Event) -> bytes | None:
-    change = lock_change(event)
-    return None if change is None else frame(change, event.seq)
 
 
 def _in_its_words(handler: Handler) -> Handler:

@@ -22,7 +22,7 @@ from dibs.wire.values import U32_MAX
 if TYPE_CHECKING:
     from typing import Any
 
-    from dibs.wire.operations import Operation, Parameter, Schema
+    from dibs.wire.operations import Operation, Schema
 
 ABOUT = "In OctoStore's form: this server runs with `--octostore`."
 _STATUSES = (400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 500, 503)
@@ -139,10 +139,11 @@ def described(operation: Operation) -> Operation:
     answers = {**dict.fromkeys(_STATUSES, _REFUSED), **_ANSWERS.get(operation.id, operation.answers)}
     example = {field: said for field, said in (operation.example or {}).items() if field in fields}
     is_open = operation.is_open or operation.section == "Elections"
+    parameters = [each for each in operation.parameters if each.where == "path" or each.name in _QUERIES]
     return operation._replace(
         answers=answers,
         codes=(),
-        parameters=tuple(_parameters(operation)),
+        parameters=tuple([_NAME if each is JOB else each for each in parameters]),
         request=_request(operation.id, fields) if fields else None,
         example=example or None,
         links=tuple(link for link in operation.links if link.to in _ANSWERS),
@@ -151,11 +152,6 @@ def described(operation: Operation) -> Operation:
         about=f"{operation.about} {ABOUT}".strip(),
         is_foreign=True,
     )
-
-
-def _parameters(operation: Operation) -> list[Parameter]:
-    found = [each for each in operation.parameters if each.where == "path" or each.name in _QUERIES]
-    return [_NAME if each is JOB else each for each in found]
 
 
 def _request(verb: str, fields: dict[str, str]) -> Schema:

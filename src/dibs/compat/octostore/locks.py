@@ -73,10 +73,6 @@ def own_end_ms(holder: Holder) -> int:
     return holder.renewed_ms + holder.ttl_ms if holder.ttl_ms else holder.expires_ms
 
 
-def first_holder(lock: LockRecord) -> Holder | None:
-    return lock.holders[0] if lock.holders else None
-
-
 def acquired_answer(outcome: Outcome) -> Reply:
     if isinstance(outcome, Granted):
         end_ms = own_end_ms(outcome.lease)
@@ -136,15 +132,17 @@ class UnknownOutcome(Exception):
 
 
 def lock_document(lock: LockRecord) -> Document:
-    holder = first_holder(lock)
-    return {
-        "name": lock.name,
-        "status": "free" if holder is None else "held",
-        "holder_id": None if holder is None else holder_id(internal_id(holder)),
-        "fencing_token": lock.token if holder is None else holder.token,
-        "expires_at": None if holder is None else timestamp(own_end_ms(holder)),
-        "metadata": None if holder is None else holder.metadata,
-    }
+    found: Document = dict.fromkeys(("name", "status", "holder_id", "fencing_token", "expires_at", "metadata"))
+    found |= {"name": lock.name, "status": "free", "fencing_token": lock.token}
+    for holder in lock.holders[:1]:
+        found |= {
+            "status": "held",
+            "holder_id": holder_id(internal_id(holder)),
+            "fencing_token": holder.token,
+            "expires_at": timestamp(own_end_ms(holder)),
+            "metadata": holder.metadata,
+        }
+    return found
 
 
 TRIES_MAX = 8  # how often another owner may come between a look and a claim
@@ -171,9 +169,7 @@ class Locks:
         self._callers = callers
 
     async def acquire(self, call: HttpRequest) -> Reply:
-        document = await read_body(call, self._api.caller_of, FIELDS["acquire"])
-        user = self._callers.user("acquire", call)
-        name = self._callers.lock_name(call, user)
+        document, user, name = await self._asked("acquire", call)
         command = self._command(name, document, user)
         self._api.check_open()
         outcome = await self._claimed(command, user)
@@ -210,7 +206,7 @@ class Locks:
     async def _claimed(self, command: Acquire, user: User) -> Outcome:
         """The outcome of a claim. It may be that of a lock which changed between two commands (`_is_overtaken`)."""
         state = await self._look(command.name)
-        lock, holder = state.lock, first_holder(state.lock)
+        lock, holder = state.lock, next(iter(state.lock.holders), None)
         _check_acl(lock, command)
         if holder is None and lock.delay_until_ms > state.now_ms:
             return await self._submit(command)
@@ -250,9 +246,7 @@ class Locks:
             raise session_over() if found.session.how in (EXPIRED, None, "") else no_session()
 
     async def renew(self, call: HttpRequest) -> Reply:
-        document = await read_body(call, self._api.caller_of, FIELDS["renew"])
-        user = self._callers.user("renew", call)
-        name = self._callers.lock_name(call, user)
+        document, user, name = await self._asked("renew", call)
         command = Renew(
             ns=DEFAULT_NAMESPACE,
             name=name,
@@ -274,9 +268,7 @@ class Locks:
         )
 
     async def release(self, call: HttpRequest) -> Reply:
-        document = await read_body(call, self._api.caller_of, FIELDS["release"])
-        user = self._callers.user("release", call)
-        name = self._callers.lock_name(call, user)
+        document, user, name = await self._asked("release", call)
         command = Release(ns=DEFAULT_NAMESPACE, name=name, principal=user.principal, lease_id=document["lease_id"])
         outcome = await self._submit(command)
         if isinstance(outcome, Released) and not outcome.again:
@@ -304,16 +296,12 @@ class Locks:
         name = self._callers.lock_name(call, user)
         state = await self._look(name)
         document = lock_document(state.lock)
-        if document["status"] == "free":
-            document["fencing_token"] = await self._api.in_reader(self._next_token)
+        if document["status"] == "free":  # the number that the next lease of the store gets
+            meta = await self._api.in_reader(lambda: self._api.engine.store.read((META_KEY,)).records[META_KEY].record)
+            document["fencing_token"] = (meta.token_floor if isinstance(meta, Meta) else 0) + 1
         if state.lock.acl:
             document["acl"] = acl_document(tuple(sorted(state.lock.acl)))
         return answer_document(document)
-
-    def _next_token(self) -> int:
-        """The number that the next lease of the store gets."""
-        found = self._api.engine.store.read((META_KEY,)).records[META_KEY].record
-        return (found.token_floor if isinstance(found, Meta) else 0) + 1
 
     async def listing(self, call: HttpRequest) -> Reply:
         user = self._callers.user("list", call)
@@ -336,19 +324,15 @@ class Locks:
         return found
 
     async def acl(self, call: HttpRequest) -> Reply:
-        document = await read_body(call, self._api.caller_of, FIELDS["acl"])
-        user = self._callers.user("acl", call)
-        name = self._callers.lock_name(call, user, anywhere=True)
+        document, user, name = await self._asked("acl", call, anywhere=True)
         entries = acl_of(document["acl"])
         state = await self._look(name)
-        holder = first_holder(state.lock)
         not_holder = refused("forbidden", "only current lock holder or admin can update ACL")
         missing = OctoStoreRefusal("not_found", f"Lock not found: {name}", title="Lock not found")
-        if not user.is_admin:
-            if holder is None:
-                raise missing
-            if holder.principal != user.principal:
-                raise not_holder
+        if not user.is_admin and not state.lock.holders:
+            raise missing
+        if not user.is_admin and state.lock.holders[0].principal != user.principal:
+            raise not_holder
         outcome = await self._submit(
             SetAcl(
                 ns=DEFAULT_NAMESPACE,
@@ -362,6 +346,11 @@ class Locks:
         if isinstance(outcome, AclSet):
             return answer_document({"name": name, "acl": acl_document(entries)})
         raise not_holder if isinstance(outcome, Forbidden) else missing
+
+    async def _asked(self, verb: str, call: HttpRequest, *, anywhere: bool = False) -> tuple[Document, User, str]:
+        document = await read_body(call, self._api.caller_of, FIELDS[verb])
+        user = self._callers.user(verb, call)
+        return document, user, self._callers.lock_name(call, user, anywhere=anywhere)
 
     async def _look(self, name: str) -> Status:
         state = await self._submit(Inspect(ns=DEFAULT_NAMESPACE, name=name))

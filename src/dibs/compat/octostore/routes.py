@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from dibs.compat.octostore.callers import User, UserDirectory
     from dibs.core.commands import Command
     from dibs.core.outcomes import Outcome
-    from dibs.engine.webhooks import Target, TargetPolicy
+    from dibs.engine.webhooks import TargetPolicy
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
 
@@ -286,29 +286,24 @@ def _document(webhook: Webhook) -> Document:
 
 
 def _url(text: str, policy: TargetPolicy) -> str:
-    """The URL as it is kept. A host that is an address is checked now, and every host when something is sent."""
+    """The URL as it is kept."""
     try:
         target = parse_target(text, policy)
     except TargetRefused:
         raise refused("invalid_input", _why(text)) from None
+    # A host that is an address is checked now, and every host when something is sent.
+    is_address = ":" in target.host or target.host.replace(".", "").isdecimal()
     try:
-        _check_host(target, policy)
+        if is_address or target.host == "localhost":
+            check_addresses(("127.0.0.1",) if target.host == "localhost" else (target.host,), policy)
     except TargetRefused:
         raise refused("invalid_input", "Webhook URL must resolve only to public network addresses") from None
     return f"{'https' if target.is_tls else 'http'}://{target.host_header}{target.path}"
 
 
-def _check_host(target: Target, policy: TargetPolicy) -> None:
-    is_address = ":" in target.host or target.host.replace(".", "").isdecimal()
-    if is_address or target.host == "localhost":
-        check_addresses(("127.0.0.1",) if target.host == "localhost" else (target.host,), policy)
-
-
 def _why(text: str) -> str:
     scheme, colon, rest = text.partition("://")
-    if not colon:
-        return "Webhook URL must be a valid HTTPS URL"
-    if scheme.lower() != "https":
+    if colon and scheme.lower() != "https":
         return "Webhook URL must use HTTPS"
     if "@" in rest.partition("/")[0]:
         return "Webhook URL must not contain credentials"

@@ -3,21 +3,17 @@ and options."""
 
 from __future__ import annotations
 
-import functools
 import math
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from tooz import ToozError, coordination, locking, utils
+from tooz import coordination, locking, utils
 from tooz.coordination import Characteristics
 from tooz.utils import convert_blocking
 
-from dibs.contrib.tooz.groups import Groups, KeptLeases, as_tooz_errors, job_of
+from dibs.contrib.tooz.groups import Groups, KeptLeases, as_tooz_errors, binary, job_of
 from dibs.sdk.client import Client
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dibs.contrib.tooz.groups import Capabilities
     from dibs.sdk.answers import Lease
 
 
@@ -73,40 +69,7 @@ class DibsLock(locking.Lock):
         return any(self._kept.has(lease) for lease in list(self._held))
 
 
-D = TypeVar("D")
-P = ParamSpec("P")
-T = TypeVar("T")
 TIMEOUT_SECONDS = 30.0
-
-
-class EndedCall(coordination.CoordAsyncResult[T], Generic[T]):
-    """The result of a call that has ended already."""
-
-    def __init__(self, call: Callable[[], T]) -> None:
-        self._error: ToozError | None = None
-        try:
-            with as_tooz_errors():
-                self._value = call()
-        except ToozError as error:
-            self._error = error
-
-    def get(self, timeout: float | None = None) -> T:
-        if self._error is not None:
-            raise self._error
-        return self._value
-
-    def done(self) -> bool:
-        return True
-
-
-def answered(method: Callable[Concatenate[D, P], T]) -> Callable[Concatenate[D, P], EndedCall[T]]:
-    """The method runs at once; what it returns or raises is in its answer."""
-
-    @functools.wraps(method)
-    def call(self: D, /, *args: P.args, **kwargs: P.kwargs) -> EndedCall[T]:
-        return EndedCall(functools.partial(method, self, *args, **kwargs))
-
-    return call
 
 
 def url_of(parsed: Any, options: dict[str, Any]) -> str | None:
@@ -118,11 +81,8 @@ def url_of(parsed: Any, options: dict[str, Any]) -> str | None:
     return f"sqlite://{parsed.path}" if parsed.path.strip("/") else None
 
 
-def binary(text: bytes | str) -> bytes:
-    return utils.to_binary(text, encoding="utf-8")
-
-
-class DibsDriver(coordination.CoordinationDriverCachedRunWatchers):
+# Tooz says that a group has a leader; its own drivers answer None, too.
+class DibsDriver(Groups, coordination.CoordinationDriverCachedRunWatchers):  # type: ignore[misc]
     """Everything that a coordinator has is a lease. `heartbeat()` renews all of them."""
 
     CHARACTERISTICS = (
@@ -139,95 +99,28 @@ class DibsDriver(coordination.CoordinationDriverCachedRunWatchers):
         self._lock_timeout = float(given.get("lock_timeout", self._timeout))
         self._where = url_of(parsed_url, given), given.get("token")
         self._namespace = given.get("namespace")
-        self._parts: tuple[Client, KeptLeases, Groups] | None = None
 
     def _start(self) -> None:
         with as_tooz_errors():
             owner = self._member_id.decode(errors="backslashreplace")[:256]
             client = Client(*self._where, owner, self._namespace, exact=True)
             client.owner(job_of("group", b"-"))  # is anybody there?
-        kept = KeptLeases(client)
-        self._parts = client, kept, Groups(client, kept, self._member_id, self._timeout)
+        self._begin(client)
 
     def _stop(self) -> None:
-        client, kept, _ = self._started_parts
-        kept.drop_all()
-        client.close()
+        self._kept.drop_all()
+        self._client.close()
         self._parts = None
-
-    @property
-    def _started_parts(self) -> tuple[Client, KeptLeases, Groups]:
-        if self._parts is None:
-            raise ToozError("The coordinator is not started. Call start() first.")
-        return self._parts
-
-    @property
-    def _groups(self) -> Groups:
-        return self._started_parts[2]
 
     def heartbeat(self) -> float:
         """Tooz waits for half of what this returns, so a lease is renewed three times in its life."""
-        _, kept, groups = self._started_parts
-        kept.renew_all()
+        self._kept.renew_all()
         with as_tooz_errors():
-            groups.heartbeat()
+            self._renew_groups()
         return min(self._timeout, self._lock_timeout) * 2 / 3
 
     def get_lock(self, name: bytes) -> DibsLock:
-        client, kept, _ = self._started_parts
-        return DibsLock(name, job_of("lock", binary(name)), client, kept, self._lock_timeout)
-
-    @answered
-    def create_group(self, group_id: bytes) -> None:
-        self._groups.create(binary(group_id))
-
-    @answered
-    def get_groups(self) -> list[bytes]:
-        return self._groups.all()
-
-    @answered
-    def delete_group(self, group_id: bytes) -> None:
-        self._groups.delete(binary(group_id))
-
-    @answered
-    def join_group(self, group_id: bytes, capabilities: Capabilities | None = None) -> None:
-        self._groups.join(binary(group_id), capabilities)
-        self._joined_groups.add(group_id)
-
-    @answered
-    def leave_group(self, group_id: bytes) -> None:
-        self._joined_groups.discard(group_id)
-        self._groups.leave(binary(group_id))
-
-    @answered
-    def get_members(self, group_id: bytes) -> set[bytes]:
-        return set(self._groups.members(binary(group_id)))
-
-    @answered
-    def get_members_with_capabilities(self, group_id: bytes) -> dict[bytes, Capabilities | None]:
-        return self._groups.members(binary(group_id))
-
-    @answered
-    def get_member_capabilities(self, group_id: bytes, member_id: bytes) -> Capabilities | None:
-        return self._groups.capabilities(binary(group_id), binary(member_id))
-
-    @answered
-    def get_member_info(self, group_id: bytes, member_id: bytes) -> dict[str, Any]:
-        return {"capabilities": self._groups.capabilities(binary(group_id), binary(member_id))}
-
-    @answered
-    def update_capabilities(self, group_id: bytes, capabilities: Capabilities) -> None:
-        self._groups.update(binary(group_id), capabilities)
-
-    # Tooz's own drivers answer None, too, if there is no leader.
-    @answered
-    def get_leader(  # type: ignore[override]
-        self, group_id: bytes
-    ) -> bytes | None:
-        return self._groups.leader(binary(group_id))
-
-    def stand_down_group_leader(self, group_id: bytes) -> bool:
-        return self._groups.stand_down(binary(group_id))
+        return DibsLock(name, job_of("lock", binary(name)), self._client, self._kept, self._lock_timeout)
 
     def run_watchers(self, timeout: float | None = None) -> list[Any]:
         return [*super().run_watchers(timeout), *self._elect()]
@@ -238,6 +131,6 @@ class DibsDriver(coordination.CoordinationDriverCachedRunWatchers):
     def _elect(self) -> list[Any]:
         found: list[Any] = []
         for group_id, hooks in list(self._hooks_elected_leader.items()):
-            if self._groups.lead(binary(group_id)):
+            if self._lead(binary(group_id)):
                 found += hooks.run(coordination.LeaderElected(group_id, self._member_id))
         return found

@@ -8,10 +8,11 @@ gate, which many may hold to join and only one to delete: so nobody joins a grou
 from __future__ import annotations
 
 import base64
+import functools
 import logging
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 from urllib.parse import quote, unquote_to_bytes
 
 from tooz import ToozError, coordination, utils
@@ -22,7 +23,7 @@ from dibs.base.errors import BadReply, DibsError, JobHeld, LeaseLost, Unavailabl
 from dibs.base.ids import new_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from dibs.sdk.answers import JobStatus, Lease
     from dibs.sdk.client import Client
@@ -38,7 +39,6 @@ GATE_SECONDS = 10.0
 
 @contextmanager
 def as_tooz_errors() -> Iterator[None]:
-    """Raise errors of dibs as errors of tooz."""
     try:
         yield
     except (Unavailable, BadReply) as error:
@@ -140,85 +140,164 @@ def job_of(kind: str, *ids: bytes) -> str:
     return " ".join(["tooz", kind, *(quote(part, safe="") for part in ids)])
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+D = TypeVar("D")
+
+
+def binary(text: bytes | str) -> bytes:
+    return utils.to_binary(text, encoding="utf-8")
+
+
+class EndedCall(coordination.CoordAsyncResult[T], Generic[T]):
+    """The result of a call that has ended already."""
+
+    def __init__(self, call: Callable[[], T]) -> None:
+        self._error: ToozError | None = None
+        try:
+            with as_tooz_errors():
+                self._value = call()
+        except ToozError as error:
+            self._error = error
+
+    def get(self, timeout: float | None = None) -> T:
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def done(self) -> bool:
+        return True
+
+
+def answered(method: Callable[Concatenate[D, P], T]) -> Callable[Concatenate[D, P], EndedCall[T]]:
+    """The method runs at once; what it returns or raises is in its answer."""
+
+    @functools.wraps(method)
+    def call(self: D, /, *args: P.args, **kwargs: P.kwargs) -> EndedCall[T]:
+        return EndedCall(functools.partial(method, self, *args, **kwargs))
+
+    return call
+
+
 class Groups:
-    def __init__(self, client: Client, kept: KeptLeases, member: bytes, ttl: float) -> None:
-        self._client = client
-        self._kept = kept
-        self._member = member
-        self._ttl = ttl
+    """Tooz's methods of a driver that are about groups."""
+
+    _member_id: bytes
+    _timeout: float
+    _joined_groups: set[bytes]
+    _parts: tuple[Client, KeptLeases] | None = None
+
+    def _begin(self, client: Client) -> None:
+        self._parts = client, KeptLeases(client)
         self._joined: dict[bytes, Lease] = {}
         self._led: dict[bytes, Lease] = {}
         self._renewed_ms: dict[bytes, int] = {}
 
-    def create(self, group: bytes) -> None:
-        key = new_id()
-        try:
-            self._client.acquire(job_of("group", group), ttl=GROUP_TTL, request_key=key, metadata=key, again=True)
-        except JobHeld:
-            raise coordination.GroupAlreadyExist(group) from None
+    @property
+    def _client(self) -> Client:
+        return self._running()[0]
 
-    def all(self) -> list[bytes]:
+    @property
+    def _kept(self) -> KeptLeases:
+        return self._running()[1]
+
+    def _running(self) -> tuple[Client, KeptLeases]:
+        if self._parts is None:
+            raise ToozError("The coordinator is not started. Call start() first.")
+        return self._parts
+
+    @answered
+    def create_group(self, group_id: bytes) -> None:
+        key = new_id()
+        job = job_of("group", binary(group_id))
+        try:
+            self._client.acquire(job, ttl=GROUP_TTL, request_key=key, metadata=key, again=True)
+        except JobHeld:
+            raise coordination.GroupAlreadyExist(binary(group_id)) from None
+
+    @answered
+    def get_groups(self) -> list[bytes]:
         prefix = job_of("group") + " "
         return [unquote_to_bytes(found.name.removeprefix(prefix)) for found in self._client.list(prefix)]
 
-    def delete(self, group: bytes) -> None:
+    @answered
+    def delete_group(self, group_id: bytes) -> None:
+        group = binary(group_id)
         with self._gate(group, shared=False):
             lease = self._lease_of(group)
             if self._members(group):
                 raise coordination.GroupNotEmpty(group)
             self._client.release(lease.name, lease.lease_id)
 
-    def join(self, group: bytes, capabilities: Capabilities | None) -> None:
+    @answered
+    def join_group(self, group_id: bytes, capabilities: Capabilities | None = None) -> None:
+        group = binary(group_id)
         with self._gate(group, shared=True):
             self._check(group)
-            job = job_of("member", group, self._member)
-            lease = self._kept.take(job, ttl=self._ttl, metadata=_packed(capabilities))
+            job = job_of("member", group, self._member_id)
+            lease = self._kept.take(job, ttl=self._timeout, metadata=_packed(capabilities))
             if lease is None:
-                raise coordination.MemberAlreadyExist(group, self._member)
+                raise coordination.MemberAlreadyExist(group, self._member_id)
             self._joined[group] = lease
+        self._joined_groups.add(group_id)
 
-    def leave(self, group: bytes) -> None:
+    @answered
+    def leave_group(self, group_id: bytes) -> None:
         """Whoever has the same member id may end its membership; at a server with a token of an operator."""
+        self._joined_groups.discard(group_id)
+        group = binary(group_id)
         lease = self._joined.pop(group, None)
         if lease is not None and self._kept.drop(lease):
             return
-        status = self._status(group, self._member)
+        status = self._status(group, self._member_id)
         self._client.break_claim(status.name, "left by a coordinator with the same member id")
 
-    def update(self, group: bytes, capabilities: Capabilities) -> None:
+    @answered
+    def update_capabilities(self, group_id: bytes, capabilities: Capabilities) -> None:
+        group = binary(group_id)
         lease = self._joined.get(group)
         if lease is None or not self._kept.renew(lease, metadata=_packed(capabilities)):
             self._check(group)
-            raise coordination.MemberNotJoined(group, self._member)
+            raise coordination.MemberNotJoined(group, self._member_id)
 
-    def members(self, group: bytes) -> dict[bytes, Capabilities | None]:
-        found = self._members(group)
-        self._check(group)
-        return {member: _unpacked(status.metadata) for member, status in found.items()}
+    @answered
+    def get_members(self, group_id: bytes) -> set[bytes]:
+        return set(self._checked_members(group_id))
 
-    def capabilities(self, group: bytes, member: bytes) -> Capabilities | None:
-        return _unpacked(self._status(group, member).metadata)
+    @answered
+    def get_members_with_capabilities(self, group_id: bytes) -> dict[bytes, Capabilities | None]:
+        return {member: _unpacked(status.metadata) for member, status in self._checked_members(group_id).items()}
 
-    def leader(self, group: bytes) -> bytes | None:
-        status = self._client.owner(job_of("leader", group))
+    @answered
+    def get_member_capabilities(self, group_id: bytes, member_id: bytes) -> Capabilities | None:
+        return _unpacked(self._status(binary(group_id), binary(member_id)).metadata)
+
+    @answered
+    def get_member_info(self, group_id: bytes, member_id: bytes) -> dict[str, Any]:
+        return {"capabilities": _unpacked(self._status(binary(group_id), binary(member_id)).metadata)}
+
+    @answered
+    def get_leader(self, group_id: bytes) -> bytes | None:
+        """None, as tooz's own drivers answer it, if there is no leader."""
+        status = self._client.owner(job_of("leader", binary(group_id)))
         return unquote_to_bytes(status.metadata or "") if status.held else None
 
-    def lead(self, group: bytes) -> bool:
+    def _lead(self, group: bytes) -> bool:
         """True if this coordinator has become the leader just now."""
         if self._kept.has(self._led.get(group)):
             return False
-        shown = quote(self._member, safe="")
-        lease = self._kept.take(job_of("leader", group), ttl=self._ttl, metadata=shown)
+        shown = quote(self._member_id, safe="")
+        lease = self._kept.take(job_of("leader", group), ttl=self._timeout, metadata=shown)
         if lease is None:
             return False
         self._led[group] = lease
         return True
 
-    def stand_down(self, group: bytes) -> bool:
-        lease = self._led.pop(group, None)
+    def stand_down_group_leader(self, group_id: bytes) -> bool:
+        lease = self._led.pop(binary(group_id), None)
         return lease is not None and self._kept.drop(lease)
 
-    def heartbeat(self) -> None:
+    def _renew_groups(self) -> None:
         """Renew the groups that this coordinator is in, once an hour."""
         for group in list(self._joined):
             if steady_ms() > self._renewed_ms.get(group, -GROUP_RENEW_MS) + GROUP_RENEW_MS:
@@ -251,6 +330,11 @@ class Groups:
     def _members(self, group: bytes) -> dict[bytes, JobStatus]:
         prefix = job_of("member", group) + " "
         return {unquote_to_bytes(each.name.removeprefix(prefix)): each for each in self._client.list(prefix)}
+
+    def _checked_members(self, group_id: bytes) -> dict[bytes, JobStatus]:
+        found = self._members(binary(group_id))
+        self._check(binary(group_id))
+        return found
 
     def _status(self, group: bytes, member: bytes) -> JobStatus:
         status = self._client.owner(job_of("member", group, member))

@@ -67,7 +67,7 @@ class EventRoutes:
         state = await self._api.engine.batcher.submit(Inspect(ns=ns, name=name))
         state_document = reply_to("inspect", state).body or {}
         first = frame(lock_snapshot(name, state_document, state.now_ms), at)
-        stream = EventStream(feed, EventFilter(ns=ns, name=name), at, _change_frame, first=first)
+        stream = EventStream(feed, EventFilter(ns=ns, name=name), at, change_frame, first=first)
         return self._opened(call, stream)
 
     def _frame(self, event: Event) -> bytes:
@@ -116,6 +116,6 @@ def _position(asked: Mapping[str, str], headers: Mapping[bytes, bytes]) -> int |
     return after
 
 
-def _change_frame(event: Event) -> bytes | None:
+def change_frame(event: Event) -> bytes | None:
     change = lock_change(event)
     return None if change is None else frame(change, event.seq)
