@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.cli.framework.context import Call, Document
-    from dibs.cli.framework.result import Answer
 
 
 def migrate(call: Call) -> Answer:

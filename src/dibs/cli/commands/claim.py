@@ -7,7 +7,7 @@ from dibs.base.terminal import plain
 from dibs.cli.framework import flags
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import part
-from dibs.cli.framework.result import failure, is_failure, is_granted, no, refusal_exit, yes
+from dibs.cli.framework.result import Answer, failure, is_failure, is_granted, no, refusal_exit, yes
 from dibs.cli.framework.spec import MAYBE, NEW_JOB, Argument, Command, Option
 from dibs.cli.text import claim as claim_text
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.cli.framework.context import Call, Document
-    from dibs.cli.framework.result import Answer
     from dibs.cli.supervise.keeper import WatchedProcess
     from dibs.wire.documents import Reply
 

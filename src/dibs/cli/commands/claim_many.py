@@ -7,7 +7,7 @@ from dibs.cli.commands.claim import ask, granted, refused, watched_for
 from dibs.cli.framework import flags
 from dibs.cli.framework.job_names import one_names, settle
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import is_granted, no, refusal_exit, yes
+from dibs.cli.framework.result import Answer, is_granted, no, refusal_exit, yes
 from dibs.cli.framework.spec import ANY, Argument, Command, Option
 from dibs.cli.text.claim import field, sentence
 from dibs.cli.text.words import plain, table
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dibs.cli.framework.context import Call, Document
-    from dibs.cli.framework.result import Answer
     from dibs.cli.supervise.keeper import WatchedProcess
     from dibs.wire.documents import Reply
 

@@ -11,7 +11,7 @@ import os
 from dibs.base.errors import DibsError
 from dibs.base.terminal import plain
 from dibs.cli.framework.registry import ALIASES, FAMILIES, NAMES, SUMMARIES, load
-from dibs.cli.framework.result import yes
+from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import ANY, ANYWHERE, GLOBAL, MANY, REST, Argument, Command
 
 TYPE_CHECKING = False
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from dibs.cli.framework.context import Call
-    from dibs.cli.framework.result import Answer
     from dibs.cli.framework.spec import Option
 
     Ask = Callable[[list[str]], str]  # takes the words of a command, returns its output

@@ -13,7 +13,7 @@ from dibs.cli.commands.token_file import changing
 from dibs.cli.framework.actor_session import actor_named, agent_here
 from dibs.cli.framework.flags import session_id
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import failure, is_failure, no, yes
+from dibs.cli.framework.result import Answer, failure, is_failure, no, yes
 from dibs.cli.framework.spec import MAYBE, Argument, Command, Option
 from dibs.client.door import Ask
 from dibs.client.embedded import default_store_url
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from dibs.cli.framework.context import Call, Document
-    from dibs.cli.framework.result import Answer
     from dibs.client.urls import ServerAddress
     from dibs.wire.documents import Reply
 

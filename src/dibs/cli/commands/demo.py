@@ -25,7 +25,7 @@ from dibs.base.ids import new_id
 from dibs.base.redact import without_secrets
 from dibs.cli.framework.flags import count
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import no, yes
+from dibs.cli.framework.result import Answer, no, yes
 from dibs.cli.framework.spec import Command, Option
 from dibs.cli.supervise.signals import StopSignals
 from dibs.cli.text.words import width_of
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dibs.cli.framework.context import Call, Document
-    from dibs.cli.framework.result import Answer
 
 
 STEPS = ("read the issue", "reproduced it", "wrote a failing test", "fixed it", "opened a pull request")

@@ -7,7 +7,7 @@ from dibs.base.terminal import plain
 from dibs.cli.framework import flags
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import part
-from dibs.cli.framework.result import combined, failure, is_failure, yes
+from dibs.cli.framework.result import Answer, combined, failure, is_failure, yes
 from dibs.cli.framework.spec import ANY, JOB, JOBS, Argument, Command, Option
 from dibs.cli.text.claim import field, waited_for
 from dibs.cli.text.words import job_command, span
@@ -17,7 +17,6 @@ from dibs.core.limits import CHECKPOINT_BYTES_MAX, RESULT_BYTES_MAX, RETRY_MS_MA
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.cli.framework.context import Call, Document
-    from dibs.cli.framework.result import Answer
     from dibs.client.door import Door
 
 

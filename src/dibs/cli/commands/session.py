@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.base.ids import new_id
 from dibs.cli.framework import flags
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import no, yes
+from dibs.cli.framework.result import Answer, no, yes
 from dibs.cli.framework.spec import MAYBE, WIDE, Argument, Command, Option
 from dibs.cli.text.claim import field, waited_for
 from dibs.cli.text.listing import sheet
@@ -16,7 +16,6 @@ from dibs.wire.codes import NOT_YOURS
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.cli.framework.context import Call, Document
-    from dibs.cli.framework.result import Answer
     from dibs.cli.text.words import Paint
 
 

@@ -7,7 +7,7 @@ from dibs.base.terminal import plain
 from dibs.cli.commands.token_file import LEAST, LEAVES, TOKENS, list_file, read_lines, revoke_in_file, tokens_file
 from dibs.cli.framework.flags import flag_of, is_number
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import yes
+from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import WIDE, Argument, Command, Option
 from dibs.cli.text.listing import sheet
 from dibs.core.durations import format_duration, parse_duration
@@ -17,7 +17,6 @@ from dibs.core.limits import ROTATION_GRACE_MS_DEFAULT
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.cli.framework.context import Call, Document
-    from dibs.cli.framework.result import Answer
 
 
 # What is said about tokens. Pure. A token itself is in the answer to whoever had it made, and nowhere else.

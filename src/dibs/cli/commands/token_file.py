@@ -12,7 +12,7 @@ from dibs.base.files import replace_file, to_disk, token_path
 from dibs.base.ids import new_secret
 from dibs.base.terminal import plain
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import no, yes
+from dibs.cli.framework.result import Answer, no, yes
 from dibs.cli.framework.spec import Argument, Command, Option
 from dibs.cli.text.listing import sheet
 from dibs.client.settings import read_token
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from dibs.cli.framework.context import Call, Document
-    from dibs.cli.framework.result import Answer
 
 
 _ID_CHARS = 12

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.cli.framework.flags import exit_code, next_words, seconds
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import no, yes
+from dibs.cli.framework.result import Answer, no, yes
 from dibs.cli.framework.spec import JOBS, Command, Option
 from dibs.cli.supervise.signals import StopSignals
 from dibs.cli.text.claim import hold_fields, sentence
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from dibs.cli.framework.context import Call, Document
-    from dibs.cli.framework.result import Answer
     from dibs.client.queueing import StillWaiting
     from dibs.wire.documents import Reply
 

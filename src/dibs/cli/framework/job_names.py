@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dibs.base.checkout import current_folder
-from dibs.cli.framework.result import combined, failure, is_failure
+from dibs.cli.framework.result import Answer, combined, failure, is_failure
 from dibs.client import naming as repositories
 from dibs.client.queueing import all_pages, drive, name_in_use
 from dibs.core.names import OF_REPOSITORY
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from dibs.cli.framework.context import Call, Document
-    from dibs.cli.framework.result import Answer
 
 
 _KEYS = ("job", "name", "resource", "resource_flag", "prefix", "pattern")
