@@ -228,7 +228,7 @@ class Play:
 
     def _say(self, line: str) -> None:
         if not self._call.values.get("json") and not self._call.values.get("quiet"):
-            self._call.say([self._call.paint.shown(line)])  # without a reader it goes on: the answer counts
+            self._call.say([line])  # without a reader it goes on: the answer counts
 
     def document(self) -> Document:
         """The end: the workers' story beside the ledger, which has a line for every step that was done."""

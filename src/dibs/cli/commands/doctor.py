@@ -147,7 +147,7 @@ def check_server(found: Findings, call: Call, address: ServerAddress) -> str | N
     _token(found, call, address)
     from dibs.client.http import HttpDoor
 
-    door = call.door_at(address.url)
+    door = call.another_door(url=address.url)
     if not isinstance(door, HttpDoor):
         return None
     try:

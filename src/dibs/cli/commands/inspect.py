@@ -12,7 +12,7 @@ from dibs.cli.framework.spec import JOBS, Argument, Command, Option
 from dibs.cli.supervise.signals import StopSignals
 from dibs.cli.text.listing import status_text
 from dibs.cli.text.words import ago, instant_ms, plain, span, table
-from dibs.client.event_reader import PASSING, EventCursor, asked_events, follow, why_away
+from dibs.client.event_reader import PASSING, EventCursor, asked_events, follow
 from dibs.core.durations import parse_duration
 from dibs.core.limits import HISTORY_PAGE_DEFAULT, HISTORY_PAGE_MAX
 from dibs.core.records import DONE
@@ -107,36 +107,20 @@ def watch(call: Call) -> Answer:
 
 def follow_events(call: Call, name: str | None, prefix: str, since_ms: int) -> Answer:
     """Print a line for each event until the command is stopped, or --for is over."""
-    is_begun = is_away = False
+    is_begun = False
     cursor = EventCursor(prefix, name, None, since_ms)
     found = follow(call.door(), cursor, for_ms=given_ms(call, "for"))
     with StopSignals():
         for event in found:
             if not isinstance(event, dict):
-                if event.status == 200:
-                    is_begun, is_away = True, False
-                    continue
-                answer = failure(event)
-                if not is_begun or answer.code not in PASSING:
+                answer = failure(event) if event.status != 200 else None
+                if answer is not None and (not is_begun or answer.code not in PASSING):
                     return answer
-                if not is_away:
-                    call.complain(f"{why_away(answer.text)} Following goes on as soon as a server answers.")
-                is_away = True
-                continue
-            if not _print(call, event):
-                break
+                is_begun = True
+                call.complain_away(None if answer is None else answer.text, "Following")
+            elif not call.say([event_line(event, call.paint)], [event]):
+                break  # nobody reads it
     return Answer(YES, {}, "", is_said=True)
-
-
-def _print(call: Call, event: Document) -> bool:
-    """False if nobody reads it."""
-    if call.values.get("json"):
-        from json import JSONEncoder
-
-        line = JSONEncoder().encode(event)
-    else:
-        line = call.paint.shown(event_line(event, call.paint))
-    return call.say([line])
 
 
 FOR = Option("--for TIME", "stop after this long")

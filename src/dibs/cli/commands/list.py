@@ -14,7 +14,7 @@ from dibs.cli.supervise.signals import StopSignals
 from dibs.cli.text import listing
 from dibs.cli.text.listing import heads_of, rows_of
 from dibs.cli.text.words import natural_key, plain, table
-from dibs.client.event_reader import PASSING, why_away
+from dibs.client.event_reader import PASSING
 from dibs.client.queueing import all_pages, drive
 from dibs.core.limits import LIST_PAGE_MAX
 from dibs.core.records import DONE, HELD, PARKED, STATES
@@ -198,7 +198,6 @@ def watch_list(call: Call) -> Answer:
     for_ms = given_ms(call, "for")
     until_ms = None if for_ms is None else steady_ms() + for_ms
     before: dict[tuple[str, str], Document] | None = None
-    is_away = False
     with StopSignals():
         while True:
             began_ms = steady_ms()
@@ -207,12 +206,9 @@ def watch_list(call: Call) -> Answer:
             except RequestFailed as error:
                 if before is None or error.code not in PASSING:
                     raise
-                if not is_away:
-                    why = why_away(failure(error.reply).text)
-                    call.complain(f"{why} Watching goes on as soon as a server answers.")
-                is_away = True
+                call.complain_away(failure(error.reply).text, "Watching")
             else:
-                is_away = False
+                call.complain_away(None, "")
                 now = {(lock.get("namespace", ""), lock["name"]): lock for lock in found["locks"]}
                 if not _print(call, _changes(before or {}, now)):
                     break
@@ -248,14 +244,8 @@ def _print(call: Call, locks: list[Document]) -> bool:
     """False if nobody reads it."""
     if not locks:
         return True
-    if call.values.get("json"):
-        from json import JSONEncoder
-
-        lines = [JSONEncoder().encode(lock) for lock in locks]
-    elif call.values.get("quiet"):
+    heads = ("JOB", "STATE", *[head for head in heads_of(locks) if head not in ("JOB", "STATE")])
+    _, *lines = table(rows_of(locks, heads, wall_ms()))
+    if call.values.get("quiet"):
         lines = [plain(lock["name"]) for lock in locks]
-    else:
-        heads = ("JOB", "STATE", *[head for head in heads_of(locks) if head not in ("JOB", "STATE")])
-        _, *lines = table(rows_of(locks, heads, wall_ms()))
-        lines = [call.paint.shown(line) for line in lines]
-    return call.say(lines)
+    return call.say(lines, locks)

@@ -78,7 +78,7 @@ def release(call: Call) -> Answer:
     doors: dict[str, Door] = {}  # the sessions of agents hold jobs in several namespaces
     try:
         for namespace in {hold["namespace"] for hold in holds}:
-            doors[namespace] = call.door_in(namespace)
+            doors[namespace] = call.another_door(namespace=namespace)
         answers = [(each["name"], _released(call, each["name"], document, doors[each["namespace"]])) for each in holds]
     finally:
         for door in doors.values():

@@ -90,7 +90,7 @@ def race(call: Call) -> str:
         racers = [
             Racer(
                 f"c{number}",
-                lambda: call.door_in(namespace),
+                lambda: call.another_door(namespace=namespace),
                 recorder,
                 seed=seed,
                 prefix="",

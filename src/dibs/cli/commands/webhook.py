@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.base.errors import InvalidInput
 from dibs.base.ids import new_signing_secret
 from dibs.base.terminal import plain
-from dibs.cli.framework.flags import is_number
+from dibs.cli.framework.flags import count
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import WIDE, Argument, Command, Option
@@ -140,13 +140,8 @@ def remove(call: Call) -> Answer:
 
 
 def replay(call: Call) -> Answer:
-    document: Document = {}
-    after = call.values.get("after")
-    if after is not None:
-        if not is_number(after, 0, _EVENT_NUMBER_MAX):
-            raise UsageError(f"--after takes the number of an event, not {after!a}.", call.command)
-        document["after"] = int(after)
-    body = call.body("webhook-replay", call.values["id"], document)
+    after = count(call, "after", _EVENT_NUMBER_MAX, least=0)
+    body = call.body("webhook-replay", call.values["id"], {} if after is None else {"after": after})
     what = "The dead letters are" if after is None else f"All events after {after} are"
     return yes(body, f"{what} sent again.")
 

@@ -89,24 +89,19 @@ def milliseconds(call: Call, key: str, default_ms: int, most_ms: int) -> int:
     return length_ms
 
 
-def count(call: Call, key: str, most: int) -> int | None:
-    """A whole number from 1 up."""
+def count(call: Call, key: str, most: int, *, least: int = 1) -> int | None:
+    """The whole number that a flag gives; None if the flag is not given."""
     text = call.values.get(key)
     if text is None:
         return None
-    if not is_number(text, 1, most):
-        raise UsageError(f"{flag_of(key)} takes a whole number from 1 to {most}, not {text!a}.", call.command)
+    if not is_number(text, least, most):
+        raise UsageError(f"{flag_of(key)} takes a whole number from {least} to {most}, not {text!a}.", call.command)
     return int(text)
 
 
 def exit_code(call: Call, key: str, default: int) -> int:
-    """An exit code from a flag."""
-    text = call.values.get(key)
-    if text is None:
-        return default
-    if not is_number(text, 0, EXIT_CODE_MAX):
-        raise UsageError(f"{flag_of(key)} takes a number from 0 to 255, not {text!a}.", call.command)
-    return int(text)
+    code = count(call, key, EXIT_CODE_MAX, least=0)
+    return default if code is None else code
 
 
 TTL = Option("--ttl TIME", field="acquire.ttl_seconds")

@@ -17,7 +17,7 @@ from dibs.cli.framework.flags import process_number
 from dibs.cli.framework.parse import UsageError
 from dibs.client.door import OVER_CODES, Ask
 from dibs.client.plan import RenewalPlan
-from dibs.system.processes import process_handle
+from dibs.system.processes import let_go_of_files, process_handle
 from dibs.system.session_mark import is_gone, process_mark
 
 TYPE_CHECKING = False
@@ -90,7 +90,8 @@ def leave_keeper(
     try:
         os.setsid()
         if os.fork() == 0:
-            door = call.another_door(max(1_000, ttl_ms // 6))  # reads the token before the folder changes
+            timeout_ms = min(max(1_000, ttl_ms // 6), call.settings.timeout_ms)
+            door = call.another_door(timeout=f"{timeout_ms}ms")  # reads the token before the folder changes
             _detach(telling, call.settings.url)
             plan = RenewalPlan(ttl_ms, steady_ms(), 0)
             Keeper(door, names, proof, plan, watched).run(telling)
@@ -114,11 +115,7 @@ def _detach(telling: int, url: str | None) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    null = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):
-        os.dup2(null, descriptor)
-    os.closerange(3, telling)
-    os.closerange(telling + 1, 65536)
+    let_go_of_files(telling)
     if url is None or url.startswith(_SAME_EVERYWHERE):
         os.chdir("/")
     gc.enable()
