@@ -140,25 +140,29 @@ def _answer(
         from dibs.cli.text.words import width_of
 
         raise UsageError(f"Which command?\n\n{overview(width_of(stderr, env))}")
-    command = load(name)
-    values = parse(command, words)
-    from dibs.cli.framework.context import Call, open_door
-
-    call = Call(
-        name,
-        values,
-        env,
-        stdin=stdin,
-        stdout=stdout,
-        stderr=stderr,
-        paint=paint,
-        opener=opener or open_door,
-        unconfirmed=unconfirmed,
-    )
+    command, call = load(name), None
     try:
+        values = parse(command, words)
+        from dibs.cli.framework.context import Call, open_door
+
+        call = Call(
+            name,
+            values,
+            env,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            paint=paint,
+            opener=opener or open_door,
+            unconfirmed=unconfirmed,
+        )
         return _in_repository(command, call)
+    except UsageError as error:
+        error.command = error.command or name
+        raise
     finally:
-        call.close()
+        if call is not None:
+            call.close()
 
 
 def _completed(words: list[str], env: Mapping[str, str], opener: Opener | None) -> Answer:

@@ -81,7 +81,6 @@ def _ask(call: Call, verb: str, name: str, document: Document) -> Reply:
 
 
 def refused(call: Call, reply: Reply, request_key: str) -> Answer:
-    """The answer for a claim that was refused."""
     body: Document = reply.body or {}
     if is_failure(reply):
         return _failed(call, failure(reply), request_key)
@@ -109,12 +108,12 @@ def claim(call: Call) -> Answer:
     name = call.values.get("job")
     if call.values.get("staged"):
         if name is not None:
-            raise UsageError("Give JOB or --staged, not both.", "claim")
+            raise UsageError("Give JOB or --staged, not both.")
         staged: Any = part("staged files", "dibs claim --staged")
         answer: Answer = staged.claim_staged(call)
         return answer
     if name is None:
-        raise UsageError(f"claim needs JOB: {NEW_JOB.help}.", "claim")
+        raise UsageError(f"claim needs JOB: {NEW_JOB.help}.")
     document = flags.claim_document(call)
     watched = watched_for(call)
     reply = ask(call, "acquire", name, document)

@@ -36,7 +36,6 @@ SKIPPED_SHOWN = 5
 
 
 def skipped(entries: Sequence[Document]) -> list[str]:
-    """The names that claim-any skipped, and why."""
     lines = [field("skipped", f"{_name(entry)}: {_why(entry)}") for entry in entries[:SKIPPED_SHOWN]]
     more = len(entries) - len(lines)
     return [*lines, field("skipped", f"{more} more")] if more else lines
@@ -112,15 +111,8 @@ def _names(call: Call, most: int) -> list[str]:
         return given
     stdin = call.stdin
     if stdin is None or (not given and stdin.isatty()):
-        raise UsageError(f"{call.command} needs names: as arguments, or on standard input, one per line.", call.command)
-    bytes_max = (most + 1) * (NAME_BYTES_MAX + 2)
-    content = stdin.read(bytes_max + 1)
-    if len(content) > bytes_max:
-        raise InvalidInput(f"Give 1 to {most} names; standard input is longer than they can be.")
-    try:
-        lines = content.decode().splitlines()
-    except UnicodeDecodeError:
-        raise InvalidInput("Standard input is not UTF-8 text.") from None
+        raise UsageError(f"{call.command} needs names: as arguments, or on standard input, one per line.")
+    lines = call.read_input(f"Give 1 to {most} names", (most + 1) * (NAME_BYTES_MAX + 2)).splitlines()
     names = [line.strip() for line in lines if line.strip()]
     if not names:
         raise InvalidInput("Standard input holds no names: it was empty.")

@@ -44,19 +44,23 @@ class TypedWords:
         self.is_rest = False
         self.is_unknown = False  # there is a word in it that is no command
         for word in words:
-            flag, equals, value = word.partition("=")
-            if self.pending is not None:
-                self.given[self.pending.flag], self.pending = word, None
-            elif self.is_rest or (self.command is not None and not word.startswith("-")):
-                self.loose += 1
-            elif word == "--":
-                self.is_rest = self.command is not None
-            elif not word.startswith("-"):
-                self._name(word)
-            elif (option := self.option(flag)) is not None and equals:
-                self.given[option.flag] = value
-            elif option is not None and option.value and option.bare is None:
-                self.pending = option
+            self._take(word)
+
+    def _take(self, word: str) -> None:
+        flag, equals, value = word.partition("=")
+        option = self.option(flag)
+        if self.pending is not None:
+            self.given[self.pending.flag], self.pending = word, None
+        elif self.is_rest or (self.command is not None and not word.startswith("-")):
+            self.loose += 1
+        elif word == "--":
+            self.is_rest = self.command is not None
+        elif not word.startswith("-"):
+            self._name(word)
+        elif option is not None and equals:
+            self.given[option.flag] = value
+        elif option is not None and option.value and option.bare is None:
+            self.pending = option
 
     @property
     def options(self) -> tuple[Option, ...]:
@@ -77,7 +81,6 @@ class TypedWords:
 
     @property
     def argument(self) -> Argument | None:
-        """Return what a word without a flag would be."""
         takes_rest = [each for each in self.command.arguments if each.takes == REST] if self.command else []
         plain = [each for each in self.command.arguments if each.takes != REST] if self.command else []
         if self.is_rest or not plain:

@@ -55,11 +55,11 @@ def demo(call: Call) -> Answer:
     url: str | None = call.values.get("url")
     workers = count(call, "workers", WORKERS_MAX) or WORKERS_DEFAULT
     if workers < 2:
-        raise UsageError("--workers must be 2 or more: one of them is killed, and another takes over.", "demo")
+        raise UsageError("--workers must be 2 or more: one of them is killed, and another takes over.")
     jobs = count(call, "jobs", JOBS_MAX) or JOBS_DEFAULT
     seed = count(call, "seed", SEED_MAX) or 1
     if url is not None and url.startswith("memory:"):
-        raise UsageError("The demo has several processes, and memory:// works within one.", "demo")
+        raise UsageError("The demo has several processes, and memory:// works within one.")
     with StopSignals(), TemporaryDirectory(prefix="dibs-demo-", ignore_cleanup_errors=True) as folder:
         # In a store that may have real jobs, the names get a prefix of this run.
         prefix = "" if url is None else f"dibs-demo-{new_id()[:8]}/"
@@ -182,7 +182,6 @@ class Play:
         return bool(content)
 
     def hear(self, event: Document, at_ms: int) -> None:
-        """Take an event of a worker, and print it."""
         kind, worker, more = event["event"], event["worker"], event.get("why", "")
         row = self.rows.get(event.get("job", ""), {"label": ""})
         if kind == "ready":

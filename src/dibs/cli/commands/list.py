@@ -33,7 +33,6 @@ def list_(call: Call) -> Answer:
 
 
 def shown(call: Call, found: Document) -> Answer:
-    """Answer with the jobs that were found."""
     names = "\n".join(plain(lock["name"]) for lock in found["locks"])
     document = {**found, "states": states_of(call), "owner": call.values.get("owner")}
     is_wide = bool(call.values.get("wide"))
@@ -46,7 +45,7 @@ def listed(call: Call) -> Document:
     is_like = None
     if pattern is not None:
         if prefix:
-            raise UsageError("Give PATTERN or --prefix, not both.", call.command)
+            raise UsageError("Give PATTERN or --prefix, not both.")
         prefix, is_like = like(pattern)
     wanted = count(call, "limit", LIST_PAGE_MAX)
     states = states_of(call)
@@ -92,7 +91,6 @@ def states_of(call: Call) -> tuple[str, ...]:
 
 
 def _owners(lock: Document) -> set[str | None]:
-    """The owners of the job, or its last owner if nobody has it."""
     if lock["status"] == "held":
         return {lock["owner"], *[each["owner"] for each in lock.get("holders", ())]}
     last = lock.get("done") or lock.get("previous") or {}
@@ -121,9 +119,9 @@ def top(call: Call) -> Answer:
     order = call.values.get("sort") or "name"
     refresh_ms = given_ms(call, "interval")
     if refresh_ms is not None and not REFRESH_MS_MIN <= refresh_ms <= REFRESH_MS_MAX:
-        raise UsageError("--interval is a time from 200ms to 1h.", call.command)
+        raise UsageError("--interval is a time from 200ms to 1h.")
     if order not in ORDERS:
-        raise UsageError(f"--sort is one of {', '.join(ORDERS)}.", call.command)
+        raise UsageError(f"--sort is one of {', '.join(ORDERS)}.")
     view = BoardView(order)
     if is_live(call) and not call.values.get("once"):
         return Board(call, view, lambda: listed(call), REFRESH_MS if refresh_ms is None else refresh_ms).show()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+from typing import Any
 
+from dibs.cli.framework.context import Call
 from dibs.cli.framework.flags import is_number
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import part
@@ -20,13 +22,6 @@ from dibs.core.limits import (
     LOCKS_PER_PRINCIPAL_MAX,
     PUBLIC_ROOMS_MAX,
 )
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from dibs.cli.framework.context import Call
-
 
 _NUMBER_MAX = 10**12
 PORT_MAX = 65535
@@ -82,9 +77,9 @@ def _chosen(call: Call) -> dict[str, Any]:
         chosen["routes"] = ("gateway", *chosen.get("routes", ()))
     is_socket = "system" in chosen or str(chosen.get("bind")).startswith("unix:")
     if ("group" in chosen or "socket_mode" in chosen) and not is_socket:
-        raise UsageError("--group and --socket-mode are for a Unix socket: --bind unix:/path.", "serve")
+        raise UsageError("--group and --socket-mode are for a Unix socket: --bind unix:/path.")
     if ("tls_key" in chosen or "tls_client_ca" in chosen) and "tls_cert" not in chosen:
-        raise UsageError("--tls-key and --tls-client-ca need --tls-cert (DIBS_TLS_CERT).", "serve")
+        raise UsageError("--tls-key and --tls-client-ca need --tls-cert (DIBS_TLS_CERT).")
     return chosen
 
 
@@ -99,7 +94,7 @@ def _value(call: Call, option: Option) -> Any:
     if option.value == "N":
         least = 0 if key in _MAY_BE_ZERO else 1
         if not is_number(text, least, _NUMBER_MAX):
-            raise UsageError(f"{named} takes a whole number, at least {least}, not {text!a}.", "serve")
+            raise UsageError(f"{named} takes a whole number, at least {least}, not {text!a}.")
         return int(text)
     if key == "rlock_ttl":
         protocol: Any = part("gateway", named)
@@ -107,23 +102,23 @@ def _value(call: Call, option: Option) -> Any:
     if option.value == "TIME":
         length_ms = parse_duration(text, named)
         if key == "drain" and length_ms > DRAIN_MS_MAX:
-            raise UsageError(f"{named} is {DRAIN_MS_MAX // 60_000}m at most, not {text!a}.", "serve")
+            raise UsageError(f"{named} is {DRAIN_MS_MAX // 60_000}m at most, not {text!a}.")
         return length_ms
     if key in _LISTS:
         return tuple([name.strip() for name in text.split(",") if name.strip()])
     if key in _WORDS and text.lower() not in _WORDS[key]:
-        raise UsageError(f"{named} is one of {', '.join(_WORDS[key])}, not {text!a}.", "serve")
+        raise UsageError(f"{named} is one of {', '.join(_WORDS[key])}, not {text!a}.")
     if key == "socket_mode":
         digits = text.removeprefix("0o").lstrip("0")
         # The server's own user must get in.
         if len(digits) != 3 or not set(digits) <= set("01234567") or int(digits, 8) & 0o600 != 0o600:
-            raise UsageError(f"{named} is a mode such as 660, not {text!a}.", "serve")
+            raise UsageError(f"{named} is a mode such as 660, not {text!a}.")
         return int(digits, 8)
     if key == "gateway_upstream":
         from dibs.client.urls import is_server
 
         if not is_server(text):
-            raise UsageError(f"{named} must be an http:// or https:// URL, not {text!a}.", "serve")
+            raise UsageError(f"{named} must be an http:// or https:// URL, not {text!a}.")
     return text.lower() if key in _WORDS else text
 
 
@@ -133,17 +128,17 @@ def _where(call: Call, port: int | None) -> dict[str, str]:
     store, url = call.values.get("store"), call.values.get("url")
     if port is not None:
         if call.values.get("bind") is not None:
-            raise UsageError("Use --port or --bind, not both. --bind HOST:PORT has a port, too.", "serve")
+            raise UsageError("Use --port or --bind, not both. --bind HOST:PORT has a port, too.")
         if port > PORT_MAX:
-            raise UsageError(f"--port takes a number from 1 to {PORT_MAX}, not {port}.", "serve")
+            raise UsageError(f"--port takes a number from 1 to {PORT_MAX}, not {port}.")
         chosen["bind"] = f"127.0.0.1:{port}"
     if url is not None:
         from dibs.client.settings import servers_at
 
         if servers_at(url):
-            raise UsageError("--url names the store to serve, not a server. --bind names the address.", "serve")
+            raise UsageError("--url names the store to serve, not a server. --bind names the address.")
         if store is not None and store != url:
-            raise UsageError("--url names one store, and --store another. Give one of them.", "serve")
+            raise UsageError("--url names one store, and --store another. Give one of them.")
         chosen["store"] = url
     return chosen
 
@@ -155,7 +150,7 @@ def _origin(text: str) -> str:
         rest = "/"
     if any(character in rest for character in "/?#@*, "):
         named = "--cors-origin (DIBS_CORS_ORIGIN)"
-        raise UsageError(f"{named} takes origins such as https://example.com, not {text!a}.", "serve")
+        raise UsageError(f"{named} takes origins such as https://example.com, not {text!a}.")
     return text.lower()
 
 

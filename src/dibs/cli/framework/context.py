@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]
-
     Opener = Callable[[Settings], Door]
+else:
+    Document = dict  # so that a command need not say that it is for annotations
 
 
 def open_door(settings: Settings) -> Door:
-    """Open the door that the settings name."""
     from dibs.client.settings import connect_as
 
     return connect_as(settings)
@@ -117,7 +117,6 @@ class Call:
         return self.another_door(timeout=f"{min(timeout_ms, self.settings.timeout_ms)}ms")
 
     def ask(self, verb: str, name: str = "", document: Document | None = None) -> Reply:
-        """The reply of the command's own door."""
         from dibs.client.door import Ask
 
         return self.door().ask(Ask(verb, name, document))
@@ -192,20 +191,23 @@ class Call:
             self.stderr.write("".join([f"dibs: {line}\n" for line in lines]))
 
     def text(self, key: str, bytes_max: int) -> str | None:
-        """The text of a flag; `-` reads it from standard input, without the newline at its end."""
+        """The text of a flag; `-` reads it from standard input."""
         value: str | None = self.values.get(key)
         if value != "-":
             return value
-        flag = f"--{key.replace('_', '-')} -"
+        return self.read_input(f"--{key.replace('_', '-')} -", bytes_max)
+
+    def read_input(self, what: str, bytes_max: int) -> str:
+        """Standard input as text, without the newline at its end. `what` reads it, as a refusal says."""
         if self.stdin is None:
-            raise InvalidInput(f"{flag} reads standard input, which is closed.")
+            raise InvalidInput(f"{what} reads standard input, which is closed.")
         if self._stdin_used:
-            raise InvalidInput(f"{flag}: another flag has read standard input already. Only one flag can read it.")
+            raise InvalidInput(f"{what}: another flag has read standard input already. Only one flag can read it.")
         self._stdin_used = True
         content = self.stdin.read(bytes_max + 2)
         if len(content.removesuffix(b"\n")) > bytes_max:
-            raise InvalidInput(f"{flag}: standard input is longer than the {bytes_max} bytes allowed.")
+            raise InvalidInput(f"{what}: standard input is longer than the {bytes_max} bytes allowed.")
         try:
             return content.decode().removesuffix("\n")
         except UnicodeDecodeError:
-            raise InvalidInput(f"{flag}: standard input is not UTF-8 text.") from None
+            raise InvalidInput(f"{what}: standard input is not UTF-8 text.") from None

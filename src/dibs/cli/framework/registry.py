@@ -70,8 +70,8 @@ access: Access to a server
     token revoke = cli.commands.token: revoke somebody's tokens
     token limit = cli.commands.token: set limits for the holder of a token
     token import = cli.commands.token: copy the tokens of a tokens file into the store
-    token show = cli.commands.token_file: print the token of your own server
-    token new = cli.commands.token_file: make a bearer token for a tokens file
+    token show = cli.commands.token: print the token of your own server
+    token new = cli.commands.token: make a bearer token for a tokens file
 agents: Agents
     mcp = agents.commands.agents: serve an agent's MCP client over stdin and stdout
     agent install = agents.commands.agent_install: keep coding agents apart: install hooks and the MCP server

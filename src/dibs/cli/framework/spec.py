@@ -60,7 +60,6 @@ class Option:
 
     @property
     def shown(self) -> str:
-        """The flag with its value, as help shows it."""
         if self.value is None:
             return self.flag
         return f"{self.flag} {self.value}" if self.bare is None else f"{self.flag}[={self.value}]"
@@ -97,7 +96,6 @@ class Argument:
 
     @property
     def shown(self) -> str:
-        """The argument as a usage line shows it."""
         return _SHOWN[self.takes].format(self.name)
 
 

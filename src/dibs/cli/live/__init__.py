@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
+from typing import Any
 
 from dibs.base.clock import steady_ms, wall_ms
+from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import given_ms
 from dibs.cli.framework.result import Answer, RequestFailed, failure
 from dibs.cli.live import screen as keys
 from dibs.cli.live.screen import LiveScreen, keys_of
 from dibs.cli.text import listing as board
 from dibs.cli.text.words import natural_key
+from dibs.client.door import Door
 from dibs.client.event_reader import EventCursor, why_away
 from dibs.client.settings import place_of
 from dibs.core.events import ACQUIRED, EXPIRED
 from dibs.wire.codes import YES
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from dibs.cli.framework.context import Call, Document
-    from dibs.client.door import Door
-
 
 # What somebody looks at: which jobs, in which order, from which one on. Keys change it. Pure.
 
@@ -63,14 +58,12 @@ class BoardView:
         self._all: list[Document] = []
 
     def take(self, locks: list[Document]) -> None:
-        """New data."""
         self._all = locks
         order, text = ORDERS[self.order], self.filter.casefold()
         self.locks = [lock for lock in locks if not text or text in _text(lock)]
         self.locks.sort(key=lambda lock: (order(lock), natural_key(lock["name"])), reverse=self.is_reversed)
 
     def window(self, rows: int) -> list[Document]:
-        """The jobs that are shown in so many rows."""
         self.first = max(0, min(self.first, len(self.locks) - rows))
         return self.locks[self.first : self.first + rows]
 
@@ -123,7 +116,6 @@ _MOVES |= {"k": _MOVES[keys.UP], "j": _MOVES[keys.DOWN], "g": _MOVES[keys.HOME],
 
 
 def _text(lock: Document) -> str:
-    """The words of a job that the filter looks at."""
     last = lock.get("done") or lock.get("previous") or {}
     owner = lock.get("owner") or last.get("owner")
     found = (lock["name"], owner, lock.get("checkpoint"), lock.get("metadata"))

@@ -224,7 +224,6 @@ class Guardian:
         return True
 
     def _stop_in_time(self) -> None:
-        """Stop everything, if it is time to."""
         late = self._is_late()
         if late and not self._ended:
             self._tell("L")

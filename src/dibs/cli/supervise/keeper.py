@@ -13,18 +13,13 @@ import select
 
 from dibs.base.cheap import signal
 from dibs.base.clock import steady_ms
+from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import process_number
 from dibs.cli.framework.parse import UsageError
-from dibs.client.door import OVER_CODES, Ask
+from dibs.client.door import OVER_CODES, Ask, Door
 from dibs.client.plan import RenewalPlan
 from dibs.system.processes import let_go_of_files, process_handle
-from dibs.system.session_mark import is_gone, process_mark
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.cli.framework.context import Call, Document
-    from dibs.client.door import Door
-
+from dibs.system.session_mark import is_gone, process_mark, takes_signals
 
 _KEPT = b"kept"
 _SAME_EVERYWHERE = ("http:", "https:", "unix:/", "sqlite:/", "sqlite:~")
@@ -41,15 +36,8 @@ class WatchedProcess:
 
     @property
     def lives(self) -> bool:
-        if self._mark is not None:
-            return not is_gone(self._mark)
-        try:  # the system does not report when a process began
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            pass
-        return True
+        # Some systems do not report when a process began.
+        return takes_signals(self.pid) if self._mark is None else not is_gone(self._mark)
 
     def open(self) -> None:
         """Open a handle that reports the end of the process, where the system has one; else it is polled every
@@ -68,7 +56,7 @@ def watched_process(call: Call) -> WatchedProcess:
         return WatchedProcess(os.getppid())
     watched = WatchedProcess(process_number(call, "keep_for"))
     if not watched.lives:
-        raise UsageError(f"--keep-for {watched.pid}: there is no such process here.", call.command)
+        raise UsageError(f"--keep-for {watched.pid}: there is no such process here.")
     return watched
 
 

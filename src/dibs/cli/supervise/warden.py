@@ -104,7 +104,6 @@ class Warden:
                 self._is_done = True
 
     def _roots(self) -> list[int]:
-        """The processes below which the command's processes may be."""
         return [os.getpid(), self._guardian] if self._guardian_lives() else [os.getpid()]
 
     def _guardian_lives(self) -> bool:
@@ -112,7 +111,6 @@ class Warden:
 
 
 def _reap() -> None:
-    """Reap adopted children that have ended."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
