@@ -121,8 +121,12 @@ def contrib_may_not(importer: str, imported: str) -> bool:
 
 # The house stands without them: no other part imports them (see `base/annexes.py`).
 ANNEXES = ("dibs.agents", "dibs.compat", "dibs.contrib")
-# Where one annex uses another: the MCP tools of Action Llama are made of those of dibs.
-ANNEX_DOORS = {"dibs.compat.action_llama.tools": "dibs.agents"}
+# Where one annex uses another: the MCP tools of Action Llama are made of those of dibs, and the locks of grite and the
+# hooks take the same shell for the same worker.
+ANNEX_DOORS = {
+    "dibs.compat.action_llama.tools": "dibs.agents",
+    "dibs.compat.grite.locks": "dibs.agents.shell_actor",
+}
 
 
 RULES: dict[str, Callable[[str, str], bool]] = {

@@ -140,25 +140,29 @@ def _answer(
         from dibs.cli.text.words import width_of
 
         raise UsageError(f"Which command?\n\n{overview(width_of(stderr, env))}")
-    command = load(name)
-    values = parse(command, words)
-    from dibs.cli.framework.context import Call, open_door
-
-    call = Call(
-        name,
-        values,
-        env,
-        stdin=stdin,
-        stdout=stdout,
-        stderr=stderr,
-        paint=paint,
-        opener=opener or open_door,
-        unconfirmed=unconfirmed,
-    )
+    command, call = load(name), None
     try:
+        values = parse(command, words)
+        from dibs.cli.framework.context import Call, open_door
+
+        call = Call(
+            name,
+            values,
+            env,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            paint=paint,
+            opener=opener or open_door,
+            unconfirmed=unconfirmed,
+        )
         return _in_repository(command, call)
+    except UsageError as error:
+        error.command = error.command or name
+        raise
     finally:
-        call.close()
+        if call is not None:
+            call.close()
 
 
 def _completed(words: list[str], env: Mapping[str, str], opener: Opener | None) -> Answer:
@@ -176,23 +180,14 @@ def _completed(words: list[str], env: Mapping[str, str], opener: Opener | None) 
 def _in_repository(command: Command, call: Call) -> Answer:
     """Run the command. Its `path:` and `repo:` names belong to the namespace of the repository around."""
     if _may_be_spelled_otherwise(call):
-        from dibs.cli.framework.job_names import fold
+        from dibs.cli.framework.job_names import use_one_names
 
-        fold(call)
-    is_in_tree = _may_be_in_tree(call)
-    if is_in_tree:
-        from dibs.cli.framework.job_names import settle
-
-        settle(call)
-    if call.written:
-        from dibs.cli.framework.job_names import use_names_in_use
-
-        use_names_in_use(call)
+        use_one_names(call)
     try:
         answer = command.run(call)
     except RequestFailed as error:
         answer = failure(error.reply)
-    if not is_in_tree:
+    if call.repository_namespace is None:
         return answer
     from dibs.cli.framework.job_names import shown
 
@@ -200,20 +195,14 @@ def _in_repository(command: Command, call: Call) -> Answer:
 
 
 def _may_be_spelled_otherwise(call: Call) -> bool:
-    """Looks only at the characters of names, as `_may_be_in_tree` does. `issue-1842` has only one spelling."""
-    given = call.values.get("job") or call.values.get("name")
-    for name in given if isinstance(given, list) else (given,):
-        if isinstance(name, str) and (
-            "/" in name or "#" in name or name[:1] == "!" or name[:1].isupper() or name.startswith("path:")
-        ):
-            return not call.values.get("exact")
-    return False
-
-
-def _may_be_in_tree(call: Call) -> bool:
-    """Looks only at the words of the command line, so that other commands import nothing for this."""
+    """Looks only at the words of the command line, so that other commands import nothing for this. `issue-1842` has
+    only one spelling, in every namespace."""
     if call.command == "hook run" or call.values.get("staged") or call.command.startswith("claim-"):
         return True
+    given = call.values.get("job") or call.values.get("name")
+    for name in given if isinstance(given, list) else (given,):
+        if isinstance(name, str) and ("/" in name or "#" in name or name[:1] == "!" or name[:1].isupper()):
+            return True
     words = [word for value in call.values.values() for word in (value if isinstance(value, list) else [value])]
     return any(isinstance(word, str) and word.startswith(("path:", "repo:", "branch:")) for word in words)
 

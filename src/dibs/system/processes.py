@@ -22,6 +22,16 @@ def process_handle(pid: int) -> int | None:
         return None
 
 
+def let_go_of_files(*kept: int | None) -> None:
+    """Close all files but these; standard input, output and errors are nothing from then on."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(null, number)
+    ends = sorted([number for number in kept if number is not None])
+    for low, high in zip((2, *ends), (*ends, 65536), strict=True):
+        os.closerange(low + 1, high)
+
+
 # Begins a start time that is too coarse, or too dependent on the wall clock, to prove that a process is another one.
 ABOUT = "~"
 

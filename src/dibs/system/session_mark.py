@@ -161,7 +161,7 @@ def _number_is_free(pid: int) -> bool:
     needs no permission, or else signals and the table of processes."""
     handle = process_handle(pid)
     if handle is None:
-        return not _takes_signals(pid) or table().is_dead(pid)
+        return not takes_signals(pid) or table().is_dead(pid)
     try:
         import select
 
@@ -172,7 +172,7 @@ def _number_is_free(pid: int) -> bool:
         os.close(handle)
 
 
-def _takes_signals(pid: int) -> bool:
+def takes_signals(pid: int) -> bool:
     """False only if there is no such process. A process that we may not signal exists."""
     try:
         os.kill(pid, 0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.cli.framework.shell_actor import RememberedLeases
+from dibs.agents.shell_actor import RememberedLeases
 from dibs.compat.grite.documents import lock_code
 from dibs.wire.codes import CODES, OUTCOMES
 

@@ -7,12 +7,12 @@ import os
 from dibs.agents.git.hook_files import BEFORE, HOOKS, is_ours, read_hook
 from dibs.agents.repository.settings import BLOCK, OFF, REQUIRE, policy_of
 from dibs.agents.repository.work_tree import Repository, pushes_of, repository_around
+from dibs.agents.shell_actor import RememberedLeases, actor_of, may_keep
 from dibs.base.checkout import current_folder
 from dibs.base.clock import wall_ms
 from dibs.base.files import SHARED, replace_file
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, yes
-from dibs.cli.framework.shell_actor import RememberedLeases, actor_of, may_keep
 from dibs.cli.text.words import plain, span
 from dibs.client.queueing import all_pages, drive
 from dibs.core.overlap import above
@@ -272,7 +272,7 @@ def run(call: Call) -> Answer:
 def _mention(call: Call, answer: Answer, paths: list[str]) -> None:
     """Add a note about claims on these paths outside of any repository's namespace. HTTP clients make such claims.
     They may be meant for another repository, so they are mentioned and refuse nothing."""
-    door = call.door_in(None)
+    door = call.another_door(namespace=None)
     try:
         holds = _live_holds(door)
     finally:

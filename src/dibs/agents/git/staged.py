@@ -5,11 +5,11 @@ from __future__ import annotations
 from dibs.agents.git.hook_check import path_name
 from dibs.agents.repository.settings import policy_of
 from dibs.agents.repository.work_tree import Repository
+from dibs.agents.shell_actor import RememberedLeases, actor_of
 from dibs.base.clock import wall_ms
 from dibs.base.errors import InvalidInput, InvalidName
 from dibs.cli.commands.claim_many import claim_names
 from dibs.cli.framework.flags import session_id
-from dibs.cli.framework.shell_actor import RememberedLeases, actor_of
 from dibs.cli.text.words import plain, shell_line
 from dibs.core.limits import ALL_NAMES_MAX
 from dibs.core.names import check_name

@@ -16,10 +16,10 @@ from __future__ import annotations
 import os
 
 from dibs.agents.harness.identity import VARIABLES, Agent, agents_of
+from dibs.agents.shell_actor import forked_shells, look, runner
 from dibs.base.clock import wall_ms
 from dibs.base.files import replace_file, state_folder
 from dibs.base.ids import digest
-from dibs.cli.framework.shell_actor import forked_shells, look, runner
 from dibs.core.limits import LOCK_MEMORY_MS
 from dibs.system import table
 from dibs.system.session_mark import is_gone, lineage, process_mark

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.cli.framework.context import Call, Document
-    from dibs.cli.framework.result import Answer
 
 
 def migrate(call: Call) -> Answer:
@@ -77,7 +76,7 @@ def floor(call: Call) -> Answer:
 
     text = call.values["number"]
     if not is_number(text, 1, TOKEN_FLOOR_MAX):
-        raise UsageError(f"NUMBER must be a whole number from 1 to {TOKEN_FLOOR_MAX}, not {text!a}.", "token-floor")
+        raise UsageError(f"NUMBER must be a whole number from 1 to {TOKEN_FLOOR_MAX}, not {text!a}.")
     refusal = "For a server, start it with --token-floor, or run this on its store: --url sqlite:///path."
     now = raise_floor(store_of(call, f"token-floor works on a store. {refusal}"), int(text))
     higher = " It was that high before." if now > int(text) else ""
@@ -115,8 +114,7 @@ def export(call: Call) -> Answer:
     if path is None and call.stdout is not None and call.stdout.isatty():
         raise UsageError(
             "A copy has lease ids and secrets, which a terminal should not show. Give --to FILE or a pipe; `--to -` "
-            "shows them.",
-            "export",
+            "shows them."
         )
     if path not in (None, "-"):
         done = export_to_file(present_store(call), path, freeze=freeze)

@@ -7,7 +7,7 @@ from dibs.base.terminal import plain
 from dibs.cli.framework import flags
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import part
-from dibs.cli.framework.result import failure, is_failure, is_granted, no, refusal_exit, yes
+from dibs.cli.framework.result import Answer, failure, is_failure, is_granted, no, refusal_exit, yes
 from dibs.cli.framework.spec import MAYBE, NEW_JOB, Argument, Command, Option
 from dibs.cli.text import claim as claim_text
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.cli.framework.context import Call, Document
-    from dibs.cli.framework.result import Answer
     from dibs.cli.supervise.keeper import WatchedProcess
     from dibs.wire.documents import Reply
 
@@ -82,7 +81,6 @@ def _ask(call: Call, verb: str, name: str, document: Document) -> Reply:
 
 
 def refused(call: Call, reply: Reply, request_key: str) -> Answer:
-    """The answer for a claim that was refused."""
     body: Document = reply.body or {}
     if is_failure(reply):
         return _failed(call, failure(reply), request_key)
@@ -110,12 +108,12 @@ def claim(call: Call) -> Answer:
     name = call.values.get("job")
     if call.values.get("staged"):
         if name is not None:
-            raise UsageError("Give JOB or --staged, not both.", "claim")
+            raise UsageError("Give JOB or --staged, not both.")
         staged: Any = part("staged files", "dibs claim --staged")
         answer: Answer = staged.claim_staged(call)
         return answer
     if name is None:
-        raise UsageError(f"claim needs JOB: {NEW_JOB.help}.", "claim")
+        raise UsageError(f"claim needs JOB: {NEW_JOB.help}.")
     document = flags.claim_document(call)
     watched = watched_for(call)
     reply = ask(call, "acquire", name, document)

@@ -7,7 +7,7 @@ from dibs.cli.commands.claim import ask, granted, refused, watched_for
 from dibs.cli.framework import flags
 from dibs.cli.framework.job_names import one_names, settle
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import is_granted, no, refusal_exit, yes
+from dibs.cli.framework.result import Answer, is_granted, no, refusal_exit, yes
 from dibs.cli.framework.spec import ANY, Argument, Command, Option
 from dibs.cli.text.claim import field, sentence
 from dibs.cli.text.words import plain, table
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dibs.cli.framework.context import Call, Document
-    from dibs.cli.framework.result import Answer
     from dibs.cli.supervise.keeper import WatchedProcess
     from dibs.wire.documents import Reply
 
@@ -37,7 +36,6 @@ SKIPPED_SHOWN = 5
 
 
 def skipped(entries: Sequence[Document]) -> list[str]:
-    """The names that claim-any skipped, and why."""
     lines = [field("skipped", f"{_name(entry)}: {_why(entry)}") for entry in entries[:SKIPPED_SHOWN]]
     more = len(entries) - len(lines)
     return [*lines, field("skipped", f"{more} more")] if more else lines
@@ -113,15 +111,8 @@ def _names(call: Call, most: int) -> list[str]:
         return given
     stdin = call.stdin
     if stdin is None or (not given and stdin.isatty()):
-        raise UsageError(f"{call.command} needs names: as arguments, or on standard input, one per line.", call.command)
-    bytes_max = (most + 1) * (NAME_BYTES_MAX + 2)
-    content = stdin.read(bytes_max + 1)
-    if len(content) > bytes_max:
-        raise InvalidInput(f"Give 1 to {most} names; standard input is longer than they can be.")
-    try:
-        lines = content.decode().splitlines()
-    except UnicodeDecodeError:
-        raise InvalidInput("Standard input is not UTF-8 text.") from None
+        raise UsageError(f"{call.command} needs names: as arguments, or on standard input, one per line.")
+    lines = call.read_input(f"Give 1 to {most} names", (most + 1) * (NAME_BYTES_MAX + 2)).splitlines()
     names = [line.strip() for line in lines if line.strip()]
     if not names:
         raise InvalidInput("Standard input holds no names: it was empty.")

@@ -11,7 +11,7 @@ import os
 from dibs.base.errors import DibsError
 from dibs.base.terminal import plain
 from dibs.cli.framework.registry import ALIASES, FAMILIES, NAMES, SUMMARIES, load
-from dibs.cli.framework.result import yes
+from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import ANY, ANYWHERE, GLOBAL, MANY, REST, Argument, Command
 
 TYPE_CHECKING = False
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from dibs.cli.framework.context import Call
-    from dibs.cli.framework.result import Answer
     from dibs.cli.framework.spec import Option
 
     Ask = Callable[[list[str]], str]  # takes the words of a command, returns its output
@@ -40,12 +39,28 @@ class TypedWords:
         self.command: Command | None = None
         self.family: str | None = None
         self.pending: Option | None = None
-        self.given: dict[str, str] = {}  # flags that say where to ask
+        self.given: dict[str, str] = {}  # flags and their values
         self.loose = 0  # how many arguments there are already
         self.is_rest = False
         self.is_unknown = False  # there is a word in it that is no command
         for word in words:
             self._take(word)
+
+    def _take(self, word: str) -> None:
+        flag, equals, value = word.partition("=")
+        option = self.option(flag)
+        if self.pending is not None:
+            self.given[self.pending.flag], self.pending = word, None
+        elif self.is_rest or (self.command is not None and not word.startswith("-")):
+            self.loose += 1
+        elif word == "--":
+            self.is_rest = self.command is not None
+        elif not word.startswith("-"):
+            self._name(word)
+        elif option is not None and equals:
+            self.given[option.flag] = value
+        elif option is not None and option.value and option.bare is None:
+            self.pending = option
 
     @property
     def options(self) -> tuple[Option, ...]:
@@ -53,28 +68,6 @@ class TypedWords:
 
     def option(self, flag: str) -> Option | None:
         return next((each for each in (*self.options, *ANYWHERE) if flag in (each.flag, each.short)), None)
-
-    def _take(self, word: str) -> None:
-        if self.pending is not None:
-            self._note(self.pending, word)
-            self.pending = None
-        elif self.is_rest or (self.command is not None and not word.startswith("-")):
-            self.loose += 1
-        elif word == "--":
-            self.is_rest = self.command is not None
-        elif word.startswith("-"):
-            flag, equals, value = word.partition("=")
-            option = self.option(flag)
-            if option is not None and equals:
-                self._note(option, value)
-            elif option is not None and option.value and option.bare is None:
-                self.pending = option
-        else:
-            self._name(word)
-
-    def _note(self, option: Option, value: str) -> None:
-        if option.flag in ("--url", "--namespace"):
-            self.given[option.flag] = value
 
     def _name(self, word: str) -> None:
         name = word if self.family is None else f"{self.family} {word}"
@@ -88,16 +81,13 @@ class TypedWords:
 
     @property
     def argument(self) -> Argument | None:
-        """Return what a word without a flag would be."""
-        if self.command is None or not self.command.arguments:
-            return None
-        arguments = self.command.arguments
-        if self.is_rest:
-            return arguments[-1] if arguments[-1].takes == REST else None
-        plain = [each for each in arguments if each.takes != REST]
+        takes_rest = [each for each in self.command.arguments if each.takes == REST] if self.command else []
+        plain = [each for each in self.command.arguments if each.takes != REST] if self.command else []
+        if self.is_rest or not plain:
+            return takes_rest[0] if self.is_rest and takes_rest else None
         if self.loose < len(plain):
             return plain[self.loose]
-        return plain[-1] if plain and plain[-1].takes in (MANY, ANY) else None
+        return plain[-1] if plain[-1].takes in (MANY, ANY) else None
 
 
 def offers(typed: TypedWords, current: str) -> tuple[list[tuple[str, str]], str | None]:
@@ -134,70 +124,14 @@ def _names(family: str | None) -> list[tuple[str, str]]:
 LIVE_S = 2.0
 NAMES_MAX = 200
 
-BASH = r"""# bash completion for dibs:  source <(dibs completion bash)
-_dibs() {
-    local word line current= last=${COMP_WORDS[COMP_CWORD]}
-    local -a words=()
-    # bash splits words at a colon or an equals sign: join them again.
-    for word in "${COMP_WORDS[@]:1:COMP_CWORD}"; do
-        if [[ ${#words[@]} -gt 0 && ( $word == [:=]* || $current == *[:=] ) ]]; then
-            current+=$word; words[${#words[@]}-1]=$current
-        else
-            current=$word; words+=("$word")
-        fi
-    done
-    [[ $last == [:=] ]] && last=
-    local typed=${current%"$last"}  # bash keeps this part: do not offer it again
-    COMPREPLY=()
-    while IFS= read -r line; do
-        if [[ $line == :files ]]; then
-            while IFS= read -r word; do COMPREPLY+=("$word"); done < <(compgen -f -- "$current")
-            continue
-        fi
-        word=${line%%$'\t'*}
-        [[ $word == "$current"* ]] && COMPREPLY+=("$(printf %q "${word#"$typed"}")")
-    done < <(command dibs __complete -- "${words[@]}" 2>/dev/null)
-}
-complete -F _dibs dibs
-"""
-
-ZSH = r"""#compdef dibs
-# zsh completion for dibs:  dibs completion zsh > a file called _dibs in a folder of $fpath
-_dibs() {
-    local line
-    local -a found
-    for line in "${(@f)$(command dibs __complete -- "${(@Q)words[2,CURRENT-1]}" "${(Q)PREFIX}" 2>/dev/null)}"; do
-        if [[ $line == :files ]]; then
-            _files
-        elif [[ -n $line ]]; then
-            found+=("${${line%%$'\t'*}//:/\\:}:${line#*$'\t'}")
-        fi
-    done
-    (( $#found )) && _describe dibs found
-}
-if [ "$funcstack[1]" = _dibs ]; then _dibs "$@"; else compdef _dibs dibs; fi
-"""
-
-FISH = r"""# fish completion for dibs:  dibs completion fish | source
-function __dibs_complete
-    set -l words (commandline -opc)
-    set -l current (commandline -ct)
-    for line in (command dibs __complete -- $words[2..] "$current" 2>/dev/null)
-        if test "$line" = :files
-            __fish_complete_path "$current"
-        else
-            printf '%s\n' $line
-        end
-    end
-end
-complete -c dibs -f -a '(__dibs_complete)'
-"""
-SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
+SHELLS = ("bash", "zsh", "fish")
+SCRIPTS = os.path.join(os.path.dirname(__file__), "completion_scripts")
 
 
 def completion(call: Call) -> Answer:
     shell = call.values["shell"]
-    script = SCRIPTS[shell].rstrip("\n")
+    with open(os.path.join(SCRIPTS, f"dibs.{shell}"), encoding="utf-8") as file:
+        script = file.read().rstrip("\n")
     return yes({"shell": shell, "script": script}, script, quiet=script)
 
 
@@ -217,7 +151,7 @@ def complete(words: list[str], env: Mapping[str, str], ask: Ask) -> Answer:
 
 def _live(typed: TypedWords, kind: str, current: str, env: Mapping[str, str], ask: Ask) -> list[str]:
     """Names of jobs, or ids of sessions, that begin with `current`."""
-    where = [f"{flag}={value}" for flag, value in typed.given.items()]
+    where = [f"{flag}={typed.given[flag]}" for flag in ("--url", "--namespace") if flag in typed.given]
     common = ["--quiet", "--timeout=1s", *where]
     asked = [["session", "list", *common]]
     if kind == JOB:
@@ -270,7 +204,7 @@ COMMANDS = {
         completion,
         about="Completes commands, flags, the names of claimed jobs, and sessions. The script asks dibs for them at "
         "each key press, so a newer dibs needs no newer script.",
-        arguments=(Argument("SHELL", "which shell", choices=tuple(SCRIPTS)),),
+        arguments=(Argument("SHELL", "which shell", choices=SHELLS),),
         examples=(
             ("for bash, in ~/.bashrc", "source <(dibs completion bash)"),
             ("for zsh, once", 'dibs completion zsh > "${fpath[1]}/_dibs"'),

@@ -9,11 +9,11 @@ from dibs.base.errors import InvalidInput
 from dibs.base.files import config_path, logins_path, replace_file
 from dibs.base.redact import without_secrets
 from dibs.base.terminal import plain
-from dibs.cli.commands.token_file import changing
+from dibs.cli.commands.token import changing
 from dibs.cli.framework.actor_session import actor_named, agent_here
 from dibs.cli.framework.flags import session_id
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import failure, is_failure, no, yes
+from dibs.cli.framework.result import Answer, failure, is_failure, no, yes
 from dibs.cli.framework.spec import MAYBE, Argument, Command, Option
 from dibs.client.door import Ask
 from dibs.client.embedded import default_store_url
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from dibs.cli.framework.context import Call, Document
-    from dibs.cli.framework.result import Answer
     from dibs.client.urls import ServerAddress
     from dibs.wire.documents import Reply
 
@@ -47,7 +46,6 @@ _HEAD = "# Written by `dibs login`. Each token is sent to its own server only."
 
 
 def in_effect(call: Call) -> list[tuple[str, str, str]]:
-    """Each setting that applies, and where it comes from."""
     settings = call.settings
     url = settings.url
     source = settings.source("url", "DIBS_URL")
@@ -110,7 +108,7 @@ def get(call: Call) -> Answer:
 def set_(call: Call) -> Answer:
     key, value = call.values["key"], call.values["value"]
     if not value.strip():
-        raise UsageError(f"VALUE is empty. To remove the setting: dibs config unset {key}", call.command)
+        raise UsageError(f"VALUE is empty. To remove the setting: dibs config unset {key}")
     if key == "namespace":
         check_namespace(value)
     elif key == "url":
@@ -118,7 +116,7 @@ def set_(call: Call) -> Answer:
     elif key == "timeout":
         parse_duration(value, "time-out")
     elif key == "token_file" and not value.startswith(("/", "~/")):
-        raise UsageError("token_file must be an absolute path, or begin with ~/.", call.command)
+        raise UsageError("token_file must be an absolute path, or begin with ~/.")
     _change(call, key, value)
     return yes({"key": key, "value": value}, f"{key} is saved in {plain(config_path(call.env))}.{_beaten(call, key)}")
 

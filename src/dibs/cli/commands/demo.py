@@ -25,7 +25,7 @@ from dibs.base.ids import new_id
 from dibs.base.redact import without_secrets
 from dibs.cli.framework.flags import count
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import no, yes
+from dibs.cli.framework.result import Answer, no, yes
 from dibs.cli.framework.spec import Command, Option
 from dibs.cli.supervise.signals import StopSignals
 from dibs.cli.text.words import width_of
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dibs.cli.framework.context import Call, Document
-    from dibs.cli.framework.result import Answer
 
 
 STEPS = ("read the issue", "reproduced it", "wrote a failing test", "fixed it", "opened a pull request")
@@ -56,11 +55,11 @@ def demo(call: Call) -> Answer:
     url: str | None = call.values.get("url")
     workers = count(call, "workers", WORKERS_MAX) or WORKERS_DEFAULT
     if workers < 2:
-        raise UsageError("--workers must be 2 or more: one of them is killed, and another takes over.", "demo")
+        raise UsageError("--workers must be 2 or more: one of them is killed, and another takes over.")
     jobs = count(call, "jobs", JOBS_MAX) or JOBS_DEFAULT
     seed = count(call, "seed", SEED_MAX) or 1
     if url is not None and url.startswith("memory:"):
-        raise UsageError("The demo has several processes, and memory:// works within one.", "demo")
+        raise UsageError("The demo has several processes, and memory:// works within one.")
     with StopSignals(), TemporaryDirectory(prefix="dibs-demo-", ignore_cleanup_errors=True) as folder:
         # In a store that may have real jobs, the names get a prefix of this run.
         prefix = "" if url is None else f"dibs-demo-{new_id()[:8]}/"
@@ -183,7 +182,6 @@ class Play:
         return bool(content)
 
     def hear(self, event: Document, at_ms: int) -> None:
-        """Take an event of a worker, and print it."""
         kind, worker, more = event["event"], event["worker"], event.get("why", "")
         row = self.rows.get(event.get("job", ""), {"label": ""})
         if kind == "ready":
@@ -229,7 +227,7 @@ class Play:
 
     def _say(self, line: str) -> None:
         if not self._call.values.get("json") and not self._call.values.get("quiet"):
-            self._call.say([self._call.paint.shown(line)])  # without a reader it goes on: the answer counts
+            self._call.say([line])  # without a reader it goes on: the answer counts
 
     def document(self) -> Document:
         """The end: the workers' story beside the ledger, which has a line for every step that was done."""

@@ -60,7 +60,6 @@ TOKEN_LEFT_MS_MIN = 7 * 86_400_000
 
 
 def look_at_jobs(found: Findings, door: Door, now_ms: int) -> None:
-    """The jobs of the namespace."""
     reply = door.ask(Ask("list", "", {"limit": 1_000, "status": "parked"}))
     if reply.status < 300 and reply.body is not None:
         names = [str(job["name"]) for job in reply.body["locks"]]
@@ -147,7 +146,7 @@ def check_server(found: Findings, call: Call, address: ServerAddress) -> str | N
     _token(found, call, address)
     from dibs.client.http import HttpDoor
 
-    door = call.door_at(address.url)
+    door = call.another_door(url=address.url)
     if not isinstance(door, HttpDoor):
         return None
     try:
@@ -380,7 +379,6 @@ def doctor(call: Call) -> Answer:
 
 
 def _settings(found: Findings, call: Call) -> None:
-    """The settings that apply, and where each comes from."""
     settings = call.settings
     path = config_path(settings.env)
     if path is not None and os.path.exists(path):

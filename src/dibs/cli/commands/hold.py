@@ -35,27 +35,23 @@ if TYPE_CHECKING:
 # The events of `hold` in words. Pure.
 
 
+_WORDS = {
+    "waiting": "{name}: {has}, you are number {position} in line",
+    "acquired": "{name} is yours, fencing token {fencing_token}",
+    "renewed": "{name}, certain for {left}",
+    "uncertain": "{name}, certain only for {left}: {why}",
+    "lost": "{name}: {why}",
+    "released": "{name}: {why}",
+    "error": "{message}",
+}
+
+
 def said(event: Document) -> str:
     """One line, beginning with the time of day."""
-    return f"{event['at'][11:19]}Z  {event['event']:<9}  {_words(event)}".rstrip()
-
-
-def _words(event: Document) -> str:
-    name = plain(event["name"])
-    match event["event"]:
-        case "waiting":
-            owner = event.get("owner")
-            has = f"{plain(owner)} has it" if owner is not None else "others come first"
-            return f"{name}: {has}, you are number {event['position']} in line"
-        case "acquired":
-            return f"{name} is yours, fencing token {event['fencing_token']}"
-        case "renewed":
-            return f"{name}, certain for {span(event['remaining_ms'])}"
-        case "uncertain":
-            return f"{name}, certain only for {span(event['remaining_ms'])}: {plain(event['why'])}"
-        case "lost" | "released":
-            return f"{name}: {plain(event['why'])}"
-    return plain(event["message"])
+    owner, left = event.get("owner"), span(event.get("remaining_ms") or 0)
+    more = {"has": f"{owner} has it" if owner is not None else "others come first", "left": left}
+    words = _WORDS[event["event"]].format(**event, **more)
+    return plain(f"{event['at'][11:19]}Z  {event['event']:<9}  {words}".rstrip())
 
 
 NOTICE_MS = 2_000
@@ -67,7 +63,7 @@ _ORDERS = "checkpoint TEXT, release, done [TIME] [RESULT], fail [REASON]"
 def hold(call: Call) -> Answer:
     for_ms = flags.milliseconds(call, "for", 0, DONE_MS_MAX)
     if call.values.get("for") is not None and not for_ms:
-        raise UsageError("--for 0 would release the job at once. Leave it out to hold until told to stop.", "hold")
+        raise UsageError("--for 0 would release the job at once. Leave it out to hold until told to stop.")
     terms = SessionTerms(call, "notice", NOTICE_MS)
     events = EventWriter(call)
     session = open_process_session(call, terms, process_mark(os.getpid()))
@@ -105,7 +101,7 @@ class EventWriter:
 
     def say(self, event: str, fields: Document) -> None:
         document = {"event": event, "name": self._job, "at": timestamp(wall_ms()), **fields}
-        line = encode_ascii(document) if self._as_json else plain(said(document))
+        line = encode_ascii(document) if self._as_json else said(document)
         if self._call.stdout is not None and (self._as_json or not self._call.values.get("quiet")):
             self.is_heard = self._call.say([line])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dibs.base.clock import wall_ms
 from dibs.base.errors import InvalidInput
+from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import count, given_ms
 from dibs.cli.framework.job_names import each_job
 from dibs.cli.framework.parse import UsageError
@@ -11,19 +12,14 @@ from dibs.cli.framework.result import Answer, body_of, failure, no, yes
 from dibs.cli.framework.spec import JOBS, Argument, Command, Option
 from dibs.cli.supervise.signals import StopSignals
 from dibs.cli.text.listing import status_text
-from dibs.cli.text.words import ago, instant_ms, plain, span, table
-from dibs.client.event_reader import PASSING, EventCursor, asked_events, follow, why_away
+from dibs.cli.text.words import Paint, ago, instant_ms, plain, span, table
+from dibs.client.event_reader import PASSING, EventCursor, asked_events, follow
 from dibs.core.durations import parse_duration
 from dibs.core.limits import HISTORY_PAGE_DEFAULT, HISTORY_PAGE_MAX
 from dibs.core.records import DONE
 from dibs.wire import codes
 from dibs.wire.codes import YES
 from dibs.wire.parts import timestamp
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.cli.framework.context import Call, Document
-    from dibs.cli.text.words import Paint
 
 
 def history_text(document: Document, paint: Paint, now_ms: int, since: str | None = None) -> str:
@@ -45,7 +41,6 @@ def event_line(event: Document, paint: Paint) -> str:
 
 
 def rights_line(event: Document, paint: Paint) -> str:
-    """One change of who may do what."""
     where = "/".join([plain(event[key]) for key in ("namespace", "name") if event.get(key)])
     of = "" if event["event"] == "access-set" else f" of {plain(event.get('user_id'))}"
     change = f"{plain(event['event'])}{of} by {plain(event.get('by') or 'dibs')}: {plain(event.get('reason'))}"
@@ -101,42 +96,26 @@ def _sentence(event: Document) -> str:
 def watch(call: Call) -> Answer:
     name, prefix = call.values.get("job"), call.values.get("prefix", "")
     if name is not None and prefix:
-        raise UsageError("Give a job or --prefix, not both.", call.command)
+        raise UsageError("Give a job or --prefix, not both.")
     return follow_events(call, name, prefix, given_ms(call, "since") or 0)
 
 
 def follow_events(call: Call, name: str | None, prefix: str, since_ms: int) -> Answer:
     """Print a line for each event until the command is stopped, or --for is over."""
-    is_begun = is_away = False
+    is_begun = False
     cursor = EventCursor(prefix, name, None, since_ms)
     found = follow(call.door(), cursor, for_ms=given_ms(call, "for"))
     with StopSignals():
         for event in found:
             if not isinstance(event, dict):
-                if event.status == 200:
-                    is_begun, is_away = True, False
-                    continue
-                answer = failure(event)
-                if not is_begun or answer.code not in PASSING:
+                answer = failure(event) if event.status != 200 else None
+                if answer is not None and (not is_begun or answer.code not in PASSING):
                     return answer
-                if not is_away:
-                    call.complain(f"{why_away(answer.text)} Following goes on as soon as a server answers.")
-                is_away = True
-                continue
-            if not _print(call, event):
-                break
+                is_begun = True
+                call.complain_away(None if answer is None else answer.text, "Following")
+            elif not call.say([event_line(event, call.paint)], [event]):
+                break  # nobody reads it
     return Answer(YES, {}, "", is_said=True)
-
-
-def _print(call: Call, event: Document) -> bool:
-    """False if nobody reads it."""
-    if call.values.get("json"):
-        from json import JSONEncoder
-
-        line = JSONEncoder().encode(event)
-    else:
-        line = call.paint.shown(event_line(event, call.paint))
-    return call.say([line])
 
 
 FOR = Option("--for TIME", "stop after this long")
@@ -158,14 +137,14 @@ def _owned(call: Call, body: Document) -> Answer:
 def history(call: Call) -> Answer:
     name, prefix = call.values.get("job"), call.values.get("prefix", "")
     if name is not None and prefix:
-        raise UsageError("Give a job or --prefix, not both.", call.command)
+        raise UsageError("Give a job or --prefix, not both.")
     since = call.values.get("since")
     since_ms = None if since is None else _since_ms(call, since)
     if call.values.get("follow"):
         return follow_events(call, name, prefix, 0 if since_ms is None else wall_ms() - since_ms)
     if call.values.get("rights"):
         if name is not None or prefix:
-            raise UsageError("--rights is about no job.", call.command)
+            raise UsageError("--rights is about no job.")
         return _rights(call, since_ms)
     most = HISTORY_PAGE_DEFAULT if since_ms is None else HISTORY_PAGE_MAX
     wanted = count(call, "limit", HISTORY_PAGE_MAX) or most
@@ -190,8 +169,7 @@ def _rights(call: Call, since_ms: int | None) -> Answer:
         page = call.body("rights", "", {"after": after, "limit": HISTORY_PAGE_MAX})
         events += [each for each in page["events"] if since_ms is None or instant_ms(each["at"]) >= since_ms]
         events, after = events[-wanted:], page["next"]
-    text = "\n".join([rights_line(each, call.paint) for each in events]) or "Nothing is on record."
-    return yes({"events": events}, text, quiet=text if events else "")
+    return _listed({"events": events}, [rights_line(each, call.paint) for each in events])
 
 
 def _history_of_all(call: Call, prefix: str, since_ms: int | None, wanted: int) -> Answer:
@@ -204,9 +182,12 @@ def _history_of_all(call: Call, prefix: str, since_ms: int | None, wanted: int) 
         while not cursor.is_current:
             cursor.take_page(body_of(call.door().ask(cursor.question())))
             events = [*events, *iter(cursor.pop, None)][-wanted:]
-    lines = [event_line(event, call.paint) for event in events]
-    text = "\n".join(lines) or "Nothing is on record."
-    return yes({"prefix": prefix, "events": events}, text, quiet=text if events else "")
+    return _listed({"prefix": prefix, "events": events}, [event_line(event, call.paint) for event in events])
+
+
+def _listed(document: Document, lines: list[str]) -> Answer:
+    text = "\n".join(lines)
+    return yes(document, text or "Nothing is on record.", quiet=text)
 
 
 _MIDNIGHT = "0000-00-00T00:00:00.000Z"
@@ -227,8 +208,7 @@ def _since_ms(call: Call, text: str) -> int:
         return since_ms
     except ValueError:
         raise UsageError(
-            f"--since takes a duration such as 30m, or a time in UTC such as 2026-11-15T16:00, not {text!a}.",
-            call.command,
+            f"--since takes a duration such as 30m, or a time in UTC such as 2026-11-15T16:00, not {text!a}."
         ) from None
 
 

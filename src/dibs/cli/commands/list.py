@@ -14,7 +14,7 @@ from dibs.cli.supervise.signals import StopSignals
 from dibs.cli.text import listing
 from dibs.cli.text.listing import heads_of, rows_of
 from dibs.cli.text.words import natural_key, plain, table
-from dibs.client.event_reader import PASSING, why_away
+from dibs.client.event_reader import PASSING
 from dibs.client.queueing import all_pages, drive
 from dibs.core.limits import LIST_PAGE_MAX
 from dibs.core.records import DONE, HELD, PARKED, STATES
@@ -33,7 +33,6 @@ def list_(call: Call) -> Answer:
 
 
 def shown(call: Call, found: Document) -> Answer:
-    """Answer with the jobs that were found."""
     names = "\n".join(plain(lock["name"]) for lock in found["locks"])
     document = {**found, "states": states_of(call), "owner": call.values.get("owner")}
     is_wide = bool(call.values.get("wide"))
@@ -46,7 +45,7 @@ def listed(call: Call) -> Document:
     is_like = None
     if pattern is not None:
         if prefix:
-            raise UsageError("Give PATTERN or --prefix, not both.", call.command)
+            raise UsageError("Give PATTERN or --prefix, not both.")
         prefix, is_like = like(pattern)
     wanted = count(call, "limit", LIST_PAGE_MAX)
     states = states_of(call)
@@ -92,7 +91,6 @@ def states_of(call: Call) -> tuple[str, ...]:
 
 
 def _owners(lock: Document) -> set[str | None]:
-    """The owners of the job, or its last owner if nobody has it."""
     if lock["status"] == "held":
         return {lock["owner"], *[each["owner"] for each in lock.get("holders", ())]}
     last = lock.get("done") or lock.get("previous") or {}
@@ -121,9 +119,9 @@ def top(call: Call) -> Answer:
     order = call.values.get("sort") or "name"
     refresh_ms = given_ms(call, "interval")
     if refresh_ms is not None and not REFRESH_MS_MIN <= refresh_ms <= REFRESH_MS_MAX:
-        raise UsageError("--interval is a time from 200ms to 1h.", call.command)
+        raise UsageError("--interval is a time from 200ms to 1h.")
     if order not in ORDERS:
-        raise UsageError(f"--sort is one of {', '.join(ORDERS)}.", call.command)
+        raise UsageError(f"--sort is one of {', '.join(ORDERS)}.")
     view = BoardView(order)
     if is_live(call) and not call.values.get("once"):
         return Board(call, view, lambda: listed(call), REFRESH_MS if refresh_ms is None else refresh_ms).show()
@@ -198,7 +196,6 @@ def watch_list(call: Call) -> Answer:
     for_ms = given_ms(call, "for")
     until_ms = None if for_ms is None else steady_ms() + for_ms
     before: dict[tuple[str, str], Document] | None = None
-    is_away = False
     with StopSignals():
         while True:
             began_ms = steady_ms()
@@ -207,12 +204,9 @@ def watch_list(call: Call) -> Answer:
             except RequestFailed as error:
                 if before is None or error.code not in PASSING:
                     raise
-                if not is_away:
-                    why = why_away(failure(error.reply).text)
-                    call.complain(f"{why} Watching goes on as soon as a server answers.")
-                is_away = True
+                call.complain_away(failure(error.reply).text, "Watching")
             else:
-                is_away = False
+                call.complain_away(None, "")
                 now = {(lock.get("namespace", ""), lock["name"]): lock for lock in found["locks"]}
                 if not _print(call, _changes(before or {}, now)):
                     break
@@ -248,14 +242,8 @@ def _print(call: Call, locks: list[Document]) -> bool:
     """False if nobody reads it."""
     if not locks:
         return True
-    if call.values.get("json"):
-        from json import JSONEncoder
-
-        lines = [JSONEncoder().encode(lock) for lock in locks]
-    elif call.values.get("quiet"):
+    heads = ("JOB", "STATE", *[head for head in heads_of(locks) if head not in ("JOB", "STATE")])
+    _, *lines = table(rows_of(locks, heads, wall_ms()))
+    if call.values.get("quiet"):
         lines = [plain(lock["name"]) for lock in locks]
-    else:
-        heads = ("JOB", "STATE", *[head for head in heads_of(locks) if head not in ("JOB", "STATE")])
-        _, *lines = table(rows_of(locks, heads, wall_ms()))
-        lines = [call.paint.shown(line) for line in lines]
-    return call.say(lines)
+    return call.say(lines, locks)

@@ -5,20 +5,15 @@ from __future__ import annotations
 from dibs.base.ids import new_id
 from dibs.base.terminal import plain
 from dibs.cli.framework import flags
+from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import part
-from dibs.cli.framework.result import combined, failure, is_failure, yes
+from dibs.cli.framework.result import Answer, combined, failure, is_failure, yes
 from dibs.cli.framework.spec import ANY, JOB, JOBS, Argument, Command, Option
 from dibs.cli.text.claim import field, waited_for
 from dibs.cli.text.words import job_command, span
-from dibs.client.door import Ask
+from dibs.client.door import Ask, Door
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, RESULT_BYTES_MAX, RETRY_MS_MAX
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.cli.framework.context import Call, Document
-    from dibs.cli.framework.result import Answer
-    from dibs.client.door import Door
 
 
 def heartbeat(call: Call) -> Answer:
@@ -66,7 +61,7 @@ def transfer(call: Call) -> Answer:
 def release(call: Call) -> Answer:
     names: list[str] = call.values["job"]
     if not names and not call.values.get("mine"):
-        raise UsageError(f"release needs JOB: {JOBS.help}. --mine releases all that you hold.", "release")
+        raise UsageError(f"release needs JOB: {JOBS.help}. --mine releases all that you hold.")
     document = flags.proof(call)
     document |= flags.done_fields(call, call.text("result", RESULT_BYTES_MAX))
     flags.put(document, "checkpoint", call.text("checkpoint", CHECKPOINT_BYTES_MAX))
@@ -74,12 +69,12 @@ def release(call: Call) -> Answer:
     if not call.values.get("mine"):
         return combined([(name, _released(call, name, document, call.door())) for name in names])
     if names or "session_id" not in document:
-        raise UsageError("--mine is all that an --actor or --session holds: give it neither JOB nor lease.", "release")
+        raise UsageError("--mine is all that an --actor or --session holds: give it neither JOB nor lease.")
     holds = call.body("session-show", document["session_id"], {}).get("holds", [])
     doors: dict[str, Door] = {}  # the sessions of agents hold jobs in several namespaces
     try:
         for namespace in {hold["namespace"] for hold in holds}:
-            doors[namespace] = call.door_in(namespace)
+            doors[namespace] = call.another_door(namespace=namespace)
         answers = [(each["name"], _released(call, each["name"], document, doors[each["namespace"]])) for each in holds]
     finally:
         for door in doors.values():
@@ -94,10 +89,10 @@ def failure_fields(call: Call) -> Document:
     if not values.get("failed"):
         for key, value in (("--reason", values.get("reason")), ("--retry-after", retry_after)):
             if value is not None:
-                raise UsageError(f"{key} needs --failed.", call.command)
+                raise UsageError(f"{key} needs --failed.")
         return {}
     if values.get("done") is not None or values.get("result") is not None:
-        raise UsageError("Use --failed or --done, not both.", call.command)
+        raise UsageError("Use --failed or --done, not both.")
     fields: Document = {"failed": True}
     flags.put(fields, "reason", values.get("reason"))
     flags.put(fields, "retry_after_seconds", retry_after)

@@ -7,6 +7,7 @@ import sys
 
 from dibs.base.terminal import plain
 from dibs.cli.framework import flags
+from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer
 from dibs.cli.framework.spec import NEW_JOB, REST, Argument, Command, Option
@@ -22,11 +23,6 @@ from dibs.cli.supervise.process_session import (
 from dibs.core.limits import REASON_CHARS_MAX, RETRY_MS_MAX
 from dibs.core.names import ELECTION_PREFIX, election_job
 from dibs.wire.codes import DONE, LOST, NO
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.cli.framework.context import Call, Document
-
 
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
@@ -58,9 +54,7 @@ def _ok_codes(call: Call) -> frozenset[int] | None:
         return None
     codes = text.split(",")
     if not all(flags.is_number(code, 0, flags.EXIT_CODE_MAX) for code in codes):
-        raise UsageError(
-            f"--ok-codes takes numbers from 0 to 255 with commas between them, or all; not {text!a}.", call.command
-        )
+        raise UsageError(f"--ok-codes takes numbers from 0 to 255 with commas between them, or all; not {text!a}.")
     return frozenset([int(code) for code in codes])
 
 

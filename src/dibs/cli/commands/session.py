@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from dibs.base.ids import new_id
 from dibs.cli.framework import flags
+from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import no, yes
+from dibs.cli.framework.result import Answer, no, yes
 from dibs.cli.framework.spec import MAYBE, WIDE, Argument, Command, Option
 from dibs.cli.text.claim import field, waited_for
 from dibs.cli.text.listing import sheet
-from dibs.cli.text.words import ago, instant_ms, plain, shell_line, span
+from dibs.cli.text.words import Paint, ago, instant_ms, plain, shell_line, span
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.wire.codes import NOT_YOURS
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.cli.framework.context import Call, Document
-    from dibs.cli.framework.result import Answer
-    from dibs.cli.text.words import Paint
 
 
 def session(document: Document, paint: Paint) -> str:
@@ -62,7 +57,7 @@ def _mark(pid: int) -> str:
 
     mark = process_mark(pid)
     if mark is None:
-        raise UsageError(f"--pid {pid}: no such process can be seen here.", "session open")
+        raise UsageError(f"--pid {pid}: no such process can be seen here.")
     return mark
 
 
@@ -108,7 +103,7 @@ def _session(call: Call) -> str:
         return flags.checked_session(call, given, "ID")
     inherited = call.env.get("DIBS_SESSION")
     if not inherited:
-        raise UsageError(f"{call.command} needs ID, or DIBS_SESSION: what `dibs session open` printed.", call.command)
+        raise UsageError(f"{call.command} needs ID, or DIBS_SESSION: what `dibs session open` printed.")
     return flags.checked_session(call, inherited, "DIBS_SESSION")
 
 

@@ -1,23 +1,35 @@
-"""token create, list, rotate, revoke, limit, import: commands on a store's tokens, directly or through a server."""
+"""token create, list, rotate, revoke, limit, import: tokens of a store, directly or through a server. token new and
+show, and list and revoke with --tokens: those of a tokens file. Both keep hashes; a token is shown once."""
 
 from __future__ import annotations
 
+import fcntl
+import os
+from contextlib import contextmanager
+
 from dibs.base.clock import wall_ms
+from dibs.base.errors import InvalidInput, InvalidName
+from dibs.base.files import replace_file, to_disk, token_path
+from dibs.base.ids import new_secret
 from dibs.base.terminal import plain
-from dibs.cli.commands.token_file import LEAST, LEAVES, TOKENS, list_file, read_lines, revoke_in_file, tokens_file
+from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import flag_of, is_number
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import yes
+from dibs.cli.framework.result import Answer, no, yes
 from dibs.cli.framework.spec import WIDE, Argument, Command, Option
 from dibs.cli.text.listing import sheet
+from dibs.client.settings import read_token
 from dibs.core.durations import format_duration, parse_duration
-from dibs.core.identity import ROLES
-from dibs.core.limits import ROTATION_GRACE_MS_DEFAULT
+from dibs.core.identity import AGENT, ROLES
+from dibs.core.limits import ROTATION_GRACE_MS_DEFAULT, TOKENS_FILE_BYTES_MAX
+from dibs.core.names import check_namespace, check_principal
+from dibs.wire.codes import NO
+from dibs.wire.credentials import TokenLine, digest_of, is_entry, parse_line
+from dibs.wire.parts import timestamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.cli.framework.context import Call, Document
-    from dibs.cli.framework.result import Answer
+    from collections.abc import Callable, Iterator
 
 
 # What is said about tokens. Pure. A token itself is in the answer to whoever had it made, and nowhere else.
@@ -36,21 +48,35 @@ def _who(body: Document) -> str:
 
 
 def _end(entry: Document) -> str:
-    if entry["revoked_at"]:
+    if entry.get("revoked_at"):
         return f"revoked {plain(entry['revoked_at'][:16])}Z"
     if entry["expires_at"] is None:
         return "never"
-    return f"{plain(entry['expires_at'][:16])}Z" + ("" if entry["valid"] else ", over")
+    is_over = entry.get("expired") or not entry.get("valid", True)
+    return f"{plain(entry['expires_at'][:16])}Z" + (", over" if is_over else "")
 
 
 def _limits(entry: Document) -> str:
     words = {"max_held": "held", "max_waiting": "waiting", "max_sessions": "sessions"}
-    parts = [f"{word} {entry[field]}" for field, word in words.items() if entry[field]]
-    if entry["rate_per_second"]:
+    parts = [f"{word} {entry[field]}" for field, word in words.items() if entry.get(field)]
+    if entry.get("rate_per_second"):
         parts.append(f"{entry['rate_per_second']}/s")
     return ", ".join(parts) or "none"
 
 
+def _sheet(call: Call, entries: list[Document], heads: tuple[str, ...]) -> str:
+    rows = [heads]
+    for entry in entries:
+        cells = {head: plain(entry[head.lower()]) for head in ("NAME", "ROLE", "ID")}
+        cells |= {"NAMESPACE": plain(entry["namespace"] or "any"), "EXPIRES": _end(entry), "LIMITS": _limits(entry)}
+        cells["KEPT AS"] = "the token itself" if entry.get("clear") else "hash"
+        rows.append(tuple([cells[head] for head in heads]))
+    return "\n".join(sheet(rows, call.paint, call.width, LEAST, LEAVES))
+
+
+# How a list of tokens fits a narrow terminal.
+LEAST = {"LIMITS": 8, "NAMESPACE": 8, "NAME": 10}
+LEAVES = ("KEPT AS", "LIMITS", "ID", "NAMESPACE", "EXPIRES")
 _LIMITS = ("max_held", "max_waiting", "max_sessions")
 _LIMIT_MAX = 9_999_999
 
@@ -67,16 +93,13 @@ def create(call: Call) -> Answer:
 
 def list_(call: Call) -> Answer:
     if _is_about_file(call):
-        return list_file(call)
+        return _list_file(call)
     body = call.body("tokens")
     if not body["tokens"]:
         return yes(body, "The store holds no token. Make one with: dibs token create NAME")
-    rows = [("NAME", "ROLE", "NAMESPACE", "EXPIRES", "LIMITS", "ID")]
-    for entry in body["tokens"]:
-        name, role, namespace = plain(entry["name"]), plain(entry["role"]), plain(entry["namespace"] or "any")
-        rows.append((name, role, namespace, _end(entry), _limits(entry), plain(entry["id"])))
     names = "\n".join([plain(entry["name"]) for entry in body["tokens"] if entry["valid"]])
-    return yes(body, "\n".join(sheet(rows, call.paint, call.width, LEAST, LEAVES)), quiet=names)
+    text = _sheet(call, body["tokens"], ("NAME", "ROLE", "NAMESPACE", "EXPIRES", "LIMITS", "ID"))
+    return yes(body, text, quiet=names)
 
 
 def rotate(call: Call) -> Answer:
@@ -90,7 +113,7 @@ def rotate(call: Call) -> Answer:
 
 def revoke(call: Call) -> Answer:
     if _is_about_file(call):
-        return revoke_in_file(call)
+        return _revoke_in_file(call)
     body = call.body("token-revoke", call.values["name"], _which(call))
     count = f"{len(body['revoked'])} tokens" if len(body["revoked"]) > 1 else "the token"
     name = plain(body["revoked"][0]["name"])
@@ -100,7 +123,7 @@ def revoke(call: Call) -> Answer:
 def limit(call: Call) -> Answer:
     document = _token_limits(call)
     if not document:
-        raise UsageError("Which limit? Give --max-held, --max-waiting, --max-sessions or --rate.", call.command)
+        raise UsageError("Which limit? Give --max-held, --max-waiting, --max-sessions or --rate.")
     body = call.body("token-limit", call.values["name"], document | _which(call))
     first = body["tokens"][0]
     return yes(body, f"{plain(first['name'])}: {_limits(first)}. What is held already stays.")
@@ -164,11 +187,154 @@ def _token_limits(call: Call) -> Document:
 def _count(call: Call, flag: str, given: str) -> int:
     if not is_number(given, 0, _LIMIT_MAX):
         example = "50/s" if flag == "--rate" else "100"
-        raise UsageError(
-            f"{flag} takes a whole number such as {example}, or 0 for no limit; not {given!a}.", call.command
-        )
+        raise UsageError(f"{flag} takes a whole number such as {example}, or 0 for no limit; not {given!a}.")
     return int(given)
 
+
+# Tokens of a file.
+
+_ID_CHARS = 12
+_SIGHUP = "A running server reads it on SIGHUP."
+
+
+def new(call: Call) -> Answer:
+    try:
+        name = check_principal(call.values["name"])
+    except InvalidInput as error:
+        raise UsageError(f"NAME: {error.details} This is {call.values['name']!a}.") from None
+    # Only the flag: a namespace in the environment must not restrict a token by accident.
+    namespace = call.values.get("namespace")
+    age = call.values.get("expires")
+    token = new_secret()
+    made = TokenLine(
+        name=name,
+        digest=digest_of(token),
+        role=call.values.get("role", AGENT),
+        namespace=None if namespace is None else check_namespace(namespace),
+        expires_ms=None if age is None else wall_ms() + parse_duration(age, "lifetime of a token"),
+    )
+    path = call.values.get("append")
+    document = {**_document(made), "token": token, "line": made.text(), "file": path}
+    if path is None:
+        text = f"The token of {name}, shown this once:\n{token}\nThe line for the tokens file:\n{made.text()}"
+        return yes(document, text, quiet=f"{token}\t{made.text()}")
+    with changing(path):
+        _append(path, made.text())
+    return yes(document, f"Added {_who(document)} to {plain(path)}. {_SIGHUP}\n{_ONCE}\n{token}", quiet=token)
+
+
+def _list_file(call: Call) -> Answer:
+    path = tokens_file(call)
+    entries = [_document(line) for _, line in read_lines(path) if line is not None]
+    if not entries:
+        return yes({"tokens": []}, f"{plain(path)} holds no token.")
+    text = _sheet(call, entries, ("NAME", "ROLE", "NAMESPACE", "EXPIRES", "ID", "KEPT AS"))
+    if any(entry["clear"] for entry in entries):
+        text += "\nSome tokens are in clear text. Make new ones: dibs token new"
+    return yes({"tokens": entries}, text, quiet="\n".join([entry["name"] for entry in entries]))
+
+
+def _revoke_in_file(call: Call) -> Answer:
+    path, name, wanted = tokens_file(call), call.values["name"], call.values.get("id", "")
+
+    def goes(line: TokenLine) -> bool:
+        return line.name == name and line.digest.startswith(wanted)
+
+    gone = [line for _, line in read_lines(path) if line is not None and goes(line)]
+    document = {"file": path, "revoked": [_document(line) for line in gone]}
+    if not gone:
+        message = f"{plain(path)} holds no token of {plain(name)}{' with this id' if wanted else ''}."
+        return no(NO, document, message, code="not_found", message=message)
+    with changing(path):
+        _rewrite(path, lambda line: not goes(line))
+    count = f"{len(gone)} tokens" if len(gone) > 1 else "the token"
+    return yes(document, f"{call.paint.good('Revoked')} {count} of {plain(name)} in {plain(path)}. {_SIGHUP}")
+
+
+def show(call: Call) -> Answer:
+    path = token_path(call.settings.env)
+    if not os.path.exists(path):
+        raise InvalidInput("You have no token of your own yet. Your first dibs serve makes one.")
+    token = plain(read_token(path))
+    return yes({"file": path, "token": token}, token, quiet=token)
+
+
+def _document(line: TokenLine) -> Document:
+    ends_ms = line.expires_ms
+    return {
+        "name": line.name,
+        "role": line.role,
+        "namespace": line.namespace,
+        "expires_at": None if ends_ms is None else timestamp(ends_ms),
+        "expired": ends_ms is not None and wall_ms() >= ends_ms,
+        "id": line.digest[:_ID_CHARS],
+        "clear": line.is_clear,
+    }
+
+
+def tokens_file(call: Call) -> str:
+    path = call.settings.pick("tokens", "DIBS_TOKENS_FILE")
+    if path is None:
+        raise UsageError("Which file? Give --tokens FILE, as to dibs serve, or set DIBS_TOKENS_FILE.")
+    return path
+
+
+def read_lines(path: str) -> list[tuple[str, TokenLine | None]]:
+    """Each line's text, and its token entry, if it has one."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(TOKENS_FILE_BYTES_MAX + 1).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not text in UTF-8"
+        raise InvalidInput(f"{path} cannot be read ({why}).") from None
+    if len(content) > TOKENS_FILE_BYTES_MAX:
+        raise InvalidInput(f"{path} is larger than {TOKENS_FILE_BYTES_MAX} bytes.")
+    found: list[tuple[str, TokenLine | None]] = []
+    for number, text in enumerate(content.splitlines(), start=1):
+        try:
+            found.append((text, parse_line(text) if is_entry(text) else None))
+        except (InvalidInput, InvalidName) as error:
+            raise InvalidInput(f"{path}, line {number}: {error.details}") from None
+    return found
+
+
+@contextmanager
+def changing(path: str) -> Iterator[None]:
+    """Keep other changes of the file out: two at once would undo each other. The lock is on the folder, because the
+    file is replaced."""
+    try:
+        turn = os.open(os.path.dirname(os.path.realpath(path)), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(turn, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(turn)
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written ({error.strerror}).") from None
+
+
+def _rewrite(path: str, is_kept: Callable[[TokenLine], bool]) -> None:
+    """Replace the file as a whole, so that a server never reads half of it."""
+    path = os.path.realpath(path)
+    kept = [text for text, line in read_lines(path) if line is None or is_kept(line)]
+    status = os.stat(path)
+    owner = (status.st_uid, status.st_gid) if os.geteuid() == 0 else None
+    replace_file(path, "".join([f"{text}\n" for text in kept]), owner=owner, durable=True)
+
+
+def _append(path: str, line: str) -> None:
+    """Add a line to a file that only its owner can read. Create the file if it is missing."""
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with open(handle, "r+b", buffering=0) as file:
+        if os.fstat(handle).st_mode & 0o077:
+            raise InvalidInput(f"{path} can be read by others; a server would refuse it. Run: chmod 600 {path}")
+        size = os.fstat(handle).st_size
+        joint = b"\n" if size and os.pread(handle, 1, size - 1) != b"\n" else b""
+        file.write(joint + line.encode() + b"\n")
+        to_disk(handle)
+
+
+TOKENS = Option("--tokens FILE", "the tokens file, as for dibs serve", env="DIBS_TOKENS_FILE", completes="file")
 
 _NAME = Argument("NAME", "the token's name: the principal in the history")
 _ID = Option("--id ID", "only the token whose hash begins with this, as `token list` shows it")
@@ -177,6 +343,10 @@ _LIMIT_OPTIONS = (
     Option("--max-waiting N", "how many places in line it may have (default: no limit)"),
     Option("--max-sessions N", "how many sessions it may have open (default: no limit)"),
     Option("--rate N/s", "how many requests it may send to each server, as in 50/s (default: no limit)"),
+)
+_MADE = (
+    Option("--role ROLE", "what it may do (default agent)", choices=ROLES),
+    Option("--expires TIME", "how long it is valid, as in 30d (default: until revoked)"),
 )
 _EXPIRES = Option("--expires TIME", "how long it is valid, as in 30d")
 _BAD = (64, "invalid name, time or limit")
@@ -190,11 +360,7 @@ COMMANDS = {
         "second. --url names the store, if you may write to it, or a server, which needs an admin's token. Viewers "
         "look; agents claim, heartbeat and release; operators may also break; admins may do all.",
         arguments=(_NAME,),
-        options=(
-            Option("--role ROLE", "what it may do (default agent)", choices=ROLES),
-            Option("--expires TIME", "how long it is valid, as in 30d (default: until revoked)"),
-            *_LIMIT_OPTIONS,
-        ),
+        options=(*_MADE, *_LIMIT_OPTIONS),
         examples=(
             ("the first one, on the store itself", "dibs token create ops --role admin --url sqlite:dibs.db"),
             ("one that only sees one project", "dibs token create acme-ci --namespace acme --expires 30d"),
@@ -257,5 +423,28 @@ COMMANDS = {
         options=(TOKENS,),
         examples=(("move", "dibs token import --tokens /etc/dibs/tokens --url sqlite:///var/lib/dibs/dibs.db"),),
         exits=((0, "imported"), (64, "the file cannot be read"), _NOT_ADMIN),
+    ),
+    "token new": Command(
+        new,
+        about="The file that `dibs serve --tokens` reads gets a hash. The token itself is shown this once and stored "
+        "nowhere. Viewers look; agents claim, heartbeat and release; operators may also break; admins may do all.",
+        arguments=(_NAME,),
+        options=(
+            *_MADE,
+            Option("--append FILE", "add the line to this file; a new file is readable only by you", completes="file"),
+        ),
+        examples=(
+            ("a first token", "dibs token new ci --append tokens"),
+            ("one that only sees one project", "dibs token new acme-ci --namespace acme --append tokens"),
+            ("one for a month", "dibs token new visitor --expires 30d --append tokens"),
+        ),
+        exits=((0, "made"), (64, "invalid name, or the file cannot be written")),
+    ),
+    "token show": Command(
+        show,
+        about="The token that your first `dibs serve` made for you, to log in at its page in a browser. Other tokens "
+        "are kept as hashes and cannot be shown.",
+        examples=(("to log in at http://127.0.0.1:3427", "dibs token show"),),
+        exits=((0, "printed"), (64, "there is none yet, or the file cannot be read")),
     ),
 }

@@ -7,7 +7,7 @@ from dibs.base.errors import InvalidInput
 from dibs.base.ids import new_id
 from dibs.cli.commands.wait import StatusLine
 from dibs.cli.framework.flags import count, milliseconds
-from dibs.cli.framework.result import no, yes
+from dibs.cli.framework.result import Answer, no, yes
 from dibs.cli.framework.spec import STORE, Command, Option
 from dibs.cli.supervise.signals import StopSignals
 from dibs.cli.text.words import plain
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dibs.cli.framework.context import Call, Document
-    from dibs.cli.framework.result import Answer
     from dibs.testing.judge import RecordedCall, Violation
 
 TIME_MS_DEFAULT, TIME_MS_MAX = 120_000, 24 * 3_600_000
@@ -91,7 +90,7 @@ def race(call: Call) -> str:
         racers = [
             Racer(
                 f"c{number}",
-                lambda: call.door_in(namespace),
+                lambda: call.another_door(namespace=namespace),
                 recorder,
                 seed=seed,
                 prefix="",

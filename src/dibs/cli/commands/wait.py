@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.base.clock import steady_ms, wall_ms
 from dibs.cli.framework.flags import exit_code, next_words, seconds
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import no, yes
+from dibs.cli.framework.result import Answer, no, yes
 from dibs.cli.framework.spec import JOBS, Command, Option
 from dibs.cli.supervise.signals import StopSignals
 from dibs.cli.text.claim import hold_fields, sentence
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from dibs.cli.framework.context import Call, Document
-    from dibs.cli.framework.result import Answer
     from dibs.client.queueing import StillWaiting
     from dibs.wire.documents import Reply
 
@@ -64,7 +63,6 @@ def _pause(taken: list[Document], pause_ms: int, left_ms: int | None) -> int:
 
 
 def _over(call: Call, found: list[Document], done_exit: int) -> Answer:
-    """The answer when nobody has any of the jobs."""
     text = "\n".join([status_text(body, call.paint, wall_ms()) for body in found])
     quiet = "\n".join([f"{plain(body['name'])}\t{plain(body['status'])}" for body in found])
     document: Document = found[0] if len(found) == 1 else {"jobs": found}
@@ -170,7 +168,6 @@ def _place(document: Document) -> str:
 
 
 def watching(taken: list[Document]) -> str:
-    """The status line of `dibs wait`."""
     document, others = taken[0], len(taken) - 1
     name, owner, overlapping = plain(document["name"]), document.get("owner"), document.get("overlapping")
     more = f", and {others} more" if others else ""
@@ -246,10 +243,10 @@ def wait_in_line(
         wait_ms = (seconds(call, "wait", TTL_MS_MAX) or 0) * 1000
     ticket, keeps = call.values.get("ticket"), call.values.get("keep_place", False)
     if ticket is not None and not ticket.strip():
-        raise UsageError("--ticket is empty. Did the wait before it keep its place?", call.command)
+        raise UsageError("--ticket is empty. Did the wait before it keep its place?")
     if not wait_ms and ticket is None:
         if keeps:
-            raise UsageError("--keep-place needs --wait TIME.", call.command)
+            raise UsageError("--keep-place needs --wait TIME.")
         return call.claim(verb, name, document)
     if wait_ms:
         refusal = waits_for_itself(call, name, document)

@@ -5,21 +5,16 @@ from __future__ import annotations
 from dibs.base.errors import InvalidInput
 from dibs.base.ids import new_signing_secret
 from dibs.base.terminal import plain
-from dibs.cli.framework.flags import is_number
+from dibs.cli.framework.context import Call, Document
+from dibs.cli.framework.flags import count
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import WIDE, Argument, Command, Option
 from dibs.cli.text.listing import sheet
-from dibs.cli.text.words import table
+from dibs.cli.text.words import Paint, table
 from dibs.client.embedded import EmbeddedDoor
 from dibs.core.limits import WEBHOOK_SECRET_CHARS_MAX, WEBHOOKS_PER_PRINCIPAL_MAX
 from dibs.wire.codes import NO
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.cli.framework.context import Call, Document
-    from dibs.cli.text.words import Paint
-
 
 # What is said about webhooks. Pure.
 
@@ -98,7 +93,7 @@ def _secret(call: Call) -> tuple[bool, str]:
     path = call.values.get("secret_file")
     if call.values.get("unsigned"):
         if path is not None:
-            raise UsageError("Use --secret-file or --unsigned, not both.", call.command)
+            raise UsageError("Use --secret-file or --unsigned, not both.")
         return False, ""
     if path is None:
         return True, new_signing_secret()
@@ -140,13 +135,8 @@ def remove(call: Call) -> Answer:
 
 
 def replay(call: Call) -> Answer:
-    document: Document = {}
-    after = call.values.get("after")
-    if after is not None:
-        if not is_number(after, 0, _EVENT_NUMBER_MAX):
-            raise UsageError(f"--after takes the number of an event, not {after!a}.", call.command)
-        document["after"] = int(after)
-    body = call.body("webhook-replay", call.values["id"], document)
+    after = count(call, "after", _EVENT_NUMBER_MAX, least=0)
+    body = call.body("webhook-replay", call.values["id"], {} if after is None else {"after": after})
     what = "The dead letters are" if after is None else f"All events after {after} are"
     return yes(body, f"{what} sent again.")
 

@@ -75,15 +75,14 @@ def actor_named(call: Call) -> str | None:
     if name is None and not call.env.get("DIBS_SESSION"):
         name = call.env.get("DIBS_ACTOR") or None
     if name == PLACEHOLDER:
-        raise UsageError(f"--actor {name} is a placeholder. Choose a name that no other agent has.", call.command)
+        raise UsageError(f"--actor {name} is a placeholder. Choose a name that no other agent has.")
     return None if name is None else checked_actor(call, name)
 
 
 def checked_actor(call: Call, name: str) -> str:
     if not name.strip() or not name.isprintable() or len(name) > OWNER_CHARS_MAX:
         raise UsageError(
-            f"--actor (DIBS_ACTOR) is a printable name of 1 to {OWNER_CHARS_MAX} characters, not {name!a}.",
-            call.command,
+            f"--actor (DIBS_ACTOR) is a printable name of 1 to {OWNER_CHARS_MAX} characters, not {name!a}."
         )
     return name
 
@@ -128,8 +127,7 @@ class ActorSession:
             who = f"The actor {self._name!a}" if self._agent is None else "This agent"
             raise UsageError(
                 f"{who} has claimed nothing here. Name the --actor, --url and --namespace of the claim; `dibs "
-                "owner JOB` shows who has it.\nA claim without an actor printed a lease id: --lease ID.",
-                self._call.command,
+                "owner JOB` shows who has it.\nA claim without an actor printed a lease id: --lease ID."
             )
         self._renewed(session, {"active": True})
         return session

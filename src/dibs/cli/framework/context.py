@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]
-
     Opener = Callable[[Settings], Door]
+else:
+    Document = dict  # so that a command need not say that it is for annotations
 
 
 def open_door(settings: Settings) -> Door:
-    """Open the door that the settings name."""
     from dibs.client.settings import connect_as
 
     return connect_as(settings)
@@ -68,6 +68,7 @@ class Call:
         self.unconfirmed = unconfirmed
         self.repository_namespace: str | None = None
         self.written: dict[str, str] = {}  # names that were spelled otherwise, and how
+        self._is_away = False  # the servers, and that was said
         self.wanted: list[Document] = []  # jobs of the caller's session for which somebody began to wait
 
     @property
@@ -97,35 +98,25 @@ class Call:
             self._door = self._opener(self.settings)
         return self._door
 
-    def door_in(self, namespace: str | None) -> Door:
-        """A door to the same store or server in another namespace; None means the default one. The caller closes
-        it."""
-        return self._opener(self._settings_with(namespace=namespace))
-
-    def door_at(self, url: str) -> Door:
-        """A way to one of the servers that a list of them names. Whoever asks for it closes it."""
-        return self._opener(Settings({**self.values, "url": url}, self.env))
-
-    def _settings_with(self, **more: str | None) -> Settings:
-        """The same servers, and what is known of them, with other settings."""
-        settings = Settings({**self.values, "url": self.settings.url, **more}, self.env)
-        settings.servers = self.settings.servers
-        return settings
-
-    def another_door(self, timeout_ms: int) -> Door:
-        """A second door to the same store or server, with a shorter timeout. The caller closes it."""
-        timeout_ms = min(timeout_ms, self.settings.timeout_ms)
-        return self._opener(self._settings_with(timeout=f"{timeout_ms}ms"))
+    def another_door(self, **other: str | None) -> Door:
+        """A second door, with other settings: `namespace` (None is the default one), `timeout`, or the `url` of one of
+        several servers. The caller closes it."""
+        same = {"url": self.settings.url, "namespace": self.settings.namespace}
+        settings = Settings({**self.values, **same, **other}, self.env)
+        if "url" not in other:
+            settings.servers = self.settings.servers  # what is known of them
+        return self._opener(settings)
 
     def keeping_door(self, timeout_ms: int) -> Door:
         """The door for renewals. For a server it is a second one with a shorter timeout, else it is the command's own.
         Either may be closed."""
         from dibs.client.settings import servers_at
 
-        return self.another_door(timeout_ms) if servers_at(self.settings.url) else self.door()
+        if not servers_at(self.settings.url):
+            return self.door()
+        return self.another_door(timeout=f"{min(timeout_ms, self.settings.timeout_ms)}ms")
 
     def ask(self, verb: str, name: str = "", document: Document | None = None) -> Reply:
-        """The reply of the command's own door."""
         from dibs.client.door import Ask
 
         return self.door().ask(Ask(verb, name, document))
@@ -151,12 +142,17 @@ class Call:
 
             self.unconfirmed.begin(pending, lambda: self.keeping_door(DOOR_MS))
 
-    def say(self, lines: list[str]) -> bool:
-        """Print lines to stdout, before the command is over. False if nobody reads them."""
+    def say(self, lines: list[str], documents: list[Document] | None = None) -> bool:
+        """Print lines to stdout, before the command is over; with --json the documents, if there are some. False if
+        nobody reads them."""
         if self.stdout is None:
             return False
+        if documents is not None and self.values.get("json"):
+            from json import JSONEncoder
+
+            lines = [JSONEncoder().encode(document) for document in documents]
         try:
-            self.stdout.write("".join([f"{line}\n" for line in lines]))
+            self.stdout.write("".join([f"{self.paint.shown(line)}\n" for line in lines]))
             self.stdout.flush()
         except OSError:
             return False
@@ -171,6 +167,14 @@ class Call:
             self.stderr.flush()
         except OSError:  # nobody reads it
             pass
+
+    def complain_away(self, why: str | None, what: str) -> None:
+        """Say once that no server answers, and that the command goes on; None: one answers again."""
+        if why is not None and not self._is_away:
+            from dibs.client.event_reader import why_away
+
+            self.complain(f"{why_away(why)} {what} goes on as soon as a server answers.")
+        self._is_away = why is not None
 
     def abandon_door(self) -> None:
         """Leave the door as it is: another thread still waits in it, and the process is about to end."""
@@ -187,20 +191,23 @@ class Call:
             self.stderr.write("".join([f"dibs: {line}\n" for line in lines]))
 
     def text(self, key: str, bytes_max: int) -> str | None:
-        """The text of a flag; `-` reads it from standard input, without the newline at its end."""
+        """The text of a flag; `-` reads it from standard input."""
         value: str | None = self.values.get(key)
         if value != "-":
             return value
-        flag = f"--{key.replace('_', '-')} -"
+        return self.read_input(f"--{key.replace('_', '-')} -", bytes_max)
+
+    def read_input(self, what: str, bytes_max: int) -> str:
+        """Standard input as text, without the newline at its end. `what` reads it, as a refusal says."""
         if self.stdin is None:
-            raise InvalidInput(f"{flag} reads standard input, which is closed.")
+            raise InvalidInput(f"{what} reads standard input, which is closed.")
         if self._stdin_used:
-            raise InvalidInput(f"{flag}: another flag has read standard input already. Only one flag can read it.")
+            raise InvalidInput(f"{what}: another flag has read standard input already. Only one flag can read it.")
         self._stdin_used = True
         content = self.stdin.read(bytes_max + 2)
         if len(content.removesuffix(b"\n")) > bytes_max:
-            raise InvalidInput(f"{flag}: standard input is longer than the {bytes_max} bytes allowed.")
+            raise InvalidInput(f"{what}: standard input is longer than the {bytes_max} bytes allowed.")
         try:
             return content.decode().removesuffix("\n")
         except UnicodeDecodeError:
-            raise InvalidInput(f"{flag}: standard input is not UTF-8 text.") from None
+            raise InvalidInput(f"{what}: standard input is not UTF-8 text.") from None

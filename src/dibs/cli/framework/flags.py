@@ -39,10 +39,9 @@ def is_number(text: str, least: int, most: int) -> bool:
 
 
 def process_number(call: Call, key: str) -> int:
-    """The number of a process from a flag, which was given."""
     text: str = call.values[key]
     if not is_number(text, 1, PID_MAX):
-        raise UsageError(f"{flag_of(key)} takes the number of a process, not {text!a}.", call.command)
+        raise UsageError(f"{flag_of(key)} takes the number of a process, not {text!a}.")
     return int(text)
 
 
@@ -89,24 +88,19 @@ def milliseconds(call: Call, key: str, default_ms: int, most_ms: int) -> int:
     return length_ms
 
 
-def count(call: Call, key: str, most: int) -> int | None:
-    """A whole number from 1 up."""
+def count(call: Call, key: str, most: int, *, least: int = 1) -> int | None:
+    """The whole number that a flag gives; None if the flag is not given."""
     text = call.values.get(key)
     if text is None:
         return None
-    if not is_number(text, 1, most):
-        raise UsageError(f"{flag_of(key)} takes a whole number from 1 to {most}, not {text!a}.", call.command)
+    if not is_number(text, least, most):
+        raise UsageError(f"{flag_of(key)} takes a whole number from {least} to {most}, not {text!a}.")
     return int(text)
 
 
 def exit_code(call: Call, key: str, default: int) -> int:
-    """An exit code from a flag."""
-    text = call.values.get(key)
-    if text is None:
-        return default
-    if not is_number(text, 0, EXIT_CODE_MAX):
-        raise UsageError(f"{flag_of(key)} takes a number from 0 to 255, not {text!a}.", call.command)
-    return int(text)
+    code = count(call, key, EXIT_CODE_MAX, least=0)
+    return default if code is None else code
 
 
 TTL = Option("--ttl TIME", field="acquire.ttl_seconds")
@@ -165,7 +159,6 @@ def put(document: Document, field: str, value: object) -> None:
 
 
 def claim_document(call: Call) -> Document:
-    """The request document that all commands that claim have in common."""
     lasts = ttl_seconds(call)
     session = session_id(call)
     if session is None and is_actor(call) and not call.command.startswith("lock "):  # `dibs lock` has its own actors
@@ -217,11 +210,11 @@ def refuse_contradictions(call: Call) -> None:
     """Raise a UsageError for flags of a claim that contradict each other."""
     values = call.values
     if values.get("no_wait") and values.get("wait") is not None:
-        raise UsageError("Use --no-wait or --wait, not both.", call.command)
+        raise UsageError("Use --no-wait or --wait, not both.")
     if values.get("shared") and values.get("slots") is not None:
-        raise UsageError("Use --shared or --slots, not both: a shared claim has no slots.", call.command)
+        raise UsageError("Use --shared or --slots, not both: a shared claim has no slots.")
     if values.get("exclusive") and (values.get("shared") or values.get("slots") is not None):
-        raise UsageError("--exclusive means one owner: leave out --shared and --slots.", call.command)
+        raise UsageError("--exclusive means one owner: leave out --shared and --slots.")
 
 
 def proof(call: Call) -> Document:
@@ -232,7 +225,7 @@ def proof(call: Call) -> Document:
         lease = call.env.get("DIBS_LEASE") or None
     if lease is not None:
         if not lease.strip():
-            raise UsageError("--lease is empty. Did the claim before it succeed?", call.command)
+            raise UsageError("--lease is empty. Did the claim before it succeed?")
         return {"lease_id": lease.strip()}
     session = session_id(call)
     if session is None and is_actor(call):
@@ -243,8 +236,7 @@ def proof(call: Call) -> Document:
     if session is None:
         raise UsageError(
             f"{call.command} must know that the claim is yours: name yourself as in the claim, with --actor or "
-            "--session.\nA claim without either printed a lease id: --lease ID.",
-            call.command,
+            "--session.\nA claim without either printed a lease id: --lease ID."
         )
     return {"session_id": session}
 
@@ -262,9 +254,7 @@ def checked_session(call: Call, text: str, what: str) -> str:
 
     if not is_id(text.strip()):
         hint = " Did opening it succeed?" if not text.strip() else ""
-        raise UsageError(
-            f"{what} is {text!a}, which is not a session id: `dibs session open` prints one.{hint}", call.command
-        )
+        raise UsageError(f"{what} is {text!a}, which is not a session id: `dibs session open` prints one.{hint}")
     return text.strip().lower()
 
 
@@ -273,9 +263,7 @@ def done_fields(call: Call, result: str | None) -> Document:
     done_seconds = seconds(call, "done", DONE_MS_MAX)
     if not done_seconds:
         if result is not None:
-            raise UsageError(
-                "--result needs --done: the result is shown while the job is marked as done.", call.command
-            )
+            raise UsageError("--result needs --done: the result is shown while the job is marked as done.")
         return {}
     fields: Document = {"done_seconds": done_seconds}
     put(fields, "result", result)

@@ -94,12 +94,10 @@ def page(command: Command, width: int | None = None) -> str:
 
 
 def aliases(name: str) -> list[str]:
-    """Other words for a command."""
     return [f"dibs {alias}" for alias, meant in ALIASES.items() if name in meant]
 
 
 def usage_line(command: Command) -> str:
-    """The usage with all flags."""
     return " ".join(_around_flags(command, _bracketed(command.options)))
 
 
@@ -148,7 +146,6 @@ def _options(options: Iterable[Option], width: int) -> list[str]:
 
 
 def _columns(rows: list[tuple[str, str]], width: int) -> list[str]:
-    """Two columns, names and meanings, within the width."""
     indent = max(len(name) for name, _ in rows) + 5
     if width - indent < COLUMN_MIN:  # too narrow for two columns: the meaning goes below the name
         texts = [(name, wrap(text, width - 6, break_on_hyphens=False)) for name, text in rows]

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dibs.base.checkout import current_folder
-from dibs.cli.framework.result import combined, failure, is_failure
+from dibs.cli.framework.result import Answer, combined, failure, is_failure
 from dibs.client import naming as repositories
 from dibs.client.queueing import all_pages, drive, name_in_use
 from dibs.core.names import OF_REPOSITORY
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from dibs.cli.framework.context import Call, Document
-    from dibs.cli.framework.result import Answer
 
 
 _KEYS = ("job", "name", "resource", "resource_flag", "prefix", "pattern")
@@ -49,7 +48,7 @@ def tree_locks(call: Call, states: tuple[str, ...] = (HELD,)) -> list[Document]:
     namespace = here(call) if call.said("namespace") is None else None
     if namespace is None:
         return []
-    door = call.door_in(namespace)
+    door = call.another_door(namespace=namespace)
     try:
         return [
             {**lock, "namespace": namespace}
@@ -88,16 +87,20 @@ def names_here(call: Call) -> repositories.Naming:
     return repositories.Naming(call.env, current_folder(), exact=bool(call.values.get("exact")))
 
 
-def fold(call: Call) -> None:
-    """Put the one names into the place of those that were written. `call.written` keeps how."""
-    if call.command not in _ONE and call.command not in _SEVERAL and call.command != "git push":
-        return
-    for key in ("job", "name"):
-        given = call.values.get(key)
-        if isinstance(given, str):
-            call.values = {**call.values, key: one_names(call, [given])[0]}
-        elif isinstance(given, list):
-            call.values = {**call.values, key: one_names(call, given)}
+def use_one_names(call: Call) -> None:
+    """Put the one names into the place of those that were written, and settle the namespace. `call.written` keeps how
+    they were written: a name that is in use as it was written is meant as it was written. Of several at once the one
+    names count: a look at each would be no step of one."""
+    if call.command in _ONE | _SEVERAL | {"git push"}:
+        for key in ("job", "name"):
+            given = call.values.get(key)
+            if isinstance(given, str):
+                call.values = {**call.values, key: one_names(call, [given])[0]}
+            elif isinstance(given, list):
+                call.values = {**call.values, key: one_names(call, given)}
+    settle(call)
+    if call.written and call.command in _ONE:
+        _use_names_in_use(call)
 
 
 def one_names(call: Call, given: Iterable[str]) -> list[str]:
@@ -107,14 +110,10 @@ def one_names(call: Call, given: Iterable[str]) -> list[str]:
     return [name for name, _ in found]
 
 
-def use_names_in_use(call: Call) -> None:
-    """A name that is in use as it was written is meant as it was written. Of several at once the one names count: a
-    look at each would be no step of one."""
-    if call.command not in _ONE:
-        return
+def _use_names_in_use(call: Call) -> None:
     job = call.values["job"]
     names = job if isinstance(job, list) else [job]
-    door = call.door_in(call.settings.namespace) if call.command in _FORKING else call.door()
+    door = call.another_door() if call.command in _FORKING else call.door()
     try:
         used = [drive(door, name_in_use(name, call.written.get(name))) for name in names]
     finally:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 class UsageError(InvalidInput):
-    """The command line is wrong. `command` is the command's name as far as it was recognised."""
+    """The command line is wrong. `command` is the command's name, or the first word of a family; who runs a command
+    sets it."""
 
     def __init__(self, details: str, command: str = "") -> None:
         super().__init__(details)
@@ -141,16 +142,16 @@ def parse(command: Command, words: Sequence[str]) -> Values:
             raise _unknown_flag(command, flag, options)
         if option.value is None:
             if equals:
-                raise UsageError(f"{option.flag} is a switch and takes no value.", command.name)
+                raise UsageError(f"{option.flag} is a switch and takes no value.")
             values[option.key] = True
             continue
         if not equals:
-            value, used = _value_after(command, option, words[index:], options)
+            value, used = _value_after(option, words[index:], options)
             index += used
-        values[option.key] = _checked(command, option, value)
+        values[option.key] = _checked(option, value)
     arguments = _arguments(command, loose, rest)
     if "url" in values and arguments.get("url", values["url"]) != values["url"]:
-        raise UsageError("--url names one store, and the argument URL another. Give one of them.", command.name)
+        raise UsageError("--url names one store, and the argument URL another. Give one of them.")
     values |= arguments
     _check_required(command, values)
     return values
@@ -164,28 +165,27 @@ def _check_required(command: Command, values: Values) -> None:
     for options in groups.values():
         if all(option.key not in values for option in options):
             wanted = " or ".join([option.shown for option in options])
-            raise UsageError(f"{command.name} needs {wanted}: {options[0].help}.", command.name)
+            raise UsageError(f"{command.name} needs {wanted}: {options[0].help}.")
 
 
-def _value_after(command: Command, option: Option, rest: Sequence[str], options: Iterable[Option]) -> tuple[str, int]:
+def _value_after(option: Option, rest: Sequence[str], options: Iterable[Option]) -> tuple[str, int]:
     """The value of a flag without `=`, and how many of the following words it takes."""
     if option.bare is not None and not (rest and is_duration(rest[0])):
         return option.bare, 0
     if not rest or rest[0] == "--":
-        raise UsageError(f"{option.flag} needs a value: {option.flag} {option.value}.", command.name)
+        raise UsageError(f"{option.flag} needs a value: {option.flag} {option.value}.")
     if _find(rest[0].partition("=")[0], options) is not None:
         raise UsageError(
-            f"{option.flag} needs a value, but {rest[0]} is a flag. If it is the value, write {option.flag}={rest[0]}.",
-            command.name,
+            f"{option.flag} needs a value, but {rest[0]} is a flag. If it is the value, write {option.flag}={rest[0]}."
         )
     return rest[0], 1
 
 
-def _checked(command: Command, option: Option, value: str) -> str:
+def _checked(option: Option, value: str) -> str:
     if option.filled and not value.strip():
         instead = "" if option.required else ", or leave it out"
-        raise UsageError(f"{option.flag} is empty: give it a value{instead}.", command.name)
-    return _chosen(command, option.flag, value, option.choices)
+        raise UsageError(f"{option.flag} is empty: give it a value{instead}.")
+    return _chosen(option.flag, value, option.choices)
 
 
 def _arguments(command: Command, loose: list[str], rest: list[str]) -> Values:
@@ -198,11 +198,11 @@ def _arguments(command: Command, loose: list[str], rest: list[str]) -> Values:
     if len(loose) < least:
         missing = wanted[len(loose)]
         one_of = f", one of {', '.join(missing.choices)}" if missing.choices else ""
-        raise UsageError(f"{command.name} needs {missing.name}: {missing.help}{one_of}.", command.name)
+        raise UsageError(f"{command.name} needs {missing.name}: {missing.help}{one_of}.")
     if len(loose) > len(wanted) and last not in (MANY, ANY):
         raise _too_many(command, loose)
     values: Values = {
-        each.key: _chosen(command, each.name, word, each.choices) for each, word in zip(wanted, loose, strict=False)
+        each.key: _chosen(each.name, word, each.choices) for each, word in zip(wanted, loose, strict=False)
     }
     if last in (MANY, ANY):
         values[wanted[-1].key] = loose[len(wanted) - 1 :]
@@ -219,7 +219,7 @@ def _too_many(command: Command, loose: list[str]) -> UsageError:
         named = " ".join(map(_shown, loose[:3])) + (" ..." if len(loose) > 3 else "")
         ways = [f"dibs {name} {named} ({what})" for name, what in command.several]
         hint = f"For several: {', or '.join(ways)}."
-    return UsageError(f"{extra} is one argument too many: dibs {command.name} takes {takes}. {hint}", command.name)
+    return UsageError(f"{extra} is one argument too many: dibs {command.name} takes {takes}. {hint}")
 
 
 def _program(command: Command, loose: list[str], rest: list[str]) -> Values:
@@ -231,19 +231,19 @@ def _program(command: Command, loose: list[str], rest: list[str]) -> Values:
         loose, rest = loose + rest[:missing], rest[missing + 1 :]
     if len(loose) < len(wanted):
         missing_one = wanted[len(loose)]
-        raise UsageError(f"{command.name} needs {missing_one.name} before --: {missing_one.help}.", command.name)
+        raise UsageError(f"{command.name} needs {missing_one.name} before --: {missing_one.help}.")
     if len(loose) > len(wanted):
         line = " ".join(["dibs", command.name, *map(_shown, loose[: len(wanted)]), "--", _shown(loose[len(wanted)])])
-        raise UsageError(f"Write -- before the command, so that dibs does not read its flags: {line}.", command.name)
+        raise UsageError(f"Write -- before the command, so that dibs does not read its flags: {line}.")
     if not rest:
-        raise UsageError(f"{command.name} needs {argument.name} after --: {argument.help}.", command.name)
+        raise UsageError(f"{command.name} needs {argument.name} after --: {argument.help}.")
     return {each.key: word for each, word in zip(wanted, loose, strict=True)} | {argument.key: rest}
 
 
-def _chosen(command: Command, what: str, value: str, choices: tuple[str, ...]) -> str:
+def _chosen(what: str, value: str, choices: tuple[str, ...]) -> str:
     if choices and value not in choices:
         hint = did_you_mean(value, choices)
-        raise UsageError(f"{what} must be one of {', '.join(choices)}, not {_shown(value)}.{hint}", command.name)
+        raise UsageError(f"{what} must be one of {', '.join(choices)}, not {_shown(value)}.{hint}")
     return value
 
 
@@ -252,7 +252,7 @@ def _unknown_flag(command: Command, flag: str, options: Iterable[Option]) -> Usa
     if not hint and not flag.startswith("--") and command.arguments:
         name = command.arguments[0].name
         hint = f" If it is the {name}, write it after --: dibs {command.name} -- {_shown(flag)}."
-    return UsageError(f"{_shown(flag)} is not a flag of dibs {command.name}.{hint}", command.name)
+    return UsageError(f"{_shown(flag)} is not a flag of dibs {command.name}.{hint}")
 
 
 def _find(word: str, options: Iterable[Option]) -> Option | None:

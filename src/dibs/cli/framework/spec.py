@@ -60,10 +60,16 @@ class Option:
 
     @property
     def shown(self) -> str:
-        """The flag with its value, as help shows it."""
         if self.value is None:
             return self.flag
         return f"{self.flag} {self.value}" if self.bare is None else f"{self.flag}[={self.value}]"
+
+
+def options(table: str) -> tuple[Option, ...]:
+    """Options of which there is no more to say than flag and help: `--port N: where to listen`, one to a line. A line
+    that is indented goes on with the last."""
+    lines = table.strip().replace("\n    ", " ").split("\n")
+    return tuple([Option(*line.split(": ", 1)) for line in lines])
 
 
 ONE, MAYBE, MANY, ANY, REST = "one", "maybe", "many", "any", "rest"
@@ -90,7 +96,6 @@ class Argument:
 
     @property
     def shown(self) -> str:
-        """The argument as a usage line shows it."""
         return _SHOWN[self.takes].format(self.name)
 
 

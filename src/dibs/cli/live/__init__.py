@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
+from typing import Any
 
 from dibs.base.clock import steady_ms, wall_ms
+from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import given_ms
 from dibs.cli.framework.result import Answer, RequestFailed, failure
 from dibs.cli.live import screen as keys
 from dibs.cli.live.screen import LiveScreen, keys_of
 from dibs.cli.text import listing as board
 from dibs.cli.text.words import natural_key
+from dibs.client.door import Door
 from dibs.client.event_reader import EventCursor, why_away
 from dibs.client.settings import place_of
 from dibs.core.events import ACQUIRED, EXPIRED
 from dibs.wire.codes import YES
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from dibs.cli.framework.context import Call, Document
-    from dibs.client.door import Door
-
 
 # What somebody looks at: which jobs, in which order, from which one on. Keys change it. Pure.
 
@@ -59,26 +54,16 @@ class BoardView:
         self.is_typing = False
         self.first = 0  # the number of the first row that is shown
         self.is_over = False
-        self._locks: list[Document] = []
-        self._chosen: list[Document] | None = []
+        self.locks: list[Document] = []  # those that match the filter, in order
+        self._all: list[Document] = []
 
     def take(self, locks: list[Document]) -> None:
-        """New data."""
-        self._locks = locks
-        self._chosen = None
-
-    @property
-    def locks(self) -> list[Document]:
-        """The jobs that match the filter, in order."""
-        if self._chosen is None:
-            order, text = ORDERS[self.order], self.filter.casefold()
-            found = [lock for lock in self._locks if not text or text in _text(lock)]
-            found.sort(key=lambda lock: (order(lock), natural_key(lock["name"])), reverse=self.is_reversed)
-            self._chosen = found
-        return self._chosen
+        self._all = locks
+        order, text = ORDERS[self.order], self.filter.casefold()
+        self.locks = [lock for lock in locks if not text or text in _text(lock)]
+        self.locks.sort(key=lambda lock: (order(lock), natural_key(lock["name"])), reverse=self.is_reversed)
 
     def window(self, rows: int) -> list[Document]:
-        """The jobs that are shown in so many rows."""
         self.first = max(0, min(self.first, len(self.locks) - rows))
         return self.locks[self.first : self.first + rows]
 
@@ -115,7 +100,7 @@ class BoardView:
     def _choose(self, filter_text: str | None = None) -> None:
         self.filter = self.filter if filter_text is None else filter_text
         self.first = 0
-        self._chosen = None
+        self.take(self._all)
 
 
 _MOVES: dict[str, Callable[[int, int, int], int]] = {
@@ -131,7 +116,6 @@ _MOVES |= {"k": _MOVES[keys.UP], "j": _MOVES[keys.DOWN], "g": _MOVES[keys.HOME],
 
 
 def _text(lock: Document) -> str:
-    """The words of a job that the filter looks at."""
     last = lock.get("done") or lock.get("previous") or {}
     owner = lock.get("owner") or last.get("owner")
     found = (lock["name"], owner, lock.get("checkpoint"), lock.get("metadata"))
@@ -191,7 +175,7 @@ END_S = 0.2
 
 class BoardFeed:
     """`locks` are those of the last look that succeeded; `failure` says why the last one did not. `wake` is called
-    after each look, on the thread."""
+    after each look, on `thread`, which is not started yet."""
 
     def __init__(self, call: Call, fetch: Callable[[], Document], interval_ms: int, wake: Callable[[], None]) -> None:
         self._call = call
@@ -200,7 +184,7 @@ class BoardFeed:
         self._wake = wake
         self._rate = EventRate(call.values.get("prefix", ""))
         self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="dibs-refresh", daemon=True)
+        self.thread = threading.Thread(target=self._work, name="dibs-refresh", daemon=True)
         self.looks = 0  # how many there were
         self.locks: list[Document] = []
         self.locks_ms = 0  # when they were read
@@ -208,14 +192,11 @@ class BoardFeed:
         self.failure: Answer | None = None
         self.error: BaseException | None = None  # an unexpected one, which ended the thread
 
-    def start(self) -> None:
-        self._thread.start()
-
     def stop(self) -> bool:
         """Tell whether it has ended. If a server keeps it waiting, nobody waits for it."""
         self._is_over.set()
-        self._thread.join(END_S)
-        return not self._thread.is_alive()
+        self.thread.join(END_S)
+        return not self.thread.is_alive()
 
     def _work(self) -> None:
         try:
@@ -273,7 +254,7 @@ class Board:
         until_ms = None if for_ms is None else steady_ms() + for_ms
         failed: Answer | None = None
         try:
-            self._feed.start()
+            self._feed.thread.start()
             while failed is None and not self._view.is_over:
                 left_s = FRAME_S if until_ms is None else min(FRAME_S, (until_ms - steady_ms()) / 1000)
                 if left_s <= 0 or not self._turn(left_s):

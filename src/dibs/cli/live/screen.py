@@ -12,13 +12,10 @@ import os
 import select
 import signal
 import termios
+from types import FrameType
+from typing import Any
 
 from dibs.cli.supervise.signals import stop
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from types import FrameType
-    from typing import Any
 
 # The other screen, no cursor, no wrapping of lines; and back.
 _TAKE = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"
@@ -99,7 +96,6 @@ class LiveScreen:
             return None
 
     def size(self) -> tuple[int, int]:
-        """Columns and rows."""
         try:
             found = os.get_terminal_size(self._output)
         except OSError:

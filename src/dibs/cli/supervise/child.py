@@ -15,7 +15,7 @@ from dibs.base.ids import new_token
 from dibs.cli.commands.wait import OUTER, sessions_around
 from dibs.cli.supervise.guardian import Guardian
 from dibs.cli.supervise.process_session import CheckpointFile
-from dibs.cli.supervise.survivors import Survivors, adopt_orphans, killed, wait_for_end
+from dibs.cli.supervise.survivors import NAP_MS, Survivors, adopt_orphans, signalled, wait_for_end
 from dibs.cli.supervise.warden import LATE_MS, Warden
 from dibs.core.names import ELECTION_PREFIX
 from dibs.system.session_mark import guarded_env, guarded_mark, process_mark
@@ -82,7 +82,6 @@ def _of_job(session: ProcessSession, grant: Document) -> dict[str, str | None]:
     }
 
 
-NAP_MS = 1_000  # select does not count suspend: whoever measures time looks at least this often
 PASSED_ON = tuple(getattr(signal, name) for name in "SIGINT SIGTERM SIGHUP SIGQUIT SIGUSR1 SIGUSR2 SIGALRM".split())
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
@@ -209,7 +208,7 @@ class Child:
         left_ms = self._late_ms - steady_ms()
         if left_ms <= 0:
             self._late_ms = None
-            killed(self.guardian_pid)
+            signalled(self.guardian_pid)
         return max(0, min(NAP_MS, left_ms))
 
     def close(self) -> None:

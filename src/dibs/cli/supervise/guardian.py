@@ -24,8 +24,9 @@ import select
 
 from dibs.base.cheap import signal
 from dibs.base.clock import steady_ms
-from dibs.cli.supervise.survivors import adopt_orphans, descendants, die_with, wake_with_parent
+from dibs.cli.supervise.survivors import NAP_MS, adopt_orphans, descendants, die_with, signalled, wake_with_parent
 from dibs.system import table
+from dibs.system.processes import let_go_of_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from types import FrameType
 
 LOOK_MS = 20
-NAP_MS = 1_000  # select does not count suspend: whoever measures time looks at least this often
 # Signals that a terminal or a user may send to all processes; this one ignores them.
 IGNORED = tuple(
     getattr(signal, name)
@@ -185,7 +185,8 @@ class Guardian:
             self._tell(f"X {trouble.decode()}")
             return
         self._pid = pid
-        self._let_go_of_files()
+        # Its readers see the end of its output when it ends.
+        let_go_of_files(self._orders, self._reports, self._waking, self._waker, self._warden)
         self._tell(f"P {pid}")
         if self._warden is not None and not self._adopts:
             os.write(self._warden, b"P %d\n" % pid)  # it cannot find the command by itself
@@ -198,16 +199,6 @@ class Guardian:
         for number in self._defaults:
             signal.signal(number, signal.SIG_DFL)
         execute(self._words, env)
-
-    def _let_go_of_files(self) -> None:
-        """Close our copies of the command's files, so that its readers see the end of its output when it ends."""
-        null = os.open(os.devnull, os.O_RDWR)
-        for number in (0, 1, 2):
-            os.dup2(null, number)
-        ends = (self._orders, self._reports, self._waking, self._waker, self._warden)
-        kept = sorted([end for end in ends if end is not None])
-        for low, high in zip((2, *kept), (*kept, 65536), strict=True):
-            os.closerange(low + 1, high)
 
     # Supervision
 
@@ -233,7 +224,6 @@ class Guardian:
         return True
 
     def _stop_in_time(self) -> None:
-        """Stop everything, if it is time to."""
         late = self._is_late()
         if late and not self._ended:
             self._tell("L")
@@ -288,7 +278,7 @@ class Guardian:
     def _survivors(self) -> set[int]:
         """The other processes of the command that are left, as far as they can be seen and stopped."""
         if not self._adopts:
-            if _kill(-self._pid, 0):
+            if signalled(-self._pid, 0):
                 return {self._pid}
             # Refused, or none is left. macOS refuses also for a group in which all have ended.
             self._untouchable.update(table().group(self._pid))
@@ -301,13 +291,13 @@ class Guardian:
 
     def _to_group(self, number: int) -> None:
         if self._pid and not self._is_done:
-            _kill(-self._pid, number)
+            signalled(-self._pid, number)
 
     def _to_everybody(self, number: int) -> None:
         self._to_group(number)
         if self._adopts:
             for pid in descendants(os.getpid()):
-                if not _kill(pid, number):
+                if not signalled(pid, number):
                     self._untouchable.add(pid)
 
 
@@ -327,17 +317,6 @@ def execute(words: list[str], env: dict[bytes, bytes]) -> None:
         except OSError as error:
             refused = error
     raise refused or FileNotFoundError(2, "no command")
-
-
-def _kill(pid: int, number: int) -> bool:
-    """Send a signal. False if the process belongs to another user, because it changed its user id."""
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:  # gone
-        return number != 0
-    except PermissionError:
-        return False
-    return True
 
 
 def _noted(number: int, frame: FrameType | None) -> None:

@@ -13,18 +13,13 @@ import select
 
 from dibs.base.cheap import signal
 from dibs.base.clock import steady_ms
+from dibs.cli.framework.context import Call, Document
 from dibs.cli.framework.flags import process_number
 from dibs.cli.framework.parse import UsageError
-from dibs.client.door import OVER_CODES, Ask
+from dibs.client.door import OVER_CODES, Ask, Door
 from dibs.client.plan import RenewalPlan
-from dibs.system.processes import process_handle
-from dibs.system.session_mark import is_gone, process_mark
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from dibs.cli.framework.context import Call, Document
-    from dibs.client.door import Door
-
+from dibs.system.processes import let_go_of_files, process_handle
+from dibs.system.session_mark import is_gone, process_mark, takes_signals
 
 _KEPT = b"kept"
 _SAME_EVERYWHERE = ("http:", "https:", "unix:/", "sqlite:/", "sqlite:~")
@@ -41,15 +36,8 @@ class WatchedProcess:
 
     @property
     def lives(self) -> bool:
-        if self._mark is not None:
-            return not is_gone(self._mark)
-        try:  # the system does not report when a process began
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            pass
-        return True
+        # Some systems do not report when a process began.
+        return takes_signals(self.pid) if self._mark is None else not is_gone(self._mark)
 
     def open(self) -> None:
         """Open a handle that reports the end of the process, where the system has one; else it is polled every
@@ -68,7 +56,7 @@ def watched_process(call: Call) -> WatchedProcess:
         return WatchedProcess(os.getppid())
     watched = WatchedProcess(process_number(call, "keep_for"))
     if not watched.lives:
-        raise UsageError(f"--keep-for {watched.pid}: there is no such process here.", call.command)
+        raise UsageError(f"--keep-for {watched.pid}: there is no such process here.")
     return watched
 
 
@@ -90,7 +78,8 @@ def leave_keeper(
     try:
         os.setsid()
         if os.fork() == 0:
-            door = call.another_door(max(1_000, ttl_ms // 6))  # reads the token before the folder changes
+            timeout_ms = min(max(1_000, ttl_ms // 6), call.settings.timeout_ms)
+            door = call.another_door(timeout=f"{timeout_ms}ms")  # reads the token before the folder changes
             _detach(telling, call.settings.url)
             plan = RenewalPlan(ttl_ms, steady_ms(), 0)
             Keeper(door, names, proof, plan, watched).run(telling)
@@ -114,11 +103,7 @@ def _detach(telling: int, url: str | None) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    null = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):
-        os.dup2(null, descriptor)
-    os.closerange(3, telling)
-    os.closerange(telling + 1, 65536)
+    let_go_of_files(telling)
     if url is None or url.startswith(_SAME_EVERYWHERE):
         os.chdir("/")
     gc.enable()

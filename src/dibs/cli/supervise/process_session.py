@@ -15,7 +15,7 @@ from dibs.base.errors import InvalidInput, InvalidTtl
 from dibs.base.ids import new_id
 from dibs.cli.framework.flags import TRACKED, milliseconds, open_request, seconds, terms
 from dibs.cli.framework.registry import part
-from dibs.cli.framework.result import failure, is_failure, is_granted
+from dibs.cli.framework.result import Answer, failure, is_failure, is_granted
 from dibs.client.door import OVER_CODES, Ask
 from dibs.client.plan import RenewalPlan, slack_ms, stop_ms_default, ttl_ms_min
 from dibs.core.durations import format_duration
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dibs.cli.framework.context import Call, Document
-    from dibs.cli.framework.result import Answer
     from dibs.client.door import Door
     from dibs.wire.documents import Reply
 

@@ -68,6 +68,7 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+NAP_MS = 1_000  # select does not count suspend: whoever measures time looks at least this often
 LOOK_MS = 10
 _DYING_MS_MAX = 2_000
 _LOOKS = 2
@@ -91,13 +92,13 @@ class Survivors:
         """Kill all descendants of the roots and all processes with the token, until none is left. False if some cannot
         be killed."""
         if self._is_our_group():
-            killed(-self._group)
+            signalled(-self._group)
         empty = 0
         while empty < _LOOKS:
             left = self._found(roots()) - self.untouchable
             empty = 0 if left else empty + 1
             for pid in left:
-                if not killed(pid):
+                if not signalled(pid):
                     self.untouchable.add(pid)
             if left:
                 _nap()
@@ -125,12 +126,13 @@ def wait_for_end(is_gone: Callable[[], bool]) -> None:
         _nap()
 
 
-def killed(pid: int) -> bool:
-    """Kill a process. False if it belongs to another user."""
+def signalled(pid: int, number: int = _SIGKILL) -> bool:
+    """Send a signal, or with 0 only ask. False if the process belongs to another user, because it changed its user id;
+    and for 0 if it is gone."""
     try:
-        os.kill(pid, _SIGKILL)
+        os.kill(pid, number)
     except ProcessLookupError:
-        pass
+        return number != 0
     except PermissionError:
         return False
     return True

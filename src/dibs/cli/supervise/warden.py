@@ -16,9 +16,9 @@ import select
 
 from dibs.base.cheap import signal
 from dibs.base.clock import steady_ms
-from dibs.cli.supervise.guardian import IGNORED, NAP_MS
-from dibs.cli.supervise.survivors import Survivors, adopt_orphans, wait_for_end, wake_with_parent
-from dibs.system.processes import process_handle
+from dibs.cli.supervise.guardian import IGNORED
+from dibs.cli.supervise.survivors import NAP_MS, Survivors, adopt_orphans, wait_for_end, wake_with_parent
+from dibs.system.processes import let_go_of_files, process_handle
 from dibs.system.session_mark import process_mark
 
 TYPE_CHECKING = False
@@ -71,11 +71,7 @@ class Warden:
         adopt_orphans()
         wake_with_parent()
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        null = os.open(os.devnull, os.O_RDWR)
-        for number in (0, 1, 2):
-            os.dup2(null, number)
-        os.closerange(3, self._orders)
-        os.closerange(self._orders + 1, 65536)
+        let_go_of_files(self._orders)
         self._run_handle = process_handle(self._run)  # without one, its end is seen at the next look
 
     def _wake_guardian(self) -> None:
@@ -108,7 +104,6 @@ class Warden:
                 self._is_done = True
 
     def _roots(self) -> list[int]:
-        """The processes below which the command's processes may be."""
         return [os.getpid(), self._guardian] if self._guardian_lives() else [os.getpid()]
 
     def _guardian_lives(self) -> bool:
@@ -116,7 +111,6 @@ class Warden:
 
 
 def _reap() -> None:
-    """Reap adopted children that have ended."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

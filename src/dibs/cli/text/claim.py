@@ -100,7 +100,6 @@ def is_namesake(document: Document, asked_as: str | None) -> bool:
 
 
 def sentence(document: Document) -> str:
-    """The reason why the job is not available, safe to print."""
     return plain(sentences.sentence(document))
 
 
@@ -112,7 +111,6 @@ def waited_for(document: Document) -> list[str]:
 
 
 def hold_fields(document: Document) -> list[str]:
-    """The public fields of a hold."""
     lines = [field("since", ago(document["held_ms"]))] if "held_ms" in document else []
     if sentences.life(document):
         lines.append(field("heard", sentences.life(document)))
@@ -142,7 +140,6 @@ def deadlock(cycle: list[str]) -> str:
 
 
 def previous(document: Document, now_ms: int | None) -> list[str]:
-    """The previous owner, how its hold ended, and its checkpoint."""
     lines = [field("before", sentences.ended(document, now_ms))]
     if document.get("checkpoint"):
         lines.append(field("got to", document["checkpoint"]))

@@ -53,7 +53,6 @@ def _held(document: Document, paint: Paint) -> str:
 
 
 def _around(document: Document) -> list[str]:
-    """Overlapping claims, and the number of waiters."""
     lines = [
         field("overlaps", f"{plain(each['name'])}, which {plain(each['owner'])} has")
         for each in document.get("overlapping", ())
@@ -111,7 +110,6 @@ def heads_of(locks: list[Document]) -> Row:
 
 
 def rows_of(locks: list[Document], heads: Row, now_ms: int) -> list[Row]:
-    """The heads, and a row for each job."""
     rows = [heads]
     for lock in locks:
         cells = cells_of(lock, now_ms)
@@ -120,7 +118,6 @@ def rows_of(locks: list[Document], heads: Row, now_ms: int) -> list[Row]:
 
 
 def cells_of(lock: Document, now_ms: int) -> dict[str, str]:
-    """Return what each column says of a job."""
     owner, left, since, note = _owner_and_times(lock, now_ms)
     is_held = lock["status"] == "held"
     return {
@@ -154,7 +151,6 @@ def left_part(lock: Document) -> float | None:
 
 
 def nothing(document: Document) -> str:
-    """The text for an empty list."""
     states = document.get("states", ["held"])
     said = _NONE[states[0]] if states[0] in _NONE and len(states) <= 2 else "No job is on record."
     if document["prefix"] or document.get("pattern"):

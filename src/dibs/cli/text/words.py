@@ -94,7 +94,6 @@ def _is_digit(character: str) -> bool:
 
 
 def shell_word(text: str) -> str:
-    """`text` as one word of a shell's command line."""
     if text and _SAFE.issuperset(text):
         return text
     return "'" + text.replace("'", "'\"'\"'") + "'"

@@ -1,12 +1,13 @@
 """`dibs lock`: grite's commands, on any store, for people and scripts that know them.
 
 Arguments, documents, error codes and exit codes are the same. The difference is that these locks exclude:
-`cli/framework/shell_actor.py` decides who is the same caller, and keeps the lease ids that grite's recipes do not pass
+`agents/shell_actor.py` decides who is the same caller, and keeps the lease ids that grite's recipes do not pass
 along.
 """
 
 from __future__ import annotations
 
+from dibs.agents.shell_actor import RememberedLeases, actor_of, may_end, may_keep, took_it
 from dibs.base.clock import wall_ms
 from dibs.base.errors import DibsError
 from dibs.base.ids import new_id
@@ -14,7 +15,6 @@ from dibs.cli.framework.flags import LEASE, SESSION, claim_document, session_id,
 from dibs.cli.framework.job_names import tree_locks
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, refusal_exit, yes
-from dibs.cli.framework.shell_actor import RememberedLeases, actor_of, may_end, may_keep, took_it
 from dibs.cli.framework.spec import DATA_DIR, LOCK_ACTOR, MAYBE, NO_DAEMON, Argument, Command, Option
 from dibs.client.queueing import all_pages, drive
 from dibs.client.urls import is_server
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from dibs.agents.shell_actor import Actor, Entry
     from dibs.cli.framework.context import Call
-    from dibs.cli.framework.shell_actor import Actor, Entry
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 #
 # These recipes acquire, renew and release without passing a lease id. So the id is kept in a file below `locks` in the
 # state folder, readable by its owner only. `dibs lock` and `dibs claim --staged` write it; they and the hooks read it;
-# no other command does. `cli/framework/shell_actor.py` decides whose an entry is.
+# no other command does. `agents/shell_actor.py` decides whose an entry is.
 #
 # An entry proves nothing by itself: the store decides, by the lease id in it, whether the lease is current.
 
