@@ -33,6 +33,19 @@ def show(at: float, token: int) -> RecordedCall:
     return call("show", at, held=token > 0, token=token)
 
 
+def held(at: float, token: int, **more: object) -> RecordedCall:
+    """What a client of the SDK says of a lease whose heartbeats nobody recorded."""
+    return call("held", at, **{"lease": f"l{token}", "token": token} | more)
+
+
+def queued(at: float, key: str, **more: object) -> RecordedCall:
+    return call("claim", at, **{"outcome": "refused", "code": "queued", "key": key} | more)
+
+
+def leave(at: float, key: str, **more: object) -> RecordedCall:
+    return call("leave", at, key=key, **more)
+
+
 A, B = {"client": "a"}, {"client": "b"}
 LOST = {"outcome": "refused", "code": "lease_not_current"}
 UNKNOWN = {"outcome": "unknown"}
@@ -61,6 +74,12 @@ GOOD = {
     "all of two jobs": [claim(0, 1), claim(0, 1, job="y"), renew(0.5, 1), renew(0.5, 1, job="y")],
     "shown as it is": [show(0, 0), claim(0.2, 1), show(0.5, 1), release(1, 1), show(1.2, 0)],
     "shown while it changes": [claim(0, 1, ended=0.5), show(0.2, 0), show(0.2, 1)],
+    "kept by the SDK": [claim(0, 1, ttl=0), held(0.1, 1, ended=9), release(9.1, 1), claim(9.05, 2, **B)],
+    "lost by the SDK": [claim(0, 1, ttl=0), held(0.1, 1, ended=1), claim(3, 2, **B)],
+    "served in order": [queued(1, "k2"), queued(1.2, "k3", **B), claim(2, 2), claim(4.1, 3, **B)],
+    "at the same time": [queued(1, "k3", ended=2.0), queued(1.5, "k2", **B), claim(3, 2, **B), claim(5.1, 3)],
+    "a place that was given up": [queued(1, "k3"), leave(1.2, "k3"), claim(1.5, 2, **B), claim(4, 3)],
+    "a place after a long silence": [queued(1, "k3"), claim(2, 2, **B), claim(30, 3)],
     "a key so old that it is forgotten": [claim(0, 1), release(0.5, 1), claim(1, 20, key="k1")],
 }
 
@@ -82,6 +101,30 @@ BAD = {
         ],
     ),
     "one of two jobs twice": ("excl", [claim(0, 1), claim(0, 1, job="y"), claim(1, 2, job="y", **B)]),
+    "two owners by the SDK": ("excl", [claim(0, 1, ttl=0), held(0.1, 1, ended=5), claim(3, 2, **B)]),
+    "two clients of the SDK": (
+        "excl",
+        [claim(0, 1, ttl=0), held(0.1, 1, ended=5), claim(3, 2, ttl=0, **B), held(3.1, 2, ended=4, **B)],
+    ),
+    "served past the line": ("queue:fifo", [queued(1, "k3"), claim(2, 2, **B), claim(4.1, 3)]),
+    "served past the line, both waiting": (
+        "queue:fifo",
+        [queued(1, "k3"), queued(1.2, "k2", **B), claim(2, 2, **B), queued(3, "k3"), claim(4.1, 3)],
+    ),
+    "a place that was lost with an answer": (
+        "queue:fifo",
+        [queued(1, "k3"), call("claim", 1.2, key="k3", **UNKNOWN), claim(2, 2, **B), claim(4.1, 3)],
+    ),
+    "the last of the line first": (
+        "queue:fifo",
+        [
+            queued(1, "k3"),
+            queued(1.2, "k4", **B),
+            claim(1.5, 2, client="c"),
+            claim(3.6, 3, key="k4", lease="l4", **B),
+            claim(5.7, 4, key="k3", lease="l3"),
+        ],
+    ),
     "shown as free": ("excl", [claim(0, 1), show(1, 0)]),
     "shown with another": ("excl", [claim(0, 5), show(1, 7)]),
     "the same token twice": ("token:rises", [claim(0, 1), release(1, 1), claim(2, 1, lease="l2", key="k2", **B)]),
@@ -138,7 +181,9 @@ def test_every_kind_of_violation_has_a_planted_fault() -> None:
         "idem:acquire",
         "proof",
         "lease:never-early",
+        "queue:fifo",
     }
+    assert len(BAD) >= 30
 
 
 def test_a_record_is_read_in_the_order_of_time_and_a_line_that_was_cut_off_is_left_out() -> None:

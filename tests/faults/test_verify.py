@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from dibs.core.commands import Acquire, Inspect, Release, Renew
 from dibs.core.outcomes import Status
-from tests.programs import clean_env, dibs_here
+from tests.programs import WAIT_S_MAX, clean_env, dibs_here
 from tests.rules import put_rule
 
 if TYPE_CHECKING:
@@ -36,6 +40,50 @@ def test_clients_that_race_on_a_sound_store_are_answered_as_promised(tmp_path: P
     found = verify(tmp_path, "--for", "2s", "--seed", "1")
     assert found["violations"] == []
     assert found["operations"] > 20
+
+
+@pytest.mark.parametrize("way", ["sdk", "cli"])
+def test_clients_race_through_every_surface(way: str, tmp_path: Path) -> None:
+    found = verify(tmp_path, "--for", "1s", "--clients", "2", "--through", way)
+    assert found["violations"] == []
+    calls = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    assert "internal_error" not in {call.get("code") for call in calls}
+    assert ("held" in {call["call"] for call in calls}) is (way == "sdk")
+
+
+def test_a_server_is_paused_and_goes_on(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as server:
+        found = verify(tmp_path, "--for", "6s", "--clients", "1", "--pause", str(server.pid), "--seed", "1")
+        server.communicate(b"\n", timeout=WAIT_S_MAX)
+    assert server.returncode == 0
+    assert found["faults"] >= 1
+
+
+def test_a_server_is_killed_and_started_again(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "60"]) as server:
+        words = ("--kill", str(server.pid), "--restart", f"echo $$ >> {tmp_path}/restarts; exec sleep 60")
+        found = verify(tmp_path, "--for", "6s", "--clients", "1", *words, "--seed", "1")
+        assert server.wait(WAIT_S_MAX) == -signal.SIGKILL
+    started = [int(line) for line in (tmp_path / "restarts").read_text().split()]
+    os.kill(started[-1], signal.SIGKILL)
+    assert len(started) == found["faults"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--through", "pigeon"), "http, sdk, cli"),
+        (("--pause", "1"), "1 is not the id of a process"),
+        (("--pause", "x,12"), "x is not the id of a process"),
+        (("--kill", "999999999", "--restart", "true"), "Process 999999999 cannot be"),
+        (("--restart", "true"), "--kill PID and --restart COMMAND go together"),
+    ],
+)
+def test_what_cannot_be_is_told_before_anybody_races(words: tuple[str, ...], says: str, tmp_path: Path) -> None:
+    done = dibs_here(clean_env(tmp_path), tmp_path, "verify", f"sqlite://{tmp_path}/store.db", *words)
+    assert done.returncode == 64
+    assert says in done.stderr
+    assert not list(tmp_path.glob("*.jsonl"))
 
 
 def test_a_record_is_judged_again(tmp_path: Path) -> None:
@@ -105,6 +153,7 @@ WRONG: dict[str, tuple[type[Any], Callable[[Rule], Rule]]] = {
     "a claim does not see who has the job": (Acquire, before(lambda lock, _: lock.replace(holders=()))),
     "fencing tokens begin again": (Acquire, before(lambda lock, _: lock.replace(token=0) if lock.token > 3 else lock)),
     "a claim forgets the keys of those before": (Acquire, before(lambda lock, _: lock.replace(endings=()))),
+    "a claim forgets who waits": (Acquire, before(lambda lock, _: lock.replace(line=(), marks=""))),
     "leases end early": (Acquire, before(hurried)),
     "a renewal takes any lease id": (Renew, before(anybody)),
     "a renewal is not written": (Renew, in_vain),

@@ -49,6 +49,10 @@ func step(state, input, output interface{}) []interface{} {
 			return []interface{}{s, job{"?" + c.Key, s.token, 0}} // it may have been granted, nobody knows with which token
 		}
 		return stays
+	case "held":
+		if !mine {
+			return nil
+		}
 	case "renew":
 		if known && mine {
 			return []interface{}{job{s.holder, s.token, math.Max(s.until, c.Began+c.TTL)}}

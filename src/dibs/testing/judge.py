@@ -2,16 +2,17 @@
 
 It knows the promises and none of the rules. A run is a list of calls, a line of JSON each (`RecordedCall`).
 All times are of one clock. A client is *sure* of a job from the answer that gave it the job until one TTL after it sent
-what was answered last, or until it sends a release. It needs no network to know that.
+what was answered last, or until it sends a release. It needs no network to know that. A client of the SDK says by
+itself how long it was sure (`held`).
 """
 
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dibs.core.limits import ENDINGS_KEPT
 
@@ -23,6 +24,8 @@ OK, REFUSED, UNKNOWN = "ok", "refused", "unknown"
 CLAIMS = ("claim", "claim_any", "claim_all", "heir")
 # Calls after which a lease may be over although its time is not.
 ENDS = ("release", "transfer", "break", "session_end")
+PAUSE, KILL = "pause", "kill"  # of a server: no calls, but a reader of the record wants to know
+PLACE_S = 10  # a place in line lasts longer than this without a question
 
 
 @dataclass(frozen=True)
@@ -73,8 +76,17 @@ class Life:
         """The times in which its client was sure. After a silence that was too long it is not, until a renewal."""
         last = min((call.began for call in self.ends), default=float("inf"))
         for beat in (self.grant, *self.beats):
-            if beat.ended < min(beat.began + beat.ttl, last):
-                yield beat.ended, min(beat.began + beat.ttl, last)
+            begin, end = (beat.began, beat.ended) if beat.call == "held" else (beat.ended, beat.began + beat.ttl)
+            if begin < min(end, last):
+                yield begin, min(end, last)
+
+
+class Turn(NamedTuple):
+    """A claim that was served: its first question, the answer that told of a place in line if one did, the grant."""
+
+    asked: RecordedCall
+    place: RecordedCall | None
+    grant: RecordedCall
 
 
 def read_calls(lines: Iterable[str]) -> list[RecordedCall]:
@@ -103,6 +115,7 @@ def judge(run: Sequence[RecordedCall]) -> list[Violation]:
         wrong += _tokens(mine)
         wrong += _late_requests(mine)
     wrong += _keys(run)
+    wrong += _places(run)
     wrong += _lost_early(run, lives)
     wrong += _reads(run, by_job)
     return sorted(wrong, key=lambda each: each.calls[-1].ended)
@@ -200,6 +213,41 @@ def _keys(run: Sequence[RecordedCall]) -> Iterator[Violation]:
         first = known.setdefault((call.key, call.job), call)
         if first.lease != call.lease and abs(call.token - first.token) <= ENDINGS_KEPT:
             yield Violation("idem:acquire", f"One request key got two leases of {call.job}.", (first, call))
+
+
+def _places(run: Sequence[RecordedCall]) -> Iterator[Violation]:
+    """Who asks after another was told of its place in line is served after it, if that one kept asking."""
+    asked: dict[tuple[str, str], RecordedCall] = {}  # by job and key: the first question
+    waits: dict[tuple[str, str], tuple[RecordedCall, float]] = {}  # the answer that told of a place; the last answer
+    served: dict[str, list[Turn]] = defaultdict(list)
+    for call in sorted(run, key=lambda call: call.ended):
+        if call.call not in ("claim", "leave") or not call.key:
+            continue
+        mine = call.job, call.key
+        asked.setdefault(mine, call)
+        place, seen = waits.pop(mine, (None, call.ended))
+        if call.ended - seen > PLACE_S:
+            place = None
+        if call.outcome == OK and call.call == "claim":
+            served[call.job].append(Turn(asked[mine], place, call))
+        elif call.code == "queued":
+            waits[mine] = (place or call, call.ended)
+        elif call.outcome == UNKNOWN and place is not None and call.call == "claim":
+            waits[mine] = (place, seen)
+    for job, turns in served.items():
+        turns.sort(key=lambda turn: turn.asked.began)
+        begun = [turn.asked.began for turn in turns]
+        # For each, the one with the smallest token among those who asked no sooner.
+        first = turns[:]
+        for at in range(len(turns) - 2, -1, -1):
+            if first[at + 1].grant.token < first[at].grant.token:
+                first[at] = first[at + 1]
+        for turn in turns:
+            at = len(turns) if turn.place is None else bisect_right(begun, turn.place.ended)
+            if at < len(turns) and first[at].grant.token < turn.grant.token:
+                early, late = first[at].grant, turn.grant
+                said = f"{early.client} came to the line of {job} after {late.client} and was served before it."
+                yield Violation("queue:fifo", said, tuple(filter(None, (turn.place, first[at].asked, early, late))))
 
 
 def _lost_early(run: Sequence[RecordedCall], lives: dict[tuple[str, str], Life]) -> Iterator[Violation]:

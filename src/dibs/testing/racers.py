@@ -1,30 +1,46 @@
 """Clients that race for a few jobs on purpose, for `dibs verify`: each call and its answer is a line for the judge.
 
 They do what real clients do, and what goes wrong for real clients: answers that are thrown away as if they were lost,
-requests that are sent twice or again with the same key, owners that fall silent, waits that are given up.
+requests that are sent twice or again with the same key, owners that fall silent, waits that are given up. A `Racer`
+asks through any door, a `CliDoor` runs the dibs command for each question, an `SdkRacer` has claims of the SDK.
+`Trouble` pauses and kills servers meanwhile.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import threading
 from random import Random  # noqa: TID251 - a seed makes a run that can be repeated
 from typing import TYPE_CHECKING, Any
 
 from dibs.base.clock import stopwatch_us
+from dibs.base.errors import DibsError, InvalidInput, LeaseLost, Unavailable
 from dibs.client.door import Ask
-from dibs.testing.judge import OK, REFUSED, UNKNOWN
+from dibs.testing.judge import KILL, OK, PAUSE, REFUSED, UNKNOWN
+from dibs.wire.documents import Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import TextIO
+    from collections.abc import Callable, Mapping
+    from typing import Protocol, TextIO
 
-    from dibs.client.door import Door
-    from dibs.wire.documents import Document, Reply
+    from dibs.sdk.client import Client
+    from dibs.wire.documents import Document
+
+    class Asking(Protocol):
+        """What a racer needs of a door."""
+
+        def ask(self, asked: Ask) -> Reply: ...
+
+        def close(self) -> None: ...
+
 
 TTL_S = 2
 JOBS = 4
-LOST, DOUBLED = 0.05, 0.03
+LOST, DOUBLED, SLOW = 0.05, 0.03, 0.04
 PAUSE_S = 0.1  # after an answer that nobody gave, or that was no help
 # Answers that do not say what happened.
 _NO_ANSWER = ("upstream_unavailable", "draining", "capacity_exceeded", "internal_error")
@@ -53,11 +69,10 @@ class Racer(threading.Thread):
     def __init__(
         self,
         name: str,
-        doors: Callable[[], Door],
+        doors: Callable[[], Asking],
         recorder: Recorder,
         *,
         seed: str,
-        prefix: str,
         may_break: bool,
         over: threading.Event,
     ) -> None:
@@ -65,7 +80,7 @@ class Racer(threading.Thread):
         self._chance = Random(f"{seed} {name}")
         self._doors, self._door = doors, doors()
         self._recorder = recorder
-        self._jobs = [f"{prefix}job-{number}" for number in range(JOBS)]
+        self._jobs = [f"job-{number}" for number in range(JOBS)]
         self._may_break = may_break
         self._over = over
         self._number = 0
@@ -135,14 +150,15 @@ class Racer(threading.Thread):
             elif asked.outcome == REFUSED:
                 return []  # or it died in line
         if "ticket" in document:
-            self._door.ask(Ask("leave", name or document["names"][0], {"ticket": document["ticket"]}))
+            line = {"call": "leave", "job": name or document["names"][0], "key": known["key"]}
+            self._note(self._ask("leave", line["job"], {"ticket": document["ticket"]}, []), line)
         return []
 
     def _hold(self, leases: list[Document]) -> None:
         for lease in leases:
             for _ in range(self._chance.randrange(4)):
                 self._over.wait(self._chance.random() * 0.03)
-                if self._chance.random() < 0.25:
+                if self._chance.random() < SLOW:
                     self._over.wait(TTL_S * self._chance.random() * 1.2)  # it is slow, or paused
                 if self._about("renew", lease).outcome != OK:
                     break
@@ -239,3 +255,149 @@ class Asked:
             self.code = str(self.body.get("code") or "")
             if reply.status < 500 and self.code not in _NO_ANSWER:
                 self.outcome = OK if reply.status < 300 else REFUSED
+
+
+class SdkRacer(threading.Thread):
+    """A client of the SDK, which sends its own heartbeats. `held` is a time in which it was told of no loss."""
+
+    def __init__(self, name: str, client: Client, recorder: Recorder, *, seed: str, over: threading.Event) -> None:
+        super().__init__(name=name, daemon=True)
+        self._chance = Random(f"{seed} {name}")
+        self._client, self._recorder, self._over = client, recorder, over
+        self._number = 0
+        self.trouble: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            with self._client:
+                while not self._over.is_set():
+                    self._claim(f"job-{self._chance.randrange(JOBS)}")
+        except BaseException as trouble:
+            self.trouble = trouble
+
+    def _claim(self, job: str) -> None:
+        self._number += 1
+        owner, wait = f"{self.name}.{self._number}", self._chance.choice([None, 1, 3])
+        known: Document = {"client": self.name, "job": job, "owner": owner}
+        call, began = "claim", now()
+        try:
+            with self._client.claim(job, ttl=TTL_S, owner=owner, wait=wait) as claim:
+                known |= {"lease": claim.lease_id, "token": claim.fencing_token}
+                got = now()
+                self._recorder.note(call=call, began=began, ended=got, outcome=OK, **known)
+                self._over.wait(self._chance.random() * TTL_S * self._chance.choice([0.02, 0.02, 0.02, 1.5]))
+                looked = now()
+                if not claim.lost.is_set():
+                    self._recorder.note(call="held", began=got, ended=looked, outcome=OK, **known)
+                call, began = "release", now()
+            self._recorder.note(call=call, began=began, ended=now(), outcome=OK, **known)
+        except InvalidInput:
+            raise
+        except DibsError as error:
+            outcome = UNKNOWN if isinstance(error, Unavailable | LeaseLost) else REFUSED
+            self._recorder.note(call=call, began=began, ended=now(), outcome=outcome, code=error.code, **known)
+            self._over.wait(PAUSE_S)
+
+
+class CliDoor:
+    """Asks by the dibs command: a process for each question. `words` are its flags for the store."""
+
+    _COMMANDS: Mapping[str, tuple[str, ...]] = {
+        "acquire": ("claim",),
+        "acquire-any": ("claim-any",),
+        "acquire-all": ("claim-all",),
+        "renew": ("heartbeat",),
+        "inspect": ("owner",),
+        "session-open": ("session", "open"),
+        "session-end": ("session", "end"),
+    }
+    _FLAGS: Mapping[str, str] = {
+        "lease_id": "--lease",
+        "owner": "--owner",
+        "reason": "--reason",
+        "request_key": "--request-key",
+        "session_id": "--session",
+        "to_owner": "--to",
+        "ttl_seconds": "--ttl",
+        "wait_seconds": "--wait",
+    }
+
+    def __init__(self, words: list[str], env: Mapping[str, str]) -> None:
+        self._words, self._env = words, env
+
+    def ask(self, asked: Ask) -> Reply:
+        flags = [
+            word for key, value in asked.document.items() if key != "names" for word in (self._FLAGS[key], str(value))
+        ]
+        jobs = asked.document.get("names") or [asked.name] * bool(asked.name)
+        command = [*self._COMMANDS.get(asked.verb, (asked.verb,)), *jobs, *flags, *self._words, "--json"]
+        done = subprocess.run([sys.executable, "-m", "dibs", *command], env=self._env, capture_output=True, check=False)
+        try:
+            document = json.loads(done.stdout)
+        except ValueError:
+            return Reply(status=500, body={"code": "internal_error", "message": done.stderr.decode(errors="replace")})
+        body: Document = document.get("data") or {}
+        if document["ok"] or body.get("status"):
+            return Reply(status=200, body=body)
+        return Reply(status=503 if document["error"]["code"] in _NO_ANSWER else 409, body=document["error"])
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Trouble(threading.Thread):
+    """Pauses the processes in `paused`, and kills `killed`, which `restart` starts again; now one, now another."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        paused: list[int],
+        killed: int,
+        restart: str,
+        *,
+        seed: str,
+        log: str,
+        over: threading.Event,
+    ) -> None:
+        super().__init__(name="trouble", daemon=True)
+        self._chance = Random(f"{seed} trouble")
+        self._recorder, self._paused, self._restart, self._log, self._over = recorder, paused, restart, log, over
+        self._killed = [killed] if killed else []
+        self._has_restarted = False
+        self.trouble: BaseException | None = None
+
+    def run(self) -> None:
+        pid, call = 0, PAUSE
+        try:
+            while not self._over.wait(self._chance.uniform(1, 4)):
+                pid = self._chance.choice(self._paused + self._killed)
+                began, call = now(), KILL if pid in self._killed else PAUSE
+                (self._kill if call == KILL else self._pause)(pid)
+                self._recorder.note(client=f"{pid}", call=call, job="", began=began, ended=now(), outcome=OK)
+        except ProcessLookupError:
+            self.trouble = InvalidInput(f"Process {pid} has ended by itself: nothing is left to {call}.")
+        except BaseException as trouble:
+            self.trouble = trouble
+
+    def _pause(self, pid: int) -> None:
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            self._over.wait(self._chance.uniform(0.2, 2 * TTL_S))
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    def _kill(self, pid: int) -> None:
+        if self._has_restarted:  # it is a group of its own, because a command line may be several processes
+            os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        else:
+            os.kill(pid, signal.SIGKILL)
+        self._over.wait(self._chance.uniform(0, TTL_S))
+        streams = [
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ]
+        shell = ["sh", "-c", self._restart]
+        self._killed = [os.posix_spawn("/bin/sh", shell, os.environ, file_actions=streams, setpgroup=0)]
+        self._has_restarted = True

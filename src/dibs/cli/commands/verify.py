@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput
 from dibs.base.ids import new_id
@@ -15,18 +17,20 @@ from dibs.wire.codes import NO
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from dibs.cli.framework.context import Call, Document
     from dibs.testing.judge import RecordedCall, Violation
+    from dibs.testing.racers import Asking
 
 TIME_MS_DEFAULT, TIME_MS_MAX = 120_000, 24 * 3_600_000
 CLIENTS_DEFAULT, CLIENTS_MAX = 8, 256
 SHOWN_MAX = 40  # lines of one window
+WAYS = ("http", "sdk", "cli")
 
 
 def verify(call: Call) -> Answer:
-    from dibs.testing.judge import judge, read_calls
+    from dibs.testing.judge import KILL, PAUSE, judge, read_calls
 
     path = call.values.get("judge")
     if path is None:
@@ -37,8 +41,11 @@ def verify(call: Call) -> Answer:
     except OSError as error:
         raise InvalidInput(f"{plain(path)} cannot be read ({error.strerror}).") from None
     wrong = judge(run)
-    counted = f"{len(run):,} operations, {len(wrong):,} violations"
-    document: Document = {"operations": len(run), "record": path, "violations": [told(each) for each in wrong]}
+    faults = [each for each in run if each.call in (PAUSE, KILL)]
+    between = f", {len(faults):,} servers paused or killed" if faults else ""
+    counted = f"{len(run) - len(faults):,} operations{between}, {len(wrong):,} violations"
+    document: Document = {"operations": len(run) - len(faults), "faults": len(faults), "record": path}
+    document["violations"] = [told(each) for each in wrong]
     if not wrong:
         return yes(document, f"{counted}\n  The record is {plain(path)}.", quiet=counted)
     shortest = min(wrong, key=lambda each: (len(each.window(run)), each.calls[-1].ended))
@@ -68,16 +75,24 @@ def shown(wrong: Violation, run: Sequence[RecordedCall]) -> list[str]:
 def race(call: Call) -> str:
     """Let clients race for as long as was asked. Returns the file with the record."""
     import threading
+    from functools import partial
 
     from dibs.core.identity import OPERATOR, may
-    from dibs.testing.racers import Racer, Recorder
+    from dibs.testing.racers import CliDoor, Racer, Recorder, SdkRacer, Trouble
 
     time_ms = milliseconds(call, "for", TIME_MS_DEFAULT, TIME_MS_MAX)
     clients = count(call, "clients", CLIENTS_MAX) or CLIENTS_DEFAULT
     seed = call.values.get("seed") or new_id()[:8]
     namespace = call.settings.namespace or f"verify-{seed}"
     path = call.values.get("record") or f"dibs-verify-{seed}.jsonl"
-    over = threading.Event()
+    way = call.values.get("through") or "http"
+    if way not in WAYS:
+        raise InvalidInput(f"--through {plain(way)}: the ways are {', '.join(WAYS)}.")
+    paused = [process(text) for text in filter(None, (call.values.get("pause") or "").split(","))]
+    killed = process(call.values["kill"]) if call.values.get("kill") else 0
+    restart = call.values.get("restart") or ""
+    if bool(killed) is not bool(restart):
+        raise InvalidInput("--kill PID and --restart COMMAND go together: a server that stays dead answers nobody.")
     call.body("inspect", "job-0")  # nobody races on what cannot be asked
     # Who uses a store without a server is its admin, and no server says so.
     role = str((call.ask("whoami").body or {}).get("role") or OPERATOR)
@@ -85,25 +100,34 @@ def race(call: Call) -> str:
         file = open(path, "x", encoding="utf-8")  # noqa: SIM115 - it is open for as long as the race
     except OSError as error:
         raise InvalidInput(f"{plain(path)} cannot be made ({error.strerror}). Name another with --record.") from None
+    over = threading.Event()
     with file, StopSignals(), StatusLine(call) as status:
         recorder = Recorder(file)
-        racers = [
-            Racer(
-                f"c{number}",
-                lambda: call.another_door(namespace=namespace),
-                recorder,
-                seed=seed,
-                prefix="",
-                may_break=not number and may(role, "break"),
-                over=over,
-            )
-            for number in range(clients)
-        ]
+        words = ["--namespace", namespace, *(("--url", call.settings.url) if call.settings.url else ())]
+        doors: Callable[[], Asking] = partial(CliDoor, words, call.env)
+        if way == "http":
+            doors = partial(call.another_door, namespace=namespace)
+        racers: list[Racer | SdkRacer | Trouble] = []
+        for name in (f"c{number}" for number in range(clients)):
+            if way == "sdk":
+                import logging
+
+                from dibs.sdk.client import Client
+
+                logging.getLogger("dibs").addHandler(logging.NullHandler())  # heartbeats fail on purpose
+
+                client = Client(call.settings.url, namespace=namespace)
+                racers.append(SdkRacer(name, client, recorder, seed=seed, over=over))
+            else:
+                may_break = not racers and may(role, "break")
+                racers.append(Racer(name, doors, recorder, seed=seed, may_break=may_break, over=over))
+        if paused or killed:
+            racers.append(Trouble(recorder, paused, killed, restart, seed=seed, log=f"{path}.log", over=over))
         until_ms = steady_ms() + time_ms
         for racer in racers:
             racer.start()
         try:
-            while steady_ms() < until_ms and any(racer.is_alive() for racer in racers):
+            while steady_ms() < until_ms and all(racer.is_alive() for racer in racers):
                 status.show(f"{recorder.calls:,} operations by {clients} clients, seed {seed}")
                 over.wait(0.2)
         finally:
@@ -114,6 +138,17 @@ def race(call: Call) -> str:
         if racer.trouble is not None:
             raise racer.trouble
     return path
+
+
+def process(text: str) -> int:
+    """The id of a process that may be paused or killed."""
+    if not text.isdecimal() or int(text) in (0, 1, os.getpid(), os.getppid()):
+        raise InvalidInput(f"{plain(text)} is not the id of a process that can be paused or killed.")
+    try:
+        os.kill(int(text), 0)
+    except OSError as error:
+        raise InvalidInput(f"Process {text} cannot be paused or killed ({error.strerror}).") from None
+    return int(text)
 
 
 COMMANDS = {
@@ -130,6 +165,10 @@ COMMANDS = {
         options=(
             Option("--for TIME", "how long they race (default 2m)"),
             Option("--clients N", f"how many clients race (default {CLIENTS_DEFAULT})"),
+            Option("--through WAY", "http: requests (the default); sdk: claims of the SDK; cli: the dibs command"),
+            Option("--pause PIDS", "now and then pause one of these servers for up to 4 s, such as 812,813"),
+            Option("--kill PID", "now and then kill this server, and start it again by --restart"),
+            Option("--restart COMMAND", "a command line of the shell that starts the server which --kill killed"),
             Option("--seed SEED", "repeat the choices of an earlier run"),
             Option("--record FILE", "where to write the record (default: a new file here)"),
             Option("--judge FILE", "race nobody; judge the record of an earlier run"),
