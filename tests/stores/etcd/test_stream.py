@@ -73,13 +73,13 @@ def test_a_watch_that_is_told_of_an_event_does_not_ask_whether_it_is_there(
     watching.watch(after, 300)
     wait_until(lambda: watching._stream.hears, "the stream is there")
     looks, woken = [], []
-    original = watching._range
+    original = watching._client.range
 
     def counting(begin: bytes, *rest: Any, **options: Any) -> Any:
         looks.append(begin)
         return original(begin, *rest, **options)
 
-    watching._range = counting  # type: ignore[method-assign]
+    watching._client.range = counting  # type: ignore[assignment, method-assign]
     thread = threading.Thread(target=lambda: woken.append(watching.watch(after, int(WAIT_S_MAX * 1000))), daemon=True)
     thread.start()
     wait_until(lambda: looks, "it has looked before it waits")
@@ -95,7 +95,7 @@ def test_of_many_who_wait_only_the_one_concerned_is_woken(connect: Callable[[], 
     put(writer, *[lock(f"job-{number}") for number in range(20)])
     looks: dict[str, int] = dict.fromkeys(keys, 0)
     gone: list[str] = []
-    original = waiting._range
+    original = waiting._client.range
 
     def counting(begin: bytes, *rest: Any, **options: Any) -> Any:
         key = begin.removeprefix(waiting._layout.records).decode()
@@ -103,7 +103,7 @@ def test_of_many_who_wait_only_the_one_concerned_is_woken(connect: Callable[[], 
             looks[key] += 1
         return original(begin, *rest, **options)
 
-    waiting._range = counting  # type: ignore[method-assign]
+    waiting._client.range = counting  # type: ignore[assignment, method-assign]
 
     def wait(key: str) -> None:
         if waiting.until_gone(key, int(WAIT_S_MAX * 1000)):
