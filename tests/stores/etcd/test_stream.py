@@ -1,12 +1,19 @@
-"""Compaction, and the stream that wakes waiters."""
+"""Compaction, the stream that wakes waiters, and how many calls a claim is."""
 
 from __future__ import annotations
 
 import threading
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from dibs.base.ids import new_id
+from dibs.core.commands import Acquire
 from dibs.core.keys import META_KEY
+from dibs.core.outcomes import Granted
 from dibs.core.records import Meta
+from dibs.engine.coordinator import Coordinator
+from dibs.stores.etcd.client import TXN
 from dibs.stores.etcd.store import EtcdStore
 from dibs.testing.contract_base import WAIT_S_MAX, event, key_of, lock, put, versions
 from tests.programs import wait_until
@@ -134,3 +141,26 @@ def test_closing_ends_who_waits_and_its_thread(connect: Callable[[], EtcdStore])
     store.close()
     thread.join(WAIT_S_MAX)
     assert not thread.is_alive()
+
+
+def test_a_claim_of_a_server_that_runs_is_one_call(
+    connect: Callable[[], EtcdStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = connect()
+    coordinator = Coordinator(store)
+    coordinator.run([claim("first")])
+    calls: list[str] = []
+    call = store._client._call
+
+    def noted(path: str, *rest: Any, **how: Any) -> bytes:
+        calls.append(path)
+        return call(path, *rest, **how)
+
+    monkeypatch.setattr(store._client, "_call", noted)
+    (granted,) = coordinator.run([claim("second")])
+    assert isinstance(granted, Granted)
+    assert calls == [TXN]
+
+
+def claim(name: str) -> Acquire:
+    return Acquire(ns="default", name=name, principal="p", owner="a", ttl_ms=60_000, fresh_lease_id=new_id())

@@ -108,9 +108,13 @@ class EtcdClient:
         connection = self._connection(endpoint, connect_ms)
         try:
             data = connection.request(path, request, token, timeout_ms)
+            messages.fields(data)
         except Refusal:
             self._keep(connection)
             raise
+        except (ValueError, IndexError):
+            connection.close()
+            raise LostConnection("its answer is not etcd's", sent=True) from None
         self._keep(connection)
         return data
 

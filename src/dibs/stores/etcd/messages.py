@@ -64,14 +64,13 @@ def fields(data: bytes) -> dict[int, list[Any]]:
 
 
 def _long(data: bytes, at: int) -> tuple[int, int]:
-    """A number of more than seven bits, and where it ends. Those with 64 bits are negative."""
+    """A number of more than seven bits, and where it ends."""
     value = shift = 0
     while data[at] > 0x7F:
         value |= (data[at] & 0x7F) << shift
         shift += 7
         at += 1
-    value |= data[at] << shift
-    return (value - (1 << 64) if value >> 63 else value), at + 1
+    return value | data[at] << shift, at + 1
 
 
 def one(found: dict[int, list[Any]], number: int, default: Any = 0) -> Any:
@@ -192,7 +191,7 @@ class TxnAnswer:
 
 
 class LeaseAnswer:
-    """Of a grant, or of a look at what is left of a lease."""
+    """Of a grant, or of a look at what is left of a lease. `left_s` None: there is no such lease."""
 
     __slots__ = ("granted_s", "id", "left_s", "term")
 
@@ -200,7 +199,8 @@ class LeaseAnswer:
         found = fields(data)
         self.term: int = one(fields(one(found, 1, b"")), 4)
         self.id: int = one(found, 2)
-        self.left_s: int = one(found, 3)
+        left_s: int = one(found, 3)
+        self.left_s = None if left_s >> 63 else left_s  # -1, in 64 bits
         self.granted_s: int = one(found, 4)
 
 

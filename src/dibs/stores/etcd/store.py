@@ -1,9 +1,10 @@
 """The port's methods over etcd. `location.py` says what is kept where, `log.py` has the events, `clock.py` the time.
 
 A commit is one transaction: it compares the mod revision of every record that was looked at, writes the records, their
-entries in the two indexes (due, live) and the events, and raises the store's time. It must know the old index entries:
-they are remembered when a record is read, and read again if they were forgotten. Commits that are too large for that
-are wide (`transaction.py`).
+entries in the two indexes (due, live) and the events, and raises the store's time. Records are remembered when they are
+read or written: a commit must know the old index entries, and a decision may begin with them (`recall`), because the
+store's time needs no call either. So a claim is one call. Commits that are too large for one transaction are wide
+(`transaction.py`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from dibs.stores.port import Job, Page, Puts
     from dibs.stores.waiters import StoreWaiter
 
-    Indexed = tuple[int, int | None, bool]  # a record's version, and its entries in the indexes: due, live
 
 # Finds the first due records without reading the whole index.
 #
@@ -81,7 +81,10 @@ class DueIndex:
         return [(int(entry[:16]), entry[17:].decode()) for entry in entries]
 
 
-INDEXED_MAX = 50_000
+# What is remembered: so many records, and of long ones so much text beyond the first KiB of each.
+KNOWN_MAX = 50_000
+KNOWN_BYTES_MAX = 64 * 1024 * 1024
+SHORT_BYTES = 1024
 # Further operations of a commit: the time, a look at the newest event, and what the quota must see.
 OTHER_OPS = 3
 TURNS_MAX = 5  # how often a commit is tried again because a chapter of the log ended, or after a wide commit
@@ -109,7 +112,8 @@ class EtcdStore(Store, Maintenance, Forgetful):
         self._pruner = Pruner(self._log)
         self._stream = EtcdStream(self._client, self._layout)
         self._dues = DueIndex(self._layout, self._ask, self._time.now_ms)
-        self._indexed: dict[str, Indexed] = {}
+        self._known: dict[str, Versioned] = {}  # as last read or written here
+        self._known_bytes = 0
         self._trouble: DibsError | None = None
 
     def read(self, keys: Iterable[str]) -> Snapshot:
@@ -152,9 +156,9 @@ class EtcdStore(Store, Maintenance, Forgetful):
         return self._client.txn([self._time.looking, *(packs if len(packs) > 1 else ops)], refusals=True)
 
     def _found(self, key: str, kv: KeyValue) -> Versioned:
-        record = self._decoded(key, kv.value.decode())
-        self._remember(key, kv.mod_revision, record)
-        return Versioned(version=kv.mod_revision, record=record)
+        found = Versioned(version=kv.mod_revision, record=self._decoded(key, kv.value.decode()))
+        self._remember(key, found, len(kv.value))
+        return found
 
     def _decoded(self, key: str, text: str) -> Stored:
         try:
@@ -163,16 +167,27 @@ class EtcdStore(Store, Maintenance, Forgetful):
             self._trouble = error
             raise
 
-    def _remember(self, key: str, version: int, record: Stored) -> None:
-        if len(self._indexed) >= INDEXED_MAX:
-            self._indexed = {}
-        self._indexed[key] = (version, record.due_ms(), record.is_live())
+    def _remember(self, key: str, found: Versioned, size: int) -> None:
+        self._known_bytes += max(0, size - SHORT_BYTES)
+        if len(self._known) >= KNOWN_MAX or self._known_bytes > KNOWN_BYTES_MAX:
+            self._known, self._known_bytes = {}, 0
+        self._known[key] = found
+
+    def recall(self, keys: Iterable[str]) -> Snapshot:
+        """What is not remembered is told as absent, which most jobs are that are claimed. So a claim is one call."""
+        known = self._known
+        if not known:
+            return self.read(keys)  # this process has just begun
+        self._time.ready()
+        records = {key: known.get(key, ABSENT) for key in keys}
+        return Snapshot(now_ms=self._time.now_ms(), records=records, is_recalled=True)
 
     def commit(self, expect: Mapping[str, int], puts: Puts, events: Sequence[Event]) -> int:
         self._time.ready()
+        bodies = {key: b"" if record is None else encode(record).encode() for key, record in puts.items()}
         if len(expect) > txn.COMPARES_MAX or len(events) > COMMIT_EVENTS_MAX:
-            return self._commit_wide(expect, puts, events)
-        writes = self._writes(expect, puts)
+            return self._commit_wide(expect, puts, bodies, events)
+        writes = self._writes(expect, puts, bodies)
         compares = [messages.compare_revision(self._layout.record(key), version) for key, version in expect.items()]
         compares.append(self._wide.absent)
         for _ in range(TURNS_MAX):
@@ -181,10 +196,11 @@ class EtcdStore(Store, Maintenance, Forgetful):
                 compare, appends = self._log.appending(events)
                 ops, all_compares = [*writes, *appends], [*compares, compare]
             if not txn.fits([*ops, *compares]):
-                return self._commit_wide(expect, puts, events)
+                return self._commit_wide(expect, puts, bodies, events)
             answer = self._write(self._request(all_compares, ops))
             if answer.succeeded:
-                return self._committed(answer, puts, len(events))
+                self._remember_all(answer.revision, puts, bodies)
+                return self._last_number(answer, len(events))
             chapter, other = [each.kvs for each in answer.ranges]
             wide = self._wide.found(other)
             if wide is not None:
@@ -195,10 +211,12 @@ class EtcdStore(Store, Maintenance, Forgetful):
 
     def _conflict(self, expect: Mapping[str, int]) -> Conflict:
         for key in expect:
-            self._indexed.pop(key, None)
+            self._known.pop(key, None)
         return Conflict()
 
-    def _commit_wide(self, expect: Mapping[str, int], puts: Puts, events: Sequence[Event]) -> int:
+    def _commit_wide(
+        self, expect: Mapping[str, int], puts: Puts, bodies: dict[str, bytes], events: Sequence[Event]
+    ) -> int:
         wide = self._wide.begin()
         try:
             keys = list(expect)
@@ -207,12 +225,13 @@ class EtcdStore(Store, Maintenance, Forgetful):
                 if any(each.version != expect[key] for key, each in found.items()):
                     raise self._conflict(expect)
                 self._wide.keep(wide)
-            last = self._wide.finish(wide, txn.parts_of(self._writes(expect, puts), self._log.appending_wide(events)))
+            writes = self._writes(expect, puts, bodies)
+            last = self._wide.finish(wide, txn.parts_of(writes, self._log.appending_wide(events)))
         except BaseException:
             self._wide.give_up(wide.id)
             raise
         for key in puts:
-            self._indexed.pop(key, None)
+            self._known.pop(key, None)
         return self._log.last_number(last)
 
     def _write(self, request: bytes) -> TxnAnswer:
@@ -230,31 +249,28 @@ class EtcdStore(Store, Maintenance, Forgetful):
         success = [*writes, self._time.raising(), range_op(self._layout.last)]
         return messages.txn(success, compares, [self._log.chapter_op, self._wide.looking])
 
-    def _committed(self, answer: TxnAnswer, puts: Puts, events: int) -> int:
-        revision = answer.revision
+    def _remember_all(self, revision: int, puts: Puts, bodies: dict[str, bytes]) -> None:
         for key, record in puts.items():
             if record is None:
-                self._indexed.pop(key, None)
+                self._known.pop(key, None)
             else:
-                self._remember(key, revision, record)
+                self._remember(key, Versioned(version=revision, record=record), len(bodies[key]))
+
+    def _last_number(self, answer: TxnAnswer, events: int) -> int:
         last = answer.ranges[-1].kvs
         if not events:
             return self._log.last_number(last)
         self._log.appended(last[0])
-        return seq_of(revision, events - 1) + self._log.base
+        return seq_of(answer.revision, events - 1) + self._log.base
 
-    def _writes(self, expect: Mapping[str, int], puts: Puts) -> list[bytes]:
+    def _writes(self, expect: Mapping[str, int], puts: Puts, bodies: dict[str, bytes]) -> list[bytes]:
         """The operations that write `puts` and their index entries."""
         layout, ops = self._layout, []
-        entries = self._old_entries(expect, puts)
+        replaced = self._replaced(expect, puts)
         for key, record in puts.items():
-            _, due_ms, live = entries[key]
-            now_due_ms = record.due_ms() if record is not None else None
-            now_live = record is not None and record.is_live()
-            if record is None:
-                ops.append(delete_op(layout.record(key)))
-            else:
-                ops.append(put_op(layout.record(key), encode(record).encode()))
+            due_ms, live = _entries(replaced.get(key))
+            now_due_ms, now_live = _entries(record)
+            ops.append(delete_op(layout.record(key)) if record is None else put_op(layout.record(key), bodies[key]))
             if due_ms != now_due_ms:
                 ops += [delete_op(layout.due(due_ms, key))] if due_ms is not None else []
                 ops += [put_op(layout.due(now_due_ms, key), b"")] if now_due_ms is not None else []
@@ -262,22 +278,15 @@ class EtcdStore(Store, Maintenance, Forgetful):
                 ops.append(put_op(layout.live_mark(key), b"") if now_live else delete_op(layout.live_mark(key)))
         return ops
 
-    def _old_entries(self, expect: Mapping[str, int], puts: Puts) -> dict[str, Indexed]:
-        """The index entries of the records that are about to be replaced."""
-        found: dict[str, Indexed] = {}
-        for key in puts:
-            indexed = self._indexed.get(key)
-            if expect[key] == 0:
-                found[key] = (0, None, False)
-            elif indexed is not None and indexed[0] == expect[key]:
-                found[key] = indexed
-        missing = [key for key in puts if key not in found]
+    def _replaced(self, expect: Mapping[str, int], puts: Puts) -> dict[str, Stored | None]:
+        """The records that are about to be replaced: as remembered, or read again."""
+        found = {key: self._known.get(key, ABSENT) for key in puts if expect[key]}
+        missing = [key for key, each in found.items() if each.version != expect[key]]
         if missing:
-            for key, versioned in self.read(missing).records.items():
-                if versioned.record is None or versioned.version != expect[key]:
-                    raise Conflict
-                found[key] = (versioned.version, versioned.record.due_ms(), versioned.record.is_live())
-        return found
+            found |= self.read(missing).records
+            if any(found[key].version != expect[key] for key in missing):
+                raise Conflict
+        return {key: each.record for key, each in found.items()}
 
     def scan(self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False) -> Page:
         if limit <= 0:
@@ -356,3 +365,8 @@ class EtcdStore(Store, Maintenance, Forgetful):
         self._pruner.close()
         self._stream.close()
         self._client.close()
+
+
+def _entries(record: Stored | None) -> tuple[int | None, bool]:
+    """What the two indexes say of a record."""
+    return (None, False) if record is None else (record.due_ms(), record.is_live())
