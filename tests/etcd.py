@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.base.errors import DibsError
 from dibs.stores.etcd import EtcdLocation
-from dibs.stores.etcd.gateway import EtcdGateway
+from dibs.stores.etcd.client import COMPACT, RANGE, STATUS, EtcdClient
+from dibs.stores.etcd.messages import StatusAnswer, fields, message, one, put_op, range_request
 from tests.programs import WAIT_S_MAX, ending_with_us, wait_until
 
 if TYPE_CHECKING:
@@ -100,37 +101,37 @@ class Cluster:
     def url(self, prefix: str = "dibs") -> str:
         return self.location(prefix).shown()
 
-    def gateway(self, **how: Any) -> EtcdGateway:
-        return EtcdGateway(self.location(**how))
+    def client(self, **how: Any) -> EtcdClient:
+        return EtcdClient(self.location(**how))
 
     def answers(self) -> bool:
         """Whether the cluster takes writes, by asking all members together."""
         for member in self.members:
             assert member.is_running(), member.log()
-        gateway = self.gateway()
+        client = self.client()
         try:
-            gateway.read("/v3/kv/put", {"key": "cmVhZHk=", "value": "MQ=="})
+            client.txn([put_op(b"ready", b"1")])
         except DibsError:
             return False
         finally:
-            gateway.close()
+            client.close()
         return True
 
     def compact(self) -> None:
         """Forget all older revisions, as an operator would."""
-        gateway = self.gateway()
-        revision = gateway.read("/v3/kv/range", {"key": "cmVhZHk="})["header"]["revision"]
+        client = self.client()
+        header = one(fields(client.read(RANGE, range_request(b"ready"))), 1, b"")
         try:
-            gateway.read("/v3/kv/compaction", {"revision": revision}, refusals=True)
+            client.read(COMPACT, message(one(fields(header), 3)), refusals=True)
         finally:
-            gateway.close()
+            client.close()
 
     def leader(self) -> Member:
         for member in self.members:
-            gateway = EtcdGateway(self.location().replace(endpoints=(member.endpoint,)))
-            status = gateway.read("/v3/maintenance/status", {})
-            gateway.close()
-            if status["leader"] == status["header"]["member_id"]:
+            client = EtcdClient(self.location().replace(endpoints=(member.endpoint,)))
+            status = StatusAnswer(client.read(STATUS, b""))
+            client.close()
+            if status.is_leader:
                 return member
         raise AssertionError("there is no leader")
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.ids import new_token
-from dibs.stores.etcd.gateway import EtcdGateway
+from dibs.stores.etcd.client import STATUS, EtcdClient
+from dibs.stores.etcd.messages import StatusAnswer, message
 from dibs.stores.etcd.store import EtcdStore
 from dibs.testing.contract import StoreContract
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from dibs.stores.etcd import EtcdLocation
     from dibs.stores.port import Store
     from tests.etcd import Cluster
+
+ALARM = "/etcdserverpb.Maintenance/Alarm"
 
 
 class TestEtcdStore(StoreContract):
@@ -29,15 +32,13 @@ class TestEtcdStore(StoreContract):
 
     def fill(self, place: EtcdLocation) -> Callable[[], None]:
         """Raise etcd's own alarm."""
-        gateway = EtcdGateway(place)
-        alarm = {
-            "memberID": gateway.read("/v3/maintenance/status", {})["header"]["member_id"],
-            "alarm": "NOSPACE",
-        }
-        gateway.read("/v3/maintenance/alarm", {"action": "ACTIVATE", **alarm})
+        client = EtcdClient(place)
+        member = StatusAnswer(client.read(STATUS, b"")).member
+        activate, deactivate, no_space = 1, 2, 1
+        client.read(ALARM, message(activate, member, no_space))
 
         def make_room() -> None:
-            gateway.read("/v3/maintenance/alarm", {"action": "DEACTIVATE", **alarm})
-            gateway.close()
+            client.read(ALARM, message(deactivate, member, no_space))
+            client.close()
 
         return make_room

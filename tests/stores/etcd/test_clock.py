@@ -62,9 +62,9 @@ class World:
         return BEGAN_MS + self.passed_ms - 10_000
 
     def open(self, machine: Machine) -> EtcdStore:
-        def time(gateway: Any, layout: Any) -> EtcdTime:
+        def time(client: Any, layout: Any) -> EtcdTime:
             return EtcdTime(
-                gateway,
+                client,
                 layout,
                 stopwatch=self,  # type: ignore[arg-type]  # it has the three methods
                 steady_ms=machine.steady_ms,

@@ -12,7 +12,7 @@ import pytest
 from dibs.base.errors import NotAllowed, StoreUnavailable
 from dibs.core.keys import META_KEY
 from dibs.core.records import Meta
-from dibs.stores.etcd.gateway import b64
+from dibs.stores.etcd.messages import message
 from dibs.stores.etcd.store import EtcdStore
 from dibs.stores.port import Conflict
 from dibs.testing.contract_base import event, key_of, lock, put
@@ -234,28 +234,33 @@ def test_tls_with_a_client_certificate_and_no_other_way_in(etcd_program: str, ke
 def guarded(etcd_program: str) -> Iterator[Cluster]:
     """With users: root, `dibs` for its own prefix, and `stranger` for none. Tokens last a second."""
     with etcd.running(etcd_program, options=("--auth-token-ttl", "1")) as cluster:
-        gateway = cluster.gateway()
+        client = cluster.client()
+
+        def ask(call: str, *values: int | str | bytes) -> None:
+            request = message(*[each.encode() if isinstance(each, str) else each for each in values])
+            client.read(f"/etcdserverpb.Auth/{call}", request)
+
         for user, role in (("root", "root"), ("dibs", "dibs"), ("stranger", "stranger")):
-            gateway.read("/v3/auth/role/add", {"name": role})
-            gateway.read("/v3/auth/user/add", {"name": user, "password": "s3cr:et/@"})
-            gateway.read("/v3/auth/user/grant", {"user": user, "role": role})
-        grant = {"permType": "READWRITE", "key": b64(b"team//"), "range_end": b64(b"team/0")}
-        gateway.read("/v3/auth/role/grant", {"name": "dibs", "perm": grant})
-        gateway.read("/v3/auth/enable", {})
-        gateway.close()
+            ask("RoleAdd", role)
+            ask("UserAdd", user, "s3cr:et/@")
+            ask("UserGrantRole", user, role)
+        read_write = 2
+        ask("RoleGrantPermission", "dibs", message(read_write, b"team//", b"team/0"))
+        ask("AuthEnable")
+        client.close()
         yield cluster
 
 
 def test_a_user_with_rights_to_the_prefix_alone_is_enough_and_its_token_is_renewed(guarded: Cluster) -> None:
     store = EtcdStore(guarded.location("team", user="dibs", password="s3cr:et/@"))
     put(store, lock("x"), events=(event("x"),))
-    first = store._gateway._token
+    first = store._client._token
     assert not store.watch(store.events(0, 1)[0].seq, 3_500)  # longer than a token lasts
     put(store, lock("y"), events=(event("y"),))
     assert len(store.events(0, 10)) == 2
-    store._gateway._token = "no-such-token.1"
+    store._client._token = "no-such-token.1"
     put(store, lock("z"))
-    assert store._gateway._token not in (first, "no-such-token.1")
+    assert store._client._token not in (first, "no-such-token.1")
     assert [each["ok"] for each in store.probe()] == [True, True, True]
     store.close()
 

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,11 +18,13 @@ from dibs.engine.coordinator import Coordinator
 from dibs.server.monitor.health import known_trouble
 from dibs.stores.etcd import EtcdLocation
 from dibs.stores.etcd.errors import RESOURCE_EXHAUSTED, Refusal, translated
+from dibs.stores.etcd.messages import PUT_TAG, TxnAnswer, operations
 from dibs.stores.etcd.store import EtcdStore
 from dibs.stores.registry import open_store
 from dibs.testing.contract_base import drop, event, key_of, lock, put
 from tests import etcd
-from tests.faults.proxy import Fault, Proxy
+from tests.faults.proxy import Fault
+from tests.stores.etcd.proxy import GrpcProxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,14 +33,14 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def proxy(etcd_cluster: Cluster) -> Iterator[Proxy]:
+def proxy(etcd_cluster: Cluster) -> Iterator[GrpcProxy]:
     host, port = etcd_cluster.members[0].endpoint
-    with Proxy(lambda: f"http://{host}:{port}") as proxy:
+    with GrpcProxy(lambda: f"http://{host}:{port}") as proxy:
         yield proxy
 
 
 @pytest.fixture
-def through(proxy: Proxy, location: EtcdLocation) -> Iterator[EtcdStore]:
+def through(proxy: GrpcProxy, location: EtcdLocation) -> Iterator[EtcdStore]:
     """A store whose every word passes a proxy."""
     host, port = proxy.url.removeprefix("http://").split(":")
     store = EtcdStore(location.replace(endpoints=((host, int(port)),)))
@@ -49,7 +51,7 @@ def through(proxy: Proxy, location: EtcdLocation) -> Iterator[EtcdStore]:
 
 @pytest.mark.parametrize("fault", [Fault.REPLY_LOST, Fault.REQUEST_LOST, Fault.REPLY_CUT, Fault.REPLY_GARBLED])
 def test_a_commit_whose_reply_is_lost_is_of_unknown_outcome(
-    through: EtcdStore, proxy: Proxy, store: EtcdStore, fault: Fault
+    through: EtcdStore, proxy: GrpcProxy, store: EtcdStore, fault: Fault
 ) -> None:
     proxy.faults(fault)
     with pytest.raises(StoreUnavailable) as caught:
@@ -61,7 +63,7 @@ def test_a_commit_whose_reply_is_lost_is_of_unknown_outcome(
 
 
 @pytest.mark.parametrize("fault", [Fault.REPLY_LOST, Fault.REQUEST_LOST, Fault.REPLY_CUT, Fault.REPLY_GARBLED])
-def test_a_read_whose_reply_is_lost_is_read_again(through: EtcdStore, proxy: Proxy, fault: Fault) -> None:
+def test_a_read_whose_reply_is_lost_is_read_again(through: EtcdStore, proxy: GrpcProxy, fault: Fault) -> None:
     put(through, lock("x"))
     proxy.faults(fault)
     assert through.read([key_of("x")]).records[key_of("x")].record == lock("x")
@@ -126,14 +128,14 @@ def test_a_claim_that_a_full_etcd_wrote_and_refused_all_the_same_is_known(
     store: EtcdStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """etcd looks at its quota a second time when it executes a transaction, and then both writes and refuses."""
-    write = store._gateway.write
+    write = store._client.write
 
-    def refused(path: str, document: dict[str, object]) -> dict[str, object]:
-        write(path, document)
-        monkeypatch.setattr(store._gateway, "write", write)
+    def refused(request: bytes) -> TxnAnswer:
+        write(request)
+        monkeypatch.setattr(store._client, "write", write)
         raise translated(Refusal(RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded"), "here", writes=True)
 
-    monkeypatch.setattr(store._gateway, "write", refused)
+    monkeypatch.setattr(store._client, "write", refused)
     claim = Acquire(ns="d", name="x", principal="p", owner="a", ttl_ms=60_000, fresh_lease_id="mine")
     granted = Coordinator(store).one(claim)
     assert isinstance(granted, Granted)
@@ -146,18 +148,18 @@ def test_a_claim_that_a_full_etcd_wrote_and_refused_all_the_same_is_known(
 def test_every_commit_has_a_put_that_the_quota_of_etcd_sees(
     store: EtcdStore, monkeypatch: pytest.MonkeyPatch, puts: int
 ) -> None:
-    sent: list[dict[str, Any]] = []
-    write = store._gateway.write
+    sent: list[bytes] = []
+    write = store._client.write
 
-    def noted(path: str, document: dict[str, Any]) -> dict[str, Any]:
-        sent.append(document)
-        return write(path, document)
+    def noted(request: bytes) -> TxnAnswer:
+        sent.append(request)
+        return write(request)
 
-    monkeypatch.setattr(store._gateway, "write", noted)
+    monkeypatch.setattr(store._client, "write", noted)
     put(store, *[lock(f"job-{number}") for number in range(puts)])
     drop(store, *[key_of(f"job-{number}") for number in range(puts)])
     assert sent
-    assert all(any("request_put" in op for op in each["success"]) for each in sent)
+    assert all(any(op[0] == PUT_TAG for op in operations(each)) for each in sent)
 
 
 def _fill(store: EtcdStore, record: LockRecord) -> None:
@@ -182,7 +184,7 @@ def test_a_forked_child_opens_connections_of_its_own(store: EtcdStore) -> None:
 @pytest.mark.fault("F-042")
 def test_a_child_that_is_forked_while_a_thread_looks_at_the_clock_does_not_hang(store: EtcdStore) -> None:
     put(store, lock("x"))
-    locks = [store._time._lock, store._time._clock._lock, store._log._lock, store._gateway._lock]
+    locks = [store._time._lock, store._time._clock._lock, store._log._lock, store._client._lock]
     for each in locks:
         each.acquire()  # as by another thread, which the child does not have
     try:

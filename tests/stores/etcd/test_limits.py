@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,8 +14,9 @@ from dibs.core.lease_outcomes import Renewed
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, ETCD_READ_KEYS_MAX
 from dibs.core.outcomes import Granted
 from dibs.engine.coordinator import Coordinator
+from dibs.stores.etcd.messages import fields, inner, operations, range_op
 from dibs.stores.etcd.store import OTHER_OPS, EtcdStore
-from dibs.stores.etcd.transaction import COMPARES_MAX, OPS_MAX, inner, packed, range_op
+from dibs.stores.etcd.transaction import COMPARES_MAX, OPS_MAX, packed
 from dibs.stores.port import CommitTooLarge
 from dibs.testing.contract_base import event, key_of, lock, put
 
@@ -38,11 +39,11 @@ def test_commits_around_the_limits_of_a_transaction_go_through_with_all_their_ev
 
 @pytest.mark.fault("F-036")
 def test_every_number_of_operations_fits_into_the_levels_of_a_transaction() -> None:
-    def check(ops: list[dict[str, Any]], room: int, compares: int = 0) -> int:
+    def check(ops: list[bytes], room: int, compares: int = 0) -> int:
         """What etcd checks; returns how many operations there are in all."""
         count = max(len(ops), compares)
         assert count <= room
-        inside = [each["request_txn"]["success"] for each in ops if "request_txn" in each]
+        inside = [operations(txn) for each in ops for txn in fields(each).get(4, ())]
         return len(ops) - len(inside) + sum([check(each, room - count) for each in inside])
 
     others = [inner([range_op(b"x")])] * OTHER_OPS

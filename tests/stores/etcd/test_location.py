@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.base.errors import InvalidInput
+from dibs.base.errors import InvalidInput, MissingExtra
 from dibs.stores.etcd import etcd_location, open_url
+from dibs.stores.etcd.store import EtcdStore
 from dibs.stores.port import Opening
 from dibs.stores.registry import open_store
 
@@ -24,7 +26,9 @@ def test_what_a_url_means() -> None:
     assert etcd_location("etcds://h//a//b/").prefix == "a/b"
     named = etcd_location("etcd://us%40er:p%3a@h/x")
     assert (named.user, named.password, named.tls) == ("us@er", "p:", False)
-    assert open_url("etcd://h", Opening()).location.endpoints == (("h", 2379),)
+    store = open_url("etcd://h", Opening())
+    assert isinstance(store, EtcdStore)
+    assert store.location.endpoints == (("h", 2379),)
 
 
 @pytest.mark.parametrize(
@@ -72,3 +76,9 @@ def test_a_file_that_cannot_be_used_is_named_when_the_store_is_opened(tmp_path: 
         with pytest.raises(InvalidInput) as caught:
             open_store(f"etcds://127.0.0.1:1/x?{words}")
         assert caught.value.details.startswith(says)
+
+
+def test_without_the_extra_an_etcd_url_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "hpack", None)
+    with pytest.raises(MissingExtra, match="pip install hpack"):
+        open_url("etcd://h", Opening())

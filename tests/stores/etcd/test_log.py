@@ -8,7 +8,6 @@ import pytest
 
 from dibs.stores.etcd import log, upkeep
 from dibs.stores.etcd import store as due_index
-from dibs.stores.etcd.gateway import unb64
 from dibs.stores.etcd.location import COMMIT_EVENTS_MAX, revision_of
 from dibs.stores.etcd.store import EtcdStore
 from dibs.stores.etcd.transaction import end_of
@@ -122,8 +121,7 @@ def test_chapters_that_were_pruned_are_forgotten_by_everybody(connect: Callable[
 
 def _keys(store: EtcdStore) -> list[bytes]:
     root = store._layout.root
-    kvs = store._range(root, end_of(root), keys_only=True)
-    return [unb64(kv["key"])[len(root) :] for kv in kvs]
+    return [kv.key[len(root) :] for kv in store._client.range(root, end_of(root), keys_only=True)]
 
 
 def test_two_that_prune_at_once_drop_everything_once(connect: Callable[[], EtcdStore]) -> None:

@@ -8,14 +8,15 @@ import pytest
 
 from dibs.base.ids import new_token
 from dibs.stores.etcd.clock import EtcdTime
+from dibs.stores.etcd.messages import put_op
 from dibs.stores.etcd.store import EtcdStore
-from dibs.stores.etcd.transaction import put_op
 from tests.core.test_scenarios import REWRITE, SCRIPTS, check
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from dibs.stores.etcd.messages import KeyValue
     from dibs.stores.port import Store
     from tests.etcd import Cluster
 
@@ -33,10 +34,10 @@ class ScriptedTime(EtcdTime):
     def now_ms(self) -> int:
         return self._script()
 
-    def saw(self, answer: dict[str, Any]) -> None:
+    def saw(self, kvs: list[KeyValue]) -> None:
         pass
 
-    def raising(self) -> dict[str, Any]:
+    def raising(self) -> bytes:
         return put_op(self._layout.time, b"%016d" % self._script())
 
 

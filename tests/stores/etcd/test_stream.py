@@ -1,12 +1,19 @@
-"""Compaction, and the stream that wakes waiters."""
+"""Compaction, the stream that wakes waiters, and how many calls a claim is."""
 
 from __future__ import annotations
 
 import threading
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from dibs.base.ids import new_id
+from dibs.core.commands import Acquire
 from dibs.core.keys import META_KEY
+from dibs.core.outcomes import Granted
 from dibs.core.records import Meta
+from dibs.engine.coordinator import Coordinator
+from dibs.stores.etcd.client import TXN
 from dibs.stores.etcd.store import EtcdStore
 from dibs.testing.contract_base import WAIT_S_MAX, event, key_of, lock, put, versions
 from tests.programs import wait_until
@@ -73,13 +80,13 @@ def test_a_watch_that_is_told_of_an_event_does_not_ask_whether_it_is_there(
     watching.watch(after, 300)
     wait_until(lambda: watching._stream.hears, "the stream is there")
     looks, woken = [], []
-    original = watching._range
+    original = watching._client.range
 
     def counting(begin: bytes, *rest: Any, **options: Any) -> Any:
         looks.append(begin)
         return original(begin, *rest, **options)
 
-    watching._range = counting  # type: ignore[method-assign]
+    watching._client.range = counting  # type: ignore[assignment, method-assign]
     thread = threading.Thread(target=lambda: woken.append(watching.watch(after, int(WAIT_S_MAX * 1000))), daemon=True)
     thread.start()
     wait_until(lambda: looks, "it has looked before it waits")
@@ -95,7 +102,7 @@ def test_of_many_who_wait_only_the_one_concerned_is_woken(connect: Callable[[], 
     put(writer, *[lock(f"job-{number}") for number in range(20)])
     looks: dict[str, int] = dict.fromkeys(keys, 0)
     gone: list[str] = []
-    original = waiting._range
+    original = waiting._client.range
 
     def counting(begin: bytes, *rest: Any, **options: Any) -> Any:
         key = begin.removeprefix(waiting._layout.records).decode()
@@ -103,7 +110,7 @@ def test_of_many_who_wait_only_the_one_concerned_is_woken(connect: Callable[[], 
             looks[key] += 1
         return original(begin, *rest, **options)
 
-    waiting._range = counting  # type: ignore[method-assign]
+    waiting._client.range = counting  # type: ignore[assignment, method-assign]
 
     def wait(key: str) -> None:
         if waiting.until_gone(key, int(WAIT_S_MAX * 1000)):
@@ -134,3 +141,26 @@ def test_closing_ends_who_waits_and_its_thread(connect: Callable[[], EtcdStore])
     store.close()
     thread.join(WAIT_S_MAX)
     assert not thread.is_alive()
+
+
+def test_a_claim_of_a_server_that_runs_is_one_call(
+    connect: Callable[[], EtcdStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = connect()
+    coordinator = Coordinator(store)
+    coordinator.run([claim("first")])
+    calls: list[str] = []
+    call = store._client._call
+
+    def noted(path: str, *rest: Any, **how: Any) -> bytes:
+        calls.append(path)
+        return call(path, *rest, **how)
+
+    monkeypatch.setattr(store._client, "_call", noted)
+    (granted,) = coordinator.run([claim("second")])
+    assert isinstance(granted, Granted)
+    assert calls == [TXN]
+
+
+def claim(name: str) -> Acquire:
+    return Acquire(ns="default", name=name, principal="p", owner="a", ttl_ms=60_000, fresh_lease_id=new_id())

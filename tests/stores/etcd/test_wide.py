@@ -24,7 +24,6 @@ from dibs.core.outcomes import Granted, GrantedAll, PlacesKept, Queued
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.etcd import transaction as wide
 from dibs.stores.etcd.clock import EtcdTime
-from dibs.stores.etcd.gateway import b64, unb64
 from dibs.stores.etcd.store import EtcdStore
 from dibs.stores.etcd.transaction import end_of
 from dibs.stores.port import Conflict
@@ -47,16 +46,16 @@ class Dying(EtcdStore):
 
     def forget(self) -> None:
         super().forget()
-        gateway = self._gateway
-        call = gateway._call
+        client = self._client
+        call = client._call
 
-        def counted(path: str, document: dict[str, Any], **how: Any) -> dict[str, Any]:
+        def counted(path: str, request: bytes, **how: Any) -> bytes:
             if self.calls_left <= 0:
                 raise StoreUnavailable("dead")
             self.calls_left -= 1
-            return call(path, document, **how)
+            return call(path, request, **how)
 
-        gateway._call = counted  # type: ignore[method-assign]
+        client._call = counted  # type: ignore[method-assign]
 
 
 def tokens(store: EtcdStore) -> set[int]:
@@ -66,12 +65,11 @@ def tokens(store: EtcdStore) -> set[int]:
 
 def internal_keys(store: EtcdStore) -> list[bytes]:
     """What wide commits left in etcd."""
-    root = store._layout.root
-    found = [
-        store._gateway.read("/v3/kv/range", {"key": b64(first), "range_end": b64(end_of(first)), "keys_only": True})
-        for first in (root + b"w/", store._layout.wide)
+    ranges = [
+        store._client.range(first, end_of(first), keys_only=True)
+        for first in (store._layout.root + b"w/", store._layout.wide)
     ]
-    return [unb64(kv["key"]) for each in found for kv in each.get("kvs") or ()]
+    return [kv.key for kvs in ranges for kv in kvs]
 
 
 @pytest.mark.fault("F-035")
@@ -212,7 +210,7 @@ class SetTime(EtcdTime):
     def now_ms(self) -> int:
         return super().now_ms() + self.added_ms
 
-    def raising(self) -> dict[str, Any]:
+    def raising(self) -> bytes:
         self._clock.saw(self.now_ms())
         self.added_ms = 0
         return super().raising()

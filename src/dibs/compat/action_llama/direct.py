@@ -4,11 +4,11 @@ The caller is a session, a run, or a process without an identity. Each has its o
 
 from __future__ import annotations
 
+from dibs.agents.shell_actor import RememberedLeases
 from dibs.base.clock import wall_ms
 from dibs.base.errors import DibsError, InvalidInput
 from dibs.base.files import state_folder
 from dibs.base.generators import run_generator
-from dibs.cli.framework.shell_actor import RememberedLeases
 from dibs.client.door import Ask
 from dibs.compat.action_llama.protocol import UNREACHABLE, Rejected, acquired, heartbeat, refusal, release
 from dibs.system.session_mark import is_gone, lineage
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from dibs.agents.shell_actor import Entry
     from dibs.cli.framework.context import Opener
-    from dibs.cli.framework.shell_actor import Entry
     from dibs.cli.supervise.signals import UnconfirmedClaims
     from dibs.client.door import Door
     from dibs.client.settings import Settings

@@ -32,16 +32,19 @@ from dibs.base.errors import DibsError, StoreUnavailable
 from dibs.base.jsontext import decode, encode
 from dibs.base.record import Record
 from dibs.core.limits import ETCD_CLOCK_MS_MAX
-from dibs.stores.etcd import transaction as txn
+from dibs.stores.etcd import messages
+from dibs.stores.etcd.client import LEASE_GRANT, LEASE_LEFT, LEASE_REVOKE
 from dibs.stores.etcd.errors import Refusal
-from dibs.stores.etcd.gateway import unb64
+from dibs.stores.etcd.messages import LeaseAnswer, message
+from dibs.stores.etcd.transaction import OPS_MAX, end_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs.stores.etcd.gateway import Document, EtcdGateway
+    from dibs.stores.etcd.client import EtcdClient
     from dibs.stores.etcd.location import Layout
+    from dibs.stores.etcd.messages import KeyValue
 
 CHECK_MS = 2_000
 RECOVER_MS = 30_000  # a clock that ran too fast is watched for so long before it is trusted again
@@ -202,24 +205,21 @@ class ClockOff(StoreUnavailable):
 class Stopwatch:
     """A lease of etcd that nobody renews."""
 
-    def __init__(self, gateway: EtcdGateway) -> None:
-        self._gateway = gateway
+    def __init__(self, client: EtcdClient) -> None:
+        self._client = client
 
     def start(self) -> str:
-        return str(self._gateway.read("/v3/lease/grant", {"TTL": str(STOPWATCH_S)})["ID"])
+        return str(LeaseAnswer(self._client.read(LEASE_GRANT, message(STOPWATCH_S))).id)
 
     def read(self, lease: str) -> tuple[int, str] | None:
         """Whole seconds since its start, with the leader and its term; None if it is gone."""
-        found = self._gateway.read("/v3/lease/timetolive", {"ID": lease})
-        left_s = int(found.get("TTL", 0))
-        if left_s < 0:
-            return None
-        return int(found.get("grantedTTL", 0)) - left_s, str(found["header"].get("raft_term", ""))
+        found = LeaseAnswer(self._client.read(LEASE_LEFT, message(int(lease))))
+        return None if found.left_s is None else (found.granted_s - found.left_s, str(found.term))
 
     def stop(self, lease: str) -> None:
         """End a stopwatch that nobody will read again. A failure does no harm."""
         try:
-            self._gateway.read("/v3/lease/revoke", {"ID": lease}, refusals=True)
+            self._client.read(LEASE_REVOKE, message(int(lease)), refusals=True)
         except (Refusal, DibsError):
             pass
 
@@ -229,7 +229,7 @@ class EtcdTime:
 
     def __init__(
         self,
-        gateway: EtcdGateway,
+        client: EtcdClient,
         layout: Layout,
         *,
         stopwatch: Stopwatch | None = None,
@@ -238,15 +238,15 @@ class EtcdTime:
         boot_id: Callable[[], str] = machine.boot_id,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._gateway = gateway
+        self._client = client
         self._layout = layout
-        self._stopwatch = stopwatch or Stopwatch(gateway)
+        self._stopwatch = stopwatch or Stopwatch(client)
         self._wall_ms = wall_ms
         self._boot_id = boot_id
         self._pause = pause
         self._clock = EtcdClock(steady_ms)
         self._lock = allocate_lock()
-        self.looking = txn.range_op(layout.time, end=layout.wide + b"\0")  # the time, and the key `wide` beside it
+        self.looking = messages.range_op(layout.time, layout.wide + b"\0")  # the time, and the key `wide` beside it
         self.trouble: DibsError | None = None
 
     def ready(self) -> None:
@@ -265,29 +265,28 @@ class EtcdTime:
     def now_ms(self) -> int:
         return self._clock.now_ms()
 
-    def saw(self, answer: Document) -> None:
+    def saw(self, kvs: list[KeyValue]) -> None:
         """Take the answer to `looking`."""
-        kvs = answer["response_range"].get("kvs")
         if kvs:
-            self._clock.saw(int(unb64(kvs[0]["value"])))
+            self._clock.saw(int(kvs[0].value))
 
-    def raising(self) -> Document:
+    def raising(self) -> bytes:
         """The operation that raises the key `time`; it never lowers it."""
         value = b"%016d" % self._clock.now_ms()
-        return txn.inner([txn.put_op(self._layout.time, value)], [txn.compare_value(self._layout.time, "LESS", value)])
+        key = self._layout.time
+        return messages.inner([messages.put_op(key, value)], [messages.compare_value(key, messages.LESS, value)])
 
     def forget_old_boots(self) -> int:
         """Delete notes of boots that nobody has used for BOOT_KEPT_MS. Returns how many were deleted."""
         self.ready()
         boots = self._layout.boot("")
         old = []
-        for kv in txn.read_range(self._gateway, boots, txn.end_of(boots)):
-            note = BootNote.load(decode(unb64(kv["value"]).decode()))
+        for kv in self._client.range(boots, end_of(boots)):
+            note = BootNote.load(decode(kv.value.decode()))
             if note.offset_ms + note.reading.after_ms < self.now_ms() - BOOT_KEPT_MS:
-                old.append(unb64(kv["key"]))
-        for at in range(0, len(old), txn.OPS_MAX):
-            ops = [txn.delete_op(key) for key in old[at : at + txn.OPS_MAX]]
-            self._gateway.read("/v3/kv/txn", {"success": ops})
+                old.append(kv.key)
+        for at in range(0, len(old), OPS_MAX):
+            self._client.txn([messages.delete_op(key) for key in old[at : at + OPS_MAX]])
         return len(old)
 
     def _begin(self) -> None:
@@ -330,30 +329,29 @@ class EtcdTime:
     def _state(self) -> tuple[int, tuple[int, int, str], tuple[int, BootNote | None]] | None:
         """`time`, and the stopwatch and this boot's note with their revisions; None: the prefix is not in use."""
         keys = (self._layout.time, self._layout.stopwatch, self._layout.boot(self._boot_id()))
-        answer = self._gateway.read("/v3/kv/txn", {"success": [txn.range_op(key) for key in keys]})
-        time, watch, note = [(each["response_range"].get("kvs") or [None])[0] for each in answer["responses"]]
+        answer = self._client.txn([messages.range_op(key) for key in keys])
+        time, watch, note = [each.first for each in answer.ranges]
         if time is None or watch is None:
             return None
-        started = decode(unb64(watch["value"]).decode())
-        stopwatch = (int(watch["mod_revision"]), int(started["at_ms"]), str(started["lease"]))
+        started = decode(watch.value.decode())
+        stopwatch = (watch.mod_revision, int(started["at_ms"]), str(started["lease"]))
         if note is None:
-            return int(unb64(time["value"])), stopwatch, (0, None)
-        found = BootNote.load(decode(unb64(note["value"]).decode()))
-        return int(unb64(time["value"])), stopwatch, (int(note["mod_revision"]), found)
+            return int(time.value), stopwatch, (0, None)
+        found = BootNote.load(decode(note.value.decode()))
+        return int(time.value), stopwatch, (note.mod_revision, found)
 
     def _make(self) -> bool:
         """Begin to use a new prefix. The wall clock is read only here. False: somebody else was first."""
         lease, now_ms = self._stopwatch.start(), self._wall_ms()
         keys = self._layout
-        request = {
-            "compare": [txn.compare_revision(keys.time, 0), txn.compare_revision(keys.stopwatch, 0)],
-            "success": [txn.put_op(keys.time, b"%016d" % now_ms), txn.put_op(keys.stopwatch, _started(now_ms, lease))],
-        }
-        made = self._gateway.read("/v3/kv/txn", request)
-        if not made.get("succeeded"):
+        puts = {keys.time: b"%016d" % now_ms, keys.stopwatch: _started(now_ms, lease)}
+        made = self._client.txn(
+            [messages.put_op(key, value) for key, value in puts.items()],
+            [messages.compare_revision(key, 0) for key in puts],
+        )
+        if not made.succeeded:
             self._stopwatch.stop(lease)
-            return False
-        return True
+        return made.succeeded
 
     def _when_it_counts_up(self, reading: StopwatchReading, started_ms: int, mark_ms: int) -> StopwatchReading | None:
         """The first reading after the stopwatch counted up, which tells the time exactly. Not if it is behind the last
@@ -384,9 +382,8 @@ class EtcdTime:
             return
         now_ms = self._clock.now_ms()
         fresh = self._stopwatch.start()
-        swap = txn.put_if(self._layout.stopwatch, revision, _started(now_ms, fresh))
-        made = self._gateway.read("/v3/kv/txn", swap)
-        self._stopwatch.stop(lease if made.get("succeeded") else fresh)
+        is_swapped = self._put_if(self._layout.stopwatch, revision, _started(now_ms, fresh))
+        self._stopwatch.stop(lease if is_swapped else fresh)
 
     def _write_note(self, revision: int) -> bool:
         """The first process that writes it wins: all processes of a boot then agree to the millisecond. False: another
@@ -394,9 +391,10 @@ class EtcdTime:
         note = self._clock.note()
         if note is None:
             return True
-        key = self._layout.boot(self._boot_id())
-        made = self._gateway.read("/v3/kv/txn", txn.put_if(key, revision, encode(note.dump()).encode()))
-        return bool(made.get("succeeded"))
+        return self._put_if(self._layout.boot(self._boot_id()), revision, encode(note.dump()).encode())
+
+    def _put_if(self, key: bytes, revision: int, value: bytes) -> bool:
+        return self._client.txn([messages.put_op(key, value)], [messages.compare_revision(key, revision)]).succeeded
 
 
 def _started(at_ms: int, lease: str) -> bytes:

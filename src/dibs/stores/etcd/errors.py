@@ -1,6 +1,6 @@
 """Translates etcd's errors into errors of dibs. Nowhere else.
 
-etcd's gateway answers an error with a gRPC code and a sentence. Three things matter: whether the same call may be made
+etcd answers an error with a gRPC code and a sentence. Three things matter: whether the same call may be made
 again at once, at another member; whether a write may have happened; and what a person should do.
 """
 

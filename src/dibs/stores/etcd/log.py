@@ -20,17 +20,18 @@ from _thread import allocate_lock
 from dibs.base.ids import new_token
 from dibs.stores.codec import decode_event
 from dibs.stores.codec import encode as encode_event
-from dibs.stores.etcd.gateway import unb64
 from dibs.stores.etcd.location import revision_of, seq_of
-from dibs.stores.etcd.transaction import compare_revision, end_of, put_if, put_op, range_op, read_range
+from dibs.stores.etcd.messages import ASCEND, DESCEND, compare_revision, put_if, put_op, range_op
+from dibs.stores.etcd.transaction import end_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dibs.core.events import Event
-    from dibs.stores.etcd.gateway import Document, EtcdGateway
+    from dibs.stores.etcd.client import EtcdClient
     from dibs.stores.etcd.location import Layout
+    from dibs.stores.etcd.messages import KeyValue
     from dibs.stores.port import Job
 
 
@@ -45,9 +46,9 @@ class LoggedCommit:
 
     __slots__ = ("count", "first_ms", "key", "last_ms", "revision")
 
-    def __init__(self, kv: Document) -> None:
-        self.key = unb64(kv["key"])
-        self.revision = int(kv["mod_revision"])
+    def __init__(self, kv: KeyValue) -> None:
+        self.key = kv.key
+        self.revision = kv.mod_revision
         first, last, count, _ = self.key.rpartition(b"/")[2].split(b".")
         self.first_ms, self.last_ms, self.count = int(first), int(last), int(count)
 
@@ -59,8 +60,8 @@ class LoggedCommit:
 class EventLog:
     """Writes the log, and knows the chapters for writing and reading. For any thread."""
 
-    def __init__(self, gateway: EtcdGateway, layout: Layout) -> None:
-        self.gateway = gateway
+    def __init__(self, client: EtcdClient, layout: Layout) -> None:
+        self.client = client
         self.layout = layout
         self.chapter_op = range_op(layout.chapter)  # for the failure branch of a commit: whether a chapter ended
         self._lock = allocate_lock()
@@ -71,7 +72,7 @@ class EventLog:
         self.base = 0
         self.starts: dict[int, int] = {0: 0}  # chapter: the revision at which it began
 
-    def appending(self, events: Sequence[Event], *, is_wide: bool = False) -> tuple[Document, list[Document]]:
+    def appending(self, events: Sequence[Event], *, is_wide: bool = False) -> tuple[bytes, list[bytes]]:
         """Return the compare and the operations that add to the log. `events` are COMMIT_EVENTS_MAX at most. `is_wide`:
         they are one of several parts that belong to one chapter, so it does not end here."""
         with self._lock:
@@ -89,7 +90,7 @@ class EventLog:
             pairs.append((self.layout.chapter_mark(chapter + 1), b""))
         return compare_revision(self.layout.chapter, revision), [put_op(key, value) for key, value in pairs]
 
-    def appending_wide(self, events: Sequence[Event]) -> list[list[Document]]:
+    def appending_wide(self, events: Sequence[Event]) -> list[list[bytes]]:
         """The operations for a wide commit, in parts. No other commit is under way, so no chapter ends meanwhile."""
         with self._lock:
             self._asked()
@@ -114,24 +115,24 @@ class EventLog:
                 jobs.setdefault((event.ns, event.job), []).append(f"{index} {texts[index]}")
         return [(self.layout.job_log(*job, chapter) + name, _joined(lines)) for job, lines in jobs.items()]
 
-    def has_turned(self, answer: Document) -> bool:
+    def has_turned(self, kvs: list[KeyValue]) -> bool:
         """Takes the answer to `chapter_op`. True if another chapter has begun since."""
         with self._lock:
             before = self._chapter
-            self._learn(answer.get("kvs"))
+            self._learn(kvs)
             return before != self._chapter
 
-    def appended(self, last: Document) -> None:
+    def appended(self, last: KeyValue) -> None:
         """After a commit: `last` as it is now."""
         with self._lock:
-            self._commits = max(self._commits, int(last["version"]))
+            self._commits = max(self._commits, last.version)
 
     def _asked(self) -> tuple[int, int, int]:
-        return self._learn(read_range(self.gateway, self.layout.chapter))
+        return self._learn(self.client.range(self.layout.chapter))
 
-    def _learn(self, kvs: list[Document] | None) -> tuple[int, int, int]:
+    def _learn(self, kvs: list[KeyValue]) -> tuple[int, int, int]:
         number, before, self.base = _chapter_in(kvs)
-        self._chapter = (int(kvs[0]["mod_revision"]) if kvs else 0, number, before)
+        self._chapter = (kvs[0].mod_revision if kvs else 0, number, before)
         self._commits = max(self._commits, before)
         return self._chapter
 
@@ -143,17 +144,17 @@ class EventLog:
             if seq <= self.base:
                 return True
             key, value = self.layout.chapter, b"%d %d %d" % (chapter, before, seq)
-            is_written = bool(self.gateway.write("/v3/kv/txn", put_if(key, revision, value)).get("succeeded"))
+            is_written = self.client.write(put_if(key, revision, value)).succeeded
             self._asked()
             return is_written
 
-    def last_seq(self, kvs: list[Document] | None) -> int:
+    def last_seq(self, kvs: list[KeyValue]) -> int:
         """The number of the newest event, from the key `last`; 0: there was never an event."""
         if not kvs:
             return 0
-        return seq_of(int(kvs[0]["mod_revision"]), int(unb64(kvs[0]["value"])) - 1)
+        return seq_of(kvs[0].mod_revision, int(kvs[0].value) - 1)
 
-    def last_number(self, kvs: list[Document] | None) -> int:
+    def last_number(self, kvs: list[KeyValue]) -> int:
         """The same as it leaves the store."""
         with self._lock:
             if self._chapter is None:
@@ -164,23 +165,14 @@ class EventLog:
         """The number of the newest event, and the lowest that is not pruned. Updates the chapters."""
         keys = self.layout
         after = keys.chapter_mark(max(self.starts)) + b"\0"
-        answer = self.gateway.read(
-            "/v3/kv/txn",
-            {
-                "success": [
-                    range_op(keys.last),
-                    range_op(keys.floor),
-                    range_op(after, end=end_of(keys.chapters), keys_only=True),
-                    range_op(keys.chapter),
-                ]
-            },
-        )
-        last, floor, chapters, chapter = [each["response_range"].get("kvs") for each in answer["responses"]]
+        ops = [range_op(keys.last), range_op(keys.floor), range_op(keys.chapter)]
+        ops.append(range_op(after, end_of(keys.chapters), keys_only=True))
+        last, floor, chapter, chapters = [each.kvs for each in self.client.txn(ops).ranges]
         self.base = _chapter_in(chapter)[2]
         starts = dict(self.starts)
-        for each in chapters or ():
-            starts[int(unb64(each["key"])[len(keys.chapters) :])] = int(each["mod_revision"])
-        lowest = int(unb64(floor[0]["value"])) if floor else 0
+        for each in chapters:
+            starts[int(each.key[len(keys.chapters) :])] = each.mod_revision
+        lowest = int(floor[0].value) if floor else 0
         self.starts = starts  # a new one: other threads may be reading the old one
         oldest = self.chapter_of(revision_of(lowest))
         self.starts = {number: start for number, start in starts.items() if number >= oldest}
@@ -194,7 +186,7 @@ class EventLog:
     def entries(self, chapter: int) -> list[LoggedCommit]:
         """The keys of a chapter, in the order of their commits."""
         prefix = self.layout.log_of(chapter)
-        kvs = read_range(self.gateway, prefix, end_of(prefix), keys_only=True)
+        kvs = self.client.range(prefix, end_of(prefix), keys_only=True)
         return sorted([LoggedCommit(kv) for kv in kvs], key=lambda entry: entry.revision)
 
 
@@ -221,8 +213,8 @@ def read_events(log: EventLog, after: int, limit: int, job: Job | None, *, newes
 def _page(log: EventLog, begin: bytes, end: bytes, first: int, limit: int, *, newest: bool) -> list[Event]:
     """Events from `first` on in one range of keys, from up to `limit` commits. One more commit is read, because the
     events of the commit with `first` may all come before `first`."""
-    order = "DESCEND" if newest else "ASCEND"
-    kvs = read_range(log.gateway, begin, end, limit=limit + 1, since=revision_of(first), by_revision=order)
+    order = DESCEND if newest else ASCEND
+    kvs = log.client.range(begin, end, limit=limit + 1, since=revision_of(first), by_revision=order)
     found = [event for kv in (reversed(kvs) if newest else kvs) for event in events_in(kv, log.base)]
     return [event for event in found if event.seq >= first + log.base]
 
@@ -243,21 +235,21 @@ def _of_job(log: EventLog, job: Job, first: int, limit: int, *, newest: bool) ->
         width *= 4
 
 
-def events_in(kv: Document, base: int = 0) -> list[Event]:
+def events_in(kv: KeyValue, base: int = 0) -> list[Event]:
     """The events in one key: all of a commit, or those of one job, each with its position."""
-    revision = int(kv["mod_revision"])
+    revision = kv.mod_revision
     found = []
-    for index, line in enumerate(unb64(kv["value"]).decode().split("\n")):
+    for index, line in enumerate(kv.value.decode().split("\n")):
         position, _, text = (str(index), "", line) if line.startswith("{") else line.partition(" ")
         found.append(decode_event(seq_of(revision, int(position)) + base, text))
     return found
 
 
-def _chapter_in(kvs: list[Document] | None) -> tuple[int, int, int]:
+def _chapter_in(kvs: list[KeyValue]) -> tuple[int, int, int]:
     """The value of `chapter`: its number, the commits before it, and the base."""
     if not kvs:
         return 0, 0, 0
-    number, before, base = unb64(kvs[0]["value"]).split()
+    number, before, base = kvs[0].value.split()
     return int(number), int(before), int(base)
 
 

@@ -1,9 +1,10 @@
 """The port's methods over etcd. `location.py` says what is kept where, `log.py` has the events, `clock.py` the time.
 
 A commit is one transaction: it compares the mod revision of every record that was looked at, writes the records, their
-entries in the two indexes (due, live) and the events, and raises the store's time. It must know the old index entries:
-they are remembered when a record is read, and read again if they were forgotten. Commits that are too large for that
-are wide (`transaction.py`).
+entries in the two indexes (due, live) and the events, and raises the store's time. Records are remembered when they are
+read or written: a commit must know the old index entries, and a decision may begin with them (`recall`), because the
+store's time needs no call either. So a claim is one call. Commits that are too large for one transaction are wide
+(`transaction.py`).
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from __future__ import annotations
 from dibs.base.errors import DibsError, StoreFull
 from dibs.core.limits import ETCD_READ_KEYS_MAX
 from dibs.stores.codec import decode, encode
+from dibs.stores.etcd import messages
 from dibs.stores.etcd import transaction as txn
+from dibs.stores.etcd.client import STATUS, EtcdClient
 from dibs.stores.etcd.clock import EtcdTime
 from dibs.stores.etcd.errors import Refusal, translated
-from dibs.stores.etcd.gateway import EtcdGateway, unb64
 from dibs.stores.etcd.location import CAPABILITIES, COMMIT_EVENTS_MAX, Layout, revision_of, seq_of
 from dibs.stores.etcd.log import EventLog, read_events
+from dibs.stores.etcd.messages import RangeAnswer, StatusAnswer, delete_op, put_op, range_op
 from dibs.stores.etcd.stream import EtcdStream
 from dibs.stores.etcd.upkeep import Pruner, probe
 from dibs.stores.forks import Forgetful, listen
@@ -29,12 +32,11 @@ if TYPE_CHECKING:
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
-    from dibs.stores.etcd.gateway import Document
     from dibs.stores.etcd.location import EtcdLocation
+    from dibs.stores.etcd.messages import KeyValue, TxnAnswer
     from dibs.stores.port import Job, Page, Puts
     from dibs.stores.waiters import StoreWaiter
 
-    Indexed = tuple[int, int | None, bool]  # a record's version, and its entries in the indexes: due, live
 
 # Finds the first due records without reading the whole index.
 #
@@ -50,7 +52,7 @@ STEPS_MAX = 14  # beyond about 4 hours everything is read
 class DueIndex:
     """`ask` reads one range; `now` is the store's time."""
 
-    def __init__(self, layout: Layout, ask: Callable[[Document], Document], now: Callable[[], int]) -> None:
+    def __init__(self, layout: Layout, ask: Callable[[bytes], RangeAnswer], now: Callable[[], int]) -> None:
         self._layout = layout
         self._ask = ask
         self._now = now
@@ -72,14 +74,17 @@ class DueIndex:
         return found
 
     def _range(self, end: bytes, limit: int, *, whole: bool = False) -> list[tuple[int, str]]:
-        answer = self._ask(txn.range_op(self._layout.dues, end=end, limit=limit, keys_only=True))
+        answer = self._ask(range_op(self._layout.dues, end, limit=limit, keys_only=True))
         if whole:
-            self._is_large = int(answer.get("count", 0)) > SMALL
-        entries = [unb64(kv["key"])[len(self._layout.dues) :] for kv in answer.get("kvs") or ()]
+            self._is_large = answer.count > SMALL
+        entries = [kv.key[len(self._layout.dues) :] for kv in answer.kvs]
         return [(int(entry[:16]), entry[17:].decode()) for entry in entries]
 
 
-INDEXED_MAX = 50_000
+# What is remembered: so many records, and of long ones so much text beyond the first KiB of each.
+KNOWN_MAX = 50_000
+KNOWN_BYTES_MAX = 64 * 1024 * 1024
+SHORT_BYTES = 1024
 # Further operations of a commit: the time, a look at the newest event, and what the quota must see.
 OTHER_OPS = 3
 TURNS_MAX = 5  # how often a commit is tried again because a chapter of the log ended, or after a wide commit
@@ -91,7 +96,7 @@ class EtcdStore(Store, Maintenance, Forgetful):
 
     capabilities = CAPABILITIES
 
-    def __init__(self, location: EtcdLocation, time: Callable[[EtcdGateway, Layout], EtcdTime] = EtcdTime) -> None:
+    def __init__(self, location: EtcdLocation, time: Callable[[EtcdClient, Layout], EtcdTime] = EtcdTime) -> None:
         self.location = location
         self._layout = Layout(location.prefix)
         self._make_time = time
@@ -100,14 +105,15 @@ class EtcdStore(Store, Maintenance, Forgetful):
 
     def forget(self) -> None:
         """Begin anew: no connection, no lock, no thread, an id of its own. Also in a forked child."""
-        self._gateway = EtcdGateway(self.location)
-        self._time = self._make_time(self._gateway, self._layout)
-        self._wide = txn.WideCommits(self._gateway, self._layout, self._write, self._time.raising)
-        self._log = EventLog(self._gateway, self._layout)
+        self._client = EtcdClient(self.location)
+        self._time = self._make_time(self._client, self._layout)
+        self._wide = txn.WideCommits(self._client, self._layout, self._write, self._time.raising)
+        self._log = EventLog(self._client, self._layout)
         self._pruner = Pruner(self._log)
-        self._stream = EtcdStream(self._gateway, self._layout)
+        self._stream = EtcdStream(self._client, self._layout)
         self._dues = DueIndex(self._layout, self._ask, self._time.now_ms)
-        self._indexed: dict[str, Indexed] = {}
+        self._known: dict[str, Versioned] = {}  # as last read or written here
+        self._known_bytes = 0
         self._trouble: DibsError | None = None
 
     def read(self, keys: Iterable[str]) -> Snapshot:
@@ -124,36 +130,35 @@ class EtcdStore(Store, Maintenance, Forgetful):
                     raise translated(error, self.location.shown(), writes=False) from None
                 records, revision = {}, 0  # compacted between two pages: read all of it again
                 continue
-            if not revision and self._is_half_written(answer["responses"][0]):
+            looked, *found = answer.ranges
+            if not revision and self._is_half_written(looked.kvs):
                 continue
-            for key, kvs in zip(page, _ranges(answer["responses"][1:]), strict=True):
-                records[key] = self._found(key, kvs[0]) if kvs else ABSENT
+            for key, each in zip(page, found, strict=True):
+                records[key] = self._found(key, each.first) if each.first else ABSENT
             if len(records) == len(wanted):
                 return Snapshot(now_ms=self._time.now_ms(), records=records)
-            revision = int(answer["header"]["revision"])
+            revision = answer.revision
 
-    def _is_half_written(self, looked: Document) -> bool:
+    def _is_half_written(self, looked: list[KeyValue]) -> bool:
         """Take the answer to `looking`. True after a wide commit was finished that a reader might have seen a half
         of."""
         self._time.saw(looked)
-        wide = self._wide.found(looked["response_range"])
+        wide = self._wide.found(looked)
         if wide is None or not wide.is_decided:
             return False
         self._wide.wait(wide)
         return True
 
-    def _read_page(self, keys: list[str], revision: int) -> Document:
+    def _read_page(self, keys: list[str], revision: int) -> TxnAnswer:
         """All pages of a read have the revision of the first, so they show one moment."""
-        ops = [txn.range_op(self._layout.record(key), revision=revision) for key in keys]
-        packs = [txn.inner(ops[at : at + INNER_OPS_MAX]) for at in range(0, len(ops), INNER_OPS_MAX)]
-        request = {"success": [self._time.looking, *(packs if len(packs) > 1 else ops)]}
-        return self._gateway.read("/v3/kv/txn", request, refusals=True)
+        ops = [range_op(self._layout.record(key), revision=revision) for key in keys]
+        packs = [messages.inner(ops[at : at + INNER_OPS_MAX]) for at in range(0, len(ops), INNER_OPS_MAX)]
+        return self._client.txn([self._time.looking, *(packs if len(packs) > 1 else ops)], refusals=True)
 
-    def _found(self, key: str, kv: Document) -> Versioned:
-        version = int(kv["mod_revision"])
-        record = self._decoded(key, unb64(kv["value"]).decode())
-        self._remember(key, version, record)
-        return Versioned(version=version, record=record)
+    def _found(self, key: str, kv: KeyValue) -> Versioned:
+        found = Versioned(version=kv.mod_revision, record=self._decoded(key, kv.value.decode()))
+        self._remember(key, found, len(kv.value))
+        return found
 
     def _decoded(self, key: str, text: str) -> Stored:
         try:
@@ -162,17 +167,28 @@ class EtcdStore(Store, Maintenance, Forgetful):
             self._trouble = error
             raise
 
-    def _remember(self, key: str, version: int, record: Stored) -> None:
-        if len(self._indexed) >= INDEXED_MAX:
-            self._indexed = {}
-        self._indexed[key] = (version, record.due_ms(), record.is_live())
+    def _remember(self, key: str, found: Versioned, size: int) -> None:
+        self._known_bytes += max(0, size - SHORT_BYTES)
+        if len(self._known) >= KNOWN_MAX or self._known_bytes > KNOWN_BYTES_MAX:
+            self._known, self._known_bytes = {}, 0
+        self._known[key] = found
+
+    def recall(self, keys: Iterable[str]) -> Snapshot:
+        """What is not remembered is told as absent, which most jobs are that are claimed. So a claim is one call."""
+        known = self._known
+        if not known:
+            return self.read(keys)  # this process has just begun
+        self._time.ready()
+        records = {key: known.get(key, ABSENT) for key in keys}
+        return Snapshot(now_ms=self._time.now_ms(), records=records, is_recalled=True)
 
     def commit(self, expect: Mapping[str, int], puts: Puts, events: Sequence[Event]) -> int:
         self._time.ready()
+        bodies = {key: b"" if record is None else encode(record).encode() for key, record in puts.items()}
         if len(expect) > txn.COMPARES_MAX or len(events) > COMMIT_EVENTS_MAX:
-            return self._commit_wide(expect, puts, events)
-        writes = self._writes(expect, puts)
-        compares = [txn.compare_revision(self._layout.record(key), version) for key, version in expect.items()]
+            return self._commit_wide(expect, puts, bodies, events)
+        writes = self._writes(expect, puts, bodies)
+        compares = [messages.compare_revision(self._layout.record(key), version) for key, version in expect.items()]
         compares.append(self._wide.absent)
         for _ in range(TURNS_MAX):
             ops, all_compares = writes, compares
@@ -180,11 +196,12 @@ class EtcdStore(Store, Maintenance, Forgetful):
                 compare, appends = self._log.appending(events)
                 ops, all_compares = [*writes, *appends], [*compares, compare]
             if not txn.fits([*ops, *compares]):
-                return self._commit_wide(expect, puts, events)
+                return self._commit_wide(expect, puts, bodies, events)
             answer = self._write(self._request(all_compares, ops))
-            if answer.get("succeeded"):
-                return self._committed(answer, puts, len(events))
-            chapter, other = [each["response_range"] for each in answer["responses"]]
+            if answer.succeeded:
+                self._remember_all(answer.revision, puts, bodies)
+                return self._last_number(answer, len(events))
+            chapter, other = [each.kvs for each in answer.ranges]
             wide = self._wide.found(other)
             if wide is not None:
                 self._wide.wait(wide)
@@ -194,10 +211,12 @@ class EtcdStore(Store, Maintenance, Forgetful):
 
     def _conflict(self, expect: Mapping[str, int]) -> Conflict:
         for key in expect:
-            self._indexed.pop(key, None)
+            self._known.pop(key, None)
         return Conflict()
 
-    def _commit_wide(self, expect: Mapping[str, int], puts: Puts, events: Sequence[Event]) -> int:
+    def _commit_wide(
+        self, expect: Mapping[str, int], puts: Puts, bodies: dict[str, bytes], events: Sequence[Event]
+    ) -> int:
         wide = self._wide.begin()
         try:
             keys = list(expect)
@@ -206,80 +225,68 @@ class EtcdStore(Store, Maintenance, Forgetful):
                 if any(each.version != expect[key] for key, each in found.items()):
                     raise self._conflict(expect)
                 self._wide.keep(wide)
-            last = self._wide.finish(wide, txn.parts_of(self._writes(expect, puts), self._log.appending_wide(events)))
+            writes = self._writes(expect, puts, bodies)
+            last = self._wide.finish(wide, txn.parts_of(writes, self._log.appending_wide(events)))
         except BaseException:
             self._wide.give_up(wide.id)
             raise
         for key in puts:
-            self._indexed.pop(key, None)
-        return self._log.last_number(last.get("kvs"))
+            self._known.pop(key, None)
+        return self._log.last_number(last)
 
-    def _write(self, request: Document) -> Document:
+    def _write(self, request: bytes) -> TxnAnswer:
         try:
-            answer = self._gateway.write("/v3/kv/txn", request)
+            answer = self._client.write(request)
         except StoreFull as error:
             self._trouble = error
             raise
-        if answer.get("succeeded") and isinstance(self._trouble, StoreFull):
+        if answer.succeeded and isinstance(self._trouble, StoreFull):
             self._trouble = None
         return answer
 
-    def _request(self, compares: list[Document], ops: list[Document]) -> Document:
+    def _request(self, compares: list[bytes], ops: list[bytes]) -> bytes:
         writes = txn.seen_by_quota(txn.packed(ops, len(compares), OTHER_OPS), self._layout.room)
-        return {
-            "compare": compares,
-            "success": [*writes, self._time.raising(), txn.range_op(self._layout.last)],
-            "failure": [self._log.chapter_op, self._wide.looking],
-        }
+        success = [*writes, self._time.raising(), range_op(self._layout.last)]
+        return messages.txn(success, compares, [self._log.chapter_op, self._wide.looking])
 
-    def _committed(self, answer: Document, puts: Puts, events: int) -> int:
-        revision = int(answer["header"]["revision"])
+    def _remember_all(self, revision: int, puts: Puts, bodies: dict[str, bytes]) -> None:
         for key, record in puts.items():
             if record is None:
-                self._indexed.pop(key, None)
+                self._known.pop(key, None)
             else:
-                self._remember(key, revision, record)
-        last = answer["responses"][-1]["response_range"].get("kvs")
+                self._remember(key, Versioned(version=revision, record=record), len(bodies[key]))
+
+    def _last_number(self, answer: TxnAnswer, events: int) -> int:
+        last = answer.ranges[-1].kvs
         if not events:
             return self._log.last_number(last)
         self._log.appended(last[0])
-        return seq_of(revision, events - 1) + self._log.base
+        return seq_of(answer.revision, events - 1) + self._log.base
 
-    def _writes(self, expect: Mapping[str, int], puts: Puts) -> list[Document]:
+    def _writes(self, expect: Mapping[str, int], puts: Puts, bodies: dict[str, bytes]) -> list[bytes]:
         """The operations that write `puts` and their index entries."""
         layout, ops = self._layout, []
-        entries = self._old_entries(expect, puts)
+        replaced = self._replaced(expect, puts)
         for key, record in puts.items():
-            _, due_ms, live = entries[key]
-            now_due_ms = record.due_ms() if record is not None else None
-            now_live = record is not None and record.is_live()
-            if record is None:
-                ops.append(txn.delete_op(layout.record(key)))
-            else:
-                ops.append(txn.put_op(layout.record(key), encode(record).encode()))
+            due_ms, live = _entries(replaced.get(key))
+            now_due_ms, now_live = _entries(record)
+            ops.append(delete_op(layout.record(key)) if record is None else put_op(layout.record(key), bodies[key]))
             if due_ms != now_due_ms:
-                ops += [txn.delete_op(layout.due(due_ms, key))] if due_ms is not None else []
-                ops += [txn.put_op(layout.due(now_due_ms, key), b"")] if now_due_ms is not None else []
+                ops += [delete_op(layout.due(due_ms, key))] if due_ms is not None else []
+                ops += [put_op(layout.due(now_due_ms, key), b"")] if now_due_ms is not None else []
             if live != now_live:
-                ops.append(txn.put_op(layout.live_mark(key), b"") if now_live else txn.delete_op(layout.live_mark(key)))
+                ops.append(put_op(layout.live_mark(key), b"") if now_live else delete_op(layout.live_mark(key)))
         return ops
 
-    def _old_entries(self, expect: Mapping[str, int], puts: Puts) -> dict[str, Indexed]:
-        """The index entries of the records that are about to be replaced."""
-        found: dict[str, Indexed] = {}
-        for key in puts:
-            indexed = self._indexed.get(key)
-            if expect[key] == 0:
-                found[key] = (0, None, False)
-            elif indexed is not None and indexed[0] == expect[key]:
-                found[key] = indexed
-        missing = [key for key in puts if key not in found]
+    def _replaced(self, expect: Mapping[str, int], puts: Puts) -> dict[str, Stored | None]:
+        """The records that are about to be replaced: as remembered, or read again."""
+        found = {key: self._known.get(key, ABSENT) for key in puts if expect[key]}
+        missing = [key for key, each in found.items() if each.version != expect[key]]
         if missing:
-            for key, versioned in self.read(missing).records.items():
-                if versioned.record is None or versioned.version != expect[key]:
-                    raise Conflict
-                found[key] = (versioned.version, versioned.record.due_ms(), versioned.record.is_live())
-        return found
+            found |= self.read(missing).records
+            if any(found[key].version != expect[key] for key in missing):
+                raise Conflict
+        return {key: each.record for key, each in found.items()}
 
     def scan(self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False) -> Page:
         if limit <= 0:
@@ -288,16 +295,13 @@ class EtcdStore(Store, Maintenance, Forgetful):
         root = self._layout.live if live else self._layout.records
         whole = self._layout.live_mark(prefix) if live else self._layout.record(prefix)
         begin = root + after.encode() + b"\0" if after >= prefix and after else whole
-        kvs = self._ask(txn.range_op(begin, end=txn.end_of(whole), limit=limit, keys_only=live)).get("kvs") or []
-        keys = [unb64(kv["key"])[len(root) :].decode() for kv in kvs]
+        kvs = self._ask(range_op(begin, txn.end_of(whole), limit=limit, keys_only=live)).kvs
+        keys = [kv.key[len(root) :].decode() for kv in kvs]
         if not live:
             return [(key, self._found(key, kv)) for key, kv in zip(keys, kvs, strict=True)]
         # Records deleted between the two reads are left out; the page is then shorter, but not wrong.
         found = self.read(keys).records
         return [(key, each) for key, each in found.items() if each.record is not None and each.record.is_live()]
-
-    def _range(self, begin: bytes, end: bytes | None = None, **options: Any) -> list[Document]:
-        return txn.read_range(self._gateway, begin, end, **options)
 
     def due(self, limit: int) -> Due:
         self._time.ready()
@@ -306,19 +310,18 @@ class EtcdStore(Store, Maintenance, Forgetful):
         keys = [key for due_ms, key in found if due_ms <= now_ms]
         return Due(keys=keys[: max(0, limit)], next_ms=found[0][0] if found else None)
 
-    def _ask(self, request: Document) -> Document:
+    def _ask(self, request: bytes) -> RangeAnswer:
         """One range, and the time with it, when no wide commit is half written."""
         while True:
-            answer = self._gateway.read("/v3/kv/txn", {"success": [self._time.looking, request]})
-            if not self._is_half_written(answer["responses"][0]):
-                found: Document = answer["responses"][1]["response_range"]
+            looked, found = self._client.txn([self._time.looking, request]).ranges
+            if not self._is_half_written(looked.kvs):
                 return found
 
     def events(self, after: int, limit: int, job: Job | None = None, *, newest: bool = False) -> list[Event]:
         return read_events(self._log, after, limit, job, newest=newest)
 
     def newest_seq(self) -> int:
-        return self._log.last_number(self._range(self._layout.last))
+        return self._log.last_number(self._client.range(self._layout.last))
 
     def watch(self, after: int, timeout_ms: int) -> bool:
         def is_so(waiter: StoreWaiter) -> bool:
@@ -331,7 +334,7 @@ class EtcdStore(Store, Maintenance, Forgetful):
         record = self._layout.record(key)
 
         def is_gone(_: StoreWaiter) -> bool:
-            return not self._range(record, keys_only=True)
+            return not self._client.range(record, keys_only=True)
 
         return self._stream.until(record, is_gone, self._stream.pause_ms, timeout_ms)
 
@@ -349,8 +352,7 @@ class EtcdStore(Store, Maintenance, Forgetful):
 
     def size_bytes(self) -> int:
         """The size of the whole etcd, including other users: etcd has no figure for a prefix."""
-        status = self._gateway.read("/v3/maintenance/status", {})
-        return int(status.get("dbSizeInUse") or status.get("dbSize") or 0)
+        return StatusAnswer(self._client.read(STATUS, b"")).size_bytes
 
     def tidy(self) -> dict[str, Any]:
         """Compacting and defragmenting is for the operator of etcd, because others may use it."""
@@ -362,15 +364,9 @@ class EtcdStore(Store, Maintenance, Forgetful):
     def close(self) -> None:
         self._pruner.close()
         self._stream.close()
-        self._gateway.close()
+        self._client.close()
 
 
-def _ranges(responses: list[Document]) -> list[list[Document]]:
-    """The results of all ranges in order, including those in txn.inner transactions."""
-    found: list[list[Document]] = []
-    for each in responses:
-        if "response_txn" in each:
-            found += _ranges(each["response_txn"].get("responses") or [])
-        else:
-            found.append(each["response_range"].get("kvs") or [])
-    return found
+def _entries(record: Stored | None) -> tuple[int | None, bool]:
+    """What the two indexes say of a record."""
+    return (None, False) if record is None else (record.due_ms(), record.is_live())

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import threading
 
-from dibs.base.jsontext import decode, encode
 from dibs.core.limits import ETCD_HEARD_POLL_MS, ETCD_POLL_MS, ETCD_SILENCE_MS
-from dibs.stores.etcd.errors import UNAUTHENTICATED, LostConnection, Refusal
-from dibs.stores.etcd.gateway import b64, unb64
+from dibs.stores.etcd.client import WATCH
+from dibs.stores.etcd.errors import LostConnection, Refusal
+from dibs.stores.etcd.messages import WatchAnswer, watch_request
 from dibs.stores.etcd.transaction import end_of
 from dibs.stores.waiters import StoreWaiters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.stores.etcd.gateway import EtcdConnection, EtcdGateway
+    from dibs.stores.etcd.client import EtcdClient
+    from dibs.stores.etcd.http2 import EtcdConnection
     from dibs.stores.etcd.location import Layout
 
 
@@ -29,9 +30,9 @@ class EtcdStream(StoreWaiters):
     """Wakes waiters for events (key None) and for deleted records (the record's key). Its own thread starts with the
     first of them."""
 
-    def __init__(self, gateway: EtcdGateway, layout: Layout) -> None:
+    def __init__(self, client: EtcdClient, layout: Layout) -> None:
         super().__init__()
-        self._gateway = gateway
+        self._client = client
         self._layout = layout
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -59,49 +60,33 @@ class EtcdStream(StoreWaiters):
     def _work(self) -> None:
         pause = threading.Event()
         while not self._closed:
-            bad_token = False
             try:
                 self._follow()
-            except LostConnection:
-                pass
-            except Refusal as error:
-                bad_token = error.code == UNAUTHENTICATED
-            except (ValueError, LookupError, TypeError):
-                pass  # something that is not etcd; polling continues
+            except (LostConnection, Refusal, ValueError, LookupError) as error:  # the last two: it is not etcd's
+                if self._connection is not None:
+                    self._client.failed(self._connection.endpoint, error)
             self.hears = False
-            if self._connection is not None:
-                self._gateway.stream_failed(self._connection, bad_token=bad_token)
-                self._connection = None
+            self._connection = None
             pause.wait(PAUSE_S)
 
     def _follow(self) -> None:
-        connection, lines = self._gateway.stream("/v3/watch", self._request(), ETCD_SILENCE_MS)
+        """Two watches on one stream: the newest event, and records that are deleted."""
+        keys = self._layout
+        requests = [watch_request(keys.last), watch_request(keys.records, end_of(keys.records), only_deleted=True)]
+        connection, answers = self._client.stream(WATCH, requests, ETCD_SILENCE_MS)
         with self._lock:
             self._connection = connection
             if self._closed:
                 connection.close()
                 return
         created = 0
-        for line in lines:
-            document = decode(line.decode())
-            if "error" in document:
-                error = document["error"]
-                raise Refusal(int(error.get("grpc_code", 2)), str(error.get("message", "")))
-            result = document.get("result", {})
-            if result.get("canceled"):
+        for answer in map(WatchAnswer, answers):
+            if answer.canceled:
                 return  # it fell behind a compaction, most likely; the next stream begins at the present
-            if result.get("created"):
+            if answer.created:
                 created += 1
                 if created == 2:
                     self.hears = True
                     self.wake_all()
-            for event in result.get("events", ()):
-                key = unb64(event["kv"]["key"])
-                self.wake((None if key == self._layout.last else key,), int(event["kv"]["mod_revision"]))
-
-    def _request(self) -> bytes:
-        """Two watches on one stream: the newest event, and records that are deleted."""
-        records = self._layout.records
-        newest = {"key": b64(self._layout.last)}
-        deleted = {"key": b64(records), "range_end": b64(end_of(records)), "filters": ["NOPUT"]}
-        return "\n".join([encode({"create_request": each}) for each in (newest, deleted)]).encode()
+            for kv in answer.kvs:
+                self.wake((None if kv.key == keys.last else kv.key,), kv.mod_revision)

@@ -1,4 +1,4 @@
-"""Transactions for etcd's gateway, within the server's limits.
+"""Transactions within the server's limits.
 
 etcd allows 128 compares and 128 operations in a transaction (`--max-txn-ops`). An operation may itself be a
 transaction. It may have what its parent left of the 128 (128 minus the larger of its parent's two counts), and so may
@@ -18,80 +18,35 @@ from contextlib import contextmanager
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, StoreUnavailable
 from dibs.base.ids import new_token
-from dibs.base.jsontext import decode, encode
 from dibs.core.limits import ETCD_REQUEST_BYTES_MAX
 from dibs.stores.etcd.errors import TOO_LARGE
-from dibs.stores.etcd.gateway import b64, unb64
+from dibs.stores.etcd.messages import (
+    EQUAL,
+    PUT_TAG,
+    compare_revision,
+    compare_value,
+    delete_op,
+    inner,
+    operations,
+    put_op,
+    range_op,
+    txn,
+)
 from dibs.stores.port import CommitTooLarge, Conflict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from typing import Any
+    from collections.abc import Callable, Iterator
 
-    from dibs.stores.etcd.gateway import Document, EtcdGateway
+    from dibs.stores.etcd.client import EtcdClient
     from dibs.stores.etcd.location import Layout
+    from dibs.stores.etcd.messages import KeyValue, TxnAnswer
 
 
 OPS_MAX = 128
 COMPARES_MAX = 100  # of one transaction; the rest of the 128 is for the levels of its operations
 WIDTH = 40  # how many inner transactions a transaction with few compares has on its first level
-OVERHEAD_BYTES = 32  # bytes of each operation, beyond its key and value
-
-
-def compare_revision(key: bytes, revision: int) -> Document:
-    """0: the key is absent."""
-    return {"key": b64(key), "target": "MOD", "result": "EQUAL", "mod_revision": str(revision)}
-
-
-def compare_value(key: bytes, result: str, value: bytes) -> Document:
-    return {"key": b64(key), "target": "VALUE", "result": result, "value": b64(value)}
-
-
-def put_op(key: bytes, value: bytes) -> Document:
-    return {"request_put": {"key": b64(key), "value": b64(value)}}
-
-
-def delete_op(key: bytes, end: bytes | None = None) -> Document:
-    request = {"key": b64(key)} if end is None else {"key": b64(key), "range_end": b64(end)}
-    return {"request_delete_range": request}
-
-
-def range_op(key: bytes, **options: Any) -> Document:
-    return {"request_range": range_request(key, **options)}
-
-
-def range_request(
-    key: bytes,
-    end: bytes | None = None,
-    *,
-    limit: int = 0,
-    keys_only: bool = False,
-    revision: int = 0,
-    since: int = 0,
-    by_revision: str = "",
-) -> Document:
-    """`since`: only keys written at that revision or later. `by_revision`: "ASCEND" or "DESCEND"; without it, in the
-    order of keys. Both make etcd read the whole range."""
-    request: Document = {"key": b64(key)}
-    if end is not None:
-        request["range_end"] = b64(end)
-    if limit:
-        request["limit"] = str(limit)
-    if keys_only:
-        request["keys_only"] = True
-    if revision:
-        request["revision"] = str(revision)
-    if since:
-        request["min_mod_revision"] = str(since)
-    if by_revision:
-        request |= {"sort_order": by_revision, "sort_target": "MOD"}
-    return request
-
-
-def read_range(gateway: EtcdGateway, key: bytes, end: bytes | None = None, **options: Any) -> list[Document]:
-    kvs: list[Document] = gateway.read("/v3/kv/range", range_request(key, end, **options)).get("kvs") or []
-    return kvs
+OVERHEAD_BYTES = 32  # of each operation, in the levels above it and in etcd's log
 
 
 def end_of(prefix: bytes) -> bytes:
@@ -99,16 +54,7 @@ def end_of(prefix: bytes) -> bytes:
     return prefix[:-1] + bytes([prefix[-1] + 1])
 
 
-def put_if(key: bytes, revision: int, value: bytes) -> Document:
-    """The transaction that puts a key if it is still at that revision."""
-    return {"compare": [compare_revision(key, revision)], "success": [put_op(key, value)]}
-
-
-def inner(success: Sequence[Document], compare: Sequence[Document] = ()) -> Document:
-    return {"request_txn": {"compare": list(compare), "success": list(success)}}
-
-
-def packed(ops: list[Document], compares: int, others: int) -> list[Document]:
+def packed(ops: list[bytes], compares: int, others: int) -> list[bytes]:
     """`ops` in as many inner transactions as needed, beside `others`, which stay outside, and up to COMPARES_MAX
     `compares`. One level is always left for `others`, which may be transactions, too."""
     if max(compares, others + len(ops)) < OPS_MAX:
@@ -117,12 +63,12 @@ def packed(ops: list[Document], compares: int, others: int) -> list[Document]:
     return _grouped(ops, width, OPS_MAX - others - width)
 
 
-def _grouped(ops: list[Document], groups: int, room: int) -> list[Document]:
+def _grouped(ops: list[bytes], groups: int, room: int) -> list[bytes]:
     size = -(-len(ops) // groups)
     return [inner(_nested(ops[at : at + size], room)) for at in range(0, len(ops), size)]
 
 
-def _nested(ops: list[Document], room: int) -> list[Document]:
+def _nested(ops: list[bytes], room: int) -> list[bytes]:
     """`ops` in a transaction that may have `room` operations, together with all levels below it."""
     if len(ops) <= room:
         return ops
@@ -130,23 +76,17 @@ def _nested(ops: list[Document], room: int) -> list[Document]:
     return _grouped(ops, room // levels, room - room // levels)
 
 
-def seen_by_quota(ops: list[Document], room: bytes) -> list[Document]:
+def seen_by_quota(ops: list[bytes], room: bytes) -> list[bytes]:
     """`ops`, with a put of the key `room` if there is none yet on the outer level."""
-    if any("request_put" in op for op in ops):
+    if any(op[0] == PUT_TAG for op in ops):
         return ops
     return [put_op(room, b""), *ops]
 
 
-def size_of(op: Document) -> int:
-    """About how many bytes a put, a deletion or a compare takes in a request."""
-    request = op.get("request_put") or op.get("request_delete_range") or op
-    return (len(request["key"]) + len(request.get("value", ""))) * 3 // 4 + OVERHEAD_BYTES
-
-
-def fits(ops: list[Document]) -> bool:
+def fits(ops: list[bytes]) -> bool:
     """Return whether one request can carry all of these. Found out before sending: otherwise it would be sent in
     vain."""
-    return sum([size_of(op) for op in ops]) <= ETCD_REQUEST_BYTES_MAX
+    return sum(map(len, ops)) + OVERHEAD_BYTES * len(ops) <= ETCD_REQUEST_BYTES_MAX
 
 
 # Commits that are too large for one transaction of etcd: they compare too many records, or write too much.
@@ -179,19 +119,19 @@ PART_OPS = 1_000
 PART_BYTES = 500_000
 
 
-def parts_of(writes: list[Document], events: list[list[Document]]) -> list[list[Document]]:
+def parts_of(writes: list[bytes], events: list[list[bytes]]) -> list[list[bytes]]:
     """The operations of a wide commit, in as few parts as possible, the events last."""
     whole = [*writes, *(events[0] if events else [])]
-    if len(events) < 2 and len(whole) <= PART_OPS and sum(map(size_of, whole)) <= PART_BYTES:
+    if len(events) < 2 and len(whole) <= PART_OPS and sum(map(len, whole)) <= PART_BYTES:
         return [whole]
-    parts: list[list[Document]] = []
+    parts: list[list[bytes]] = []
     size = PART_BYTES
     for op in writes:
         if not fits([op]):
             raise CommitTooLarge(TOO_LARGE)
-        size += size_of(op)
+        size += len(op)
         if size > PART_BYTES or len(parts[-1]) == PART_OPS:
-            size = size_of(op)
+            size = len(op)
             parts.append([])
         parts[-1].append(op)
     return [*parts, *events]
@@ -227,33 +167,28 @@ class WideCommits:
 
     def __init__(
         self,
-        gateway: EtcdGateway,
+        client: EtcdClient,
         layout: Layout,
-        write: Callable[[Document], Document],
-        raising: Callable[[], Document],
+        write: Callable[[bytes], TxnAnswer],
+        raising: Callable[[], bytes],
     ) -> None:
-        self._gateway = gateway
+        self._client = client
         self._layout = layout
         self._write = write
         self._raising = raising
         self.absent = compare_revision(layout.wide, 0)  # the compare of every commit
         self.looking = range_op(layout.wide)  # for the failure branch of a commit: whether a wide one is the reason
 
-    def found(self, answer: Document) -> WideCommit | None:
+    def found(self, kvs: list[KeyValue]) -> WideCommit | None:
         """The commit under way, in the answer to a range whose last key is `wide`."""
-        kvs = answer.get("kvs")
-        if not kvs or unb64(kvs[-1]["key"]) != self._layout.wide:
+        if not kvs or kvs[-1].key != self._layout.wide:
             return None
-        return WideCommit(unb64(kvs[-1]["value"]), int(kvs[-1]["mod_revision"]))
+        return WideCommit(kvs[-1].value, kvs[-1].mod_revision)
 
     def begin(self) -> WideCommit:
         """Stop all other commits. The caller must call `finish`, or `give_up`."""
         wide_id = new_token().encode()
-        request = {
-            "compare": [self.absent],
-            "success": [put_op(self._layout.wide, wide_id)],
-            "failure": [self.looking],
-        }
+        request = txn([put_op(self._layout.wide, wide_id)], [self.absent], [self.looking])
         while True:
             try:
                 with _nothing_decided():
@@ -261,9 +196,9 @@ class WideCommits:
             except DibsError:
                 self.give_up(wide_id)  # it may have been executed all the same
                 raise
-            if answer.get("succeeded"):
-                return WideCommit(wide_id, int(answer["header"]["revision"]))
-            other = self.found(answer["responses"][0]["response_range"])
+            if answer.succeeded:
+                return WideCommit(wide_id, answer.revision)
+            other = self.found(answer.ranges[0].kvs)
             if other is not None:
                 self.wait(other)
 
@@ -292,22 +227,19 @@ class WideCommits:
     def give_up(self, wide_id: bytes) -> None:
         """End a commit. Does nothing if it is decided. If etcd does not answer, others give it up later."""
         parts = self._layout.wide_part(wide_id, 0)[: -len(b"000000")]
-        request = {
-            "compare": [compare_value(self._layout.wide, "EQUAL", wide_id)],
-            "success": [delete_op(self._layout.wide), delete_op(parts, end_of(parts))],
-        }
+        ops = [delete_op(self._layout.wide), delete_op(parts, end_of(parts))]
         try:
-            self._gateway.read("/v3/kv/txn", request)
+            self._client.txn(ops, [compare_value(self._layout.wide, EQUAL, wide_id)])
         except DibsError:
             pass
 
-    def finish(self, wide: WideCommit, parts: list[list[Document]]) -> Document:
+    def finish(self, wide: WideCommit, parts: list[list[bytes]]) -> list[KeyValue]:
         """Write all parts, or nothing: then it raises Conflict or an error. Returns the range of the key `last`."""
         if len(parts) == 1:
             return self._step(wide, None, parts[0])
         with _nothing_decided():
             for number, part in enumerate(parts):
-                text = zlib.compress(encode({"ops": part}).encode(), 1)
+                text = zlib.compress(txn(part), 1)
                 self._step(wide, wide.id, [put_op(self._layout.wide_part(wide.id, number), text)])
         self._step(wide, b"%s 0 %d" % (wide.id, len(parts)), [])
         wide.count = len(parts)
@@ -317,7 +249,7 @@ class WideCommits:
             error.unknown = True  # it is decided, and the next reader finishes it
             raise
 
-    def _write_parts(self, wide: WideCommit) -> Document:
+    def _write_parts(self, wide: WideCommit) -> list[KeyValue]:
         while True:
             last = self._write_part(wide)
             if last is not None and wide.next == wide.count:
@@ -325,16 +257,16 @@ class WideCommits:
             if last is None:  # another process was first
                 left = self._look()
                 if left is None or left.id != wide.id:
-                    return self._gateway.read("/v3/kv/range", range_request(self._layout.last))
+                    return self._client.range(self._layout.last)
                 wide = left
 
-    def _write_part(self, wide: WideCommit) -> Document | None:
+    def _write_part(self, wide: WideCommit) -> list[KeyValue] | None:
         """Write the next part of a commit that is decided. None: another process was first."""
         key = self._layout.wide_part(wide.id, wide.next)
-        found = read_range(self._gateway, key)
+        found = self._client.range(key)
         if not found:
             return None
-        ops = decode(zlib.decompress(unb64(found[0]["value"])).decode())["ops"]
+        ops = operations(zlib.decompress(found[0].value))
         after = wide.next + 1
         try:
             last = self._step(
@@ -345,19 +277,18 @@ class WideCommits:
         wide.next = after
         return last
 
-    def _step(self, wide: WideCommit, value: bytes | None, ops: list[Document]) -> Document:
+    def _step(self, wide: WideCommit, value: bytes | None, ops: list[bytes]) -> list[KeyValue]:
         """One transaction that goes on with a wide commit: it changes `wide` to `value`, or deletes it. Returns the
         range of the key `last`."""
         key, keys = self._layout.wide, self._layout
         moves = seen_by_quota([delete_op(key) if value is None else put_op(key, value)], keys.room)
         others = [*moves, self._raising(), range_op(keys.last)]
         success = [*packed(ops, 1, len(others)), *others]
-        answer = self._write({"compare": [compare_revision(key, wide.revision)], "success": success})
-        if not answer.get("succeeded"):
+        answer = self._write(txn(success, [compare_revision(key, wide.revision)]))
+        if not answer.succeeded:
             raise Conflict
-        wide.revision = int(answer["header"]["revision"])
-        last: Document = answer["responses"][-1]["response_range"]
-        return last
+        wide.revision = answer.revision
+        return answer.ranges[-1].kvs
 
     def _look(self) -> WideCommit | None:
-        return self.found(self._gateway.read("/v3/kv/range", range_request(self._layout.wide)))
+        return self.found(self._client.range(self._layout.wide))

@@ -9,11 +9,12 @@ import threading
 from functools import partial
 
 from dibs.base.errors import DibsError, StoreUnavailable
+from dibs.stores.etcd.client import STATUS, EtcdClient
 from dibs.stores.etcd.errors import NO_ROOM
-from dibs.stores.etcd.gateway import EtcdGateway, unb64
 from dibs.stores.etcd.location import revision_of, seq_of, shown_endpoint
 from dibs.stores.etcd.log import LoggedCommit, events_in
-from dibs.stores.etcd.transaction import delete_op, packed, put_if, read_range
+from dibs.stores.etcd.messages import StatusAnswer, delete_op, put_if, txn
+from dibs.stores.etcd.transaction import packed
 from dibs.stores.port import can_be_written, checked
 
 TYPE_CHECKING = False
@@ -115,7 +116,7 @@ class Pruner:
         return entry.end_seq()
 
     def _read(self, entry: LoggedCommit) -> list[Event]:
-        kvs = read_range(self._log.gateway, entry.key)
+        kvs = self._log.client.range(entry.key)
         return events_in(kvs[0]) if kvs else []
 
     def _between(self, floor: int, end: int) -> int:
@@ -130,12 +131,11 @@ class Pruner:
 
     def _raise_floor(self, floor: int, to: int) -> bool:
         key = self._log.layout.floor
-        kvs = read_range(self._log.gateway, key)
-        revision, held = (int(kvs[0]["mod_revision"]), int(unb64(kvs[0]["value"]))) if kvs else (0, 0)
+        kvs = self._log.client.range(key)
+        revision, held = (kvs[0].mod_revision, int(kvs[0].value)) if kvs else (0, 0)
         if held != floor:
             return False
-        answer = self._log.gateway.write("/v3/kv/txn", put_if(key, revision, b"%d" % to))
-        return bool(answer.get("succeeded"))
+        return self._log.client.write(put_if(key, revision, b"%d" % to)).succeeded
 
     def _delete_below(self, floor: int) -> None:
         try:
@@ -154,8 +154,7 @@ class Pruner:
         """Delete the marks of chapters that nobody reads any more."""
         if until > 1:
             keys = self._log.layout
-            request = delete_op(keys.chapters, keys.chapter_mark(until))
-            self._log.gateway.write("/v3/kv/txn", {"success": [request]})
+            self._log.client.write(txn([delete_op(keys.chapters, keys.chapter_mark(until))]))
         for chapter in [each for each in self._counts if each < until]:
             del self._counts[chapter]
 
@@ -164,7 +163,7 @@ class Pruner:
         chapter = self._log.chapter_of(revision_of(floor))
         keys = self._log.layout
         end = keys.log_of(chapter + 1)
-        kvs = read_range(self._log.gateway, keys.log, end, limit=COMMITS_AT_ONCE, keys_only=True)
+        kvs = self._log.client.range(keys.log, end, limit=COMMITS_AT_ONCE, keys_only=True)
         found = [commit for commit in map(LoggedCommit, kvs) if commit.end_seq() <= floor]
         if not found and len(kvs) == COMMITS_AT_ONCE:
             return [commit for commit in self._log.entries(chapter) if commit.end_seq() <= floor]
@@ -179,7 +178,7 @@ class Pruner:
     def _delete(self, keys: list[bytes]) -> None:
         if keys:
             ops = [delete_op(key) for key in keys]
-            self._log.gateway.write("/v3/kv/txn", {"success": packed(ops, 0, 0)})
+            self._log.client.write(txn(packed(ops, 0, 0)))
 
 
 # What `dibs doctor` finds out about a store on etcd: every member, the rights of the user, the clock.
@@ -203,15 +202,15 @@ def probe(location: EtcdLocation, store: Store) -> list[dict[str, Any]]:
 
 
 def _member(location: EtcdLocation) -> str:
-    gateway = EtcdGateway(location)
+    client = EtcdClient(location)
     try:
-        status = gateway.read("/v3/maintenance/status", {})
+        status = StatusAnswer(client.read(STATUS, b""))
     finally:
-        gateway.close()
-    version = str(status.get("version", "?"))
+        client.close()
+    version = status.version
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
     if numbers < VERSION_MIN:
         raise StoreUnavailable(f"is etcd {version}; dibs needs 3.4 or newer")
-    if any("NOSPACE" in str(each) for each in status.get("errors", ())):
+    if any("NOSPACE" in each for each in status.errors):
         raise StoreUnavailable(f"is etcd {version} and takes no writes: {NO_ROOM}")
-    return f"etcd {version}, {int(status.get('dbSize', 0)) // 1024} KiB"
+    return f"etcd {version}, {status.size_bytes // 1024} KiB"

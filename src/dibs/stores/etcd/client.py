@@ -1,0 +1,199 @@
+"""Calls to etcd over gRPC: connections kept alive, members tried in turn, every call bounded in time.
+
+    reading   A read is repeated at the next member until an answer comes or ETCD_MS_MAX is over.
+    writing   A write is sent once. It is repeated only if nothing can have been written: no connection was made, or
+              etcd refused before it proposed anything to the cluster.
+
+A member that did not answer is not asked first the next time. A new token is requested when the old one has expired.
+"""
+
+from __future__ import annotations
+
+import time
+from _thread import allocate_lock
+
+from dibs.base.clock import steady_ms
+from dibs.base.errors import InvalidInput
+from dibs.core.limits import ETCD_MS_MAX, ETCD_TRY_MS_MAX
+from dibs.stores.etcd import messages
+from dibs.stores.etcd.errors import LostConnection, Refusal, translated
+from dibs.stores.etcd.http2 import EtcdConnection
+from dibs.stores.etcd.location import shown_endpoint
+from dibs.stores.etcd.messages import KeyValue, RangeAnswer, TxnAnswer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+    from dibs.stores.etcd.location import EtcdLocation
+
+RANGE, TXN, COMPACT = "/etcdserverpb.KV/Range", "/etcdserverpb.KV/Txn", "/etcdserverpb.KV/Compact"
+WATCH, STATUS = "/etcdserverpb.Watch/Watch", "/etcdserverpb.Maintenance/Status"
+LEASE_GRANT, LEASE_REVOKE = "/etcdserverpb.Lease/LeaseGrant", "/etcdserverpb.Lease/LeaseRevoke"
+LEASE_LEFT, AUTHENTICATE = "/etcdserverpb.Lease/LeaseTimeToLive", "/etcdserverpb.Auth/Authenticate"
+
+PAUSE_S = 0.05
+IDLE_MAX = 16
+
+
+class EtcdClient:
+    """For any thread. Raises errors of dibs, and Refusal for errors that the caller wants to handle."""
+
+    def __init__(self, location: EtcdLocation) -> None:
+        self.location = location
+        self._tls = _tls(location) if location.tls else None
+        self._lock = allocate_lock()
+        self._idle: list[EtcdConnection] = []
+        self._first = 0  # which endpoint is asked first
+        self._token: str | None = None
+        self._closed = False
+
+    def range(self, key: bytes, end: bytes = b"", **options: Any) -> list[KeyValue]:
+        return RangeAnswer(self.read(RANGE, messages.range_request(key, end, **options))).kvs
+
+    def txn(self, success: Sequence[bytes], compare: Sequence[bytes] = (), *, refusals: bool = False) -> TxnAnswer:
+        """A transaction that changes nothing, or may be repeated."""
+        return TxnAnswer(self.read(TXN, messages.txn(success, compare), refusals=refusals))
+
+    def write(self, request: bytes) -> TxnAnswer:
+        """A transaction that must not be repeated. StoreUnavailable(unknown=True) if it may have been executed."""
+        return TxnAnswer(self._call(TXN, request, writes=True, refusals=False))
+
+    def read(self, path: str, request: bytes, *, refusals: bool = False) -> bytes:
+        """A call that changes nothing, or may be repeated."""
+        return self._call(path, request, writes=False, refusals=refusals)
+
+    def _call(self, path: str, request: bytes, *, writes: bool, refusals: bool) -> bytes:
+        began_ms = steady_ms()
+        failed = 0
+        while True:
+            endpoint = self.location.endpoints[self._first]
+            try:
+                return self._try(path, request, endpoint, began_ms + ETCD_MS_MAX, writes=writes)
+            except (LostConnection, Refusal) as error:
+                failed += 1
+                # Unreachable members get less time than members that answer.
+                ends_ms = began_ms + (ETCD_TRY_MS_MAX if _is_unsent(error) else ETCD_MS_MAX)
+                by_tls = isinstance(error, LostConnection) and error.is_tls and failed >= len(self.location.endpoints)
+                if self._is_final(error, writes) or by_tls or steady_ms() >= ends_ms:
+                    if refusals and isinstance(error, Refusal):
+                        raise
+                    where = self.location.shown() if _is_unsent(error) else shown_endpoint(endpoint)
+                    raise translated(error, where, writes=writes) from None
+                self.failed(endpoint, error)
+            # Try each member once without a pause; then pause, so that they can elect a leader.
+            if failed >= len(self.location.endpoints):
+                time.sleep(PAUSE_S)
+
+    def _is_final(self, error: LostConnection | Refusal, writes: bool) -> bool:
+        if isinstance(error, LostConnection):
+            return writes and error.sent
+        if error.wants_new_token:
+            return self.location.user is None
+        return not error.is_passing or (writes and not error.is_before_write)
+
+    def _try(self, path: str, request: bytes, endpoint: tuple[str, int], until_ms: int, *, writes: bool) -> bytes:
+        left_ms = max(1, until_ms - steady_ms())
+        try_ms = min(left_ms, ETCD_TRY_MS_MAX)
+        token = self._authenticated(endpoint, try_ms)
+        # A write may use all the time, because it cannot be tried elsewhere.
+        return self._asked(endpoint, path, request, token, try_ms, left_ms if writes else try_ms)
+
+    def _asked(
+        self, endpoint: tuple[str, int], path: str, request: bytes, token: str | None, connect_ms: int, timeout_ms: int
+    ) -> bytes:
+        """One call on a connection that is kept for the next, unless it was lost."""
+        connection = self._connection(endpoint, connect_ms)
+        try:
+            data = connection.request(path, request, token, timeout_ms)
+            messages.fields(data)
+        except Refusal:
+            self._keep(connection)
+            raise
+        except (ValueError, IndexError):
+            connection.close()
+            raise LostConnection("its answer is not etcd's", sent=True) from None
+        self._keep(connection)
+        return data
+
+    def _connection(self, endpoint: tuple[str, int], timeout_ms: int) -> EtcdConnection:
+        while True:
+            with self._lock:
+                found = next((each for each in reversed(self._idle) if each.endpoint == endpoint), None)
+                if found is not None:
+                    self._idle.remove(found)
+            if found is None:
+                return EtcdConnection(endpoint, self._tls, timeout_ms)
+            if found.is_usable():
+                return found
+            found.close()
+
+    def _keep(self, connection: EtcdConnection) -> None:
+        with self._lock:
+            if not self._closed and len(self._idle) < IDLE_MAX:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _authenticated(self, endpoint: tuple[str, int], timeout_ms: int) -> str | None:
+        if self.location.user is None or self._token is not None:
+            return self._token
+        who = messages.message(self.location.user.encode(), self.location.password.encode())
+        try:
+            data = self._asked(endpoint, AUTHENTICATE, who, None, timeout_ms, timeout_ms)
+            self._token = messages.one(messages.fields(data), 2, b"").decode()
+        except LostConnection as error:
+            raise LostConnection(error.why, sent=False, is_tls=error.is_tls) from None  # the call itself was not sent
+        return self._token
+
+    def stream(self, path: str, requests: Sequence[bytes], silence_ms: int) -> tuple[EtcdConnection, Iterator[bytes]]:
+        """A separate connection, and the messages that it receives. Raises LostConnection or Refusal."""
+        endpoint = self.location.endpoints[self._first]
+        try:
+            token = self._authenticated(endpoint, ETCD_TRY_MS_MAX)
+            connection = EtcdConnection(endpoint, self._tls, ETCD_TRY_MS_MAX)
+        except LostConnection as error:
+            self.failed(endpoint, error)
+            raise
+        return connection, connection.stream(path, requests, token, silence_ms)
+
+    def failed(self, endpoint: tuple[str, int], error: Exception) -> None:
+        """Before the next try: forget a token that is over, or ask the next member first, unless another thread has
+        already changed that."""
+        if isinstance(error, Refusal) and error.wants_new_token:
+            self._token = None
+            return
+        with self._lock:
+            if self.location.endpoints[self._first] == endpoint:
+                self._first = (self._first + 1) % len(self.location.endpoints)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for each in idle:
+            each.close()
+
+
+def _is_unsent(error: LostConnection | Refusal) -> bool:
+    return isinstance(error, LostConnection) and not error.sent
+
+
+def _tls(location: EtcdLocation) -> ssl.SSLContext:
+    import ssl
+
+    files = f"ca={location.ca}"
+    try:
+        context = ssl.create_default_context(cafile=location.ca)
+        if location.cert is not None:
+            files = f"cert={location.cert} with key={location.key}"
+            context.load_cert_chain(location.cert, location.key)
+    except ssl.SSLError as error:
+        why = (error.reason or "not PEM").replace("_", " ").lower()
+        raise InvalidInput(f"{files} in the etcd URL cannot be used: {why}. Name files in PEM format.") from None
+    except OSError as error:
+        raise InvalidInput(f"{files} in the etcd URL cannot be read: {error.strerror}.") from None
+    context.set_alpn_protocols(["h2"])
+    return context
