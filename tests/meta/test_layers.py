@@ -125,6 +125,7 @@ ANNEXES = ("dibs.agents", "dibs.compat", "dibs.contrib")
 # hooks take the same shell for the same worker.
 ANNEX_DOORS = {
     "dibs.compat.action_llama.tools": "dibs.agents",
+    "dibs.compat.action_llama.direct": "dibs.agents.shell_actor",
     "dibs.compat.grite.locks": "dibs.agents.shell_actor",
 }
 
