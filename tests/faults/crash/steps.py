@@ -126,8 +126,8 @@ def whole(store: Store) -> None:
     """All records agree with each other, and with the history."""
     found = raw.raw_of(store, store.read(()).now_ms)  # type: ignore[arg-type]  # it reads any store
     if store.capabilities.name.startswith("git"):
-        # Here the remote's own git is killed with the worker, in the middle of an atomic push. It then leaves a part of
-        # the refs: places in line without a ticket, or tickets without a place, which are passed over.
+        # Here the remote's own git is killed with the worker, and lines and tickets may disagree afterwards. Why, and
+        # what comes of it, is not known yet: so only owners and tokens are judged.
         raw.owners_are_compatible(found)
         raw.tokens_rise(found.events)
         return
