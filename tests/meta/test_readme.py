@@ -38,7 +38,7 @@ def test_every_script_can_be_run() -> None:
 
 def test_the_page_of_scripts_lists_each_of_them() -> None:
     page = (ROOT / "scripts" / "README.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| `(scripts/[\w.]+)`", page, re.MULTILINE)) == scripts()
+    assert set(re.findall(r"^\| `(scripts/[\w.-]+)`", page, re.MULTILINE)) == scripts()
 
 
 def test_a_link_inside_the_repository_leads_somewhere() -> None:

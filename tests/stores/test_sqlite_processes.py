@@ -123,38 +123,6 @@ def test_processes_that_remember_the_same_jobs_never_answer_by_what_was(
 
 
 @pytest.mark.promise("durable")
-@pytest.mark.parametrize("new", [True, False], ids=["on a new file", "on a file in use"])
-def test_a_process_killed_before_any_step_leaves_all_of_its_claim_or_nothing(
-    tmp_path: Path, start: Callable[..., subprocess.Popen[str]], new: bool
-) -> None:
-    path = tmp_path / "dibs.db"
-    store: SqliteStore | None = None if new else SqliteStore(str(path))
-    finished, step = False, 0
-    while not finished:
-        step += 1
-        name = f"job-{step}"
-        if new:  # every round begins without a file
-            path = tmp_path / f"{step}.db"
-        victim = start("killed", path, name, step)
-        out, err = victim.communicate(timeout=WAIT_S_MAX)
-        finished = victim.returncode == 0
-        assert finished or victim.returncode == -signal.SIGKILL, err
-
-        survivor = store or SqliteStore(str(path))
-        record = survivor.read([lock_key("default", name)]).records[lock_key("default", name)].record
-        events = survivor.events(0, 100, ("default", name))
-        assert (record is not None) == bool(events)
-        assert not finished or (json.loads(out) is True and record is not None), "acknowledged, and gone"
-        assert isinstance(acquire(survivor, name), Held if record else Granted)
-        if store is None:
-            survivor.close()
-    if store is not None:
-        store.close()
-    assert step > (15 if new else 6), "the steps of a claim were not all tried"
-    assert is_sound(path)
-
-
-@pytest.mark.promise("durable")
 @pytest.mark.promise("token:rises")
 def test_processes_killed_under_load_lose_nothing_they_acknowledged(
     tmp_path: Path, start: Callable[..., subprocess.Popen[str]]

@@ -1,7 +1,6 @@
 """What the tests start as another process. Needs `src` on the path; prints one JSON line an answer.
 
 worker.py claim FILE ROUNDS          says "ready", waits for a line, then claims job-0 .. job-ROUNDS, once each
-worker.py killed FILE NAME STEP      claims a job, and is killed before its STEP-th statement
 worker.py load FILE WORKER           claims and releases without end; prints what was acknowledged
 worker.py contend FILE ROUNDS        says "ready", waits for a line, then looks at two jobs, claims and releases them;
                                      prints the tokens it got, and each answer that was not true
@@ -11,13 +10,10 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import sqlite3
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dibs.base import cheap
 from dibs.base.ids import new_id
 from dibs.core.commands import Acquire, Inspect, Release
 from dibs.core.keys import lock_key
@@ -46,28 +42,6 @@ def claim(path: str, rounds: str) -> None:
     sys.stdin.readline()
     store = SqliteStore(path)
     say([number for number in range(int(rounds)) if acquire(store, f"job-{number}", str(os.getpid()))])
-
-
-def killed(path: str, name: str, step: str) -> None:
-    steps = int(step)
-
-    def before_statement(_: str) -> None:
-        nonlocal steps
-        steps -= 1
-        if steps == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    connect = sqlite3.connect
-
-    def traced(*args: Any, **kwargs: Any) -> sqlite3.Connection:
-        db: sqlite3.Connection = connect(*args, **kwargs)
-        db.set_trace_callback(before_statement)
-        return db
-
-    cheap.sqlite3.connect = traced  # type: ignore[assignment]  # what the store opens its file with
-    won = acquire(SqliteStore(path), name, "victim")
-    say(won is not None)
-    os._exit(0)  # without the statements of closing
 
 
 def load(path: str, worker: str) -> None:
@@ -123,7 +97,6 @@ def contend(path: str, rounds: str) -> None:
 if __name__ == "__main__":
     work: dict[str, Callable[..., None]] = {
         "claim": claim,
-        "killed": killed,
         "load": load,
         "contend": contend,
     }
