@@ -173,18 +173,6 @@ class PolledStore(MemoryStore):
     capabilities = MemoryStore.capabilities.replace(watch="polling")
 
 
-def test_a_store_that_tells_of_news_is_asked_when_it_does_and_for_nothing_else() -> None:
-    world = World()
-    world.sweeper.step()
-    world.clock.advance(10)
-    Coordinator(world.store).one(acquire("theirs", 60_000))
-    world.sweeper.news()
-    assert world.sweeper.step() == SWEEP_LATE_MS_MAX - 10, "the next sweep is where it was"
-    assert world.tally.live == 1
-    world.has_waiters = True
-    assert world.sweeper.step() > NEWS_MS
-
-
 def test_what_others_did_is_looked_for_often_while_somebody_waits_here() -> None:
     clock = ManualClock()
     world = World(clock=clock, store=PolledStore(clock))

@@ -46,15 +46,15 @@ class World:
         self.known_seq = 0
         self.wanted = False
         self.told = threading.Semaphore(0)
-        self.watcher = StoreWatcher(self.store, lambda: self.known_seq, lambda: self.wanted, self.told.release)
+        self.watcher = StoreWatcher(self.store, lambda: self.known_seq, lambda: self.wanted, self.read)
 
     def want(self) -> None:
         self.wanted = True
         self.watcher.wake()
 
-    def look(self) -> None:
+    def read(self) -> None:
         self.known_seq = self.store.events(0, 1, newest=True)[-1].seq
-        self.watcher.looked()
+        self.told.release()
 
 
 @pytest.fixture
@@ -73,7 +73,6 @@ def test_who_waits_is_told_once_of_what_another_did(world: World) -> None:
     for _ in range(3):
         world.store.write()
         assert world.told.acquire(timeout=WAIT_S_MAX)
-        world.look()
     assert not world.told.acquire(timeout=SWEEP_LATE_MS_MAX / 1000 / 5), "it was read: there is nothing to tell"
 
 

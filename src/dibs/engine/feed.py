@@ -38,30 +38,29 @@ if TYPE_CHECKING:
         def tell_gap(self, after: int, oldest: int) -> None:
             """Events between were pruned, and may have been wanted."""
 
-# Reports news of other servers at once, on a thread of its own, while callers wait here.
+# Reads news of other servers at once, on a thread of its own, while callers wait here.
 #
-# Most stores can report news. Waiting for it blocks, and the writing thread must not be blocked; so another thread
-# waits, and hurries the first. Regular looks continue as well, so a lost message costs only a moment. A store that can
-# only be polled (`watch` "polling") is left to the sweeper.
+# Most stores can report news. Waiting for it blocks, and no other thread may be blocked; so this one waits, and reads
+# what there is: a job that another server gave to a caller here waits for no other work. The sweeper's regular looks
+# continue as well, so a lost message costs only a moment. A store that can only be polled (`watch` "polling") is left
+# to them.
 
 log = logging.getLogger("dibs")
 
 
 class StoreWatcher:
-    """`known_seq` returns the last event known here, `is_wanted` whether anybody waits. `tell` is called on this thread
-    when there is news; `looked` must be called after the news was read."""
+    """`known_seq` returns the last event known here, `is_wanted` whether anybody waits. `read` reads what follows it,
+    on this thread."""
 
     def __init__(
-        self, store: Store, known_seq: Callable[[], int], is_wanted: Callable[[], bool], tell: Callable[[], None]
+        self, store: Store, known_seq: Callable[[], int], is_wanted: Callable[[], bool], read: Callable[[], None]
     ) -> None:
         self._store = store
         self._known_seq = known_seq
         self._is_wanted = is_wanted
-        self._tell = tell
+        self._read = read
         self._wake = threading.Event()
-        self._looked = threading.Event()
         self.wake = self._wake.set  # somebody begins to wait
-        self.looked = self._looked.set
         self._stop = threading.Event()
         self._failed = False
         self._thread = threading.Thread(target=self._work, name="dibs-watcher", daemon=True)
@@ -74,7 +73,6 @@ class StoreWatcher:
         """The thread may still sleep in the store for a moment. Nobody waits for it."""
         self._stop.set()
         self._wake.set()
-        self._looked.set()
 
     def _work(self) -> None:
         while not self._stop.is_set():
@@ -86,9 +84,12 @@ class StoreWatcher:
     def watch(self) -> None:
         """One wait at the store."""
         known_seq = self._known_seq()
-        self._looked.clear()
         try:
             news = self._store.watch(known_seq, WATCH_MS)
+            if news and self._known_seq() == known_seq and not self._stop.is_set():
+                self._read()
+                if self._known_seq() == known_seq:
+                    self._stop.wait(SWEEP_LATE_MS_MAX / 1000)  # there was nothing: the store would say so again at once
         except Exception as error:
             if not self._failed and not self._stop.is_set():
                 log.warning("the store does not report news, so it is polled instead: %s", error)
@@ -96,10 +97,6 @@ class StoreWatcher:
             self._stop.wait(SWEEP_LATE_MS_MAX / 1000)
             return
         self._failed = False
-        if news and self._known_seq() == known_seq and not self._stop.is_set():
-            self._tell()
-            # Do not ask again before the news was read: the store would answer at once.
-            self._looked.wait(SWEEP_LATE_MS_MAX / 1000)
 
 
 RECENT_PAGES = 8

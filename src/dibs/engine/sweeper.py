@@ -7,7 +7,8 @@ servers on one store divide what is due among them (`engine/liveness.py`). Beats
 something to lose, so an idle server does not write to its disk.
 
 In between, it looks for changes by other processes: one of them may have handed a job to a caller who waits here.
-`engine/feed.py` reports such news. A store that cannot report news is polled every NEWS_MS while callers wait here.
+`engine/feed.py` reads such news at once. A store that cannot report news is polled every NEWS_MS while callers wait
+here.
 """
 
 from __future__ import annotations
@@ -47,7 +48,6 @@ class Sweeper(EngineThread):
         keep_events_ms: int = limits.EVENTS_AGE_MS_MAX,
         steady: Callable[[], int] = steady_ms,
         has_waiters: Callable[[], bool] = lambda: False,
-        looked: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__("dibs-upkeep")
         self._store = store = decider.store
@@ -57,16 +57,14 @@ class Sweeper(EngineThread):
         self._keep_events_ms = keep_events_ms
         self._steady = steady
         self._has_waiters = has_waiters
-        self._looked = looked
         self._share = SweepShare(decider.server, steady)
         self._polls = store.capabilities.watch == "polling"
-        self._has_news = False
         self._claimed = 0  # as of the last round
         self._unknown = 0  # due keys that only a newer version sweeps, in the last round
         self._failed_ms: dict[str, int] = {}  # keys that could not be swept, and when
         # How many batches and events there were when nobody had anything to lose. None: somebody has.
         self._idle_at: tuple[int, int] | None = None
-        self._counted_ms = self._pruned_ms = self._sweep_at_ms = steady()
+        self._counted_ms = self._pruned_ms = steady()
         self._knew_ms = steady() - limits.SERVERS_INTERVAL_MS
         self._step_at_ms = steady()
         self._has_failed = False
@@ -103,19 +101,12 @@ class Sweeper(EngineThread):
         self._has_failed = False
         return rest_ms
 
-    def news(self) -> None:
-        """The store has something new. For any thread; the next round reads it."""
-        self._has_news = True
-
     def step(self) -> int:
         """One round. Returns in how many milliseconds the next one is wanted; raises the store's errors."""
         self._decider.liveness.tick()
         now_ms = self._steady()
-        only_news = self._has_news and now_ms < self._sweep_at_ms
         self._read_news(now_ms)
         self._beat_if_needed()
-        if only_news:
-            return self._sweep_at_ms - now_ms
         if self._tally.is_counting:
             self._tally.count_page(self._store)
         self._know_servers(now_ms)
@@ -123,9 +114,7 @@ class Sweeper(EngineThread):
             self._pruned_ms = now_ms
             self.prune()
         # If there is more, the next round follows at once: a beat may be due.
-        rest_ms = 0 if self.sweep() or self._tally.is_counting else self._rest_ms()
-        self._sweep_at_ms = self._steady() + rest_ms
-        return rest_ms
+        return 0 if self.sweep() or self._tally.is_counting else self._rest_ms()
 
     def stirred(self, events: Sequence[Event]) -> None:
         """This server wrote these. If nobody had anything to lose before, a beat tells the other servers that somebody
@@ -137,7 +126,7 @@ class Sweeper(EngineThread):
         liveness = self._decider.liveness
         if liveness.beat_due_in_ms():
             return
-        seen = (self._decider.batches, self._tally.reported_seq)
+        seen = (liveness.batches, self._tally.reported_seq)
         if seen != self._idle_at:  # else nothing has changed since the store was found idle
             self._idle_at = seen if is_idle(self._store) else None
         if self._idle_at is None or liveness.has_gap():
@@ -181,11 +170,9 @@ class Sweeper(EngineThread):
         return self._store.prune(keep=self._keep_events, before_ms=before_ms)
 
     def _read_news(self, now_ms: int) -> None:
-        if self._has_news or now_ms - self._counted_ms >= limits.TALLY_INTERVAL_MS:
-            self._has_news = False
+        if now_ms - self._counted_ms >= limits.TALLY_INTERVAL_MS:
             self._counted_ms = now_ms
             self._tally.catch_up(self._store)
-            self._looked()
         elif self._has_waiters():
             self._tally.look(self._store)
 

@@ -10,7 +10,7 @@ from dibs.core import events as kinds
 from dibs.core.commands import Identify, RaiseFloor
 from dibs.core.lease_outcomes import Identified
 from dibs.core.limits import EVENTS_AGE_MS_MAX, EVENTS_KEPT_MAX, SHUTDOWN_MS_MAX
-from dibs.engine.batcher import Batcher
+from dibs.engine.batcher import IN_FLIGHT, Batcher
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.feed import EventFeed, StoreWatcher
 from dibs.engine.liveness import Decider
@@ -58,7 +58,12 @@ class Engine:
             metrics=self.metrics,
             is_gone=self._is_gone,
         )
-        self.watcher = StoreWatcher(store, lambda: self.tally.reported_seq, self._is_watched, self._news)
+        self.watcher = StoreWatcher(
+            store,
+            lambda: self.tally.reported_seq,
+            self._is_watched,
+            lambda: self.tally.catch_up(self.decider.store),
+        )
         self.sweeper = Sweeper(
             self.decider,
             self.tally,
@@ -66,13 +71,13 @@ class Engine:
             keep_events_ms=keep_events_ms,
             steady=steady,
             has_waiters=self._is_watched,
-            looked=self.watcher.looked,
         )
         self.batcher = Batcher(
             self.decider.run,
             deliver=loop.call_soon_threadsafe,
             soon=loop.call_soon,
             run_at_once=self.decider.run_at_once,
+            threads=IN_FLIGHT if store.capabilities.reach == "network" else 1,
             is_quick=lambda: self.decider.is_quick,
             steady=steady,
             metrics=self.metrics,
@@ -122,10 +127,6 @@ class Engine:
     def _first_waits(self) -> None:
         self.sweeper.hurry(NEWS_MS)
         self.watcher.wake()
-
-    def _news(self) -> None:
-        self.sweeper.news()
-        self.sweeper.hurry(0)
 
     # These run where a batch or upkeep is decided. The waiters are told on the event loop, after the answers were sent.
 

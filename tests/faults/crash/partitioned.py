@@ -16,13 +16,14 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from dibs.stores.etcd.gateway import EtcdGateway
+
 from dibs.base.errors import DibsError
 from dibs.base.ids import new_id
 from dibs.core.commands import Acquire, Release
 from dibs.core.lease_outcomes import Released
 from dibs.core.outcomes import Granted
 from dibs.engine.coordinator import Coordinator
-from dibs.stores.etcd.gateway import EtcdGateway
 from dibs.stores.etcd.location import EtcdLocation
 from dibs.stores.registry import open_store
 from tests.core import raw

@@ -177,6 +177,14 @@ EXCEPTION WHEN SQLSTATE 'UNDO0' THEN
 END $$
 """
 
+# One plan for each session. Left to itself, PostgreSQL plans every call of these anew: what is off costs so much that
+# no plan for all values seems better than one for the values at hand (measured: 240 instead of 70 us for a read).
+PLAN_ONCE = (
+    "ALTER FUNCTION {s}.read_1 SET plan_cache_mode = force_generic_plan",
+    "ALTER FUNCTION {s}.due_1 SET plan_cache_mode = force_generic_plan",
+    "ALTER FUNCTION {s}.commit_1 SET plan_cache_mode = force_generic_plan",
+)
+
 
 class Queries:
     """The statements of one schema, ready to be sent."""
@@ -238,6 +246,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         CORRECT,
         ROOM,
     ),
+    PLAN_ONCE,
 )
 VERSION = len(MIGRATIONS)
 
