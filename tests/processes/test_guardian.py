@@ -106,7 +106,7 @@ def test_without_adoption_a_group_that_may_not_be_signalled_is_not_taken_for_end
 ) -> None:
     guardian = Guardian(pipes[0], pipes[3], ["sh"], kill_after_ms=0, leaves_children=False, terminal=None)
     guardian._pid = stranger
-    monkeypatch.setattr(guardians, "_kill", lambda pid, number: False)
+    monkeypatch.setattr(guardians, "signalled", lambda pid, number: False)
     assert guardian._survivors() == set()
     assert guardian._untouchable == {stranger}
     for end in (guardian._waking, guardian._waker):
@@ -118,6 +118,6 @@ def test_a_guard_that_is_left_alone_does_not_take_such_a_group_for_ended_either(
 ) -> None:
     found = survivors.Survivors("notoken", ())
     found.has_group(stranger)
-    monkeypatch.setattr(survivors, "killed", lambda pid: False)
+    monkeypatch.setattr(survivors, "signalled", lambda pid: False)
     assert not found.end(lambda: [])
     assert found.untouchable == {stranger}

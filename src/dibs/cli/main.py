@@ -10,7 +10,7 @@ from dibs.base.errors import DibsError
 from dibs.cli.framework.parse import UsageError, parse, spelled_out, split_command, wants
 from dibs.cli.framework.registry import AGENT_SIGNS, NAMES, load
 from dibs.cli.framework.result import Answer, RequestFailed, failure, yes
-from dibs.cli.supervise.signals import UnconfirmedClaims
+from dibs.cli.signals import UnconfirmedClaims
 from dibs.wire.codes import FAULT, USAGE
 
 TYPE_CHECKING = False

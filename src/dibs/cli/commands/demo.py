@@ -27,7 +27,7 @@ from dibs.cli.framework.flags import count
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, no, yes
 from dibs.cli.framework.spec import Command, Option
-from dibs.cli.supervise.signals import StopSignals
+from dibs.cli.signals import StopSignals
 from dibs.cli.text.words import width_of
 from dibs.wire.codes import NO
 

@@ -10,7 +10,7 @@ from dibs.cli.framework.job_names import each_job
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, body_of, failure, no, yes
 from dibs.cli.framework.spec import JOBS, Argument, Command, Option
-from dibs.cli.supervise.signals import StopSignals
+from dibs.cli.signals import StopSignals
 from dibs.cli.text.listing import status_text
 from dibs.cli.text.words import Paint, ago, instant_ms, plain, span, table
 from dibs.client.event_reader import PASSING, EventCursor, asked_events, follow

@@ -10,7 +10,7 @@ from dibs.cli.framework.job_names import tree_locks
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, RequestFailed, body_of, failure, yes
 from dibs.cli.framework.spec import MAYBE, WIDE, Argument, Command, Option
-from dibs.cli.supervise.signals import StopSignals
+from dibs.cli.signals import StopSignals
 from dibs.cli.text import listing
 from dibs.cli.text.listing import heads_of, rows_of
 from dibs.cli.text.words import natural_key, plain, table

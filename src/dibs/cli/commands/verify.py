@@ -11,7 +11,7 @@ from dibs.cli.commands.wait import StatusLine
 from dibs.cli.framework.flags import count, milliseconds
 from dibs.cli.framework.result import Answer, no, yes
 from dibs.cli.framework.spec import STORE, Command, Option
-from dibs.cli.supervise.signals import StopSignals
+from dibs.cli.signals import StopSignals
 from dibs.cli.text.words import plain
 from dibs.wire.codes import NO
 

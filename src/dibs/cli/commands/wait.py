@@ -7,7 +7,7 @@ from dibs.cli.framework.flags import exit_code, next_words, seconds
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, no, yes
 from dibs.cli.framework.spec import JOBS, Command, Option
-from dibs.cli.supervise.signals import StopSignals
+from dibs.cli.signals import StopSignals
 from dibs.cli.text.claim import hold_fields, sentence
 from dibs.cli.text.listing import status_text
 from dibs.cli.text.words import WIDTH_DEFAULT, Paint, plain, shell_line, span, width_of

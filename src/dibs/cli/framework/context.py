@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, BinaryIO, TextIO
 
-    from dibs.cli.supervise.signals import UnconfirmedClaims
+    from dibs.cli.signals import UnconfirmedClaims
     from dibs.cli.text.words import Paint
     from dibs.client.door import Door
     from dibs.client.queueing import PendingClaim
@@ -138,7 +138,7 @@ class Call:
     def begin_claim(self, pending: PendingClaim) -> None:
         """From now on, until the answer is printed, an interrupt gives the claim back."""
         if self.unconfirmed is not None and self.values.get("request_key") is None:
-            from dibs.cli.supervise.signals import DOOR_MS
+            from dibs.cli.signals import DOOR_MS
 
             self.unconfirmed.begin(pending, lambda: self.keeping_door(DOOR_MS))
 

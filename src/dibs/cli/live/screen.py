@@ -15,7 +15,7 @@ import termios
 from types import FrameType
 from typing import Any
 
-from dibs.cli.supervise.signals import stop
+from dibs.cli.signals import stop
 
 # The other screen, no cursor, no wrapping of lines; and back.
 _TAKE = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"

@@ -1,1 +1,1 @@
-"""Processes around a command: guards of `dibs run`, the keeper of `claim --keep`, signals."""
+"""Processes around a command: guards of `dibs run`, the keeper of `claim --keep`."""

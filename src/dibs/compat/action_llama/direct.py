@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from dibs.agents.shell_actor import Entry
     from dibs.cli.framework.context import Opener
-    from dibs.cli.supervise.signals import UnconfirmedClaims
+    from dibs.cli.signals import UnconfirmedClaims
     from dibs.client.door import Door
     from dibs.client.settings import Settings
     from dibs.compat.action_llama.protocol import Asking, Said

@@ -13,7 +13,7 @@ import sys
 
 from dibs.base.errors import DibsError, InvalidInput
 from dibs.base.jsontext import encode_ascii
-from dibs.cli.supervise.signals import UnconfirmedClaims
+from dibs.cli.signals import UnconfirmedClaims
 from dibs.compat.action_llama.protocol import UNREACHABLE, Rejected, check_key, configured, refusal
 
 TYPE_CHECKING = False
