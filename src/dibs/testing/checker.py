@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dibs.core import events as kinds
 from dibs.core.commands import AcquireTerms, Break
 from dibs.core.keys import lock_key, session_key, ticket_key
-from dibs.core.limits import OUTAGE_MS_MIN, PULSE_LATE_MS
+from dibs.core.limits import FREED_MAX, OUTAGE_MS_MIN, PULSE_LATE_MS
 from dibs.core.outcomes import Granted, GrantedAll
 from dibs.core.records import EXCLUSIVE, SHARED, Holder, LockRecord, SessionRecord, Ticket
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from dibs.stores.port import Versioned
 
 NS = "default"
-SESSION_SLOW_MS = 8_000  # how long the jobs of an ended session may stay held, through stops and cuts
 
 
 class Finding(NamedTuple):
@@ -53,17 +52,17 @@ class Told(NamedTuple):
 
 
 class Checker:
-    """`say` takes a promise and a sentence. `records` are those of the store. `is_served` tells whether one server was
-    well all the time between two moments."""
+    """`say` takes a promise and a sentence. `records` are those of the store. `denies_outage` says
+    why there was none between two moments, if there was none."""
 
     def __init__(
         self,
         say: Callable[[str, str], None],
         records: Mapping[str, Versioned],
-        is_served: Callable[[int, int], bool],
+        denies_outage: Callable[[int, int], str],
     ) -> None:
         self._say = say
-        self._is_served = is_served
+        self._denies_outage = denies_outage
         self._records = records
         self._live: defaultdict[str, dict[int, Event]] = defaultdict(dict)
         self._lines: defaultdict[str, dict[int, str]] = defaultdict(dict)
@@ -73,20 +72,27 @@ class Checker:
         self._by_key: dict[tuple[str, str], str] = {}  # the lease of each request key, by job
         self._any_keys: dict[str, str] = {}  # the job of each request key of a claim-any
         self._told: dict[tuple[str, str], Told] = {}
+        self._free_ms: dict[str, int] = {}
         self._let_go: set[tuple[str, str]] = set()
         self._breaks: dict[str, int] = {}  # by reason: in which commit
-        self._session_ended_ms: dict[str, int] = {}
-        self._committed_ms = 0
-        self._outages: list[tuple[int, int]] = []  # true ones: nothing was written for long
+        self._alive_ms = 0
+        self._recorded: list[int] = []  # when each outage ended that a server recorded
+        self._outages: list[tuple[int, int]] = []  # true ones: no server had an answer of the store for long
 
     # What clients know
 
     def told(self, client: str, job: str, lease: Holder) -> None:
         """A client read an answer with this lease."""
-        until_ms = lease.expires_ms if lease.ttl_ms else 0
+        until_ms = lease.renewed_ms + lease.ttl_ms if lease.ttl_ms else 0  # without credit for outages
         self._told[job, lease.lease_id] = Told(client, until_ms)
+        if lease.since_ms < self._free_ms.get(job, 0) < lease.renewed_ms:
+            self._say("excl", f"{job} was shown as free in the middle of {client}'s lease.")
         if self._tokens.get(job, 0) < lease.token:
             self._say("token:rises", f"{client} was told of token {lease.token} of {job}, which no event has.")
+
+    def shown_free(self, job: str, now_ms: int) -> None:
+        """A server answered that nobody had it at that time."""
+        self._free_ms[job] = now_ms
 
     def lets_go(self, job: str, lease_id: str) -> None:
         """A client is about to end it, or to be silent for longer than it lasts."""
@@ -100,6 +106,11 @@ class Checker:
         """The job and the id of each lease that a session has."""
         locks = [found.record for found in self._records.values() if isinstance(found.record, LockRecord)]
         return [(lock.name, each.lease_id) for lock in locks for each in lock.holders if each.session == session]
+
+    def of_key(self, key: str) -> list[str]:
+        """The jobs that a request key has."""
+        locks = [found.record for found in self._records.values() if isinstance(found.record, LockRecord)]
+        return [lock.name for lock in locks for each in lock.holders if each.request_key == key]
 
     def answered(self, command: Command, result: Result) -> None:
         """A server has this result for a command."""
@@ -117,14 +128,17 @@ class Checker:
                 job = self._made[command.fresh_lease_id]
                 self._say("idem:acquire", f"A claim of {job} was written and told as not done: {result}")
 
+    def alive(self, now_ms: int) -> None:
+        """The store answers a server."""
+        if now_ms - self._alive_ms > OUTAGE_MS_MIN + PULSE_LATE_MS:
+            self._outages.append((self._alive_ms, now_ms))
+        self._alive_ms = now_ms
+
     # What a commit writes
 
     def committed(self, puts: Mapping[str, Stored | None], events: Sequence[Event], now_ms: int) -> None:
         """These are about to be written."""
         self._commits += 1
-        if now_ms - self._committed_ms > OUTAGE_MS_MIN + PULSE_LATE_MS:
-            self._outages.append((self._committed_ms, now_ms))
-        self._committed_ms = now_ms
         for event in events:
             if event.job:
                 self._job_event(event, events)
@@ -134,7 +148,7 @@ class Checker:
             if isinstance(record, LockRecord):
                 self._lock(key, record, puts)
             elif isinstance(record, SessionRecord) and record.ended_ms:
-                self._session_ended_ms.setdefault(record.id, now_ms)
+                self._session_over(key, record, puts)
             elif isinstance(record, Ticket):
                 self._made.setdefault(record.lease_id, record.name)
                 if record.number not in self._lines[record.name]:
@@ -197,17 +211,20 @@ class Checker:
         self._say("excl", f"{told.client}'s lease of {event.job} was given back, but not by {told.client}.")
 
     def _had_its_chance(self, event: Event, before: Holder) -> None:
-        """Who was live when nobody could serve has time to renew when somebody can."""
+        """Who was live when nobody could serve has time to renew when somebody can: once since its last renewal."""
         for began_ms, ended_ms in self._outages:
-            if before.renewed_ms < began_ms < before.expires_ms - PULSE_LATE_MS:
-                chance_ms = ended_ms + min(before.ttl_ms, 5_000) // 2
-                if ended_ms > before.expires_ms - before.ttl_ms // 2 and event.at_ms < chance_ms:
-                    self._say("lease:outage-credit", f"{before.owner} lost {event.job} in an outage.")
+            is_live = before.renewed_ms < began_ms < before.expires_ms - PULSE_LATE_MS
+            if not is_live or any(before.renewed_ms < each < began_ms for each in self._recorded):
+                continue
+            if event.at_ms < ended_ms + min(before.ttl_ms, 5_000) // 2:
+                self._say("lease:outage-credit", f"{before.owner} lost {event.job} in an outage.")
 
     def _outage(self, event: Event) -> None:
-        began_ms, ended_ms = event.began_ms or 0, event.at_ms
-        if ended_ms - began_ms > 2 * OUTAGE_MS_MIN and self._is_served(began_ms + PULSE_LATE_MS, ended_ms):
-            self._say("lease:outage-credit", f"An outage of {ended_ms - began_ms} ms was recorded while a server served.")
+        began_ms = event.began_ms or 0
+        self._recorded.append(event.at_ms)
+        why = self._denies_outage(began_ms, event.at_ms)
+        if why:
+            self._say("lease:outage-credit", f"An outage of {event.at_ms - began_ms} ms was recorded, and {why}.")
 
     def _lock(self, key: str, lock: LockRecord, puts: Mapping[str, Stored | None]) -> None:
         job = lock.name
@@ -257,17 +274,16 @@ class Checker:
             if EXCLUSIVE in (each.mode, holder.mode) and (each.session is None or each.session != holder.session):
                 self._say("tree", f"{each.owner} has {other} and {holder.owner} has {job}.")
 
-    # What time must bring
-
-    def look(self, now_ms: int) -> None:
-        """From time to time: the jobs of a session that has ended are not held for long."""
-        for session, ended_ms in list(self._session_ended_ms.items()):
-            found = self._records.get(session_key(session))
-            record = found.record if found is not None else None
-            if not isinstance(record, SessionRecord) or not (record.holds or record.waits):
-                del self._session_ended_ms[session]
-            elif now_ms - ended_ms > SESSION_SLOW_MS:
-                self._say("session", f"{session} ended {now_ms - ended_ms} ms ago and still has {record.holds}.")
+    def _session_over(self, key: str, session: SessionRecord, puts: Mapping[str, Stored | None]) -> None:
+        """What it had is given back in the same step. Of very many jobs the rest follows."""
+        before = self._now(key, {})
+        holds = before.holds if isinstance(before, SessionRecord) else ()
+        for held in holds if len(holds) <= FREED_MAX else ():
+            lock = self._now(held, puts)
+            if isinstance(lock, LockRecord) and any(each.session == session.id for each in lock.holders):
+                self._say("session", f"{session.owner}'s session has ended, and still has {lock.name}.")
+        if session.waits:
+            self._say("session", f"{session.owner}'s session has ended, and still waits.")
 
 
 def _owners(live: dict[int, Event]) -> str:

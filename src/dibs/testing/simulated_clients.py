@@ -25,8 +25,8 @@ from dibs.core.commands import (
     Transfer,
 )
 from dibs.core.lease_outcomes import Renewed, SessionState, Transferred
-from dibs.core.outcomes import Granted, GrantedAll, Left, NotCurrent, Outcome, Queued, SessionOver, Status
-from dibs.core.records import EXCLUSIVE, SHARED
+from dibs.core.outcomes import Granted, GrantedAll, KeySpent, Left, NotCurrent, Outcome, Queued, Refused, SessionOver, Status
+from dibs.core.records import EXCLUSIVE, LOST, SHARED
 from dibs.engine.batcher import Overloaded
 from dibs.testing.checker import NS
 from dibs.testing.judge import OK, REFUSED, UNKNOWN, RecordedCall
@@ -267,6 +267,8 @@ class Client:
             outcome = REFUSED if isinstance(result, Outcome) else UNKNOWN
             for job in getattr(claim, "names", None) or [claim.name]:
                 self._note(claim, job, began_ms, outcome, code=type(result).__name__)
+            if isinstance(result, Refused) and claim.request_key:
+                self._check_nothing_left(claim, result)
             if isinstance(result, Queued):
                 follows = result.seat or result.ticket_id
                 claim = claim.replace(ticket=result.ticket, ticket_id=result.ticket_id, follows=follows)
@@ -281,6 +283,13 @@ class Client:
         if getattr(claim, "ticket", 0):
             yield from self._leave(claim)
         return []
+
+    def _check_nothing_left(self, claim: Any, refused: Refused) -> None:
+        """A repeat that is told that one of its jobs was lost has none of the others."""
+        if all(isinstance(each, KeySpent) and each.ending.how in LOST for each in refused.outcomes):
+            left = self.world.checker.of_key(claim.request_key)
+            if left:
+                self.world.say("all-or-nothing", f"{self.name} was told that its claim is lost, and has {left}.")
 
     def _leave(self, claim: Any) -> Steps:
         names = getattr(claim, "names", None) or [claim.name]
@@ -432,6 +441,8 @@ class Client:
             holders = result.lock.holders if result.lock is not None else ()
             token = holders[0].token if holders else 0
             self._note(None, job, began_ms, OK, call="show", held=bool(holders), token=token)
+            if not holders:
+                self.world.checker.shown_free(job, result.now_ms)
         return False
 
     def _break(self) -> Steps:

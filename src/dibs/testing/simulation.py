@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dibs.base.errors import DibsError, StoreUnavailable
 from dibs.core import events as kinds
-from dibs.core.limits import SWEEP_LATE_MS_MAX, TICK_MS
+from dibs.core.commands import Inspect
+from dibs.core.limits import OUTAGE_MS_MIN, PULSE_LATE_MS, SWEEP_LATE_MS_MAX, TICK_MS
 from dibs.core.records import LockRecord
 from dibs.engine.batcher import Batcher
 from dibs.engine.liveness import Decider
@@ -216,7 +217,9 @@ class Link(StoreProxy):
         if server.is_cut_off:
             self._world.time.pass_ms(50)
             server.fell_ill()
+            server.cut_off_ms = self._world.time.now_ms
             raise StoreUnavailable("Cut off.")
+        self._world.checker.alive(self._world.time.now_ms)
         answer = call(*args, **more)
         self._world.on_the_way(server)
         return answer
@@ -246,11 +249,16 @@ class Link(StoreProxy):
         if lost and world.chance.random() < 0.3:
             self._server.fell_ill()
             raise StoreUnavailable("It was lost on its way.", unknown=True)
-        seq = self._ask(self.inner.commit, expect, puts, events)
+        seq = self._ask(self._commit, expect, puts, events)
         if lost:
             self._server.fell_ill()
             raise StoreUnavailable("The reply was lost.", unknown=True)
         return seq  # type: ignore[no-any-return]
+
+
+    def _commit(self, *args: Any) -> int:
+        self._world.writes = self._server
+        return self.inner.commit(*args)
 
 
 class SimulatedBatcher(Batcher):
@@ -258,12 +266,11 @@ class SimulatedBatcher(Batcher):
 
     def __init__(self, server: SimulatedServer) -> None:
         self._server = server
-        decider = server.decider
         super().__init__(
-            decider.run,
+            server.run,
             deliver=lambda call, *args: server.world.time.later(0, server.loop, call, *args),
             soon=lambda call: server.world.time.later(0, server.loop, call),
-            run_at_once=decider.run if server.is_at_once else None,
+            run_at_once=server.run if server.is_at_once else None,
             steady=server.steady_ms,
         )
 
@@ -304,7 +311,7 @@ class SimulatedServer:
         chance = world.chance
         self.is_at_once = chance.random() < 0.5
         self.is_dead = self.is_cut_off = self.is_started = False
-        self.stopped_until_ms = 0
+        self.stopped_until_ms = self.cut_off_ms = 0
         self.well_since_ms = 2**62  # until it has started
         self._rate = 1 + chance.choice((-0.001, 0, 0.001)) * (not world.settings.without & {"clock"})
         self._offset_ms = chance.randrange(10**9)
@@ -344,9 +351,23 @@ class SimulatedServer:
         def answered(result: Result) -> None:
             if not self.is_dead:
                 self.world.checker.answered(command, result)
+                if isinstance(command, Inspect) and type(result) is StoreUnavailable and not self._was_cut_off():
+                    self.world.say("same-answer", f"A look failed although the store could be read: {result}")
             callback(result)
 
         self.batcher.post(command, answered, is_gone)
+
+    def run(self, commands: Sequence[Command]) -> list[Result]:
+        """Decide a batch. Nothing is decided for a caller that is known to be gone before."""
+        gone = [command for command in commands if self.batcher.is_gone(command)]
+        results = self.decider.run(commands)
+        for command, result in zip(commands, results, strict=True):
+            if command in gone and not isinstance(result, BaseException):
+                self.world.say("queue:no-dead-grant", f"A claim was decided whose caller had gone: {result}")
+        return results
+
+    def _was_cut_off(self) -> bool:
+        return self.world.time.now_ms - self.cut_off_ms < 10_000
 
     def _later(self, seconds: float, call: Call, *args: object) -> Timer:
         return self.world.time.later(int(seconds * 1000), self.loop, call, *args)
@@ -399,11 +420,12 @@ class World:
         self.time = Timeline()
         self.time.is_over = lambda: self.found
         self.store = SimulatedStore(self)
-        self.checker = Checker(self.say, self.store._records, self._is_served)
+        self.checker = Checker(self.say, self.store._records, self._denies_outage)
         self.found: list[Finding] = []
         self.calls: list[RecordedCall] = []
         self.operations = self.faults = self._starts = self._ids = 0
         self.is_full = self.is_calm = False
+        self.writes: SimulatedServer | None = None  # whose commit is being checked
         self.servers: list[SimulatedServer] = []
         for _ in range(settings.servers):
             self._start_server()
@@ -444,7 +466,8 @@ class World:
         if not self.time.depth:  # who is in the middle of something here would have to wait for the end of this
             if self.strikes("slow", 0.001):
                 ms = self.chance.choice((300, 1_200, 2_000, 4_000))
-                server.fell_ill(ms)
+                if ms > OUTAGE_MS_MIN:
+                    server.fell_ill(ms)
             elif self.strikes("stopped", 0.0005):
                 ms = self._stop(server)
         if ms:
@@ -455,7 +478,8 @@ class World:
     def _stop(self, server: SimulatedServer) -> int:
         ms = self.chance.choice((300, 1_500, 3_000, 8_000))
         server.stopped_until_ms = self.time.now_ms + ms
-        server.fell_ill(ms)
+        if ms > OUTAGE_MS_MIN:
+            server.fell_ill(ms)
         return ms
 
     def _trouble(self) -> None:
@@ -506,8 +530,14 @@ class World:
 
     # What is true
 
-    def _is_served(self, began_ms: int, ended_ms: int) -> bool:
-        return any(server.is_started and server.well_since_ms < began_ms for server in self.servers)
+    def _denies_outage(self, began_ms: int, ended_ms: int) -> str:
+        """Another server was well all the time, or the one that records it had no reason to think of one."""
+        for server in self.servers:
+            if server is self.writes and server.well_since_ms < began_ms - PULSE_LATE_MS:
+                return f"{server.name}, which recorded it, was well"
+            if ended_ms - began_ms > 2 * OUTAGE_MS_MIN and server.well_since_ms < began_ms:
+                return f"{server.name} served all the time"
+        return ""
 
     def on_commit(self, events: Sequence[Event]) -> None:
         """News for the servers at which somebody waits."""
@@ -519,7 +549,6 @@ class World:
 
     def _look(self) -> None:
         now_ms = self.time.now_ms
-        self.checker.look(now_ms)
         if self.operations >= self.settings.operations and not self.is_calm:
             self._calm()
         if not self.is_calm or not self._is_quiet():
