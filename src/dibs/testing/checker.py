@@ -198,9 +198,9 @@ class Checker:
         if before is None:  # it began in the same commit
             return
         told = self._told.get((event.job, before.lease_id))
-        if event.kind == kinds.BROKEN and event.reason:
-            if self._breaks.setdefault(event.reason, self._commits) != self._commits:
-                self._say("idem:acquire", f"One break of {event.job} was done twice.")
+        is_broken = event.kind == kinds.BROKEN and event.reason is not None
+        if is_broken and self._breaks.setdefault(event.reason or "", self._commits) != self._commits:
+            self._say("idem:acquire", f"One break of {event.job} was done twice.")
         if event.kind == kinds.EXPIRED and before.session is None and event.at_ms < before.expires_ms:
             early_ms = before.expires_ms - event.at_ms
             self._say("lease:never-early", f"{before.owner}'s lease of {event.job} ended {early_ms} ms early.")

@@ -25,7 +25,18 @@ from dibs.core.commands import (
     Transfer,
 )
 from dibs.core.lease_outcomes import Renewed, SessionState, Transferred
-from dibs.core.outcomes import Granted, GrantedAll, KeySpent, Left, NotCurrent, Outcome, Queued, Refused, SessionOver, Status
+from dibs.core.outcomes import (
+    Granted,
+    GrantedAll,
+    KeySpent,
+    Left,
+    NotCurrent,
+    Outcome,
+    Queued,
+    Refused,
+    SessionOver,
+    Status,
+)
 from dibs.core.records import EXCLUSIVE, LOST, SHARED
 from dibs.engine.batcher import Overloaded
 from dibs.testing.checker import NS
@@ -44,7 +55,8 @@ if TYPE_CHECKING:
 
 LATENCIES_MS = (0, 1, 1, 3)
 LATE_MS = (300, 3_000, 8_000)
-TTLS_MS = (4_000, 4_000, 8_000, 20_000)
+TTLS_MS = (4_000, 4_000, 8_000, 30_000)
+LONG_TTL_MS = 45_000
 SESSION_TTL_MS = 8_000
 TRIES = 6
 EVER_S = 10.0**6
@@ -74,17 +86,18 @@ class Request:
             world.time.later(20, None, self._heard, None)
             return
         patience_ms = self.wait_ms + chance.choice((100, 400, 1_000, 1_000))
-        if world.strikes("hung-up", 0.02):
+        if world.strikes("hung-up", 0.04):
             patience_ms = chance.choice((1, 10, patience_ms))
         world.time.later(patience_ms, None, self._tire)
-        is_doubled = not isinstance(self.command, Break) and world.strikes("doubled", 0.03)  # a second break is another
+        is_doubled = not isinstance(self.command, Break) and world.strikes("doubled", 0.05)  # a second break is another
         for copy in range(1 + is_doubled):
             delay_ms = chance.choice(LATENCIES_MS) + (chance.choice(LATE_MS) if world.strikes("late", 0.01) else 0)
             if copy:
                 again = Request(self.client, self._renamed())
                 again._is_open, again._server, again.wait_ms = False, server, self.wait_ms
-                world.time.later(delay_ms + chance.choice((0, 300, 3_000)), server.loop, again._arrive)
-                world.time.later(delay_ms + chance.choice((5, 1_000, 9_000)), None, again._close)
+                delay_ms += chance.choice((0, 300, 3_000))
+                world.time.later(delay_ms, server.loop, again._arrive)
+                world.time.later(delay_ms + chance.choice((1, 3, 8, 1_000)), None, again._close)
             elif not world.strikes("lost", 0.01):
                 world.time.later(delay_ms, server.loop, self._arrive)
 
@@ -166,7 +179,7 @@ class Client:
         self.world, self.name = world, name
         self.is_home = False
         self.moves = world.chance.random() < 0.5
-        self._may_break = name.endswith("0")
+        self._may_break = name.endswith(("0", "4", "8"))
         self._jobs = jobs_of(world.settings.jobs)
         self._plain = [job for job in self._jobs if job.startswith("job-")]
         self._turn = world.chance.randrange(10)
@@ -329,9 +342,9 @@ class Client:
 
     def _renew(self, job: str, lease: Holder) -> Steps:
         """The lease as it is then; None if it is lost."""
-        longer = self.world.chance.random() < 0.1 and lease.ttl_ms
+        longer = self.world.chance.random() < 0.25 and lease.ttl_ms
         for _ in range(3):
-            ttl_ms = 2 * lease.ttl_ms if longer else None
+            ttl_ms = LONG_TTL_MS if longer else None  # always the same, so that a late copy makes none shorter
             by_session = bool(self._session) and lease.mode == EXCLUSIVE and self.world.chance.random() < 0.5
             proof = {"session": self._session} if by_session else {"lease_id": lease.lease_id}
             renew = Renew(ns=NS, name=job, principal="team", ttl_ms=ttl_ms, **proof)  # type: ignore[arg-type]
@@ -362,8 +375,14 @@ class Client:
     def _transfer(self, job: str, lease: Holder) -> Steps:
         """To another owner without a session, which is this client, too."""
         fresh = self.world.fresh_id("heir")
-        proof = {"principal": "team", "lease_id": lease.lease_id}
-        transfer = Transfer(ns=NS, name=job, fresh_lease_id=fresh, to_owner=f"{self.name}.heir", **proof)
+        transfer = Transfer(
+            ns=NS,
+            name=job,
+            principal="team",
+            lease_id=lease.lease_id,
+            fresh_lease_id=fresh,
+            to_owner=f"{self.name}.heir",
+        )
         self.world.checker.lets_go(job, lease.lease_id)
         for _ in range(3):
             began_ms = self.world.time.now_ms
@@ -374,7 +393,9 @@ class Client:
                 self.world.checker.told(self.name, job, result.lease)
                 return [(job, result.lease)]
             if isinstance(result, NotCurrent) and self.world.checker.is_live(job, fresh):
-                self.world.say("idem:fresh-id", f"{self.name} handed {job} over, and its repeat was told that it had not.")
+                self.world.say(
+                    "idem:fresh-id", f"{self.name} handed {job} over, and its repeat was told that it had not."
+                )
             if isinstance(result, Outcome):
                 break
         return [(job, lease)]
@@ -385,8 +406,8 @@ class Client:
         self._session = self.world.fresh_id("session")
         opening = OpenSession(ns=NS, fresh_id=self._session, principal="team", owner=self.name, ttl_ms=SESSION_TTL_MS)
         result = None
+        began_ms = self.world.time.now_ms  # a repeat does not renew it
         for _ in range(3):
-            began_ms = self.world.time.now_ms
             result = yield Request(self, opening)
             if isinstance(result, SessionState):
                 break
@@ -438,7 +459,7 @@ class Client:
         began_ms = self.world.time.now_ms
         result = yield Request(self, Inspect(ns=NS, name=job))
         if isinstance(result, Status):
-            holders = result.lock.holders if result.lock is not None else ()
+            holders = result.lock.holders
             token = holders[0].token if holders else 0
             self._note(None, job, began_ms, OK, call="show", held=bool(holders), token=token)
             if not holders:
@@ -472,7 +493,7 @@ class Client:
         calls.append(RecordedCall(number=len(calls) + 1, client=self.name, outcome=outcome, **line))
 
 
-_CALLS = {
+_CALLS: dict[Any, str] = {
     Acquire: "claim",
     AcquireAny: "claim_any",
     AcquireAll: "claim_all",

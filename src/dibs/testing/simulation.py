@@ -60,7 +60,7 @@ class Settings(NamedTuple):
     seed: str
     operations: int = EPISODE
     servers: int = 3
-    clients: int = 8
+    clients: int = 12
     jobs: int = 5
     without: frozenset[str] = frozenset()
 
@@ -255,7 +255,6 @@ class Link(StoreProxy):
             raise StoreUnavailable("The reply was lost.", unknown=True)
         return seq  # type: ignore[no-any-return]
 
-
     def _commit(self, *args: Any) -> int:
         self._world.writes = self._server
         return self.inner.commit(*args)
@@ -325,7 +324,7 @@ class SimulatedServer:
             lambda handed: self.batcher.after(self.waiters.on_handed_over, handed),
             pause=lambda seconds: world.time.pass_ms(chance.choice(LATENCIES_MS)),
             server=name,
-            is_gone=lambda command: self.batcher.is_gone(command),
+            is_gone=lambda command: self.batcher.is_gone(command),  # noqa: PLW0108 - it is made below
         )
         self.batcher = SimulatedBatcher(self)
         self.waiters = Waiters(self.post, self._later, lambda: self.sweeper.hurry(25))
@@ -589,63 +588,60 @@ class World:
                     self.say("quota", f"{server.name} counts {counted}, and there are (0, 0, {open_}).")
 
 
-class Outcome(NamedTuple):
-    """What an episode came to."""
+class Episode(NamedTuple):
+    """What a world came to."""
 
     settings: Settings
     operations: int
     faults: int
     steps: int
-    found: tuple[Finding, ...]
+    found: Finding | None
 
 
-def episode(settings: Settings) -> Outcome:
+def episode(settings: Settings) -> Episode:
     log = logging.getLogger("dibs")
     before, log.disabled = log.disabled, True  # a server tells of every fault
     try:
         world = World(settings)
-        world.run()
+        found = world.run()
     finally:
         log.disabled = before
-    return Outcome(settings, world.operations, world.faults, world.time.steps, tuple(world.found[:1]))
+    return Episode(settings, world.operations, world.faults, world.time.steps, found[0] if found else None)
 
 
-def episodes(settings: Settings) -> Iterator[Outcome]:
+def episodes(settings: Settings) -> Iterator[Episode]:
     """As many episodes as the operations take. Each has a seed of its own, by which it is repeated alone."""
     if "." in settings.seed:
         yield episode(settings)
         return
-    done = number = 0
-    while done < settings.operations:
-        left = settings.operations - done
-        outcome = episode(settings._replace(seed=f"{settings.seed}.{number}", operations=min(EPISODE, left)))
-        done += outcome.operations
+    left, number = settings.operations, 0
+    while left > 0:
+        each = episode(settings._replace(seed=f"{settings.seed}.{number}", operations=min(EPISODE, left)))
+        left -= max(each.operations, 1)
         number += 1
-        yield outcome
+        yield each
 
 
-def shrunk(failed: Outcome, tries: int = 12) -> Outcome:
-    """A smaller episode in which the same promise is broken: fewer operations, kinds of faults, clients, jobs."""
-    best = failed
-    root = failed.settings.seed.partition(".")[0]
+def shrunk(failed: Episode, tries: int = 8) -> Episode:
+    """A smaller episode that breaks the same promise: with fewer kinds of faults, servers, clients, jobs, operations.
+    What is left out changes all that follows, so a few seeds are tried each time."""
+    assert failed.found is not None
+    promise, root = failed.found.promise, failed.settings.seed.partition(".")[0]
 
-    def smaller(settings: Settings) -> Outcome | None:
-        for number in range(tries):
-            seed = failed.settings.seed if not number else f"{root}.{number}"
-            outcome = episode(settings._replace(seed=seed))
-            if outcome.found and outcome.found[0].promise == best.found[0].promise:
-                return outcome
+    def smaller(settings: Settings) -> Episode | None:
+        for seed in (settings.seed, *[f"{root}.{number}" for number in range(tries)]):
+            each = episode(settings._replace(seed=seed))
+            if each.found is not None and each.found.promise == promise:
+                return each._replace(settings=each.settings._replace(operations=max(1, each.found.operation)))
         return None
 
-    best = best._replace(settings=best.settings._replace(operations=best.found[0].operation + 1))
+    best = failed._replace(settings=failed.settings._replace(operations=max(1, failed.found.operation)))
     for fault in FAULTS:
-        settings = best.settings
-        best = smaller(settings._replace(without=settings.without | {fault})) or best
+        best = smaller(best.settings._replace(without=best.settings.without | {fault})) or best
     for field, least in (("servers", 1), ("clients", 2), ("jobs", 1)):
-        while (count := getattr(best.settings, field)) > least:
-            found = smaller(best.settings._replace(**{field: count - 1}))  # type: ignore[arg-type]
+        while getattr(best.settings, field) > least:
+            found = smaller(best.settings._replace(**{field: getattr(best.settings, field) - 1}))
             if found is None:
                 break
             best = found
-    operations = best.found[0].operation + 1
-    return smaller(best.settings._replace(operations=operations)) or best
+    return best
