@@ -40,6 +40,8 @@ class Fault(NamedTuple):
 
 
 FAULTS: list[Fault] = []
+# Some 24,000 operations did not find these, or what they found is not looked at yet.
+NOT_YET = ("F-003", "F-004", "F-005", "F-007", "F-012", "F-024", "F-028", "F-029", "F-130", "F-131")
 
 
 def fault(id: str, **settings: Any) -> Callable[[Patch], Patch]:

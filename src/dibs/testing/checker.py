@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dibs.core import events as kinds
 from dibs.core.commands import AcquireTerms, Break
 from dibs.core.keys import lock_key, session_key, ticket_key
-from dibs.core.limits import FREED_MAX, OUTAGE_MS_MIN, PULSE_LATE_MS
+from dibs.core.limits import ENDINGS_KEPT, FREED_MAX, OUTAGE_MS_MIN, PULSE_LATE_MS
 from dibs.core.outcomes import Granted, GrantedAll
 from dibs.core.records import EXCLUSIVE, SHARED, Holder, LockRecord, SessionRecord, Ticket
 
@@ -69,8 +69,7 @@ class Checker:
         self._tokens: dict[str, int] = {}
         self._commits = 0
         self._made: dict[str, str] = {}  # every id of a lease or place that was ever written, and its job
-        self._by_key: dict[tuple[str, str], str] = {}  # the lease of each request key, by job
-        self._any_keys: dict[str, str] = {}  # the job of each request key of a claim-any
+        self._by_key: dict[tuple[str, str], Holder] = {}  # the first lease of each request key, by job
         self._told: dict[tuple[str, str], Told] = {}
         self._free_ms: dict[str, int] = {}
         self._let_go: set[tuple[str, str]] = set()
@@ -114,19 +113,18 @@ class Checker:
 
     def answered(self, command: Command, result: Result) -> None:
         """A server has this result for a command."""
-        if isinstance(command, Break) and isinstance(result, BaseException) and not getattr(result, "unknown", False):
-            if command.reason in self._breaks:
-                self._say("idem:acquire", f"A break of {command.name} was written and told as not done: {result}")
+        is_denied = isinstance(result, BaseException) and not getattr(result, "unknown", False)
+        if isinstance(command, Break) and is_denied and command.reason in self._breaks:
+            self._say("idem:acquire", f"A break of {command.name} was written and told as not done: {result}")
         if not isinstance(command, AcquireTerms):
             return
         if isinstance(result, Granted | GrantedAll):
             for each in result.grants if isinstance(result, GrantedAll) else (result,):
                 if each.lease.lease_id not in self._made:
                     self._say("excl", f"A server answered with a lease of {each.name} that was never written.")
-        elif isinstance(result, BaseException) and not getattr(result, "unknown", False):
-            if not getattr(command, "ticket", 0) and command.fresh_lease_id in self._made:
-                job = self._made[command.fresh_lease_id]
-                self._say("idem:acquire", f"A claim of {job} was written and told as not done: {result}")
+        elif is_denied and not getattr(command, "ticket", 0) and command.fresh_lease_id in self._made:
+            job = self._made[command.fresh_lease_id]
+            self._say("idem:acquire", f"A claim of {job} was written and told as not done: {result}")
 
     def alive(self, now_ms: int) -> None:
         """The store answers a server."""
@@ -252,11 +250,9 @@ class Checker:
             cut_ms = told.until_ms - holder.expires_ms
             self._say("lease:never-early", f"{told.client}'s lease of {job} was cut by {cut_ms} ms.")
         if holder.request_key is not None and holder.mode != SHARED:
-            lease_id = self._by_key.setdefault((holder.request_key, job), holder.lease_id)
-            if lease_id != holder.lease_id:
+            first = self._by_key.setdefault((holder.request_key, job), holder)
+            if first.lease_id != holder.lease_id and holder.token - first.token <= ENDINGS_KEPT:
                 self._say("idem:acquire", f"Request key {holder.request_key} has two leases of {job}.")
-            if holder.request_key.startswith("any-") and self._any_keys.setdefault(holder.request_key, job) != job:
-                self._say("idem:acquire", f"Request key {holder.request_key} has two jobs.")
         if holder.session is not None:
             session = self._now(session_key(holder.session), puts)
             if isinstance(session, SessionRecord) and not session.ended_ms and key not in session.holds:

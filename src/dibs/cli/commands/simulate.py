@@ -79,11 +79,9 @@ COMMANDS = {
     "simulate": Command(
         simulate,
         about=(
-            "Runs several servers, their clients and a store in memory on one thread. Time is virtual, and one seed "
-            "decides everything: which message is lost, late or sent twice, which commit lands and says that it did "
-            "not, which server is stopped, cut off or killed at which step. The rules, batches, waiting and upkeep are "
-            "the real ones. Every commit and every answer is checked against the promises. A run that breaks one is "
-            "made smaller, and printed as the command that repeats it. It opens no store and no connection."
+            "Servers, their clients and a store in memory run on one thread in virtual time, and one seed decides what "
+            "goes wrong. Every commit and answer is checked against the promises. A run that breaks one is made "
+            "smaller, and printed as the command that repeats it."
         ),
         options=(
             Option("--seed SEED", "repeat an earlier run (default: a new seed)"),
