@@ -13,12 +13,14 @@ from dibs.engine.coordinator import Coordinator
 from dibs.engine.liveness import Decider
 from dibs.engine.tally import Tally
 from dibs.stores.memory import MemoryStore
+from dibs.stores.port import StoreProxy
 from dibs.testing.clock import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from dibs.core.events import Event
+    from dibs.stores.port import Snapshot
 
 
 class World:
@@ -339,3 +341,25 @@ def test_what_others_did_is_read_with_one_question_unless_it_fills_a_page(
     world.tally.catch_up(world.store)
     assert asked == [0, 2, 5, 8]
     assert world.tally.live == 8
+
+
+def test_a_session_that_opens_while_a_server_begins_to_count_is_counted_once() -> None:
+    store = MemoryStore(ManualClock())
+
+    class Between(StoreProxy):
+        is_opened = False
+
+        def read(self, keys: Iterable[str]) -> Snapshot:
+            if not self.is_opened:
+                self.is_opened = True
+                opening = OpenSession(ns="default", fresh_id="s", principal="team", owner="w", ttl_ms=10_000)
+                Coordinator(store).one(opening)
+            return self.inner.read(keys)
+
+    tally, slow = Tally(), Between(store)
+    tally.begin(slow)
+    tally.count_page(slow)
+    assert tally.sessions == 1
+    Coordinator(store).one(EndSession(session="s", principal="team"))
+    tally.catch_up(store)
+    assert tally.sessions == 0

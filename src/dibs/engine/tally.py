@@ -43,6 +43,7 @@ class Tally:
         self.live = 0
         self.sessions = 0  # open ones
         self._open: dict[int, int] = {}  # how many of them have the same principal, owner and beginning, by its hash
+        self._paged: set[int] = set()  # those that a page showed while this server starts, by the same hash
         self.kinds: Counter[str] = Counter()
         self._on_read = on_read
         self._gapless = gapless
@@ -111,6 +112,7 @@ class Tally:
         with self._reading:
             self.is_counting = False
         self.catch_up(store)
+        self._paged.clear()
         self.kinds.clear()
 
     def _count_pages(self, store: Store, began_ms: int) -> Iterator[None]:
@@ -178,6 +180,7 @@ class Tally:
             if record.holders and (record.slots > 1 or record.holders[0].mode == SHARED):
                 self._several[hash((record.ns, record.name))] = len(record.holders)
         elif isinstance(record, SessionRecord) and record.since_ms <= began_ms:  # a later one is counted by its event
+            self._paged.add(hash((record.principal, record.owner, record.since_ms)))
             self._count_session(record.principal, record.owner, record.since_ms, 1)
 
     def _count_state(self, lock: LockRecord) -> None:
@@ -196,6 +199,10 @@ class Tally:
             else:
                 self._places.discard(place)
         elif event.kind == kinds.SESSION_OPENED:
+            opened = hash((event.principal, event.owner, event.at_ms))
+            if opened in self._paged:  # it opened while the counting began: a page has it, too
+                self._paged.discard(opened)
+                return
             self._count_session(event.principal, event.owner, event.at_ms, 1)
         elif event.kind == kinds.SESSION_ENDED and event.began_ms is not None:
             self._count_session(event.principal, event.owner, event.began_ms, -1)

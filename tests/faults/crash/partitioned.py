@@ -16,15 +16,15 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dibs.stores.etcd.gateway import EtcdGateway
-
 from dibs.base.errors import DibsError
 from dibs.base.ids import new_id
 from dibs.core.commands import Acquire, Release
 from dibs.core.lease_outcomes import Released
 from dibs.core.outcomes import Granted
 from dibs.engine.coordinator import Coordinator
+from dibs.stores.etcd.client import STATUS, EtcdClient
 from dibs.stores.etcd.location import EtcdLocation
+from dibs.stores.etcd.messages import StatusAnswer
 from dibs.stores.registry import open_store
 from tests.core import raw
 
@@ -96,15 +96,15 @@ def set_links(numbers: list[int], *words: str) -> None:
 def leader(endpoints: list[str]) -> int:
     for number, each in enumerate(endpoints):
         host, port = each.split(":")
-        gateway = EtcdGateway(EtcdLocation(endpoints=((host, int(port)),), prefix="dibs"))
+        client = EtcdClient(EtcdLocation(endpoints=((host, int(port)),), prefix="dibs"))
         try:
-            status = gateway.read("/v3/maintenance/status", {})
-            if status.get("leader") == status["header"]["member_id"]:
+            status = StatusAnswer(client.read(STATUS, b""))
+            if status.is_leader:
                 return number
         except DibsError:
             pass
         finally:
-            gateway.close()
+            client.close()
     return 0
 
 

@@ -56,6 +56,7 @@ operate: Operate
     webhook test = cli.commands.webhook: send a delivery that is about nothing, now
     doctor = cli.commands.doctor: check the settings, and say what is wrong
     verify = cli.commands.verify: race clients on a store or server, and judge what they were answered
+    simulate = cli.commands.simulate: run servers, clients and faults from one seed, and check every promise
     config show = cli.commands.config: show the settings that apply, and where each comes from
     config get = cli.commands.config: print one setting
     config set = cli.commands.config: save a setting in your config.toml

@@ -1,0 +1,98 @@
+"""simulate: servers, clients and a store with everything that goes wrong between them, from one seed, on one thread."""
+
+from __future__ import annotations
+
+from dibs.base.ids import new_id
+from dibs.cli.commands.wait import StatusLine
+from dibs.cli.framework.flags import count
+from dibs.cli.framework.parse import UsageError
+from dibs.cli.framework.result import no, yes
+from dibs.cli.framework.spec import Command, Option
+from dibs.cli.signals import StopSignals
+from dibs.wire.codes import NO
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.cli.framework.context import Call, Document
+    from dibs.cli.framework.result import Answer
+    from dibs.testing.simulation import Episode, Settings
+
+OPERATIONS_DEFAULT, OPERATIONS_MAX = 100_000, 10**12
+SERVERS_MAX, CLIENTS_MAX, JOBS_MAX = 16, 256, 256
+SEED_CHARS_MAX = 64
+
+
+def simulate(call: Call) -> Answer:
+    from dibs.testing.simulation import episodes, shrunk
+
+    settings = settings_of(call)
+    operations = faults = 0
+    failed: Episode | None = None
+    with StopSignals(), StatusLine(call) as status:
+        for each in episodes(settings):
+            operations += each.operations
+            faults += each.faults
+            status.show(f"{operations:,} operations, {faults:,} faults, seed {settings.seed}")
+            if each.found is not None:
+                failed = each
+                break
+        counted = f"{operations:,} operations, {settings.servers} servers, {faults:,} faults"
+        document: Document = {
+            "operations": operations,
+            "servers": settings.servers,
+            "faults": faults,
+            "seed": settings.seed,
+        }
+        if failed is None or failed.found is None:
+            said = f"{counted}, 0 violations (seed {settings.seed})"
+            return yes({**document, "violations": []}, said, quiet=said)
+        status.show("a promise was broken; looking for a smaller run that breaks it")
+        least = failed if call.values.get("no_shrink") else shrunk(failed)
+    found = least.found or failed.found
+    replay = least.settings.command()
+    said = f"{counted}, 1 violation (seed {settings.seed})"
+    where = f"It shows at operation {found.operation:,}, step {found.step:,}. Repeat it with"
+    document["violations"] = [{**found._asdict(), "replay": replay}]
+    text = "\n".join([said, f"{found.promise}: {found.says}", where, f"  {replay}"])
+    return no(NO, document, text, quiet=said, code="violation", message=found.says)
+
+
+def settings_of(call: Call) -> Settings:
+    from dibs.testing.simulation import FAULTS, Settings
+
+    seed = call.values.get("seed") or new_id()[:8]
+    if len(seed) > SEED_CHARS_MAX or not all(each.isascii() and (each.isalnum() or each in "-.") for each in seed):
+        raise UsageError(f"--seed takes up to {SEED_CHARS_MAX} letters, digits, dots and hyphens.", call.command)
+    without = frozenset(filter(None, (call.values.get("without") or "").split(",")))
+    if not without.issubset(FAULTS):
+        raise UsageError(f"--without takes a list of {', '.join(FAULTS)}.", call.command)
+    given = Settings(seed, OPERATIONS_DEFAULT, without=without)
+    return given._replace(
+        operations=count(call, "operations", OPERATIONS_MAX) or given.operations,
+        servers=count(call, "servers", SERVERS_MAX) or given.servers,
+        clients=count(call, "clients", CLIENTS_MAX) or given.clients,
+        jobs=count(call, "jobs", JOBS_MAX) or given.jobs,
+    )
+
+
+COMMANDS = {
+    "simulate": Command(
+        simulate,
+        about=(
+            "Servers, their clients and a store in memory run on one thread in virtual time, and one seed decides what "
+            "goes wrong. Every commit and answer is checked against the promises. A run that breaks one is made "
+            "smaller, and printed as the command that repeats it."
+        ),
+        options=(
+            Option("--seed SEED", "repeat an earlier run (default: a new seed)"),
+            Option("--operations N", f"how many requests of clients (default {OPERATIONS_DEFAULT})"),
+            Option("--servers N", "how many servers (default 3)"),
+            Option("--clients N", "how many clients (default 12)"),
+            Option("--jobs N", "how many jobs (default 5)"),
+            Option("--without FAULTS", "leave out kinds of faults, with commas between"),
+            Option("--no-shrink", "report the run as it is"),
+        ),
+        examples=(("a million operations, always the same", "dibs simulate --seed 7 --operations 1000000"),),
+        exits=((0, "no violation was found"), (1, "a promise was broken")),
+    )
+}

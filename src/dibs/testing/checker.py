@@ -1,0 +1,286 @@
+"""Checks every commit of a simulated store, and every answer, against the promises.
+
+It keeps a dumb model of its own, made from events and answers alone: who lives, who waits, what each client was told.
+It knows the promises and none of the rules, and says what it found in a list: code under test may swallow errors.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from dibs.core import events as kinds
+from dibs.core.commands import AcquireTerms, Break
+from dibs.core.keys import lock_key, session_key, ticket_key
+from dibs.core.limits import ENDINGS_KEPT, FREED_MAX, OUTAGE_MS_MIN, PULSE_LATE_MS
+from dibs.core.outcomes import Granted, GrantedAll
+from dibs.core.records import EXCLUSIVE, SHARED, Holder, LockRecord, SessionRecord, Ticket
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from dibs.core.commands import Command
+    from dibs.core.events import Event
+    from dibs.core.records import Stored
+    from dibs.engine.liveness import Result
+    from dibs.stores.port import Versioned
+
+NS = "default"
+
+
+class Finding(NamedTuple):
+    """A promise that was broken, and at which step of which operation it showed."""
+
+    promise: str
+    says: str
+    operation: int
+    step: int
+
+
+def overlap(one: str, other: str) -> bool:
+    """Whether two names cover a common place. A name outside of a tree covers only itself."""
+    if one == other or not (one.startswith("path:") and other.startswith("path:")):
+        return one == other
+    return all(left == right for left, right in zip(one[5:].split("/"), other[5:].split("/"), strict=False))
+
+
+class Told(NamedTuple):
+    """What the owner of a lease was told last."""
+
+    client: str
+    until_ms: int  # 0: as long as its session
+
+
+class Checker:
+    """`say` takes a promise and a sentence. `records` are those of the store. `denies_outage` says
+    why there was none between two moments, if there was none."""
+
+    def __init__(
+        self,
+        say: Callable[[str, str], None],
+        records: Mapping[str, Versioned],
+        denies_outage: Callable[[int, int], str],
+    ) -> None:
+        self._say = say
+        self._denies_outage = denies_outage
+        self._records = records
+        self._live: defaultdict[str, dict[int, Event]] = defaultdict(dict)
+        self._lines: defaultdict[str, dict[int, str]] = defaultdict(dict)
+        self._tokens: dict[str, int] = {}
+        self._commits = 0
+        self._made: dict[str, str] = {}  # every id of a lease or place that was ever written, and its job
+        self._by_key: dict[tuple[str, str], Holder] = {}  # the first lease of each request key, by job
+        self._told: dict[tuple[str, str], Told] = {}
+        self._free_ms: dict[str, int] = {}
+        self._let_go: set[tuple[str, str]] = set()
+        self._breaks: dict[str, int] = {}  # by reason: in which commit
+        self._alive_ms = 0
+        self._recorded: list[int] = []  # when each outage ended that a server recorded
+        self._outages: list[tuple[int, int]] = []  # true ones: no server had an answer of the store for long
+
+    # What clients know
+
+    def told(self, client: str, job: str, lease: Holder) -> None:
+        """A client read an answer with this lease."""
+        until_ms = lease.renewed_ms + lease.ttl_ms if lease.ttl_ms else 0  # without credit for outages
+        self._told[job, lease.lease_id] = Told(client, until_ms)
+        if lease.since_ms < self._free_ms.get(job, 0) < lease.renewed_ms:
+            self._say("excl", f"{job} was shown as free in the middle of {client}'s lease.")
+        if self._tokens.get(job, 0) < lease.token:
+            self._say("token:rises", f"{client} was told of token {lease.token} of {job}, which no event has.")
+
+    def shown_free(self, job: str, now_ms: int) -> None:
+        """A server answered that nobody had it at that time."""
+        self._free_ms[job] = now_ms
+
+    def lets_go(self, job: str, lease_id: str) -> None:
+        """A client is about to end it, or to be silent for longer than it lasts."""
+        self._let_go.add((job, lease_id))
+
+    def is_live(self, job: str, lease_id: str) -> bool:
+        record = self._now(lock_key(NS, job), {})
+        return isinstance(record, LockRecord) and any(each.lease_id == lease_id for each in record.holders)
+
+    def of_session(self, session: str) -> list[tuple[str, str]]:
+        """The job and the id of each lease that a session has."""
+        locks = [found.record for found in self._records.values() if isinstance(found.record, LockRecord)]
+        return [(lock.name, each.lease_id) for lock in locks for each in lock.holders if each.session == session]
+
+    def of_key(self, key: str) -> list[str]:
+        """The jobs that a request key has."""
+        locks = [found.record for found in self._records.values() if isinstance(found.record, LockRecord)]
+        return [lock.name for lock in locks for each in lock.holders if each.request_key == key]
+
+    def answered(self, command: Command, result: Result) -> None:
+        """A server has this result for a command."""
+        is_denied = isinstance(result, BaseException) and not getattr(result, "unknown", False)
+        if isinstance(command, Break) and is_denied and command.reason in self._breaks:
+            self._say("idem:acquire", f"A break of {command.name} was written and told as not done: {result}")
+        if not isinstance(command, AcquireTerms):
+            return
+        if isinstance(result, Granted | GrantedAll):
+            for each in result.grants if isinstance(result, GrantedAll) else (result,):
+                if each.lease.lease_id not in self._made:
+                    self._say("excl", f"A server answered with a lease of {each.name} that was never written.")
+        elif is_denied and not getattr(command, "ticket", 0) and command.fresh_lease_id in self._made:
+            job = self._made[command.fresh_lease_id]
+            self._say("idem:acquire", f"A claim of {job} was written and told as not done: {result}")
+
+    def alive(self, now_ms: int) -> None:
+        """The store answers a server."""
+        if now_ms - self._alive_ms > OUTAGE_MS_MIN + PULSE_LATE_MS:
+            self._outages.append((self._alive_ms, now_ms))
+        self._alive_ms = now_ms
+
+    # What a commit writes
+
+    def committed(self, puts: Mapping[str, Stored | None], events: Sequence[Event], now_ms: int) -> None:
+        """These are about to be written."""
+        self._commits += 1
+        for event in events:
+            if event.job:
+                self._job_event(event, events)
+            elif event.kind == kinds.OUTAGE:
+                self._outage(event)
+        for key, record in puts.items():
+            if isinstance(record, LockRecord):
+                self._lock(key, record, puts)
+            elif isinstance(record, SessionRecord) and record.ended_ms:
+                self._session_over(key, record, puts)
+            elif isinstance(record, Ticket):
+                self._made.setdefault(record.lease_id, record.name)
+                if record.number not in self._lines[record.name]:
+                    self._say("queue:fifo", f"Place {record.number} of {record.name} is in no line.")
+
+    def _before(self, job: str, token: int) -> Holder | None:
+        found = self._records.get(lock_key(NS, job))
+        record = found.record if found is not None else None
+        holders = record.holders if isinstance(record, LockRecord) else ()
+        return next((holder for holder in holders if holder.token == token), None)
+
+    def _job_event(self, event: Event, commit: Sequence[Event]) -> None:
+        job, live, line = event.job, self._live[event.job], self._lines[event.job]
+        if event.kind == kinds.ACQUIRED:
+            if event.token <= self._tokens.get(job, 0):
+                self._say("token:rises", f"Token {event.token} of {job} came after {self._tokens[job]}.")
+            self._tokens[job] = max(event.token, self._tokens.get(job, 0))
+            if any(EXCLUSIVE in (event.mode, each.mode) for each in live.values()):
+                self._say("excl", f"{event.owner} was given {job}, which {_owners(live)} has.")
+            live[event.token] = event
+            self._in_turn(event, line, commit)
+            line.pop(event.ticket, None)
+        elif event.kind in kinds.OWNERSHIP_ENDS:
+            if live.pop(event.token, None) is None:
+                self._say("audit", f"{event.kind} ends token {event.token} of {job}, which was not live.")
+            self._ended(event)
+        elif event.kind == kinds.QUEUED:
+            line[event.ticket] = event.mode
+        elif event.kind == kinds.LEFT:
+            line.pop(event.ticket, None)
+
+    def _in_turn(self, event: Event, line: dict[int, str], commit: Sequence[Event]) -> None:
+        """Nobody is overtaken by a later place, or by a newcomer. A transfer passes the line: its owner decides."""
+        newcomer = not event.ticket and not event.job.startswith("path:")
+        if newcomer and any(each.kind == kinds.TRANSFERRED and each.job == event.job for each in commit):
+            newcomer = False
+        passed = [
+            number
+            for number, mode in line.items()
+            if (newcomer or number < event.ticket) and EXCLUSIVE in (mode, event.mode)
+        ]
+        if passed:
+            self._say("queue:fifo", f"{event.owner} was given {event.job} before places {passed}.")
+
+    def _ended(self, event: Event) -> None:
+        before = self._before(event.job, event.token)
+        if before is None:  # it began in the same commit
+            return
+        told = self._told.get((event.job, before.lease_id))
+        is_broken = event.kind == kinds.BROKEN and event.reason is not None
+        if is_broken and self._breaks.setdefault(event.reason or "", self._commits) != self._commits:
+            self._say("idem:acquire", f"One break of {event.job} was done twice.")
+        if event.kind == kinds.EXPIRED and before.session is None and event.at_ms < before.expires_ms:
+            early_ms = before.expires_ms - event.at_ms
+            self._say("lease:never-early", f"{before.owner}'s lease of {event.job} ended {early_ms} ms early.")
+        if event.kind == kinds.EXPIRED and before.session is None:
+            self._had_its_chance(event, before)
+        if event.kind != kinds.RELEASED or told is None or (event.job, before.lease_id) in self._let_go:
+            return
+        self._say("excl", f"{told.client}'s lease of {event.job} was given back, but not by {told.client}.")
+
+    def _had_its_chance(self, event: Event, before: Holder) -> None:
+        """Who was live when nobody could serve has time to renew when somebody can: once since its last renewal."""
+        for began_ms, ended_ms in self._outages:
+            is_live = before.renewed_ms < began_ms < before.expires_ms - PULSE_LATE_MS
+            if not is_live or any(before.renewed_ms < each < began_ms for each in self._recorded):
+                continue
+            if event.at_ms < ended_ms + min(before.ttl_ms, 5_000) // 2:
+                self._say("lease:outage-credit", f"{before.owner} lost {event.job} in an outage.")
+
+    def _outage(self, event: Event) -> None:
+        began_ms = event.began_ms or 0
+        self._recorded.append(event.at_ms)
+        why = self._denies_outage(began_ms, event.at_ms)
+        if why:
+            self._say("lease:outage-credit", f"An outage of {event.at_ms - began_ms} ms was recorded, and {why}.")
+
+    def _lock(self, key: str, lock: LockRecord, puts: Mapping[str, Stored | None]) -> None:
+        job = lock.name
+        if {holder.token for holder in lock.holders} != self._live[job].keys():
+            self._say("audit", f"{job} is held by {[each.owner for each in lock.holders]}, and events say otherwise.")
+        if list(lock.line) != sorted(self._lines[job]) or len(lock.marks) != 8 * len(lock.line):
+            self._say("queue:fifo", f"The line of {job} is {lock.line}, and events say {sorted(self._lines[job])}.")
+        for holder in lock.holders:
+            self._holder(key, job, holder, puts)
+        if lock.line and not lock.holders and not (lock.delay_until_ms or lock.parked or lock.done):
+            head = self._now(ticket_key(NS, job, lock.line[0]), puts)
+            if isinstance(head, Ticket) and not head.whole and not job.startswith("path:"):
+                self._say("queue:fifo", f"{job} is free, and {head.owner} waits for it.")
+
+    def _now(self, key: str, puts: Mapping[str, Stored | None]) -> Stored | None:
+        if key in puts:
+            return puts[key]
+        found = self._records.get(key)
+        return found.record if found is not None else None
+
+    def _holder(self, key: str, job: str, holder: Holder, puts: Mapping[str, Stored | None]) -> None:
+        self._made.setdefault(holder.lease_id, job)
+        told = self._told.get((job, holder.lease_id))
+        if told is not None and holder.expires_ms < told.until_ms and (job, holder.lease_id) not in self._let_go:
+            cut_ms = told.until_ms - holder.expires_ms
+            self._say("lease:never-early", f"{told.client}'s lease of {job} was cut by {cut_ms} ms.")
+        if holder.request_key is not None and holder.mode != SHARED:
+            first = self._by_key.setdefault((holder.request_key, job), holder)
+            if first.lease_id != holder.lease_id and holder.token - first.token <= ENDINGS_KEPT:
+                self._say("idem:acquire", f"Request key {holder.request_key} has two leases of {job}.")
+        if holder.session is not None:
+            session = self._now(session_key(holder.session), puts)
+            if isinstance(session, SessionRecord) and not session.ended_ms and key not in session.holds:
+                self._say("session", f"{holder.session} holds {job} and does not know it.")
+        if job.startswith("path:"):
+            for other, live in self._live.items():
+                if other != job and overlap(other, job):
+                    self._apart(job, holder, other, live, puts)
+
+    def _apart(
+        self, job: str, holder: Holder, other: str, live: dict[int, Event], puts: Mapping[str, Stored | None]
+    ) -> None:
+        record = self._now(lock_key(NS, other), puts)
+        for each in record.holders if live and isinstance(record, LockRecord) else ():
+            if EXCLUSIVE in (each.mode, holder.mode) and (each.session is None or each.session != holder.session):
+                self._say("tree", f"{each.owner} has {other} and {holder.owner} has {job}.")
+
+    def _session_over(self, key: str, session: SessionRecord, puts: Mapping[str, Stored | None]) -> None:
+        """What it had is given back in the same step. Of very many jobs the rest follows."""
+        before = self._now(key, {})
+        holds = before.holds if isinstance(before, SessionRecord) else ()
+        for held in holds if len(holds) <= FREED_MAX else ():
+            lock = self._now(held, puts)
+            if isinstance(lock, LockRecord) and any(each.session == session.id for each in lock.holders):
+                self._say("session", f"{session.owner}'s session has ended, and still has {lock.name}.")
+        if session.waits:
+            self._say("session", f"{session.owner}'s session has ended, and still waits.")
+
+
+def _owners(live: dict[int, Event]) -> str:
+    return " and ".join(sorted(each.owner for each in live.values()))

@@ -1,0 +1,655 @@
+"""Servers of one store, their clients and everything that goes wrong between them, on one thread, from one seed.
+
+A server is what `server/engine.py` puts together, without threads and HTTP: the real rules, coordinator, batcher,
+waiters and sweeper. Whenever one calls the store, time passes and others work, so each can be overtaken between its
+reading and its writing. It may be stopped there, cut off, or killed, before or after its write. Every commit and every
+answer is checked (`checker.py`), and what clients knew is judged at the end as a run of `dibs verify` is (`judge.py`).
+
+An episode is one such world, from its seed to the moment when everybody has gone home and nothing is left.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from heapq import heappop, heappush
+from random import Random  # noqa: TID251 - a seed makes a run that can be repeated
+from typing import TYPE_CHECKING, NamedTuple
+
+from dibs.base.errors import DibsError, StoreUnavailable
+from dibs.core import events as kinds
+from dibs.core.commands import Inspect
+from dibs.core.limits import OUTAGE_MS_MIN, PULSE_LATE_MS, SWEEP_LATE_MS_MAX, TICK_MS
+from dibs.core.records import LockRecord
+from dibs.engine.batcher import Batcher
+from dibs.engine.liveness import Decider
+from dibs.engine.sweeper import Sweeper
+from dibs.engine.tally import Tally
+from dibs.engine.waiters import Waiters
+from dibs.stores.memory import MemoryStore
+from dibs.stores.port import Conflict, Due, StoreProxy
+from dibs.testing.checker import Checker, Finding
+from dibs.testing.judge import judge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import Any
+
+    from dibs.core.commands import Command
+    from dibs.core.events import Event
+    from dibs.core.records import Stored
+    from dibs.engine.liveness import Result
+    from dibs.stores.port import Job, Snapshot, Versioned
+    from dibs.testing.judge import RecordedCall
+
+    Call = Callable[..., object]
+
+EPISODE = 4_000  # operations of one world
+FAULTS = (
+    *("lost", "late", "doubled", "hung-up"),  # messages
+    *("conflict", "unknown", "refused", "slow", "full"),  # the store
+    *("stopped", "killed", "cut-off", "clock"),  # servers
+    *("silent", "dead"),  # clients
+)
+START_MS = 1_700_000_000_000
+HOME_MS_MAX = 300_000  # how long it may take until nothing is left
+LATENCIES_MS = (0, 0, 1, 1, 2, 5)
+
+
+class Settings(NamedTuple):
+    seed: str
+    operations: int = EPISODE
+    servers: int = 3
+    clients: int = 12
+    jobs: int = 5
+    without: frozenset[str] = frozenset()
+
+    def command(self) -> str:
+        """The command line that repeats this."""
+        without = f" --without {','.join(sorted(self.without))}" if self.without else ""
+        counts = f"--servers {self.servers} --clients {self.clients} --jobs {self.jobs}"
+        return f"dibs simulate --seed {self.seed} --operations {self.operations} {counts}{without}"
+
+
+class Killed(BaseException):
+    """The server was killed in the middle of its work."""
+
+
+class Timer:
+    __slots__ = ("args", "at_ms", "call", "thread")
+
+    def __init__(self, at_ms: int, thread: Thread | None, call: Call | None, args: tuple[Any, ...]) -> None:
+        self.at_ms, self.thread, self.call, self.args = at_ms, thread, call, args
+
+    def cancel(self) -> None:
+        self.call = None
+
+
+class Thread:
+    """One thread of one server: it does one thing at a time."""
+
+    def __init__(self, server: SimulatedServer) -> None:
+        self.server = server
+        self.is_busy = False
+        self.waiting: list[Timer] = []
+
+
+class Timeline:
+    """Time that moves to the next thing to do. What is done may let time pass, in which other threads work."""
+
+    def __init__(self) -> None:
+        self.now_ms = START_MS
+        self.depth = 0  # how many calls let time pass
+        self.steps = 0
+        self.is_over: Callable[[], object] = lambda: False
+        self._heap: list[tuple[int, int, Timer]] = []
+        self._number = 0
+
+    def clock(self) -> int:
+        return self.now_ms
+
+    def later(self, ms: int, thread: Thread | None, call: Call, *args: Any) -> Timer:
+        timer = Timer(self.now_ms + ms, thread, call, args)
+        self._push(timer)
+        return timer
+
+    def _push(self, timer: Timer) -> None:
+        self._number += 1
+        heappush(self._heap, (timer.at_ms, self._number, timer))
+
+    def pass_ms(self, ms: int) -> None:
+        """Let time pass, in the middle of something."""
+        until_ms = self.now_ms + ms
+        self.depth += 1
+        self.run(until_ms)
+        self.depth -= 1
+        self.now_ms = max(self.now_ms, until_ms)
+
+    def run(self, until_ms: int) -> None:
+        heap = self._heap
+        while heap and heap[0][0] <= until_ms and not self.is_over():
+            timer = heappop(heap)[2]
+            if timer.call is not None:
+                self.now_ms = max(self.now_ms, timer.at_ms)
+                self._do(timer)
+
+    def _do(self, timer: Timer) -> None:
+        thread, call = timer.thread, timer.call
+        assert call is not None
+        if thread is None:
+            self.steps += 1
+            call(*timer.args)
+        elif thread.server.is_dead:
+            pass
+        elif thread.is_busy:
+            thread.waiting.append(timer)
+        elif thread.server.stopped_until_ms > self.now_ms:
+            timer.at_ms = thread.server.stopped_until_ms
+            self._push(timer)
+        else:
+            self.steps += 1
+            thread.is_busy = True
+            try:
+                call(*timer.args)
+            except Killed:
+                pass
+            thread.is_busy = False
+            waiting, thread.waiting = thread.waiting, []
+            for each in waiting:
+                each.at_ms = self.now_ms
+                self._push(each)
+
+
+class SimulatedStore(MemoryStore):
+    """Has every commit checked. Finds what is due, and events, without looking at all there are."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.time.clock)
+        self._world = world
+        self._dues: dict[str, int] = {}
+
+    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
+        for key, version in expect.items():
+            found = self._records.get(key)
+            if (found.version if found is not None else 0) != version:
+                raise Conflict
+        self._world.checker.committed(puts, events, self._world.time.now_ms)
+        seq = super().commit({}, puts, events)
+        for key, record in puts.items():
+            due_ms = record.due_ms() if record is not None else None
+            if due_ms is None:
+                self._dues.pop(key, None)
+            else:
+                self._dues[key] = due_ms
+        self._world.on_commit(events)
+        return seq
+
+    def due(self, limit: int) -> Due:
+        now_ms = self._clock()
+        dues = self._dues
+        next_ms = min(dues.values(), default=None)
+        if next_ms is None or next_ms > now_ms:
+            return Due(keys=[], next_ms=next_ms)
+        found = sorted([(due_ms, key) for key, due_ms in dues.items() if due_ms <= now_ms])
+        return Due(keys=[key for _, key in found[:limit]], next_ms=next_ms)
+
+    def events(self, after: int, limit: int, job: Job | None = None, *, newest: bool = False) -> list[Event]:
+        if job is not None:
+            return super().events(after, limit, job, newest=newest)
+        first = bisect_right(self._events, after, key=lambda event: event.seq)
+        return self._events[max(first, len(self._events) - limit) :] if newest else self._events[first : first + limit]
+
+    def watch(self, after: int, timeout_ms: int) -> bool:
+        return self._last_seq > after
+
+
+class Link(StoreProxy):
+    """One server's way to the store: time passes there and back."""
+
+    def __init__(self, server: SimulatedServer) -> None:
+        super().__init__(server.world.store)
+        self._server = server
+        self._world = server.world
+
+    def _ask(self, call: Callable[..., Any], *args: Any, **more: Any) -> Any:
+        server = self._server
+        self._world.on_the_way(server)
+        if server.is_cut_off:
+            self._world.time.pass_ms(50)
+            server.fell_ill()
+            server.cut_off_ms = self._world.time.now_ms
+            raise StoreUnavailable("Cut off.")
+        self._world.checker.alive(self._world.time.now_ms)
+        answer = call(*args, **more)
+        self._world.on_the_way(server)
+        return answer
+
+    def read(self, keys: Iterable[str]) -> Snapshot:
+        return self._ask(self.inner.read, list(keys))  # type: ignore[no-any-return]
+
+    def scan(
+        self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False
+    ) -> list[tuple[str, Versioned]]:
+        return self._ask(self.inner.scan, prefix, after, limit, live=live)  # type: ignore[no-any-return]
+
+    def due(self, limit: int) -> Due:
+        return self._ask(self.inner.due, limit)  # type: ignore[no-any-return]
+
+    def events(self, after: int, limit: int, job: Job | None = None, *, newest: bool = False) -> list[Event]:
+        return self._ask(self.inner.events, after, limit, job, newest=newest)  # type: ignore[no-any-return]
+
+    def commit(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]) -> int:
+        world = self._world
+        if world.is_full or world.strikes("refused", 0.002):
+            self._server.fell_ill()
+            raise StoreUnavailable("It was refused.")
+        if world.strikes("conflict", 0.01):
+            raise Conflict
+        lost = world.strikes("unknown", 0.012)
+        if lost and world.chance.random() < 0.3:
+            self._server.fell_ill()
+            raise StoreUnavailable("It was lost on its way.", unknown=True)
+        seq = self._ask(self._commit, expect, puts, events)
+        if lost:
+            self._server.fell_ill()
+            raise StoreUnavailable("The reply was lost.", unknown=True)
+        return seq  # type: ignore[no-any-return]
+
+    def _commit(self, *args: Any) -> int:
+        self._world.writes = self._server
+        return self.inner.commit(*args)
+
+
+class SimulatedBatcher(Batcher):
+    """Its thread works when the timeline says so."""
+
+    def __init__(self, server: SimulatedServer) -> None:
+        self._server = server
+        super().__init__(
+            server.run,
+            deliver=lambda call, *args: server.world.time.later(0, server.loop, call, *args),
+            soon=lambda call: server.world.time.later(0, server.loop, call),
+            run_at_once=server.run if server.is_at_once else None,
+            steady=server.steady_ms,
+        )
+
+    def _wake_threads(self) -> None:
+        if self._has_thread():
+            begun = self._begin()
+            if begun[1]:
+                self._server.world.time.later(0, self._server.work, self._answer, begun)
+
+
+class SimulatedSweeper(Sweeper):
+    """Its rounds are on the timeline."""
+
+    def __init__(self, server: SimulatedServer) -> None:
+        self._server = server
+        has_waiters = lambda: bool(server.waiters)  # noqa: E731
+        super().__init__(server.decider, server.tally, steady=server.steady_ms, has_waiters=has_waiters)
+        self._next: Timer | None = None
+        self.is_at_work = False
+
+    def hurry(self, within_ms: int) -> None:
+        time = self._server.world.time
+        if self._next is None or self._next.at_ms > time.now_ms + within_ms:
+            if self._next is not None:
+                self._next.cancel()
+            self._next = time.later(within_ms, self._server.work, self.round)
+
+    def round(self) -> None:
+        self._next = None
+        try:
+            rest_ms = self.step()
+        except DibsError:
+            rest_ms = SWEEP_LATE_MS_MAX
+        self.hurry(rest_ms)
+
+
+class SimulatedServer:
+    def __init__(self, world: World, name: str) -> None:
+        self.world, self.name = world, name
+        chance = world.chance
+        self.is_at_once = chance.random() < 0.5
+        self.is_dead = self.is_cut_off = self.is_started = False
+        self.stopped_until_ms = self.cut_off_ms = 0
+        self.well_since_ms = 2**62  # until it has started
+        self._rate = 1 + chance.choice((-0.001, 0, 0.001)) * (not world.settings.without & {"clock"})
+        self._offset_ms = chance.randrange(10**9)
+        self.loop = Thread(self)
+        self.work = self.loop if self.is_at_once else Thread(self)
+        self.tally = Tally(self._read, gapless=True)
+        self.decider = Decider(
+            Link(self),
+            self._committed,
+            self.steady_ms,
+            lambda handed: self.batcher.after(self.waiters.on_handed_over, handed),
+            pause=lambda seconds: world.time.pass_ms(chance.choice(LATENCIES_MS)),
+            server=name,
+            is_gone=lambda command: self.batcher.is_gone(command),  # noqa: PLW0108 - it is made below
+        )
+        self.batcher = SimulatedBatcher(self)
+        self.waiters = Waiters(self.post, self._later, lambda: self.sweeper.hurry(25))
+        self.sweeper = SimulatedSweeper(self)
+        world.time.later(0, self.work, self._start)
+
+    def steady_ms(self) -> int:
+        return self._offset_ms + int((self.world.time.now_ms - START_MS) * self._rate)
+
+    def jump(self, ms: int) -> None:
+        """Its clock goes ahead, as after a suspend."""
+        self._offset_ms += ms
+        self.fell_ill()
+
+    def fell_ill(self, for_ms: int = 0) -> None:
+        self.well_since_ms = max(self.world.time.now_ms + for_ms, self.well_since_ms if self.is_started else 0)
+
+    def post(
+        self, command: Command, callback: Callable[[Result], None], is_gone: Callable[[], bool] | None = None
+    ) -> None:
+        """Have a command decided."""
+
+        def answered(result: Result) -> None:
+            if not self.is_dead:
+                self.world.checker.answered(command, result)
+                if isinstance(command, Inspect) and type(result) is StoreUnavailable and not self._was_cut_off():
+                    self.world.say("same-answer", f"A look failed although the store could be read: {result}")
+            callback(result)
+
+        self.batcher.post(command, answered, is_gone)
+
+    def run(self, commands: Sequence[Command]) -> list[Result]:
+        """Decide a batch. Nothing is decided for a caller that is known to be gone before."""
+        gone = [command for command in commands if self.batcher.is_gone(command)]
+        results = self.decider.run(commands)
+        for command, result in zip(commands, results, strict=True):
+            if command in gone and not isinstance(result, BaseException):
+                self.world.say("queue:no-dead-grant", f"A claim was decided whose caller had gone: {result}")
+        return results
+
+    def _was_cut_off(self) -> bool:
+        return self.world.time.now_ms - self.cut_off_ms < 10_000
+
+    def _later(self, seconds: float, call: Call, *args: object) -> Timer:
+        return self.world.time.later(int(seconds * 1000), self.loop, call, *args)
+
+    def _start(self) -> None:
+        try:
+            self.tally.begin(self.decider.store)
+            self.tally.count_page(self.decider.store)
+            self.decider.beat_if_due()
+        except DibsError:
+            if not self.is_dead:
+                self.world.kill(self)  # whoever runs it starts it again
+            return
+        self.fell_ill()
+        self.is_started = True
+        self.sweeper.hurry(0)
+        self._tick()
+
+    def _tick(self) -> None:
+        """Its liveness thread: it does nothing else, so it ticks unless the whole server is stopped."""
+        if self.is_dead:
+            return
+        if self.stopped_until_ms > self.world.time.now_ms:
+            self.world.time.later(self.stopped_until_ms - self.world.time.now_ms, None, self._tick)
+            return
+        self.decider.liveness.tick()
+        self.world.time.later(TICK_MS, None, self._tick)
+
+    def _committed(self, events: Sequence[Event], last_seq: int) -> None:
+        self.tally.committed(events, last_seq)
+        self.sweeper.stirred(events)
+        left = [event for event in events if event.kind == kinds.LEFT]
+        if left:
+            self.batcher.after(self.waiters.on_events, left)
+
+    def hear(self) -> None:
+        """Its watcher was told of news."""
+        try:
+            self.tally.catch_up(self.decider.store)
+        except DibsError:
+            pass
+
+    def _read(self, events: Sequence[Event]) -> None:
+        placed = [event for event in events if event.ticket and event.kind in (kinds.ACQUIRED, kinds.LEFT)]
+        if placed:
+            self.batcher.after(self.waiters.on_events, placed)
+
+
+class World:
+    """One episode."""
+
+    def __init__(self, settings: Settings) -> None:
+        from dibs.testing.simulated_clients import Client
+
+        self.settings = settings
+        self.chance = Random(settings.seed)
+        self.time = Timeline()
+        self.time.is_over = lambda: self.found
+        self.store = SimulatedStore(self)
+        self.checker = Checker(self.say, self.store._records, self._denies_outage)
+        self.found: list[Finding] = []
+        self.calls: list[RecordedCall] = []
+        self.operations = self.faults = self._starts = self._ids = 0
+        self.is_full = self.is_calm = False
+        self.writes: SimulatedServer | None = None  # whose commit is being checked
+        self.servers: list[SimulatedServer] = []
+        for _ in range(settings.servers):
+            self._start_server()
+        self.clients: list[Client] = []
+        for _ in range(settings.clients):
+            self.start_client()
+        self.time.later(500, None, self._trouble)
+        self.time.later(1_000, None, self._look)
+
+    def run(self) -> list[Finding]:
+        """Let the clients do their operations, then let everybody go home, then judge."""
+        self.time.run(2**62)
+        if not self.found:
+            self._is_all_over()
+        if not self.found:
+            for wrong in judge(sorted(self.calls, key=lambda call: (call.began, call.number)))[:1]:
+                self.say(wrong.promise, wrong.says)
+        return self.found
+
+    def say(self, promise: str, says: str) -> None:
+        self.found.append(Finding(promise, says, self.operations, self.time.steps))
+
+    def fresh_id(self, kind: str) -> str:
+        self._ids += 1
+        return f"{kind}-{self._ids}"
+
+    # What goes wrong
+
+    def strikes(self, fault: str, share: float) -> bool:
+        if self.is_calm or self.chance.random() >= share or fault in self.settings.without:
+            return False
+        self.faults += 1
+        return True
+
+    def on_the_way(self, server: SimulatedServer) -> None:
+        """Between a server and the store."""
+        ms = self.chance.choice(LATENCIES_MS)
+        if not self.time.depth:  # who is in the middle of something here would have to wait for the end of this
+            if self.strikes("slow", 0.001):
+                ms = self.chance.choice((300, 1_200, 2_000, 4_000))
+                if ms > OUTAGE_MS_MIN:
+                    server.fell_ill(ms)
+            elif self.strikes("stopped", 0.0005):
+                ms = self._stop(server)
+        if ms:
+            self.time.pass_ms(ms)
+        if server.is_dead:
+            raise Killed
+
+    def _stop(self, server: SimulatedServer) -> int:
+        ms = self.chance.choice((300, 1_500, 3_000, 8_000))
+        server.stopped_until_ms = self.time.now_ms + ms
+        if ms > OUTAGE_MS_MIN:
+            server.fell_ill(ms)
+        return ms
+
+    def _trouble(self) -> None:
+        if self.is_calm:
+            return
+        self.time.later(self.chance.choice((200, 500, 2_000)), None, self._trouble)
+        chance, able = self.chance, self.servers
+        if able and self.strikes("stopped", 0.05):
+            for server in chance.sample(able, chance.choice((1, 1, len(able)))):
+                self._stop(server)
+        if able and self.strikes("killed", 0.06):
+            for server in chance.sample(able, chance.choice((1, 1, 1, len(able)))):
+                self.kill(server)
+        if able and self.strikes("cut-off", 0.06):
+            for server in chance.sample(able, chance.choice((1, 1, len(able)))):
+                server.is_cut_off = True
+                self.time.later(chance.choice((300, 2_000, 6_000)), None, self._mend, server)
+                server.fell_ill(6_000)
+        if able and self.strikes("clock", 0.03):
+            chance.choice(able).jump(chance.choice((400, 1_500, 5_000)))
+        if self.strikes("full", 0.02):
+            self.is_full = True
+            self.time.later(chance.choice((500, 4_000)), None, self._mend, None)
+            for server in able:
+                server.fell_ill(4_000)
+
+    def _mend(self, server: SimulatedServer | None) -> None:
+        if server is None:
+            self.is_full = False
+        else:
+            server.is_cut_off = False
+
+    def kill(self, server: SimulatedServer) -> None:
+        server.is_dead = True
+        self.servers.remove(server)
+        self.time.later(self.chance.choice((100, 2_000, 9_000)), None, self._start_server)
+
+    def _start_server(self) -> None:
+        self._starts += 1
+        self.servers.append(SimulatedServer(self, f"server-{self._starts}"))
+
+    def start_client(self) -> None:
+        from dibs.testing.simulated_clients import Client
+
+        client = Client(self, f"c{len(self.clients)}")
+        self.clients.append(client)
+        client.go_on(None)
+
+    # What is true
+
+    def _denies_outage(self, began_ms: int, ended_ms: int) -> str:
+        """Another server was well all the time, or the one that records it had no reason to think of one."""
+        for server in self.servers:
+            if server is self.writes and server.well_since_ms < began_ms - PULSE_LATE_MS:
+                return f"{server.name}, which recorded it, was well"
+            if ended_ms - began_ms > 2 * OUTAGE_MS_MIN and server.well_since_ms < began_ms:
+                return f"{server.name} served all the time"
+        return ""
+
+    def on_commit(self, events: Sequence[Event]) -> None:
+        """News for the servers at which somebody waits."""
+        if any(event.ticket and event.kind in (kinds.ACQUIRED, kinds.LEFT) for event in events):
+            for server in self.servers:
+                if server.is_started and server.waiters:
+                    self.time.later(self.chance.choice((1, 5, 30)), server.work, server.hear)
+
+    def _look(self) -> None:
+        now_ms = self.time.now_ms
+        if self.operations >= self.settings.operations and not self.is_calm:
+            self._calm()
+        if not self.is_calm or not self._is_quiet():
+            self.time.later(1_000, None, self._look)
+            if self.is_calm and now_ms - self._calm_ms > HOME_MS_MAX:
+                self.say("lease:never-early", f"Five minutes after all faults this is left: {self._left()}")
+
+    def _calm(self) -> None:
+        """No more faults; everybody goes home."""
+        self.is_calm, self.is_full = True, False
+        self._calm_ms = self.time.now_ms
+        for server in self.servers:
+            server.is_cut_off = False
+            server.stopped_until_ms = min(server.stopped_until_ms, self.time.now_ms)
+        if not self.servers:
+            self._start_server()
+
+    def _left(self) -> list[str]:
+        locks = [found.record for found in self.store._records.values()]
+        held = [lock.name for lock in locks if isinstance(lock, LockRecord) and (lock.holders or lock.line)]
+        return [*held, *[client.name for client in self.clients if not client.is_home]]
+
+    def _is_quiet(self) -> bool:
+        if self._left():
+            return False
+        self.time.is_over = lambda: True
+        return True
+
+    def _is_all_over(self) -> None:
+        """Nobody is left: the counts of every server are zero."""
+        self.time.is_over = lambda: self.found
+        for server in self.servers:
+            if server.is_started and not server.tally.is_counting:
+                server.tally.catch_up(self.store)
+                counted = (server.tally.live, server.tally.waiting, server.tally.sessions)
+                open_ = sum(1 for key, found in self.store.scan("session/", limit=10**6, live=True))
+                if counted != (0, 0, open_):
+                    self.say("quota", f"{server.name} counts {counted}, and there are (0, 0, {open_}).")
+
+
+class Episode(NamedTuple):
+    """What a world came to."""
+
+    settings: Settings
+    operations: int
+    faults: int
+    steps: int
+    found: Finding | None
+
+
+def episode(settings: Settings) -> Episode:
+    log = logging.getLogger("dibs")
+    before, log.disabled = log.disabled, True  # a server tells of every fault
+    try:
+        world = World(settings)
+        found = world.run()
+    finally:
+        log.disabled = before
+    return Episode(settings, world.operations, world.faults, world.time.steps, found[0] if found else None)
+
+
+def episodes(settings: Settings) -> Iterator[Episode]:
+    """As many episodes as the operations take. Each has a seed of its own, by which it is repeated alone."""
+    if "." in settings.seed:
+        yield episode(settings)
+        return
+    left, number = settings.operations, 0
+    while left > 0:
+        each = episode(settings._replace(seed=f"{settings.seed}.{number}", operations=min(EPISODE, left)))
+        left -= max(each.operations, 1)
+        number += 1
+        yield each
+
+
+def shrunk(failed: Episode, tries: int = 8) -> Episode:
+    """A smaller episode that breaks the same promise: with fewer kinds of faults, servers, clients, jobs, operations.
+    What is left out changes all that follows, so a few seeds are tried each time."""
+    assert failed.found is not None
+    promise, root = failed.found.promise, failed.settings.seed.partition(".")[0]
+
+    def smaller(settings: Settings) -> Episode | None:
+        for seed in (settings.seed, *[f"{root}.{number}" for number in range(tries)]):
+            each = episode(settings._replace(seed=seed))
+            if each.found is not None and each.found.promise == promise:
+                return each._replace(settings=each.settings._replace(operations=max(1, each.found.operation)))
+        return None
+
+    best = failed._replace(settings=failed.settings._replace(operations=max(1, failed.found.operation)))
+    for fault in FAULTS:
+        best = smaller(best.settings._replace(without=best.settings.without | {fault})) or best
+    for field, least in (("servers", 1), ("clients", 2), ("jobs", 1)):
+        while getattr(best.settings, field) > least:
+            found = smaller(best.settings._replace(**{field: getattr(best.settings, field) - 1}))
+            if found is None:
+                break
+            best = found
+    return best
