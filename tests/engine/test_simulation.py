@@ -9,7 +9,8 @@ import os
 
 import pytest
 
-from dibs.testing.simulation import EPISODE, Settings, episode, episodes, shrunk
+from dibs.testing.simulated_clients import SimulatedClient, episode, episodes, shrunk
+from dibs.testing.simulation import EPISODE, EpisodeSettings, World
 from tests.build import COMPILED, tries
 from tests.core import raw as raws
 from tests.faults.brought_back import FAULTS, NOT_YET
@@ -36,7 +37,7 @@ promises = pytest.mark.promise(
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize("servers", [1, 3])
 def test_servers_keep_every_promise_through_faults(seed: int, servers: int) -> None:
-    made = episode(Settings(f"test.{seed}", servers=servers))
+    made = episode(EpisodeSettings(f"test.{seed}", servers=servers))
     assert made.found is None, made.settings.command()
     assert made.operations >= EPISODE
     assert made.faults > 50, "too little went wrong to show anything"
@@ -44,9 +45,7 @@ def test_servers_keep_every_promise_through_faults(seed: int, servers: int) -> N
 
 @pytest.mark.promise("deadlock", "audit", "tree")
 def test_the_records_agree_with_each_other_after_every_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dibs.testing.simulation import World
-
-    world = World(Settings("records.1", operations=400))
+    world = World(EpisodeSettings("records.1", operations=400), SimulatedClient)
     before = world.on_commit
 
     def on_commit(events: object) -> None:
@@ -58,7 +57,7 @@ def test_the_records_agree_with_each_other_after_every_commit(monkeypatch: pytes
 
 
 def test_a_seed_repeats_a_run_to_the_last_step() -> None:
-    first, again = (episode(Settings("same.1", operations=600)) for _ in range(2))
+    first, again = (episode(EpisodeSettings("same.1", operations=600)) for _ in range(2))
     assert first == again
 
 
@@ -66,7 +65,7 @@ def test_a_seed_repeats_a_run_to_the_last_step() -> None:
 def test_a_run_that_breaks_a_promise_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = next(each for each in FAULTS if each.id == "F-023")
     broken.bring_back(monkeypatch)
-    failed = next(each for each in episodes(Settings("smaller")) if each.found is not None)
+    failed = next(each for each in episodes(EpisodeSettings("smaller", 40_000)) if each.found is not None)
     least = shrunk(failed, tries=2)
     assert least.found is not None
     assert failed.found is not None
@@ -85,7 +84,7 @@ def test_a_fault_that_is_brought_back_is_found(fault: object, monkeypatch: pytes
     if fault.id in NOT_YET:
         pytest.xfail("not found yet")
     fault.bring_back(monkeypatch)
-    tried = (episode(Settings(f"{fault.id}.{number}", **fault.settings)) for number in range(40))
+    tried = (episode(EpisodeSettings(f"{fault.id}.{number}", **fault.settings)) for number in range(40))
     found = next((each for each in tried if each.found is not None), None)
     assert found is not None, f"{fault.what} was not found"
     assert found.found is not None
@@ -96,5 +95,5 @@ def test_a_fault_that_is_brought_back_is_found(fault: object, monkeypatch: pytes
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_servers_keep_every_promise_for_long(seed: int) -> None:
-    for made in episodes(Settings(f"soak-{seed}", operations=OPERATIONS // 4)):
+    for made in episodes(EpisodeSettings(f"soak-{seed}", operations=OPERATIONS // 4)):
         assert made.found is None, made.settings.command()

@@ -7,7 +7,8 @@ let them pass. Each call is noted for the judge, and each lease that a client wa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import logging
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dibs.base.errors import DibsError
 from dibs.core.commands import (
@@ -41,14 +42,16 @@ from dibs.core.records import EXCLUSIVE, LOST, SHARED
 from dibs.engine.batcher import Overloaded
 from dibs.testing.checker import NS
 from dibs.testing.judge import OK, REFUSED, UNKNOWN, RecordedCall
+from dibs.testing.simulation import EPISODE, FAULTS, World
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterator
 
     from dibs.core.commands import Command
     from dibs.core.records import Holder
     from dibs.engine.waiters import Waiter
-    from dibs.testing.simulation import SimulatedServer, World
+    from dibs.testing.checker import Finding
+    from dibs.testing.simulation import EpisodeSettings, SimulatedServer
 
     Steps = Generator["Request | int", Any, Any]
     Lease = tuple[str, Holder]
@@ -70,7 +73,7 @@ def jobs_of(count: int) -> list[str]:
 class Request:
     """One request on one connection, which its client closes when it is tired of waiting."""
 
-    def __init__(self, client: Client, command: Command, wait_ms: int = 0) -> None:
+    def __init__(self, client: SimulatedClient, command: Command, wait_ms: int = 0) -> None:
         self._world = client.world
         self.client, self.command, self.wait_ms = client, command, wait_ms
         self._server: SimulatedServer | None = None
@@ -174,7 +177,7 @@ class Request:
             self._waiter.cancel()
 
 
-class Client:
+class SimulatedClient:
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name = world, name
         self.is_home = False
@@ -501,3 +504,62 @@ _CALLS: dict[Any, str] = {
     Release: "release",
     Transfer: "transfer",
 }
+
+
+class Episode(NamedTuple):
+    """What a world came to."""
+
+    settings: EpisodeSettings
+    operations: int
+    faults: int
+    steps: int
+    found: Finding | None
+
+
+def episode(settings: EpisodeSettings) -> Episode:
+    log = logging.getLogger("dibs")
+    before, log.disabled = log.disabled, True  # a server tells of every fault
+    try:
+        world = World(settings, SimulatedClient)
+        found = world.run()
+    finally:
+        log.disabled = before
+    return Episode(settings, world.operations, world.faults, world.time.steps, found[0] if found else None)
+
+
+def episodes(settings: EpisodeSettings) -> Iterator[Episode]:
+    """As many episodes as the operations take. Each has a seed of its own, by which it is repeated alone."""
+    if "." in settings.seed:
+        yield episode(settings)
+        return
+    left, number = settings.operations, 0
+    while left > 0:
+        each = episode(settings._replace(seed=f"{settings.seed}.{number}", operations=min(EPISODE, left)))
+        left -= max(each.operations, 1)
+        number += 1
+        yield each
+
+
+def shrunk(failed: Episode, tries: int = 8) -> Episode:
+    """A smaller episode that breaks the same promise: with fewer kinds of faults, servers, clients, jobs, operations.
+    What is left out changes all that follows, so a few seeds are tried each time."""
+    assert failed.found is not None
+    promise, root = failed.found.promise, failed.settings.seed.partition(".")[0]
+
+    def smaller(settings: EpisodeSettings) -> Episode | None:
+        for seed in (settings.seed, *[f"{root}.{number}" for number in range(tries)]):
+            each = episode(settings._replace(seed=seed))
+            if each.found is not None and each.found.promise == promise:
+                return each._replace(settings=each.settings._replace(operations=max(1, each.found.operation)))
+        return None
+
+    best = failed._replace(settings=failed.settings._replace(operations=max(1, failed.found.operation)))
+    for fault in FAULTS:
+        best = smaller(best.settings._replace(without=best.settings.without | {fault})) or best
+    for field, least in (("servers", 1), ("clients", 2), ("jobs", 1)):
+        while getattr(best.settings, field) > least:
+            found = smaller(best.settings._replace(**{field: getattr(best.settings, field) - 1}))
+            if found is None:
+                break
+            best = found
+    return best

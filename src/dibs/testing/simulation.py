@@ -10,11 +10,10 @@ An episode is one such world, from its seed to the moment when everybody has gon
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_right
 from heapq import heappop, heappush
 from random import Random  # noqa: TID251 - a seed makes a run that can be repeated
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from dibs.base.errors import DibsError, StoreUnavailable
 from dibs.core import events as kinds
@@ -32,8 +31,7 @@ from dibs.testing.checker import Checker, Finding
 from dibs.testing.judge import judge
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dibs.core.commands import Command
     from dibs.core.events import Event
@@ -56,7 +54,7 @@ HOME_MS_MAX = 300_000  # how long it may take until nothing is left
 LATENCIES_MS = (0, 0, 1, 1, 2, 5)
 
 
-class Settings(NamedTuple):
+class EpisodeSettings(NamedTuple):
     seed: str
     operations: int = EPISODE
     servers: int = 3
@@ -69,6 +67,15 @@ class Settings(NamedTuple):
         without = f" --without {','.join(sorted(self.without))}" if self.without else ""
         counts = f"--servers {self.servers} --clients {self.clients} --jobs {self.jobs}"
         return f"dibs simulate --seed {self.seed} --operations {self.operations} {counts}{without}"
+
+
+class Participant(Protocol):
+    """A client. It is home when it wants nothing any more."""
+
+    name: str
+    is_home: bool
+
+    def go_on(self, answer: Any) -> None: ...
 
 
 class Killed(BaseException):
@@ -203,7 +210,7 @@ class SimulatedStore(MemoryStore):
         return self._last_seq > after
 
 
-class Link(StoreProxy):
+class StoreLink(StoreProxy):
     """One server's way to the store: time passes there and back."""
 
     def __init__(self, server: SimulatedServer) -> None:
@@ -320,7 +327,7 @@ class SimulatedServer:
         self.work = self.loop if self.is_at_once else Thread(self)
         self.tally = Tally(self._read, gapless=True)
         self.decider = Decider(
-            Link(self),
+            StoreLink(self),
             self._committed,
             self.steady_ms,
             lambda handed: self.batcher.after(self.waiters.on_handed_over, handed),
@@ -420,9 +427,7 @@ class SimulatedServer:
 class World:
     """One episode."""
 
-    def __init__(self, settings: Settings) -> None:
-        from dibs.testing.simulated_clients import Client
-
+    def __init__(self, settings: EpisodeSettings, make_client: Callable[[World, str], Participant]) -> None:
         self.settings = settings
         self.chance = Random(settings.seed)
         self.time = Timeline()
@@ -437,7 +442,8 @@ class World:
         self.servers: list[SimulatedServer] = []
         for _ in range(settings.servers):
             self._start_server()
-        self.clients: list[Client] = []
+        self._make_client = make_client
+        self.clients: list[Participant] = []
         for _ in range(settings.clients):
             self.start_client()
         self.time.later(500, None, self._trouble)
@@ -530,9 +536,7 @@ class World:
         self.servers.append(SimulatedServer(self, f"server-{self._starts}"))
 
     def start_client(self) -> None:
-        from dibs.testing.simulated_clients import Client
-
-        client = Client(self, f"c{len(self.clients)}")
+        client = self._make_client(self, f"c{len(self.clients)}")
         self.clients.append(client)
         client.go_on(None)
 
@@ -594,62 +598,3 @@ class World:
                 open_ = sum(1 for key, found in self.store.scan("session/", limit=10**6, live=True))
                 if counted != (0, 0, open_):
                     self.say("quota", f"{server.name} counts {counted}, and there are (0, 0, {open_}).")
-
-
-class Episode(NamedTuple):
-    """What a world came to."""
-
-    settings: Settings
-    operations: int
-    faults: int
-    steps: int
-    found: Finding | None
-
-
-def episode(settings: Settings) -> Episode:
-    log = logging.getLogger("dibs")
-    before, log.disabled = log.disabled, True  # a server tells of every fault
-    try:
-        world = World(settings)
-        found = world.run()
-    finally:
-        log.disabled = before
-    return Episode(settings, world.operations, world.faults, world.time.steps, found[0] if found else None)
-
-
-def episodes(settings: Settings) -> Iterator[Episode]:
-    """As many episodes as the operations take. Each has a seed of its own, by which it is repeated alone."""
-    if "." in settings.seed:
-        yield episode(settings)
-        return
-    left, number = settings.operations, 0
-    while left > 0:
-        each = episode(settings._replace(seed=f"{settings.seed}.{number}", operations=min(EPISODE, left)))
-        left -= max(each.operations, 1)
-        number += 1
-        yield each
-
-
-def shrunk(failed: Episode, tries: int = 8) -> Episode:
-    """A smaller episode that breaks the same promise: with fewer kinds of faults, servers, clients, jobs, operations.
-    What is left out changes all that follows, so a few seeds are tried each time."""
-    assert failed.found is not None
-    promise, root = failed.found.promise, failed.settings.seed.partition(".")[0]
-
-    def smaller(settings: Settings) -> Episode | None:
-        for seed in (settings.seed, *[f"{root}.{number}" for number in range(tries)]):
-            each = episode(settings._replace(seed=seed))
-            if each.found is not None and each.found.promise == promise:
-                return each._replace(settings=each.settings._replace(operations=max(1, each.found.operation)))
-        return None
-
-    best = failed._replace(settings=failed.settings._replace(operations=max(1, failed.found.operation)))
-    for fault in FAULTS:
-        best = smaller(best.settings._replace(without=best.settings.without | {fault})) or best
-    for field, least in (("servers", 1), ("clients", 2), ("jobs", 1)):
-        while getattr(best.settings, field) > least:
-            found = smaller(best.settings._replace(**{field: getattr(best.settings, field) - 1}))
-            if found is None:
-                break
-            best = found
-    return best

@@ -15,7 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.cli.framework.context import Call, Document
     from dibs.cli.framework.result import Answer
-    from dibs.testing.simulation import Episode, Settings
+    from dibs.testing.simulated_clients import Episode
+    from dibs.testing.simulation import EpisodeSettings
 
 OPERATIONS_DEFAULT, OPERATIONS_MAX = 100_000, 10**12
 SERVERS_MAX, CLIENTS_MAX, JOBS_MAX = 16, 256, 256
@@ -23,7 +24,7 @@ SEED_CHARS_MAX = 64
 
 
 def simulate(call: Call) -> Answer:
-    from dibs.testing.simulation import episodes, shrunk
+    from dibs.testing.simulated_clients import episodes, shrunk
 
     settings = settings_of(call)
     operations = faults = 0
@@ -57,8 +58,8 @@ def simulate(call: Call) -> Answer:
     return no(NO, document, text, quiet=said, code="violation", message=found.says)
 
 
-def settings_of(call: Call) -> Settings:
-    from dibs.testing.simulation import FAULTS, Settings
+def settings_of(call: Call) -> EpisodeSettings:
+    from dibs.testing.simulation import FAULTS, EpisodeSettings
 
     seed = call.values.get("seed") or new_id()[:8]
     if len(seed) > SEED_CHARS_MAX or not all(each.isascii() and (each.isalnum() or each in "-.") for each in seed):
@@ -66,7 +67,7 @@ def settings_of(call: Call) -> Settings:
     without = frozenset(filter(None, (call.values.get("without") or "").split(",")))
     if not without.issubset(FAULTS):
         raise UsageError(f"--without takes a list of {', '.join(FAULTS)}.", call.command)
-    given = Settings(seed, OPERATIONS_DEFAULT, without=without)
+    given = EpisodeSettings(seed, OPERATIONS_DEFAULT, without=without)
     return given._replace(
         operations=count(call, "operations", OPERATIONS_MAX) or given.operations,
         servers=count(call, "servers", SERVERS_MAX) or given.servers,
