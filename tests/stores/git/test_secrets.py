@@ -34,6 +34,7 @@ WORDS = {
     "session end": ["x"],
     "session show": ["x"],
     "owner": ["job"],
+    "verify": ["--for", "1s", "--clients", "1"],
     "history": ["job"],
     "watch": ["--for", "1s"],
     "break": ["job", "--reason", "r"],
@@ -46,7 +47,8 @@ WORDS = {
     "run-secret create": ["ann"],
     "run-secret end": ["ann"],
 }
-ENDLESS = {"serve", "mcp", "demo", "hold", "run", "session run"}  # they have processes of their own
+# They have processes of their own, or use no store.
+ENDLESS = {"serve", "mcp", "demo", "hold", "run", "session run", "simulate"}
 
 
 def said(words: list[str], url: str) -> str:
