@@ -13,7 +13,7 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-ANNEXES = ("agents", "compat", "contrib")
+ANNEXES = ("agents", "compat", "contrib", "testing")
 EACH_AND_ALL = [(each,) for each in ANNEXES] + [ANNEXES]
 
 # Makes annexes as if they were not installed.

@@ -120,7 +120,7 @@ def contrib_may_not(importer: str, imported: str) -> bool:
 
 
 # The house stands without them: no other part imports them (see `base/annexes.py`).
-ANNEXES = ("dibs.agents", "dibs.compat", "dibs.contrib")
+ANNEXES = ("dibs.agents", "dibs.compat", "dibs.contrib", "dibs.testing")
 # Where one annex uses another: the MCP tools of Action Llama are made of those of dibs, and the locks of grite and the
 # hooks take the same shell for the same worker.
 ANNEX_DOORS = {

@@ -1,4 +1,4 @@
-"""Parts that dibs does without: its annexes (`agents`, `compat`, `contrib`), and packages of others.
+"""Parts that dibs does without: its annexes (`agents`, `compat`, `contrib`, `testing`), and packages of others.
 
 No other part of dibs imports them. A table names the module for a word, such as a command or a flag of `dibs serve`,
 and the module is imported when the word is used. A word that no table has is looked up among the entry points of

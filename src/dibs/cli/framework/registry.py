@@ -55,8 +55,8 @@ operate: Operate
     webhook replay = cli.commands.webhook: send dead letters again, or all events after one
     webhook test = cli.commands.webhook: send a delivery that is about nothing, now
     doctor = cli.commands.doctor: check the settings, and say what is wrong
-    verify = cli.commands.verify: race clients on a store or server, and judge what they were answered
-    simulate = cli.commands.simulate: run servers, clients and faults from one seed, and check every promise
+    verify = testing.commands.verify: race clients on a store or server, and judge what they were answered
+    simulate = testing.commands.simulate: run servers, clients and faults from one seed, and check every promise
     config show = cli.commands.config: show the settings that apply, and where each comes from
     config get = cli.commands.config: print one setting
     config set = cli.commands.config: save a setting in your config.toml

@@ -1,0 +1,1 @@
+"""Commands that check dibs: a race on a real store, and a simulation."""
