@@ -20,7 +20,7 @@ from dibs.testing.clock import ManualClock
 from tests.programs import WAIT_S_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from dibs.core.commands import Command
     from dibs.engine.batcher import Result
@@ -123,14 +123,11 @@ def test_answers_come_with_one_call_a_batch(runner: Runner) -> None:
         calls.append(call)
         call(*args)
 
-    turns: list[Callable[[], None]] = []
-    made, answers = Batcher(runner, deliver=deliver, soon=turns.append), Answers()
+    made, answers = Batcher(runner, deliver=deliver), Answers()
     for name in ("a", "b", "c"):
         made.post(command(name), answers.callback(name))
     runner.gate.release()
     made.start()
-    while turns:
-        turns.pop()()
     answers.wait_for(3)
     assert len(calls) == 1
     assert made.stop(10_000)
@@ -199,7 +196,7 @@ def test_stopping_a_store_that_hangs_is_bounded(runner: Runner) -> None:
 
 def test_a_queue_that_is_far_too_long_is_refused(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batcher_module, "COMMIT_QUEUE_MAX", 3)
-    made = Batcher(runner, deliver=lambda call, *args: call(*args), soon=lambda call: None)
+    made = Batcher(runner, deliver=lambda call, *args: call(*args))
     for _ in range(3):
         made.post(command("x"), lambda result: None)
     with pytest.raises(Overloaded) as refused:
@@ -385,97 +382,3 @@ def test_news_for_a_loop_that_is_closed_are_dropped(runner: Runner) -> None:
 
     made = Batcher(runner, deliver=closed)
     made.after(lambda: None)
-
-
-class TwoInFlight:
-    """A batcher with two threads, whose batches the test answers, in any order."""
-
-    def __init__(self) -> None:
-        self.batches: list[list[str]] = []
-        self.gates: list[tuple[str, threading.Event]] = []
-        self.told: list[str] = []
-        self._began = threading.Condition()
-        self.made = Batcher(self._run, deliver=lambda call, *args: call(*args), threads=2)
-        self.made.start()
-
-    def _run(self, commands: Sequence[Command]) -> list[Result]:
-        names = [each.name for each in commands if isinstance(each, Acquire | Renew)]
-        with self._began:
-            self.batches.append(names)
-            self.gates.append((names[0], gate := threading.Event()))
-            self._began.notify_all()
-        assert gate.wait(WAIT_S_MAX)
-        return [Swept(now_ms=0, key="") for _ in commands]
-
-    def post(self, command: Acquire | Renew) -> None:
-        self.made.post(command, lambda result: self.told.append(command.name))
-
-    def wait_for(self, *batches: list[str]) -> None:
-        with self._began:
-            assert self._began.wait_for(lambda: self.batches == list(batches), WAIT_S_MAX), self.batches
-
-    def answer(self, name: str) -> None:
-        for begins_with, gate in self.gates:
-            if begins_with == name:
-                gate.set()
-
-
-@pytest.fixture
-def two() -> Iterator[TwoInFlight]:
-    made = TwoInFlight()
-    yield made
-    for _, gate in made.gates:
-        gate.set()
-    assert made.made.stop(10_000)
-
-
-def test_a_batch_begins_while_another_is_committed(two: TwoInFlight) -> None:
-    two.post(a_claim("a"))
-    two.wait_for(["a"])
-    two.post(a_claim("b"))
-    two.wait_for(["a"], ["b"])
-    two.post(a_claim("c"))
-    assert len(two.batches) == 2
-    two.answer("b")
-    two.wait_for(["a"], ["b"], ["c"])
-
-
-def test_commands_at_one_job_are_never_in_two_batches_and_keep_their_order(two: TwoInFlight) -> None:
-    two.post(a_claim("a"))
-    two.wait_for(["a"])
-    two.post(a_heartbeat("a"))
-    two.post(a_heartbeat("a"))
-    two.post(a_claim("b"))
-    two.wait_for(["a"], ["b"])
-    two.answer("a")
-    two.wait_for(["a"], ["b"], ["a", "a"])
-
-
-def test_news_wait_for_all_batches_that_were_under_way_and_for_no_later_one(two: TwoInFlight) -> None:
-    """One of them may have given somebody the place in line that the news are about."""
-    heard = threading.Event()
-    two.post(a_claim("a"))
-    two.wait_for(["a"])
-    two.post(a_claim("b"))
-    two.wait_for(["a"], ["b"])
-    two.made.after(two.told.append, "news")
-    two.made.after(heard.set)
-    two.answer("b")
-    two.post(a_claim("c"))
-    two.wait_for(["a"], ["b"], ["c"])
-    assert two.told == ["b"]
-    two.answer("a")
-    assert heard.wait(WAIT_S_MAX)
-    assert two.told == ["b", "a", "news"]
-
-
-def test_stopping_answers_what_waits_for_both_threads(two: TwoInFlight) -> None:
-    two.post(a_claim("a"))
-    two.wait_for(["a"])
-    two.post(a_heartbeat("a"))
-    stopping = threading.Thread(target=two.made.stop, args=(10_000,), daemon=True)
-    stopping.start()
-    two.wait_for(["a"], ["a"])
-    two.answer("a")
-    stopping.join(WAIT_S_MAX)
-    assert two.told == ["a", "a"]

@@ -17,9 +17,8 @@ from dibs.stores.port import StoreProxy
 from dibs.testing.clock import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
-    from dibs.core.events import Event
     from dibs.stores.port import Snapshot
 
 
@@ -74,20 +73,6 @@ def test_our_own_commits_count_at_once() -> None:
     world.decider.run([Break(ns="d", name="y", principal="op", reason="r")])
     assert world.counts() == (0, 0, 0)
     assert dict(world.tally.kinds) == {"acquired": 2, "released": 1, "broken": 1}
-
-
-def test_two_commits_that_were_under_way_together_count_in_whichever_order_they_are_reported() -> None:
-    world = World()
-    commits: list[tuple[Sequence[Event], int]] = []
-    decider = Decider(world.store, lambda *commit: commits.append(commit), world.clock.steady_ms)
-    decider.run([_acquire("x", "a"), _acquire("y", "a")])
-    decider.run([_acquire("z", "a")])
-    world.tally.committed(*commits[1])
-    assert world.counts() == (0, 0, 0)
-    world.tally.committed(*commits[0])
-    assert (world.counts(), world.tally.reported_seq) == ((3, 3, 0), 3)
-    world.tally.catch_up(world.store)
-    assert world.counts() == (3, 3, 0)
 
 
 def test_what_others_wrote_counts_when_it_is_read_and_nothing_counts_twice() -> None:

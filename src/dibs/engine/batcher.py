@@ -5,17 +5,8 @@ all sockets that are ready, decides, commits, answers all. This costs no hand-ov
 while commits and decisions are quick (`engine/liveness.py`). **On a thread**, if they are slow, if the store has to be
 waited for, or if the thread is at work. The loop reads on meanwhile, and gets the answers with one call per batch. A
 lock keeps the two places apart; the loop never waits for it. Results for other callers (`after`) reach the loop after
-the answers of the batches under way, whoever they come from: a caller that waits must have its place before it is told
-of its turn.
-
-**Two in flight.** At a store across a network, IN_FLIGHT threads decide: while one waits for its commit, the next batch
-is read and decided. They are to each other like two servers. Neither sees what the other has not committed, and each
-compares all that it read, so a batch that fails, stays in doubt or is cut off costs the other nothing, and no answer
-comes before its own commit. Two batches with a record in common would only be in conflict, so the loop gives no thread
-a command whose records (`keys_of`) another has; such a command waits, and with it all later ones at the same records.
-Each thread gets its share of what is known, and a batch smaller than those under way waits for more: otherwise there
-would be many commits of few commands. A server that is killed leaves what any two servers leave: each batch is written
-or not.
+the answers of the batch under way, whoever they come from: a caller that waits must have its place before it is told of
+its turn.
 
 **Under load**, what keeps something alive or frees it goes before what begins something or only looks. A claim whose
 caller has hung up is not decided. And claims are refused, with a time to come back, as soon as they would wait longer
@@ -28,14 +19,11 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import Unavailable
 from dibs.core.commands import Acquire, AcquireAll, AcquireAny, Inspect, InspectSession, OpenSession
-from dibs.core.decide import keys_of
-from dibs.core.keys import META_KEY
 from dibs.core.limits import COMMIT_BATCH_MAX, COMMIT_QUEUE_MAX, OVERLOAD_RETRY_MS, QUEUE_MS_MAX
 from dibs.engine.liveness import EngineThread
 from dibs.engine.metrics import Metrics
@@ -51,7 +39,6 @@ if TYPE_CHECKING:
     Callback = Callable[[Result], None]
     IsGone = Callable[[], bool]
     Asked = tuple[Command, Callback, IsGone | None, int]  # since when it waits
-    Batch = list[Asked]
 
 log = logging.getLogger("dibs")
 
@@ -59,8 +46,6 @@ GATHER_TURNS_MAX = 32
 # These can wait, and be refused. All others keep something alive or free it.
 _LATER = frozenset((Acquire, AcquireAny, AcquireAll, Inspect, InspectSession, OpenSession))
 _LATERS_SHARE = COMMIT_BATCH_MAX // 4  # of a batch, however many heartbeats there are
-SHARE_MIN = 8  # fewer commands are not divided among threads
-IN_FLIGHT = 2  # batches at a store that is asked over a network
 
 
 class Overloaded(Unavailable):
@@ -71,9 +56,9 @@ class Overloaded(Unavailable):
 
 
 class Batcher(EngineThread):
-    """Commands and answers are on the event loop's thread. This starts the other threads.
+    """Commands and answers are on the event loop's thread. This starts the other thread.
 
-    `run` decides a batch on one of them. `run_at_once` decides a batch on the loop, while `is_quick` says so; a
+    `run` decides a batch on that other thread. `run_at_once` decides a batch on the loop, while `is_quick` says so; a
     command that would have to wait has the result Busy, and `run` decides it. `deliver` brings a call onto the loop
     (`call_soon_threadsafe`), `soon` postpones one until the loop has handled everything that is ready (`call_soon`).
 
@@ -89,29 +74,25 @@ class Batcher(EngineThread):
         deliver: Callable[..., object],
         soon: Callable[[Callable[[], None]], object] = lambda call: call(),
         run_at_once: Callable[[Sequence[Command]], list[Result]] | None = None,
-        threads: int = 1,
         is_quick: Callable[[], bool] = lambda: True,
         steady: Callable[[], int] = steady_ms,
         metrics: Metrics | None = None,
     ) -> None:
-        super().__init__("dibs-batcher", threads)
+        super().__init__("dibs-batcher")
         self._run = run
         self._run_at_once = run_at_once
         self._is_quick = is_quick
         self.metrics = metrics or Metrics()
-        self._deciding = threading.Semaphore(threads)  # whoever decides has it
-        self._taking = threading.Lock()
-        self._batches: SimpleQueue[tuple[int, Batch] | None] = SimpleQueue()  # for the threads; None: the end
-        self._begun = 0  # the number of the last batch for a thread
-        self._under_way: dict[int, tuple[int, set[str]]] = {}  # by number: how many commands, and their records
+        self._deciding = threading.Lock()  # whoever decides has it
         self._deliver = deliver
         self._soon = soon
         self._steady = steady
         self._first: deque[Asked] = deque()
         self._later: deque[Asked] = deque()
-        self._callers: dict[int, IsGone] = {}  # of what is being decided, by the id of the command
-        # Calls that wait until this batch and those before it are answered.
-        self._after: deque[tuple[int, Callable[..., object], tuple[object, ...]]] = deque()
+        self._callers: dict[int, IsGone] = {}  # of the batch that is being decided, by the id of the command
+        # Calls that wait until the batch under way is answered.
+        self._after: list[tuple[Callable[..., object], tuple[object, ...]]] = []
+        self._is_running = False  # a batch is with the thread
         self._is_answering = False  # the loop decides one
         self._is_gathering = False  # the next is about to be handed over
         self._gathered = self._turns = 0  # how many commands the loop had at the last look, and how often it looked
@@ -127,7 +108,7 @@ class Batcher(EngineThread):
             self.metrics.overloaded += 1
             raise Overloaded("More is asked of the server than its store takes now. Try again later.")
         queue.append((command, callback, is_gone, now_ms))
-        if not self._is_gathering and self._has_thread():
+        if not (self._is_gathering or self._is_running):
             self._gather()
 
     def is_gone(self, command: Command) -> bool:
@@ -143,8 +124,8 @@ class Batcher(EngineThread):
             return
 
     def _call_after(self, call: Callable[..., object], args: tuple[object, ...]) -> None:
-        if self._under_way or self._is_answering:
-            self._after.append((self._begun, call, args))
+        if self._is_running or self._is_answering:
+            self._after.append((call, args))
         else:
             call(*args)
 
@@ -168,27 +149,14 @@ class Batcher(EngineThread):
         if not count:
             return  # the thread took them
         run = self._run_at_once
-        if (
-            run is None
-            or self._under_way
-            or self._stopping
-            or not self._is_quick()
-            or not self._deciding.acquire(blocking=False)
-        ):
-            self._wake_threads()
+        if run is None or self._stopping or not self._is_quick() or not self._deciding.acquire(blocking=False):
+            self._wake_thread()
         else:
             self._answer_at_once(run)
 
-    def _has_thread(self) -> bool:
-        return len(self._under_way) < len(self._threads)
-
-    def _wake_threads(self) -> None:
-        with self._taking:
-            while self._has_thread() and not self._stopping:  # else the threads take what is left
-                begun = self._begin()
-                if not begun[1]:
-                    return
-                self._batches.put(begun)
+    def _wake_thread(self) -> None:
+        self._is_running = True
+        self._wake.set()
 
     def _answer_at_once(self, run: Callable[[Sequence[Command]], list[Result]]) -> None:
         self._is_answering = True
@@ -203,13 +171,13 @@ class Batcher(EngineThread):
         finally:
             self._deciding.release()
         if is_late:
-            self._wake_threads()
+            self._wake_thread()
         self._tell(batch, results)
-        if self._has_more() and self._has_thread():
+        if self._has_more() and not self._is_running:
             self._gather()
 
-    def _hand_out(self, number: int, batch: Batch, results: list[Result]) -> None:
-        del self._under_way[number]
+    def _hand_out(self, batch: list[Asked], results: list[Result]) -> None:
+        self._is_running = False
         self._tell(batch, results)
         if self._has_more():
             self._gather()
@@ -223,9 +191,8 @@ class Batcher(EngineThread):
                 callback(result)
             except Exception:  # an error with one caller must not cost the others their answers
                 log.exception("an answer could not be delivered")
-        oldest = min(self._under_way, default=self._begun + 1)
-        while self._after and self._after[0][0] < oldest:
-            _, call, args = self._after.popleft()
+        after, self._after = self._after, []
+        for call, args in after:
             call(*args)
 
     async def submit(self, command: Command, is_gone: IsGone | None = None) -> Outcome:
@@ -243,91 +210,43 @@ class Batcher(EngineThread):
         self.post(command, finish, is_gone)
         return await future
 
-    def stop(self, timeout_ms: int) -> bool:
-        with self._taking:
-            self._stopping = True
-            for _ in self._threads:
-                self._batches.put(None)
-        return super().stop(timeout_ms)
-
     def _work(self) -> None:
-        while (batch := self._batches.get()) is not None:
-            self._answer(batch)
+        while not self._stopping:
+            self._wake.wait()
+            self._wake.clear()
+            self._answer()
         while self._answer():  # the loop may be at work, and leave something to the thread
             pass
 
     def _has_more(self) -> bool:
         return bool(self._first or self._later)
 
-    def _take(self) -> Batch:
+    def _take(self) -> list[Asked]:
         first, later = self._first, self._later
         count = min(len(first), COMMIT_BATCH_MAX - min(len(later), _LATERS_SHARE))
         batch = [first.popleft() for _ in range(count)]
         batch += [later.popleft() for _ in range(min(len(later), COMMIT_BATCH_MAX - count))]
         return batch
 
-    def _begin(self) -> tuple[int, Batch]:
-        """The next batch for a thread, and its number. Of several threads each gets its share."""
-        taken: set[str] = set()
-        if len(self._threads) == 1 or self._stopping:
-            batch = self._take()
-        else:
-            first, later = self._first, self._later
-            sizes = [count for count, _ in self._under_way.values()]
-            waiting = len(first) + len(later)
-            if waiting < max(sizes, default=0):
-                return self._begun, []  # it would be one more commit for few
-            busy = set[str]().union(*[keys for _, keys in self._under_way.values()])
-            most = min(COMMIT_BATCH_MAX, max(SHARE_MIN, -(-(waiting + sum(sizes)) // len(self._threads))))
-            batch = _disjoint(first, most - min(len(later), most // 4), busy, taken)
-            batch += _disjoint(later, most - len(batch), busy, taken)
-        if batch:
-            self._begun += 1
-            self._under_way[self._begun] = len(batch), taken
-        return self._begun, batch
-
-    def _answer(self, begun: tuple[int, Batch] | None = None) -> bool:
-        """Answer a batch on a thread. True if there is more to do."""
+    def _answer(self) -> bool:
+        """Answer a batch on the thread. True if there is more to do."""
         with self._deciding:
-            if begun is None:
-                with self._taking:
-                    begun = self._begin()
-            number, batch = begun
+            batch = self._take()
             if batch:
                 results = self._results(self._run, batch)
                 try:
-                    self._deliver(self._hand_out, number, batch, results)
+                    self._deliver(self._hand_out, batch, results)
                 except RuntimeError:  # the loop is closed: nobody is left to answer
                     log.warning("%d answers could not be delivered", len(batch))
             return self._has_more()
 
     def _results(self, run: Callable[[Sequence[Command]], list[Result]], batch: list[Asked]) -> list[Result]:
         commands = [asked[0] for asked in batch]
-        callers = {id(asked[0]): asked[2] for asked in batch if asked[2] is not None}
-        self._callers.update(callers)
+        self._callers = {id(asked[0]): asked[2] for asked in batch if asked[2] is not None}
         try:
             results = run(commands)
         except BaseException as error:
             results = [error] * len(batch)
-        for each in callers:
-            del self._callers[each]
+        self._callers = {}
         self.metrics.decided(commands, results)
         return results
-
-
-def _disjoint(queue: deque[Asked], most: int, busy: set[str], taken: set[str]) -> Batch:
-    """Take up to `most` commands of a queue that need none of the records in `busy`. Their records are added to
-    `taken`, and those of the commands that stay to `busy`: nobody overtakes another at the same job."""
-    batch: Batch = []
-    stay: Batch = []
-    while queue and len(batch) < most and len(stay) < COMMIT_BATCH_MAX:
-        asked = queue.popleft()
-        keys = [key for key in keys_of(asked[0]) if key != META_KEY]
-        if busy.isdisjoint(keys):
-            taken.update(keys)
-            batch.append(asked)
-        else:
-            busy.update(keys)
-            stay.append(asked)
-    queue.extendleft(reversed(stay))
-    return batch

@@ -171,28 +171,24 @@ _NEVER_MS = 2**62
 
 
 class EngineThread:
-    """Works on a thread of its own, or on several, until it is stopped. `_work` ends when `_stopping` is set; `_wake`
-    tells it so."""
+    """Works on a thread of its own until it is stopped. `_work` ends when `_stopping` is set; `_wake` tells it so."""
 
-    def __init__(self, name: str, threads: int = 1) -> None:
+    def __init__(self, name: str) -> None:
         self._wake = threading.Event()
         self._stopping = False
         # A daemon: a store that never answers must not keep the process from ending.
-        self._threads = [threading.Thread(target=self._work, name=name, daemon=True) for _ in range(threads)]
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
 
     def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
+        self._thread.start()
 
     def stop(self, timeout_ms: int) -> bool:
         """End the work that was begun, and begin no more. False if that was not finished in time."""
         self._stopping = True
         self._wake.set()
-        until_ms = steady_ms() + timeout_ms
-        for thread in self._threads:
-            if thread.is_alive():
-                thread.join(max(0, until_ms - steady_ms()) / 1000)
-        return not any(thread.is_alive() for thread in self._threads)
+        if self._thread.is_alive():
+            self._thread.join(timeout_ms / 1000)
+        return not self._thread.is_alive()
 
     def _work(self) -> None:
         raise NotImplementedError
@@ -213,8 +209,7 @@ class Liveness:
         self._cut_off = False
         self._noted_ms = -_NEVER_MS
         self.calls: dict[int, int] = {}  # by thread: since when the store has not answered
-        self._batches: dict[int, int] = {}  # by thread: when the batch under way began
-        self.batches = 0  # how many are over
+        self._batch_ms = _NEVER_MS  # when the batch under way began
         self._grace_ms = self._grace_until_ms = -_NEVER_MS  # the beginning of short silences, and how long it counts
         self._stopped = threading.Event()
 
@@ -282,15 +277,15 @@ class Liveness:
         return 0 if self.has_gap() else max(self._noted_ms + limits.PULSE_MS - self.steady(), 0)
 
     def began(self) -> None:
-        """A batch is decided from now on, on this thread."""
-        self._batches[threading.get_ident()] = self.tick()
+        """A batch is decided from now on. One at a time."""
+        self._batch_ms = self.tick()
 
     def ended(self) -> None:
-        now_ms, began_ms = self.steady(), self._batches.pop(threading.get_ident())
-        with self._lock:
-            self.batches += 1
-            if now_ms - began_ms > limits.PULSE_LATE_MS:
-                self._give_grace(began_ms, now_ms)
+        now_ms = self.steady()
+        if now_ms - self._batch_ms > limits.PULSE_LATE_MS:
+            with self._lock:
+                self._give_grace(self._batch_ms, now_ms)
+        self._batch_ms = _NEVER_MS
 
     def vouch(self) -> Callable[[int], int]:
         """Call it before records are read, and what it returns with the time that was read with them: it says up to
@@ -303,7 +298,7 @@ class Liveness:
             known_ms = min(before_ms, self._doubt_ms, now_ms)
             if now_ms < self._grace_until_ms:
                 known_ms = min(known_ms, max(self._grace_ms, now_ms - limits.GRACE_MS_MAX))
-            waits_ms = min([now_ms, *self._batches.copy().values(), *self.calls.copy().values()])
+            waits_ms = min([self._batch_ms, *self.calls.copy().values()])
             if now_ms - waits_ms > limits.PULSE_LATE_MS:  # somebody has waited since then, and this may be a gap
                 known_ms = min(known_ms, waits_ms)
             return max(0, store_now_ms - (now_ms - known_ms))
@@ -417,6 +412,7 @@ class Decider:
         self.pace = Pace()
         self._at_once = store.at_once()
         self.store = observed = ObservedStore(store, self.liveness, self.pace, metrics)
+        self.batches = 0  # how many were decided
         vouch = self.liveness.vouch
         self._coordinator = Coordinator(observed, on_commit, on_handed, vouch=vouch, pause=pause, is_gone=is_gone)
         self._hurried = Coordinator(observed, on_commit, on_handed, vouch=vouch, pause=_refuse_to_wait, is_gone=is_gone)
@@ -466,6 +462,7 @@ class Decider:
             return results
         finally:
             self.liveness.ended()
+            self.batches += 1
 
     def beat_if_due(self) -> None:
         if self.liveness.beat_due_in_ms():

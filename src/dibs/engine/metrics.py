@@ -192,13 +192,12 @@ class Metrics:
     def decided(self, commands: Sequence[Command], results: Sequence[Result]) -> None:
         """A batch was decided."""
         counts = self._commands
-        with self._lock:
-            for command, result in zip(commands, results, strict=True):
-                try:
-                    counts[type(command)][type(result)] += 1
-                except KeyError:
-                    counts.setdefault(type(command), {}).setdefault(type(result), 1)
-            self.batches.observe(len(commands))
+        for command, result in zip(commands, results, strict=True):
+            try:
+                counts[type(command)][type(result)] += 1
+            except KeyError:
+                counts.setdefault(type(command), {}).setdefault(type(result), 1)
+        self.batches.observe(len(commands))
 
     def committed(self, events: Sequence[Event]) -> None:
         """A commit of this server wrote these events."""

@@ -126,7 +126,7 @@ class Sweeper(EngineThread):
         liveness = self._decider.liveness
         if liveness.beat_due_in_ms():
             return
-        seen = (liveness.batches, self._tally.reported_seq)
+        seen = (self._decider.batches, self._tally.reported_seq)
         if seen != self._idle_at:  # else nothing has changed since the store was found idle
             self._idle_at = seen if is_idle(self._store) else None
         if self._idle_at is None or liveness.has_gap():

@@ -4,8 +4,7 @@ resting, how often things happened.
 The counts follow the store's events in their order, each exactly once. Events of our own commits need not be read back,
 as long as the numbers show that nobody else wrote in between. If somebody did, or if the store's numbers have gaps, all
 events are read from the store (and `on_read` gets them, for callers who wait for what others do). One thread counts
-pages (`engine/sweeper.py`), any thread may read events, report a commit, or read the counts. Two commits that were
-under way together may be reported in the other order: the later one is kept until the earlier one comes.
+pages (`engine/sweeper.py`), any thread may read events, report a commit, or read the counts.
 
 Jobs that exist at the start are counted a page at a time, beside the batches, so that a server with a million leases
 answers at once. Until that is finished its numbers are too small. Events that come meanwhile are reported at once, and
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from dibs.core.records import Stored
     from dibs.stores.port import Store
 
-EARLY_MAX = 16
 _MOVES = frozenset((kinds.PARKED, kinds.FREED, kinds.FORGOTTEN))  # of a job that nobody holds
 
 
@@ -60,7 +58,6 @@ class Tally:
         self._several: dict[int, int] = {}  # how many hold a job that several may hold
         self._seen_seq = 0  # what is counted
         self.reported_seq = 0  # the last event that is known here; ahead of what is counted while pages are counted
-        self._early: dict[int, tuple[int, Sequence[Event]]] = {}  # by the event before them: commits of ours
         self._pages: Iterator[None] = iter(())
         self._lock = allocate_lock()
         self._reading = allocate_lock()  # whoever reads events has it
@@ -133,16 +130,11 @@ class Tally:
     def committed(self, events: Sequence[Event], last_seq: int) -> None:
         """Our own commit wrote `events`, and the last event of the store is now `last_seq`."""
         with self._lock:
-            if not self._gapless or self.is_counting or not events:
-                return  # others may have written before us; `catch_up` reads all events in order
-            if len(self._early) >= EARLY_MAX:
-                self._early.clear()  # others wrote
-            self._early[last_seq - len(events)] = last_seq, events
-            while self._seen_seq in self._early:
-                self._seen_seq, events = self._early.pop(self._seen_seq)
-                self.reported_seq = self._seen_seq
-                for event in events:
-                    self._fold(event)
+            if not self._gapless or self.is_counting or last_seq - len(events) != self._seen_seq:
+                return  # others wrote before us, or may have written; `catch_up` reads all events in order
+            self._seen_seq = self.reported_seq = last_seq
+            for event in events:
+                self._fold(event)
 
     def catch_up(self, store: Store) -> None:
         """Read what others wrote."""

@@ -10,7 +10,7 @@ from dibs.core import events as kinds
 from dibs.core.commands import Identify, RaiseFloor
 from dibs.core.lease_outcomes import Identified
 from dibs.core.limits import EVENTS_AGE_MS_MAX, EVENTS_KEPT_MAX, SHUTDOWN_MS_MAX
-from dibs.engine.batcher import IN_FLIGHT, Batcher
+from dibs.engine.batcher import Batcher
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.feed import EventFeed, StoreWatcher
 from dibs.engine.liveness import Decider
@@ -77,7 +77,6 @@ class Engine:
             deliver=loop.call_soon_threadsafe,
             soon=loop.call_soon,
             run_at_once=self.decider.run_at_once,
-            threads=IN_FLIGHT if store.capabilities.reach == "network" else 1,
             is_quick=lambda: self.decider.is_quick,
             steady=steady,
             metrics=self.metrics,

@@ -280,11 +280,9 @@ class SimulatedBatcher(Batcher):
             steady=server.steady_ms,
         )
 
-    def _wake_threads(self) -> None:
-        if self._has_thread():
-            begun = self._begin()
-            if begun[1]:
-                self._server.world.time.later(0, self._server.work, self._answer, begun)
+    def _wake_thread(self) -> None:
+        self._is_running = True
+        self._server.world.time.later(0, self._server.work, self._answer)
 
 
 class SimulatedSweeper(Sweeper):
