@@ -106,6 +106,7 @@ NOTHING_FOREIGN = {
     *("config show", "config get", "config set", "config unset", "logout"),
     "login",  # tests/cli/test_login.py has a server that lies
     "demo",
+    "simulate",
     "verify",
     "serve",
     "completion",

@@ -51,9 +51,10 @@ def test_damage_that_was_met_turns_it_to_503_and_no_call_takes_a_part_for_the_wh
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         db.execute("PRAGMA cache_size = 1")
         page = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'records_live'").fetchone()[0]
+        size = db.execute("PRAGMA page_size").fetchone()[0]
         db.execute("PRAGMA shrink_memory")
     file = os.open(path, os.O_RDWR)
-    os.pwrite(file, b"\xee" * 4096, (page - 1) * 4096)
+    os.pwrite(file, b"\xee" * size, (page - 1) * size)
     # Not closed: that would drop the locks which this process has on the file.
     listing = server.ask("GET", "/locks")
     assert (listing.status, listing.json["code"]) == (503, "upstream_unavailable")

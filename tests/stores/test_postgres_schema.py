@@ -72,11 +72,11 @@ NEXT = (
 )
 
 
-def bring_up(schema: Schema, *more: tuple[str, ...], steps: tuple[tuple[str, ...], ...] = MIGRATIONS) -> None:
+def bring_up(schema: Schema, *steps: tuple[str, ...]) -> None:
     """As a newer dibs would."""
     location = PostgresLocation(schema.url)
     link = PostgresConnection(location.attempts[0], steady_ms() + 10_000)
-    migrated(link, location, steady_ms() + 10_000, [*steps, *more])
+    migrated(link, location, steady_ms() + 10_000, [*MIGRATIONS, *steps])
     link.close()
 
 
@@ -94,15 +94,10 @@ def test_a_server_of_this_version_goes_on_beside_a_newer_one_and_can_be_started_
     after.close()
 
 
-def test_a_store_of_the_first_version_plans_once_from_now_on(schema: Schema) -> None:
-    bring_up(schema, steps=MIGRATIONS[:1])
-    store = opened(schema.url)
-    assert store.migrated() == (1, VERSION)
+def test_reads_are_planned_once_for_each_session(schema: Schema) -> None:
+    schema.make()
     planned = "SELECT count(*) FROM pg_proc WHERE pronamespace = '{s}'::regnamespace AND proconfig @> ARRAY['{set}']"
     assert schema.run(planned.replace("{set}", "plan_cache_mode=force_generic_plan")) == [(2,)]
-    put(store, lock("x"))
-    assert store.read([key_of("x")]).records[key_of("x")].record == lock("x")
-    store.close()
 
 
 def test_a_schema_that_needs_a_newer_dibs_is_refused_and_left_alone(schema: Schema) -> None:

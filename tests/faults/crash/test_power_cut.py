@@ -124,7 +124,9 @@ def test_a_store_that_does_not_sync_is_found_out(tmp_path: Path, need_program: C
             target = tmp_path / f"cut-{number}"
             target.mkdir()
             disk.write_out(target, NONE, chance)
-            with pytest.raises(AssertionError, match="what was acknowledged is gone"):
-                judge(target / "dibs.db", disk.acknowledged, whole)
-            lost += 1
+            try:
+                judge(target / "dibs.db", disk.acknowledged, whole)  # right after a checkpoint it is in the file
+            except AssertionError as error:
+                assert "what was acknowledged is gone" in str(error)
+                lost += 1
     assert lost > 3

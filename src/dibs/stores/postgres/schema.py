@@ -245,8 +245,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         COMMIT,
         CORRECT,
         ROOM,
+        *PLAN_ONCE,
     ),
-    PLAN_ONCE,
 )
 VERSION = len(MIGRATIONS)
 
