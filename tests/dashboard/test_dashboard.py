@@ -377,9 +377,9 @@ def test_a_revoked_token_leads_back_to_the_login(visit: Visit, server: Server) -
         file.write(LINES.replace("other:tok-other\n", ""))
     server.guard.reload()
     try:
-        expect(page.get_by_role("alert")).to_contain_text("Your login has ended")
+        expect(page.get_by_role("alert").filter(has_text="Your login has ended")).to_be_visible()
         page.reload()
-        expect(page.get_by_role("alert")).to_contain_text("Your login has ended")
+        expect(page.get_by_role("alert").filter(has_text="Your login has ended")).to_be_visible()
     finally:
         with open(path, "w") as file:
             file.write(LINES)
