@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROOT = Path(__file__).parents[3]
-ROUNDS = 8
+ROUNDS = 4
 NET = "10.203.77"
 
 

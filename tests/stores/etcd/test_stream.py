@@ -152,7 +152,7 @@ def test_a_claim_of_a_server_that_runs_is_one_call(
     calls: list[str] = []
     call = store._client._call
 
-    def noted(path: str, *rest: Any, **how: Any) -> bytes:
+    def noted(path: str, *rest: Any, **how: Any) -> Any:
         calls.append(path)
         return call(path, *rest, **how)
 

@@ -49,11 +49,11 @@ class Dying(EtcdStore):
         client = self._client
         call = client._call
 
-        def counted(path: str, request: bytes, **how: Any) -> bytes:
+        def counted(path: str, request: bytes, answer: Any, **how: Any) -> Any:
             if self.calls_left <= 0:
                 raise StoreUnavailable("dead")
             self.calls_left -= 1
-            return call(path, request, **how)
+            return call(path, request, answer, **how)
 
         client._call = counted  # type: ignore[method-assign]
 

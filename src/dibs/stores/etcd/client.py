@@ -24,10 +24,12 @@ from dibs.stores.etcd.messages import KeyValue, RangeAnswer, TxnAnswer
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
     from dibs.stores.etcd.location import EtcdLocation
+
+    Answer = Callable[[bytes], Any]
 
 RANGE, TXN, COMPACT = "/etcdserverpb.KV/Range", "/etcdserverpb.KV/Txn", "/etcdserverpb.KV/Compact"
 WATCH, STATUS = "/etcdserverpb.Watch/Watch", "/etcdserverpb.Maintenance/Status"
@@ -51,27 +53,30 @@ class EtcdClient:
         self._closed = False
 
     def range(self, key: bytes, end: bytes = b"", **options: Any) -> list[KeyValue]:
-        return RangeAnswer(self.read(RANGE, messages.range_request(key, end, **options))).kvs
+        answer: RangeAnswer = self.read(RANGE, messages.range_request(key, end, **options), RangeAnswer)
+        return answer.kvs
 
     def txn(self, success: Sequence[bytes], compare: Sequence[bytes] = (), *, refusals: bool = False) -> TxnAnswer:
         """A transaction that changes nothing, or may be repeated."""
-        return TxnAnswer(self.read(TXN, messages.txn(success, compare), refusals=refusals))
+        answer: TxnAnswer = self.read(TXN, messages.txn(success, compare), TxnAnswer, refusals=refusals)
+        return answer
 
     def write(self, request: bytes) -> TxnAnswer:
         """A transaction that must not be repeated. StoreUnavailable(unknown=True) if it may have been executed."""
-        return TxnAnswer(self._call(TXN, request, writes=True, refusals=False))
+        answer: TxnAnswer = self._call(TXN, request, TxnAnswer, writes=True, refusals=False)
+        return answer
 
-    def read(self, path: str, request: bytes, *, refusals: bool = False) -> bytes:
-        """A call that changes nothing, or may be repeated."""
-        return self._call(path, request, writes=False, refusals=refusals)
+    def read(self, path: str, request: bytes, answer: Answer = bytes, *, refusals: bool = False) -> Any:
+        """A call that changes nothing, or may be repeated. `answer` reads what etcd says."""
+        return self._call(path, request, answer, writes=False, refusals=refusals)
 
-    def _call(self, path: str, request: bytes, *, writes: bool, refusals: bool) -> bytes:
+    def _call(self, path: str, request: bytes, answer: Answer, *, writes: bool, refusals: bool) -> Any:
         began_ms = steady_ms()
         failed = 0
         while True:
             endpoint = self.location.endpoints[self._first]
             try:
-                return self._try(path, request, endpoint, began_ms + ETCD_MS_MAX, writes=writes)
+                return self._try(path, request, answer, endpoint, began_ms + ETCD_MS_MAX, writes=writes)
             except (LostConnection, Refusal) as error:
                 failed += 1
                 # Unreachable members get less time than members that answer.
@@ -94,29 +99,37 @@ class EtcdClient:
             return self.location.user is None
         return not error.is_passing or (writes and not error.is_before_write)
 
-    def _try(self, path: str, request: bytes, endpoint: tuple[str, int], until_ms: int, *, writes: bool) -> bytes:
+    def _try(
+        self, path: str, request: bytes, answer: Answer, endpoint: tuple[str, int], until_ms: int, *, writes: bool
+    ) -> Any:
         left_ms = max(1, until_ms - steady_ms())
         try_ms = min(left_ms, ETCD_TRY_MS_MAX)
         token = self._authenticated(endpoint, try_ms)
         # A write may use all the time, because it cannot be tried elsewhere.
-        return self._asked(endpoint, path, request, token, try_ms, left_ms if writes else try_ms)
+        return self._asked(endpoint, path, request, answer, token, try_ms, left_ms if writes else try_ms)
 
     def _asked(
-        self, endpoint: tuple[str, int], path: str, request: bytes, token: str | None, connect_ms: int, timeout_ms: int
-    ) -> bytes:
+        self,
+        endpoint: tuple[str, int],
+        path: str,
+        request: bytes,
+        answer: Answer,
+        token: str | None,
+        connect_ms: int,
+        timeout_ms: int,
+    ) -> Any:
         """One call on a connection that is kept for the next, unless it was lost."""
         connection = self._connection(endpoint, connect_ms)
         try:
-            data = connection.request(path, request, token, timeout_ms)
-            messages.fields(data)
+            found = answer(connection.request(path, request, token, timeout_ms))
         except Refusal:
             self._keep(connection)
             raise
-        except (ValueError, IndexError):
+        except messages.NO_MESSAGE:
             connection.close()
             raise LostConnection("its answer is not etcd's", sent=True) from None
         self._keep(connection)
-        return data
+        return found
 
     def _connection(self, endpoint: tuple[str, int], timeout_ms: int) -> EtcdConnection:
         while True:
@@ -142,8 +155,7 @@ class EtcdClient:
             return self._token
         who = messages.message(self.location.user.encode(), self.location.password.encode())
         try:
-            data = self._asked(endpoint, AUTHENTICATE, who, None, timeout_ms, timeout_ms)
-            self._token = messages.one(messages.fields(data), 2, b"").decode()
+            self._token = self._asked(endpoint, AUTHENTICATE, who, messages.token, None, timeout_ms, timeout_ms)
         except LostConnection as error:
             raise LostConnection(error.why, sent=False, is_tls=error.is_tls) from None  # the call itself was not sent
         return self._token

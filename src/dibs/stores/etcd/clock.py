@@ -209,11 +209,11 @@ class Stopwatch:
         self._client = client
 
     def start(self) -> str:
-        return str(LeaseAnswer(self._client.read(LEASE_GRANT, message(STOPWATCH_S))).id)
+        return str(self._client.read(LEASE_GRANT, message(STOPWATCH_S), LeaseAnswer).id)
 
     def read(self, lease: str) -> tuple[int, str] | None:
         """Whole seconds since its start, with the leader and its term; None if it is gone."""
-        found = LeaseAnswer(self._client.read(LEASE_LEFT, message(int(lease))))
+        found: LeaseAnswer = self._client.read(LEASE_LEFT, message(int(lease)), LeaseAnswer)
         return None if found.left_s is None else (found.granted_s - found.left_s, str(found.term))
 
     def stop(self, lease: str) -> None:

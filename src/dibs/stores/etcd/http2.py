@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
+HEADER_BYTES_MAX = 64 * 1024  # of one call
 RECEIVE_BYTES = 64 * 1024
 FRAME_BYTES_MAX = 16_384  # what both sides may send unless they agree on more
+STREAM_BITS = (1 << 31) - 1
 STREAM_ID_MAX = 1 << 30  # a connection that had so many calls is replaced
-WINDOW_BYTES = (1 << 31) - 1  # as much as there is: answers are never held back
+WINDOW_BYTES = (1 << 31) - 1  # as much as there is: a connection is replaced before it is used up
 FIRST_WINDOW_BYTES = 65_535
 
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
@@ -35,7 +37,6 @@ ACK = END_STREAM = 0x1
 END_HEADERS, PADDED, PRIORITY = 0x4, 0x8, 0x20
 TABLE_SIZE, PUSH, WINDOW = 1, 2, 4  # settings
 REFUSED_STREAM = 7
-PROXY_FAILED = ("502", "503", "504")  # a proxy could not reach etcd
 
 
 def _frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
@@ -74,7 +75,7 @@ class EtcdConnection:
         self._stream_max = STREAM_ID_MAX
         self._may_send = FIRST_WINDOW_BYTES  # by the windows of the connection, of new streams, and of this one
         self._may_send_first = self._may_send_here = FIRST_WINDOW_BYTES
-        self._taken = 0  # bytes of answers that etcd was not told of
+        self._taken = 0  # bytes of answers
         self._begin()
 
     def _begin(self) -> None:
@@ -83,15 +84,17 @@ class EtcdConnection:
         self._may_send_here = self._may_send_first
         self._headers: dict[str, str] = {}
         self._block = b""  # headers that go on in the next frame
+        self._header_bytes = 0
         self._data = bytearray()
-        self._is_last = self._is_over = False
+        self._is_sent = self._is_last = self._is_over = False
 
     def is_usable(self) -> bool:
         """False if the other side has closed it. What it sent meanwhile is kept for the next call."""
         try:
             self._socket.settimeout(0)
-            while True:
+            while len(self._received) < RECEIVE_BYTES:
                 self._receive()
+            return False  # nobody asked for so much
         except OSError as error:
             is_silent = isinstance(error, BlockingIOError) or type(error).__name__ == "SSLWantReadError"
             return is_silent and self._stream < self._stream_max
@@ -102,13 +105,17 @@ class EtcdConnection:
         self._deadline_ms = steady_ms() + timeout_ms
         try:
             self._send(path, (body,), token, is_whole=True)
-            answers = list(self._answers())
+            answer: bytes | None = None
+            for each in self._answers():
+                if answer is not None:
+                    raise LostConnection("its answer has two messages", sent=True)
+                answer = each
+            if answer is None:
+                raise LostConnection("its answer is empty", sent=True)
         except (OSError, HPACKError, LostConnection) as error:
             self.close()
-            raise _lost(error, sent=True) from None
-        if not answers:
-            raise LostConnection("its answer is empty", sent=True)
-        return answers[-1]
+            raise _lost(error, sent=self._is_sent) from None
+        return answer
 
     def stream(self, path: str, bodies: Sequence[bytes], token: str | None, silence_ms: int) -> Iterator[bytes]:
         """The messages of an answer that does not end. A silence longer than `silence_ms` ends it."""
@@ -118,6 +125,8 @@ class EtcdConnection:
             for answer in self._answers():
                 self._deadline_ms = steady_ms() + silence_ms
                 yield answer
+                if not self._stream_max:
+                    return  # the next stream begins on another connection
         except (OSError, HPACKError) as error:
             raise _lost(error, sent=True) from None
         finally:
@@ -152,6 +161,7 @@ class EtcdConnection:
             self._may_send_here -= size
             flags = END_STREAM if is_whole and at == len(data) else 0
             self._unsent += _frame(DATA, flags, self._stream, data[at - size : at])
+        self._is_sent = True  # before its last byte is sent, nothing is executed
         if at < len(data):
             self._stream_max = 0  # it has answered before it heard all: the rest would confuse the next call
         self._flush()
@@ -172,15 +182,16 @@ class EtcdConnection:
             self._take_frame()
         status = self._headers.get("grpc-status", "")
         if not status.isdecimal():
-            is_proxy = self._headers.get(":status") in PROXY_FAILED
-            raise Refusal(UNKNOWN if is_proxy else UNIMPLEMENTED, "an answer that is not gRPC")
+            # A proxy may lose the status of a call that was executed.
+            is_strange = self._headers.get(":status", "").startswith("4")
+            raise Refusal(UNIMPLEMENTED if is_strange else UNKNOWN, "an answer that is not gRPC")
         if status != "0":
             raise Refusal(int(status), self._headers.get("grpc-message", ""))
 
     def _take_frame(self) -> None:
         head = self._take(9)
         size, kind, flags = int.from_bytes(head[:3]), head[3], head[4]
-        stream = int.from_bytes(head[5:])
+        stream = int.from_bytes(head[5:]) & STREAM_BITS
         if head.startswith(b"HTTP/1"):
             self.close()
             raise Refusal(UNIMPLEMENTED, "an answer that is not gRPC")
@@ -200,8 +211,10 @@ class EtcdConnection:
             self._may_send += int.from_bytes(body)
         elif kind == GOAWAY:
             self._stream_max = 0
-            if int.from_bytes(body[:4]) < self._stream:  # the last call that it looked at
-                raise LostConnection("it is about to end", sent=False)
+            if len(body) < 8:
+                raise LostConnection("its answer is not HTTP/2", sent=True)
+            if int.from_bytes(body[:4]) & STREAM_BITS < self._stream:  # the last call that it looked at
+                raise LostConnection("it is about to end", sent=bool(self._headers))
         elif stream == self._stream:
             self._take_own(kind, flags, body)
 
@@ -211,20 +224,22 @@ class EtcdConnection:
             self._may_send_here += int.from_bytes(body)
         elif kind == RST_STREAM and not self._is_over:
             code = int.from_bytes(body)
-            raise LostConnection(f"it ended the call with code {code}", sent=code != REFUSED_STREAM)
+            is_unseen = code == REFUSED_STREAM and not self._headers
+            raise LostConnection(f"it ended the call with code {code}", sent=not is_unseen)
         elif kind == DATA:
             self._data += _unpadded(body, flags)
             self._is_over = bool(flags & END_STREAM)
             self._taken += len(body)
             if self._taken > WINDOW_BYTES // 2:
-                update = struct.pack(">I", self._taken)
-                self._unsent += _frame(WINDOW_UPDATE, 0, 0, update) + _frame(WINDOW_UPDATE, 0, self._stream, update)
-                self._taken = 0
+                self._stream_max = 0
         elif kind in (HEADERS, CONTINUATION):
             if kind == HEADERS:
                 self._is_last = bool(flags & END_STREAM)
                 body = _unpadded(body, flags)[5 if flags & PRIORITY else 0 :]
             self._block += body
+            self._header_bytes += len(body)
+            if self._header_bytes > HEADER_BYTES_MAX:
+                raise LostConnection("its headers are too long", sent=True)
             if flags & END_HEADERS:
                 self._headers |= _decoded(self._block)
                 self._block, self._is_over = b"", self._is_last
@@ -259,7 +274,11 @@ class EtcdConnection:
 
 
 def _unpadded(body: bytes, flags: int) -> bytes:
-    return body[1 : len(body) - body[0]] if flags & PADDED and body else body
+    if not flags & PADDED:
+        return body
+    if not body or body[0] >= len(body):
+        raise LostConnection("its answer is not HTTP/2", sent=True)
+    return body[1 : len(body) - body[0]]
 
 
 @lru_cache(maxsize=64)
@@ -274,12 +293,12 @@ def _request_headers(scheme: str, host: str, path: str, token: str | None) -> by
 def _decoded(block: bytes) -> dict[str, str]:
     decoder = Decoder()
     decoder.header_table_size = decoder.max_allowed_table_size = 0
-    return {str(name): str(value) for name, value in decoder.decode(block)}
+    return {name.decode("latin-1"): value.decode(errors="replace") for name, value in decoder.decode(block, raw=True)}
 
 
 def _lost(error: Exception, *, sent: bool) -> LostConnection:
     if isinstance(error, LostConnection):
-        return error
+        return LostConnection(error.why, sent=sent and error.sent)
     # Compared by name: importing `ssl` takes longer than a claim, and is not needed without TLS.
     name = type(error).__name__
     return LostConnection(_why(error, name), sent=sent, is_tls=name in ("SSLError", "SSLCertVerificationError"))

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+NUMBER_BITS_MAX = 64
+NO_MESSAGE = (ValueError, LookupError, TypeError, RecursionError)  # raised for what is not an answer of etcd
+
+
 def message(*values: int | bytes) -> bytes:
     """The fields 1, 2, 3 and so on. 0 and b"" are left out: they are the defaults."""
     return b"".join([_field(number, value) for number, value in enumerate(values, 1) if value])
@@ -39,7 +43,7 @@ def _all(number: int, values: Iterable[bytes]) -> bytes:
 
 
 def fields(data: bytes) -> dict[int, list[Any]]:
-    """The values of each field: int or bytes. ValueError or IndexError if it is no message."""
+    """The values of each field: int or bytes. Raises one of NO_MESSAGE if it is none."""
     found: dict[int, list[Any]] = {}
     at, end = 0, len(data)
     while at < end:
@@ -67,6 +71,8 @@ def _long(data: bytes, at: int) -> tuple[int, int]:
     """A number of more than seven bits, and where it ends."""
     value = shift = 0
     while data[at] > 0x7F:
+        if shift > NUMBER_BITS_MAX:
+            raise ValueError("a number without end")
         value |= (data[at] & 0x7F) << shift
         shift += 7
         at += 1
@@ -75,7 +81,11 @@ def _long(data: bytes, at: int) -> tuple[int, int]:
 
 def one(found: dict[int, list[Any]], number: int, default: Any = 0) -> Any:
     values = found.get(number)
-    return values[-1] if values else default
+    if not values:
+        return default
+    if type(values[-1]) is not type(default):
+        raise ValueError("a field of another kind")
+    return values[-1]
 
 
 # Requests.
@@ -147,6 +157,11 @@ def operations(data: bytes) -> list[bytes]:
 
 
 # Answers.
+
+
+def token(data: bytes) -> str:
+    """Of a user who was recognised."""
+    return str(one(fields(data), 2, b""), "ascii")
 
 
 class KeyValue:

@@ -352,7 +352,7 @@ class EtcdStore(Store, Maintenance, Forgetful):
 
     def size_bytes(self) -> int:
         """The size of the whole etcd, including other users: etcd has no figure for a prefix."""
-        return StatusAnswer(self._client.read(STATUS, b"")).size_bytes
+        return int(self._client.read(STATUS, b"", StatusAnswer).size_bytes)
 
     def tidy(self) -> dict[str, Any]:
         """Compacting and defragmenting is for the operator of etcd, because others may use it."""

@@ -12,7 +12,7 @@ import threading
 from dibs.core.limits import ETCD_HEARD_POLL_MS, ETCD_POLL_MS, ETCD_SILENCE_MS
 from dibs.stores.etcd.client import WATCH
 from dibs.stores.etcd.errors import LostConnection, Refusal
-from dibs.stores.etcd.messages import WatchAnswer, watch_request
+from dibs.stores.etcd.messages import NO_MESSAGE, WatchAnswer, watch_request
 from dibs.stores.etcd.transaction import end_of
 from dibs.stores.waiters import StoreWaiters
 
@@ -62,7 +62,7 @@ class EtcdStream(StoreWaiters):
         while not self._closed:
             try:
                 self._follow()
-            except (LostConnection, Refusal, ValueError, LookupError) as error:  # the last two: it is not etcd's
+            except (LostConnection, Refusal, *NO_MESSAGE) as error:
                 if self._connection is not None:
                     self._client.failed(self._connection.endpoint, error)
             self.hears = False
