@@ -57,8 +57,8 @@ def place_of(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) ->
             ticket = None
     if ticket is None:
         ticket = tickets.recognised(draft, ask, names)
-    if ticket is None:
-        return None
+    if ticket is None or ticket.number not in draft.lock(ticket.ns, ticket.name).line:
+        return None  # a ticket is in no line after a git remote had half of a push
     if ticket_over(draft, ticket):
         give_up(draft, ticket, "stopped asking")
         return None

@@ -127,6 +127,7 @@ def test_an_answer_is_understood_however_it_is_framed(name: str) -> None:
         assert write_to(server) is None
 
 
+@pytest.mark.fault("F-210")
 def test_a_write_whose_answer_is_cut_at_any_byte_is_unknown() -> None:
     whole = answered(1)
     size = iter(range(len(whole)))
@@ -179,6 +180,8 @@ def nested(depth: int) -> bytes:
     return found
 
 
+@pytest.mark.fault("F-210")
+@pytest.mark.promise("idem:acquire")
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_a_write_that_may_have_been_executed_is_unknown(name: str) -> None:
     with HostileServer(UNKNOWN[name]) as server:
@@ -263,6 +266,7 @@ FLOODS: dict[str, Callable[[int], Iterator[bytes]]] = {
 }
 
 
+@pytest.mark.fault("F-211")
 @pytest.mark.parametrize("reads", [True, False], ids=["reads", "never reads"])
 @pytest.mark.parametrize("name", FLOODS)
 def test_a_flood_ends_in_time_and_fills_no_memory(name: str, reads: bool) -> None:
@@ -277,6 +281,7 @@ def test_a_flood_ends_in_time_and_fills_no_memory(name: str, reads: bool) -> Non
     assert error.unknown
 
 
+@pytest.mark.fault("F-211")
 def test_a_flood_between_two_calls_does_not_keep_the_next_one() -> None:
     tracemalloc.start()
     try:
@@ -294,6 +299,7 @@ def test_a_flood_between_two_calls_does_not_keep_the_next_one() -> None:
         tracemalloc.stop()
 
 
+@pytest.mark.fault("F-210")
 def test_answers_that_were_changed_at_random_raise_nothing_else() -> None:
     chance = random.Random(5)
     whole = answered(1)

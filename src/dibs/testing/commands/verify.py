@@ -175,7 +175,7 @@ COMMANDS = {
         ),
         examples=(
             ("your own server", "dibs verify http://127.0.0.1:3427 --for 30s"),
-            ("three servers, while you kill them in turns", "dibs verify http://a:3427,b:3427,c:3427"),
+            ("three servers, while you kill them in turns", "dibs verify http://a:3427,http://b:3427,http://c:3427"),
             ("look at a record again", "dibs verify --judge dibs-verify-1f2e3d4c.jsonl"),
         ),
         exits=((0, "no violation was found"), (1, "a promise was broken")),
