@@ -157,7 +157,7 @@ def run(place: Place, fault: Fault, kind: type[Operation]) -> dict[str, object]:
                 continue
             return {
                 "operation": kind.__name__,
-                "steps": step - SPARED,
+                "steps": sum(counts.values()),  # those that were struck
                 "killed": counts.get(KILLED, 0),
                 "had_happened": had_happened,
                 "refused": counts.get(REFUSED, 0),
