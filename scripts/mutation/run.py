@@ -17,6 +17,7 @@ import gc
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -34,6 +35,7 @@ from changes import Mutant, mutants
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "dibs"
+EQUAL = Path(__file__).with_name("equal.txt")
 REPORT = ROOT / "build" / "mutants.md"
 MODULES = (
     "core/claims core/deadlock core/decide core/draft core/exclusion core/expiry core/grants core/leases core/overlap"
@@ -59,6 +61,8 @@ class Noted:
 
     def __init__(self, files: set[str]) -> None:
         self._files = files
+        # Answered: nobody can see these from outside. A line is `words_of` a mutant, and the reason.
+        self._equal = {line.rpartition("`:")[0] + "`" for line in EQUAL.read_text().splitlines()}
         self.lines: dict[str, set[str]] = defaultdict(set)  # "file:line": tests
         self.calls: dict[str, set[str]] = defaultdict(set)  # "file:first line of a function": tests
         self.cpu_s: dict[str, float] = {}
@@ -105,6 +109,8 @@ class Runner:
         self._functions: dict[tuple[str, int], list[FunctionType]] = defaultdict(list)
         files = {str(SOURCE / f"{name}.py") for name in options.modules}
         self._files = files
+        # Answered: nobody can see these from outside. A line is `words_of` a mutant, and the reason.
+        self._equal = {line.rpartition("`:")[0] + "`" for line in EQUAL.read_text().splitlines()}
         self._noted = Noted(files)
         self._top = tempfile.mkdtemp(prefix="dibs-mutants-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
 
@@ -270,7 +276,19 @@ class Runner:
     def _chosen(self) -> list[Mutant]:
         known: list[Mutant] = []
         for path in sorted(self._files):
-            known += mutants(Path(path))
+            known += [each for each in mutants(Path(path)) if words_of(each) not in self._equal]
+        if self._options.again:
+            found = re.findall(
+                r"^- (?:survived|no test): (\S+):(\d+) (.*)$", Path(self._options.again).read_text(), re.MULTILINE
+            )
+            alike = [
+                sorted(
+                    [each for each in known if (str(each.path.relative_to(SOURCE)), each.what) == (name, what)],
+                    key=lambda each, line=line: abs(each.line - int(line)),
+                )
+                for name, line, what in found
+            ]
+            return [each[0] for each in alike if each]
         if self._options.only:
             name, _, line = self._options.only.partition(":")
             wanted = str(SOURCE / name.removesuffix(".py")) + ".py"
@@ -286,6 +304,10 @@ def say(text: str) -> None:
 
 def place(mutant: Mutant) -> str:
     return f"{mutant.path.relative_to(SOURCE)}:{mutant.line}"
+
+
+def words_of(mutant: Mutant) -> str:
+    return f"{mutant.path.relative_to(SOURCE)} {mutant.function} {mutant.what}"
 
 
 def report(results: list[tuple[Mutant, str, str]], controls: Counter[str], options: argparse.Namespace) -> str:
@@ -324,6 +346,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--budget", type=float, default=12, help="CPU seconds of tests for one mutant")
+    parser.add_argument("--again", help="a report: only its survivors")
     parser.add_argument("--only", help="FILE or FILE:LINE of src/dibs")
     parser.add_argument("--tests", nargs="*", default=TESTS)
     parser.add_argument("--notes", help="a file that keeps which test runs which lines, for the next run")
