@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import json
 import os
 import random
@@ -48,6 +49,7 @@ TESTS = (
     "tests/engine",
     "tests/contract/test_memory_store.py",
     "tests/contract/test_sqlite_store.py",
+    "tests/stores/test_waiters.py",
     *sorted(str(path) for path in (ROOT / "tests/stores").glob("test_sqlite_*.py")),
 )
 SLOW_S = 4.0  # a test that takes more CPU than this, with its lines noted, is not a fast one
@@ -125,6 +127,8 @@ class Runner:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         self._items = {each.nodeid: each for each in session.items}
+        for name in self._options.modules:
+            importlib.import_module(f"dibs.{name.replace('/', '.')}")  # some are imported when they are needed
         for each in gc.get_objects():
             if isinstance(each, FunctionType) and each.__code__.co_filename in self._files:
                 self._functions[each.__code__.co_filename, each.__code__.co_firstlineno].append(each)
@@ -274,21 +278,24 @@ class Runner:
         say(f"Survivors are in {self._options.out}.")
 
     def _chosen(self) -> list[Mutant]:
-        known: list[Mutant] = []
-        for path in sorted(self._files):
-            known += [each for each in mutants(Path(path)) if words_of(each) not in self._equal]
+        return [each for each in self._wanted() if words_of(each) not in self._equal]
+
+    def _wanted(self) -> list[Mutant]:
+        known = [each for path in sorted(self._files) for each in mutants(Path(path))]
         if self._options.again:
-            found = re.findall(
-                r"^- (?:survived|no test): (\S+):(\d+) (.*)$", Path(self._options.again).read_text(), re.MULTILINE
+            said = re.findall(
+                r"^- (?:survived|no test): (\S+):(\d+) (.*)$", Path(self._options.again).read_text(), re.M
             )
             alike = [
-                sorted(
-                    [each for each in known if (str(each.path.relative_to(SOURCE)), each.what) == (name, what)],
-                    key=lambda each, line=line: abs(each.line - int(line)),
-                )
-                for name, line, what in found
+                [each for each in known if place(each).startswith(f"{name}:") and each.what == what]
+                for name, _, what in said
             ]
-            return [each[0] for each in alike if each]
+            lines = [int(line) for _, line, _ in said]  # as they were then
+            return [
+                min(found, key=lambda each, at=at: abs(each.line - at))
+                for found, at in zip(alike, lines, strict=True)
+                if found
+            ]
         if self._options.only:
             name, _, line = self._options.only.partition(":")
             wanted = str(SOURCE / name.removesuffix(".py")) + ".py"

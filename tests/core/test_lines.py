@@ -17,15 +17,18 @@ from dibs.core.commands import (
     OpenSession,
     Release,
     SetAcl,
+    Sweep,
     Transfer,
 )
 from dibs.core.events import ACCESS_SET
-from dibs.core.keys import session_key, ticket_key
+from dibs.core.keys import lock_key, session_key, ticket_key
 from dibs.core.lease_outcomes import SessionState
-from dibs.core.limits import TICKET_MS
+from dibs.core.limits import LEAVE_AT_ONCE_MAX, TICKET_MS
 from dibs.core.records import EXCLUSIVE, SHARED, LockRecord
+from dibs.core.tickets import NOBODY, next_seat
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
+from tests.core.make import acquire, holder
 
 NS = "default"
 HOUR_MS = 3_600_000
@@ -131,12 +134,12 @@ def test_what_a_session_shares_does_not_let_it_overtake_for_itself_alone(room: R
     assert room.claim("s", "path:src/a", mode=SHARED) == "Granted"
 
 
-@pytest.mark.parametrize("job", ["job", "path:src"])
-def test_who_is_refused_for_those_who_wait_is_told_who_is_first(room: Room, job: str) -> None:
+@pytest.mark.parametrize(("job", "asked"), [("job", "job"), ("path:src", "path:src"), ("path:src", "path:src/a")])
+def test_who_is_refused_for_those_who_wait_is_told_who_is_first(room: Room, job: str, asked: str) -> None:
     room.claim("a", "busy")
     for each in ("first", "second"):
         assert isinstance(room.all_of(each, "busy", job, wait=True), outcomes.Queued)
-    refused = room.outcome("b", job)
+    refused = room.outcome("b", asked)
     assert (refused.blockers, refused.waiting, refused.first.owner) == ((), 2, "first")
 
 
@@ -245,6 +248,34 @@ def test_in_a_tree_nobody_is_served_before_who_came_first_however_it_asks(room: 
     assert room.owners("path:src") == ["first"]
 
 
+@pytest.mark.promise("queue:no-dead-grant", "tree")
+def test_an_end_that_a_newcomer_notices_serves_those_who_waited_for_other_names(room: Room) -> None:
+    room.claim("a", "path:src", ttl_ms=5_000)
+    room.wait("w", "path:src/w")
+    room.now_ms += 5_000
+    assert room.claim("b", "path:src/b") == "Granted"
+    assert room.owners("path:src/w") == ["w"]
+
+
+def test_a_line_that_is_too_long_to_be_cleared_at_once_is_due_at_once(room: Room) -> None:
+    room.claim("a", "job")
+    for number in range(LEAVE_AT_ONCE_MAX + 1):
+        room.wait(f"w{number}", "job")
+    room.now_ms += TICKET_MS - 1
+    room.keep(("job", room.lock("job").line[-1]))
+    room.now_ms += 1
+    room.release("a", "job")
+    assert room.owners("job") == []
+    assert room.store.due(1).keys == [lock_key(NS, "job")]
+    room.rules.one(Sweep(key=lock_key(NS, "job")))
+    assert room.owners("job") == [f"w{LEAVE_AT_ONCE_MAX}"]
+
+
+def test_nobody_follows_a_seat_that_nobody_has() -> None:
+    assert next_seat(holder(seat=NOBODY), acquire(follows=NOBODY)) == NOBODY
+    assert next_seat(holder(seat="x"), acquire(follows="x")) == "lease-9"
+
+
 def test_a_place_without_a_ticket_is_passed_over(room: Room) -> None:
     room.claim("a", "job")
     room.wait("b", "job")
@@ -333,6 +364,86 @@ def test_a_slot_is_never_free_if_owners_and_those_ahead_will_have_all_of_them(
     for each in ("owner", "ahead") if stuck else ("ahead",):
         assert room.wait(each, "other") == "Queued"
     assert room.wait("newcomer", "gpu", slots=2) == answer
+
+
+@pytest.mark.promise("deadlock")
+def test_a_slot_will_be_free_if_one_of_its_owners_waits_for_somebody_who_waits_for_nobody(room: Room) -> None:
+    room.open("owner", "another", "free", "newcomer")
+    room.claim("newcomer", "other")
+    room.claim("free", "third")
+    room.claim("owner", "gpu", slots=2)
+    room.claim("another", "gpu", slots=2)
+    assert room.wait("owner", "other") == "Queued"
+    assert room.wait("another", "third") == "Queued"
+    assert room.wait("newcomer", "gpu", slots=2) == "Queued"
+
+
+@pytest.mark.promise("deadlock")
+@pytest.mark.parametrize("between", [(), ("between",)])
+@pytest.mark.parametrize(
+    ("ahead", "asked", "answer"),
+    [
+        (EXCLUSIVE, EXCLUSIVE, "Deadlock"),
+        (EXCLUSIVE, SHARED, "Deadlock"),
+        (SHARED, EXCLUSIVE, "Deadlock"),
+        (SHARED, SHARED, "Queued"),
+    ],
+)
+def test_who_waits_behind_others_waits_for_what_they_will_hold_unless_both_share_it(
+    room: Room, ahead: str, asked: str, answer: str, between: tuple[str, ...]
+) -> None:
+    room.open("ahead", "newcomer", *between)
+    room.claim("x", "job")
+    room.claim("newcomer", "other")
+    for each in ("ahead", *between):
+        assert room.wait(each, "job", mode=ahead) == "Queued"
+    assert room.wait("ahead", "other") == "Queued"
+    assert room.wait("newcomer", "job", mode=asked) == answer
+
+
+@pytest.mark.promise("deadlock", "tree")
+def test_who_waits_for_a_folder_waits_for_everybody_who_came_before_for_a_part_of_it(room: Room) -> None:
+    room.open("ahead", "between", "newcomer")
+    room.claim("x", "path:src")
+    room.claim("newcomer", "other")
+    room.wait("ahead", "path:src/a")
+    room.wait("between", "path:src/b")
+    assert room.wait("ahead", "other") == "Queued"
+    assert room.wait("newcomer", "path:src") == "Deadlock"
+
+
+@pytest.mark.promise("deadlock")
+def test_a_place_of_who_holds_the_job_already_does_not_hide_who_is_ahead_of_it(room: Room) -> None:
+    room.open("owner", "ahead", "newcomer")
+    room.claim("owner", "job")
+    room.claim("x", "rest")
+    room.claim("newcomer", "other")
+    room.wait("ahead", "job")
+    assert isinstance(room.all_of("owner", "job", "rest", wait=True), outcomes.Queued)
+    assert room.wait("ahead", "other") == "Queued"
+    assert room.wait("newcomer", "job") == "Deadlock"
+
+
+@pytest.mark.promise("deadlock")
+def test_a_place_for_a_job_of_the_same_name_elsewhere_leads_out_of_no_circle(room: Room) -> None:
+    room.open("s", "t")
+    room.claim("x", "job", ns="elsewhere")
+    assert room.wait("s", "job", ns="elsewhere") == "Queued"
+    room.claim("t", "job")
+    room.claim("s", "other")
+    assert room.wait("t", "other") == "Queued"
+    assert room.wait("s", "job") == "Deadlock"
+
+
+@pytest.mark.promise("deadlock", "tree")
+def test_a_place_to_share_a_folder_leads_nobody_to_a_part_of_it_alone(room: Room) -> None:
+    room.open("s", "t")
+    room.claim("x", "path:src/x")
+    room.claim("t", "path:src/a", mode=SHARED)
+    room.claim("s", "other")
+    assert room.wait("s", "path:src", mode=SHARED) == "Queued"
+    assert room.wait("t", "other") == "Queued"
+    assert room.claim("s", "path:src/a") == "Deadlock"
 
 
 def test_what_a_session_holds_is_not_shown_from_its_deadline_on(room: Room) -> None:
