@@ -435,6 +435,20 @@ def test_a_place_for_a_job_of_the_same_name_elsewhere_leads_out_of_no_circle(roo
     assert room.wait("s", "job") == "Deadlock"
 
 
+@pytest.mark.promise("deadlock")
+def test_a_loss_that_makes_a_place_wait_for_itself_gives_the_place_up(room: Room) -> None:
+    """The place of s waits for u, u for t, t for its own place, and that is behind the place of s, which it shares."""
+    room.open("s", "t", "u")
+    room.claim("x", "b")
+    room.claim("s", "a", mode=SHARED)
+    room.claim("t", "a", mode=SHARED)
+    assert room.wait("u", "a") == "Queued"
+    assert isinstance(room.all_of("s", "a", "b", mode=SHARED, wait=True), outcomes.Queued)
+    assert room.wait("t", "b", mode=SHARED) == "Queued"
+    room.release("s", "a")
+    assert room.told("left") == [("a", "s", "deadlock"), ("b", "s", "deadlock")]
+
+
 @pytest.mark.promise("deadlock", "tree")
 def test_a_place_to_share_a_folder_leads_nobody_to_a_part_of_it_alone(room: Room) -> None:
     room.open("s", "t")

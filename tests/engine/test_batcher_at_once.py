@@ -137,6 +137,7 @@ def test_a_batch_has_a_bound_and_the_rest_follows_in_order(world: World) -> None
     names = [str(number) for number in range(COMMIT_BATCH_MAX + 3)]
     world.post(*names)
     world.loop.turn()
+    assert not world.loop.is_idle, "the rest follows by itself"
     world.post("late")
     world.answer("late")
     assert world.at_once == [names[:COMMIT_BATCH_MAX], [*names[COMMIT_BATCH_MAX:], "late"]]

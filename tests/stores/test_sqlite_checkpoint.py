@@ -170,6 +170,9 @@ def test_who_waits_for_a_record_is_woken_and_nobody_else() -> None:
         assert mine.can_hear
         with checkpoint.Wakeup(store_id, "mine") as second:
             assert not second.can_hear
+            began_ms = steady_ms()
+            second.wait(20)
+            assert steady_ms() - began_ms >= 19
         checkpoint.wake(store_id, ["mine", "of nobody"])
         began_ms = steady_ms()
         mine.wait(60_000)
