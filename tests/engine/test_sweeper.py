@@ -346,6 +346,11 @@ def test_several_servers_divide_what_is_due_among_them() -> None:
     swept = [sum(1 for each in world.decider.ran if isinstance(each, Sweep)) for world in worlds]
     assert sum(swept) == 300, "nobody did what another did"
     assert min(swept) > 60
+    worlds[0].acquire(*[f"more-{number}" for number in range(30)], ttl_ms=1_000)
+    live_on(950, *worlds)
+    worlds[0].clock.advance(50)
+    worlds[0].sweeper.sweep()
+    assert 0 < worlds[0].kinds().count(events.EXPIRED) - 300 < 30, "it leaves the others their part"
 
 
 def test_what_a_server_left_behind_is_swept_by_another_a_moment_later() -> None:
