@@ -66,13 +66,13 @@ BY = {"by": "op", "reason": "stuck"}
     ],
 )
 def test_ending_a_session_again_succeeds_if_it_ended_as_the_caller_wants(
-    run: Run, first: dict[str, Any], second: dict[str, Any], answer: type
+    run: Run, first: dict[str, Any], second: dict[str, Any], answer: type[SessionState | SessionOver]
 ) -> None:
     assert isinstance(run.end(**first), SessionState)
     again = run.end(**second)
-    assert type(again) is answer
+    assert isinstance(again, answer)
     assert not again.session.is_live()
-    assert not getattr(again, "live", False)
+    assert isinstance(again, SessionOver) or not again.live
 
 
 @pytest.mark.promise("session", "audit")

@@ -47,7 +47,7 @@ def test_who_must_wait_is_answered_by_the_hand_over_without_asking_again(server:
 @pytest.mark.parametrize("hung_up", [True, False, None])
 def test_a_caller_is_gone_if_the_loop_or_its_connection_says_so(cancelled: bool, hung_up: bool | None) -> None:
     command = Acquire(ns="d", name="job", principal="p", owner="o", ttl_ms=1_000, fresh_lease_id="l")
-    waiters = Waiters(lambda *_: None, lambda *_: None)  # type: ignore[arg-type, return-value]  # nothing is decided
+    waiters = Waiters(lambda *_: None, lambda *_: None)  # type: ignore[arg-type]  # nothing is decided
     has_hung_up = None if hung_up is None else lambda: hung_up
     waiter = waiters.ask(command, 1_000, lambda result: True, has_hung_up=has_hung_up)
     if cancelled:

@@ -196,6 +196,9 @@ def test_long_records_are_forgotten_by_their_text(store: SqliteStore, monkeypatc
         put(store, lock(str(number)), lock(f"long-{number}").replace(acl=("user:" + 2_000 * "a",)))
         assert len(store._cache.records) <= 20
     assert len(store.scan("lock/")) == 40
+    store._forget()
+    store.read([key_of(f"long-{number}") for number in range(6)])
+    assert store._cache._text > 6_000, "those that are read count, too"
 
 
 @pytest.mark.parametrize(
