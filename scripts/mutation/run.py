@@ -282,20 +282,19 @@ class Runner:
 
     def _wanted(self) -> list[Mutant]:
         known = [each for path in sorted(self._files) for each in mutants(Path(path))]
+        names = tuple([f"{name}.py " for name in self._options.modules])
+        for old in sorted(self._equal - {words_of(each) for each in known}):
+            if old.startswith(names):
+                say(f"{EQUAL.name} names a change that is none any more: {old}")
         if self._options.again:
-            said = re.findall(
-                r"^- (?:survived|no test): (\S+):(\d+) (.*)$", Path(self._options.again).read_text(), re.M
-            )
-            alike = [
-                [each for each in known if place(each).startswith(f"{name}:") and each.what == what]
-                for name, _, what in said
-            ]
-            lines = [int(line) for _, line, _ in said]  # as they were then
-            return [
-                min(found, key=lambda each, at=at: abs(each.line - at))
-                for found, at in zip(alike, lines, strict=True)
-                if found
-            ]
+            found: list[Mutant] = []
+            for line in Path(self._options.again).read_text().splitlines():
+                said = re.fullmatch(r"- (?:survived|no test): (\S+):(\d+) (.*)", line)
+                if said is not None:  # the line may have moved since: the nearest one
+                    alike = [each for each in known if place(each).startswith(f"{said[1]}:") and each.what == said[3]]
+                    near = sorted([(abs(each.line - int(said[2])), at) for at, each in enumerate(alike)])
+                    found += [alike[at] for _, at in near[:1]]
+            return found
         if self._options.only:
             name, _, line = self._options.only.partition(":")
             wanted = str(SOURCE / name.removesuffix(".py")) + ".py"
