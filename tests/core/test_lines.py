@@ -134,6 +134,16 @@ def test_what_a_session_shares_does_not_let_it_overtake_for_itself_alone(room: R
     assert room.claim("s", "path:src/a", mode=SHARED) == "Granted"
 
 
+@pytest.mark.promise("queue:fifo", "excl:kin")
+def test_what_a_parent_shares_its_child_may_share_at_once_and_not_have_for_itself_alone(room: Room) -> None:
+    room.open("parent")
+    room.open("child", parent="parent")
+    room.claim("parent", "job", mode=SHARED)
+    assert room.wait("w", "job") == "Queued"
+    assert room.claim("child", "job") == "Held"
+    assert room.claim("child", "job", mode=SHARED) == "Granted"
+
+
 @pytest.mark.parametrize(("job", "asked"), [("job", "job"), ("path:src", "path:src"), ("path:src", "path:src/a")])
 def test_who_is_refused_for_those_who_wait_is_told_who_is_first(room: Room, job: str, asked: str) -> None:
     room.claim("a", "busy")
