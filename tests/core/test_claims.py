@@ -531,6 +531,21 @@ def test_a_late_message_is_told_how_its_own_lease_ended() -> None:
     assert told.ending == stored.endings[1]
 
 
+@pytest.mark.parametrize(("principal", "told"), [("team", True), (None, True), ("other", False)])
+def test_how_a_lease_ended_is_told_to_its_principal_and_to_an_admin(principal: str | None, told: bool) -> None:
+    answer = decided(1, lock(endings=(ending(how="expired"),)), release(principal=principal)).outcome
+    assert isinstance(answer, outcomes.NotCurrent)
+    assert (answer.ending is not None) == told
+
+
+@pytest.mark.promise("proof")
+def test_whoever_shares_a_job_is_known_again_beside_owners_of_other_principals() -> None:
+    stored = lock(holder(lease_id="lease-0", principal="other", mode="shared"), holder(mode="shared"))
+    again = decided(1, stored, acquire(principal="team", lease_id="lease-1", mode="shared")).outcome
+    assert isinstance(again, outcomes.Granted)
+    assert again.lease.lease_id == "lease-1"
+
+
 def test_an_event_says_until_when_a_job_is_held_if_its_ttl_does_not() -> None:
     session = SessionRecord(
         id="s", principal="solo", owner="b1", ttl_ms=9_000, since_ms=0, renewed_ms=0, expires_ms=9_000, ns=NS
