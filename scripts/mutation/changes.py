@@ -161,6 +161,8 @@ def _is_type(node: ast.Subscript) -> bool:
 
 
 def _is_for_people(node: ast.AST) -> bool:
+    if isinstance(node, ast.keyword) and node.arg == "strict":  # of `zip`: a check of the code itself
+        return True
     if isinstance(node, (ast.JoinedStr, ast.Assert, ast.Import, ast.ImportFrom, ast.arguments)):
         return True
     if not isinstance(node, ast.Expr):

@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -34,6 +36,7 @@ from changes import Mutant, mutants
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "dibs"
+EQUAL = Path(__file__).with_name("equal.txt")
 REPORT = ROOT / "build" / "mutants.md"
 MODULES = (
     "core/claims core/deadlock core/decide core/draft core/exclusion core/expiry core/grants core/leases core/overlap"
@@ -46,6 +49,7 @@ TESTS = (
     "tests/engine",
     "tests/contract/test_memory_store.py",
     "tests/contract/test_sqlite_store.py",
+    "tests/stores/test_waiters.py",
     *sorted(str(path) for path in (ROOT / "tests/stores").glob("test_sqlite_*.py")),
 )
 SLOW_S = 4.0  # a test that takes more CPU than this, with its lines noted, is not a fast one
@@ -59,6 +63,8 @@ class Noted:
 
     def __init__(self, files: set[str]) -> None:
         self._files = files
+        # Answered: nobody can see these from outside. A line is `words_of` a mutant, and the reason.
+        self._equal = {line.rpartition("`:")[0] + "`" for line in EQUAL.read_text().splitlines()}
         self.lines: dict[str, set[str]] = defaultdict(set)  # "file:line": tests
         self.calls: dict[str, set[str]] = defaultdict(set)  # "file:first line of a function": tests
         self.cpu_s: dict[str, float] = {}
@@ -105,6 +111,8 @@ class Runner:
         self._functions: dict[tuple[str, int], list[FunctionType]] = defaultdict(list)
         files = {str(SOURCE / f"{name}.py") for name in options.modules}
         self._files = files
+        # Answered: nobody can see these from outside. A line is `words_of` a mutant, and the reason.
+        self._equal = {line.rpartition("`:")[0] + "`" for line in EQUAL.read_text().splitlines()}
         self._noted = Noted(files)
         self._top = tempfile.mkdtemp(prefix="dibs-mutants-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
 
@@ -119,6 +127,8 @@ class Runner:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         self._items = {each.nodeid: each for each in session.items}
+        for name in self._options.modules:
+            importlib.import_module(f"dibs.{name.replace('/', '.')}")  # some are imported when they are needed
         for each in gc.get_objects():
             if isinstance(each, FunctionType) and each.__code__.co_filename in self._files:
                 self._functions[each.__code__.co_filename, each.__code__.co_firstlineno].append(each)
@@ -268,9 +278,23 @@ class Runner:
         say(f"Survivors are in {self._options.out}.")
 
     def _chosen(self) -> list[Mutant]:
-        known: list[Mutant] = []
-        for path in sorted(self._files):
-            known += mutants(Path(path))
+        return [each for each in self._wanted() if words_of(each) not in self._equal]
+
+    def _wanted(self) -> list[Mutant]:
+        known = [each for path in sorted(self._files) for each in mutants(Path(path))]
+        names = tuple([f"{name}.py " for name in self._options.modules])
+        for old in sorted(self._equal - {words_of(each) for each in known}):
+            if old.startswith(names):
+                say(f"{EQUAL.name} names a change that is none any more: {old}")
+        if self._options.again:
+            found: list[Mutant] = []
+            for line in Path(self._options.again).read_text().splitlines():
+                said = re.fullmatch(r"- (?:survived|no test): (\S+):(\d+) (.*)", line)
+                if said is not None:  # the line may have moved since: the nearest one
+                    alike = [each for each in known if place(each).startswith(f"{said[1]}:") and each.what == said[3]]
+                    near = sorted([(abs(each.line - int(said[2])), at) for at, each in enumerate(alike)])
+                    found += [alike[at] for _, at in near[:1]]
+            return found
         if self._options.only:
             name, _, line = self._options.only.partition(":")
             wanted = str(SOURCE / name.removesuffix(".py")) + ".py"
@@ -286,6 +310,10 @@ def say(text: str) -> None:
 
 def place(mutant: Mutant) -> str:
     return f"{mutant.path.relative_to(SOURCE)}:{mutant.line}"
+
+
+def words_of(mutant: Mutant) -> str:
+    return f"{mutant.path.relative_to(SOURCE)} {mutant.function} {mutant.what}"
 
 
 def report(results: list[tuple[Mutant, str, str]], controls: Counter[str], options: argparse.Namespace) -> str:
@@ -324,6 +352,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--budget", type=float, default=12, help="CPU seconds of tests for one mutant")
+    parser.add_argument("--again", help="a report: only its survivors")
     parser.add_argument("--only", help="FILE or FILE:LINE of src/dibs")
     parser.add_argument("--tests", nargs="*", default=TESTS)
     parser.add_argument("--notes", help="a file that keeps which test runs which lines, for the next run")

@@ -195,6 +195,16 @@ def test_whoever_is_handed_the_job_is_told_of_those_who_wait(office: Office) -> 
     assert office.beat(held) == (1, 1)
     office.ask("transfer", "path:src", lease_id=held["lease_id"], to_session=heir)
     assert office.work(heir) == [("path:src", 1, 1)]
+    assert office.ask("renew", "path:src", session_id=heir)["waiting"] == 1
+
+
+@pytest.mark.promise("queue:holder-told")
+def test_whose_turn_it_is_in_a_tree_is_told_of_those_who_wait_for_other_names(office: Office) -> None:
+    held = office.hold("path:src")
+    first = office.wait("path:src", "one")
+    office.wait("path:src/a", "two")
+    office.ask("release", "path:src", lease_id=held["lease_id"])
+    assert office.beat(office.hold("path:src", owner="one", ticket=first)) == (1, 1)
 
 
 def test_a_session_is_not_told_of_its_own_place(office: Office) -> None:
@@ -203,6 +213,8 @@ def test_a_session_is_not_told_of_its_own_place(office: Office) -> None:
     office.hold("path:src/b")
     office.wait("path:src", "holder", session_id=session)
     assert office.work(session) == []
+    office.wait("path:src/a", "another")
+    assert office.work(session) == [("path:src/a", 1, 1)]
 
 
 def test_a_thousand_waiters_are_one_number(office: Office) -> None:

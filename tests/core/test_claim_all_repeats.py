@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.core.commands import AcquireAll, Break, Inspect, Release, Renew, Transfer
+from dibs.core.commands import Acquire, AcquireAll, Break, Inspect, Release, Renew, Transfer
 from dibs.core.outcomes import GrantedAll, Refused
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
@@ -36,12 +36,16 @@ def test_the_rest_of_a_claim_that_was_broken_is_given_back_to_who_repeats_it() -
             )
         )
 
+    lost = Acquire(ns="default", name="b", principal="p", owner="p", ttl_ms=60_000, fresh_lease_id="l0")
+    rules.one(lost)
+    rules.one(Release(ns="default", name="b", principal="p", lease_id="l0", failed=True))
     assert isinstance(claim("k", "l1"), GrantedAll)
     now_ms += 1
     rules.one(Break(ns="default", name="a", principal="op", reason="stuck"))
     assert isinstance(claim("k", "l2"), Refused)
     for name in NAMES:
         assert not rules.one(Inspect(ns="default", name=name)).lock.holders  # type: ignore[attr-defined]  # a state
+    assert rules.one(Inspect(ns="default", name="b")).lock.failures == 1  # type: ignore[attr-defined]  # a state
     assert isinstance(claim("other", "l3", "q"), GrantedAll)
 
 

@@ -10,8 +10,10 @@ from dibs.core import lease_outcomes, outcomes
 from dibs.core.commands import ClaimPolicy
 from dibs.core.decide import decide, keys_of
 from dibs.core.draft import Missing, View
+from dibs.core.events import REFUSED
+from dibs.core.keys import META_KEY, session_key
 from dibs.core.limits import ENDINGS_KEPT
-from dibs.core.records import Done, Meta
+from dibs.core.records import Done, Meta, SessionRecord
 from tests.core.make import (
     INSPECT,
     JOB,
@@ -500,6 +502,58 @@ def test_events_carry_no_lease_id(command: Command) -> None:
     for now_ms in (1_000, 10_000):
         decision: Decision = decided(now_ms, lock(holder()), command)
         assert "lease-" not in repr(decision.events)
+
+
+@pytest.mark.promise("audit")
+@pytest.mark.parametrize(
+    ("stored", "asked", "reasons"),
+    [
+        (lock(holder()), acquire(audited=True), ["held by a1"]),
+        (lock(parked=True), acquire(audited=True), ["parked"]),
+        (lock(holder()), acquire(), []),
+        (None, acquire(audited=True), []),
+    ],
+)
+def test_a_refusal_is_an_event_if_the_claim_is_audited(
+    stored: LockRecord | None, asked: Acquire, reasons: list[str]
+) -> None:
+    told = [event for event in decided(1, stored, asked).events if event.kind == REFUSED]
+    assert [event.reason for event in told] == reasons
+    assert all((event.owner, event.principal, event.job) == ("b1", "solo", JOB) for event in told)
+
+
+def test_a_late_message_is_told_how_its_own_lease_ended() -> None:
+    stored = lock(
+        endings=(ending(lease_id="lease-2", how="broken", by="op"), ending(lease_id="lease-1", how="expired"))
+    )
+    told = decided(1, stored, release()).outcome
+    assert isinstance(told, outcomes.NotCurrent)
+    assert told.ending == stored.endings[1]
+
+
+@pytest.mark.parametrize(("principal", "told"), [("team", True), (None, True), ("other", False)])
+def test_how_a_lease_ended_is_told_to_its_principal_and_to_an_admin(principal: str | None, told: bool) -> None:
+    answer = decided(1, lock(endings=(ending(how="expired"),)), release(principal=principal)).outcome
+    assert isinstance(answer, outcomes.NotCurrent)
+    assert (answer.ending is not None) == told
+
+
+@pytest.mark.promise("proof")
+def test_whoever_shares_a_job_is_known_again_beside_owners_of_other_principals() -> None:
+    stored = lock(holder(lease_id="lease-0", principal="other", mode="shared"), holder(mode="shared"))
+    again = decided(1, stored, acquire(principal="team", lease_id="lease-1", mode="shared")).outcome
+    assert isinstance(again, outcomes.Granted)
+    assert again.lease.lease_id == "lease-1"
+
+
+def test_an_event_says_until_when_a_job_is_held_if_its_ttl_does_not() -> None:
+    session = SessionRecord(
+        id="s", principal="solo", owner="b1", ttl_ms=9_000, since_ms=0, renewed_ms=0, expires_ms=9_000, ns=NS
+    )
+    for ttl_ms, until_ms in ((0, 9_000), (5_000, None)):
+        here = View(1, {KEY: None, META_KEY: None, session_key("s"): session})
+        (event,) = decide(here, acquire(session="s", ttl_ms=ttl_ms)).events
+        assert (event.ttl_ms, event.until_ms) == (ttl_ms, until_ms)
 
 
 def test_jobs_of_different_namespaces_are_different_jobs() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ from dibs.core.decide import decide
 from dibs.core.draft import Draft, View
 from dibs.core.events import Event
 from dibs.core.exclusion import live_holders
-from dibs.core.keys import META_KEY, pulse_key
+from dibs.core.keys import META_KEY, pulse_key, session_key
 from dibs.core.limits import (
     IDLE_RECORD_MS,
     OUTAGE_CREDIT_MS_MAX,
@@ -21,7 +23,7 @@ from dibs.core.limits import (
     PULSE_LATE_MS,
     TTL_MS_MIN,
 )
-from dibs.core.records import Done, Holder, LockRecord, Meta, Outage, Pulse
+from dibs.core.records import Done, Holder, LockRecord, Meta, Outage, Pulse, SessionRecord
 from tests.core.make import (
     JOB,
     KEY,
@@ -55,11 +57,20 @@ def deadline_ms(mine: Holder, outages: tuple[Outage, ...]) -> int:
     return expiry.deadline_ms(draft(0, lock(mine), outages), mine)
 
 
+def with_session(now_ms: int, stored: LockRecord, **changes: Any) -> View:
+    session = SessionRecord(
+        id="s", principal="team", owner="a1", ttl_ms=60_000, since_ms=0, renewed_ms=0, expires_ms=60_000, ns=NS
+    )
+    return View(now_ms, {KEY: stored, META_KEY: None, session_key("s"): session.replace(**changes)})
+
+
 @pytest.mark.promise("lease:never-early")
 @pytest.mark.parametrize(("now_ms", "over"), [(0, False), (9_999, False), (10_000, True), (10_001, True)])
 def test_a_hold_is_over_when_its_time_has_passed_and_not_a_millisecond_before(now_ms: int, over: bool) -> None:
     end_expiredd, noticed = end_expired(lock(holder()), now_ms)
     assert bool(end_expiredd.holders) != over
+    assert bool(live(lock(holder()), now_ms)) != over
+    assert all(event.retry_ms is None for event in noticed)
     assert len(noticed) == over
     granted = decided(now_ms, lock(holder()), acquire()).outcome
     assert isinstance(granted, outcomes.Granted) == over
@@ -70,6 +81,21 @@ def test_a_hold_that_nobody_noticed_ended_at_its_deadline_and_the_event_is_of_no
     assert end_expiredd.endings == (ending(how="expired", at_ms=10_000, checkpoint="half"),)
     assert (end_expiredd.failures, end_expiredd.delay_until_ms) == (1, 13_000)
     assert (event.kind, event.at_ms, event.token, event.checkpoint) == ("expired", 500_000, 1, "half")
+
+
+def test_a_hold_ends_with_its_session_even_if_nobody_vouches_for_the_time() -> None:
+    stored = lock(holder(session="s"))
+    for ended_ms, held in ((0, True), (4_000, False)):
+        here = Draft(with_session(5_000, stored, ended_ms=ended_ms, how="released" if ended_ms else None))
+        here.vouched_ms = 3_000
+        assert bool(expiry.end_expired(here, stored).holders) == held
+
+
+def test_a_hold_that_outlives_its_session_shows_no_sign_of_life_of_it() -> None:
+    for ephemeral, heard_ms in ((True, 4_000), (False, 0)):
+        mine = holder(session="s", ephemeral=ephemeral)
+        here = Draft(with_session(5_000, lock(mine), renewed_ms=4_000, active_ms=4_000))
+        assert expiry.shown(here, mine).heard_ms == heard_ms
 
 
 def test_what_did_not_change_is_the_same_object() -> None:

@@ -15,6 +15,7 @@ from dibs.core.limits import COMMIT_BATCH_MAX, OVERLOAD_RETRY_MS, QUEUE_MS_MAX
 from dibs.engine import batcher as batcher_module
 from dibs.engine.batcher import Batcher, Overloaded
 from dibs.engine.coordinator import Coordinator
+from dibs.engine.metrics import Metrics
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from tests.programs import WAIT_S_MAX
@@ -248,6 +249,23 @@ def test_a_claim_whose_caller_has_gone_is_not_decided() -> None:
     assert told[2:] == ["CallerGone"], "nothing is left to decide, and everybody is answered"
 
 
+def test_who_decides_a_batch_can_ask_whose_callers_have_gone_while_it_does() -> None:
+    seen: list[list[bool]] = []
+
+    def run(commands: Sequence[Command]) -> list[Result]:
+        seen.append([made.is_gone(each) for each in commands])
+        return [outcome(command("x"))] * len(commands)
+
+    metrics = Metrics()
+    made = Batcher(run, deliver=lambda call, *args: call(*args), soon=lambda call: None, metrics=metrics)
+    for is_gone in (lambda: True, lambda: False, None):
+        made.post(a_claim("one"), lambda result: None, is_gone)
+    assert not made.is_gone(a_claim("of nobody"))
+    made._answer()
+    assert seen == [[True, False, False]]
+    assert made.metrics is metrics
+
+
 @pytest.mark.fault("F-009")
 def test_heartbeats_go_before_claims_and_claims_have_their_share(decided: list[list[Command]]) -> None:
     made = by_hand(decided)
@@ -294,7 +312,7 @@ def test_claims_are_refused_while_one_waits_longer_than_its_caller_would(
     made.post(a_claim("third"), lambda result: None)
 
 
-def test_a_coroutine_gets_its_outcome_or_what_went_wrong(runner: Runner) -> None:
+def test_a_coroutine_gets_its_outcome_or_what_went_wrong(runner: Runner, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> tuple[Result, str]:
         loop = asyncio.get_running_loop()
         made = Batcher(runner, deliver=loop.call_soon_threadsafe, soon=loop.call_soon)
@@ -311,6 +329,7 @@ def test_a_coroutine_gets_its_outcome_or_what_went_wrong(runner: Runner) -> None
         return good, str(failed.value)
 
     assert asyncio.run(main()) == (Swept(now_ms=0, key="good"), "'bad'")
+    assert caplog.messages == []
 
 
 def test_everything_that_is_ready_is_posted_before_a_sleeping_thread_is_woken(runner: Runner) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.base.errors import StoreUnavailable
-from dibs.core.commands import Acquire, Inspect
+from dibs.core.commands import Acquire, Inspect, Renew
 from dibs.core.lease_outcomes import Swept
 from dibs.core.limits import COMMIT_BATCH_MAX
 from dibs.engine.batcher import GATHER_TURNS_MAX, Batcher
@@ -112,14 +112,15 @@ def test_all_that_is_ready_is_one_batch_and_answered_in_the_same_turn(world: Wor
 
 
 def test_a_batch_waits_for_the_loop_as_long_as_every_turn_brings_more(world: World) -> None:
-    world.post("a", "b")
-    world.loop.turn()
-    world.post("c")
-    world.loop.turn()
-    assert world.at_once == []
-    world.loop.turn()
-    assert world.at_once == [["a", "b", "c"]]
-    assert set(world.answers.got) == {"a", "b", "c"}
+    for number in range(1, GATHER_TURNS_MAX + 2):  # every batch anew
+        world.post(f"a{number}", f"b{number}")
+        world.loop.turn()
+        world.post(f"c{number}")
+        world.loop.turn()
+        assert len(world.at_once) == number - 1
+        world.loop.turn()
+        assert world.at_once[-1] == [f"a{number}", f"b{number}", f"c{number}"]
+        assert set(world.answers.got) >= set(world.at_once[-1])
 
 
 def test_a_batch_does_not_wait_for_ever(world: World) -> None:
@@ -136,6 +137,7 @@ def test_a_batch_has_a_bound_and_the_rest_follows_in_order(world: World) -> None
     names = [str(number) for number in range(COMMIT_BATCH_MAX + 3)]
     world.post(*names)
     world.loop.turn()
+    assert not world.loop.is_idle, "the rest follows by itself"
     world.post("late")
     world.answer("late")
     assert world.at_once == [names[:COMMIT_BATCH_MAX], [*names[COMMIT_BATCH_MAX:], "late"]]
@@ -169,6 +171,19 @@ def test_what_has_to_wait_goes_to_the_thread_before_all_that_came_later(world: W
     decided = [name for batch in world.on_thread for name in batch]
     assert decided[:2] == ["b", "c"]
     assert world.at_once[0] == ["a", "b", "c", "d"]
+
+
+def test_a_heartbeat_that_has_to_wait_stays_before_the_claims() -> None:
+    world = World()  # without its thread
+    claim = Acquire(ns="d", name="claim", principal="p", owner="o", ttl_ms=1_000, fresh_lease_id="l")
+    beat = Renew(ns="d", name="beat", principal="p", lease_id="l")
+    world.busy = {"claim", "beat"}
+    for each in (claim, beat):
+        world.batcher.post(each, lambda result: None)
+    while not world.at_once:
+        world.loop.turn()
+    assert [asked[0] for asked in world.batcher._first] == [beat]
+    assert [asked[0] for asked in world.batcher._later] == [claim]
 
 
 def test_while_commits_are_slow_the_thread_decides_and_afterwards_the_loop_again(world: World) -> None:

@@ -608,6 +608,18 @@ def test_a_break_of_unknown_outcome_is_not_repeated_and_says_so(world: World, we
     assert bool(world.lock().holders) != went_through
 
 
+def test_a_break_that_was_postponed_is_not_in_doubt_with_those_before_it(world: World) -> None:
+    def others_write() -> None:
+        world.other.one(renew("a1", checkpoint="half"))
+
+    world.one(acquire("a1"))
+    world.store.before_commit.append(others_write)
+    world.store.after_commit.append(lost)
+    other, result = world.coordinator.run([acquire("b1", "issue-2"), BREAK])
+    assert isinstance(other, outcomes.Granted)
+    assert isinstance(result, lease_outcomes.Broken)
+
+
 def test_a_change_of_access_of_unknown_outcome_is_not_repeated_and_says_so(world: World) -> None:
     world.one(acquire("a1"))
     world.loses_reply()

@@ -199,6 +199,23 @@ def test_a_server_beats_while_somebody_holds_something() -> None:
     assert 10_000 // (PULSE_MS + SWEEP_LATE_MS_MAX) <= world.store.commits_tried - before <= 10_000 // PULSE_MS
 
 
+def test_the_next_round_is_wanted_when_the_next_beat_is_due() -> None:
+    world = World()
+    world.acquire("a", ttl_ms=60_000)
+    world.sweeper.step()
+    world.clock.advance(world.decider.liveness.beat_due_in_ms() - SWEEP_INTERVAL_MS - 1)
+    assert world.sweeper.step() == SWEEP_INTERVAL_MS + 1
+
+
+def test_a_server_that_stood_still_beats_even_if_nobody_has_anything() -> None:
+    world = World()
+    world.live_through(10_000)
+    before = world.store.commits_tried
+    world.clock.advance(10 * PULSE_MS)
+    world.live_through(1_000)
+    assert world.store.commits_tried == before + 1
+
+
 def test_a_long_idle_record_is_forgotten() -> None:
     world = World()
     world.acquire("a")
@@ -329,6 +346,11 @@ def test_several_servers_divide_what_is_due_among_them() -> None:
     swept = [sum(1 for each in world.decider.ran if isinstance(each, Sweep)) for world in worlds]
     assert sum(swept) == 300, "nobody did what another did"
     assert min(swept) > 60
+    worlds[0].acquire(*[f"more-{number}" for number in range(30)], ttl_ms=1_000)
+    live_on(950, *worlds)
+    worlds[0].clock.advance(50)
+    worlds[0].sweeper.sweep()
+    assert 0 < worlds[0].kinds().count(events.EXPIRED) - 300 < 30, "it leaves the others their part"
 
 
 def test_what_a_server_left_behind_is_swept_by_another_a_moment_later() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from dibs.base.errors import StoreUnavailable, Unavailable
 from dibs.base.ids import new_id
-from dibs.core.commands import EndSession, KeepPlaces, Leave, OpenSession, Release
+from dibs.core.commands import Acquire, EndSession, KeepPlaces, Leave, OpenSession, Release
 from dibs.core.lease_outcomes import SessionState
 from dibs.core.limits import KEEP_BATCH_MAX, TICKET_KEEP_MS, TICKET_MS
 from dibs.core.outcomes import AlreadyDone, Granted, GrantedAll, Held, Queued, SessionOver
@@ -41,6 +41,18 @@ def test_who_must_wait_is_answered_by_the_hand_over_without_asking_again(server:
     server.release(lease)
     assert isinstance(caller.answer, Granted)
     assert len(server.posted) == before + 1, "the release, and nothing else"
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+@pytest.mark.parametrize("hung_up", [True, False, None])
+def test_a_caller_is_gone_if_the_loop_or_its_connection_says_so(cancelled: bool, hung_up: bool | None) -> None:
+    command = Acquire(ns="d", name="job", principal="p", owner="o", ttl_ms=1_000, fresh_lease_id="l")
+    waiters = Waiters(lambda *_: None, lambda *_: None)  # type: ignore[arg-type]  # nothing is decided
+    has_hung_up = None if hung_up is None else lambda: hung_up
+    waiter = waiters.ask(command, 1_000, lambda result: True, has_hung_up=has_hung_up)
+    if cancelled:
+        waiter.cancel()
+    assert waiter.is_gone() == (cancelled or bool(hung_up))
 
 
 def test_a_join_and_its_hand_over_may_be_one_commit(server: WaitingServer) -> None:

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.base import ways
+from dibs.base.clock import steady_ms
+from dibs.base.ids import new_id
 from dibs.stores.sqlite import SqliteStore, checkpoint, opener
 from dibs.testing.contract_base import event, key_of, lock, put
 
@@ -146,3 +149,32 @@ def test_a_log_that_was_very_long_is_cut(path: str, monkeypatch: pytest.MonkeyPa
     write(store, 100, begin=100)
     assert log_pages(path) <= 3 * PAGES
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("length", "left", "told"),
+    [
+        (checkpoint.NOTICE * PAGES, PAGES + 1, True),
+        (checkpoint.NOTICE * PAGES, PAGES, False),
+        (checkpoint.NOTICE * PAGES - 1, PAGES + 1, False),
+    ],
+)
+def test_a_log_is_worth_a_notice_if_it_is_long_and_could_not_be_moved(length: int, left: int, told: bool) -> None:
+    assert (checkpoint.Checkpointer("dibs.db", PAGES)._about(length, left) is not None) == told
+
+
+@pytest.mark.skipif(not ways.IS_LINUX, reason="elsewhere a waiter looks from time to time")
+def test_who_waits_for_a_record_is_woken_and_nobody_else() -> None:
+    store_id = new_id()
+    with checkpoint.Wakeup(store_id, "mine") as mine, checkpoint.Wakeup(store_id, "another") as another:
+        assert mine.can_hear
+        with checkpoint.Wakeup(store_id, "mine") as second:
+            assert not second.can_hear
+            began_ms = steady_ms()
+            second.wait(20)
+            assert steady_ms() - began_ms >= 19
+        checkpoint.wake(store_id, ["mine", "of nobody"])
+        began_ms = steady_ms()
+        mine.wait(60_000)
+        another.wait(1)
+        assert steady_ms() - began_ms < 30_000

@@ -345,6 +345,16 @@ def test_a_read_only_file_can_be_listed_and_not_claimed_in(open_folder: Path, fo
     assert path.read_bytes() == before
 
 
+def test_a_read_only_file_of_another_machine_can_be_listed(open_folder: Path) -> None:
+    """Its clock is not known here, and cannot be written down."""
+    path = open_folder / "dibs.db"
+    store = SqliteStore(str(path), boot_id=lambda: "another")
+    put(store, lock("x"))
+    store.close()
+    path.chmod(0o444)
+    assert as_somebody_else(lambda: f"{listed(path)} {listed(path)}") == f"{key_of('x')} {key_of('x')}"
+
+
 def test_a_read_only_file_can_be_listed_while_its_owner_writes(open_folder: Path) -> None:
     path = open_folder / "dibs.db"
     store = SqliteStore(str(path))

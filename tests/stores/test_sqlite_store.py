@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.base.errors import StoreUnavailable
+from dibs.base.clock import steady_ms
+from dibs.base.errors import StoreCorrupt, StoreFull, StoreUnavailable
 from dibs.base.ids import new_id
 from dibs.core.commands import Acquire
 from dibs.core.outcomes import Granted
@@ -18,12 +19,14 @@ from dibs.stores import waiters
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Conflict
 from dibs.stores.sqlite import SqliteStore, opener, queries, rows
+from dibs.stores.sqlite.connection import TROUBLE_MS
 from dibs.testing.contract_base import drop, event, key_of, lock, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from dibs.base.errors import DibsError
     from dibs.core.records import Stored
     from dibs.stores.port import Store
 
@@ -193,6 +196,9 @@ def test_long_records_are_forgotten_by_their_text(store: SqliteStore, monkeypatc
         put(store, lock(str(number)), lock(f"long-{number}").replace(acl=("user:" + 2_000 * "a",)))
         assert len(store._cache.records) <= 20
     assert len(store.scan("lock/")) == 40
+    store._forget()
+    store.read([key_of(f"long-{number}") for number in range(6)])
+    assert store._cache._text > 6_000, "those that are read count, too"
 
 
 @pytest.mark.parametrize(
@@ -340,3 +346,56 @@ def test_a_store_with_everything_deleted_is_empty_and_goes_on_counting(store: Sq
     drop(store, key_of("x"))
     put(store, lock("x"))
     assert last_version(store) > first
+
+
+def test_numbering_that_goes_on_further_ahead_is_known_to_the_next_commit(store: SqliteStore) -> None:
+    put(store, lock("x"), events=(event("x"),))
+    store.number_from(100)
+    put(store, lock("y"), events=(event("y"),))
+    assert [each.seq for each in store.events(0, 10)] == [1, 101]
+
+
+def test_who_asks_for_nothing_that_is_due_gets_nothing_but_the_time(store: SqliteStore) -> None:
+    put(store, lock("x").replace(line=(1,), delay_until_ms=1))
+    assert store.due(1).keys == [key_of("x")]
+    assert (store.due(0).keys, store.due(0).next_ms) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "bytes_now", "since_ms", "full", "over"),
+    [
+        (StoreFull("full"), 500, 0, True, True),
+        (StoreFull("full"), 499, 0, True, False),
+        (StoreFull("full"), 499, TROUBLE_MS + 1_000, True, True),
+        (StoreFull("full"), 499, 0, False, True),
+        (StoreUnavailable("an error of the disk"), 499, 0, False, False),
+        (StoreCorrupt("damaged"), 500, TROUBLE_MS + 1_000, False, False),
+    ],
+)
+def test_trouble_is_over_when_a_commit_shows_it(
+    store: SqliteStore,
+    monkeypatch: pytest.MonkeyPatch,
+    trouble: DibsError,
+    bytes_now: int,
+    since_ms: int,
+    full: bool,
+    over: bool,
+) -> None:
+    link = store._link
+    monkeypatch.setattr("dibs.stores.sqlite.errors.is_full", lambda path: full)
+    link.trouble, link.writing_bytes, link._failed_bytes = trouble, bytes_now, 1_000
+    link._failed_ms = steady_ms() - since_ms
+    assert link._is_over() == over
+
+
+def test_an_error_of_the_caller_is_no_trouble_and_damage_stays(store: SqliteStore) -> None:
+    with pytest.raises(KeyError), store._link.turn, store._link:
+        raise KeyError("a fault of ours")
+    assert store.trouble() is None
+    damage = sqlite3.DatabaseError("malformed")
+    damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    with pytest.raises(StoreCorrupt), store._link.turn, store._link:
+        raise damage
+    assert isinstance(store.trouble(), StoreCorrupt)
+    with pytest.raises(StoreCorrupt):
+        store.read([key_of("x")])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dibs.core import events, outcomes
 from dibs.core.events import Event
-from dibs.core.exclusion import blockers, covered, live_holders
+from dibs.core.exclusion import blockers, covered
 from dibs.core.expiry import end_expired, may_go_on, own_deadline_ms, shown
 from dibs.core.grants import apply_policy, grant, swap
 from dibs.core.names import in_tree
@@ -216,11 +216,8 @@ def inspect(draft: Draft, command: Inspect) -> Outcome:
     seen = draft.knows(command.ns, command.name)
     stored = draft.lock(command.ns, command.name)
     lock = end_expired(draft, stored)
-    if lock is not stored:
-        unended = [shown(draft, holder) for holder in stored.holders if may_go_on(draft, holder)]
-        lock = stored.replace(holders=tuple(unended)) if unended else lock
-    else:
-        lock = lock.replace(holders=live_holders(draft, lock))
+    unended = [shown(draft, holder) for holder in stored.holders if may_go_on(draft, holder)]
+    lock = stored.replace(holders=tuple(unended)) if unended else lock
     in_way = blockers(draft, lock, EXCLUSIVE, 1, None)
     draft.discard()
     return outcomes.Status(

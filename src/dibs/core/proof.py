@@ -41,7 +41,7 @@ def allowed(draft: Draft, lock: LockRecord, ask: AcquireTerms | Ticket) -> bool:
         return False
     if not in_tree(lock.name):
         return True
-    names = [name for name in draft.tree(lock.ns).listed if name != lock.name and overlaps(name, lock.name)]
+    names = [name for name in draft.tree(lock.ns).listed if overlaps(name, lock.name)]
     draft.need(*[lock_key(lock.ns, name) for name in names])
     lists = [draft.lock(lock.ns, name).acl for name in names]
     return all(set(entries).intersection(ask.badges) for entries in lists if entries)

@@ -241,8 +241,9 @@ class Coordinator:
             except CommitTooLarge as error:
                 if len(todo) == 1:
                     failed[todo[0]] = doubts.get(todo[0], error)
-                left += todo[max(1, len(todo) // 2) :]
-                todo = todo[: max(1, len(todo) // 2)]
+                half = max(1, len(todo) // 2)
+                left += todo[half:]
+                todo = todo[:half]
                 continue
             except StoreUnavailable as error:
                 # Did the write happen? Deciding again finds out: by the lease id of an acquire, the end of a release.
