@@ -219,19 +219,22 @@ class StoreLink(StoreProxy):
         self._world = server.world
 
     def _ask(self, call: Callable[..., Any], *args: Any, **more: Any) -> Any:
-        server, asked_ms = self._server, self._world.time.now_ms
-        self._world.on_the_way(server)
-        if server.is_cut_off:
-            self._world.time.pass_ms(50)
-            server.fell_ill()
-            server.cut_off_ms = self._world.time.now_ms
-            raise StoreUnavailable("Cut off.")
-        self._world.checker.alive(self._world.time.now_ms)
-        answer = call(*args, **more)
-        self._world.on_the_way(server)
-        if self._world.time.now_ms - asked_ms > OUTAGE_MS_MIN - TICK_MS:
-            server.fell_ill()
-        return answer
+        server, world = self._server, self._world
+        asked_ms = world.time.now_ms
+        try:
+            world.on_the_way(server)
+            if server.is_cut_off:
+                world.time.pass_ms(50)
+                server.fell_ill()
+                server.cut_off_ms = world.time.now_ms
+                raise StoreUnavailable("Cut off.")
+            world.checker.alive(world.time.now_ms)
+            answer = call(*args, **more)
+            world.on_the_way(server)
+            return answer
+        finally:
+            if world.time.now_ms - asked_ms > OUTAGE_MS_MIN - TICK_MS:
+                server.fell_ill()
 
     def read(self, keys: Iterable[str]) -> Snapshot:
         return self._ask(self.inner.read, list(keys))  # type: ignore[no-any-return]
