@@ -162,7 +162,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
     rewrite(patch, liveness.Liveness, "_note_silence", ("limits.OUTAGE_MS_MIN", "limits.PULSE_LATE_MS"))
 
 
-@fault("F-023", clients=12)
+@fault("F-023", 0, 3168, clients=12)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A look fails if a claim of the same batch cannot be written."""
     rewrite(patch, liveness.Decider, "_run", ("type(command) in LOOKS", "False"))

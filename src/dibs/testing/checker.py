@@ -72,6 +72,7 @@ class Checker:
         self._by_key: dict[tuple[str, str], Holder] = {}  # the first lease of each request key, by job
         self._told: dict[tuple[str, str], Told] = {}
         self._free_ms: dict[str, int] = {}
+        self._granted_ms: dict[str, int] = {}  # when its last grant was written, which is later than it says
         self._let_go: set[tuple[str, str]] = set()
         self._breaks: dict[str, int] = {}  # by reason: in which commit
         self.asking: set[str] = set()  # the asks whose callers are there, by their fresh ids
@@ -86,7 +87,7 @@ class Checker:
         """A client read an answer with this lease."""
         until_ms = lease.renewed_ms + lease.ttl_ms if lease.ttl_ms else 0  # without credit for outages
         self._told[job, lease.lease_id] = Told(client, until_ms)
-        if lease.since_ms < self._free_ms.get(job, 0) < lease.renewed_ms:
+        if self._granted_ms.get(job, 0) < self._free_ms.get(job, 0) < lease.renewed_ms:
             self._say("excl", f"{job} was shown as free in the middle of {client}'s lease.")
         if self._tokens.get(job, 0) < lease.token:
             self._say("token:rises", f"{client} was told of token {lease.token} of {job}, which no event has.")
@@ -148,6 +149,8 @@ class Checker:
         """These are about to be written."""
         self._commits += 1
         for event in events:
+            if event.kind == kinds.ACQUIRED:
+                self._granted_ms[event.job] = now_ms
             if event.job:
                 self._job_event(event, events)
             elif event.kind == kinds.OUTAGE:
