@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.base.errors import StoreUnavailable
 from dibs.base.ids import new_id
 from dibs.core.commands import Acquire, Break, EndSession, Free, Leave, OpenSession, Release
 from dibs.core.outcomes import Granted, Queued
@@ -328,6 +329,7 @@ def test_what_others_did_is_read_with_one_question_unless_it_fills_a_page(
     assert world.tally.live == 8
 
 
+@pytest.mark.fault("F-192")
 def test_a_session_that_opens_while_a_server_begins_to_count_is_counted_once() -> None:
     store = MemoryStore(ManualClock())
 
@@ -348,3 +350,24 @@ def test_a_session_that_opens_while_a_server_begins_to_count_is_counted_once() -
     Coordinator(store).one(EndSession(session="s", principal="team"))
     tally.catch_up(store)
     assert tally.sessions == 0
+
+
+@pytest.mark.fault("F-193")
+def test_a_store_that_fails_in_the_middle_of_the_first_count_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    for number in range(5):
+        world.elsewhere.one(_acquire(f"job-{number}", "a"))
+    tally = Tally()
+    tally.page = 2
+    tally.begin(world.store)
+    tally.count_page(world.store)
+
+    def fail(*args: object, **more: object) -> Any:
+        raise StoreUnavailable("It does not answer.")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(world.store, "scan", fail)
+        with pytest.raises(StoreUnavailable):
+            tally.count_page(world.store)
+    count_on(tally, world.store)
+    assert tally.live == 5

@@ -25,7 +25,7 @@ from dibs.core.limits import LIST_PAGE_DEFAULT, TALLY_PAGE
 from dibs.core.records import FAILED, PARKED, SHARED, UNSUCCESSFUL, LockRecord, SessionRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
@@ -58,7 +58,9 @@ class Tally:
         self._several: dict[int, int] = {}  # how many hold a job that several may hold
         self._seen_seq = 0  # what is counted
         self.reported_seq = 0  # the last event that is known here; ahead of what is counted while pages are counted
-        self._pages: Iterator[None] = iter(())
+        self._uncounted: list[tuple[str, bool]] = []  # what pages are left of: a prefix, and whether of live records
+        self._after = ""  # the last key that was counted of the first of them
+        self._began_ms = 0
         self._lock = allocate_lock()
         self._reading = allocate_lock()  # whoever reads events has it
         self.is_counting = False
@@ -99,33 +101,32 @@ class Tally:
         applied by token, so that an event whose effect a page shows already is not counted twice."""
         newest = store.events(0, 1, newest=True)
         self._seen_seq = self.reported_seq = newest[-1].seq if newest else 0
-        self._pages = self._count_pages(store, store.read(()).now_ms)
+        self._began_ms = store.read(()).now_ms
+        # What quotas need comes first. Failed jobs are in no index of live records: all jobs are read for them.
+        self._after, self._uncounted = "", [(SESSION_PREFIX, True), (LOCK_PREFIX, True), (LOCK_PREFIX, False)]
         self.is_counting = True
 
     def count_page(self, store: Store) -> None:
-        """Count the next page; after the last page, count the events that came meanwhile."""
-        for _ in self._pages:
-            return
+        """Count the next page; after the last page, count the events that came meanwhile. If the store fails, call it
+        again: it goes on where it was."""
+        while self._uncounted:
+            prefix, live = self._uncounted[0]
+            page = store.scan(prefix, self._after, self.page, live=live)
+            for _, found in page:
+                if live:
+                    self._count(found.record)
+                elif isinstance(found.record, LockRecord):
+                    self._count_state(found.record)
+            if len(page) == self.page:
+                self._after = page[-1][0]
+                return
+            self._after = ""
+            del self._uncounted[0]
         with self._reading:
             self.is_counting = False
         self.catch_up(store)
         self._paged.clear()
         self.kinds.clear()
-
-    def _count_pages(self, store: Store, began_ms: int) -> Iterator[None]:
-        # What quotas need comes first. Failed jobs are in no index of live records: all jobs are read for them.
-        for prefix, live in ((SESSION_PREFIX, True), (LOCK_PREFIX, True), (LOCK_PREFIX, False)):
-            after = ""
-            while page := store.scan(prefix, after, self.page, live=live):
-                for _, found in page:
-                    if live:
-                        self._count(found.record, began_ms)
-                    elif isinstance(found.record, LockRecord):
-                        self._count_state(found.record)
-                after = page[-1][0]
-                if len(page) < self.page:
-                    break
-                yield
 
     def committed(self, events: Sequence[Event], last_seq: int) -> None:
         """Our own commit wrote `events`, and the last event of the store is now `last_seq`."""
@@ -163,7 +164,7 @@ class Tally:
         if store.watch(self.reported_seq, 0):
             self.catch_up(store)
 
-    def _count(self, record: Stored | None, began_ms: int) -> None:
+    def _count(self, record: Stored | None) -> None:
         if isinstance(record, LockRecord):
             self._places.update((record.ns, record.name, number) for number in record.line)
             for holder in record.holders:
@@ -171,7 +172,9 @@ class Tally:
                 self._add(holder.principal, record.ns, 1)
             if record.holders and (record.slots > 1 or record.holders[0].mode == SHARED):
                 self._several[hash((record.ns, record.name))] = len(record.holders)
-        elif isinstance(record, SessionRecord) and record.since_ms <= began_ms:  # a later one is counted by its event
+        elif (
+            isinstance(record, SessionRecord) and record.since_ms <= self._began_ms
+        ):  # a later one is counted by its event
             self._paged.add(hash((record.principal, record.owner, record.since_ms)))
             self._count_session(record.principal, record.owner, record.since_ms, 1)
 

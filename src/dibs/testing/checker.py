@@ -13,8 +13,8 @@ from dibs.core import events as kinds
 from dibs.core.commands import AcquireTerms, Break
 from dibs.core.keys import lock_key, session_key, ticket_key
 from dibs.core.limits import ENDINGS_KEPT, FREED_MAX, OUTAGE_MS_MIN, PULSE_LATE_MS
-from dibs.core.outcomes import Granted, GrantedAll
-from dibs.core.records import EXCLUSIVE, SHARED, Holder, LockRecord, SessionRecord, Ticket
+from dibs.core.outcomes import Granted, GrantedAll, Queued, Status
+from dibs.core.records import EXCLUSIVE, EXPIRED, SHARED, Holder, LockRecord, SessionRecord, Ticket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -72,8 +72,11 @@ class Checker:
         self._by_key: dict[tuple[str, str], Holder] = {}  # the first lease of each request key, by job
         self._told: dict[tuple[str, str], Told] = {}
         self._free_ms: dict[str, int] = {}
+        self._granted_ms: dict[str, int] = {}  # when its last grant was written, which is later than it says
         self._let_go: set[tuple[str, str]] = set()
         self._breaks: dict[str, int] = {}  # by reason: in which commit
+        self.asking: set[str] = set()  # the asks whose callers are there, by their fresh ids
+        self._stood: defaultdict[tuple[str, int], set[str]] = defaultdict(set)  # which asks were told of a place
         self._alive_ms = 0
         self._recorded: list[int] = []  # when each outage ended that a server recorded
         self._outages: list[tuple[int, int]] = []  # true ones: no server had an answer of the store for long
@@ -84,14 +87,10 @@ class Checker:
         """A client read an answer with this lease."""
         until_ms = lease.renewed_ms + lease.ttl_ms if lease.ttl_ms else 0  # without credit for outages
         self._told[job, lease.lease_id] = Told(client, until_ms)
-        if lease.since_ms < self._free_ms.get(job, 0) < lease.renewed_ms:
+        if self._granted_ms.get(job, 0) < self._free_ms.get(job, 0) < lease.renewed_ms:
             self._say("excl", f"{job} was shown as free in the middle of {client}'s lease.")
         if self._tokens.get(job, 0) < lease.token:
             self._say("token:rises", f"{client} was told of token {lease.token} of {job}, which no event has.")
-
-    def shown_free(self, job: str, now_ms: int) -> None:
-        """A server answered that nobody had it at that time."""
-        self._free_ms[job] = now_ms
 
     def lets_go(self, job: str, lease_id: str) -> None:
         """A client is about to end it, or to be silent for longer than it lasts."""
@@ -101,28 +100,40 @@ class Checker:
         record = self._now(lock_key(NS, job), {})
         return isinstance(record, LockRecord) and any(each.lease_id == lease_id for each in record.holders)
 
+    def _has_something(self, lease_id: str) -> bool:
+        """Return whether there is a lease or a place with this id. A place that was given up is none any more."""
+        if lease_id not in self._made:
+            return False
+        places = [found.record for found in self._records.values() if isinstance(found.record, Ticket)]
+        return self.is_live(self._made[lease_id], lease_id) or lease_id in [each.lease_id for each in places]
+
     def of_session(self, session: str) -> list[tuple[str, str]]:
         """The job and the id of each lease that a session has."""
         locks = [found.record for found in self._records.values() if isinstance(found.record, LockRecord)]
         return [(lock.name, each.lease_id) for lock in locks for each in lock.holders if each.session == session]
 
-    def of_key(self, key: str) -> list[str]:
-        """The jobs that a request key has."""
+    def unknown_of_key(self, key: str) -> list[str]:
+        """The jobs that a request key has and of which no answer told."""
         locks = [found.record for found in self._records.values() if isinstance(found.record, LockRecord)]
-        return [lock.name for lock in locks for each in lock.holders if each.request_key == key]
+        mine = [(lock.name, each.lease_id) for lock in locks for each in lock.holders if each.request_key == key]
+        return [job for job, lease_id in mine if (job, lease_id) not in self._told]
 
     def answered(self, command: Command, result: Result) -> None:
         """A server has this result for a command."""
         is_denied = isinstance(result, BaseException) and not getattr(result, "unknown", False)
         if isinstance(command, Break) and is_denied and command.reason in self._breaks:
             self._say("idem:acquire", f"A break of {command.name} was written and told as not done: {result}")
+        if isinstance(result, Status) and not result.lock.holders:
+            self._free_ms[result.name] = result.now_ms
         if not isinstance(command, AcquireTerms):
             return
+        if isinstance(result, Queued):
+            self._stood[result.name, result.ticket].add(command.fresh_lease_id)
         if isinstance(result, Granted | GrantedAll):
             for each in result.grants if isinstance(result, GrantedAll) else (result,):
                 if each.lease.lease_id not in self._made:
                     self._say("excl", f"A server answered with a lease of {each.name} that was never written.")
-        elif is_denied and not getattr(command, "ticket", 0) and command.fresh_lease_id in self._made:
+        elif is_denied and not getattr(command, "ticket", 0) and self._has_something(command.fresh_lease_id):
             job = self._made[command.fresh_lease_id]
             self._say("idem:acquire", f"A claim of {job} was written and told as not done: {result}")
 
@@ -138,6 +149,8 @@ class Checker:
         """These are about to be written."""
         self._commits += 1
         for event in events:
+            if event.kind == kinds.ACQUIRED:
+                self._granted_ms[event.job] = now_ms
             if event.job:
                 self._job_event(event, events)
             elif event.kind == kinds.OUTAGE:
@@ -146,7 +159,7 @@ class Checker:
             if isinstance(record, LockRecord):
                 self._lock(key, record, puts)
             elif isinstance(record, SessionRecord) and record.ended_ms:
-                self._session_over(key, record, puts)
+                self._session_over(key, record, puts, now_ms)
             elif isinstance(record, Ticket):
                 self._made.setdefault(record.lease_id, record.name)
                 if record.number not in self._lines[record.name]:
@@ -177,6 +190,10 @@ class Checker:
             line[event.ticket] = event.mode
         elif event.kind == kinds.LEFT:
             line.pop(event.ticket, None)
+            place = self._now(ticket_key(NS, job, event.ticket), {})
+            is_own = isinstance(place, Ticket) and (job, place.lease_id) in self._let_go
+            if event.reason == "left" and not is_own and not self.asking.isdisjoint(self._stood[job, event.ticket]):
+                self._say("queue:fifo", f"{event.owner}'s place for {job} was given up while it waited.")
 
     def _in_turn(self, event: Event, line: dict[int, str], commit: Sequence[Event]) -> None:
         """Nobody is overtaken by a later place, or by a newcomer. A transfer passes the line: its owner decides."""
@@ -203,19 +220,19 @@ class Checker:
             early_ms = before.expires_ms - event.at_ms
             self._say("lease:never-early", f"{before.owner}'s lease of {event.job} ended {early_ms} ms early.")
         if event.kind == kinds.EXPIRED and before.session is None:
-            self._had_its_chance(event, before)
+            self._had_its_chance(f"{before.owner} lost {event.job}", before, event.at_ms)
         if event.kind != kinds.RELEASED or told is None or (event.job, before.lease_id) in self._let_go:
             return
         self._say("excl", f"{told.client}'s lease of {event.job} was given back, but not by {told.client}.")
 
-    def _had_its_chance(self, event: Event, before: Holder) -> None:
+    def _had_its_chance(self, loss: str, before: Holder | SessionRecord, now_ms: int) -> None:
         """Who was live when nobody could serve has time to renew when somebody can: once since its last renewal."""
         for began_ms, ended_ms in self._outages:
             is_live = before.renewed_ms < began_ms < before.expires_ms - PULSE_LATE_MS
             if not is_live or any(before.renewed_ms < each < began_ms for each in self._recorded):
                 continue
-            if event.at_ms < ended_ms + min(before.ttl_ms, 5_000) // 2:
-                self._say("lease:outage-credit", f"{before.owner} lost {event.job} in an outage.")
+            if now_ms < ended_ms + min(before.ttl_ms, 5_000) // 2:
+                self._say("lease:outage-credit", f"{loss} in an outage.")
 
     def _outage(self, event: Event) -> None:
         began_ms = event.began_ms or 0
@@ -270,10 +287,12 @@ class Checker:
             if EXCLUSIVE in (each.mode, holder.mode) and (each.session is None or each.session != holder.session):
                 self._say("tree", f"{each.owner} has {other} and {holder.owner} has {job}.")
 
-    def _session_over(self, key: str, session: SessionRecord, puts: Mapping[str, Stored | None]) -> None:
+    def _session_over(self, key: str, session: SessionRecord, puts: Mapping[str, Stored | None], now_ms: int) -> None:
         """What it had is given back in the same step. Of very many jobs the rest follows."""
         before = self._now(key, {})
         holds = before.holds if isinstance(before, SessionRecord) else ()
+        if isinstance(before, SessionRecord) and not before.ended_ms and session.how == EXPIRED:
+            self._had_its_chance(f"{session.owner} lost its session", before, now_ms)
         for held in holds if len(holds) <= FREED_MAX else ():
             lock = self._now(held, puts)
             if isinstance(lock, LockRecord) and any(each.session == session.id for each in lock.holders):

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     Steps = Generator["Request | int", Any, Any]
     Lease = tuple[str, Holder]
 
+CLAIMS = (Acquire, AcquireAny, AcquireAll)
 LATENCIES_MS = (0, 1, 1, 3)
 LATE_MS = (300, 3_000, 8_000)
 TTLS_MS = (4_000, 4_000, 8_000, 30_000)
@@ -88,6 +89,8 @@ class Request:
         if server is None or not server.is_started:
             world.time.later(20, None, self._heard, None)
             return
+        if isinstance(self.command, CLAIMS):
+            world.checker.asking.add(self.command.fresh_lease_id)
         patience_ms = self.wait_ms + chance.choice((100, 400, 1_000, 1_000))
         if world.strikes("hung-up", 0.04):
             patience_ms = chance.choice((1, 10, patience_ms))
@@ -96,19 +99,20 @@ class Request:
         for copy in range(1 + is_doubled):
             delay_ms = chance.choice(LATENCIES_MS) + (chance.choice(LATE_MS) if world.strikes("late", 0.01) else 0)
             if copy:
-                again = Request(self.client, self._renamed())
-                again._is_open, again._server, again.wait_ms = False, server, self.wait_ms
-                delay_ms += chance.choice((0, 300, 3_000))
-                world.time.later(delay_ms, server.loop, again._arrive)
-                world.time.later(delay_ms + chance.choice((1, 3, 8, 1_000)), None, again._close)
+                Request(self.client, self.command, self.wait_ms).stray(delay_ms + chance.choice((0, 300, 3_000)))
             elif not world.strikes("lost", 0.01):
                 world.time.later(delay_ms, server.loop, self._arrive)
 
-    def _renamed(self) -> Command:
-        """Every claim that arrives has a fresh id from its server."""
-        if isinstance(self.command, Acquire | AcquireAny | AcquireAll):
-            return self.command.replace(fresh_lease_id=self._world.fresh_id("lease"))
-        return self.command
+    def stray(self, delay_ms: int) -> None:
+        """A copy that comes late, on a connection that nobody reads and that is closed soon. Every claim that arrives
+        has a fresh id from its server."""
+        world, self._is_open = self._world, False
+        self._server = server = self._server or self.client.next_server()
+        if isinstance(self.command, CLAIMS):
+            self.command = self.command.replace(fresh_lease_id=world.fresh_id("lease"))
+        if server is not None and server.is_started:
+            world.time.later(delay_ms, server.loop, self._arrive)
+            world.time.later(delay_ms + world.chance.choice((1, 3, 8, 1_000)), None, self._close)
 
     def _arrive(self) -> None:
         server, command = self._server, self.command
@@ -125,8 +129,7 @@ class Request:
             self._refused(error)
 
     def _is_away(self) -> bool:
-        claims = isinstance(self.command, Acquire | AcquireAny | AcquireAll)
-        return claims and (self._is_gone or (self._moves and self._is_closed))
+        return isinstance(self.command, CLAIMS) and (self._is_gone or (self._moves and self._is_closed))
 
     def _refused(self, error: DibsError) -> None:
         if isinstance(error, Overloaded) and isinstance(self.command, Renew | Release | KeepSession | EndSession):
@@ -153,16 +156,20 @@ class Request:
 
     def _heard(self, result: Any) -> None:
         if self._is_open:
-            self._is_open = False
-            self._world.operations += 1
+            self._ends()
             self.client.go_on(result)
 
     def _tire(self) -> None:
         if self._is_open:
-            self._is_open = False
-            self._world.operations += 1
+            self._ends()
             self._close()
             self.client.go_on(None)
+
+    def _ends(self) -> None:
+        self._is_open = False
+        self._world.operations += 1
+        if isinstance(self.command, CLAIMS):
+            self._world.checker.asking.discard(self.command.fresh_lease_id)
 
     def _close(self) -> None:
         """The connection is closed. The server's loop hears of it a little later."""
@@ -259,7 +266,7 @@ class SimulatedClient:
 
     def _claim_and_hold(self, claim: Any) -> Steps:
         leases: list[Lease] = yield from self._claim(claim)
-        died = (yield from self._hold(leases)) if leases else False
+        died = (yield from self._hold(leases, claim)) if leases else False
         if leases and not died and claim.request_key and self.world.chance.random() < 0.1:
             late = yield from self._claim(claim)  # a repeat that comes after the release
             yield from self._release_all(late)
@@ -296,19 +303,35 @@ class SimulatedClient:
                 yield chance.choice((1, 100, 500))
             if self._session:
                 yield from self._keep_session()
+                mine = (yield from self._by_session(claim)) if not isinstance(result, Queued) else None
+                if mine is not None:
+                    return [mine]
         if getattr(claim, "ticket", 0):
             yield from self._leave(claim)
         return []
 
+    def _by_session(self, claim: Any) -> Steps:
+        """What its session got by a claim without an answer: it renews that instead of claiming again."""
+        if not isinstance(claim, Acquire) or claim.mode == SHARED or self.world.chance.random() < 0.5:
+            return None
+        began_ms = self.world.time.now_ms
+        result = yield Request(self, Renew(ns=NS, name=claim.name, principal="team", session=self._session))
+        if not isinstance(result, Renewed):
+            return None
+        self._note(claim, claim.name, began_ms, OK, result.lease, key="")
+        self.world.checker.told(self.name, claim.name, result.lease)
+        return claim.name, result.lease
+
     def _check_nothing_left(self, claim: Any, refused: Refused) -> None:
         """A repeat that is told that one of its jobs was lost has none of the others."""
         if all(isinstance(each, KeySpent) and each.ending.how in LOST for each in refused.outcomes):
-            left = self.world.checker.of_key(claim.request_key)
+            left = self.world.checker.unknown_of_key(claim.request_key)
             if left:
                 self.world.say("all-or-nothing", f"{self.name} was told that its claim is lost, and has {left}.")
 
     def _leave(self, claim: Any) -> Steps:
         names = getattr(claim, "names", None) or [claim.name]
+        self.world.checker.lets_go(names[0], claim.ticket_id)
         place: dict[str, Any] = {"ticket": claim.ticket, "ticket_id": claim.ticket_id}
         left = yield Request(self, Leave(ns=NS, name=names[0], principal="team", **place))
         if isinstance(left, Left) and not left.was_in:
@@ -317,7 +340,7 @@ class SimulatedClient:
 
     # An owner
 
-    def _hold(self, leases: list[Lease]) -> Steps:
+    def _hold(self, leases: list[Lease], claim: Any) -> Steps:
         """Renew them a few times, and end them somehow. True if it died."""
         world, chance = self.world, self.world.chance
         for _ in range(chance.choice((0, 1, 2, 4))):
@@ -327,12 +350,19 @@ class SimulatedClient:
             yield int(ttl_ms * chance.choice((0.01, 0.02, 0.1, 0.4, 0.8)))
             if world.strikes("silent", 0.03):
                 yield int(ttl_ms * 1.3)
+            elif world.strikes("silent", 0.1):  # it renews at the last moment, and somebody looks right then
+                job, lease = leases[0]
+                yield max(0, lease.expires_ms - world.time.now_ms - chance.choice((2, 4, 8)))
+                for ms in (4, 8, 12):
+                    Request(self, Inspect(ns=NS, name=job)).stray(ms)
             if self._session:
                 yield from self._keep_session()
             kept: list[Lease] = []
             for job, lease in leases:
                 now = yield from self._renew(job, lease)
                 kept += [(job, now)] if now is not None else []
+            if claim.request_key and world.strikes("doubled", 0.1 if len(kept) == len(leases) else 0.5):
+                Request(self, claim).stray(chance.choice((0, 10)))
             leases = kept
             if not leases:
                 return False
@@ -418,7 +448,8 @@ class SimulatedClient:
         if isinstance(result, SessionState):
             self._session_until_ms = began_ms + SESSION_TTL_MS
             for _ in range(self.world.chance.choice((1, 2, 3))):
-                way = self.world.chance.choice((self._one, self._one, self._all if len(self._plain) > 1 else self._one))
+                ways = (self._one, self._one, self._all if len(self._plain) > 1 else self._one, self._idle)
+                way = self.world.chance.choice(ways)
                 died = died or (yield from way())
                 if self._session_until_ms == 0:
                     break
@@ -427,6 +458,13 @@ class SimulatedClient:
             self._note_session_end(min(self._session_until_ms, self.world.time.now_ms))
         self._session = ""
         return died
+
+    def _idle(self) -> Steps:
+        """Its session has nothing for a while."""
+        for _ in range(3):
+            yield SESSION_TTL_MS // 3
+            yield from self._keep_session()
+        return False
 
     def _keep_session(self) -> Steps:
         """Renew it. One that is over although it was kept in time breaks a promise."""
@@ -465,8 +503,6 @@ class SimulatedClient:
             holders = result.lock.holders
             token = holders[0].token if holders else 0
             self._note(None, job, began_ms, OK, call="show", held=bool(holders), token=token)
-            if not holders:
-                self.world.checker.shown_free(job, result.now_ms)
         return False
 
     def _break(self) -> Steps:
@@ -483,7 +519,7 @@ class SimulatedClient:
         if job == "shared":  # the judge knows one owner at a time
             return
         line: dict[str, Any] = {"call": _CALLS.get(type(command), ""), "job": job, "began": began_ms / 1000}
-        if isinstance(command, Acquire | AcquireAny | AcquireAll):
+        if isinstance(command, CLAIMS):
             line |= {"key": command.request_key or "", "owner": command.owner, "session": command.session or ""}
         if lease is not None:
             ttl = lease.ttl_ms / 1000 if lease.ttl_ms else EVER_S

@@ -219,17 +219,22 @@ class StoreLink(StoreProxy):
         self._world = server.world
 
     def _ask(self, call: Callable[..., Any], *args: Any, **more: Any) -> Any:
-        server = self._server
-        self._world.on_the_way(server)
-        if server.is_cut_off:
-            self._world.time.pass_ms(50)
-            server.fell_ill()
-            server.cut_off_ms = self._world.time.now_ms
-            raise StoreUnavailable("Cut off.")
-        self._world.checker.alive(self._world.time.now_ms)
-        answer = call(*args, **more)
-        self._world.on_the_way(server)
-        return answer
+        server, world = self._server, self._world
+        asked_ms = world.time.now_ms
+        try:
+            world.on_the_way(server)
+            if server.is_cut_off:
+                world.time.pass_ms(50)
+                server.fell_ill()
+                server.cut_off_ms = world.time.now_ms
+                raise StoreUnavailable("Cut off.")
+            world.checker.alive(world.time.now_ms)
+            answer = call(*args, **more)
+            world.on_the_way(server)
+            return answer
+        finally:
+            if world.time.now_ms - asked_ms > OUTAGE_MS_MIN - TICK_MS:
+                server.fell_ill()
 
     def read(self, keys: Iterable[str]) -> Snapshot:
         return self._ask(self.inner.read, list(keys))  # type: ignore[no-any-return]
@@ -317,13 +322,13 @@ class SimulatedServer:
         chance = world.chance
         self.is_at_once = chance.random() < 0.5
         self.is_dead = self.is_cut_off = self.is_started = False
-        self.stopped_until_ms = self.cut_off_ms = 0
-        self.well_since_ms = 2**62  # until it has started
+        self.stopped_until_ms = self.cut_off_ms = self.well_since_ms = 0
         self._rate = 1 + chance.choice((-0.001, 0, 0.001)) * (not world.settings.without & {"clock"})
         self._offset_ms = chance.randrange(10**9)
         self.loop = Thread(self)
         self.work = self.loop if self.is_at_once else Thread(self)
         self.tally = Tally(self._read, gapless=True)
+        self.tally.page = 2  # so that much happens while it counts
         self.decider = Decider(
             StoreLink(self),
             self._committed,
@@ -347,7 +352,7 @@ class SimulatedServer:
         self.fell_ill()
 
     def fell_ill(self, for_ms: int = 0) -> None:
-        self.well_since_ms = max(self.world.time.now_ms + for_ms, self.well_since_ms if self.is_started else 0)
+        self.well_since_ms = max(self.world.time.now_ms + for_ms, self.well_since_ms)
 
     def post(
         self, command: Command, callback: Callable[[Result], None], is_gone: Callable[[], bool] | None = None
@@ -451,7 +456,7 @@ class World:
         """Let the clients do their operations, then let everybody go home, then judge."""
         self.time.run(2**62)
         if not self.found:
-            self._is_all_over()
+            self._all_over()
         if not self.found:
             for wrong in judge(sorted(self.calls, key=lambda call: (call.began, call.number)))[:1]:
                 self.say(wrong.promise, wrong.says)
@@ -478,8 +483,6 @@ class World:
         if not self.time.depth:  # who is in the middle of something here would have to wait for the end of this
             if self.strikes("slow", 0.001):
                 ms = self.chance.choice((300, 1_200, 2_000, 4_000))
-                if ms > OUTAGE_MS_MIN:
-                    server.fell_ill(ms)
             elif self.strikes("stopped", 0.0005):
                 ms = self._stop(server)
         if ms:
@@ -489,9 +492,9 @@ class World:
 
     def _stop(self, server: SimulatedServer) -> int:
         ms = self.chance.choice((300, 1_500, 3_000, 8_000))
-        server.stopped_until_ms = self.time.now_ms + ms
-        if ms > OUTAGE_MS_MIN:
+        if ms > OUTAGE_MS_MIN or self.time.now_ms < server.stopped_until_ms + 2 * TICK_MS:  # two stops are like one
             server.fell_ill(ms)
+        server.stopped_until_ms = max(server.stopped_until_ms, self.time.now_ms + ms)
         return ms
 
     def _trouble(self) -> None:
@@ -542,7 +545,7 @@ class World:
 
     def _denies_outage(self, began_ms: int, ended_ms: int) -> str:
         """Another server was well all the time, or the one that records it had no reason to think of one."""
-        for server in self.servers:
+        for server in [each for each in self.servers if each.is_started]:
             if server is self.writes and server.well_since_ms < began_ms - PULSE_LATE_MS:
                 return f"{server.name}, which recorded it, was well"
             if ended_ms - began_ms > 2 * OUTAGE_MS_MIN and server.well_since_ms < began_ms:
@@ -558,6 +561,7 @@ class World:
 
     def _look(self) -> None:
         now_ms = self.time.now_ms
+        self._check_counts()
         if self.operations >= self.settings.operations and not self.is_calm:
             self._calm()
         if not self.is_calm or not self._is_quiet():
@@ -586,13 +590,21 @@ class World:
         self.time.is_over = lambda: True
         return True
 
-    def _is_all_over(self) -> None:
-        """Nobody is left: the counts of every server are zero."""
+    def _all_over(self) -> None:
+        """Nobody is left, and everybody knows it."""
         self.time.is_over = lambda: self.found
         for server in self.servers:
-            if server.is_started and not server.tally.is_counting:
-                server.tally.catch_up(self.store)
-                counted = (server.tally.live, server.tally.waiting, server.tally.sessions)
-                open_ = sum(1 for key, found in self.store.scan("session/", limit=10**6, live=True))
-                if counted != (0, 0, open_):
-                    self.say("quota", f"{server.name} counts {counted}, and there are (0, 0, {open_}).")
+            server.tally.catch_up(self.store)
+        self._check_counts()
+
+    def _check_counts(self) -> None:
+        """Whoever knows all events counts what there is."""
+        locks = [found.record for found in self.store._records.values() if isinstance(found.record, LockRecord)]
+        held, waiting = sum(len(lock.holders) for lock in locks), sum(len(lock.line) for lock in locks)
+        there = (held, waiting, len(self.store.scan("session/", limit=10**6, live=True)))
+        for server in self.servers:
+            tally, is_busy = server.tally, server.loop.is_busy or server.work.is_busy
+            if server.is_started and not (is_busy or tally.is_counting or self.store.watch(tally._seen_seq, 0)):
+                counted = (tally.live, tally.waiting, tally.sessions)
+                if counted != there:
+                    self.say("quota", f"{server.name} counts {counted} held, waiting and sessions; there are {there}.")
