@@ -121,7 +121,7 @@ def test_a_git_store_takes_no_tokens(tmp_path: Path) -> None:
 def test_a_count_that_is_wrong_is_told_by_doctor_and_put_right_by_gc(tmp_path: Path) -> None:
     """Somebody ended a hold in the store by hand."""
     from dibs.core.commands import Acquire
-    from dibs.core.keys import lock_key
+    from dibs.core.records import lock_key
     from dibs.engine.coordinator import Coordinator
     from dibs.stores.sqlite import SqliteStore
 

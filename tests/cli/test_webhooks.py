@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.cli.main import run
-from dibs.core.keys import webhook_key
+from dibs.core.records import webhook_key
 from dibs.core.webhooks import Webhook
 from dibs.engine.webhooks.sender import DeliveryResult, Sender
 from dibs.stores.registry import open_store

@@ -15,8 +15,8 @@ from dibs.client.door import Ask
 from dibs.client.embedded import claim
 from dibs.client.queueing import PendingClaim
 from dibs.core.commands import Acquire, Release
-from dibs.core.keys import ticket_key
 from dibs.core.outcomes import Granted, Queued
+from dibs.core.records import ticket_key
 from dibs.engine.coordinator import Coordinator
 from dibs.stores import waiters
 from dibs.stores.sqlite import SqliteStore

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from dibs.core.commands import Acquire, Break, Inspect, Release, Renew, SetAcl, Sweep
 from dibs.core.decide import decide
 from dibs.core.draft import Draft, View
-from dibs.core.keys import META_KEY, lock_key, pulse_key
-from dibs.core.records import Ending, Holder, LockRecord, Meta, Outage, Pulse
+from dibs.core.records import META_KEY, Ending, Holder, LockRecord, Meta, Outage, Pulse, lock_key, pulse_key
 
 if TYPE_CHECKING:
     from dibs.core.commands import Command

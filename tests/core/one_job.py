@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from dibs.core.commands import Acquire, Beat, KeepPlaces, Leave, Release, Renew, Sweep
 from dibs.core.decide import decide
 from dibs.core.draft import View
-from dibs.core.keys import META_KEY, lock_key, ticket_key
 from dibs.core.limits import ENDINGS_KEPT
-from dibs.core.records import LockRecord, Meta, Ticket
+from dibs.core.records import META_KEY, LockRecord, Meta, Ticket, lock_key, ticket_key
 from dibs.core.tickets import NOBODY, seat_of
 
 if TYPE_CHECKING:

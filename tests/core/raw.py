@@ -7,9 +7,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dibs.core import events as kinds
 from dibs.core.expiry import credited_ms
-from dibs.core.keys import META_KEY, lock_key, session_key
 from dibs.core.limits import TICKET_MS
-from dibs.core.records import SHARED, Holder, LockRecord, Meta, SessionRecord, Ticket, Tree
+from dibs.core.records import (
+    META_KEY,
+    SHARED,
+    Holder,
+    LockRecord,
+    Meta,
+    SessionRecord,
+    Ticket,
+    Tree,
+    lock_key,
+    session_key,
+)
 from tests.models.history import overtaken
 from tests.models.queue import Hold, Place, Run, Wish, World, overlap
 from tests.models.replay import ReplayedHold, replay

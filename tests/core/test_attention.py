@@ -9,9 +9,8 @@ import pytest
 from dibs.base.ids import new_id
 from dibs.client.door import Ask
 from dibs.client.embedded import EmbeddedDoor
-from dibs.core.keys import META_KEY, lock_key, session_key
 from dibs.core.limits import TICKET_MS, WANTED_MAX
-from dibs.core.records import LockRecord, SessionRecord
+from dibs.core.records import META_KEY, LockRecord, SessionRecord, lock_key, session_key
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock

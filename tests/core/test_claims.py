@@ -11,9 +11,8 @@ from dibs.core.commands import ClaimPolicy
 from dibs.core.decide import decide, keys_of
 from dibs.core.draft import Missing, View
 from dibs.core.events import REFUSED
-from dibs.core.keys import META_KEY, session_key
 from dibs.core.limits import ENDINGS_KEPT
-from dibs.core.records import Done, Meta, SessionRecord
+from dibs.core.records import META_KEY, Done, Meta, SessionRecord, session_key
 from tests.core.make import (
     INSPECT,
     JOB,

@@ -19,8 +19,8 @@ from dibs.core.credentials import (
     credential_key,
 )
 from dibs.core.identity import LEAST_ROLE, ROLES, Limits, may
-from dibs.core.keys import REGISTER_KEY
 from dibs.core.limits import CREDENTIAL_CHANGES_KEPT, CREDENTIAL_TOMBSTONE_MS
+from dibs.core.records import REGISTER_KEY
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.codec import decode, encode
 from dibs.stores.memory import MemoryStore

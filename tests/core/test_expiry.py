@@ -15,7 +15,6 @@ from dibs.core.decide import decide
 from dibs.core.draft import Draft, View
 from dibs.core.events import Event
 from dibs.core.exclusion import live_holders
-from dibs.core.keys import META_KEY, pulse_key, session_key
 from dibs.core.limits import (
     IDLE_RECORD_MS,
     OUTAGE_CREDIT_MS_MAX,
@@ -23,7 +22,18 @@ from dibs.core.limits import (
     PULSE_LATE_MS,
     TTL_MS_MIN,
 )
-from dibs.core.records import Done, Holder, LockRecord, Meta, Outage, Pulse, SessionRecord
+from dibs.core.records import (
+    META_KEY,
+    Done,
+    Holder,
+    LockRecord,
+    Meta,
+    Outage,
+    Pulse,
+    SessionRecord,
+    pulse_key,
+    session_key,
+)
 from tests.core.make import (
     JOB,
     KEY,

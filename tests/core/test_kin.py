@@ -11,8 +11,8 @@ from dibs.client.door import Ask
 from dibs.client.embedded import EmbeddedDoor
 from dibs.core.commands import Sweep
 from dibs.core.identity import Caller
-from dibs.core.keys import session_key
 from dibs.core.limits import SESSION_OWN_TTL_MS_MAX, SESSION_TOMBSTONE_MS
+from dibs.core.records import session_key
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock

@@ -21,10 +21,9 @@ from dibs.core.commands import (
     Transfer,
 )
 from dibs.core.events import ACCESS_SET
-from dibs.core.keys import lock_key, session_key, ticket_key
 from dibs.core.lease_outcomes import SessionState
 from dibs.core.limits import LEAVE_AT_ONCE_MAX, TICKET_MS
-from dibs.core.records import EXCLUSIVE, SHARED, LockRecord
+from dibs.core.records import EXCLUSIVE, SHARED, LockRecord, lock_key, session_key, ticket_key
 from dibs.core.tickets import NOBODY, next_seat
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore

@@ -27,9 +27,8 @@ from dibs.core import lease_outcomes as upkeep_outcomes
 from dibs.core.commands import Acquire, Beat, Break, Inspect, Release, Renew, SetAcl, Sweep
 from dibs.core.decide import decide, keys_of
 from dibs.core.draft import Missing, View
-from dibs.core.keys import LOCK_PREFIX, lock_key
 from dibs.core.limits import OUTAGE_CREDIT_MS_MAX, OUTAGES_KEPT, PULSE_LATE_MS
-from dibs.core.records import LockRecord
+from dibs.core.records import LOCK_PREFIX, LockRecord, lock_key
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from tests.build import SOAK, tries

@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 
 from dibs.base.errors import InvalidName
 from dibs.core import class_of
-from dibs.core.keys import lock_key, split_lock_key
 from dibs.core.names import check_name, check_namespace
-from dibs.core.records import EXCLUSIVE, SHARED
+from dibs.core.records import EXCLUSIVE, SHARED, lock_key, split_lock_key
 from dibs.core.several import overlapping_pair
 
 

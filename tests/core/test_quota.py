@@ -25,8 +25,7 @@ from dibs.core.commands import (
 from dibs.core.credentials import Usage
 from dibs.core.decide import decide
 from dibs.core.draft import View
-from dibs.core.keys import META_KEY, USAGE_PREFIX, lock_key
-from dibs.core.records import LockRecord, SessionRecord, Ticket
+from dibs.core.records import META_KEY, USAGE_PREFIX, LockRecord, SessionRecord, Ticket, lock_key
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.queries import disagreeing, recount
 from dibs.stores.memory import MemoryStore

@@ -7,8 +7,7 @@ import pytest
 from dibs.client.door import Ask
 from dibs.client.embedded import EmbeddedDoor
 from dibs.core.commands import EndSession
-from dibs.core.keys import session_key
-from dibs.core.records import SessionRecord
+from dibs.core.records import SessionRecord, session_key
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock

@@ -11,9 +11,8 @@ from dibs.core.commands import Beat, CountUsage, Freeze, KeepPlaces, RaiseFloor,
 from dibs.core.credentials import Usage
 from dibs.core.decide import decide
 from dibs.core.draft import View
-from dibs.core.keys import META_KEY, USAGE_PREFIX, pulse_key, ticket_key
 from dibs.core.limits import PULSE_KEPT_MS
-from dibs.core.records import FreezeMark, Meta, Pulse, Ticket
+from dibs.core.records import META_KEY, USAGE_PREFIX, FreezeMark, Meta, Pulse, Ticket, pulse_key, ticket_key
 from dibs.core.upkeep import accounted_ms
 from tests.core.make import KEY, acquire
 

@@ -24,10 +24,9 @@ from dibs.core.commands import (
 from dibs.core.credentials import CreateToken
 from dibs.core.events import OUTAGE
 from dibs.core.identity import LOCAL
-from dibs.core.keys import META_KEY, lock_key
 from dibs.core.lease_outcomes import Frozen, Renewed, SessionState
 from dibs.core.outcomes import AlreadyDone, Granted, Queued, Status
-from dibs.core.records import Meta
+from dibs.core.records import META_KEY, Meta, lock_key
 from dibs.engine.archive import export
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.credentials import CredentialDirectory, credentials

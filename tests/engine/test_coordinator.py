@@ -23,9 +23,8 @@ from dibs.core.commands import (
     SetAcl,
     Sweep,
 )
-from dibs.core.keys import META_KEY, lock_key
 from dibs.core.limits import CONFLICT_RETRIES_MAX, IDLE_RECORD_MS, UNKNOWN_RETRIES_MAX
-from dibs.core.records import LockRecord
+from dibs.core.records import META_KEY, LockRecord, lock_key
 from dibs.engine.coordinator import CallerGone, Contended, Coordinator
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Busy, CommitTooLarge, Conflict

@@ -11,11 +11,10 @@ import pytest
 from dibs.base.errors import StoreUnavailable
 from dibs.base.ids import new_id
 from dibs.core.commands import Acquire, Break, EndSession, Inspect, OpenSession, Renew, Sweep
-from dibs.core.keys import META_KEY, PULSE_PREFIX, lock_key
 from dibs.core.lease_outcomes import Broken, Renewed, Swept
 from dibs.core.limits import CONFLICT_RETRIES_MAX, GRACE_MS_MAX, OUTAGE_MS_MIN, PULSE_LATE_MS, PULSE_MS
 from dibs.core.outcomes import Granted, Held, Status
-from dibs.core.records import Meta
+from dibs.core.records import META_KEY, PULSE_PREFIX, Meta, lock_key
 from dibs.engine.coordinator import Contended, Coordinator
 from dibs.engine.liveness import Decider, Liveness, pulses_of
 from dibs.stores.memory import MemoryStore

@@ -24,9 +24,8 @@ from dibs.core.commands import (
 )
 from dibs.core.decide import decide
 from dibs.core.draft import Missing, View
-from dibs.core.keys import lock_key, session_key
 from dibs.core.limits import CONFLICT_RETRIES_MAX, REREAD_KEYS_MAX
-from dibs.core.records import LockRecord
+from dibs.core.records import LockRecord, lock_key, session_key
 from dibs.engine.coordinator import Contended, Coordinator
 from dibs.engine.queries import claimed, inspect_one, open_sessions
 from dibs.stores.memory import MemoryStore

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.core.commands import Acquire, AcquireAll, OpenSession, Release
-from dibs.core.keys import lock_key
 from dibs.core.outcomes import Granted, Queued
-from dibs.core.records import LockRecord
+from dibs.core.records import LockRecord, lock_key
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from dibs.testing.faulty import FaultyStore

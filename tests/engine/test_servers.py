@@ -8,10 +8,9 @@ import pytest
 
 from dibs.base.ids import new_id
 from dibs.core.commands import Acquire, Freeze, OpenSession, Thaw
-from dibs.core.keys import META_KEY, PULSE_PREFIX, pulse_key
 from dibs.core.limits import PULSE_KEPT_MS, PULSE_LATE_MS, PULSE_MS
 from dibs.core.outcomes import Granted, Held
-from dibs.core.records import Meta
+from dibs.core.records import META_KEY, PULSE_PREFIX, Meta, pulse_key
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.liveness import Decider, pulses_of
 from dibs.stores.memory import MemoryStore

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.core.commands import Acquire, Release, Sweep
-from dibs.core.keys import lock_key, ticket_key
 from dibs.core.limits import TICKET_MS
 from dibs.core.outcomes import Granted, Queued
-from dibs.core.records import LockRecord
+from dibs.core.records import LockRecord, lock_key, ticket_key
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 

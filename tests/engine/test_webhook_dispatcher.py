@@ -16,8 +16,8 @@ from dibs.core.commands import Acquire, Release
 from dibs.core.credentials import CreateToken, RevokeToken
 from dibs.core.events import Event
 from dibs.core.identity import ADMIN, LOCAL, Caller
-from dibs.core.keys import WEBHOOK_DUTY_KEY, dead_letters_key, progress_key
 from dibs.core.limits import WEBHOOK_DOUBTED_IN_FLIGHT_MAX
+from dibs.core.records import WEBHOOK_DUTY_KEY, dead_letters_key, progress_key
 from dibs.core.webhooks import DeadLetter, DeadLetters, SaveDelivery, TakeDuty, WebhookDuty, WebhookProgress
 from dibs.engine.auth import TokenGuard
 from dibs.engine.coordinator import Coordinator

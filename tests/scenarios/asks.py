@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dibs.base.errors import InvalidInput
 from dibs.core import commands
 from dibs.core.durations import parse_duration
-from dibs.core.keys import lock_key, session_key, ticket_key
 from dibs.core.limits import SESSION_TTL_MS_DEFAULT, TTL_MS_DEFAULT
-from dibs.core.records import EXCLUSIVE, SHARED
+from dibs.core.records import EXCLUSIVE, SHARED, lock_key, session_key, ticket_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable

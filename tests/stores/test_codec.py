@@ -13,8 +13,7 @@ import pytest
 
 from dibs.base import jsontext
 from dibs.base.errors import StoreCorrupt, StoreTooNew
-from dibs.core.keys import META_KEY
-from dibs.core.records import Meta
+from dibs.core.records import META_KEY, Meta
 from dibs.stores import codec
 from dibs.testing.contract_base import event, key_of, lock
 

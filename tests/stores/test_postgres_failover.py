@@ -11,8 +11,8 @@ import pytest
 
 from dibs.base.errors import StoreReplaced, StoreUnavailable
 from dibs.core.commands import Acquire, Renew
-from dibs.core.keys import META_KEY
 from dibs.core.outcomes import Granted, Held
+from dibs.core.records import META_KEY
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.port import Conflict
 from dibs.stores.postgres import PostgresLocation

@@ -11,8 +11,7 @@ import pytest
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput, NotAllowed, StoreBroken, StoreFull, StoreUnavailable
-from dibs.core.keys import META_KEY
-from dibs.core.records import Meta
+from dibs.core.records import META_KEY, Meta
 from dibs.stores.port import Conflict
 from dibs.stores.postgres import PostgresLocation
 from dibs.stores.postgres.store import PostgresStore

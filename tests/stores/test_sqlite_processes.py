@@ -18,9 +18,8 @@ import pytest
 
 from dibs.base.ids import new_id
 from dibs.core.commands import Acquire
-from dibs.core.keys import lock_key
 from dibs.core.outcomes import Granted, Held
-from dibs.core.records import LockRecord
+from dibs.core.records import LockRecord, lock_key
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.sqlite import SqliteStore
 from dibs.stores.sqlite import connection as link

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING
 
 from dibs.base.ids import new_id
 from dibs.core.commands import Acquire, Inspect, Release
-from dibs.core.keys import lock_key
 from dibs.core.lease_outcomes import Released
 from dibs.core.outcomes import Granted, Held, Status
-from dibs.core.records import LockRecord
+from dibs.core.records import LockRecord, lock_key
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.sqlite import SqliteStore
 

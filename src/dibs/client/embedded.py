@@ -14,10 +14,9 @@ from dibs.base.errors import DibsError, InvalidInput, StoreUnavailable
 from dibs.client.door import ANYWHERE, OneNamespace
 from dibs.core.commands import EndSession, Leave, Release
 from dibs.core.identity import LOCAL
-from dibs.core.keys import session_key, ticket_key
 from dibs.core.limits import EMBEDDED_POLL_MS, TICKET_KEEP_MS
 from dibs.core.outcomes import Granted, GrantedAll, Held, Left, Queued, Refused
-from dibs.core.records import SessionRecord
+from dibs.core.records import SessionRecord, session_key, ticket_key
 from dibs.wire.documents import Reply, reply_for_error, reply_to
 from dibs.wire.requests import command_for, namespace_for, shape, wait_ms
 
@@ -352,8 +351,8 @@ def _close_all(stores: list[Store], pid: int) -> None:
 def _with_ends_written(coordinator: Coordinator, command: Any, outcome: Outcome) -> Outcome:
     """Write down the ends of a job's holds, if the store can be written: without a server nobody else does."""
     from dibs.core.commands import Sweep
-    from dibs.core.keys import lock_key
     from dibs.core.outcomes import Status
+    from dibs.core.records import lock_key
 
     assert isinstance(outcome, Status)  # that is what the command gives
     if all(outcome.now_ms < each.expires_ms for each in outcome.lock.holders):

@@ -16,10 +16,9 @@ from dibs.base.errors import DibsError, HookRefused, InvalidInput, StoreFull, Un
 from dibs.base.files import to_disk
 from dibs.core.commands import RaiseFloor, Renew, Sweep, Thaw
 from dibs.core.identity import LOCAL
-from dibs.core.keys import LOCK_PREFIX, META_KEY, lock_key
 from dibs.core.lease_outcomes import Frozen, Raised, Thawed
 from dibs.core.limits import SWEEP_BATCH_MAX
-from dibs.core.records import LockRecord, Meta
+from dibs.core.records import LOCK_PREFIX, META_KEY, LockRecord, Meta, lock_key
 from dibs.core.upkeep import is_swept
 from dibs.engine.archive import export
 from dibs.engine.coordinator import Coordinator

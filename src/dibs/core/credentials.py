@@ -11,10 +11,9 @@ from dibs.core import events
 from dibs.core.commands import PlainCommand
 from dibs.core.events import Event
 from dibs.core.identity import AGENT, NO_LIMITS, Limits
-from dibs.core.keys import CREDENTIAL_PREFIX, REGISTER_KEY
 from dibs.core.limits import CREDENTIAL_CHANGES_KEPT, CREDENTIAL_TOMBSTONE_MS, USE_NOTED_MS
 from dibs.core.outcomes import Outcome
-from dibs.core.records import Kept
+from dibs.core.records import CREDENTIAL_PREFIX, REGISTER_KEY, Kept
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

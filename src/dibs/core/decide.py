@@ -25,7 +25,7 @@ decision, so every rule can be tested in microseconds, and replayed. The other f
 
 from __future__ import annotations
 
-from dibs.core import commands, keys
+from dibs.core import commands, records
 from dibs.core.claims import acquire, inspect
 from dibs.core.draft import Decision, Draft
 from dibs.core.names import in_tree
@@ -109,29 +109,29 @@ def _other_rules() -> dict[type[Any], Callable[[Draft, Any], Outcome]]:
 def keys_of(command: Command) -> list[str]:
     """Keys that the decision will look at: a hint that saves a round trip. `Missing` finds the others."""
     if isinstance(command, commands.Beat):
-        return [keys.pulse_key(command.server)]  # nothing that another server writes, unless there was a gap
-    found = [keys.META_KEY]
+        return [records.pulse_key(command.server)]  # nothing that another server writes, unless there was a gap
+    found = [records.META_KEY]
     names: tuple[str, ...] = ()
     if isinstance(command, _ONE_JOB):
-        found.append(keys.lock_key(command.ns, command.name))
+        found.append(records.lock_key(command.ns, command.name))
         names = (command.name,)
     elif isinstance(command, commands.AcquireAny | commands.AcquireAll):
-        found += [keys.lock_key(command.ns, name) for name in command.names]
+        found += [records.lock_key(command.ns, name) for name in command.names]
         names = command.names
     elif isinstance(command, commands.Sweep | commands.CountUsage):
         found.append(command.key)
     elif hasattr(command, "digest"):
-        found += [keys.REGISTER_KEY, keys.CREDENTIAL_PREFIX + command.digest]
+        found += [records.REGISTER_KEY, records.CREDENTIAL_PREFIX + command.digest]
     for name in names:
         if in_tree(name):
-            found.append(keys.tree_key(command.ns))  # type: ignore[union-attr]  # what has names has a namespace
+            found.append(records.tree_key(command.ns))  # type: ignore[union-attr]  # what has names has a namespace
             break
     payer = getattr(command, "payer", None)
     if payer is not None:
-        found.append(keys.USAGE_PREFIX + payer)
+        found.append(records.USAGE_PREFIX + payer)
     session = getattr(command, "session", None)
     if session is not None:
-        found.append(keys.session_key(session))
+        found.append(records.session_key(session))
     return found
 
 

@@ -8,9 +8,21 @@ knows no rules.
 from __future__ import annotations
 
 from dibs.base.record import Record
-from dibs.core.keys import META_KEY, lock_key, pulse_key, session_key, ticket_key, tree_key
 from dibs.core.overlap import Overlap, TreePlaces
-from dibs.core.records import LockRecord, Meta, Pulse, SessionRecord, Ticket, Tree
+from dibs.core.records import (
+    META_KEY,
+    LockRecord,
+    Meta,
+    Pulse,
+    SessionRecord,
+    Ticket,
+    Tree,
+    lock_key,
+    pulse_key,
+    session_key,
+    ticket_key,
+    tree_key,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,11 +10,10 @@ Two children of one parent exclude each other.
 from __future__ import annotations
 
 from dibs.core.expiry import may_go_on, need_sessions, shown
-from dibs.core.keys import lock_key
 from dibs.core.names import in_tree
 from dibs.core.outcomes import Blocker
 from dibs.core.overlap import covers
-from dibs.core.records import DELAYED, DONE, EXCLUSIVE, FREE, HELD, PARKED, SHARED
+from dibs.core.records import DELAYED, DONE, EXCLUSIVE, FREE, HELD, PARKED, SHARED, lock_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -19,11 +19,10 @@ from __future__ import annotations
 
 from dibs.core import events
 from dibs.core.events import Event
-from dibs.core.keys import lock_key, session_key
 from dibs.core.limits import ENDINGS_KEPT, OUTAGE_CREDIT_MS_MAX, TICKET_MS
 from dibs.core.names import in_tree
 from dibs.core.quota import give_back
-from dibs.core.records import BROKEN, EXCLUSIVE, EXPIRED, FAILED, RELEASED, UNSUCCESSFUL, Ending
+from dibs.core.records import BROKEN, EXCLUSIVE, EXPIRED, FAILED, RELEASED, UNSUCCESSFUL, Ending, lock_key, session_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

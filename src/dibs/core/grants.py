@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dibs.core import events
 from dibs.core.expiry import event_of, shown
-from dibs.core.keys import lock_key
 from dibs.core.limits import CHECKPOINTS_BYTES_MAX, METADATA_BYTES_MAX, WANTED_MAX
 from dibs.core.names import in_tree
 from dibs.core.outcomes import Granted
 from dibs.core.proof import note_list
 from dibs.core.quota import charge
-from dibs.core.records import EXCLUSIVE, Holder, Ticket, TreeClaim
+from dibs.core.records import EXCLUSIVE, Holder, Ticket, TreeClaim, lock_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

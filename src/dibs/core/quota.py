@@ -7,8 +7,8 @@ charge of an older count gives nothing back.
 
 from __future__ import annotations
 
-from dibs.core.keys import USAGE_PREFIX
 from dibs.core.outcomes import QuotaExceeded, TooMany
+from dibs.core.records import USAGE_PREFIX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,14 +10,22 @@ from dibs.core import events
 from dibs.core.events import Event
 from dibs.core.exclusion import live_holders
 from dibs.core.expiry import end_expired, need_sessions, session_deadline_ms, session_over
-from dibs.core.keys import lock_key, session_key, split_lock_key, ticket_key
 from dibs.core.lease_outcomes import SessionLease, SessionState
 from dibs.core.limits import FREED_MAX
 from dibs.core.outcomes import SessionOver, SessionUnknown
 from dibs.core.proof import may_use, own_session
 from dibs.core.queue import advance, give_up
 from dibs.core.quota import charge, give_back, is_current, over_sessions, recharged
-from dibs.core.records import BROKEN, EXPIRED, RELEASED, SessionRecord
+from dibs.core.records import (
+    BROKEN,
+    EXPIRED,
+    RELEASED,
+    SessionRecord,
+    lock_key,
+    session_key,
+    split_lock_key,
+    ticket_key,
+)
 from dibs.core.tickets import tell_session, waiters
 
 TYPE_CHECKING = False

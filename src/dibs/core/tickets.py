@@ -12,13 +12,23 @@ from dibs.core import events
 from dibs.core.events import Event
 from dibs.core.expiry import note_loss, ticket_over
 from dibs.core.grants import swap
-from dibs.core.keys import lock_key, split_lock_key, ticket_key
 from dibs.core.limits import TICKET_MS, WANT_MS, WANTED_MAX
 from dibs.core.names import in_tree
 from dibs.core.overlap import overlaps
 from dibs.core.proof import may_use, session_owner
 from dibs.core.quota import charge, give_back
-from dibs.core.records import SHARED, Part, Ticket, TreePlace, Wait, Want, terms_of
+from dibs.core.records import (
+    SHARED,
+    Part,
+    Ticket,
+    TreePlace,
+    Wait,
+    Want,
+    lock_key,
+    split_lock_key,
+    terms_of,
+    ticket_key,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

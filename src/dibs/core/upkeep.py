@@ -6,13 +6,26 @@ from dibs.core import events
 from dibs.core.commands import Freeze, KeepPlaces, Sweep, Thaw
 from dibs.core.events import Event
 from dibs.core.expiry import deadline_ms, session_deadline_ms, session_over, ticket_deadline_ms, ticket_over
-from dibs.core.keys import CREDENTIAL_PREFIX, LOCK_PREFIX, SESSION_PREFIX, TREE_PREFIX, USAGE_PREFIX
 from dibs.core.lease_outcomes import BeatRecorded, Counted, FreezeNoted, Frozen, Identified, Raised, Swept, Thawed
 from dibs.core.limits import OUTAGES_KEPT, PULSE_KEPT_MS, PULSE_LATE_MS
 from dibs.core.outcomes import PlacesKept
 from dibs.core.queue import give_up, go_on, refresh
 from dibs.core.quota import charge, is_current, payer_of, usage_of
-from dibs.core.records import EXPIRED, FreezeMark, LockRecord, Outage, Pulse, SessionRecord, Ticket, Tree
+from dibs.core.records import (
+    CREDENTIAL_PREFIX,
+    EXPIRED,
+    LOCK_PREFIX,
+    SESSION_PREFIX,
+    TREE_PREFIX,
+    USAGE_PREFIX,
+    FreezeMark,
+    LockRecord,
+    Outage,
+    Pulse,
+    SessionRecord,
+    Ticket,
+    Tree,
+)
 from dibs.core.sessions import finish
 
 TYPE_CHECKING = False

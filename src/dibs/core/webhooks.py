@@ -10,10 +10,9 @@ from dibs.base.record import Record
 from dibs.core import events
 from dibs.core.commands import PlainCommand
 from dibs.core.events import LOCK_CHANGES, Event
-from dibs.core.keys import WEBHOOK_DUTY_KEY, WEBHOOK_REGISTER_KEY, dead_letters_key, progress_key, webhook_key
 from dibs.core.limits import WEBHOOK_DEAD_MAX, WEBHOOKS_MAX, WEBHOOKS_PER_PRINCIPAL_MAX
 from dibs.core.outcomes import Outcome
-from dibs.core.records import Kept
+from dibs.core.records import WEBHOOK_DUTY_KEY, WEBHOOK_REGISTER_KEY, Kept, dead_letters_key, progress_key, webhook_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -27,10 +27,20 @@ from dibs.base.record import Record
 from dibs.core import class_of
 from dibs.core.commands import Freeze
 from dibs.core.events import Event
-from dibs.core.keys import META_KEY, lock_key, session_key, ticket_key, tree_key
 from dibs.core.lease_outcomes import FreezeNoted, Frozen
 from dibs.core.names import check_name, check_namespace
-from dibs.core.records import LockRecord, Meta, SessionRecord, Ticket, Tree
+from dibs.core.records import (
+    META_KEY,
+    LockRecord,
+    Meta,
+    SessionRecord,
+    Ticket,
+    Tree,
+    lock_key,
+    session_key,
+    ticket_key,
+    tree_key,
+)
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.port import maintenance_of
 

@@ -28,7 +28,7 @@ from dibs.core import credentials as rules
 from dibs.core import limits
 from dibs.core.events import RIGHTS_CHANGES
 from dibs.core.identity import Caller, require
-from dibs.core.keys import CREDENTIAL_PREFIX, REGISTER_KEY
+from dibs.core.records import CREDENTIAL_PREFIX, REGISTER_KEY
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.event_log import EventFilter, collect
 from dibs.engine.liveness import EngineThread

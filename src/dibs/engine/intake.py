@@ -27,11 +27,10 @@ from dibs.base.ids import new_id
 from dibs.base.record import Record
 from dibs.core.commands import Freeze, Thaw
 from dibs.core.events import Event
-from dibs.core.keys import META_KEY, tree_key
 from dibs.core.lease_outcomes import FreezeNoted, Frozen
 from dibs.core.limits import TOKEN_FLOOR_MAX, WEBHOOKS_MAX
 from dibs.core.moved import Renumbering, merged, moved, without_history
-from dibs.core.records import LockRecord, Meta, Ticket, Tree, shifted
+from dibs.core.records import META_KEY, LockRecord, Meta, Ticket, Tree, shifted, tree_key
 from dibs.core.webhooks import WebhookRegister
 from dibs.engine.archive import ArchiveReader
 from dibs.engine.coordinator import Coordinator

@@ -35,9 +35,8 @@ from dibs.base.ids import new_token
 from dibs.core import limits
 from dibs.core.commands import Beat
 from dibs.core.draft import ALL_TIME_MS
-from dibs.core.keys import LOCK_PREFIX, PULSE_PREFIX, SESSION_PREFIX
 from dibs.core.lease_outcomes import BeatRecorded
-from dibs.core.records import LockRecord, Pulse, SessionRecord
+from dibs.core.records import LOCK_PREFIX, PULSE_PREFIX, SESSION_PREFIX, LockRecord, Pulse, SessionRecord
 from dibs.core.upkeep import accounted_ms, gone_servers, live_servers
 from dibs.engine.coordinator import LOOKS, Coordinator
 from dibs.engine.metrics import Metrics

@@ -13,21 +13,26 @@ from dibs.core.decide import decide
 from dibs.core.draft import Draft, Missing, View
 from dibs.core.exclusion import blockers, live_holders, state_of
 from dibs.core.expiry import ticket_over
-from dibs.core.keys import (
+from dibs.core.lease_outcomes import SessionState, TicketPage, TicketState
+from dibs.core.limits import LIST_LOOKS_MAX, LIST_PAGE_DEFAULT, LIST_PAGE_MAX, SWEEP_BATCH_MAX
+from dibs.core.proof import may_use
+from dibs.core.queue import ahead
+from dibs.core.records import (
+    HELD,
     LOCK_PREFIX,
     META_KEY,
+    PARKED,
     SESSION_PREFIX,
     USAGE_PREFIX,
+    LockRecord,
+    Meta,
+    SessionRecord,
+    Ticket,
     lock_key,
     session_key,
     ticket_key,
     ticket_prefix,
 )
-from dibs.core.lease_outcomes import SessionState, TicketPage, TicketState
-from dibs.core.limits import LIST_LOOKS_MAX, LIST_PAGE_DEFAULT, LIST_PAGE_MAX, SWEEP_BATCH_MAX
-from dibs.core.proof import may_use
-from dibs.core.queue import ahead
-from dibs.core.records import HELD, PARKED, LockRecord, Meta, SessionRecord, Ticket
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.event_log import position_at, read_page
 

@@ -20,9 +20,17 @@ from sys import intern
 from typing import TYPE_CHECKING
 
 from dibs.core import events as kinds
-from dibs.core.keys import LOCK_PREFIX, SESSION_PREFIX
 from dibs.core.limits import LIST_PAGE_DEFAULT, TALLY_PAGE
-from dibs.core.records import FAILED, PARKED, SHARED, UNSUCCESSFUL, LockRecord, SessionRecord
+from dibs.core.records import (
+    FAILED,
+    LOCK_PREFIX,
+    PARKED,
+    SESSION_PREFIX,
+    SHARED,
+    UNSUCCESSFUL,
+    LockRecord,
+    SessionRecord,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

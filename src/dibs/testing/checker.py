@@ -11,10 +11,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dibs.core import events as kinds
 from dibs.core.commands import AcquireTerms, Break
-from dibs.core.keys import lock_key, session_key, ticket_key
 from dibs.core.limits import ENDINGS_KEPT, FREED_MAX, OUTAGE_MS_MIN, PULSE_LATE_MS
 from dibs.core.outcomes import Granted, GrantedAll, Queued, Status
-from dibs.core.records import EXCLUSIVE, EXPIRED, SHARED, Holder, LockRecord, SessionRecord, Ticket
+from dibs.core.records import (
+    EXCLUSIVE,
+    EXPIRED,
+    SHARED,
+    Holder,
+    LockRecord,
+    SessionRecord,
+    Ticket,
+    lock_key,
+    session_key,
+    ticket_key,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

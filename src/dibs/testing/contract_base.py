@@ -9,8 +9,7 @@ import pytest
 
 from dibs.base import clock
 from dibs.core.events import Event
-from dibs.core.keys import lock_key
-from dibs.core.records import Holder, LockRecord
+from dibs.core.records import Holder, LockRecord, lock_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

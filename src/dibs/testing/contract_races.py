@@ -12,10 +12,9 @@ import pytest
 from dibs.base.errors import StoreFull, StoreUnavailable
 from dibs.base.ids import new_id
 from dibs.core.commands import Acquire, Break, Release, Renew
-from dibs.core.keys import META_KEY
 from dibs.core.lease_outcomes import Released, Renewed
 from dibs.core.outcomes import Granted, Held, NotCurrent
-from dibs.core.records import Meta
+from dibs.core.records import META_KEY, Meta
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.port import Busy, Conflict
 from dibs.testing.contract_base import ContractBase, event, in_threads, key_of, lock, put, versions

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.core.keys import META_KEY, lock_key, pulse_key
-from dibs.core.records import Done, Ending, Meta, Outage, Pulse, SessionRecord
+from dibs.core.records import META_KEY, Done, Ending, Meta, Outage, Pulse, SessionRecord, lock_key, pulse_key
 from dibs.stores.port import ABSENT, Conflict, Maintenance
 from dibs.testing.contract_base import ContractBase, drop, event, key_of, lock, put, versions
 

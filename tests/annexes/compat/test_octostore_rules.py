@@ -13,9 +13,9 @@ from dibs.base.errors import InvalidInput
 from dibs.compat.octostore.contract import BIND_DEFAULT, OctoStoreContract, settings_from
 from dibs.compat.octostore.locks import LOCKS_MAX
 from dibs.core.events import ACQUIRED, QUEUED, Event
-from dibs.core.keys import webhook_key
 from dibs.core.limits import ADMIN_GUESSES_MAX
 from dibs.core.names import DEFAULT_NAMESPACE
+from dibs.core.records import webhook_key
 from dibs.core.webhooks import Webhook
 from dibs.engine.webhooks.sender import delivery_headers
 from dibs.server.http.admission import PUBLIC_NAMESPACE

@@ -13,10 +13,9 @@ from dibs.base.errors import InvalidInput
 from dibs.base.ids import new_id
 from dibs.client import store_admin
 from dibs.core.commands import Acquire, AcquireAll, Break, EndSession, OpenSession, Release, Renew, Transfer
-from dibs.core.keys import lock_key, session_key
 from dibs.core.lease_outcomes import Released, Renewed, SessionState, Transferred
 from dibs.core.outcomes import Granted, GrantedAll, Queued
-from dibs.core.records import Holder, LockRecord, Meta, SessionRecord
+from dibs.core.records import Holder, LockRecord, Meta, SessionRecord, lock_key, session_key
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.registry import open_store
 

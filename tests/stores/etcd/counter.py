@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.core.keys import META_KEY
-from dibs.core.records import Meta
+from dibs.core.records import META_KEY, Meta
 from dibs.stores.etcd.store import EtcdStore
 from dibs.stores.port import Conflict
 from dibs.testing.contract_base import event

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.base.errors import NotAllowed, StoreUnavailable
-from dibs.core.keys import META_KEY
-from dibs.core.records import Meta
+from dibs.core.records import META_KEY, Meta
 from dibs.stores.etcd.messages import message
 from dibs.stores.etcd.store import EtcdStore
 from dibs.stores.port import Conflict

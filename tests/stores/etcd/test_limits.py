@@ -9,10 +9,10 @@ import pytest
 from dibs.base.errors import InvalidInput
 from dibs.base.ids import new_id, new_token
 from dibs.core.commands import Acquire, Renew
-from dibs.core.keys import lock_key
 from dibs.core.lease_outcomes import Renewed
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, ETCD_READ_KEYS_MAX
 from dibs.core.outcomes import Granted
+from dibs.core.records import lock_key
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.etcd.messages import fields, inner, operations, range_op
 from dibs.stores.etcd.store import OTHER_OPS, EtcdStore

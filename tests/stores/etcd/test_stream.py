@@ -9,9 +9,8 @@ import pytest
 
 from dibs.base.ids import new_id
 from dibs.core.commands import Acquire
-from dibs.core.keys import META_KEY
 from dibs.core.outcomes import Granted
-from dibs.core.records import Meta
+from dibs.core.records import META_KEY, Meta
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.etcd.client import TXN
 from dibs.stores.etcd.store import EtcdStore

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from dibs.base.ids import new_id
 from dibs.core.commands import Acquire, Release, Renew
-from dibs.core.keys import lock_key
 from dibs.core.outcomes import Granted, Held
+from dibs.core.records import lock_key
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.git import location_of
 from dibs.stores.git.store import GitStore

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.core.events import Event
-from dibs.core.keys import META_KEY
 from dibs.core.outcomes import Granted, Held
-from dibs.core.records import Meta
+from dibs.core.records import META_KEY, Meta
 from dibs.stores.port import Conflict
 from dibs.testing.contract_base import event, key_of, lock, put, versions
 from tests.stores.git.harness import TTL_MS, Machine, Remote, acquire, granted, pass_time, store_at

@@ -28,7 +28,6 @@ from dibs.compat.octostore.bodies import (
 )
 from dibs.compat.octostore.callers import internal_id
 from dibs.core.commands import Acquire, Inspect, InspectSession, Release, Renew, SetAcl
-from dibs.core.keys import META_KEY
 from dibs.core.lease_outcomes import AclSet, Released, Renewed, SessionState
 from dibs.core.limits import LIST_PAGE_MAX
 from dibs.core.names import DEFAULT_NAMESPACE, ELECTION_PREFIX
@@ -45,7 +44,7 @@ from dibs.core.outcomes import (
     SessionUnknown,
     Status,
 )
-from dibs.core.records import EXPIRED, Meta
+from dibs.core.records import EXPIRED, META_KEY, Meta
 from dibs.engine.queries import claimed
 from dibs.server.http.parse import parse_query
 from dibs.server.http.response import answer_document, answer_for

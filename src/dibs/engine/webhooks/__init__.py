@@ -12,8 +12,8 @@ from dibs.base.ids import new_id
 from dibs.base.record import Record
 from dibs.core import webhooks as rules
 from dibs.core.identity import AGENT, require
-from dibs.core.keys import WEBHOOK_REGISTER_KEY, dead_letters_key, progress_key, webhook_key
 from dibs.core.limits import WEBHOOK_URL_CHARS_MAX
+from dibs.core.records import WEBHOOK_REGISTER_KEY, dead_letters_key, progress_key, webhook_key
 from dibs.engine.coordinator import Coordinator
 from dibs.wire.documents import Reply, reply_to
 from dibs.wire.requests import shape

@@ -11,7 +11,7 @@ from dibs.core import limits
 from dibs.core import webhooks as rules
 from dibs.core.credentials import CredentialRegister
 from dibs.core.identity import LOCAL
-from dibs.core.keys import REGISTER_KEY, dead_letters_key, progress_key, webhook_key
+from dibs.core.records import REGISTER_KEY, dead_letters_key, progress_key, webhook_key
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.credentials import every_credential
 from dibs.engine.event_log import EventFilter, read_page

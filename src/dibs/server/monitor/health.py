@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from dibs._version import __version__
 from dibs.base.errors import StoreUnavailable
-from dibs.core.keys import META_KEY
+from dibs.core.records import META_KEY
 from dibs.engine.queries import why_frozen
 from dibs.server.http.response import answer_document
 from dibs.stores.port import maintenance_of

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 from dibs.base.errors import AuthenticationFailed, InvalidInput, NotAllowed
 from dibs.base.reply import Reply
 from dibs.core.commands import EndSession
-from dibs.core.keys import SESSION_PREFIX
 from dibs.core.limits import LIST_PAGE_DEFAULT, LIST_PAGE_MAX, LOGIN_FAILURES_MAX
 from dibs.core.proof import may_use
-from dibs.core.records import SessionRecord
+from dibs.core.records import SESSION_PREFIX, SessionRecord
 from dibs.engine.queries import Activity, live_tickets
 from dibs.server.http.admission import ClientWindows
 from dibs.server.http.browser import clear_cookie, has_mark, is_from_own_page, set_cookie

@@ -9,8 +9,8 @@ from dibs.base.errors import DibsError, InvalidInput
 from dibs.base.ids import is_id
 from dibs.base.reply import Reply
 from dibs.core import events
-from dibs.core.keys import META_KEY
 from dibs.core.limits import SCRAPE_MS_MAX
+from dibs.core.records import META_KEY
 from dibs.server.annexes import metrics_document
 from dibs.server.http.parse import parse_query
 from dibs.server.http.response import answer_document

@@ -22,9 +22,8 @@ from dibs.base.ids import new_id
 from dibs.base.record import Record
 from dibs.core import class_of
 from dibs.core.events import Event
-from dibs.core.keys import lock_key, session_key, ticket_key, tree_key
 from dibs.core.limits import GIT_ITEMS_MAX, GIT_RECORD_BYTES_MAX
-from dibs.core.records import LockRecord, SessionRecord, Ticket, Tree
+from dibs.core.records import LockRecord, SessionRecord, Ticket, Tree, lock_key, session_key, ticket_key, tree_key
 from dibs.stores.codec import utf8
 
 TYPE_CHECKING = False

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dibs.base.errors import NotAllowed
 from dibs.base.ids import new_id
-from dibs.core.keys import LOCK_PREFIX, META_KEY, lock_key
 from dibs.core.limits import GIT_CHAIN_MAX, GIT_PAST_MAX, GIT_TRIES_MAX
+from dibs.core.records import LOCK_PREFIX, META_KEY, lock_key
 from dibs.stores.git.entries import BadEntry, Entry, commit_text, new_body, oid_of, parse, tail_of
 from dibs.stores.git.refs import Swap
 

@@ -12,8 +12,8 @@ import time
 from dibs.base import clock
 from dibs.base.errors import NotAllowed, StoreUnavailable
 from dibs.base.ids import new_fraction
-from dibs.core.keys import META_KEY
 from dibs.core.limits import GIT_TIDY_BATCH_MAX, GIT_TOMBSTONE_MS, GIT_TRIES_MAX
+from dibs.core.records import META_KEY
 from dibs.stores.git import plan as history
 from dibs.stores.git.entries import tail_of
 from dibs.stores.git.location import LOCAL, REMOTE

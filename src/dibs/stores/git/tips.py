@@ -9,9 +9,8 @@ import time
 from _thread import RLock
 
 from dibs.base.errors import StoreCorrupt
-from dibs.core.keys import LOCK_PREFIX, META_KEY
 from dibs.core.limits import GIT_TOKENS_KEPT, GIT_TORN_TRIES_MAX
-from dibs.core.records import LockRecord, Meta, shifted
+from dibs.core.records import LOCK_PREFIX, META_KEY, LockRecord, Meta, shifted
 from dibs.stores.git.entries import BadEntry, parse, tail_of
 from dibs.stores.git.repository import FileLock, load_json, save_json
 from dibs.stores.git.times import LOCK, Clocks, StoreTime

@@ -17,8 +17,7 @@ import logging
 
 from dibs.base import clock
 from dibs.base.errors import StoreFull, StoreUnavailable
-from dibs.core.keys import META_KEY
-from dibs.core.records import Meta
+from dibs.core.records import META_KEY, Meta
 from dibs.stores.codec import decode, decode_event, encode, end_of
 from dibs.stores.port import ABSENT, Conflict, Due, Maintenance, Snapshot, Store, Versioned
 from dibs.stores.postgres import connection as arrays
