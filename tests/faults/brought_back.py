@@ -150,7 +150,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
     put_rule(patch, Inspect, lambda rule: claims.inspect)
 
 
-@fault("F-020", jobs=1)
+@fault("F-020", 4, 1139, jobs=1)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A break is decided again after a commit without an answer."""
     patch.setattr(coordinator, "_ONCE", ())
@@ -180,14 +180,14 @@ def _(patch: pytest.MonkeyPatch) -> None:
     rewrite(patch, tally.Tally, "_count_session", ("if same < 0:", "if False:"))
 
 
-@fault("F-029")
+@fault("F-029", 8, 876)
 def _(patch: pytest.MonkeyPatch) -> None:
     """The jobs of an ended session stay held while its server cannot vouch for the time."""
     for module in (claims, exclusion, expiry):
         patch.setattr(module, "may_go_on", lambda draft, holder: True)
 
 
-@fault("F-111", jobs=2)
+@fault("F-111", 1, 506, jobs=2)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A repeated transfer is not recognised."""
 
@@ -203,7 +203,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
     put_rule(patch, Transfer, make)
 
 
-@fault("F-113", jobs=3)
+@fault("F-113", 8, 2823, jobs=3)
 def _(patch: pytest.MonkeyPatch) -> None:
     """A repeated claim of several jobs, one of which was broken, leaves the others held."""
     patch.setattr(several, "_give_back", lambda draft, locks, verdicts: None)
