@@ -534,6 +534,21 @@ def test_time_stands_for_the_stores_clock_not_the_steady_one() -> None:
     assert liveness.vouch()(977_000) == 977_000 - 60_500
 
 
+@pytest.mark.promise("lease:outage-credit")
+@pytest.mark.fault("F-194")
+def test_a_short_stop_and_a_failure_right_after_it_are_one_gap() -> None:
+    clock = ManualClock()
+    liveness = Liveness(clock.steady_ms)
+    liveness.beating()()
+    clock.advance(1_500)
+    liveness.tick()
+    for _ in range(5):
+        asked_ms = clock.steady_ms()
+        clock.advance(400)
+        liveness.failed(asked_ms)
+    assert liveness.vouch()(977_000) == 977_000 - 3_500
+
+
 class Taken(FaultyStore):
     """Others use the store: the next reads or commits would have to wait."""
 

@@ -245,11 +245,14 @@ class Liveness:
                 self._note_silence(asked_ms, now_ms)
 
     def failed(self, asked_ms: int) -> None:
-        """The store failed: until it accepts a beat, nobody can renew at this server."""
+        """The store failed: until it accepts a beat, nobody can renew at this server. A short silence before it belongs
+        to the gap: those who could not renew in it had no time to since."""
         now_ms = self.tick()
         with self._lock:
             self._cut_off = True
-            self._note_gap(asked_ms, now_ms)
+            is_graced = asked_ms < self._grace_until_ms
+            silent_ms = max(self._grace_ms, now_ms - limits.GRACE_MS_MAX) if is_graced else asked_ms
+            self._note_gap(min(asked_ms, silent_ms), now_ms)
 
     def _note_silence(self, from_ms: int, until_ms: int) -> None:
         if until_ms - from_ms > limits.OUTAGE_MS_MIN:
