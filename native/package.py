@@ -23,7 +23,6 @@ MODULES = (
     "base/record.py",
     "core/*.py",
     "base/ids.py",
-    "base/clock.py",
     "stores/codec.py",
     "stores/sqlite/rows.py",
     "wire/codes.py",
