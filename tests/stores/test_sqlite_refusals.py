@@ -10,7 +10,7 @@ import sys
 import tempfile
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,7 +19,7 @@ from dibs.base.ids import new_id
 from dibs.core.commands import Acquire
 from dibs.core.outcomes import Granted
 from dibs.engine.coordinator import Coordinator
-from dibs.stores.sqlite import SqliteStore
+from dibs.stores.sqlite import SqliteStore, opener
 from dibs.stores.sqlite import errors as trouble
 from dibs.stores.sqlite.rows import VERSION
 from dibs.testing.contract_base import event, key_of, lock, put
@@ -430,3 +430,26 @@ def test_a_long_lived_store_goes_on_when_its_file_may_be_written_again(open_fold
 def test_root_or_not_a_claim_in_an_ordinary_folder_works(open_folder: Path) -> None:
     open_folder.chmod(0o777)
     assert as_somebody_else(lambda: claim(open_folder / "dibs.db")) == Granted.__name__
+
+
+class Overtaken:
+    """A connection to an empty file. After `statements` of it another process makes the store."""
+
+    def __init__(self, path: Path, statements: int) -> None:
+        self._db = sqlite3.connect(path, isolation_level=None)
+        self._path, self._left = path, statements
+
+    def execute(self, statement: str) -> sqlite3.Cursor:
+        if not self._left:
+            SqliteStore(str(self._path)).close()
+        self._left -= 1
+        return self._db.execute(statement)
+
+
+@pytest.mark.fault("F-195")
+@pytest.mark.parametrize("statements", range(4))
+def test_a_store_that_another_process_makes_meanwhile_is_not_taken_for_foreign(statements: int, tmp_path: Path) -> None:
+    path = tmp_path / "dibs.db"
+    path.touch()
+    db: Any = Overtaken(path, statements)
+    opener._refuse_foreign(db, str(path))

@@ -186,8 +186,9 @@ def _locked(path: str) -> sqlite3.Connection:
 
 
 def _refuse_foreign(db: sqlite3.Connection, path: str) -> None:
+    has_tables = db.execute("SELECT 1 FROM sqlite_master").fetchone()
     (application,) = db.execute("PRAGMA application_id").fetchone()
-    if application != APPLICATION_ID and db.execute("SELECT 1 FROM sqlite_master").fetchone():
+    if application != APPLICATION_ID and has_tables:
         raise InvalidInput(
             f"{path} is an SQLite file of another program. Nothing was changed; name the store to restore."
         )

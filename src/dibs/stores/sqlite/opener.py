@@ -244,11 +244,11 @@ def _refuse_foreign(db: sqlite3.Connection, path: str) -> int:
     if size and not db.execute("PRAGMA page_count").fetchone()[0]:
         # SQLite takes a file that is too short for a header for an empty one, and would write over it.
         raise StoreCorrupt(f"{path} is not an SQLite file. Nothing was changed; give dibs a path of its own.")
+    # The mark last: another process may make the store meanwhile, and all of it appears at once.
+    has_tables = db.execute("SELECT 1 FROM sqlite_master").fetchone() is not None
     version = int(db.execute("PRAGMA user_version").fetchone()[0])
     application = int(db.execute("PRAGMA application_id").fetchone()[0])
-    if application != APPLICATION_ID and (
-        version or application or db.execute("SELECT 1 FROM sqlite_master").fetchone()
-    ):
+    if application != APPLICATION_ID and (version or application or has_tables):
         raise StoreCorrupt(
             f"{path} is an SQLite file of another program. Nothing in it was changed; give dibs a path of its own."
         )
