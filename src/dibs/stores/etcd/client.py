@@ -51,7 +51,6 @@ class EtcdClient:
         self._first = 0  # which endpoint is asked first
         self._token: str | None = None
         self._closed = False
-        self.losses = 0  # of connections, and other failures
 
     def range(self, key: bytes, end: bytes = b"", **options: Any) -> list[KeyValue]:
         answer: RangeAnswer = self.read(RANGE, messages.range_request(key, end, **options), RangeAnswer)
@@ -179,7 +178,6 @@ class EtcdClient:
             self._token = None
             return
         with self._lock:
-            self.losses += 1
             if self.location.endpoints[self._first] == endpoint:
                 self._first = (self._first + 1) % len(self.location.endpoints)
 

@@ -113,7 +113,7 @@ class EtcdStore(Store, Maintenance, Forgetful):
         self._stream = EtcdStream(self._client, self._layout)
         self._dues = DueIndex(self._layout, self._ask, self._time.now_ms)
         self._known: dict[str, Versioned] = {}  # as last read or written here
-        self._known_bytes = self._losses = 0
+        self._known_bytes = 0
         self._trouble: DibsError | None = None
 
     def read(self, keys: Iterable[str]) -> Snapshot:
@@ -175,9 +175,6 @@ class EtcdStore(Store, Maintenance, Forgetful):
 
     def recall(self, keys: Iterable[str]) -> Snapshot:
         """What is not remembered is told as absent, which most jobs are that are claimed. So a claim is one call."""
-        if self._losses != self._client.losses:
-            # etcd may have been restored from a snapshot meanwhile: then its revisions come again.
-            self._losses, self._known, self._known_bytes = self._client.losses, {}, 0
         known = self._known
         if not known:
             return self.read(keys)  # this process has just begun

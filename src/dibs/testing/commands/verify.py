@@ -74,6 +74,7 @@ def shown(wrong: Violation, run: Sequence[RecordedCall]) -> list[str]:
 
 def race(call: Call) -> str:
     """Let clients race for as long as was asked. Returns the file with the record."""
+    import logging
     import threading
     from functools import partial
 
@@ -101,6 +102,7 @@ def race(call: Call) -> str:
     except OSError as error:
         raise InvalidInput(f"{plain(path)} cannot be made ({error.strerror}). Name another with --record.") from None
     over = threading.Event()
+    logging.getLogger("dibs").addHandler(logging.NullHandler())  # heartbeats of the SDK fail on purpose
     with file, StopSignals(), StatusLine(call) as status:
         recorder = Recorder(file)
         words = ["--namespace", namespace, *(("--url", call.settings.url) if call.settings.url else ())]
@@ -110,11 +112,7 @@ def race(call: Call) -> str:
         racers: list[Racer | SdkRacer | Trouble] = []
         for name in (f"c{number}" for number in range(clients)):
             if way == "sdk":
-                import logging
-
                 from dibs.sdk.client import Client
-
-                logging.getLogger("dibs").addHandler(logging.NullHandler())  # heartbeats fail on purpose
 
                 client = Client(call.settings.url, namespace=namespace)
                 racers.append(SdkRacer(name, client, recorder, seed=seed, over=over))
