@@ -40,9 +40,9 @@ EQUAL = Path(__file__).with_name("equal.txt")
 REPORT = ROOT / "build" / "mutants.md"
 MODULES = (
     "core/claims core/deadlock core/decide core/draft core/exclusion core/expiry core/grants core/leases core/overlap"
-    " core/proof core/queue core/quota core/sessions core/several core/tickets core/upkeep engine/batcher"
-    " engine/coordinator engine/sweeper engine/waiters stores/memory stores/waiters stores/sqlite/checkpoint"
-    " stores/sqlite/connection stores/sqlite/queries stores/sqlite/rows stores/sqlite/store"
+    " core/proof core/queue core/quota core/sessions core/several core/tickets core/tree_claims core/upkeep"
+    " engine/batcher engine/coordinator engine/sweeper engine/waiters stores/memory stores/waiters"
+    " stores/sqlite/checkpoint stores/sqlite/connection stores/sqlite/queries stores/sqlite/rows stores/sqlite/store"
 ).split()
 TESTS = (
     "tests/core",

@@ -17,6 +17,7 @@ from dibs.core.records import (
     SessionRecord,
     Ticket,
     Tree,
+    TreeClaim,
     lock_key,
     session_key,
 )
@@ -41,6 +42,7 @@ class Raw(NamedTuple):
     tickets: dict[tuple[str, int], Ticket]
     sessions: dict[str, SessionRecord]
     tree: Tree
+    pages: dict[int, Tree]
     events: list[Event]
 
     def session_live(self, session_id: str | None) -> bool:
@@ -71,6 +73,9 @@ class Raw(NamedTuple):
             return False
         return self.now_ms < self.credited(ticket.expires_ms, ticket.renewed_ms, TICKET_MS)
 
+    def claims(self) -> list[TreeClaim]:
+        return [claim for each in (self.tree, *self.pages.values()) for claim in each.claims]
+
     def live(self) -> list[tuple[LockRecord, Holder]]:
         return [(lock, each) for lock in self.locks.values() for each in lock.holders if self.hold_live(each)]
 
@@ -86,6 +91,7 @@ def raw_of(store: MemoryStore, now_ms: int) -> Raw:
         {(each.name, each.number): each for each in kept if isinstance(each, Ticket)},
         {each.id: each for each in kept if isinstance(each, SessionRecord)},
         tree if isinstance(tree, Tree) else Tree(ns=NS),
+        {each.page: each for each in kept if isinstance(each, Tree) and each.page},
         store.events(0, 1_000_000),
     )
 
@@ -201,9 +207,18 @@ def the_tree_agrees(raw: Raw) -> None:
         for holder in lock.holders
         if lock.name.startswith(("path:", "repo:"))
     }
-    claims = [(claim.name, claim.lease_id, claim.mode) for claim in raw.tree.claims]
+    claims = [(claim.name, claim.lease_id, claim.mode) for claim in raw.claims()]
     assert len(claims) == len(set(claims))
     assert set(claims) == stored
+    tree = raw.tree
+    assert sorted(tree.pages) == sorted(raw.pages)
+    assert list(tree.firsts) == sorted(set(tree.firsts))
+    assert len(tree.firsts) == len(tree.pages)
+    assert tree.firsts[:1] in ((), ("",))
+    assert not tree.pages or all(claim.name.startswith("repo:") for claim in tree.claims)
+    for first, after, number in zip(tree.firsts, (*tree.firsts[1:], "\U0010ffff"), tree.pages, strict=False):
+        assert raw.pages[number].claims
+        assert all(first <= claim.name < after for claim in raw.pages[number].claims)
 
 
 def tokens_rise(history: list[Event]) -> None:

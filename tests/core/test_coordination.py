@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from dibs.core import events as kinds
-from dibs.core import lease_outcomes, outcomes
+from dibs.core import lease_outcomes, outcomes, tree_claims
 from dibs.core.commands import (
     Acquire,
     AcquireAll,
@@ -452,7 +452,8 @@ def apart(names: list[str]) -> tuple[str, ...]:
 @pytest.mark.promise("excl", "tree", "queue:fifo", "queue:no-dead-grant", "queue:one-wake", "deadlock")
 @pytest.mark.promise("session", "all-or-nothing", "audit", "idem:acquire", "token:rises", "proof")
 @pytest.mark.timeout(3_600 if SOAK else 600)
-def test_every_answer_about_lines_and_sessions_is_the_one_the_model_gives() -> None:
+def test_every_answer_about_lines_and_sessions_is_the_one_the_model_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree_claims, "TREE_PAGE_CLAIMS", 1)
     run_state_machine_as_test(Predicted, settings=SETTINGS)
 
 
@@ -560,12 +561,13 @@ class Loose(Life):
         raw = raw_of(self.store, self.now_ms)
         assert not raw.live()
         assert not raw.tickets
-        assert not raw.tree.claims
+        assert not raw.claims()
         assert all(session.ended_ms for session in raw.sessions.values())
 
 
 @pytest.mark.promise("excl", "tree", "queue:fifo", "queue:no-dead-grant", "queue:one-wake", "deadlock")
 @pytest.mark.promise("session", "all-or-nothing", "audit", "token:rises")
 @pytest.mark.timeout(3_600 if SOAK else 600)
-def test_what_must_always_be_so_is_so_however_late_anybody_looks() -> None:
+def test_what_must_always_be_so_is_so_however_late_anybody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree_claims, "TREE_PAGE_CLAIMS", 1)
     run_state_machine_as_test(Loose, settings=SETTINGS)

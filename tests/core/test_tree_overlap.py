@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
+from dibs.core import tree_claims
+from dibs.core.draft import Draft, View
 from dibs.core.names import check_name
 from dibs.core.overlap import Overlap, TreePlaces, overlaps
-from dibs.core.records import EXCLUSIVE, SHARED, TreeClaim, TreePlace
+from dibs.core.records import EXCLUSIVE, SHARED, Tree, TreeClaim, TreePlace, tree_key
+from dibs.core.tree_claims import add_claim, overlapping, remove_claim
 
 PARTS = ("a", "b", "ab", "a.b", "é")
 
@@ -31,6 +36,39 @@ def test_what_overlaps_is_the_same_whichever_way_it_is_found() -> None:
             assert overlap.of(name) == plain
             seen += len(plain)
     assert seen > 5_000
+
+
+@pytest.mark.promise("tree")
+@pytest.mark.parametrize("most", [1, 2, 5])
+def test_what_overlaps_is_the_same_however_many_claims_are_in_one_record(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree_claims, "TREE_PAGE_CLAIMS", most)
+    chance = random.Random(most)
+    view = View(0, {tree_key("n", page): None for page in range(1_000)})
+    kept: list[TreeClaim] = []
+    largest, tree, pages = 0, Tree(ns="n"), dict[int, Tree]()
+    for number in range(1_200):
+        draft = Draft(view)
+        if len(kept) < 40 and chance.random() < (0.8 if number % 400 < 300 else 0.1):
+            kept.append(TreeClaim(name=a_name(chance), lease_id=str(number)))
+            add_claim(draft, "n", kept[-1])
+        elif kept:
+            gone = kept.pop(chance.randrange(len(kept)))
+            remove_claim(draft, "n", gone.name, gone.lease_id)
+        name = a_name(chance)
+        plain = {each.lease_id for each in kept if each.name != name and overlaps(each.name, name)}
+        found = [each.lease_id for each in overlapping(draft, "n", name)]
+        assert len(found) == len(set(found))
+        assert set(found) == plain
+        view.records.update(draft.writes)
+        tree = draft.tree("n")
+        pages = {each.page: each for each in view.records.values() if isinstance(each, Tree) and each.page}
+        assert sorted(tree.pages) == sorted(pages)
+        assert all(len({each.name for each in page.claims}) <= most for page in pages.values())
+        largest = max(largest, len(tree.pages))
+    assert largest > 3
+    assert sum([len(each.claims) for each in (tree, *pages.values())]) == len(kept)
 
 
 def test_who_comes_first_and_how_many_is_the_same_whichever_way_it_is_found() -> None:

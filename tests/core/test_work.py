@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.core import events as kinds
-from dibs.core import outcomes, queue
+from dibs.core import outcomes, queue, tree_claims
 from dibs.core.commands import (
     Acquire,
     AcquireAll,
@@ -221,6 +221,7 @@ def test_lines_that_are_cut_are_served_by_sweeps_as_the_plain_model_serves_them(
     """Random claims in a deep tree and beside it, shared or not, of one name or several, of the living and the dead."""
     if seed % 2:
         monkeypatch.setattr(queue, "LEAVE_AT_ONCE_MAX", 1 + seed)
+    monkeypatch.setattr(tree_claims, "TREE_PAGE_CLAIMS", 1 + seed // 2)
     chance = random.Random(seed)
     world = World()
     parts = ("a", "b", "c")
@@ -266,6 +267,24 @@ def test_a_claim_of_many_paths_costs_the_same_however_many_wait_in_the_tree() ->
 
     few, many = calls(*asked(10)), calls(*asked(40))
     assert many < 1.2 * few
+
+
+@pytest.mark.promise("tree")
+def test_a_claim_of_a_path_costs_what_it_is_deep_however_many_others_are_claimed() -> None:
+    world = World()
+    for each in range(0, 3_000, 100):
+        names = tuple([f"path:src/{at % 9}/{at}" for at in range(each, each + 100)])
+        outcome = world.coordinator.one(AcquireAll(names=names, **world.terms()))
+        assert isinstance(outcome, outcomes.GrantedAll)
+    world.store.keys = 0
+    assert isinstance(world.claim("path:src/5/new/file"), outcomes.Granted)
+    assert world.store.keys <= 12
+    refused = world.claim("path:src/5/5", wait=False)
+    assert isinstance(refused, outcomes.Held)
+    assert [each.name for each in refused.blockers] == ["path:src/5/5"]
+    whole = world.claim("path:src/7", wait=False)
+    assert isinstance(whole, outcomes.Held)
+    assert len(whole.blockers) == len(range(7, 3_000, 9))
 
 
 @pytest.mark.fault("F-051")

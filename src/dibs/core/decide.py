@@ -9,6 +9,7 @@ decision, so every rule can be tested in microseconds, and replayed. The other f
     proof.py      what proves "that was me"; who may claim: access lists, through the tree
     exclusion.py  who stands in whose way: modes, slots, trees
     overlap.py    which names of a tree overlap: the rule, and the claims and places found by it
+    tree_claims.py  the claims of a tree, in pages
     expiry.py     when a hold is over: deadlines, outage credit, the one way in which a hold ends
     queue.py      who is served when, and the one way in which a waiter is given the job
     tickets.py    places in a line; a refused ask that counts as waiting; what an owner is told of those who wait

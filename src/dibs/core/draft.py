@@ -114,7 +114,7 @@ class Draft:
         self.left = 0  # how many places `queue.advance` has taken out of their lines
         self._meta: Meta | None = None  # as `meta` found it: every rule asks for it several times
         self._blanks: dict[str, LockRecord] = {}
-        self._overlaps: dict[str, Overlap] = {}
+        self._overlaps: dict[tuple[str, int], Overlap] = {}
         self._lines: dict[str, TreePlaces] = {}
 
     def get(self, key: str) -> Stored | None:
@@ -157,16 +157,17 @@ class Draft:
         found = self.get(session_key(session_id))
         return found if isinstance(found, SessionRecord) else None
 
-    def tree(self, ns: str) -> Tree:
-        found = self.get(tree_key(ns))
-        return found if isinstance(found, Tree) else Tree(ns=ns)
+    def tree(self, ns: str, page: int = 0) -> Tree:
+        """A tree, or one of its pages."""
+        found = self.get(tree_key(ns, page))
+        return found if isinstance(found, Tree) else Tree(ns=ns, page=page)
 
-    def overlap(self, ns: str) -> Overlap:
-        """The claims of a tree, sorted once for the whole decision."""
-        claims = self.tree(ns).claims
-        known = self._overlaps.get(ns)
+    def overlap(self, ns: str, page: int = 0) -> Overlap:
+        """The claims that a tree or its page has itself, sorted once for the whole decision."""
+        claims = self.tree(ns, page).claims
+        known = self._overlaps.get((ns, page))
         if known is None or known.claims is not claims:
-            known = self._overlaps[ns] = Overlap(claims)
+            known = self._overlaps[ns, page] = Overlap(claims)
         return known
 
     def tree_places(self, ns: str) -> TreePlaces:
@@ -193,7 +194,7 @@ class Draft:
         if isinstance(record, Meta):
             self._meta = record
 
-    def drop(self, record: LockRecord | Ticket | SessionRecord | Pulse) -> None:
+    def drop(self, record: LockRecord | Ticket | SessionRecord | Tree | Pulse) -> None:
         self.writes[_key(record)] = None
 
     def discard(self) -> None:
@@ -213,5 +214,5 @@ def _key(record: LockRecord | Ticket | SessionRecord | Tree | Meta | Pulse) -> s
     if isinstance(record, SessionRecord):
         return session_key(record.id)
     if isinstance(record, Tree):
-        return tree_key(record.ns)
+        return tree_key(record.ns, record.page)
     return META_KEY if isinstance(record, Meta) else pulse_key(record.server)

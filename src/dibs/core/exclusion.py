@@ -14,6 +14,7 @@ from dibs.core.names import in_tree
 from dibs.core.outcomes import Blocker
 from dibs.core.overlap import covers
 from dibs.core.records import DELAYED, DONE, EXCLUSIVE, FREE, HELD, PARKED, SHARED, lock_key
+from dibs.core.tree_claims import overlapping
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def covered(draft: Draft, lock: LockRecord, mode: str, session: str | None) -> b
         return False
     above = [
         claim.name
-        for claim in draft.overlap(lock.ns).of(lock.name)
+        for claim in overlapping(draft, lock.ns, lock.name)
         if covers(claim.name, lock.name) and not (claim.mode == SHARED and mode == EXCLUSIVE)
     ]
     draft.need(*[lock_key(lock.ns, name) for name in above])
@@ -123,5 +124,5 @@ def covered(draft: Draft, lock: LockRecord, mode: str, session: str | None) -> b
 
 def tree_neighbours(draft: Draft, ns: str, name: str, mode: str) -> Iterable[str]:
     """The names of other live claims that overlap `name` and cannot be shared with it, without repeats."""
-    found = draft.overlap(ns).of(name)
+    found = overlapping(draft, ns, name)
     return dict.fromkeys([claim.name for claim in found if not (mode == SHARED and claim.mode == SHARED)])

@@ -125,6 +125,7 @@ QUEUE_MS_MAX = 3_000
 CONFLICT_RETRIES_MAX = 200
 CONFLICT_PAUSE_MS_MAX = 10
 LEAVE_AT_ONCE_MAX = 500  # places that are served or dropped in one decision; a sweep goes on with the rest
+TREE_PAGE_CLAIMS = 64  # `path:` claims that are kept in one record
 WANTED_MAX = 16  # of how many of its jobs a session is told at once that somebody waits
 REREAD_KEYS_MAX = 64  # a decision that needs more records reads all of them anew, up to this many
 RECALL_PAUSE = 8  # batches that trust no remembered record, after one that was old

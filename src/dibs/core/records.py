@@ -66,8 +66,8 @@ def session_key(session_id: str) -> str:
     return f"{SESSION_PREFIX}{session_id}"
 
 
-def tree_key(ns: str) -> str:
-    return f"{TREE_PREFIX}{ns}"
+def tree_key(ns: str, page: int = 0) -> str:
+    return f"{TREE_PREFIX}{ns}/{page}" if page else f"{TREE_PREFIX}{ns}"
 
 
 def split_lock_key(key: str) -> tuple[str, str]:
@@ -332,15 +332,21 @@ class TreePlace(Record):
 
 
 class Tree(Kept):
-    """All `path:` and `repo:` claims of a namespace and their line: one record, so that overlaps conflict."""
+    """The `path:` and `repo:` claims of a namespace and their line. Many claims are in pages (`tree_claims.py`), each
+    a record of this class that has nothing else."""
 
     ns: str
+    page: int = 0  # its number; 0: the tree itself
     claims: tuple[TreeClaim, ...] = ()
     line: tuple[TreePlace, ...] = ()
     listed: tuple[str, ...] = ()  # names with an access list, which also applies to overlapping names
     next_ticket: int = 1  # numbers rise along the whole line, so that one number tells which places are newer
     unserved: tuple[str, ...] = ()  # names whose places a sweep must look at (`queue.py`)
     unserved_ms: int = 0  # since when
+    # The pages: from which name on each of them has the claims, rising, and its number. The first has those below, too.
+    firsts: tuple[str, ...] = ()
+    pages: tuple[int, ...] = ()
+    next_page: int = 1
 
     def due_ms(self) -> int | None:
         return self.unserved_ms or None

@@ -1,0 +1,112 @@
+"""The live claims of a tree, in pages.
+
+A claim on a path must not read and write all others. So the paths of a tree with more than TREE_PAGE_CLAIMS claims are
+in pages, sorted by name: one page has those from its first name up to the first of the next page, and it is split when
+it has too many. A claim reads the pages of the names above it and of those below it, and writes one. A claim that comes
+or goes changes its page, so a decision that looked at that page is compared with it. `repo:` claims, which overlap
+everything, stay in the tree itself.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+
+from dibs.core.limits import TREE_PAGE_CLAIMS
+from dibs.core.overlap import above
+from dibs.core.records import Tree, tree_key
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dibs.core.draft import Draft
+    from dibs.core.records import TreeClaim
+
+
+def overlapping(draft: Draft, ns: str, name: str) -> list[TreeClaim]:
+    """The live claims on other names that overlap `name`."""
+    tree, found = draft.tree(ns), draft.overlap(ns).of(name)
+    if not tree.pages:
+        return found
+    pages = tree.pages if name.startswith("repo:") else [tree.pages[at] for at in _near(tree.firsts, name)]
+    draft.need(*[tree_key(ns, page) for page in pages])
+    return found + [claim for page in pages for claim in draft.overlap(ns, page).of(name)]
+
+
+def _near(firsts: tuple[str, ...], name: str) -> list[int]:
+    """The pages that may have claims that overlap a path."""
+    beneath = name if name.endswith("/") else f"{name}/"
+    after = f"{beneath[:-1]}0"  # the character after the slash: above all names that begin with `beneath`
+    found = {bisect_right(firsts, each) - 1 for each in (beneath, *above(name))}
+    return sorted(found.union(range(bisect_left(firsts, beneath), bisect_left(firsts, after))))
+
+
+def add_claim(draft: Draft, ns: str, claim: TreeClaim) -> None:
+    page = _page_of(draft, ns, claim.name)
+    claims = (*page.claims, claim)
+    if len(claims) > TREE_PAGE_CLAIMS:
+        parts = _parts(sorted([each for each in claims if not each.name.startswith("repo:")], key=_name))
+        if len(parts) > 1:
+            _split(draft, page, [each for each in claims if each.name.startswith("repo:")], parts)
+            return
+    draft.put(page.replace(claims=claims))
+
+
+def remove_claim(draft: Draft, ns: str, name: str, lease_id: str) -> None:
+    page = _page_of(draft, ns, name)
+    kept = tuple([each for each in page.claims if (each.name, each.lease_id) != (name, lease_id)])
+    if kept or not page.page:
+        draft.put(page.replace(claims=kept))
+    else:
+        draft.drop(page)
+        _put_pages(draft, page, (), ())
+
+
+def _page_of(draft: Draft, ns: str, name: str) -> Tree:
+    """The tree itself, or the page of it that has the claims on a name."""
+    tree = draft.tree(ns)
+    if not tree.pages or name.startswith("repo:"):
+        return tree
+    return draft.tree(ns, tree.pages[bisect_right(tree.firsts, name) - 1])
+
+
+def _parts(claims: list[TreeClaim]) -> list[list[TreeClaim]]:
+    """Sorted claims in pages that are half full. Those on one name stay together."""
+    parts: list[list[TreeClaim]] = [[]]
+    half = max(1, TREE_PAGE_CLAIMS // 2)
+    for at, claim in enumerate(claims):
+        if len(parts[-1]) >= half <= len(claims) - at and claim.name != parts[-1][-1].name:
+            parts.append([])
+        parts[-1].append(claim)
+    return parts
+
+
+def _split(draft: Draft, page: Tree, stay: list[TreeClaim], parts: list[list[TreeClaim]]) -> None:
+    tree = draft.tree(page.ns)
+    numbers = [*range(tree.next_page, tree.next_page + len(parts))]
+    if page.page:
+        numbers = [page.page, *numbers[:-1]]
+    else:
+        draft.put(tree.replace(claims=tuple(stay)))
+    draft.need(*[tree_key(page.ns, number) for number in numbers])  # read what is written
+    for number, part in zip(numbers, parts, strict=True):
+        draft.put(Tree(ns=page.ns, page=number, claims=tuple(part)))
+    _put_pages(draft, page, [part[0].name for part in parts], numbers)
+
+
+def _put_pages(draft: Draft, page: Tree, firsts: Sequence[str], pages: Sequence[int]) -> None:
+    """Note which pages take the place of one."""
+    tree = draft.tree(page.ns)
+    at = tree.pages.index(page.page) if page.page else 0
+    firsts = (*tree.firsts[:at], *firsts, *tree.firsts[at + 1 :])
+    draft.put(
+        tree.replace(
+            firsts=("", *firsts[1:]) if firsts else (),
+            pages=(*tree.pages[:at], *pages, *tree.pages[at + 1 :]),
+            next_page=max([tree.next_page, *[number + 1 for number in pages]]),
+        )
+    )
+
+
+def _name(claim: TreeClaim) -> str:
+    return claim.name
