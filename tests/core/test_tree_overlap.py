@@ -8,8 +8,8 @@ import pytest
 
 from dibs.core import tree_claims
 from dibs.core.draft import Draft, View
-from dibs.core.names import check_name
-from dibs.core.overlap import Overlap, TreePlaces, overlaps
+from dibs.core.names import check_name, overlaps
+from dibs.core.overlap import Overlap, TreePlaces
 from dibs.core.records import EXCLUSIVE, SHARED, Tree, TreeClaim, TreePlace, tree_key
 from dibs.core.tree_claims import add_claim, overlapping, remove_claim
 

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 from dibs.core.exclusion import are_kin, blockers, covered, live_holders, own_hold, without_kin
 from dibs.core.expiry import session_over, ticket_over
-from dibs.core.names import in_tree
-from dibs.core.overlap import covers, overlaps
+from dibs.core.names import covers, in_tree, overlaps
 from dibs.core.queue import give_up, may_wait
 from dibs.core.records import EXCLUSIVE, SHARED, lock_key, session_key, ticket_key, tree_key
 from dibs.core.tickets import parts_of, session_places

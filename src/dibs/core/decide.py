@@ -8,7 +8,8 @@ decision, so every rule can be tested in microseconds, and replayed. The other f
     grants.py     the one way in which an owner is made, and how much the owners of one job may note together
     proof.py      what proves "that was me"; who may claim: access lists, through the tree
     exclusion.py  who stands in whose way: modes, slots, trees
-    overlap.py    which names of a tree overlap: the rule, and the claims and places found by it
+    names.py      what a name may be; which names of a tree overlap
+    overlap.py    the claims and places of a tree that overlap a name
     tree_claims.py  the claims of a tree, in pages
     expiry.py     when a hold is over: deadlines, outage credit, the one way in which a hold ends
     queue.py      who is served when, and the one way in which a waiter is given the job

@@ -8,7 +8,6 @@ knows no rules.
 from __future__ import annotations
 
 from dibs.base.record import Record
-from dibs.core.overlap import Overlap, TreePlaces
 from dibs.core.records import (
     META_KEY,
     LockRecord,
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
     from dibs.core.events import Event
     from dibs.core.outcomes import Granted, GrantedAll, Outcome
+    from dibs.core.overlap import Overlap, TreePlaces
     from dibs.core.records import Stored
 
 
@@ -167,6 +167,8 @@ class Draft:
         claims = self.tree(ns, page).claims
         known = self._overlaps.get((ns, page))
         if known is None or known.claims is not claims:
+            from dibs.core.overlap import Overlap  # most jobs are in no tree
+
             known = self._overlaps[ns, page] = Overlap(claims)
         return known
 
@@ -175,6 +177,8 @@ class Draft:
         line = self.tree(ns).line
         known = self._lines.get(ns)
         if known is None or known.line is not line:
+            from dibs.core.overlap import TreePlaces
+
             known = self._lines[ns] = TreePlaces(line)
         return known
 

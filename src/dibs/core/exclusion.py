@@ -10,11 +10,9 @@ Two children of one parent exclude each other.
 from __future__ import annotations
 
 from dibs.core.expiry import may_go_on, need_sessions, shown
-from dibs.core.names import in_tree
+from dibs.core.names import covers, in_tree
 from dibs.core.outcomes import Blocker
-from dibs.core.overlap import covers
 from dibs.core.records import DELAYED, DONE, EXCLUSIVE, FREE, HELD, PARKED, SHARED, lock_key
-from dibs.core.tree_claims import overlapping
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -112,6 +110,8 @@ def covered(draft: Draft, lock: LockRecord, mode: str, session: str | None) -> b
         return True
     if not in_tree(lock.name):
         return False
+    from dibs.core.tree_claims import overlapping  # most jobs are in no tree
+
     above = [
         claim.name
         for claim in overlapping(draft, lock.ns, lock.name)
@@ -124,5 +124,7 @@ def covered(draft: Draft, lock: LockRecord, mode: str, session: str | None) -> b
 
 def tree_neighbours(draft: Draft, ns: str, name: str, mode: str) -> Iterable[str]:
     """The names of other live claims that overlap `name` and cannot be shared with it, without repeats."""
+    from dibs.core.tree_claims import overlapping
+
     found = overlapping(draft, ns, name)
     return dict.fromkeys([claim.name for claim in found if not (mode == SHARED and claim.mode == SHARED)])

@@ -23,7 +23,6 @@ from dibs.core.limits import ENDINGS_KEPT, OUTAGE_CREDIT_MS_MAX, TICKET_MS
 from dibs.core.names import in_tree
 from dibs.core.quota import give_back
 from dibs.core.records import BROKEN, EXCLUSIVE, EXPIRED, FAILED, RELEASED, UNSUCCESSFUL, Ending, lock_key, session_key
-from dibs.core.tree_claims import remove_claim
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -207,6 +206,8 @@ def end_hold(
         give_back(draft, holder.charge, "held")
     _forget_in_session(draft, lock, holder)
     if in_tree(lock.name):
+        from dibs.core.tree_claims import remove_claim  # most jobs are in no tree
+
         remove_claim(draft, lock.ns, lock.name, holder.lease_id)
     return lock
 

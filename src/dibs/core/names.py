@@ -76,7 +76,7 @@ OF_REPOSITORY = ("path:", "repo:", "branch:")
 
 
 def in_tree(name: str) -> bool:
-    """Return whether a name is in its namespace's tree, where claims overlap (overlap.py)."""
+    """Return whether a name is in its namespace's tree, where claims overlap."""
     return name[:5] in ("path:", "repo:")  # every rule asks; compiled, this is much quicker than `startswith`
 
 
@@ -104,3 +104,32 @@ def check_namespace(namespace: object) -> str:
     ):
         raise InvalidName(f"A namespace is 1 to {NAMESPACE_CHARS_MAX} letters, digits, dots, dashes or underscores.")
     return namespace
+
+
+# The names of a tree: `repo:` and `path:`. A `repo:` name overlaps every name of its namespace. Two paths overlap if
+# they are the same, or one is above the other.
+
+
+def overlaps(one: str, other: str) -> bool:
+    """Return whether two tree names of one namespace overlap."""
+    if one.startswith("repo:") or other.startswith("repo:"):
+        return True
+    return one == other or _beneath(one, other) or _beneath(other, one)
+
+
+def covers(outer: str, inner: str) -> bool:
+    """Return whether one tree name covers all of another."""
+    return outer.startswith("repo:") or _beneath(inner, outer)
+
+
+def _beneath(inner: str, outer: str) -> bool:
+    return inner.startswith(outer if outer.endswith("/") else outer + "/")
+
+
+def above(name: str) -> list[str]:
+    """The path names that cover a path, nearest first: what to look for among many claims."""
+    found = []
+    while (cut := name.rfind("/")) > len("path:"):
+        name = name[:cut]
+        found.append(name)
+    return [*found, "path:/"] if name.startswith("path:/") and name != "path:/" else found

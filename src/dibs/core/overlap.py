@@ -1,16 +1,15 @@
-"""Overlap of `path:` and `repo:` names, the names of a tree: the rule, and how claims and places are found by it.
-
-A `repo:` name overlaps every name of its namespace. Two paths overlap if they are the same, or one is above the other.
+"""The claims and places of a tree whose names overlap one.
 
 A tree may have thousands of claims and places, and one command may ask about a thousand names. So they are sorted once
 and looked up instead of walked through: names below a name begin with it, so they are adjacent in a sorted list; names
-above it are its prefixes. The result is the same as with `overlaps`.
+above it are its prefixes. The result is the same as with `names.overlaps`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 
+from dibs.core.names import above
 from dibs.core.records import SHARED
 
 TYPE_CHECKING = False
@@ -18,31 +17,6 @@ if TYPE_CHECKING:
     from dibs.core.records import TreeClaim, TreePlace
 
 _WALKS = 2  # a claim on one name asks twice, which costs less than sorting
-
-
-def overlaps(one: str, other: str) -> bool:
-    """Return whether two tree names of one namespace overlap."""
-    if one.startswith("repo:") or other.startswith("repo:"):
-        return True
-    return one == other or _beneath(one, other) or _beneath(other, one)
-
-
-def covers(outer: str, inner: str) -> bool:
-    """Return whether one tree name covers all of another."""
-    return outer.startswith("repo:") or _beneath(inner, outer)
-
-
-def _beneath(inner: str, outer: str) -> bool:
-    return inner.startswith(outer if outer.endswith("/") else outer + "/")
-
-
-def above(name: str) -> list[str]:
-    """The path names that cover a path, nearest first: what to look for among many claims."""
-    found = []
-    while (cut := name.rfind("/")) > len("path:"):
-        name = name[:cut]
-        found.append(name)
-    return [*found, "path:/"] if name.startswith("path:/") and name != "path:/" else found
 
 
 class _Names:

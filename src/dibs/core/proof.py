@@ -13,9 +13,8 @@ from __future__ import annotations
 from dibs.core.events import ACCESS_SET, Event
 from dibs.core.exclusion import live_holders
 from dibs.core.expiry import session_over
-from dibs.core.names import in_tree
+from dibs.core.names import in_tree, overlaps
 from dibs.core.outcomes import NotCurrent, SessionOver, SessionUnknown
-from dibs.core.overlap import overlaps
 from dibs.core.records import lock_key
 
 TYPE_CHECKING = False

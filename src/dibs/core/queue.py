@@ -23,9 +23,8 @@ from dibs.core.exclusion import blockers, own_hold, tree_neighbours
 from dibs.core.expiry import end_expired, ticket_over
 from dibs.core.grants import grant
 from dibs.core.limits import LEAVE_AT_ONCE_MAX
-from dibs.core.names import in_tree
+from dibs.core.names import covers, in_tree
 from dibs.core.outcomes import Granted, GrantedAll, Left, PlacesKept, Queued
-from dibs.core.overlap import covers
 from dibs.core.proof import allowed, put_list
 from dibs.core.records import EXCLUSIVE, SHARED, Part, Ticket, lock_key, ticket_key
 

@@ -7,9 +7,8 @@ from dibs.core.deadlock import find_cycle
 from dibs.core.exclusion import own_hold
 from dibs.core.expiry import end_hold
 from dibs.core.grants import grant
-from dibs.core.names import in_tree
+from dibs.core.names import in_tree, overlaps
 from dibs.core.outcomes import Blocker, Deadlock, Delayed, Granted, GrantedAll, Held, KeySpent, Refused
-from dibs.core.overlap import overlaps
 from dibs.core.queue import advance, give_up, may_wait, place_of, queued, refresh, serve_own
 from dibs.core.quota import over_held, over_waiting
 from dibs.core.records import LOST, RELEASED, SHARED, lock_key

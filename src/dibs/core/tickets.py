@@ -13,8 +13,7 @@ from dibs.core.events import Event
 from dibs.core.expiry import note_loss, ticket_over
 from dibs.core.grants import swap
 from dibs.core.limits import TICKET_MS, WANT_MS, WANTED_MAX
-from dibs.core.names import in_tree
-from dibs.core.overlap import overlaps
+from dibs.core.names import in_tree, overlaps
 from dibs.core.proof import may_use, session_owner
 from dibs.core.quota import charge, give_back
 from dibs.core.records import (

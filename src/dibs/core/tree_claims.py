@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 
 from dibs.core.limits import TREE_PAGE_CLAIMS
-from dibs.core.overlap import above
+from dibs.core.names import above
 from dibs.core.records import Tree, tree_key
 
 TYPE_CHECKING = False

@@ -21,7 +21,7 @@ from dibs.base.ids import digest, new_id
 from dibs.cli.framework.actor_session import ActorSession
 from dibs.cli.framework.context import Call
 from dibs.core.limits import ALL_NAMES_MAX
-from dibs.core.overlap import above
+from dibs.core.names import above
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, yes
 from dibs.cli.text.words import plain, span
 from dibs.client.queueing import all_pages, drive
-from dibs.core.overlap import above
+from dibs.core.names import above
 from dibs.wire.codes import NO, UNREACHABLE, YES
 from dibs.wire.sentences import life
 

@@ -12,8 +12,7 @@ from dibs.cli.commands.claim_many import claim_names
 from dibs.cli.framework.flags import session_id
 from dibs.cli.text.words import plain, shell_line
 from dibs.core.limits import ALL_NAMES_MAX
-from dibs.core.names import check_name
-from dibs.core.overlap import above
+from dibs.core.names import above, check_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from dibs.cli.text.listing import status_text
 from dibs.cli.text.words import WIDTH_DEFAULT, Paint, plain, shell_line, span, width_of
 from dibs.client.queueing import PendingClaim, drive, status_of
 from dibs.core.limits import DONE_MS_MAX, TICKET_MS, TTL_MS_MAX
-from dibs.core.names import DEFAULT_NAMESPACE, in_tree
-from dibs.core.overlap import overlaps
+from dibs.core.names import DEFAULT_NAMESPACE, in_tree, overlaps
 from dibs.wire.codes import NO, YES
 from dibs.wire.documents import Reply
 from dibs.wire.sentences import held
