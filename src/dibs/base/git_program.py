@@ -93,7 +93,7 @@ def run_program(
 
 
 def _path_of(program: str, env: Mapping[str, str], install: str) -> str:
-    for folder in os.get_exec_path(env):
+    for folder in env.get("PATH", os.defpath).split(os.pathsep):  # os.get_exec_path would import warnings
         path = os.path.join(folder, program)
         if os.access(path, os.X_OK) and os.path.isfile(path):
             return path

@@ -71,7 +71,15 @@ def decide(view: View, command: Command) -> Decision:
 def _rule_of(command: Command) -> Callable[[Draft, Any], Outcome]:
     """The rule of a command that comes for the first time. `dibs claim` is a process of its own, and most often needs
     no other rule than the ones above: it should not wait for the import of all."""
-    if commands.Release not in _RULES:
+    if isinstance(command, commands.AcquireAny | commands.AcquireAll):
+        from dibs.core import several
+
+        _RULES.update({commands.AcquireAny: several.acquire_any, commands.AcquireAll: several.acquire_all})
+    elif isinstance(command, commands.OpenSession | commands.KeepSession):
+        from dibs.core import sessions
+
+        _RULES.update({commands.OpenSession: sessions.open_session, commands.KeepSession: sessions.keep_session})
+    elif commands.Release not in _RULES:
         _RULES.update(_other_rules())
     if type(command) not in _RULES:
         from dibs.core import credentials, webhooks
@@ -82,19 +90,15 @@ def _rule_of(command: Command) -> Callable[[Draft, Any], Outcome]:
 
 
 def _other_rules() -> dict[type[Any], Callable[[Draft, Any], Outcome]]:
-    from dibs.core import leases, sessions, several, upkeep
+    from dibs.core import leases, sessions, upkeep
 
     return {
-        commands.AcquireAny: several.acquire_any,
-        commands.AcquireAll: several.acquire_all,
         commands.Renew: leases.renew,
         commands.Release: leases.release,
         commands.Transfer: leases.transfer,
         commands.Break: leases.break_,
         commands.Free: leases.free,
         commands.SetAcl: leases.set_acl,
-        commands.OpenSession: sessions.open_session,
-        commands.KeepSession: sessions.keep_session,
         commands.EndSession: sessions.end_session,
         commands.InspectSession: sessions.inspect_session,
         commands.Sweep: upkeep.sweep,

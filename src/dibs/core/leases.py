@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dibs.core import events
-from dibs.core.deadlock import find_own_cycle
 from dibs.core.exclusion import blockers
 from dibs.core.expiry import end_hold, event_of, session_over, shown
 from dibs.core.grants import check_room, put_hold, swap
@@ -89,6 +88,8 @@ def _stops_transfer(draft: Draft, lock: LockRecord, lease: Holder) -> Held | Dea
     in_way = blockers(draft, rest, lease.mode, lock.slots, lease.session)
     if in_way:
         return Held(now_ms=draft.now_ms, name=lock.name, blockers=in_way)
+    from dibs.core.deadlock import find_own_cycle  # only for a transfer
+
     cycle = find_own_cycle(draft, lease.session)
     return Deadlock(now_ms=draft.now_ms, name=lock.name, cycle=cycle) if cycle else None
 

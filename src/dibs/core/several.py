@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dibs.core.claims import check_session, judge, waits_otherwise
-from dibs.core.deadlock import find_cycle
 from dibs.core.exclusion import own_hold
 from dibs.core.expiry import end_hold
 from dibs.core.grants import grant
@@ -130,6 +129,8 @@ def _give_back(draft: Draft, locks: list[LockRecord], verdicts: list[JobOutcome 
 
 def _wait_for_all(draft: Draft, command: AcquireAll, bad: tuple[JobOutcome, ...]) -> Outcome:
     """Wait in all lines: not all jobs are free now, but all may become free."""
+    from dibs.core.deadlock import find_cycle  # only for one who waits
+
     refused = tuple([verdict.name for verdict in bad])
     cycle = find_cycle(draft, command, command.names)
     if cycle:
