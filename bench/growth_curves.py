@@ -81,7 +81,6 @@ class Filling:
         return self.rules.one(command)
 
     def fill(self, count: int) -> None:
-        name = {"leases": job, "paths": path, "waiters": lambda number: "job"}.get(self.kind, job)
         for first in range(self.have, count, BATCH):
             numbers = range(first, min(first + BATCH, count))
             if self.kind == "events":
@@ -90,13 +89,19 @@ class Filling:
             elif self.kind == "sessions":
                 self._run([self._session(lease(number)) for number in numbers])
             else:
-                self._run([claim(name(number), number, wait=self.kind == "waiters") for number in numbers])
+                self._run([claim(self._name(number), number, wait=self.kind == "waiters") for number in numbers])
         self.have = count
 
     def _run(self, commands: list[Command]) -> None:
         for outcome in self.rules.run(commands):
             if isinstance(outcome, BaseException):
                 raise outcome
+
+    def _name(self, number: int) -> str:
+        return "job" if self.kind == "waiters" else path(number) if self.kind == "paths" else job(number)
+
+    def _renewal(self, number: int) -> Renew:
+        return Renew(ns="default", name=self._name(number), principal="bench", lease_id=lease(number))
 
     def _session(self, session: str) -> OpenSession:
         return OpenSession(fresh_id=session, principal="bench", owner="bench", ttl_ms=DAY_MS, ns="default")
@@ -121,12 +126,11 @@ class Filling:
             }
         if self.kind == "waiters":
             return {"wait": lambda: self.one(claim("job", self._next(), wait=True)), "release, hand over": self._hand}
-        name = path if self.kind == "paths" else job
-        renewed = lambda number: Renew(ns="default", name=name(number), principal="bench", lease_id=lease(number))  # noqa: E731
+        name = self._name
         return {
             "claim": lambda: self.one(claim(name(self._next()), self.fresh)),
             "refused claim": lambda: self.one(claim(name(self._some()), self._next())),
-            "renew": lambda: self.one(renewed(self._some())),
+            "renew": lambda: self.one(self._renewal(self._some())),
             "list": lambda: self.store.scan("lock/default/", lock_key("default", name(self._some())), PAGE, live=True),
             "sweep": lambda: (self.store.due(64), self.one(Sweep(key=lock_key("default", name(self._some()))))),
         }
