@@ -81,3 +81,16 @@ def test_who_comes_first_and_how_many_is_the_same_whichever_way_it_is_found() ->
         plain = [each for each in line if overlaps(each.name, name) and not mode == each.mode == SHARED]
         assert places.first(name, mode) == (plain[0] if plain else None)
         assert places.count(name, mode, before) == len([each for each in plain if not before or each.number < before])
+
+
+@pytest.mark.promise("tree")
+def test_a_version_without_pages_cannot_take_a_tree_with_pages_for_an_empty_one() -> None:
+    draft = Draft(View(0, {tree_key("n", page): None for page in range(9)}))
+    for number in range(65):
+        assert draft.tree("n").dump().get("ns", "n") == "n"
+        add_claim(draft, "n", TreeClaim(name=f"path:{number}", lease_id=str(number)))
+    assert "ns" not in draft.tree("n").dump()  # 0.2.0 needs it, and refuses a record without it
+    assert draft.tree("n").namespace() == "n"
+    for number in range(65):
+        remove_claim(draft, "n", f"path:{number}", str(number))
+    assert draft.tree("n").dump()["ns"] == "n"

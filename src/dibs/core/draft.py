@@ -218,5 +218,5 @@ def _key(record: LockRecord | Ticket | SessionRecord | Tree | Meta | Pulse) -> s
     if isinstance(record, SessionRecord):
         return session_key(record.id)
     if isinstance(record, Tree):
-        return tree_key(record.ns, record.page)
+        return tree_key(record.namespace(), record.page)
     return META_KEY if isinstance(record, Meta) else pulse_key(record.server)

@@ -335,7 +335,8 @@ class Tree(Kept):
     """The `path:` and `repo:` claims of a namespace and their line. Many claims are in pages (`tree_claims.py`), each
     a record of this class that has nothing else."""
 
-    ns: str
+    ns: str = ""  # empty in a tree with pages: 0.2.0 does not know them, and must not take it for a tree without claims
+    ns_of_pages: str = ""
     page: int = 0  # its number; 0: the tree itself
     claims: tuple[TreeClaim, ...] = ()
     line: tuple[TreePlace, ...] = ()
@@ -347,6 +348,9 @@ class Tree(Kept):
     firsts: tuple[str, ...] = ()
     pages: tuple[int, ...] = ()
     next_page: int = 1
+
+    def namespace(self) -> str:
+        return self.ns or self.ns_of_pages
 
     def due_ms(self) -> int | None:
         return self.unserved_ms or None

@@ -47,7 +47,7 @@ def add_claim(draft: Draft, ns: str, claim: TreeClaim) -> None:
     if len(claims) > TREE_PAGE_CLAIMS:
         parts = _parts(sorted([each for each in claims if not each.name.startswith("repo:")], key=_name))
         if len(parts) > 1:
-            _split(draft, page, [each for each in claims if each.name.startswith("repo:")], parts)
+            _split(draft, ns, page, [each for each in claims if each.name.startswith("repo:")], parts)
             return
     draft.put(page.replace(claims=claims))
 
@@ -59,7 +59,7 @@ def remove_claim(draft: Draft, ns: str, name: str, lease_id: str) -> None:
         draft.put(page.replace(claims=kept))
     else:
         draft.drop(page)
-        _put_pages(draft, page, (), ())
+        _put_pages(draft, ns, page, (), ())
 
 
 def _page_of(draft: Draft, ns: str, name: str) -> Tree:
@@ -81,26 +81,28 @@ def _parts(claims: list[TreeClaim]) -> list[list[TreeClaim]]:
     return parts
 
 
-def _split(draft: Draft, page: Tree, stay: list[TreeClaim], parts: list[list[TreeClaim]]) -> None:
-    tree = draft.tree(page.ns)
+def _split(draft: Draft, ns: str, page: Tree, stay: list[TreeClaim], parts: list[list[TreeClaim]]) -> None:
+    tree = draft.tree(ns)
     numbers = [*range(tree.next_page, tree.next_page + len(parts))]
     if page.page:
         numbers = [page.page, *numbers[:-1]]
     else:
         draft.put(tree.replace(claims=tuple(stay)))
-    draft.need(*[tree_key(page.ns, number) for number in numbers])  # read what is written
+    draft.need(*[tree_key(ns, number) for number in numbers])  # read what is written
     for number, part in zip(numbers, parts, strict=True):
-        draft.put(Tree(ns=page.ns, page=number, claims=tuple(part)))
-    _put_pages(draft, page, [part[0].name for part in parts], numbers)
+        draft.put(Tree(ns=ns, page=number, claims=tuple(part)))
+    _put_pages(draft, ns, page, [part[0].name for part in parts], numbers)
 
 
-def _put_pages(draft: Draft, page: Tree, firsts: Sequence[str], pages: Sequence[int]) -> None:
+def _put_pages(draft: Draft, ns: str, page: Tree, firsts: Sequence[str], pages: Sequence[int]) -> None:
     """Note which pages take the place of one."""
-    tree = draft.tree(page.ns)
+    tree = draft.tree(ns)
     at = tree.pages.index(page.page) if page.page else 0
     firsts = (*tree.firsts[:at], *firsts, *tree.firsts[at + 1 :])
     draft.put(
         tree.replace(
+            ns="" if firsts else ns,
+            ns_of_pages=ns if firsts else "",
             firsts=("", *firsts[1:]) if firsts else (),
             pages=(*tree.pages[:at], *pages, *tree.pages[at + 1 :]),
             next_page=max([tree.next_page, *[number + 1 for number in pages]]),

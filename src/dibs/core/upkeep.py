@@ -156,7 +156,7 @@ def sweep(draft: Draft, command: Sweep) -> Outcome:
         elif found.expires_ms < (deadline := ticket_deadline_ms(draft, found)):
             draft.put(found.replace(expires_ms=deadline))
     elif isinstance(found, Tree):
-        go_on(draft, found.ns)
+        go_on(draft, found.namespace())
     elif command.key.startswith(CREDENTIAL_PREFIX):
         from dibs.core.credentials import forget_credential
 

@@ -133,7 +133,7 @@ def _key_of(record: Stored) -> str | None:
         return lock_key(ns, name) if isinstance(record, LockRecord) else ticket_key(ns, name, record.number)
     if isinstance(record, SessionRecord):
         return session_key(record.id)
-    return tree_key(check_namespace(record.ns), record.page) if isinstance(record, Tree) else None
+    return tree_key(check_namespace(record.namespace()), record.page) if isinstance(record, Tree) else None
 
 
 FORMAT = 1

@@ -105,7 +105,9 @@ def checked(file: BinaryIO) -> _Contents:
             meta = record
         elif isinstance(record, WebhookRegister):
             webhooks = record
-        elif isinstance(record, LockRecord | Ticket | Tree):
+        elif isinstance(record, Tree):
+            namespaces.add(record.namespace())
+        elif isinstance(record, LockRecord | Ticket):
             namespaces.add(record.ns)
         if isinstance(record, LockRecord):
             highest = max(highest, record.token, *[holder.token for holder in record.holders])

@@ -152,7 +152,7 @@ def _key_of(stored: Stored) -> str:
         return ticket_key(stored.ns, stored.name, stored.number)
     if isinstance(stored, SessionRecord):
         return session_key(stored.id)
-    return tree_key(stored.ns, stored.page) if isinstance(stored, Tree) else ""
+    return tree_key(stored.namespace(), stored.page) if isinstance(stored, Tree) else ""
 
 
 def new_body(key: str, stamp: dict[str, Any], version: int = 0, record: Stored | None = None) -> dict[str, Any]:
