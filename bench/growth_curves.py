@@ -5,7 +5,7 @@
     python bench/growth_curves.py plot                   measured/growth.svg from that file
 
 In this process, on SQLite, one command in each commit, through the rules and the port as a server does it: median CPU
-time, which other work on the machine changes little, and for writes the bytes given to the kernel.
+time, which is up to four times as long on a busy machine, and for writes the bytes given to the kernel.
 """
 
 from __future__ import annotations
