@@ -1,32 +1,36 @@
-"""How long `dibs claim` and `dibs run JOB -- true` take from the shell, next to a Python that does nothing.
+"""How long the commands that people and agents start take, next to a Python that does nothing.
 
-Interleaved, one process at a time.
+`dibs claim` and `dibs run JOB -- true`, the hooks of coding agents, and `dibs mcp` to its first answer. Interleaved,
+one process at a time, on a store that exists already.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import shutil
+import json
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from load import generator_cpu_seconds
 from procs import BenchError, plain_environment
-from stats import paired_ratio, spread
-from targets import DibsTarget
 
 if TYPE_CHECKING:
     from builds import Build
 
-BASE, EMBEDDED, SERVER = "python -c pass", "dibs claim, embedded store", "dibs claim, server"
-RUN = "dibs run true, embedded store"
+BASE = "python -c pass"
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,22 +38,17 @@ class Command:
     name: str
     argv: Callable[[], list[str]]
     env: Mapping[str, str]
-
-
-def dibs_script() -> str:
-    """The `dibs` beside this Python, as a user of the environment would start it."""
-    beside = Path(sys.executable).parent / "dibs"
-    found = str(beside) if beside.exists() else shutil.which("dibs")
-    if found is None:
-        raise BenchError("no `dibs` script beside this Python nor on PATH: install the project first")
-    return found
+    given: Callable[[], bytes] = lambda: b""
+    folder: Path | None = None
 
 
 def timed(command: Command) -> float:
     """Seconds from start to end of one run, which must succeed."""
-    argv = command.argv()
+    argv, given = command.argv(), command.given()
     start = time.perf_counter()
-    done = subprocess.run(argv, env=command.env, stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False)
+    done = subprocess.run(
+        argv, env=command.env, input=given, cwd=command.folder, capture_output=True, timeout=30, check=False
+    )
     spent = time.perf_counter() - start
     if done.returncode != 0:
         text = (done.stderr or done.stdout).decode(errors="replace")[-800:]
@@ -57,28 +56,13 @@ def timed(command: Command) -> float:
     return spent
 
 
-def interleaved(commands: Sequence[Command], runs: int) -> dict[str, list[float]]:
-    """One untimed run each creates the database and warms the file cache; then turn by turn."""
-    for command in commands:
-        timed(command)
-    spent: dict[str, list[float]] = {command.name: [] for command in commands}
-    for _ in range(runs):
-        for command in commands:
-            spent[command.name].append(timed(command))
-    return spent
-
-
 def by_build(runs: int, folder: Path, builds: Sequence[Build]) -> dict[str, tuple[list[float], list[float]]]:
-    """Milliseconds and CPU milliseconds of each run, by command: `dibs claim` of every build, in turns."""
-    numbers = itertools.count(1)
-
-    def claim(script: str) -> Callable[[], list[str]]:
-        return lambda: [script, "claim", f"cold-start-{next(numbers)}"]
-
+    """Milliseconds and CPU milliseconds of each run, by command: those of every build, in turns."""
     with (
         tempfile.TemporaryDirectory(prefix="dibs-cold-", dir=folder) as temp,
         contextlib.ExitStack() as stack,
     ):
+        # A home of its own, so that no user's configuration file is read.
         own = {"HOME": temp, "XDG_STATE_HOME": f"{temp}/state", "XDG_CONFIG_HOME": f"{temp}/config"}
         commands = [Command(BASE, lambda: [sys.executable, "-c", "pass"], plain_environment(own))]
         for number, build in enumerate(builds):
@@ -87,11 +71,9 @@ def by_build(runs: int, folder: Path, builds: Sequence[Build]) -> dict[str, tupl
             local = own | build.env | {"XDG_STATE_HOME": str(place / "state")}
             server = stack.enter_context(build.target().open(place))
             remote = local | {"DIBS_URL": server.url, "DIBS_TOKEN": server.next_token()}
-            run = claim(build.script)
-            commands.append(Command(f"{build.name} claim, embedded", run, plain_environment(local)))
-            commands.append(Command(f"{build.name} claim, server", run, plain_environment(remote)))
+            commands += _commands(build, place, plain_environment(local), plain_environment(remote))
         spent: dict[str, tuple[list[float], list[float]]] = {each.name: ([], []) for each in commands}
-        for turn in range(-1, runs):
+        for turn in range(-1, runs):  # the first does not count: it creates the database and warms the file cache
             for command in commands:
                 used = generator_cpu_seconds()
                 taken = timed(command) * 1e3
@@ -101,36 +83,28 @@ def by_build(runs: int, folder: Path, builds: Sequence[Build]) -> dict[str, tupl
         return spent
 
 
-def measure(runs: int, folder: Path, dibs: DibsTarget, script: str) -> dict[str, list[float]]:
+def _commands(build: Build, place: Path, local: Mapping[str, str], remote: Mapping[str, str]) -> Iterator[Command]:
     numbers = itertools.count(1)
+    script = build.script
+    work = place / "work"
+    subprocess.run(["git", "init", "-q", str(work)], check=True, timeout=30)
 
     def claim() -> list[str]:
         return [script, "claim", f"cold-start-{next(numbers)}"]
 
-    def run() -> list[str]:
-        return [script, "run", f"cold-start-{next(numbers)}", "--", "true"]
+    def event(moment: str, tool: str, given: dict[str, str]) -> bytes:
+        """What Claude Code writes to a hook."""
+        document = {"session_id": "bench-1111", "hook_event_name": moment, "cwd": str(work)}
+        return json.dumps(document | {"tool_name": tool, "tool_input": given}).encode()
 
-    with tempfile.TemporaryDirectory(prefix="dibs-cold-", dir=folder) as temp:
-        root = Path(temp)
-        (root / "server").mkdir()
-        # A home of its own, so that no user's configuration file is read.
-        own = {"XDG_STATE_HOME": str(root / "state"), "XDG_CONFIG_HOME": str(root / "config"), "HOME": temp}
-        with dibs.open(root / "server") as server:
-            remote = own | {"DIBS_URL": server.url, "DIBS_TOKEN": server.next_token()}
-            commands = [
-                Command(BASE, lambda: [sys.executable, "-c", "pass"], plain_environment(own)),
-                Command(EMBEDDED, claim, plain_environment(own)),
-                Command(RUN, run, plain_environment(own)),
-                Command(SERVER, claim, plain_environment(remote)),
-            ]
-            return interleaved(commands, runs)
+    def hook(what: str, given: Callable[[], bytes]) -> Command:
+        return Command(f"{build.name} hook, {what}", lambda: [script, "agent", "hook"], local, given, work)
 
-
-def table(spent: Mapping[str, Sequence[float]]) -> list[str]:
-    base = spent[BASE]
-    lines = ["**Cold start, ms**", "", "| command | time | times `python -c pass` |", "| --- | ---: | ---: |"]
-    for name, values in spent.items():
-        ratio = paired_ratio(values, base)
-        ratio_text = ratio.text(2) if ratio and name != BASE else "1"
-        lines.append(f"| `{name}` | {spread([v * 1e3 for v in values]).text(1)} | {ratio_text} |")
-    return [*lines, ""]
+    yield Command(f"{build.name} claim, embedded", claim, local)
+    yield Command(f"{build.name} claim, server", claim, remote)
+    yield Command(f"{build.name} run true", lambda: [script, "run", f"run-{next(numbers)}", "--", "true"], local)
+    yield hook("before a shell command", lambda: event("PreToolUse", "Bash", {"command": "ls"}))
+    yield hook("after a shell command", lambda: event("PostToolUse", "Bash", {"command": "ls"}))
+    yield hook("before an edit", lambda: event("PreToolUse", "Edit", {"file_path": str(work / f"f{next(numbers)}")}))
+    hello = json.dumps(INITIALIZE).encode() + b"\n"
+    yield Command(f"{build.name} mcp, first answer", lambda: [script, "mcp"], local, lambda: hello)

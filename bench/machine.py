@@ -20,7 +20,7 @@ PACKAGES = {
     "redis-benchmark": "redis-tools",
     "etcd": "etcd-server",
 }
-PYTHON_PACKAGES = ("dibs", "uvicorn", "uvloop", "httptools", "msgspec", "starlette")
+PYTHON_PACKAGES = ("dibs", "uvicorn", "uvloop", "httptools", "msgspec")
 
 
 def missing_packages() -> list[str]:
@@ -100,9 +100,17 @@ def _python_versions() -> dict[str, str]:
     return found
 
 
+def _commit() -> str:
+    here = Path(__file__).parent
+    asked = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=8", "--exclude=*"]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=False)
+    return done.stdout.strip() or "unknown"
+
+
 def describe(folder: Path) -> dict[str, str]:
     """Facts that make two results comparable, or not. No host or user names: results are published."""
     return {
+        "commit": _commit(),
         "cpu": _cpu_model(),
         "cores": str(os.cpu_count()),
         "load_before": f"{os.getloadavg()[0]:.2f}",

@@ -1,17 +1,14 @@
 """The ceiling: the HTTP stack under dibs, with a constant answer.
 
-Two ways through it, because dibs may use either: `asgi` is a plain ASGI application, `lane` a subclass of
-uvicorn's httptools protocol that answers as soon as a request is parsed. Both read the whole request and answer
-a constant of about the size of a real reply to an acquire.
+A subclass of uvicorn's httptools protocol reads the whole request and answers a constant of about the size of a real
+reply to an acquire.
 
-    python noop.py asgi|lane PORT
+    python noop.py PORT
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -27,18 +24,9 @@ HEADERS = [
 ]
 RAW = b"HTTP/1.1 200 OK\r\n" + b"".join(k + b": " + v + b"\r\n" for k, v in HEADERS) + b"\r\n" + BODY
 
-Message = MutableMapping[str, Any]
 
-
-async def constant(
-    scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
-) -> None:
-    if scope["type"] != "http":
-        return
-    while (await receive()).get("more_body", False):
-        pass
-    await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-    await send({"type": "http.response.body", "body": BODY})
+async def _unused(*_: object) -> None:
+    """The application that uvicorn asks for; the protocol answers before it."""
 
 
 class ConstantProtocol(HttpToolsProtocol):
@@ -55,13 +43,12 @@ class ConstantProtocol(HttpToolsProtocol):
 
 
 def main() -> None:
-    way, port = sys.argv[1], int(sys.argv[2])
     config = uvicorn.Config(
-        constant,
+        _unused,
         host="127.0.0.1",
-        port=port,
+        port=int(sys.argv[1]),
         loop="uvloop",
-        http=ConstantProtocol if way == "lane" else "httptools",
+        http=ConstantProtocol,
         lifespan="off",
         ws="none",
         access_log=False,

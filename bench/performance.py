@@ -1,8 +1,9 @@
-"""Measures what docs/explanation/performance.md shows, piece by piece, into one file.
+"""Measures dibs side by side with its peers, part by part, into the files of measured/.
 
-python bench/performance.py load sdk handoff cold        one round each, added to the rounds that the file has
-python bench/performance.py fill growth                  a million leases: the files first (minutes), then the figures
-python bench/performance.py page                         writes the page and its plots from the files of measured/
+scripts/bench load sdk handoff cold expiry     one round each, added to the rounds that the file has
+scripts/bench fill growth                      a million leases: the files first (minutes), then the figures
+scripts/bench stores                           servers on PostgreSQL and etcd, some twenty databases a round
+scripts/bench page                             writes the pages and their plots from the files of measured/
 
 --build NAME=PYTHON[:FOLDER] adds a build of dibs (see builds.py); without it, the one that runs this. Peers that are
 not there are skipped with a line. OCTOSTORE_BINARY names OctoStore's program. Each part takes one to three minutes.
@@ -23,9 +24,11 @@ from pathlib import Path
 from typing import Any
 
 import cold_start
+import expiry
 import growth
 import handoff
 import machine
+import stores
 from builds import OURS, Build
 from load import Sample, watched
 from peers import peers
@@ -35,6 +38,7 @@ from targets import ACQUIRE, CYCLE, WAVE, EtcdTarget, NoopTarget, RedisTarget, T
 
 HERE = Path(__file__).parent
 FILE = HERE / "measured" / "performance.json"
+STORES_FILE = HERE / "measured" / "stores.json"
 CONNECTIONS = {ACQUIRE: (1, 8, 32, 128), CYCLE: (1,), WAVE: (1, 20, 100)}
 WAITERS = (1, 64, 1000)
 SDK_PEERS = ("redis-py `Lock`", "kazoo `Lock`", "etcd3gw `Lock`")
@@ -81,7 +85,7 @@ def usable(plan: Plan, things: Sequence[Any]) -> list[Any]:
 
 def load_part(plan: Plan) -> Rows:
     targets: list[Target] = [build.target() for build in plan.builds]
-    targets += [NoopTarget("lane"), EtcdTarget(), RedisTarget(), *peers()]
+    targets += [NoopTarget(), EtcdTarget(), RedisTarget(), *peers()]
     for target in plan.turns(usable(plan, targets)):
         try:
             plan.rows += _load_rows(plan, target)
@@ -169,6 +173,35 @@ def cold_part(plan: Plan) -> Rows:
     return [{"command": name, "ms": ms, "cpu_ms": cpu} for name, pairs in spent.items() for ms, cpu in [pairs]]
 
 
+def expiry_part(plan: Plan) -> Rows:
+    wanted = expiry.Plan(leases=1000, ttl_min=3, ttl_max=6, grace=8) if plan.quick else expiry.Plan()
+    late = expiry.measure(wanted, plan.folder, plan.builds[-1].target(), say)
+    say(f"{late.expired:,} of {late.leases:,} expired, {late.early} early; p99 {late.p99_ms:.0f} ms late")
+    if late.flagged():
+        raise BenchError(f"not a fair run, or a broken promise: {late}")
+    return [{"build": plan.builds[-1].name, **asdict(late)}]
+
+
+def stores_part(plan: Plan) -> Rows:
+    """One round, into a file of its own, because another page is computed from it."""
+    few = plan.quick
+    found = stores.read(None if few else STORES_FILE)
+    wanted = stores.StorePlan(
+        rounds=1,
+        seconds=plan.seconds,
+        connections=[1, 32],
+        hand_offs=20 if few else 200,
+        jobs=20 if few else 100,
+        folder=plan.folder,
+    )
+    for _ in stores.measure(wanted, found, say):
+        if not few:
+            stores.write(STORES_FILE, found, machine.describe(plan.folder))
+    if found.flagged():
+        raise BenchError("some answers were wrong: see the lines above")
+    return []
+
+
 def _kept(plan: Plan, build: Build) -> tuple[dict[str, Path], dict[str, int]]:
     place = plan.kept / build.name.replace(" ", "-").replace(",", "")
     counts = {"few": growth.FEW, "many": plan.leases}
@@ -208,6 +241,8 @@ PARTS: dict[str, Callable[[Plan], Rows]] = {
     "sdk": sdk_part,
     "handoff": handoff_part,
     "cold": cold_part,
+    "expiry": expiry_part,
+    "stores": stores_part,
     "fill": fill_part,
     "growth": growth_part,
 }
@@ -236,6 +271,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--into", type=Path, default=FILE, help="where the figures are kept")
     made.add_argument("--seconds", type=int, default=2, help="load: length of one measurement")
     made.add_argument("--leases", type=int, default=1_000_000, help="growth: how many the large store has")
+    made.add_argument("--install", action="store_true", help="first install wrk, redis-server, etcd-server (apt, root)")
     made.add_argument("--quick", action="store_true", help="a try: little of everything")
     temporary = Path(tempfile.gettempdir())
     made.add_argument("--folder", type=Path, default=temporary, help="where servers keep data")
@@ -248,6 +284,10 @@ def main() -> int:
     end_on_sigterm()
     failed = False
     try:
+        if args.install:
+            machine.install()
+        if machine.filesystem(args.folder) in ("tmpfs", "ramfs"):
+            say(f"!!! {args.folder} is in memory: nothing there is durable. Choose a disk with --folder.")
         plan = Plan(args)
         for part in args.parts:
             if part == "page":

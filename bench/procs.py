@@ -50,8 +50,10 @@ def http_ready(url: str) -> Callable[[], bool]:
 
 
 def plain_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The caller's environment without its dibs settings: they would aim the benchmark at a real store."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("DIBS_")}
+    """The caller's environment without its dibs settings: they would aim the benchmark at a real store. As for a user,
+    Python writes down the bytecode of what it imports."""
+    left_out = ("DIBS_", "PYTHONDONTWRITEBYTECODE")
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(left_out)}
     return kept | dict(extra or {})
 
 

@@ -113,12 +113,8 @@ class DibsTarget:
 class NoopTarget:
     """The same HTTP stack without work. It sees the same requests as dibs' acquire."""
 
-    way: str
+    name: str = "noop"
     workloads: tuple[str, ...] = (ACQUIRE,)
-
-    @property
-    def name(self) -> str:
-        return f"noop-{self.way}"
 
     def missing(self) -> str | None:
         return need_programs("wrk") or _need_modules("uvicorn", "uvloop", "httptools")
@@ -126,7 +122,7 @@ class NoopTarget:
     @contextlib.contextmanager
     def open(self, folder: Path) -> Iterator[HttpServer]:
         url = f"http://127.0.0.1:{(port := free_port())}"
-        argv = [sys.executable, str(Path(__file__).parent / "noop.py"), self.way, str(port)]
+        argv = [sys.executable, str(Path(__file__).parent / "noop.py"), str(port)]
         with serving(argv, folder / "noop.log", http_ready(url)) as child:
             yield HttpServer(url, [secrets.token_hex(24)], [child.pid])
 
@@ -218,8 +214,3 @@ class RedisTarget:
 
         with serving(argv, folder / "redis.log", ready) as child:
             yield RedisServer(port, [child.pid])
-
-
-def all_targets(dibs_command: Sequence[str] | None = None) -> list[Target]:
-    dibs = DibsTarget(command=tuple(dibs_command)) if dibs_command else DibsTarget()
-    return [dibs, NoopTarget("asgi"), NoopTarget("lane"), EtcdTarget(), RedisTarget()]

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import itertools
-import json
 from xml.etree import ElementTree
 
 import pytest
 
 from scripts.pages import plot
+from scripts.pages.performance import page
 from scripts.pages.performance.figures import Figures
-from scripts.pages.performance.page import COUNTED, FILE, PAGE, PLOTS, with_tables
 from scripts.pages.performance.plots import plots
 from tests.docs.pages import ROOT, read
 
-MEASURED, INSTRUCTIONS = (json.loads(read(ROOT / each)) for each in (FILE, COUNTED))
-MADE = plots(MEASURED, INSTRUCTIONS)
-TEXT = read(ROOT / PAGE)
+MEASURED = page.read(ROOT)
+MADE, TABLES = plots(MEASURED), page.tables(MEASURED)
+TEXTS = {each: read(ROOT / each) for each in page.PAGES}
 
 
-def test_the_tables_are_those_that_the_measured_figures_give() -> None:
-    assert with_tables(TEXT, MEASURED, INSTRUCTIONS) == TEXT, "python bench/performance.py page"
+@pytest.mark.parametrize("name", TEXTS)
+def test_the_tables_are_those_that_the_measured_figures_give(name: str) -> None:
+    assert page.with_tables(TEXTS[name], TABLES) == TEXTS[name], "scripts/bench page"
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_has_a_place(name: str) -> None:
+    assert any(f"<!-- {name}: begin -->" in text for text in TEXTS.values())
 
 
 @pytest.mark.parametrize("name", MADE)
 def test_the_plots_are_those_that_the_measured_figures_give(name: str) -> None:
-    assert read(ROOT / PLOTS / f"{name}.svg") == MADE[name], "python bench/performance.py page"
-    assert f"performance/{name}.svg)" in TEXT
+    assert read(ROOT / page.PLOTS / f"{name}.svg") == MADE[name], "scripts/bench page"
+    assert any(f"performance/{name}.svg)" in text for text in TEXTS.values())
 
 
 @pytest.mark.parametrize("text", MADE.values())

@@ -20,7 +20,7 @@ PEERS = {
     "postgres-advisory": ("PostgreSQL, advisory lock", 6),
     "redis": ("Redis (fsync always)", 7),
     "octostore": ("OctoStore", 8),
-    "noop-lane": ("no-op of the same stack", 9),
+    "noop": ("no-op of the same stack", 9),
 }
 ALL = {**BUILDS, **PEERS}
 SDK_PEERS = {"redis-py `Lock`": 7, "kazoo `Lock`": 4, "etcd3gw `Lock`": 3}
@@ -103,8 +103,8 @@ def cold_times(measured: Measured) -> dict[str, tuple[float, float, list[float]]
 
 def cold_name(command: str) -> str:
     for build, (name, _) in sorted(BUILDS.items(), key=lambda item: -len(item[0])):
-        if command.startswith(f"{build} claim"):
-            return f"{name}: claim{command.removeprefix(f'{build} claim')}"
+        if command.startswith(f"{build} "):
+            return f"{name}: {command.removeprefix(f'{build} ')}"
     return command
 
 

@@ -1,4 +1,5 @@
-"""docs/explanation/performance.md, made from what the benchmark measured (bench/measured/). Pure, but for `write`."""
+"""The tables of docs/explanation/performance.md and bench/README.md, made from what the benchmark measured
+(bench/measured/). Pure, but for `write`."""
 
 from __future__ import annotations
 
@@ -8,10 +9,12 @@ from typing import TYPE_CHECKING
 from scripts.pages.performance.aims import aim_rows
 from scripts.pages.performance.figures import Figures, Measured
 from scripts.pages.performance.plots import plots
+from scripts.pages.performance.store_tables import store_rows
 from scripts.pages.performance.tables import (
     budget_rows,
     cold_rows,
     detail_rows,
+    expiry_rows,
     growth_rows,
     handoff_rows,
     load_rows,
@@ -23,41 +26,48 @@ from scripts.pages.places import filled
 if TYPE_CHECKING:
     from pathlib import Path
 
-PAGE = "docs/explanation/performance.md"
+PAGES = ("docs/explanation/performance.md", "bench/README.md")
 PLOTS = "docs/explanation/performance"
 FILE = "bench/measured/performance.json"
-COUNTED = "bench/measured/instructions.json"
+PARTS = {"instructions": "bench/measured/instructions.json", "stores": "bench/measured/stores.json"}
 
 
-def tables(measured: Measured, counted: Measured) -> dict[str, list[str]]:
+def read(root: Path) -> Measured:
+    """All that was measured: the load, and beside it the counts and the servers on databases."""
+    files: Measured = {part: json.loads((root / file).read_text(encoding="utf-8")) for part, file in PARTS.items()}
+    files.update(json.loads((root / FILE).read_text(encoding="utf-8")))
+    return files
+
+
+def tables(measured: Measured) -> dict[str, list[str]]:
     load = Figures(measured["load"])
     return {
         "machine": [machine_line(measured)],
         "aims": list(aim_rows(measured)),
-        "acquire": [
-            *load_rows(load, "acquire", (1, 32, 128), "conn."),
-            "",
-            *detail_rows(load, "acquire", (1, 32, 128), "conn."),
-        ],
+        "acquire": list(load_rows(load, "acquire", (1, 32, 128), "conn.")),
+        "latency": list(detail_rows(load, "acquire", (1, 32, 128), "conn.")),
         "cycle": list(load_rows(load, "cycle", (1,), "conn.")),
         "wave": list(load_rows(load, "wave", (1, 20, 100), "workers")),
         "sdk": list(sdk_rows(measured)),
         "handoff": list(handoff_rows(measured)),
         "cold": list(cold_rows(measured)),
+        "expiry": list(expiry_rows(measured)),
         "growth": list(growth_rows(measured)),
-        "budget": list(budget_rows(counted)),
+        "budget": list(budget_rows(measured["instructions"])),
+        "stores": list(store_rows(measured["stores"])),
     }
 
 
-def with_tables(page: str, measured: Measured, counted: Measured) -> str:
+def with_tables(page: str, made: dict[str, list[str]]) -> str:
     """The page with its tables made anew, between their markers."""
-    return filled(page, tables(measured, counted))
+    return filled(page, {name: lines for name, lines in made.items() if f"<!-- {name}: begin -->" in page})
 
 
 def write(root: Path) -> None:
-    measured, counted = (json.loads((root / each).read_text(encoding="utf-8")) for each in (FILE, COUNTED))
-    page = root / PAGE
-    page.write_text(with_tables(page.read_text(encoding="utf-8"), measured, counted), encoding="utf-8")
+    measured = read(root)
+    for each in PAGES:
+        page = root / each
+        page.write_text(with_tables(page.read_text(encoding="utf-8"), tables(measured)), encoding="utf-8")
     (root / PLOTS).mkdir(exist_ok=True)
-    for name, text in plots(measured, counted).items():
+    for name, text in plots(measured).items():
         (root / PLOTS / f"{name}.svg").write_text(text, encoding="utf-8")

@@ -38,7 +38,7 @@ def _load_series(load: Figures, workload: str, counts: Sequence[int]) -> list[pl
     return found
 
 
-def plots(measured: Measured, counted: Measured) -> dict[str, str]:
+def plots(measured: Measured) -> dict[str, str]:
     """The plots by the name of their file."""
     load, hand = Figures(measured["load"]), Figures(measured["handoff"])
     acquires = _load_series(load, "acquire", (1, 8, 32, 128))
@@ -60,7 +60,7 @@ def plots(measured: Measured, counted: Measured) -> dict[str, str]:
         "handoff": _handoff_plot(hand),
         "sdk": _sdk_plot(measured),
         "cold": _cold_plot(measured),
-        "budget": _budget_plot(counted),
+        "budget": _budget_plot(measured["instructions"]),
     }
 
 
@@ -105,7 +105,7 @@ def _sdk_plot(measured: Measured) -> str:
 def _cold_plot(measured: Measured) -> str:
     rows: list[plot.Bar] = []
     for command, (ms, _, ratios) in cold_times(measured).items():
-        colour = next((c for b, (_, c) in reversed(BUILDS.items()) if command.startswith(f"{b} claim")), 9)
+        colour = next((c for b, (_, c) in reversed(BUILDS.items()) if command.startswith(f"{b} ")), 9)
         rows.append((cold_name(command), colour, ms, f"{ms:.1f} ms, {median(ratios):.2f} times"))
     return plot.bars("The smallest command, from a shell", "Milliseconds, median. Less is better.", rows, 280)
 

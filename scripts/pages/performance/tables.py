@@ -94,6 +94,14 @@ def cold_rows(measured: Measured) -> Iterator[str]:
         yield f"| {cold_name(command)} | {ms:.1f} | {cpu:.1f} | {median(ratios):.2f} ({low:.2f}..{high:.2f}) |"
 
 
+def expiry_rows(measured: Measured) -> Iterator[str]:
+    yield "| live leases | expired early | lateness of `expired`, p50 | p99 | max |"
+    yield "| ---: | ---: | ---: | ---: | ---: |"
+    for row in measured["expiry"]:
+        late = " | ".join(f"{row[field]:,.0f} ms" for field in ("p50_ms", "p99_ms", "max_ms"))
+        yield f"| {row['leases']:,} | {row['early']} | {late} |"
+
+
 def growth_rows(measured: Measured) -> Iterator[str]:
     """A column for each build and size."""
     builds = {name: found for build, (name, _) in BUILDS.items() if (found := growth_of(measured, build)) is not None}
@@ -151,8 +159,9 @@ def machine_line(measured: Measured) -> str:
     }
     versions = ", ".join(f"{name} {machine[field]}" for name, field in programs.items())
     return (
-        f"Measured {runs['load'][-1]['date']} UTC; {rounds} rounds of the load, medians with the lowest and the"
-        f" highest. {machine['cpu']}, {machine['cores']} cores for servers and load generator together;"
+        f"Measured {runs['load'][-1]['date']} UTC at commit `{machine['commit']}`; {rounds} rounds of the"
+        f" load, medians with the lowest and the highest. {machine['cpu']}, {machine['cores']} cores for servers and"
+        f" load generator together;"
         f" {machine['filesystem']}, an fsync of 4 KiB takes {machine['fsync_4k_ms']} ms; load average before the runs"
         f" {min(loads):.1f} to {max(loads):.1f}; {versions}."
     )
