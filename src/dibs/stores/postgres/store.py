@@ -25,10 +25,11 @@ from dibs.stores.postgres.clock import StepWatch
 from dibs.stores.postgres.connection import LinkBehind, QueryRefused
 from dibs.stores.postgres.errors import quoted
 from dibs.stores.postgres.location import CAPABILITIES
-from dibs.stores.postgres.notify import Listener, hint_of, mark_of
+from dibs.stores.postgres.notify import Listener, hint_of
 from dibs.stores.postgres.pool import Pool, held_back, primary
 from dibs.stores.postgres.schema import Queries, prepare
 from dibs.stores.postgres.upkeep import probe, size_bytes, tidy
+from dibs.stores.waiters import mark_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -276,6 +277,9 @@ class PostgresStore(Store, Maintenance):
             return not self._pool.rows(self._queries.exists, asked)
 
         return self._listener.until(mark_of(key), is_gone, self._listener.pause_ms, timeout_ms)
+
+    def on_gone(self, told: Callable[[Sequence[str]], None]) -> None:
+        self._listener.on_gone = told
 
     def newest_seq(self) -> int:
         ((last,),) = self._pool.rows(self._queries.last_seq)
