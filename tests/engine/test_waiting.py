@@ -10,9 +10,11 @@ from dibs.base.errors import StoreUnavailable, Unavailable
 from dibs.base.ids import new_id
 from dibs.core.commands import Acquire, EndSession, KeepPlaces, Leave, OpenSession, Release
 from dibs.core.lease_outcomes import SessionState
-from dibs.core.limits import KEEP_BATCH_MAX, TICKET_KEEP_MS, TICKET_MS
-from dibs.core.outcomes import AlreadyDone, Granted, GrantedAll, Held, Queued, SessionOver
+from dibs.core.limits import KEEP_BATCH_MAX, REGRANT_MS, TICKET_KEEP_MS, TICKET_MS
+from dibs.core.outcomes import AlreadyDone, Granted, GrantedAll, Held, NotCurrent, Queued, SessionOver
+from dibs.core.records import lock_key, ticket_key
 from dibs.engine.waiters import LAST_WORD_MS, Waiters
+from dibs.stores.waiters import mark_of
 from tests.engine.waiting_server import Caller, WaitingServer, claim, claim_all
 
 if TYPE_CHECKING:
@@ -295,6 +297,86 @@ def test_a_hand_over_by_another_process_is_heard_of(server: WaitingServer) -> No
     assert isinstance(first.answer, Granted)
     assert second.got == []
     assert len(server.posted) == before + 1, "one asks again, and one only"
+
+
+def gone(server: WaitingServer) -> None:
+    """The store says that the ticket of each who waits here is gone."""
+    server.waiters.on_gone([mark_of(ticket_key(*place)) for place in server.waiters._parked])
+    server.decide()
+
+
+def test_who_is_served_at_another_server_is_told_as_soon_as_its_ticket_is_gone(server: WaitingServer) -> None:
+    """By one look, which writes nothing: the lease is the one that the other server granted, and its time runs."""
+    lease = server.hold()
+    (caller,) = server.in_line(1)
+    server.elsewhere.one(Release(ns="d", name="job", principal="h", lease_id=lease))
+    before = server.store.newest_seq(), server.store.read((lock_key("d", "job"),)).records
+    server.clock.advance(40)
+    gone(server)
+    assert isinstance(caller.answer, Granted)
+    assert (caller.answer.again, caller.answer.held_before) == (False, False)
+    assert caller.answer.lease.expires_ms - caller.answer.now_ms == 3_600_000 - 40
+    assert (server.store.newest_seq(), server.store.read((lock_key("d", "job"),)).records) == before
+    server.news(0)
+    assert len(caller.got) == 1
+    assert server.waiters._marks == {}
+
+
+def test_what_was_handed_over_long_ago_is_renewed_when_its_owner_is_told(server: WaitingServer) -> None:
+    lease = server.hold()
+    (caller,) = server.in_line(1)
+    server.elsewhere.one(Release(ns="d", name="job", principal="h", lease_id=lease))
+    server.clock.advance(REGRANT_MS)
+    gone(server)
+    assert caller.answer.lease.expires_ms - caller.answer.now_ms == 3_600_000
+
+
+@pytest.mark.promise("queue:fifo")
+def test_a_hint_that_is_wrong_leaves_everybody_in_line(server: WaitingServer) -> None:
+    lease = server.hold()
+    first, second = server.in_line(2)
+    line = server.store.read((lock_key("d", "job"),)).records
+    gone(server)
+    assert (first.got, second.got, len(server.waiters)) == ([], [], 2)
+    assert server.store.read((lock_key("d", "job"),)).records == line
+    server.release(lease)
+    assert isinstance(first.answer, Granted)
+    assert second.got == []
+
+
+def test_whose_place_was_given_up_by_another_request_is_not_put_back_by_a_hint(server: WaitingServer) -> None:
+    server.hold()
+    (caller,) = server.in_line(1)
+    assert caller.waiter.queued is not None
+    queued = caller.waiter.queued
+    leave = Leave(ns="d", name="job", principal="w", ticket=queued.ticket, ticket_id=queued.ticket_id)
+    server.elsewhere.one(leave)
+    gone(server)
+    assert caller.got == []
+    server.news(0)
+    assert isinstance(caller.answer, Held)
+
+
+@pytest.mark.promise("excl")
+def test_who_hangs_up_while_its_server_looks_gives_the_job_back(server: WaitingServer) -> None:
+    lease = server.hold()
+    first, second = server.in_line(2)
+    server.elsewhere.one(Release(ns="d", name="job", principal="h", lease_id=lease))
+    server.waiters.on_gone([mark_of(ticket_key(*first.waiter.place or ("", "", 0)))])
+    first.waiter.cancel()
+    server.decide()
+    assert first.got == []
+    assert isinstance(second.answer, Granted)
+
+
+def test_a_look_is_no_claim_in_the_counts(server: WaitingServer) -> None:
+    metrics = server.waiters._metrics
+    server.hold()
+    server.in_line(1)
+    before = metrics._waited.copy()
+    gone(server)
+    assert metrics._waited - before == {}
+    assert before - metrics._waited == {NotCurrent: 1}  # it was counted as a claim when it was decided
 
 
 def test_a_hand_over_that_nobody_told_of_is_found_when_places_are_kept(server: WaitingServer) -> None:

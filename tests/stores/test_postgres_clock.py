@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,7 +11,8 @@ from dibs.core.commands import Acquire
 from dibs.core.outcomes import Granted, Held
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.postgres import PostgresLocation
-from dibs.stores.postgres.clock import ANCHOR_MS, TOLERANCE_MS, StepWatch
+from dibs.stores.postgres.clock import ANCHOR_MS, ANSWER_MS, TOLERANCE_MS, StepWatch
+from dibs.stores.postgres.connection import PostgresConnection
 from dibs.stores.postgres.store import PostgresStore
 from dibs.testing.clock import ManualClock
 
@@ -44,8 +45,8 @@ def connect(schema: Schema) -> Iterator[Callable[[], PostgresStore]]:
         each.close()
 
 
-def claim(store: PostgresStore, owner: str, ttl_ms: int = 60_000) -> Outcome:
-    command = Acquire(ns="default", name="job", principal="p", owner=owner, ttl_ms=ttl_ms, fresh_lease_id=new_id())
+def claim(store: PostgresStore, owner: str, ttl_ms: int = 60_000, name: str = "job") -> Outcome:
+    command = Acquire(ns="default", name=name, principal="p", owner=owner, ttl_ms=ttl_ms, fresh_lease_id=new_id())
     return Coordinator(store).one(command)
 
 
@@ -146,6 +147,46 @@ def test_who_slept_and_wakes_with_a_clock_that_stood_takes_nothing_back(
     paused.read(())
     assert connect().read(()).now_ms >= decided_ms
     awake.close()
+
+
+def test_a_claim_of_a_server_that_runs_is_one_statement(
+    connect: Callable[[], PostgresStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = connect()
+    claim(store, "a")
+    asked: list[bytes] = []
+    query = PostgresConnection.query
+
+    def noted(link: PostgresConnection, sql: bytes, *rest: Any) -> Any:
+        asked.append(sql)
+        return query(link, sql, *rest)
+
+    monkeypatch.setattr(PostgresConnection, "query", noted)
+    assert isinstance(claim(store, "b", name="another"), Granted)
+    assert asked == [store._queries.commit]
+
+
+@pytest.mark.promise("excl")
+def test_a_claim_by_old_records_is_decided_again(connect: Callable[[], PostgresStore]) -> None:
+    near, far = connect(), connect()
+    claim(near, "a", name="another")
+    assert isinstance(claim(far, "b"), Granted)
+    assert isinstance(claim(near, "c"), Held)
+
+
+@pytest.mark.promise("lease:never-early")
+def test_the_time_between_two_answers_is_never_ahead_of_the_store_and_not_guessed_for_long() -> None:
+    clock = ManualClock()
+    watch = StepWatch(clock.steady_ms)
+    assert watch.now_ms() is None
+    asked_ms = clock.steady_ms()
+    clock.advance(300)  # on its way back
+    assert watch.expected_ms(1_000_000, asked_ms) is None
+    clock.advance(ANSWER_MS - 1)
+    assert watch.now_ms() == 1_000_000 + ANSWER_MS - 1
+    assert watch.handed_out(1_000_000) == 1_000_000 + ANSWER_MS - 1, "time is never taken back"
+    clock.advance(1)
+    assert watch.now_ms() is None
 
 
 def test_a_slow_trip_is_no_step() -> None:

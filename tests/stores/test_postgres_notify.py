@@ -12,6 +12,7 @@ from dibs.base.clock import steady_ms
 from dibs.stores.postgres import PostgresLocation, notify
 from dibs.stores.postgres.notify import MARKS_MAX, hint_of
 from dibs.stores.postgres.store import PostgresStore
+from dibs.stores.waiters import mark_of
 from dibs.testing.contract_base import drop, event, key_of, lock, put
 from tests.programs import wait_until
 
@@ -135,6 +136,18 @@ def test_only_who_waits_for_the_record_that_goes_looks(
     drop(far, *(key_of(name) for name in names if name != "job-7"))
     for each in waiting.values():
         each.ends()
+
+
+def test_whoever_asks_for_it_is_told_what_others_delete(connect: Callable[..., PostgresStore]) -> None:
+    near, far = connect(), connect()
+    told: list[str] = []
+    near.on_gone(told.extend)
+    near.watch(0, 1)
+    wait_until(lambda: hears(near), "it listens")
+    put(far, lock("x"), lock("y"))
+    drop(far, key_of("x"))
+    wait_until(lambda: told, "it is told")
+    assert told == [mark_of(key_of("x"))]
 
 
 @pytest.mark.usefixtures("_never_looks")

@@ -12,6 +12,7 @@ from dibs.core.events import Event
 from dibs.core.exclusion import blockers, covered
 from dibs.core.expiry import end_expired, may_go_on, own_deadline_ms, shown
 from dibs.core.grants import apply_policy, grant, swap
+from dibs.core.limits import REGRANT_MS
 from dibs.core.names import in_tree
 from dibs.core.proof import allowed, ended, not_current, own_claim, own_session, put_list, session_owner
 from dibs.core.queue import ahead, first_ahead, give_up, may_wait, place_of, queued, refresh, serve_own
@@ -137,7 +138,7 @@ def judge(
     if lock.holders:
         mine = own_claim(lock, ask, ticket_id, lease_id, ask.session if by_session else None)
         if mine is not None:
-            return _regrant(draft, ask, lock, mine, ticket_id)
+            return _regrant(draft, ask, lock, mine, ticket_id, lease_id)
     if not ask.admin and not allowed(draft, lock, ask):
         return outcomes.Forbidden(now_ms=now_ms, name=name)
     spent = _spent(draft, lock, ask, lease_id)
@@ -180,12 +181,18 @@ def _spent(
     return None
 
 
-def _regrant(draft: Draft, ask: AcquireTerms, lock: LockRecord, mine: Holder, ticket_id: str | None) -> JobOutcome:
-    """Claiming a held job again gives the same lease, never with a shorter TTL, never in another mode."""
+def _regrant(
+    draft: Draft, ask: AcquireTerms, lock: LockRecord, mine: Holder, ticket_id: str | None, lease_id: str | None
+) -> JobOutcome:
+    """Claiming a held job again gives the same lease, never with a shorter TTL, never in another mode. Who shows a
+    lease that was renewed a moment ago is told of it without a write: a server asks so for a waiter that another one
+    has served."""
     if mine.mode != ask.mode:
         return outcomes.Differs(now_ms=draft.now_ms, name=lock.name, what="mode", has=mine.mode, asked=ask.mode)
     kept = mine.replace(seat=next_seat(mine, ask))
-    if mine.ttl_ms and ask.ttl_ms and draft.now_ms + ask.ttl_ms > own_deadline_ms(draft, mine):
+    is_fresh = mine.lease_id == lease_id and ask.ttl_ms <= mine.ttl_ms
+    is_fresh = is_fresh and draft.now_ms - mine.renewed_ms < min(REGRANT_MS, mine.ttl_ms // 12)
+    if mine.ttl_ms and ask.ttl_ms and not is_fresh and draft.now_ms + ask.ttl_ms > own_deadline_ms(draft, mine):
         ttl_ms = max(mine.ttl_ms, ask.ttl_ms)
         kept = kept.replace(renewed_ms=draft.now_ms, ttl_ms=ttl_ms, expires_ms=draft.now_ms + ttl_ms)
     if kept != mine:

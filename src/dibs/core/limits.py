@@ -63,6 +63,7 @@ TICKET_MS = 15_000
 TICKET_KEEP_MS = 5_000
 # A waiter that has several servers and hangs up at one has this long to ask another before its place is given up.
 MOVE_MS = 2_000
+REGRANT_MS = 1_000  # for how long a lease is as good as new, if its TTL is at least twelve times as long
 WAIT_MS_MAX = 3600 * 1000
 EMBEDDED_POLL_MS = 1_000  # without a server: how long a waiter sleeps at most before it looks, news or not
 WANT_MS = 5 * 60 * 1000

@@ -28,7 +28,7 @@ import time
 from dibs.base.errors import DibsError, InvalidInput, StoreUnavailable, Unavailable
 from dibs.base.ids import new_fraction
 from dibs.core import limits
-from dibs.core.commands import Break, Free, Inspect, InspectSession, SetAcl
+from dibs.core.commands import Acquire, Break, Free, Inspect, InspectSession, SetAcl
 from dibs.core.decide import decide, keys_of
 from dibs.core.draft import Missing, View
 from dibs.stores.port import CommitTooLarge, Conflict
@@ -144,6 +144,11 @@ _ONCE = (Break, Free, SetAcl)
 LOOKS = frozenset((Inspect, InspectSession))
 
 
+def _is_look(command: Command) -> bool:
+    """Return whether it writes nothing, as a rule."""
+    return type(command) in LOOKS or (type(command) is Acquire and command.lease_id is not None)
+
+
 class Coordinator:
     """For any thread that may sleep for `pause`. Right after each commit, `on_commit` gets the committed events in
     order and the number of the store's last event, and `on_handed` the waiters that were given their jobs. A commit
@@ -214,7 +219,7 @@ class Coordinator:
         unknown = 0
         for conflicts in range(limits.CONFLICT_RETRIES_MAX):
             # Begin with what the store remembers; but looks write nothing, so they would be read anyway.
-            recalls = not conflicts and not self._asks and not LOOKS.issuperset([type(command) for command in commands])
+            recalls = not conflicts and not self._asks and not all(map(_is_look, commands))
             if self._asks and not conflicts:
                 self._asks -= 1
             batch = _Batch(self.store, self._vouch, recalls=recalls)

@@ -20,7 +20,6 @@ from dibs.core.commands import Acquire, AcquireAll, AcquireAny, Release, Renew
 from dibs.core.delivery import COUNTED
 from dibs.core.events import ACQUIRED, KINDS, OWNERSHIP_ENDS
 from dibs.core.limits import WRITE_FAILED_MS, WRITE_SLOW_MS
-from dibs.core.outcomes import Queued
 from dibs.stores.port import Busy
 from dibs.wire.codes import OUTCOMES
 
@@ -34,10 +33,10 @@ if TYPE_CHECKING:
     Result = Outcome | BaseException
 
 # Upper bounds of the buckets. Those of requests contain the bounds that OctoStore has.
-REQUEST_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-COMMIT_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0)
-LEASE_S = (0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0)
-BATCH_SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
+REQUEST_S: tuple[float, ...] = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+COMMIT_S: tuple[float, ...] = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0)
+LEASE_S: tuple[float, ...] = (0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0)
+BATCH_SIZES: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
 CLAIMS = (Acquire, AcquireAny, AcquireAll)
 UNCOUNTED_MAX = 250
 ABANDONED = "abandoned"
@@ -231,9 +230,9 @@ class Metrics:
         self.add("write_errors")
         self.write_failed_us = stopwatch_us()
 
-    def parked(self) -> None:
-        """The answer of a claim that was decided is kept back, because its caller waits in line."""
-        self._waited[Queued] -= 1
+    def kept_back(self, result: Result) -> None:
+        """The answer of a claim that was decided is not given, because its caller waits in line."""
+        self._waited[type(result)] -= 1
 
     def answered(self, result: Result) -> None:
         """A caller that waited is answered, and not by a command of its own."""

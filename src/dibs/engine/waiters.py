@@ -2,7 +2,8 @@
 
 Everything here runs on the event loop's thread. A caller that is queued is parked under its place (namespace, job,
 ticket). Only the hand-over that names this place wakes it. A commit of this server reports hand-overs to
-`on_handed_over`; commits of other processes arrive as events at `on_events`.
+`on_handed_over`; commits of other processes arrive as events at `on_events`. Before those are read, a store may say
+that the ticket is gone (`on_gone`): then one look says whether the job is the caller's.
 
 The place itself is a record of the store. The waiters here keep their places alive, give them up when their callers
 hang up, and answer with position and ticket when the wait times out, so that a caller can come back.
@@ -14,6 +15,7 @@ ask, and changes nothing if that ask has the seat no more.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import TYPE_CHECKING
 
@@ -22,7 +24,9 @@ from dibs.core import events as kinds
 from dibs.core.commands import Acquire, AcquireAll, AcquireAny, KeepPlaces, Leave, Release, Renew
 from dibs.core.limits import KEEP_BATCH_MAX, MOVE_MS, SHUTDOWN_MS_MAX, TICKET_KEEP_MS, TICKET_MS
 from dibs.core.outcomes import Granted, GrantedAll, Left, PlacesKept, Queued
+from dibs.core.records import ticket_key
 from dibs.engine.metrics import Metrics
+from dibs.stores.waiters import mark_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -50,6 +54,7 @@ log = logging.getLogger("dibs")
 
 # A part of the server's time to stop: even if the store hangs, waiters must get their tickets.
 LAST_WORD_MS = SHUTDOWN_MS_MAX // 5
+_NOWHERE: Place = ("", "", 0)
 
 
 class Waiter:
@@ -115,6 +120,7 @@ class Waiters:
         self._later = later
         self._on_first = on_first
         self._parked: dict[Place, Waiter] = {}
+        self._marks: dict[str, Place] = {}  # of tickets in the store; two may share one
         self._asking: dict[Waiter, None] = {}  # those who were parked and ask again
         self._keeping = False
         self.is_closed = False  # it keeps nobody waiting any more: callers are told their place at once
@@ -140,7 +146,7 @@ class Waiters:
     def on_handed_over(self, handed: Sequence[HandedOver]) -> None:
         """A commit of ours gave jobs to waiters."""
         for each in handed:
-            waiter = self._parked.pop((each.ns, each.name, each.number), None)
+            waiter = self._take((each.ns, each.name, each.number))
             if waiter is not None:
                 self._metrics.answered(each.outcome)
                 waiter.finish(each.outcome)
@@ -150,13 +156,35 @@ class Waiters:
         for event in events:
             if not event.ticket or event.kind not in (kinds.ACQUIRED, kinds.LEFT):
                 continue
-            waiter = self._parked.pop((event.ns, event.job, event.ticket), None)
+            waiter = self._take((event.ns, event.job, event.ticket))
             if waiter is not None:
                 if event.kind == kinds.LEFT and event.reason == "left":
                     # Another request gave the place up. The caller is told the state, and not put back in line.
                     waiter.command = waiter.command.replace(wait=False, ticket=0, ticket_id=None)
                     waiter.queued = None
                 self._ask_again(waiter)
+
+    def on_gone(self, marks: Iterable[str]) -> None:
+        """Records with these marks are gone, says the store. If the ticket of a waiter here is one of them, it got the
+        job, or lost its place: the events will say why."""
+        for mark in marks:
+            waiter = self._parked.get(self._marks.get(mark, _NOWHERE))
+            if waiter is not None and isinstance(waiter.command, Acquire):
+                self._look(waiter, waiter.command)
+
+    def _look(self, waiter: Waiter, command: Acquire) -> None:
+        assert waiter.queued is not None
+        # The ticket has become the lease. Without it, the claim would be put back in line.
+        proof = {"wait": False, "ticket_id": None, "lease_id": waiter.queued.ticket_id}
+
+        def seen(result: Result) -> None:
+            if isinstance(result, Granted) and self._unpark(waiter):
+                waiter.finish(result.replace(again=False, held_before=False))
+            else:
+                self._metrics.kept_back(result)
+
+        with contextlib.suppress(Exception):  # too much to do: the events come later
+            self._post(command.replace(audited=False, **proof), seen, waiter.is_gone)
 
     def close(self) -> None:
         """Tell all waiters their places, which they keep for as long as a waiter may be silent."""
@@ -183,8 +211,14 @@ class Waiters:
         """False if it does not wait here."""
         if waiter.place is None or self._parked.get(waiter.place) is not waiter:
             return False
-        del self._parked[waiter.place]
-        return True
+        return self._take(waiter.place) is not None
+
+    def _take(self, place: Place) -> Waiter | None:
+        """The waiter at this place, parked no more."""
+        waiter = self._parked.pop(place, None)
+        if waiter is not None:
+            self._marks.pop(mark_of(ticket_key(*place)), None)
+        return waiter
 
     def on_not_taken(self, waiter: Waiter, result: Result) -> None:
         """The caller of this answer hung up. Give up its place, or its job."""
@@ -220,15 +254,16 @@ class Waiters:
 
     def _park(self, waiter: Waiter, queued: Queued) -> None:
         self._note(waiter, queued)
-        self._metrics.parked()
+        self._metrics.kept_back(queued)
         assert waiter.place is not None
-        earlier = self._parked.pop(waiter.place, None)
+        earlier = self._take(waiter.place)
         if earlier is not None:  # two connections asked with the same ticket or request key: the last one waits
             self._metrics.answered(queued)
             earlier.finish(queued)
         if not self._parked:
             self._on_first()
         self._parked[waiter.place] = waiter
+        self._marks[mark_of(ticket_key(*waiter.place))] = waiter.place
         if waiter.timer is None:
             waiter.timer = self._later(waiter.wait_ms / 1000, self.on_timeout, waiter)
         if not self._keeping:
@@ -275,7 +310,7 @@ class Waiters:
                 self._keep_places(places[len(places) // 2 :])
         elif isinstance(result, PlacesKept):
             for place in result.gone:
-                waiter = self._parked.pop(place, None)
+                waiter = self._take(place)
                 if waiter is not None:
                     self._ask_again(waiter)
 

@@ -47,6 +47,7 @@ class Engine:
         webhook_sender: Callable[[], Sender] | None = None,
     ) -> None:
         self.store = store
+        self._loop = loop
         self._token_floor = token_floor
         self.metrics = Metrics()
         self.tally = Tally(self._read, gapless=store.capabilities.gapless)
@@ -104,6 +105,7 @@ class Engine:
         self.decider.liveness.start()
         self.batcher.start()
         self.sweeper.start()
+        self.store.on_gone(self._gone)
         self.watcher.start()
         if registered(self.store).entries:
             self.dispatcher.start()
@@ -156,6 +158,10 @@ class Engine:
         placed = [event for event in events if event.ticket and event.kind in (kinds.ACQUIRED, kinds.LEFT)]
         if placed:
             self.batcher.after(self.waiters.on_events, placed)
+
+    def _gone(self, marks: Sequence[str]) -> None:
+        if marks and self.waiters:  # they are told after what the batch under way hands over itself
+            self.batcher.after(self._loop.call_soon, self.waiters.on_gone, marks)
 
     @property
     def told_seq(self) -> int:

@@ -5,7 +5,7 @@ inside a record except to ask `record.due_ms()` and `record.is_live()`, and it n
 `dibs.testing.contract` is the suite that every store passes, the ones shipped here and yours.
 
 A store must have eight methods: `read`, `commit`, `scan`, `due`, `events`, `watch`, `prune`, `close`. Six more have a
-default that a store may replace: `recall`, `at_once`, `newest_seq`, `until_gone`, `notices`, `trouble`.
+default that a store may replace: `recall`, `at_once`, `newest_seq`, `until_gone`, `on_gone`, `notices`, `trouble`.
 `Maintenance` is optional.
 
 Five things hold for every method:
@@ -200,6 +200,11 @@ class Store(ABC):
                 return False
             self.watch(newest[-1].seq if newest else 0, left_ms)
 
+    def on_gone(self, told: Callable[[Sequence[str]], None]) -> None:
+        """While somebody watches, have `told` called on any thread with the marks (`waiters.mark_of`) of records that a
+        commit has deleted, wherever it was made. It is a hint, and may be wrong; this default gives none."""
+        return
+
     @abstractmethod
     def prune(self, *, keep: int, before_ms: int) -> int:
         """Drop events that are older than `before_ms`, and the oldest beyond `keep`. Returns how many were dropped.
@@ -315,6 +320,7 @@ class StoreProxy(Store):
     newest_seq = _forwarded(Store.newest_seq)
     watch = _forwarded(Store.watch)
     until_gone = _forwarded(Store.until_gone)
+    on_gone = _forwarded(Store.on_gone)
     prune = _forwarded(Store.prune)
     notices = _forwarded(Store.notices)
     trouble = _forwarded(Store.trouble)

@@ -7,16 +7,22 @@ itself, at first, when it is woken, and now and then without that. So a hint tha
 from __future__ import annotations
 
 from _thread import allocate_lock
+from binascii import crc32
 
 from dibs.base.clock import steady_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Callable, Container, Sequence
 
 
 POLL_MS_MIN = 20
 POLL_MS_MAX = 100
+
+
+def mark_of(key: str) -> str:
+    """What a hint says of a record. Two keys may share a mark: then somebody looks in vain."""
+    return f"{crc32(key.encode()):08x}"
 
 
 def pauses(most_ms: int) -> Callable[[int], int]:
@@ -67,6 +73,7 @@ class StoreWaiters:
 
     def __init__(self) -> None:
         self._waiting: list[StoreWaiter] = []
+        self.on_gone: Callable[[Sequence[str]], None] = lambda marks: None  # see `Store.on_gone`
 
     def listen(self) -> None:
         """Begin to hear of commits. Called by every thread that waits."""

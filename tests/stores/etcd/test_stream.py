@@ -14,6 +14,7 @@ from dibs.core.records import META_KEY, Meta
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.etcd.client import TXN
 from dibs.stores.etcd.store import EtcdStore
+from dibs.stores.waiters import mark_of
 from dibs.testing.contract_base import WAIT_S_MAX, event, key_of, lock, put, versions
 from tests.programs import wait_until
 from tests.stores.etcd.counter import increment
@@ -93,6 +94,18 @@ def test_a_watch_that_is_told_of_an_event_does_not_ask_whether_it_is_there(
     thread.join(WAIT_S_MAX)
     assert woken == [True]
     assert len(looks) <= 2  # the second may be the look that comes by itself
+
+
+def test_whoever_asks_for_it_is_told_what_others_delete(connect: Callable[[], EtcdStore]) -> None:
+    writer, watching = connect(), connect()
+    told: list[str] = []
+    watching.on_gone(told.extend)
+    watching.watch(0, 1)
+    wait_until(lambda: watching._stream.hears, "the stream is there")
+    put(writer, lock("x"), lock("y"))
+    writer.commit(versions(writer, key_of("x")), {key_of("x"): None}, [event("x")])
+    wait_until(lambda: told, "it is told")
+    assert told == [mark_of(key_of("x"))]
 
 
 def test_of_many_who_wait_only_the_one_concerned_is_woken(connect: Callable[[], EtcdStore]) -> None:

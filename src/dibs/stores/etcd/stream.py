@@ -14,7 +14,7 @@ from dibs.stores.etcd.client import WATCH
 from dibs.stores.etcd.errors import LostConnection, Refusal
 from dibs.stores.etcd.messages import NO_MESSAGE, WatchAnswer, watch_request
 from dibs.stores.etcd.transaction import end_of
-from dibs.stores.waiters import StoreWaiters
+from dibs.stores.waiters import StoreWaiters, mark_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,3 +90,6 @@ class EtcdStream(StoreWaiters):
                     self.wake_all()
             for kv in answer.kvs:
                 self.wake((None if kv.key == keys.last else kv.key,), kv.mod_revision)
+            gone = [kv.key[len(keys.records) :].decode() for kv in answer.kvs if kv.key != keys.last]
+            if gone:
+                self.on_gone([mark_of(key) for key in gone])

@@ -13,6 +13,9 @@ another machine's. Two rules protect leases from that:
 
 A process that was started after the step cannot notice it. A running server corrects it within a few hundred
 milliseconds. If no server ran during the step, the next server treats it as an outage, for which leases get credit.
+
+A decision by remembered records asks nobody for the time. It goes by the last answer, and by the steady time since: the
+store's time is not less. A commit writes down the time of its decision, so it is never taken back, either.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
 TOLERANCE_MS = 50
 SLOWEST = 1_000  # plus one in a thousand: steady clocks of two machines differ by far less
+ANSWER_MS = 2_000  # for how long the time is known without a question; a server that works asks far more often
 ANCHOR_MS = 60_000  # how long one comparison is used; then the tolerance starts again
 
 
@@ -39,6 +43,7 @@ class StepWatch:
         self._ahead_ms: int | None = None  # store time minus steady time, the lowest value seen
         self._since_ms = 0
         self.last_ms = 0  # the highest time returned so far
+        self._answer: tuple[int, int] | None = None  # the store's time in the last answer, and when that came
 
     def expected_ms(self, store_ms: int, asked_ms: int) -> int | None:
         """None if `store_ms`, read at `asked_ms`, is possible. Otherwise the latest possible time."""
@@ -52,6 +57,7 @@ class StepWatch:
             ahead_ms = store_ms - asked_ms
             if self._ahead_ms is None or ahead_ms < self._ahead_ms or got_ms - self._since_ms > ANCHOR_MS:
                 self._ahead_ms, self._since_ms = ahead_ms, asked_ms
+            self._answer = (store_ms, got_ms)
             return None
 
     def handed_out(self, store_ms: int) -> int:
@@ -59,3 +65,11 @@ class StepWatch:
         with self._lock:
             self.last_ms = max(self.last_ms, store_ms)
             return self.last_ms
+
+    def now_ms(self) -> int | None:
+        """The time, without a question to the store. None: its last answer is too long ago."""
+        if self._answer is None:
+            return None
+        store_ms, got_ms = self._answer
+        passed_ms = self.steady_ms() - got_ms
+        return self.handed_out(store_ms + passed_ms) if 0 <= passed_ms < ANSWER_MS else None

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import threading
 from _thread import allocate_lock
-from binascii import crc32
 from contextlib import closing
 
 from dibs.base.clock import steady_ms
@@ -18,7 +17,7 @@ from dibs.stores.forks import Forgetful, listen
 from dibs.stores.postgres.connection import LinkLost, QueryRefused
 from dibs.stores.postgres.errors import quoted
 from dibs.stores.postgres.pool import connected
-from dibs.stores.waiters import POLL_MS_MAX, StoreWaiters, pauses
+from dibs.stores.waiters import POLL_MS_MAX, StoreWaiters, mark_of, pauses
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,11 +36,6 @@ _AGAIN_S = 0.5
 _AGAIN_S_MAX = 10.0
 _POOLED_S = 60.0
 _SILENCE_MS = 30_000
-
-
-def mark_of(key: str) -> str:
-    """Two keys may share a mark: then a waiter looks in vain."""
-    return f"{crc32(key.encode()):08x}"
 
 
 def hint_of(keys: Collection[str]) -> str:
@@ -121,6 +115,7 @@ class Listener(StoreWaiters, Forgetful):
                 # Anybody who may connect may notify: what is no number only wakes.
                 is_number = seq.isdecimal() and len(seq) < SEQ_DIGITS_MAX
                 self.committed(hint, events=True, seq=int(seq) if is_number else 0)
+                self.on_gone(hint.split())
 
 
 def _pause(woken_by: int, seconds: float) -> None:

@@ -1,8 +1,8 @@
 """The port's methods over PostgreSQL: one statement to read, one to write.
 
 Records that were read or written are cached with their version. A read sends the cached versions, and the database
-sends only the text of records that changed. So every answer comes from the database, and the cache only saves sending
-and decoding.
+sends only the text of records that changed. So every answer of a read comes from the database, and the cache only saves
+sending and decoding. A decision may begin with the cache alone (`recall`): then a claim is one statement, its commit.
 
 **The database may be another one than before.** With every answer comes the revision of the store (schema.py). The
 highest one is remembered, and a database that is behind it is not used: it is an old primary that came back, or a copy.
@@ -25,10 +25,11 @@ from dibs.stores.postgres.clock import StepWatch
 from dibs.stores.postgres.connection import LinkBehind, QueryRefused
 from dibs.stores.postgres.errors import quoted
 from dibs.stores.postgres.location import CAPABILITIES
-from dibs.stores.postgres.notify import Listener, hint_of, mark_of
+from dibs.stores.postgres.notify import Listener, hint_of
 from dibs.stores.postgres.pool import Pool, held_back, primary
 from dibs.stores.postgres.schema import Queries, prepare
 from dibs.stores.postgres.upkeep import probe, size_bytes, tidy
+from dibs.stores.waiters import mark_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -94,6 +95,14 @@ class PostgresStore(Store, Maintenance):
                 found[name] = Versioned(version=int(version or 0), record=decode(name, _text(body)))
         self._keep(found)
         return Snapshot(now_ms=now_ms, records=found)
+
+    def recall(self, keys: Iterable[str]) -> Snapshot:
+        """What is not cached is told as absent, which most jobs are that are claimed."""
+        cache = self._cache
+        now_ms = self._steps.now_ms() if cache else None
+        if now_ms is None:
+            return self.read(keys)
+        return Snapshot(now_ms=now_ms, records={key: cache.get(key, ABSENT) for key in keys}, is_recalled=True)
 
     def _timed(self, sql: bytes, values: Sequence[bytes | None]) -> tuple[list[Row], int, int]:
         """The rows of a statement, without the row that holds the time, the time, and the revision."""
@@ -276,6 +285,9 @@ class PostgresStore(Store, Maintenance):
             return not self._pool.rows(self._queries.exists, asked)
 
         return self._listener.until(mark_of(key), is_gone, self._listener.pause_ms, timeout_ms)
+
+    def on_gone(self, told: Callable[[Sequence[str]], None]) -> None:
+        self._listener.on_gone = told
 
     def newest_seq(self) -> int:
         ((last,),) = self._pool.rows(self._queries.last_seq)
