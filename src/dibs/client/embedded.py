@@ -187,13 +187,6 @@ class EmbeddedDoor:
         """End a session whose worker is dead: its jobs are lost, not released. Raises the store's errors."""
         self.coordinator().one(EndSession(session=session, principal=None, dead=True))
 
-    def _ended_dead(self, holders: Sequence[Holder]) -> bool:
-        """End the sessions of dead holders, as a claim would, if the store can be written. True if any ended."""
-        try:
-            return _end_dead(self.coordinator(), holders)
-        except DibsError:
-            return False
-
     def _list(self, asked: Ask, ns: str) -> Reply:
         from dibs.engine.queries import claimed
         from dibs.wire.lease_documents import list_document
@@ -201,8 +194,11 @@ class EmbeddedDoor:
         prefix, after, limit = asked.name, asked.document.get("after") or "", asked.document["limit"]
         states = tuple((asked.document.get("status") or "held").split(","))
         page = claimed(self.store(), ns, prefix, after, limit, states)
-        if self._ended_dead([holder for lock in page.locks for holder in lock.holders]):
-            page = claimed(self.store(), ns, prefix, after, limit, states)
+        try:  # as a claim would, if the store can be written
+            if _end_dead(self.coordinator(), [holder for lock in page.locks for holder in lock.holders]):
+                page = claimed(self.store(), ns, prefix, after, limit, states)
+        except DibsError:
+            pass
         return Reply(200, list_document(page.locks, page.now_ms, prefix, page.next_after, whole=not after))
 
     def _history(self, asked: Ask, ns: str) -> Reply:

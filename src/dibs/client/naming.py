@@ -60,8 +60,11 @@ class Namespaces:
         inside = self._in_tree(names)
         found = self.repository() if inside else None
         if found is None:
-            if inside:
-                check_resolved(self._env, self._folder)
+            if inside and self._folder is not None and root_around(self._env, self._folder) is not None:
+                from dibs.base.annexes import needed
+
+                # Raises MissingExtra: without a resolver such a name would keep nobody out.
+                needed(RESOLVER, "A path:, repo: or branch: name in a git work tree, without a namespace,")
             return self._usual
         wanted = [name for name in names if isinstance(name, str)]
         _check_together(found, inside, wanted, self._instead)
@@ -94,7 +97,9 @@ class Namespaces:
         namespace = (self.repository() if inside else None) or self._usual
         if namespace is not None and namespace != DEFAULT_NAMESPACE:
             body = self._marked(body, namespace)
-        if "locks" in body and covers_tree(str(names[0])) and (found := self.repository()):
+        begin = str(names[0]) if "locks" in body else None
+        is_wide = begin is not None and any(tree.startswith(begin) and tree != begin for tree in OF_REPOSITORY)
+        if is_wide and (found := self.repository()):  # names of trees and others may begin so
             body = {**body, "tree_namespace": found}
         reply.body = body
         return reply
@@ -107,11 +112,6 @@ class Namespaces:
         if body.get("code") == "forbidden" and namespace == self._found:
             marked["details"] = f"{body.get('details')} {BOUND_HINT.format(namespace)}"
         return marked
-
-
-def covers_tree(prefix: str) -> bool:
-    """Tell whether both tree names and other names may begin with a prefix."""
-    return any(tree.startswith(prefix) and tree != prefix for tree in OF_REPOSITORY)
 
 
 def _check_together(namespace: str, inside: list[str], wanted: list[str], instead: str) -> None:
@@ -147,14 +147,6 @@ def namespace_around(env: Mapping[str, str], folder: str | None) -> str | None:
             return None
         _known[key] = found
     return _known[key]
-
-
-def check_resolved(env: Mapping[str, str], folder: str | None) -> None:
-    """Raise MissingExtra for a tree's name in a work tree without a resolver: it would keep nobody out."""
-    if folder is not None and root_around(env, folder) is not None:
-        from dibs.base.annexes import needed
-
-        needed(RESOLVER, "A path:, repo: or branch: name in a git work tree, without a namespace,")
 
 
 class Naming:

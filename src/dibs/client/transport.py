@@ -75,7 +75,7 @@ def client_context() -> ssl.SSLContext:
     if cert:
         key = os.environ.get("DIBS_CLIENT_KEY") or cert
         try:
-            context.load_cert_chain(cert, key, _no_password)
+            context.load_cert_chain(cert, key, lambda: "")  # without a password OpenSSL would ask at the terminal
         except OSError as error:  # SSLError is one
             reason = getattr(error, "reason", None) or error.strerror
             raise InvalidInput(
@@ -83,11 +83,6 @@ def client_context() -> ssl.SSLContext:
                 "Both are in PEM form, and the key is not encrypted."
             ) from None
     return context
-
-
-def _no_password() -> str:
-    """Without this, OpenSSL would ask at the terminal."""
-    return ""
 
 
 RECEIVE_BYTES = 64 * 1024

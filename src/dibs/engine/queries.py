@@ -334,11 +334,9 @@ def open_sessions(store: Store, principal: str | None, bound: str | None = None)
 def _live_states(
     store: Store, sessions: list[SessionRecord], principal: str | None, bound: str | None
 ) -> list[SessionState]:
-    def state_of_session(view: View, session_id: str) -> Outcome:
-        return decide(view, InspectSession(session=session_id, principal=principal, bound=bound)).outcome
-
+    asked = InspectSession(session="", principal=principal, bound=bound)
     needs = {session.id: {session_key(session.id), *session.holds} for session in sessions}
-    found = _decided(store, needs, state_of_session)[1]
+    found = _decided(store, needs, lambda view, each: decide(view, asked.replace(session=each)).outcome)[1]
     states = [found[session.id] for session in sessions]
     return [state for state in states if isinstance(state, SessionState) and state.live]
 

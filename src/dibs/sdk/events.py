@@ -159,7 +159,10 @@ class AsyncEvents(EventReading):
     async def __anext__(self) -> JobEvent:
         if self._is_busy:
             raise RuntimeError("Another task waits for the next event of this iterator already.")
-        self._check_loop()
+        loop = asyncio.get_running_loop()
+        if self._is_forked() or loop is not self._loop:  # a stream belongs to its loop and its process
+            self._hang_up()
+        self._loop = loop
         self._is_busy = True
         try:
             while not self._is_closed:
@@ -206,13 +209,6 @@ class AsyncEvents(EventReading):
         if stream is not None:
             stream.close()
             self._cursor.end_stream()
-
-    def _check_loop(self) -> None:
-        """A stream belongs to its loop and its process. Elsewhere another one is opened."""
-        loop = asyncio.get_running_loop()
-        if self._is_forked() or loop is not self._loop:
-            self._hang_up()
-        self._loop = loop
 
     async def __aenter__(self) -> AsyncEvents:
         return self

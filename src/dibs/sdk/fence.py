@@ -149,7 +149,10 @@ def driver_of(handle: Any) -> Driver | None:
         if top == "sqlalchemy":
             import sqlalchemy
 
-            _check_database(handle)
+            bound = handle if hasattr(handle, "dialect") else getattr(handle, "bind", None)
+            dialect = getattr(getattr(bound, "dialect", None), "name", None)
+            if dialect not in (None, "sqlite", "postgresql"):
+                raise InvalidInput(f"A fence works on SQLite and PostgreSQL, not on {dialect}.")
             return Alchemy(":{}", text=sqlalchemy.text)
     if callable(getattr(handle, "get", None)) and callable(getattr(handle, "set", None)):
         return None
@@ -157,14 +160,6 @@ def driver_of(handle: Any) -> Driver | None:
         f"A fence does not support {type(handle).__name__}: give it an open connection of sqlite3, psycopg or "
         "SQLAlchemy, or something with get(key) and set(key, value)."
     )
-
-
-def _check_database(handle: Any) -> None:
-    """SQLAlchemy supports many databases, the fence's statements only two."""
-    bound = handle if hasattr(handle, "dialect") else getattr(handle, "bind", None)
-    dialect = getattr(getattr(bound, "dialect", None), "name", None)
-    if dialect not in (None, "sqlite", "postgresql"):
-        raise InvalidInput(f"A fence works on SQLite and PostgreSQL, not on {dialect}.")
 
 
 @contextmanager
@@ -175,17 +170,13 @@ def table_needed(table: str) -> Iterator[None]:
     except InvalidInput:
         raise
     except Exception as error:
-        if not _is_missing_table(error):
+        found = getattr(error, "orig", None) or error  # SQLAlchemy wraps the driver's
+        state = getattr(found, "sqlstate", None) or getattr(found, "pgcode", None)
+        if state != "42P01" and "no such table" not in str(found):
             raise
         raise InvalidInput(
             f"The fence's table {table} does not exist. Create it once with `fence.create()`, and commit."
         ) from error
-
-
-def _is_missing_table(error: BaseException) -> bool:
-    found = getattr(error, "orig", None) or error  # SQLAlchemy wraps the driver's
-    state = getattr(found, "sqlstate", None) or getattr(found, "pgcode", None)
-    return state == "42P01" or "no such table" in str(found)
 
 
 TABLE = "dibs_fence"

@@ -164,8 +164,11 @@ class EventStream:
         if shown is not None:
             self._put(event.seq, shown)
         self.at = event.seq
-        if self._queued_bytes > STREAM_BYTES_MAX:
-            self._fall_behind()
+        if self._queued_bytes > STREAM_BYTES_MAX:  # it is read again once the reader has taken what was written
+            self._feed.leave(self)
+            self._queue.clear()
+            self._queued_bytes = 0
+            self.at = self._written_at
 
     def tell_gap(self, after: int, oldest: int) -> None:
         self._put(oldest - 1, frame(gap_document(after, oldest), oldest - 1, GAP))
@@ -265,13 +268,6 @@ class EventStream:
             self._written_bytes += size
             if parts and not self._is_gone:
                 call.write(b"".join(parts))
-
-    def _fall_behind(self) -> None:
-        """Too much is queued. It is read again from the store once the reader has taken what was written."""
-        self._feed.leave(self)
-        self._queue.clear()
-        self._queued_bytes = 0
-        self.at = self._written_at
 
     def _drop(self) -> None:
         """Tell the reader behind what it has not read yet, and close. The connection cuts off a client that still does

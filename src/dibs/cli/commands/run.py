@@ -58,14 +58,6 @@ def _ok_codes(call: Call) -> frozenset[int] | None:
     return frozenset([int(code) for code in codes])
 
 
-def session_run(call: Call) -> Answer:
-    return _run(call, None)
-
-
-def run(call: Call) -> Answer:
-    return _run(call, call.values["job"])
-
-
 def _run(call: Call, job: str | None) -> Answer:
     """Run the command in a session, while `job` is ours. Forks the guardian first, then opens the store, so that the
     guardian has none of the store's files."""
@@ -247,7 +239,7 @@ def _begin_again(call: Call) -> None:
 
 COMMANDS = {
     "run": Command(
-        run,
+        lambda call: _run(call, call.values["job"]),
         about="Claims the job, runs the command, sends heartbeats while it runs, and releases the job when it "
         "ends. An exit code other than 0 counts as a failed attempt, unless the command was interrupted. "
         "If somebody else has the job, prints the owner and runs nothing. If the claim is "
@@ -272,7 +264,7 @@ COMMANDS = {
         ),
     ),
     "session run": Command(
-        session_run,
+        lambda call: _run(call, None),
         about="Opens a session, renews it while the command runs, and ends it when the command ends. All claims"
         " made in the session are released then. DIBS_SESSION is set for the command, so heartbeats and "
         "releases need only the job's name. If the session is lost, the command and all its processes are"

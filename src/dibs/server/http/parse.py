@@ -157,13 +157,6 @@ def header_text(value: bytes, what: str) -> str:
         raise InvalidInput(f"The header {what} is not UTF-8.") from None
 
 
-def unquote_key(value: str) -> str:
-    """An Idempotency-Key may come as a structured-field string: in quotes, with \\" and \\\\ inside."""
-    if len(value) >= 2 and value[0] == value[-1] == '"':
-        return re.sub(r"\\(.)", r"\1", value[1:-1])
-    return value
-
-
 # Bodies of the usual requests are parsed and checked in one step, in C. This way only accepts: it never refuses.
 #
 # The fields and their types are those of `wire/fields.py`. The result is that of `shape(verb, parse_json(body))`. For
@@ -227,8 +220,10 @@ def _colons(document: Document) -> int:
 
 
 def add_key(document: dict[str, Any], header: bytes) -> None:
-    """The Idempotency-Key header is the request key."""
-    key = unquote_key(header_text(header, "Idempotency-Key"))
+    """The Idempotency-Key header is the request key. It may come in quotes, with \\" and \\\\ inside."""
+    key = header_text(header, "Idempotency-Key")
+    if len(key) >= 2 and key[0] == key[-1] == '"':
+        key = re.sub(r"\\(.)", r"\1", key[1:-1])
     if document.setdefault("request_key", key) != key:
         raise InvalidInput("The header Idempotency-Key and the field request_key differ.")
 

@@ -128,9 +128,9 @@ class HttpConnection(asyncio.Protocol):
     # Slots, because CPython finds more than 30 attributes of an object more slowly.
     __slots__ = tuple(
         (
-            "_client _deaf _drained _head_bytes _headers _in_head _incoming _is_advancing _is_last _is_parsing "
+            "_deaf _drained _head_bytes _headers _in_head _incoming _is_advancing _is_last _is_parsing "
             "_is_read_paused _known _lost _queue _receiving _refusal _since_s _timer _unread _unsent_bytes "
-            "_unsent_since_s _url call is_write_paused loop parser peer proxy scheme state transport waiting "
+            "_unsent_since_s _url call client is_write_paused loop parser peer proxy scheme state transport waiting "
             "whole"
         ).split()
     )
@@ -150,7 +150,7 @@ class HttpConnection(asyncio.Protocol):
         self._known = state.heads.known
         self._queue: deque[HttpRequest] = deque()  # those that wait for their turn
         self._incoming: HttpRequest | None = None  # the one whose body comes now
-        self._client = ""  # as the admission counts it; empty if it was turned away
+        self.client = ""  # as the admission counts it, until the connection is lost; empty if it was turned away
         self._unread = b""  # read and not yet parsed; there is some only while a request is queued
         self.whole = b""  # the read that is being parsed, if it began when nothing else was under way
         self._url = b""
@@ -173,10 +173,6 @@ class HttpConnection(asyncio.Protocol):
 
     # The connection: its beginning, its end, and its patience.
 
-    def is_admitted_as(self, client: str) -> None:
-        """The connection was counted when it was accepted. If `is_connected`, it is uncounted when it is lost."""
-        self._client = client
-
     @property
     def is_connected(self) -> bool:
         """Tell whether there was a connection; under TLS, whether the handshake succeeded."""
@@ -195,7 +191,7 @@ class HttpConnection(asyncio.Protocol):
         if state.knows_peers:
             uid = peer_uid(transport.get_extra_info("socket"))
             self.peer = b"" if uid is None else b"%d" % uid
-        if state.admission is not None and not self._client:
+        if state.admission is not None and not self.client:
             self._be_admitted(state.admission, client_of(transport))
         if state.proxies is not None and state.proxies.trusts(client_of(transport)):
             self.proxy = client_of(transport)
@@ -205,7 +201,7 @@ class HttpConnection(asyncio.Protocol):
     def _be_admitted(self, admission: Admission, client: str) -> None:
         refusal = admission.enter(client)
         if refusal is None:
-            self._client = client
+            self.client = client
             return
         self.state.metrics.turned_away += 1
         if admission.leaving >= CONNECTIONS_TURNED_AWAY_MAX:
@@ -223,8 +219,8 @@ class HttpConnection(asyncio.Protocol):
         state = self.state
         state.connections.discard(self)
         state.metrics.connections_open -= 1
-        if self._client and state.admission is not None:
-            state.admission.leave(self._client)
+        if self.client and state.admission is not None:
+            state.admission.leave(self.client)
         if self._timer is not None:
             self._timer.cancel()
         self._unread = b""

@@ -265,7 +265,7 @@ class TlsListener:
 
     async def _shake_hands(self, accepted: socket.socket, client: str) -> None:
         protocol = self._connect()
-        protocol.is_admitted_as(client)
+        protocol.client = client
         try:
             await self._loop.connect_accepted_socket(
                 lambda: protocol,

@@ -170,14 +170,10 @@ _HEADERS = {
 
 
 def dashboard_routes() -> Table:
-    return routed({"dashboard": _board, "dashboard-file": _part})
+    return routed({"dashboard": lambda call: _answer(call, _files()[PAGE]), "dashboard-file": _part})
 
 
-async def _board(call: HttpRequest) -> Reply:
-    return _answer(call, _files()[PAGE])
-
-
-async def _part(call: HttpRequest) -> Reply:
+def _part(call: HttpRequest) -> Reply:
     file = _files().get(decode_name(call.raw_name))
     if file is None:
         raise HttpError("The dashboard has no such file.", 404, code="not_found")

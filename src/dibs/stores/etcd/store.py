@@ -123,8 +123,11 @@ class EtcdStore(Store, Maintenance, Forgetful):
         revision = 0
         while True:
             page = wanted[len(records) : len(records) + ETCD_READ_KEYS_MAX]
+            # All pages of a read have the revision of the first, so they show one moment.
+            ops = [range_op(self._layout.record(key), revision=revision) for key in page]
+            packs = [messages.inner(ops[at : at + INNER_OPS_MAX]) for at in range(0, len(ops), INNER_OPS_MAX)]
             try:
-                answer = self._read_page(page, revision)
+                answer = self._client.txn([self._time.looking, *(packs if len(packs) > 1 else ops)], refusals=True)
             except Refusal as error:
                 if not error.is_compacted:
                     raise translated(error, self.location.shown(), writes=False) from None
@@ -148,12 +151,6 @@ class EtcdStore(Store, Maintenance, Forgetful):
             return False
         self._wide.wait(wide)
         return True
-
-    def _read_page(self, keys: list[str], revision: int) -> TxnAnswer:
-        """All pages of a read have the revision of the first, so they show one moment."""
-        ops = [range_op(self._layout.record(key), revision=revision) for key in keys]
-        packs = [messages.inner(ops[at : at + INNER_OPS_MAX]) for at in range(0, len(ops), INNER_OPS_MAX)]
-        return self._client.txn([self._time.looking, *(packs if len(packs) > 1 else ops)], refusals=True)
 
     def _found(self, key: str, kv: KeyValue) -> Versioned:
         found = Versioned(version=kv.mod_revision, record=self._decoded(key, kv.value.decode()))
