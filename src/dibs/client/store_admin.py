@@ -23,7 +23,7 @@ from dibs.core.upkeep import is_swept
 from dibs.engine.archive import export
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.intake import floor_after, intake
-from dibs.engine.queries import why_frozen
+from dibs.engine.queries import disagreeing, recount, scan_records, why_frozen
 from dibs.stores.port import Opening, maintenance_of
 from dibs.stores.sqlite import SqliteStore, sqlite_path
 from dibs.stores.sqlite import backup as copies
@@ -90,41 +90,34 @@ def new_file(path: str) -> Iterator[str]:
     """A draft beside `path`, for its owner alone. It is put in place when the block ends well, if nothing is there."""
     if os.path.lexists(path):
         raise InvalidInput(f"{path} is there already. Name another file, or remove it first.")
-    folder, name = os.path.split(os.path.abspath(path))
+    with _draft_beside(os.path.abspath(path)) as draft:
+        yield draft
+        try:
+            # Not a rename: it would replace a file that somebody else has made there meanwhile.
+            os.link(draft, path)
+        except FileExistsError:
+            raise InvalidInput(f"{path} is there already. Name another file, or remove it first.") from None
+        except OSError:  # a file system without links, such as that of a memory stick
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE))
+            os.rename(draft, path)
+        copies.sync(os.path.dirname(draft))
+
+
+@contextmanager
+def _draft_beside(path: str) -> Iterator[str]:
+    """An empty file in the same folder, for its owner alone. What is left of it at the end is removed."""
+    folder, name = os.path.split(path)
     try:
         handle, draft = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
     except OSError as error:
-        raise Unavailable(f"{path} cannot be made: {error.strerror}.") from None
+        raise Unavailable(f"Nothing can be put into {folder}: {error.strerror}.") from None
     os.close(handle)
     try:
         yield draft
-        _put_in_place(draft, path)
-        sync_folder(folder)
-    except FileExistsError:
-        raise InvalidInput(f"{path} is there already. Name another file, or remove it first.") from None
     finally:
-        with suppress(FileNotFoundError):
-            os.unlink(draft)
-
-
-def _put_in_place(draft: str, path: str) -> None:
-    """Give the draft its name, unless somebody else has made a file there meanwhile, which a rename would replace."""
-    try:
-        os.link(draft, path)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without links, such as that of a memory stick
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE))
-        os.rename(draft, path)
-
-
-def sync_folder(folder: str) -> None:
-    """Put the names in a folder on the disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        to_disk(handle)
-    finally:
-        os.close(handle)
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            with suppress(FileNotFoundError):
+                os.unlink(draft + suffix)
 
 
 @contextmanager
@@ -170,13 +163,7 @@ def restore(source: str, path: str) -> Document:
         raise InvalidInput(f"{source} is not a file. Name one that dibs backup made.")
     if os.path.exists(path) and os.path.samefile(source, path):
         raise InvalidInput(f"{source} is the store itself. Name a backup of it.")
-    folder, name = os.path.split(path)
-    try:
-        handle, draft = tempfile.mkstemp(prefix=f".{name}.restore-", dir=folder)
-    except OSError as error:
-        raise Unavailable(f"Nothing can be put into {folder}: {error.strerror}.") from None
-    os.close(handle)
-    try:
+    with _draft_beside(path) as draft:
         copies.copy(source, draft)
         _refuse_unfit(source, draft)
         with copies.sole_use(path) as old:
@@ -185,12 +172,7 @@ def restore(source: str, path: str) -> Document:
             copies.sync(draft)
             kept = copies.keep_aside(path)
             os.rename(draft, path)
-            sync_folder(folder)
-    except BaseException:
-        for suffix in ("", "-wal", "-shm", "-journal"):
-            if os.path.exists(draft + suffix):
-                os.unlink(draft + suffix)
-        raise
+            copies.sync(os.path.dirname(path))
     return {"path": path, "token_floor": floor, "kept": kept}
 
 
@@ -282,7 +264,7 @@ def sweep(store: Store) -> Document:
         found = store.due(SWEEP_BATCH_MAX)
         keys = [key for key in found.keys if key not in seen and is_swept(key)]
         if not keys and not found.has_more:
-            return swept | {"recounted": recounted(store)} | maintenance_of(store).tidy()
+            return swept | {"recounted": miscounted(store, recounts=True)} | maintenance_of(store).tidy()
         seen.update(keys)
         for outcome in coordinator.run([Sweep(key=key) for key in keys]):
             if isinstance(outcome, BaseException):
@@ -292,50 +274,39 @@ def sweep(store: Store) -> Document:
             swept["forgotten"] += getattr(outcome, "forgotten", False)
 
 
-def recounted(store: Store) -> list[str]:
-    """Count anew for principals whose usage record does not say what they have. Returns their names."""
-    from dibs.engine.queries import disagreeing, recount
-
+def miscounted(store: Store, *, recounts: bool = False) -> list[str]:
+    """The principals whose usage record does not say what they have. `recounts`: count anew what that is."""
     wrong = disagreeing(store) if store.capabilities.serves else []
-    for payer in wrong:
+    for payer in wrong if recounts else ():
         recount(store, payer)
     return [payer.partition("/")[2] for payer in wrong]
 
 
-def miscounted(store: Store) -> list[str]:
-    """The principals whose usage record does not say what they have."""
-    from dibs.engine.queries import disagreeing
-
-    return [payer.partition("/")[2] for payer in disagreeing(store)] if store.capabilities.serves else []
-
-
 def facts(store: Store) -> Document:
-    """Facts about a store for its administrator."""
+    """Facts about a store for its administrator. `frozen`: why nothing can be claimed in it; None: it is not."""
+    found = store.read((META_KEY,))
     return {
         "kind": store.capabilities.name,
         "clock": store.capabilities.clock,
         # An opened store has this format: older ones were brought up to it, newer ones refused.
         "format": (maintenance_of(store).migrated() or (None, None))[1],
         "path": getattr(store, "path", None),
-        "now_ms": store.read(()).now_ms,
+        "now_ms": found.now_ms,
         "size_bytes": maintenance_of(store).size_bytes(),
+        "frozen": why_frozen(found.records[META_KEY].record),
     }
 
 
-def frozen(store: Store) -> str | None:
-    """Return why nothing can be claimed in a store that is frozen, and what to do. None: it is not."""
-    return why_frozen(store.read((META_KEY,)).records[META_KEY].record)
-
-
 def probe(store: Store) -> list[Document]:
-    """The results of the store's own probe of its location."""
-    return maintenance_of(store).probe()
+    """The results of the store's own probe of its location; without one, a try to write, which changes no record."""
+    found = maintenance_of(store).probe()
+    if not found:
+        store.commit({}, {}, ())
+    return found or [{"check": "write", "ok": True, "says": "can be written"}]
 
 
 def holds_anything(store: Store) -> bool:
     """Tell whether any job of any namespace is held right now."""
-    from dibs.engine.queries import scan_records
-
     now_ms = store.read(()).now_ms
     return any(
         each.expires_ms > now_ms or not each.ttl_ms
@@ -362,11 +333,6 @@ def migrate(url: str | None) -> Document:
         return {"store": store.capabilities.name, "was": was, "version": now}
     finally:
         store.close()
-
-
-def try_write(store: Store) -> None:
-    """Raise what a write would raise. Changes no record."""
-    store.commit({}, {}, ())
 
 
 def flags_to_send(url: str) -> list[str]:

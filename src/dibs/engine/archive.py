@@ -13,7 +13,6 @@ store. Only the store port is used, so this works between any two stores.
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 from collections import Counter
 from hashlib import sha256
@@ -22,26 +21,14 @@ from typing import TYPE_CHECKING
 from dibs._version import __version__
 from dibs.base.errors import DibsError, InvalidInput, StoreUnavailable
 from dibs.base.ids import new_id
-from dibs.base.jsontext import is_unicode
 from dibs.base.record import Record
 from dibs.core import class_of
 from dibs.core.commands import Freeze
 from dibs.core.events import Event
 from dibs.core.lease_outcomes import FreezeNoted, Frozen
-from dibs.core.names import check_name, check_namespace
-from dibs.core.records import (
-    META_KEY,
-    LockRecord,
-    Meta,
-    SessionRecord,
-    Ticket,
-    Tree,
-    lock_key,
-    session_key,
-    ticket_key,
-    tree_key,
-)
+from dibs.core.records import META_KEY, Meta
 from dibs.engine.coordinator import Coordinator
+from dibs.stores.outside import key_of, wrong_field
 from dibs.stores.port import maintenance_of
 
 if TYPE_CHECKING:
@@ -53,9 +40,6 @@ if TYPE_CHECKING:
 
     Bad = Callable[[str], DibsError]
     Write = Callable[[str], object]
-
-# Whether a record is one that dibs could have written. Anybody can make a file. Without this check a rule would meet a
-# field of the wrong type much later, in a server.
 
 NUMBER_MAX = 2**53  # integers that every JSON reader and every database keep exactly
 
@@ -70,11 +54,9 @@ def checked_record(key: Any, values: Any, bad: Bad) -> tuple[str, Stored]:
         raise bad(f"{error.args[0]!a} is missing, or only a newer dibs knows it") from None
     except (LookupError, TypeError, ValueError, AttributeError):
         raise bad("its fields are not those of a record") from None
-    wrong = wrong_field(made)
-    if wrong:
-        raise bad(f"the field {wrong} does not hold what it should")
+    _check_fields(made, bad)
     try:
-        expected = _key_of(made)
+        expected = key_of(made)
     except DibsError as error:
         raise bad(f"it has an invalid name ({error.details})") from None
     if expected not in (None, key):
@@ -87,53 +69,14 @@ def checked_event(values: Any, bad: Bad) -> Event:
         made = Event.load(values)
     except (LookupError, TypeError, ValueError, AttributeError):
         raise bad("its fields are not those of an event") from None
-    wrong = wrong_field(made)
-    if wrong:
-        raise bad(f"the field {wrong} does not hold what it should")
+    _check_fields(made, bad)
     return made
 
 
-def wrong_field(record: Record) -> str | None:
-    """The first field with a value of the wrong type, or None."""
-    defaults, types = record._defaults, record._types
-    for field in record._fields:
-        value = getattr(record, field)
-        if field in defaults and value is defaults[field]:  # the file left it out, as most fields
-            continue
-        if not _fits(value, types[field], record._modules[field]):
-            return field
-        for each in value if isinstance(value, tuple) else (value,):
-            inner = wrong_field(each) if isinstance(each, Record) else None
-            if inner:
-                return f"{field}.{inner}"
-    return None
-
-
-def _fits(value: Any, annotation: str, module: str) -> bool:
-    if annotation.endswith(" | None"):
-        return value is None or _fits(value, annotation.removesuffix(" | None"), module)
-    if annotation.startswith("tuple["):
-        inner = annotation.removeprefix("tuple[").removesuffix("]").removesuffix(", ...")
-        return isinstance(value, tuple) and all(_fits(each, inner, module) for each in value)
-    if annotation == "bool":
-        return type(value) is bool
-    if annotation == "int":
-        return type(value) is int and -NUMBER_MAX < value < NUMBER_MAX
-    if annotation == "str":
-        return isinstance(value, str) and (value.isascii() or is_unicode(value))
-    known = getattr(sys.modules[module], annotation, None)
-    return not isinstance(known, type) or isinstance(value, known)
-
-
-def _key_of(record: Stored) -> str | None:
-    """The key of a record, whose names are checked; None: there is only one of its kind, or others check it."""
-    if isinstance(record, LockRecord | Ticket):
-        check_name(record.name)
-        ns, name = check_namespace(record.ns), record.name
-        return lock_key(ns, name) if isinstance(record, LockRecord) else ticket_key(ns, name, record.number)
-    if isinstance(record, SessionRecord):
-        return session_key(record.id)
-    return tree_key(check_namespace(record.namespace()), record.page) if isinstance(record, Tree) else None
+def _check_fields(made: Record, bad: Bad) -> None:
+    wrong = wrong_field(made, NUMBER_MAX, items_max=NUMBER_MAX)
+    if wrong:
+        raise bad(f"the field {wrong} does not hold what it should")
 
 
 FORMAT = 1

@@ -56,22 +56,19 @@ class Session(SessionClaims[Claim, Doors]):
         self._grip = Grip(hold, self._doors)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        hold = self._hold
+        if not hold.is_ours:
+            return
         try:
-            self._leave(error)
+            if not hold.was_lost and hold.let_go():
+                self._end(hold)
+            elif hold.was_lost and error is None:
+                hold.check()
         except DibsError:
             raise
         except BaseException:  # after an interrupt nothing is renewed any longer
             self._abandon()
             raise
-
-    def _leave(self, error: BaseException | None) -> None:
-        hold = self._hold
-        if not hold.is_ours:
-            return
-        if not hold.was_lost and hold.let_go():
-            self._end(hold)
-        elif hold.was_lost and error is None:
-            hold.check()
 
     def _abandon(self) -> None:
         hold = self._held

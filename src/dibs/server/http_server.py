@@ -31,10 +31,8 @@ from dibs.server.routes.dashboard import board_routes, dashboard_routes, login_r
 from dibs.server.routes.description import description_routes
 from dibs.server.routes.events import event_routes
 from dibs.server.routes.health import health_routes, metrics_routes
-from dibs.server.routes.jobs import job_routes, session_routes
 from dibs.server.routes.table import Router
-from dibs.server.routes.tokens import rights_routes, token_routes
-from dibs.server.routes.webhooks import webhook_routes
+from dibs.server.routes.verbs import job_routes, session_routes, token_routes, webhook_routes
 
 if TYPE_CHECKING:
     import socket
@@ -279,7 +277,6 @@ def served_table(api: Api) -> Table:
         *event_routes(api),
         *session_routes(api),
         *token_routes(api),
-        *rights_routes(api),
         *login_routes(api),
         *shared_routes(api),
         *webhook_routes(api),

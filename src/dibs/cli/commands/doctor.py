@@ -288,18 +288,12 @@ def check_store(found: Findings, call: Call) -> None:
     look_at_jobs(found, door, facts["now_ms"])
     tokens = door.ask(Ask("tokens"))
     look_at_tokens(found, (tokens.body or {}).get("tokens", []), facts["now_ms"])
-    if why := store_admin.frozen(door.store()):
-        found.bad("frozen", why)
+    if facts["frozen"]:
+        found.bad("frozen", facts["frozen"])
     try:
-        probed = store_admin.probe(door.store())
-        if not probed:
-            store_admin.try_write(door.store())
+        found.checks += store_admin.probe(door.store())
     except DibsError as error:
         found.bad("write", error.details)
-        return
-    found.checks += probed
-    if not probed:
-        found.good("write", "can be written")
 
 
 def _store_clock(found: Findings, facts: Document) -> None:

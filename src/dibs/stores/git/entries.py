@@ -17,14 +17,13 @@ import hashlib
 import zlib
 
 from dibs.base import jsontext
-from dibs.base.errors import StoreFull
+from dibs.base.errors import DibsError, StoreFull
 from dibs.base.ids import new_id
-from dibs.base.record import Record
 from dibs.core import class_of
 from dibs.core.events import Event
 from dibs.core.limits import GIT_ITEMS_MAX, GIT_RECORD_BYTES_MAX
-from dibs.core.records import LockRecord, SessionRecord, Ticket, Tree, lock_key, session_key, ticket_key, tree_key
 from dibs.stores.codec import utf8
+from dibs.stores.outside import key_of, wrong_field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,40 +33,8 @@ if TYPE_CHECKING:
     from dibs.core.records import Stored
 
 
-# Checks the field types of a record that came from outside. Anybody who may push may write a ref by hand. The rules
-# trust the types and sizes of the records from a store, so this check finds records that would break them. A bad record
-# makes only its own job unusable.
-
+# A bad record makes only its own job unusable.
 NUMBER_MAX = 2**62
-_PLAIN = {"str": str, "int": int, "bool": bool}
-
-
-def check_fields(record: Record) -> None:
-    """Raise ValueError, naming the field, for a value that is not of its field's type."""
-    for field in record._fields:
-        if not _fits(getattr(record, field), record._types[field]):
-            raise ValueError(f"{type(record).__name__}.{field} is not {record._types[field]}")
-
-
-def _fits(value: object, annotation: str) -> bool:
-    if annotation.endswith(" | None"):
-        if value is None:
-            return True
-        annotation = annotation.removesuffix(" | None")
-    if annotation.startswith("tuple["):
-        inner = annotation.removeprefix("tuple[").removesuffix(", ...]").strip()
-        return isinstance(value, tuple) and len(value) <= GIT_ITEMS_MAX and all(_fits(each, inner) for each in value)
-    plain = _PLAIN.get(annotation)
-    if plain is None:
-        if not isinstance(value, Record) or type(value).__name__ != annotation:
-            return False
-        check_fields(value)
-        return True
-    if type(value) is int and abs(value) > NUMBER_MAX:
-        return False
-    return type(value) is plain
-
-
 FORMAT = 1
 WHO = "dibs <dibs@localhost>"
 _SUBJECT_CHARS_MAX = 120
@@ -120,7 +87,7 @@ def parse(oid: str, tail: str | None, kind: str, raw: bytes) -> Entry:
         _check(entry)
     except BadEntry:
         raise
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, DibsError) as error:
         raise BadEntry(f"it does not hold a record ({error!r:.200})") from None
     if tail is not None and tail_of(entry.key) != tail:
         raise BadEntry(f"it holds the record of another key, {entry.key!r}")
@@ -136,23 +103,12 @@ def _check(entry: Entry) -> None:
         raise BadEntry("its numbers are invalid")
     if not isinstance(entry.body["nonce"], str) or not isinstance(stamp["clock"], str):
         raise BadEntry("it has no nonce or no clock")
-    for event in (*entry.events, *entry.past):
-        check_fields(event)
-    if entry.stored is not None:
-        check_fields(entry.stored)
-        if _key_of(entry.stored) not in (entry.key, ""):
-            raise BadEntry("its record is that of another key")
-
-
-def _key_of(stored: Stored) -> str:
-    """The key that a record itself names; empty if it names none."""
-    if isinstance(stored, LockRecord):
-        return lock_key(stored.ns, stored.name)
-    if isinstance(stored, Ticket):
-        return ticket_key(stored.ns, stored.name, stored.number)
-    if isinstance(stored, SessionRecord):
-        return session_key(stored.id)
-    return tree_key(stored.namespace(), stored.page) if isinstance(stored, Tree) else ""
+    stored = () if entry.stored is None else (entry.stored,)
+    for record in (*entry.events, *entry.past, *stored):
+        if wrong := wrong_field(record, NUMBER_MAX, GIT_ITEMS_MAX):
+            raise BadEntry(f"{type(record).__name__}.{wrong} does not hold what it should")
+    if entry.stored is not None and key_of(entry.stored) not in (entry.key, None):
+        raise BadEntry("its record is that of another key")
 
 
 def new_body(key: str, stamp: dict[str, Any], version: int = 0, record: Stored | None = None) -> dict[str, Any]:

@@ -104,6 +104,7 @@ def is_empty(path: str) -> bool:
 
 
 def sync(path: str) -> None:
+    """Put a file, or the names in a folder, on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         to_disk(handle)
