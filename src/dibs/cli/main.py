@@ -86,7 +86,7 @@ def run(
                 answer.message = answer.message.replace(NOT_NOW, "Try again later.")
             if any(env.get(sign) for sign in AGENT_SIGNS):
                 answer.text += _SANDBOXED
-        if answer.exit == USAGE and not all(map(_is_utf8, argv)):
+        if answer.exit == USAGE and any(word.encode("utf-8", "replace").decode() != word for word in argv):
             answer.text += _LOCALE
         trouble = _print(answer, stdout, stderr, paint, as_json=as_json, quiet=quiet)
         exit_code = answer.exit
@@ -113,10 +113,6 @@ def _is_work(argv: Sequence[str]) -> bool:
     first = next((word for word in argv if not word.startswith("-")), "")
     names = {name for word, _, names in GROUPS if word in ("look", "operate", "access") for name in names}
     return not {first, *ALIASES.get(first, ())} & {name.split(" ")[0] for name in names}
-
-
-def _is_utf8(word: str) -> bool:
-    return word.isascii() or word.encode("utf-8", "replace").decode() == word
 
 
 def _answer(
@@ -195,8 +191,7 @@ def _in_repository(command: Command, call: Call) -> Answer:
 
 
 def _may_be_spelled_otherwise(call: Call) -> bool:
-    """Looks only at the words of the command line, so that other commands import nothing for this. `issue-1842` has
-    only one spelling, in every namespace."""
+    """Looks only at the command line, so that others import nothing for this. `issue-1842` has one spelling."""
     if call.command == "hook run" or call.values.get("staged") or call.command.startswith("claim-"):
         return True
     given = call.values.get("job") or call.values.get("name")
@@ -270,8 +265,7 @@ def _of_fault(error: Exception, env: Mapping[str, str], stderr: TextIO | None) -
 def _print(
     answer: Answer, stdout: TextIO | None, stderr: TextIO | None, paint: Paint, *, as_json: bool, quiet: bool
 ) -> OSError | None:
-    """Print the JSON document, or the text: errors to stderr, everything else to stdout. Escapes the text. Returns the
-    error if it could not be written."""
+    """Print the JSON document, or the escaped text: errors to stderr. Returns the error if it could not be written."""
     if answer.is_said:
         return None
     if as_json:

@@ -231,11 +231,16 @@ def ask_servers(
         now_ms = steady_ms()
         if isinstance(got, Reply):
             servers.heard(address, got.status, got.headers.get("x-dibs-store"), now_ms)
-            reply = _read(asked, got, address)
-            if isinstance(reply, Reply) and not _is_elsewhere(reply):
-                servers.answered(address, now_ms)
-                return reply
-            attempts.refused(reply)
+            try:
+                reply = checked_reply(asked.verb, got, address)
+                body = reply.body or {}
+                can_later = reply.status == UNAVAILABLE or "retry_after_ms" in body
+                if not can_later or body.get("code") not in _ELSEWHERE:
+                    servers.answered(address, now_ms)
+                    return reply
+                attempts.refused(reply)  # it did nothing, and another server may do better
+            except ServerUnreachable as error:  # a proxy says that nobody is behind it
+                attempts.refused(error)
         else:
             if isinstance(got, ConnectionLost) and attempts.repeats > 0:
                 attempts.repeats -= 1
@@ -248,25 +253,10 @@ def ask_servers(
     return attempts.end()
 
 
-def _read(asked: Ask, reply: Reply, address: ServerAddress) -> Reply | ServerUnreachable:
-    try:
-        return checked_reply(asked.verb, reply, address)
-    except ServerUnreachable as error:  # a proxy says that nobody is behind it
-        return error
-
-
-def _is_elsewhere(reply: Reply) -> bool:
-    """Tell whether a server did nothing and another one may do better: it cannot now, or is overloaded."""
-    body = reply.body or {}
-    can_later = reply.status == UNAVAILABLE or "retry_after_ms" in body
-    return can_later and body.get("code") in _ELSEWHERE
-
-
 class Attempts:
     """The attempts to have one request answered: the one to make now, and what came of the others. Whoever is given it
-    sends `request` to `address` and waits for the reply for `timeout_ms`. It is answered with the reply, or with what
-    went wrong: ConnectionLost or a ServerUnreachable, as values. `alone`: there is one server only, and its own words
-    are told as they are."""
+    sends `request` to `address`, waits for `timeout_ms`, and answers with the reply or with what went wrong:
+    ConnectionLost or a ServerUnreachable, as values. `alone`: there is one server, whose words are told as they are."""
 
     def __init__(self, asked: Ask, address: ServerAddress, *, alone: bool) -> None:
         self.address = address

@@ -201,7 +201,7 @@ class PendingClaim:
         if self._ticket is not None:
             document["ticket"] = self._ticket
         if wait_ms:
-            document["wait_seconds"] = _seconds(wait_ms)
+            document["wait_seconds"] = wait_ms / 1000 if wait_ms % 1000 else wait_ms // 1000
             self._waited = True
         asked, self._asked = self._asked, True
         sent_ms = steady_ms()
@@ -391,11 +391,6 @@ class PendingClaim:
 
 
 FOR_EVER_MS = 1000 * WAIT_MS_MAX
-
-
-def _seconds(ms: int) -> int | float:
-    """Seconds for a document: an int if it is a whole number."""
-    return ms / 1000 if ms % 1000 else ms // 1000
 
 
 def status_of(reply: Reply) -> str | None:

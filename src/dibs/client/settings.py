@@ -43,8 +43,7 @@ def read_toml(path: str) -> dict[str, Any] | None:
 
 
 def _simple_toml(text: str) -> dict[str, Any] | None:
-    """Return what a file of lines such as `url = "..."` says, without the import of a parser; None if there is more in
-    it."""
+    """Return what a file of lines such as `url = "..."` says, without the import of a parser; None if there is more."""
     found: dict[str, Any] = {}
     for line in map(str.strip, text.split("\n")):
         key, _, value = [part.strip() for part in line.partition("=")]

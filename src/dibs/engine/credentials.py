@@ -84,7 +84,9 @@ class CredentialAdmin:
         """The reply. `name` is a principal, `wanted_id` the beginning of a token's hash, or empty."""
         require(self._caller, verb)
         if verb == "tokens":
-            return self._list()
+            now_ms = self._store.read(()).now_ms
+            seen = [each for each in credentials(self._store) if self._is_ours(each)]
+            return Reply(status=200, body={"tokens": [wire.credential_document(each, now_ms) for each in seen]})
         if verb == "token-create":
             return self._create(shape(verb, document))
         if verb == "token-revoke":
@@ -93,11 +95,6 @@ class CredentialAdmin:
         if verb == "token-rotate":
             return self._rotate(name, wanted_id, shape(verb, document))
         return self._limit(name, wanted_id, shape(verb, document))
-
-    def _list(self) -> Reply:
-        now_ms = self._store.read(()).now_ms
-        seen = [each for each in credentials(self._store) if self._is_ours(each)]
-        return Reply(status=200, body={"tokens": [wire.credential_document(each, now_ms) for each in seen]})
 
     def _create(self, document: Document) -> Reply:
         token = new_secret()
@@ -200,14 +197,11 @@ class CredentialAdmin:
             return reply_to("", outcome)
         if outcome.credential is None:
             raise NotOnRecord("This token is over. Make a new one.")
-        self._count(command, outcome.credential)
-        return Reply(status=200, body=wire.credential_document(outcome.credential, outcome.now_ms))
-
-    def _count(self, command: PlainCommand, credential: rules.Credential) -> None:
-        """Count what a principal that gets a limit holds already. New holds count without this."""
-        payer = Caller(principal=credential.name, namespace=credential.namespace, limits=credential.limits).payer
+        found = outcome.credential
+        payer = Caller(principal=found.name, namespace=found.namespace, limits=found.limits).payer
         if payer is not None and isinstance(command, rules.CreateToken | rules.LimitToken):
-            recount(self._store, payer)
+            recount(self._store, payer)  # what it holds already; new holds count without this
+        return Reply(status=200, body=wire.credential_document(found, outcome.now_ms))
 
 
 class TokensUnchecked(StoreUnavailable):

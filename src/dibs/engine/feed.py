@@ -49,8 +49,7 @@ log = logging.getLogger("dibs")
 
 
 class StoreWatcher:
-    """`known_seq` returns the last event known here, `is_wanted` whether anybody waits. `read` reads what follows it,
-    on this thread."""
+    """`known_seq` returns the last event known here, `is_wanted` whether anybody waits. `read` reads what follows."""
 
     def __init__(
         self, store: Store, known_seq: Callable[[], int], is_wanted: Callable[[], bool], read: Callable[[], None]

@@ -163,7 +163,8 @@ class _Intake:
         for part in _parts(ArchiveReader(file).entries()):
             events = [each for each in part if isinstance(each, Event)]
             if not events:
-                puts = self._moved([each for each in part if not isinstance(each, Event)], by_ms)
+                records = [each for each in part if not isinstance(each, Event) and each[0] != META_KEY]
+                puts: Puts = {key: moved(each, self._contents.meta.outages, by_ms) for key, each in records}
                 placed |= {key: puts.pop(key) for key in list(puts) if _kind(key) in PLACED_KINDS}
                 self._put(puts)
                 count += len(puts)
@@ -265,10 +266,6 @@ class _Intake:
         for kind in OWN_KINDS:
             while page := self._store.scan(f"{kind}/", limit=PART_RECORDS):
                 self._put(dict.fromkeys([key for key, _ in page]))
-
-    def _moved(self, part: Sequence[tuple[str, Stored]], by_ms: int) -> Puts:
-        outages = self._contents.meta.outages
-        return {key: moved(record, outages, by_ms) for key, record in part if key != META_KEY}
 
     def _put(self, puts: Puts) -> None:
         """Write records, in as many commits as it takes."""

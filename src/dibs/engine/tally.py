@@ -115,8 +115,7 @@ class Tally:
         self.is_counting = True
 
     def count_page(self, store: Store) -> None:
-        """Count the next page; after the last page, count the events that came meanwhile. If the store fails, call it
-        again: it goes on where it was."""
+        """Count the next page; after the last, the events since. After a failure, a call goes on where it was."""
         while self._uncounted:
             prefix, live = self._uncounted[0]
             page = store.scan(prefix, self._after, self.page, live=live)

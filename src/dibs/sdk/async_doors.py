@@ -139,9 +139,8 @@ def _hear(flow: Flow[T], reply: Reply) -> None:
 
 
 async def shielded(begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run `begin()` to its end, despite cancellations; they take effect afterwards. It takes a bounded time, like
-    every request. A loop that shuts down cancels all tasks, including the one that does the work: then the work is
-    started again."""
+    """Run `begin()` to its end, which takes a bounded time; cancellations take effect afterwards. A loop that shuts
+    down cancels all tasks, including the one that does the work: then that is started again."""
     cancelled: asyncio.CancelledError | None = None
     left = TRIES
     while True:

@@ -144,8 +144,7 @@ class Claims(Generic[C, D]):
 
 
 class ClientFace(Claims[C, D], Generic[C, S, L, E, D]):
-    """What both clients take, and how it becomes a request. `C`, `S`, `L` and `E` are their claims, sessions, leaders
-    and events, and requests go through `D`."""
+    """What both clients take. `C`, `S`, `L`, `E`: their claims, sessions, leaders and events; `D`: their doors."""
 
     _session_type: type[S]
     _leader_type: type[L]
@@ -248,8 +247,7 @@ class ClientFace(Claims[C, D], Generic[C, S, L, E, D]):
         again: bool = False,
         request_key: str | None = None,
     ) -> PendingClaim:
-        """Take a job without a block and without heartbeats. Call `renew` yourself, well before `remaining_ms` is
-        over."""
+        """Take a job without a block and heartbeats. Call `renew` yourself, well before `remaining_ms` is over."""
         return self._request("acquire", [name], locals())
 
 

@@ -153,7 +153,9 @@ class AsyncSession(SessionClaims[AsyncClaim, AsyncDoor]):
             self._guard = BlockGuard(hold, self._on_lost)
             self._grip = Grip(hold, self._doors.doors, asyncio.get_running_loop())
         except BaseException:  # cancelled; or no thread, or an interrupt: nothing would renew it
-            await self._undo()
+            held = self._held
+            if held is not None and held.let_go():
+                await shielded(lambda: self._ended(held))
             raise
         return self
 
@@ -167,12 +169,6 @@ class AsyncSession(SessionClaims[AsyncClaim, AsyncDoor]):
         self._owner = self._owner or found["owner"]
         hold = self._held = SessionHold(found, sent_ms)
         return hold
-
-    async def _undo(self) -> None:
-        """If the session is open, end it."""
-        hold = self._held
-        if hold is not None and hold.let_go():
-            await shielded(lambda: self._ended(hold))
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         hold = self._hold

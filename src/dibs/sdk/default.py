@@ -1,5 +1,4 @@
-"""`dibs.claim(…)` and the job functions, with the client that they use: made from the environment when it is first
-needed."""
+"""`dibs.claim(…)` and the job functions, with their client: made from the environment when it is first needed."""
 
 from __future__ import annotations
 

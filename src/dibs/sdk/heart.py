@@ -114,8 +114,7 @@ STUCK_MS = 250  # nothing was taken for so long: all threads hang in a call
 
 
 class HeartThreads:
-    """The threads that renew the holds of one client. Only the watchdog starts them: in the main thread an interrupt
-    can come between any two steps."""
+    """The threads that renew a client's holds. Only the watchdog starts them: the main thread may be interrupted."""
 
     def __init__(self) -> None:
         self._due: SimpleQueue[Callable[[], object]] = SimpleQueue()
@@ -297,8 +296,7 @@ class Watchdog:
             idle = not self._news.wait(nap_ms / 1000) and not due
 
     def _look(self, due: list[tuple[int, int, Heart]]) -> int:
-        """Look after the hearts that are due. `due` is a heap of all that this thread watches. Returns for how long
-        there is nothing to do."""
+        """Look after the hearts that are due, of the heap of all. Returns for how long there is nothing to do."""
         with self._lock:
             new, self._new = self._new, []
         for heart in new:
@@ -324,8 +322,7 @@ WATCHDOG = Watchdog()
 
 
 def in_own_thread(on_lost: Callable[[LeaseLost], object]) -> Callable[[LeaseLost], None]:
-    """`on_lost` as a listener that runs in its own thread, because a callback may be slow. At its end the program
-    waits for it, as for every thread."""
+    """`on_lost` as a listener in a thread of its own, which may be slow. At its end the program waits for it."""
 
     def tell(error: LeaseLost) -> None:
         def call() -> None:

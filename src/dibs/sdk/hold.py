@@ -39,8 +39,7 @@ MARGIN_MS_MAX = 2_000
 
 
 def margin_ms(ttl_ms: int) -> int:
-    """Return how much earlier than in the store a hold counts as lost here: clock rates differ, and stopping takes
-    time."""
+    """Return how much earlier than in the store a hold is lost here: clock rates differ, and stopping takes time."""
     return max(MARGIN_MS_MIN, min(MARGIN_MS_MAX, ttl_ms // 20))
 
 
@@ -285,8 +284,7 @@ class SessionHold(Hold):
         self.listen(lambda error: claim.end(error.why))
 
     def owe(self, pending: PendingClaim) -> None:
-        """A claim that nobody waits for any more could not be given up. The next heartbeat gives it back, and is sent
-        soon."""
+        """A claim that nobody waits for could not be given up. The next heartbeat gives it back, and is sent soon."""
         with self._lock:
             if pending not in self._owed:
                 self._owed.append(pending)
@@ -297,8 +295,7 @@ class SessionHold(Hold):
         return bool(self._owed)
 
     def settle_debts(self, names: Sequence[str] = ()) -> Flow[None]:
-        """Give back what is owed. Raises Unavailable if any of `names` may still be owed: a new claim would be mistaken
-        for the old one and given back with it."""
+        """Give back what is owed. Raises Unavailable if one of `names` may be: it would go back with the old claim."""
         for pending in list(self._owed):
             with self._lock:
                 if pending in self._settling or pending not in self._owed:

@@ -147,8 +147,7 @@ def awaits(
 def given(
     made: Callable[Concatenate[Any, P], G],
 ) -> Callable[[Callable[[Any, G], R]], Callable[Concatenate[Any, P], R]]:
-    """A decorator: the method takes what `made` takes, under its name without the underscore, and is given what that
-    returns."""
+    """A decorator: the method takes what `made` takes, by its name without the underscore, and is given its result."""
 
     def described(method: Callable[[Any, G], R]) -> Callable[Concatenate[Any, P], R]:
         def bound(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -192,8 +192,7 @@ def inspect(name: str) -> Flow[JobStatus]:
 
 
 def list_jobs(prefix: str | None = None) -> Flow[list[JobStatus]]:
-    """All jobs with that prefix that are held; those of the tree of the repository around as well, which are in its
-    namespace."""
+    """All held jobs with that prefix; also those of the tree of the repository around, which are in its namespace."""
     begins = prefix_given(prefix)
     body = answers.body_of((yield from all_pages(begins)))
     found: list[Document] = body["locks"]

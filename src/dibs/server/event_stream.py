@@ -270,8 +270,7 @@ class EventStream:
                 call.write(b"".join(parts))
 
     def _drop(self) -> None:
-        """Tell the reader behind what it has not read yet, and close. The connection cuts off a client that still does
-        not read (`HttpConnection`)."""
+        """Tell the reader behind what it has not read yet, and close. The connection cuts off who does not read."""
         shown = frame({"event": DROPPED, "after": self._written_at}, self._written_at, DROPPED)
         self._queue.clear()
         self.is_dropped = True

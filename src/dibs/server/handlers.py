@@ -168,8 +168,7 @@ class Api:
     def command_of(
         self, verb: str, raw_name: bytes, query: bytes, head: RequestHead, document: Document
     ) -> tuple[Command, int]:
-        """The command of a request whose fields are checked, and for how many milliseconds its caller would wait.
-        Raises for an invalid request."""
+        """The command of a request with checked fields, and how long its caller would wait. Raises if it is invalid."""
         headers = head.headers
         caller = self._known(head.digest, headers)
         if caller.limits is not NO_LIMITS and CHARGED not in headers:
@@ -228,8 +227,7 @@ class Api:
     async def outcome(
         self, verb: str, command: Command, waits_ms: int, connection: HttpConnection
     ) -> Outcome | BaseException:
-        """Decide one command of several that a request may have (a tool of MCP), after waiting in line if it does.
-        Raises ClientGone."""
+        """Decide one of the commands of a request (a tool of MCP), also after a wait. Raises ClientGone."""
         if waits_ms and isinstance(command, Acquire | AcquireAll):
             if connection.call is not None:
                 connection.call.verb = WAIT
@@ -296,8 +294,7 @@ class Api:
         return read
 
     async def health(self) -> Reply:
-        """Ask the store, and wait no longer than a load balancer would. No token is needed, so the cost must not grow
-        with the number of callers."""
+        """Ask the store, no longer than a load balancer waits, and once for all who ask: no token is needed."""
         try:
             return await self._probe.ask(HEALTH_MS_MAX)
         except TimeoutError:

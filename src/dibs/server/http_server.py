@@ -186,9 +186,8 @@ class Lifecycle:
                 self.stop()
 
     async def _has_others(self) -> bool:
-        """Tell whether there is another server on the store. A server that ended a moment ago also has a recent pulse,
-        so this waits for one more pulse of it. Servers send no pulse while nobody holds anything; then there is nobody
-        to drain for."""
+        """Tell whether there is another server on the store. One that ended a moment ago also has a recent pulse, so
+        this waits for one more. Servers send none while nobody holds anything; then there is nobody to drain for."""
         with contextlib.suppress(TimeoutError, DibsError):  # without its store it serves nobody
             async with asyncio.timeout(HEALTH_MS_MAX / 1000):
                 first = await self._others()
@@ -240,8 +239,7 @@ def make_server(
     tls: ssl.SSLContext | None = None,
     proxies: TrustedProxies | None = None,
 ) -> HttpServer:
-    """An HTTP server for `api` and the routes of `annexes`. `admission` bounds its
-    connections."""
+    """An HTTP server for `api` and the routes of `annexes`. `admission` bounds its connections."""
     if access_log:
         observers = [*observers, RequestLog()]
     api.notes_callers = bool(observers)

@@ -57,8 +57,7 @@ log = logging.getLogger("dibs")
 
 # One thread reads requests, another waits for the disk. The default of 5 ms between switches starves the second.
 SWITCH_INTERVAL_S = 0.001
-# Almost no object of a server is in a reference cycle. Collecting after every 700 new objects would take a tenth of its
-# time.
+# Almost no object of a server is in a reference cycle. To collect after 700 objects would take a tenth of its time.
 GC_THRESHOLDS = (50_000, 20, 100)
 
 # For the store, its readers, refused connections that are still being answered, and Python's own files.
@@ -164,8 +163,7 @@ async def _serve(
         api.certificate_ends_ms = tls.ends_ms
     names = (*settings.mcp_hosts, os.uname().nodename, *([address.host] if address.host else ()))
     api.names = OwnNames(names, settings.cors_origins)
-    # A browser of this machine reaches it under any name, unless a certificate says which is right. A proxy has names
-    # that are not known here.
+    # A browser of this machine reaches it under any name that no certificate names. A proxy has names of its own.
     api.checks_names = bool(address.host) and address.is_local and tls is None and not proxies
     try:
         server = make_server(

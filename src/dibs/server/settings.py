@@ -74,8 +74,7 @@ class ServerSettings:
     trusted_proxies: tuple[str, ...] = ()
     # Further names of this machine in requests to /mcp.
     mcp_hosts: tuple[str, ...] = ()
-    # How long a server that is told to end still serves clients that hold something. None: the default, if there are
-    # other servers.
+    # How long a server that ends still serves those who hold something. None: the default, if there are others.
     drain_ms: int | None = None
     # None: elections need a token, as everything else does.
     public_elections: PublicElections | None = None

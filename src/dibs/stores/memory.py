@@ -28,8 +28,7 @@ class MemoryStore(Store, Maintenance):
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
-        # Entering a Condition is not safe: an interrupt may come after it took its lock. Entering the lock itself is
-        # safe.
+        # Entering a Condition is not safe: an interrupt may come after it took its lock. Entering the lock is.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._records: dict[str, Versioned] = {}

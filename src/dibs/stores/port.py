@@ -55,8 +55,7 @@ class CommitTooLarge(InvalidInput):
 
 
 class Busy(StoreUnavailable):
-    """Others use the store at this moment, and the caller does not wait for them (`Store.at_once`). Nothing was
-    written."""
+    """Others use the store, and the caller does not wait for them (`Store.at_once`). Nothing was written."""
 
 
 class Versioned(Record):
@@ -155,9 +154,8 @@ class Store(ABC):
 
     @abstractmethod
     def scan(self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False) -> Page:
-        """Up to `limit` records whose key begins with `prefix` and comes after the key `after`, in key order; with
-        `live` only those whose `is_live()` is true. The cost depends on what it returns, not on the size of the
-        store."""
+        """Up to `limit` records whose key begins with `prefix` and comes after `after`, in key order; with `live` only
+        those whose `is_live()` is true. The cost depends on what it returns, not on the size of the store."""
 
     @abstractmethod
     def due(self, limit: int) -> Due:
@@ -266,13 +264,11 @@ class Maintenance:
         Without it the store's own numbers begin anew, and a reader may miss events."""
 
     def migrated(self) -> tuple[int, int] | None:
-        """The version of the format on opening (0: there was no store), and the version now. None: it has no
-        versions."""
+        """The version of the format on opening (0: there was no store), and now. None: it has no versions."""
         return None
 
     def probe(self) -> list[dict[str, Any]]:
-        """Test what the store's location allows, and leave nothing behind. Returns `check`, `ok` and `says` for each
-        test."""
+        """Test what the store's location allows, and leave nothing behind. Each test: `check`, `ok` and `says`."""
         return []
 
 

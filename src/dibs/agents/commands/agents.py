@@ -110,51 +110,34 @@ def skill_text() -> str:
         return file.read()
 
 
+PAGES = """
+mcp
+    The MCP client starts it. The agent's claims are renewed while the client runs, and released when it ends. A dibs
+        server answers MCP clients itself, at /mcp.
+    $ claude mcp add dibs -- dibs mcp  # in Claude Code
+    $ DIBS_URL=https://dibs.example dibs mcp --owner agent-7  # on a server
+    exits 0 the client has ended
+skill show
+    Prints this version's SKILL.md, in the agent-skills format.
+    $ dibs skill show >> AGENTS.md  # into any prompt
+    exits 0 printed
+skill install
+    Writes dibs/SKILL.md into .claude/skills and .agents/skills of the current folder, for each of .claude and .agents
+        that exists; if neither does, into .claude/skills. A file that you changed is kept unless --force is given.
+    $ dibs skill install  # for this project
+    $ dibs skill install --to ~/.claude/skills  # for all projects of this user
+    exits 0 the skill is installed | 64 a different file is there, or the file cannot be written
+"""
 COMMANDS = {
     "mcp": Command(
         mcp,
-        about=(
-            "The MCP client starts it. The agent's claims are renewed while the client runs, and released "
-            "when it ends. A dibs server answers MCP clients itself, at /mcp."
-        ),
-        options=(
-            Option(
-                "--owner NAME",
-                "who the agent is, as shown to others (default: its client)",
-                env="DIBS_OWNER",
-            ),
-            Option("--action-llama", "also offer Action Llama's tools acquire_lock and release_lock"),
-        ),
-        examples=(
-            ("in Claude Code", "claude mcp add dibs -- dibs mcp"),
-            ("on a server", "DIBS_URL=https://dibs.example dibs mcp --owner agent-7"),
-        ),
-        exits=((0, "the client has ended"),),
+        Option("--owner NAME", "who the agent is, as shown to others (default: its client)", env="DIBS_OWNER"),
+        Option("--action-llama", "also offer Action Llama's tools acquire_lock and release_lock"),
     ),
-    "skill show": Command(
-        show,
-        about="Prints this version's SKILL.md, in the agent-skills format.",
-        examples=(("into any prompt", "dibs skill show >> AGENTS.md"),),
-        exits=((0, "printed"),),
-    ),
+    "skill show": Command(show),
     "skill install": Command(
         install,
-        about=(
-            "Writes dibs/SKILL.md into .claude/skills and .agents/skills of the current folder, for each of "
-            ".claude and .agents that exists; if neither does, into .claude/skills. A file that you changed "
-            "is kept unless --force is given."
-        ),
-        options=(
-            Option("--to DIR", "the folder of skills", completes="file"),
-            Option("--force", "replace a file that differs"),
-        ),
-        examples=(
-            ("for this project", "dibs skill install"),
-            ("for all projects of this user", "dibs skill install --to ~/.claude/skills"),
-        ),
-        exits=(
-            (0, "the skill is installed"),
-            (64, "a different file is there, or the file cannot be written"),
-        ),
+        Option("--to DIR", "the folder of skills", completes="file"),
+        Option("--force", "replace a file that differs"),
     ),
 }

@@ -85,36 +85,27 @@ def _place(call: Call) -> str:
     return f"{found.host}/{found.path}"
 
 
+PAGES = r"""
+gh next
+    Lists the open issues of a repository on GitHub, oldest first, through the gh program, which must be logged in.
+        Passes over issues that an open pull request closes, and those that are claimed or done in dibs. Claims the
+        first that is left, in one atomic step for each page of a hundred, and asks GitHub once more about that one
+        before it answers. With --quiet it prints the name, a tab, and the lease id.
+    $ dibs gh next --label ready  # the oldest issue that is ready
+    $ dibs gh next --label ready --keep-for "$AGENT_PID"  # for an agent that runs longer than the TTL
+    $ IFS=$'\t' read -r JOB LEASE < <(dibs gh next -q --label ready) || exit 0  # in a script
+    exits 0 one of the issues is yours | 1 none of the issues is available, or there is none | 2 the session has ended |
+        4 all of the issues are done | 69 GitHub or the store cannot be reached; nothing was claimed
+"""
 COMMANDS = {
     "gh next": Command(
         gh_next,
-        about=(
-            "Lists the open issues of a repository on GitHub, oldest first, through the gh program, which must be "
-            "logged in. Passes over issues that an open pull request closes, and those that are claimed or done in "
-            "dibs. Claims the first that is left, in one atomic step for each page of a hundred, and asks GitHub once "
-            "more about that one before it answers. With --quiet it prints the name, a tab, and the lease id."
-        ),
-        options=(
-            Option("--label NAME", "only issues with this label"),
-            Option("--repo [HOST/]OWNER/NAME", "the repository (default: that of the clone around)"),
-            Option("--assignee LOGIN", "only issues of this user; @me: yours, none: nobody's"),
-            Option("--limit N", f"look at this many issues at most (default {TRACKER_ISSUES_MAX})"),
-            *(*CLAIM_OWNER, *[option for option in CLAIM_TERMS if option is not REQUEST_KEY], *CLAIM_KEEP),
-        ),
-        examples=(
-            ("the oldest issue that is ready", "dibs gh next --label ready"),
-            (
-                "for an agent that runs longer than the TTL",
-                'dibs gh next --label ready --keep-for "$AGENT_PID"',
-            ),
-            ("in a script", "IFS=$'\\t' read -r JOB LEASE < <(dibs gh next -q --label ready) || exit 0"),
-        ),
-        exits=(
-            (0, "one of the issues is yours"),
-            (1, "none of the issues is available, or there is none"),
-            (2, "the session has ended"),
-            (4, "all of the issues are done"),
-            (69, "GitHub or the store cannot be reached; nothing was claimed"),
-        ),
+        Option("--label NAME", "only issues with this label"),
+        Option("--repo [HOST/]OWNER/NAME", "the repository (default: that of the clone around)"),
+        Option("--assignee LOGIN", "only issues of this user; @me: yours, none: nobody's"),
+        Option("--limit N", f"look at this many issues at most (default {TRACKER_ISSUES_MAX})"),
+        *CLAIM_OWNER,
+        *[option for option in CLAIM_TERMS if option is not REQUEST_KEY],
+        *CLAIM_KEEP,
     ),
 }

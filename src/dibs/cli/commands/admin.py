@@ -154,8 +154,7 @@ def thaw(call: Call) -> Answer:
 
 
 def present_store(call: Call) -> Any:
-    """The named store, which must exist. A mistyped path would create an empty store, and its copy would look like a
-    copy of the right one."""
+    """The named store, which must exist. A mistyped path would make an empty one, and a copy of that."""
     url = call.settings.url or ""
     if url.startswith("sqlite:"):
         from dibs.client.store_admin import sqlite_path
@@ -215,138 +214,108 @@ def restore(call: Call) -> Answer:
     return yes(done, text, quiet=str(done["token_floor"]))
 
 
+PAGES = """
+migrate
+    Nothing needs this where a server may change its own store: it does so when it starts. It is for a PostgreSQL store
+        with migrate=off in its URL, whose servers have no right to change the schema: run it as a role that has, before
+        the new servers start. Servers of the version before go on meanwhile.
+    $ dibs migrate --url postgresql://owner@db.example.org/dibs  # before an upgrade
+    exits 0 up to date | 69 the store cannot be reached, or is of a newer dibs
+name
+    An issue or a file can be written in several ways: as an address, as acme/app#42, as #42 inside the clone, as a
+        relative path. All commands take it by one name, which this command prints. A name in no known form stays as it
+        is. Asks no store and no network.
+    $ dibs name https://github.com/Acme/App/issues/42  # an issue by its address
+    $ dibs name '#42'  # an issue of this clone
+    $ dibs name ./auth.rs  # a file
+    exits 0 the name is printed
+break
+    For a worker that hangs, or that claimed the wrong job. Its next heartbeat fails and says who took the job and why.
+        The next claim gets a higher fencing token. On a server this needs the role operator or admin. Several jobs are
+        broken one by one.
+    $ dibs break issue-1842 --reason "agent-7 hangs since noon"  # a worker hangs
+    exits 0 nobody has it any more | 77 this token may not do that
+free
+    A job claimed with --max-attempts is parked after that many failures or losses in a row. On a server this needs the
+        role operator or admin. Several jobs are freed one by one.
+    $ dibs free issue-1842  # after the cause was fixed
+    $ dibs free $(dibs list --parked -o name)  # all that are parked
+    exits 0 the job can be claimed, or was not parked | 77 this token may not do that
+token-floor
+    For a move from another lock service: a database that checks fencing tokens has seen that service's numbers, and
+        refuses lower ones. Give the highest number it has seen. The floor is never lowered. For a server, use `dibs
+        serve --token-floor`.
+    $ dibs token-floor 5000  # after 5,000 leases elsewhere
+    exits 0 the floor was raised, or was that high before | 64 not a number, or not a store
+gc
+    You need not run this: an expired claim is free with or without a sweep. It writes expiries into history and deletes
+        the records of jobs that were idle for a day; their fencing tokens still rise. On a git store it also deletes
+        refs of records that were deleted a week ago. A server sweeps by itself.
+    $ dibs gc -q  # now and then, from cron
+    $ dibs gc --url git:origin  # for all clones of a remote
+    exits 0 swept
+export
+    Writes JSON lines: jobs with their leases, queues, done marks and access lists, sessions, history, webhooks. The
+        copy shows one moment. It has lease ids, which prove ownership, and the secrets of webhooks: keep it private.
+        --freeze stops all changes in the store, so nothing can be claimed there after the copy.
+    $ dibs export --freeze | dibs import --url postgresql://dibs@db.example.org/dibs  # move to PostgreSQL
+    $ dibs export --to claims.jsonl  # a copy to keep
+    exits 0 all was written | 69 the store cannot be read, or the copy cannot be written
+import
+    Imports the whole copy or nothing: it checks all of it first. A lease keeps the time that it had left when the copy
+        was made, and gets at least its TTL (ten minutes at most) from now. The store must be empty. With --add it may
+        have other namespaces than the copy. If the import is killed, the store refuses all use until you repeat the
+        same import. New fencing tokens begin at the present time in milliseconds, which is above every token that was
+        given since the copy. Bearer tokens keep their dates.
+    $ dibs import --url sqlite:///var/lib/dibs/dibs.db --from claims.jsonl  # from a file
+    exits 0 all was imported | 64 the copy or the store is unsuitable; nothing was changed
+backup
+    Uses SQLite's backup: the copy shows one moment, and blocks nobody. Do not copy the file by other means while it is
+        in use. The copy has lease ids and the secrets of webhooks; only you can read it.
+    $ dibs backup /var/backups/dibs-$(date +%F).db -q  # every night, from cron
+    exits 0 copied | 64 the file exists, or the store is not SQLite | 69 no room
+restore
+    Refused while any process has the store open: stop servers and workers first. New fencing tokens begin at the
+        present time in milliseconds, which is above every token given since the backup. For leases in the backup, the
+        time since then counts as an outage. Leases granted since then are lost: their owners are told so at their next
+        heartbeat.
+    $ dibs restore /var/backups/dibs-2026-11-14.db --url sqlite:///var/lib/dibs/dibs.db  # after a disk failed
+    exits 0 restored | 64 not a backup | 69 the store is in use; nothing was changed
+thaw
+    Use it to cancel a move, after `dibs export --freeze`. The time since then counts as an outage: owners get time to
+        renew their leases. Do not thaw a store whose copy is in use.
+    $ dibs thaw  # the move is called off
+    exits 0 the store can be used | 64 an import into the store is not complete
+"""
 COMMANDS = {
-    "migrate": Command(
-        migrate,
-        about="Nothing needs this where a server may change its own store: it does so when it starts. It is for a "
-        "PostgreSQL store with migrate=off in its URL, whose servers have no right to change the schema: run it as a "
-        "role that has, before the new servers start. Servers of the version before go on meanwhile.",
-        arguments=(STORE,),
-        examples=(("before an upgrade", "dibs migrate --url postgresql://owner@db.example.org/dibs"),),
-        exits=((0, "up to date"), (69, "the store cannot be reached, or is of a newer dibs")),
-    ),
-    "name": Command(
-        name,
-        about="An issue or a file can be written in several ways: as an address, as acme/app#42, as #42 inside the "
-        "clone, as a relative path. All commands take it by one name, which this command prints. A name in no known "
-        "form stays as it is. Asks no store and no network.",
-        arguments=(Argument("JOB", "the job, as you would write it in a claim", completes="job"),),
-        examples=(
-            ("an issue by its address", "dibs name https://github.com/Acme/App/issues/42"),
-            ("an issue of this clone", "dibs name '#42'"),
-            ("a file", "dibs name ./auth.rs"),
-        ),
-        exits=((0, "the name is printed"),),
-    ),
+    "migrate": Command(migrate, STORE),
+    "name": Command(name, Argument("JOB", "the job, as you would write it in a claim", completes="job")),
     "break": Command(
         break_,
-        about="For a worker that hangs, or that claimed the wrong job. Its next heartbeat fails and says who took the "
-        "job and why. The next claim gets a higher fencing token. On a server this needs the role operator or admin. "
-        "Several jobs are broken one by one.",
-        arguments=(JOBS,),
-        options=(
-            Option(
-                "--reason TEXT",
-                "why you take the job; shown to the old owner and in history",
-                filled=True,
-                required="reason",
-            ),
+        JOBS,
+        Option(
+            "--reason TEXT",
+            "why you take the job; shown to the old owner and in history",
+            filled=True,
+            required="reason",
         ),
-        examples=(("a worker hangs", 'dibs break issue-1842 --reason "agent-7 hangs since noon"'),),
-        exits=((0, "nobody has it any more"), (77, "this token may not do that")),
     ),
-    "free": Command(
-        free,
-        about="A job claimed with --max-attempts is parked after that many failures or losses in a row. On a server "
-        "this needs the role operator or admin. Several jobs are freed one by one.",
-        arguments=(JOBS,),
-        examples=(
-            ("after the cause was fixed", "dibs free issue-1842"),
-            ("all that are parked", "dibs free $(dibs list --parked -o name)"),
-        ),
-        exits=((0, "the job can be claimed, or was not parked"), (77, "this token may not do that")),
-    ),
-    "token-floor": Command(
-        floor,
-        about="For a move from another lock service: a database that checks fencing tokens has seen that service's "
-        "numbers, and refuses lower ones. Give the highest number it has seen. The floor is never lowered. For a "
-        "server, use `dibs serve --token-floor`.",
-        arguments=(Argument("NUMBER", "the highest number seen so far"), STORE),
-        examples=(("after 5,000 leases elsewhere", "dibs token-floor 5000"),),
-        exits=((0, "the floor was raised, or was that high before"), (64, "not a number, or not a store")),
-    ),
-    "gc": Command(
-        gc,
-        about="You need not run this: an expired claim is free with or without a sweep. It writes expiries into "
-        "history and deletes the records of jobs that were idle for a day; their fencing tokens still rise. On a git "
-        "store it also deletes refs of records that were deleted a week ago. A server sweeps by itself.",
-        arguments=(STORE,),
-        examples=(
-            ("now and then, from cron", "dibs gc -q"),
-            ("for all clones of a remote", "dibs gc --url git:origin"),
-        ),
-        exits=((0, "swept"),),
-    ),
+    "free": Command(free, JOBS),
+    "token-floor": Command(floor, Argument("NUMBER", "the highest number seen so far"), STORE),
+    "gc": Command(gc, STORE),
     "export": Command(
         export,
-        about="Writes JSON lines: jobs with their leases, queues, done marks and access lists, sessions, history, "
-        "webhooks. The copy shows one moment. It has lease ids, which prove ownership, and the secrets of webhooks: "
-        "keep it private. --freeze stops all changes in the store, so nothing can be claimed there after the copy.",
-        arguments=(STORE,),
-        options=(
-            Option("--freeze", "refuse all changes in the store from now on"),
-            Option("--to FILE", "write to this new file instead of standard output; - is a terminal", filled=True),
-        ),
-        examples=(
-            ("move to PostgreSQL", "dibs export --freeze | dibs import --url postgresql://dibs@db.example.org/dibs"),
-            ("a copy to keep", "dibs export --to claims.jsonl"),
-        ),
-        exits=((0, "all was written"), (69, "the store cannot be read, or the copy cannot be written")),
+        STORE,
+        Option("--freeze", "refuse all changes in the store from now on"),
+        Option("--to FILE", "write to this new file instead of standard output; - is a terminal", filled=True),
     ),
     "import": Command(
         import_,
-        about="Imports the whole copy or nothing: it checks all of it first. A lease keeps the time that it had left "
-        "when the copy was made, and gets at least its TTL (ten minutes at most) from now. The store must be empty. "
-        "With --add it may have other namespaces than the copy. If the import is killed, the store refuses all use "
-        "until you repeat the same import. New fencing tokens begin at the present time in milliseconds, which is "
-        "above every token that was given since the copy. Bearer tokens keep their dates.",
-        arguments=(STORE,),
-        options=(
-            Option("--add", "add the copy's namespaces to a store that has others"),
-            Option("--from FILE", "read this file instead of standard input", filled=True),
-        ),
-        examples=(("from a file", "dibs import --url sqlite:///var/lib/dibs/dibs.db --from claims.jsonl"),),
-        exits=((0, "all was imported"), (64, "the copy or the store is unsuitable; nothing was changed")),
+        STORE,
+        Option("--add", "add the copy's namespaces to a store that has others"),
+        Option("--from FILE", "read this file instead of standard input", filled=True),
     ),
-    "backup": Command(
-        backup,
-        about="Uses SQLite's backup: the copy shows one moment, and blocks nobody. Do not copy the file by other "
-        "means while it is in use. The copy has lease ids and the secrets of webhooks; only you can read it.",
-        arguments=(Argument("FILE", "the copy; the file must not exist"), STORE),
-        examples=(("every night, from cron", "dibs backup /var/backups/dibs-$(date +%F).db -q"),),
-        exits=((0, "copied"), (64, "the file exists, or the store is not SQLite"), (69, "no room")),
-    ),
-    "restore": Command(
-        restore,
-        about="Refused while any process has the store open: stop servers and workers first. New fencing tokens begin "
-        "at the present time in milliseconds, which is above every token given since the backup. For leases in the "
-        "backup, the time since then counts as an outage. Leases granted since then are lost: their owners are told "
-        "so at their next heartbeat.",
-        arguments=(Argument("FILE", "a copy that dibs backup made"), STORE),
-        examples=(
-            (
-                "after a disk failed",
-                "dibs restore /var/backups/dibs-2026-11-14.db --url sqlite:///var/lib/dibs/dibs.db",
-            ),
-        ),
-        exits=((0, "restored"), (64, "not a backup"), (69, "the store is in use; nothing was changed")),
-    ),
-    "thaw": Command(
-        thaw,
-        about="Use it to cancel a move, after `dibs export --freeze`. The time since then counts as an outage: owners "
-        "get time to renew their leases. Do not thaw a store whose copy is in use.",
-        arguments=(STORE,),
-        examples=(("the move is called off", "dibs thaw"),),
-        exits=((0, "the store can be used"), (64, "an import into the store is not complete")),
-    ),
+    "backup": Command(backup, Argument("FILE", "the copy; the file must not exist"), STORE),
+    "restore": Command(restore, Argument("FILE", "a copy that dibs backup made"), STORE),
+    "thaw": Command(thaw, STORE),
 }

@@ -199,17 +199,15 @@ def _in_time(ask: Callable[[], list[str]]) -> list[str]:
         signal.signal(signal.SIGALRM, before)
 
 
+PAGES = """
+completion
+    Completes commands, flags, the names of claimed jobs, and sessions. The script asks dibs for them at each key press,
+        so a newer dibs needs no newer script.
+    $ source <(dibs completion bash)  # for bash, in ~/.bashrc
+    $ dibs completion zsh > "${fpath[1]}/_dibs"  # for zsh, once
+    $ dibs completion fish > ~/.config/fish/completions/dibs.fish  # for fish, once
+    exits 0 printed
+"""
 COMMANDS = {
-    "completion": Command(
-        completion,
-        about="Completes commands, flags, the names of claimed jobs, and sessions. The script asks dibs for them at "
-        "each key press, so a newer dibs needs no newer script.",
-        arguments=(Argument("SHELL", "which shell", choices=SHELLS),),
-        examples=(
-            ("for bash, in ~/.bashrc", "source <(dibs completion bash)"),
-            ("for zsh, once", 'dibs completion zsh > "${fpath[1]}/_dibs"'),
-            ("for fish, once", "dibs completion fish > ~/.config/fish/completions/dibs.fish"),
-        ),
-        exits=((0, "printed"),),
-    )
+    "completion": Command(completion, Argument("SHELL", "which shell", choices=SHELLS)),
 }

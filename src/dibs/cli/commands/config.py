@@ -269,54 +269,43 @@ def logout(call: Call) -> Answer:
 
 _KEY = Argument("KEY", "the setting", choices=KEYS)
 _SERVER = "http://, https:// or unix://; several of one store with commas between"
+PAGES = """
+login
+    Asks the server whose token it is, then saves it in a file that only you can read, and the server as `url` in your
+        config.toml. The token comes from --token-file, from standard input, or is asked for; one that is saved already
+        is used, so you change between servers without it. Flags and variables win over what is saved.
+    $ dibs login https://dibs.example.org  # at a terminal, which asks for the token
+    $ echo "$TOKEN" | dibs login https://dibs.example.org  # in a script
+    exits 0 logged in | 69 the server cannot be reached; nothing was saved | 77 the token is refused
+logout
+    Deletes the saved token, and `url` in your config.toml if that is this server.
+    $ dibs logout  # the one that is used
+    exits 0 logged out | 1 no token is saved for it | 64 you are not logged in
+config show
+    Asks no server. `dibs config` alone is the same; `dibs doctor` also checks whether it works.
+    $ dibs config show  # what applies here
+    exits 0 shown
+config get
+    $ dibs config get url  # which server
+    exits 0 printed | 1 it is not set
+config set
+    Other lines of the file stay as they are. Flags and variables win over it.
+    $ dibs config set url sqlite:///var/lib/team/dibs.db  # another store
+    $ dibs config set owner ann  # your name
+    exits 0 saved | 64 not a value for it, or the file cannot be written
+config unset
+    $ dibs config unset url  # your own store again
+    exits 0 it is not set any more
+"""
 COMMANDS = {
     "login": Command(
         login,
-        about="Asks the server whose token it is, then saves it in a file that only you can read, and the server as "
-        "`url` in your config.toml. The token comes from --token-file, from standard input, or is asked for; one that "
-        "is saved already is used, so you change between servers without it. Flags and variables win over what is "
-        "saved.",
-        arguments=(Argument("SERVER", _SERVER),),
-        options=(Option("--token-file FILE", "the file with the token; - is standard input", completes="file"),),
-        examples=(
-            ("at a terminal, which asks for the token", "dibs login https://dibs.example.org"),
-            ("in a script", 'echo "$TOKEN" | dibs login https://dibs.example.org'),
-        ),
-        exits=((0, "logged in"), (69, "the server cannot be reached; nothing was saved"), (77, "the token is refused")),
+        Argument("SERVER", _SERVER),
+        Option("--token-file FILE", "the file with the token; - is standard input", completes="file"),
     ),
-    "logout": Command(
-        logout,
-        about="Deletes the saved token, and `url` in your config.toml if that is this server.",
-        arguments=(Argument("SERVER", "which (default: the one that is used)", takes=MAYBE),),
-        examples=(("the one that is used", "dibs logout"),),
-        exits=((0, "logged out"), (1, "no token is saved for it"), (64, "you are not logged in")),
-    ),
-    "config show": Command(
-        show,
-        about="Asks no server. `dibs config` alone is the same; `dibs doctor` also checks whether it works.",
-        examples=(("what applies here", "dibs config show"),),
-        exits=((0, "shown"),),
-    ),
-    "config get": Command(
-        get,
-        arguments=(_KEY,),
-        examples=(("which server", "dibs config get url"),),
-        exits=((0, "printed"), (1, "it is not set")),
-    ),
-    "config set": Command(
-        set_,
-        about="Other lines of the file stay as they are. Flags and variables win over it.",
-        arguments=(_KEY, Argument("VALUE", "its value")),
-        examples=(
-            ("another store", "dibs config set url sqlite:///var/lib/team/dibs.db"),
-            ("your name", "dibs config set owner ann"),
-        ),
-        exits=((0, "saved"), (64, "not a value for it, or the file cannot be written")),
-    ),
-    "config unset": Command(
-        unset,
-        arguments=(_KEY,),
-        examples=(("your own store again", "dibs config unset url"),),
-        exits=((0, "it is not set any more"),),
-    ),
+    "logout": Command(logout, Argument("SERVER", "which (default: the one that is used)", takes=MAYBE)),
+    "config show": Command(show),
+    "config get": Command(get, _KEY),
+    "config set": Command(set_, _KEY, Argument("VALUE", "its value")),
+    "config unset": Command(unset, _KEY),
 }

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
 
 class Findings:
-    """The checks and their results, in order. `bad` is broken, and the command fails. `look` works, but somebody should
-    do what the line says."""
+    """The checks and their results, in order. `bad`: broken, the command fails. `look`: works, but do what it says."""
 
     def __init__(self) -> None:
         self.checks: list[Document] = []
@@ -417,22 +416,17 @@ def _answer(found: Findings, call: Call) -> Answer:
     return Answer(UNREACHABLE, document, text, quiet=message, code="upstream_unavailable", message=message)
 
 
+PAGES = """
+doctor
+    Shows which store or server is used and why, whether it answers, and which token is used. Of a server also its
+        version, its clock and how fast it answers. Tells of parked jobs, of those who wait for more than ten minutes,
+        and of tokens that end within a week. For a git store it also tests what the remote allows, on refs that it
+        deletes again, and suggests a prefix and a TTL.
+    $ dibs doctor  # the settings of this folder
+    $ dibs doctor --url https://dibs.example.org  # before a deployment
+    $ dibs doctor --url git:origin  # what a git remote allows
+    exits 0 it works; lines marked !! say what to look at | 69 something is broken; the lines marked BAD say what
+"""
 COMMANDS = {
-    "doctor": Command(
-        doctor,
-        about="Shows which store or server is used and why, whether it answers, and which token is used. Of a server "
-        "also its version, its clock and how fast it answers. Tells of parked jobs, of those who wait for more than "
-        "ten minutes, and of tokens that end within a week. For a git store it also tests what the remote allows, on "
-        "refs that it deletes again, and suggests a prefix and a TTL.",
-        arguments=(STORE,),
-        examples=(
-            ("the settings of this folder", "dibs doctor"),
-            ("before a deployment", "dibs doctor --url https://dibs.example.org"),
-            ("what a git remote allows", "dibs doctor --url git:origin"),
-        ),
-        exits=(
-            (0, "it works; lines marked !! say what to look at"),
-            (69, "something is broken; the lines marked BAD say what"),
-        ),
-    )
+    "doctor": Command(doctor, STORE),
 }

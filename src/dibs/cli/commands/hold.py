@@ -134,8 +134,7 @@ class HoldLoop:
         self.why = ""
 
     def until_over(self) -> Document | None:
-        """Hold. Returns the fields for the release: done or failed, if that was asked for; None if the job was
-        lost."""
+        """Hold. Returns the fields for the release: done or failed, if asked for; None if the job was lost."""
         os.set_blocking(self._waker, False)
         before = {number: signal.signal(number, self._stop) for number in _STOPS}
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
@@ -233,48 +232,39 @@ class HoldLoop:
         return {"fencing_token": (self._session.grant or {})["fencing_token"]}
 
 
+PAGES = f"""
+hold
+    Claims the job in a session of its own, renews it, and prints a line for each event immediately: waiting, acquired,
+        renewed, uncertain (a renewal failed and is tried again), lost, released, error. With --json each line is a JSON
+        document with event, name, at, and, while the job is held, fencing_token and remaining_ms, the time for which
+        the job is certainly yours. SIGTERM, SIGINT, the end of --for, or the end of the input with --until-eof releases
+        the job. With --until-eof, lines of the input are orders: {_ORDERS}.
+    $ dibs hold leader --json --wait 1h  # a sidecar
+    $ program | dibs hold job --until-eof  # while another program runs
+    $ dibs hold deploy --for 10m  # keep everybody out for ten minutes
+    exits 0 the job was released | {NO} somebody else has the job, or still has it after the wait | {flags.CLAIM_EXITS}
+        | {LOST} the job was lost
+"""
 COMMANDS = {
     "hold": Command(
         hold,
-        about="Claims the job in a session of its own, renews it, and prints a line for each event immediately:"
-        " waiting, "
-        "acquired, renewed, uncertain (a renewal failed and is tried again), lost, released, error. With --json "
-        "each line is a JSON document with event, name, at, and, while the job is held, fencing_token and "
-        "remaining_ms, the time for which the job is certainly yours. "
-        "SIGTERM, SIGINT, the end of --for, or the end of the input with --until-eof releases the job. "
-        "With --until-eof, "
-        f"lines of the input are orders: {_ORDERS}.",
-        arguments=(NEW_JOB,),
-        options=(
-            *(
-                flags.SESSION_TTL,
-                flags.WAIT,
-                flags.NO_WAIT,
-                flags.EXCLUSIVE,
-                flags.SHARED,
-                flags.SLOTS,
-                flags.OWNER,
-                flags.METADATA,
-            ),
-            Option("--until-eof", "release the job when standard input ends"),
-            Option("--for TIME", "release the job after this time"),
-            Option(
-                "--notice TIME",
-                "report `lost` this long before anybody else can have the job (default 2s, or a quarter of a "
-                "short TTL)",
-            ),
-            *(flags.AGAIN, flags.MAX_ATTEMPTS, flags.LOCK_DELAY),
+        NEW_JOB,
+        flags.SESSION_TTL,
+        flags.WAIT,
+        flags.NO_WAIT,
+        flags.EXCLUSIVE,
+        flags.SHARED,
+        flags.SLOTS,
+        flags.OWNER,
+        flags.METADATA,
+        Option("--until-eof", "release the job when standard input ends"),
+        Option("--for TIME", "release the job after this time"),
+        Option(
+            "--notice TIME",
+            "report `lost` this long before anybody else can have the job (default 2s, or a quarter of a short TTL)",
         ),
-        examples=(
-            ("a sidecar", "dibs hold leader --json --wait 1h"),
-            ("while another program runs", "program | dibs hold job --until-eof"),
-            ("keep everybody out for ten minutes", "dibs hold deploy --for 10m"),
-        ),
-        exits=(
-            (0, "the job was released"),
-            (NO, "somebody else has the job, or still has it after the wait"),
-            *flags.CLAIM_EXITS,
-            (LOST, "the job was lost"),
-        ),
-    )
+        flags.AGAIN,
+        flags.MAX_ATTEMPTS,
+        flags.LOCK_DELAY,
+    ),
 }

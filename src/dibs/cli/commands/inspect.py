@@ -160,8 +160,7 @@ def history(call: Call) -> Answer:
 
 
 def _rights(call: Call, since_ms: int | None) -> Answer:
-    """Changes of tokens, webhooks and access lists, oldest first. There is no index of them: all events are looked at,
-    a page at a time."""
+    """Changes of tokens, webhooks and access lists, oldest first. They have no index: all events are looked at."""
     wanted = count(call, "limit", HISTORY_PAGE_MAX) or HISTORY_PAGE_DEFAULT
     events: list[Document] = []
     after: int | None = 0
@@ -212,60 +211,48 @@ def _since_ms(call: Call, text: str) -> int:
         ) from None
 
 
+PAGES = """
+watch
+    Prints one line for each event until it is stopped; with --json one JSON document in each line, as `GET /events` has
+        it. From a server the events come at once. If the server is away, watch goes on where it was, at another server
+        or when it is back, and misses nothing. History that was pruned meanwhile is told as a gap.
+    $ dibs watch  # everything
+    $ dibs watch --prefix issue- --json  # of one kind, for a program
+    $ dibs watch issue-1842 --since 1h  # one job, with its last hour
+    exits 0 --for is over, or nobody reads the output any more
+owner
+    Of several jobs the exit code is that of the first that nobody has.
+    $ dibs owner issue-1842  # who is on it
+    $ dibs owner issue-1842 issue-1843  # on both
+    $ if OWNER=$(dibs owner -q issue-1842); then echo "$OWNER has it"; fi  # in a script
+    exits 0 somebody has it | 1 nobody has it | 4 nobody has it, and it is marked as done
+history
+    Prints the newest events, oldest first. Heartbeats without a new checkpoint are not events. Without JOB it shows the
+        events of all jobs; without --since, those that match among the last 1000.
+    $ dibs history issue-1842  # everything that is on record
+    $ dibs history issue-1842 --since 2h  # of the last two hours
+    $ dibs history issue-1842 --since 2h --follow  # and what comes
+    $ dibs history --prefix issue- --since 2h  # of all jobs of one kind
+    $ dibs history --rights --since 30d  # who gave and took rights
+    exits 0 the events; of all jobs, or with --since, there may be none | 1 nothing is on record about JOB
+"""
 COMMANDS = {
     "watch": Command(
         watch,
-        about="Prints one line for each event until it is stopped; with --json one JSON document in each line, as "
-        "`GET /events` has it. From a server the events come at once. If the server is away, watch goes on where it "
-        "was, at another server or when it is back, and misses nothing. History that was pruned meanwhile is told as "
-        "a gap.",
-        arguments=(Argument("JOB", "only this job", completes="job", takes="maybe"),),
-        options=(
-            Option("--prefix TEXT", "only names that begin with this"),
-            Option("--since TIME", "begin with the events of the last 30m, 2d, ..."),
-            FOR,
-        ),
-        examples=(
-            ("everything", "dibs watch"),
-            ("of one kind, for a program", "dibs watch --prefix issue- --json"),
-            ("one job, with its last hour", "dibs watch issue-1842 --since 1h"),
-        ),
-        exits=((0, "--for is over, or nobody reads the output any more"),),
+        Argument("JOB", "only this job", completes="job", takes="maybe"),
+        Option("--prefix TEXT", "only names that begin with this"),
+        Option("--since TIME", "begin with the events of the last 30m, 2d, ..."),
+        FOR,
     ),
-    "owner": Command(
-        owner,
-        about="Of several jobs the exit code is that of the first that nobody has.",
-        arguments=(JOBS,),
-        examples=(
-            ("who is on it", "dibs owner issue-1842"),
-            ("on both", "dibs owner issue-1842 issue-1843"),
-            ("in a script", 'if OWNER=$(dibs owner -q issue-1842); then echo "$OWNER has it"; fi'),
-        ),
-        exits=((0, "somebody has it"), (1, "nobody has it"), (4, "nobody has it, and it is marked as done")),
-    ),
+    "owner": Command(owner, JOBS),
     "history": Command(
         history,
-        about="Prints the newest events, oldest first. Heartbeats without a new checkpoint are not events. Without "
-        "JOB it shows the events of all jobs; without --since, those that match among the last 1000.",
-        arguments=(Argument("JOB", "only this job", completes="job", takes="maybe"),),
-        options=(
-            Option("--rights", "instead, who changed tokens, webhooks and access lists. For admins"),
-            Option("--prefix TEXT", "only names that begin with this"),
-            Option("--limit N", f"how many events (default {HISTORY_PAGE_DEFAULT})"),
-            Option("--since TIME", "only events since then: 30m, 2d, or a time in UTC"),
-            Option("--follow", "go on with what happens; without --since, only that. See `dibs watch`"),
-            Option("--for TIME", "with --follow: stop after this long"),
-        ),
-        examples=(
-            ("everything that is on record", "dibs history issue-1842"),
-            ("of the last two hours", "dibs history issue-1842 --since 2h"),
-            ("and what comes", "dibs history issue-1842 --since 2h --follow"),
-            ("of all jobs of one kind", "dibs history --prefix issue- --since 2h"),
-            ("who gave and took rights", "dibs history --rights --since 30d"),
-        ),
-        exits=(
-            (0, "the events; of all jobs, or with --since, there may be none"),
-            (1, "nothing is on record about JOB"),
-        ),
+        Argument("JOB", "only this job", completes="job", takes="maybe"),
+        Option("--rights", "instead, who changed tokens, webhooks and access lists. For admins"),
+        Option("--prefix TEXT", "only names that begin with this"),
+        Option("--limit N", f"how many events (default {HISTORY_PAGE_DEFAULT})"),
+        Option("--since TIME", "only events since then: 30m, 2d, or a time in UTC"),
+        Option("--follow", "go on with what happens; without --since, only that. See `dibs watch`"),
+        Option("--for TIME", "with --follow: stop after this long"),
     ),
 }

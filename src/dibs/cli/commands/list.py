@@ -130,54 +130,50 @@ def top(call: Call) -> Answer:
     return shown(call, {**found, "locks": view.locks})
 
 
+PAGES = """
+list
+    Lists the jobs that are held or parked, by name, with numbers by value: issue-2 before issue-10. A terminal's width
+        cuts long names and leaves columns out. With --watch a terminal shows the board of `dibs top`; in a pipe each
+        job that has changed gets a new line, with --json a document, whose `status` is free if the job left the list.
+        `dibs watch` shows every event.
+    $ dibs list  # everything
+    $ dibs list issue-  # of one kind
+    $ dibs list '*-deploy'  # by their end
+    $ dibs list --owner agent-7  # of one agent
+    $ dibs list --done  # what was finished lately
+    $ dibs list issue- -o json  # for a script
+    $ dibs list --watch  # live
+    exits 0 the list, which may be empty; with --watch, --for is over, q was pressed or nobody reads
+top
+    Shows the claimed jobs live: owner, time left, time since the last heartbeat, attempt, how many wait, checkpoint or
+        metadata. The header has the counts, and the claims and expiries a second over the last minute. Claims that are
+        about to end are yellow, then red. Keys: q ends it, / filters, n o l a h t w sort, r reverses, arrows and pages
+        scroll. A board with thousands of jobs is read less often. In a pipe, and with --once, --quiet or --json, it
+        prints what `dibs list` prints, and ends.
+    $ dibs top  # the board
+    $ dibs top issue- --sort left  # what ends next, of one kind
+    $ dibs top --json  # for a program
+    exits 0 q or Ctrl-C was pressed, --for is over, or the snapshot was printed
+"""
 COMMANDS = {
     "list": Command(
         list_,
-        about="Lists the jobs that are held or parked, by name, with numbers by value: issue-2 before issue-10. A "
-        "terminal's width cuts long names and leaves columns out. With --watch a terminal shows the board of `dibs "
-        "top`; in a pipe each job that has changed gets a new line, with --json a document, whose `status` is free if "
-        "the job left the list. `dibs watch` shows every event.",
-        arguments=(PATTERN,),
-        options=(
-            *CHOICE,
-            WIDE,
-            Option("--limit N", "one page of this many jobs, in plain order"),
-            Option("--after NAME", "only names after this one, where the last page ended"),
-            Option("--watch", "go on, and show what changes"),
-            Option("--for TIME", "with --watch: stop after this long"),
-        ),
-        examples=(
-            ("everything", "dibs list"),
-            ("of one kind", "dibs list issue-"),
-            ("by their end", "dibs list '*-deploy'"),
-            ("of one agent", "dibs list --owner agent-7"),
-            ("what was finished lately", "dibs list --done"),
-            ("for a script", "dibs list issue- -o json"),
-            ("live", "dibs list --watch"),
-        ),
-        exits=((0, "the list, which may be empty; with --watch, --for is over, q was pressed or nobody reads"),),
+        PATTERN,
+        *CHOICE,
+        WIDE,
+        Option("--limit N", "one page of this many jobs, in plain order"),
+        Option("--after NAME", "only names after this one, where the last page ended"),
+        Option("--watch", "go on, and show what changes"),
+        Option("--for TIME", "with --watch: stop after this long"),
     ),
     "top": Command(
         top,
-        about="Shows the claimed jobs live: owner, time left, time since the last heartbeat, attempt, how many wait, "
-        "checkpoint or metadata. The header has the counts, and the claims and expiries a second over the last "
-        "minute. Claims that are about to end are yellow, then red. Keys: q ends it, / filters, n o l a h t w sort, r "
-        "reverses, arrows and pages scroll. A board with thousands of jobs is read less often. In a pipe, and with "
-        "--once, --quiet or --json, it prints what `dibs list` prints, and ends.",
-        arguments=(PATTERN,),
-        options=(
-            *CHOICE,
-            Option("--sort ORDER", "name (default), owner, left, age, heard, try or wait"),
-            Option("--interval TIME", "how often to look (default 2s)"),
-            Option("--once", "print one snapshot and end"),
-            Option("--for TIME", "stop after this long"),
-        ),
-        examples=(
-            ("the board", "dibs top"),
-            ("what ends next, of one kind", "dibs top issue- --sort left"),
-            ("for a program", "dibs top --json"),
-        ),
-        exits=((0, "q or Ctrl-C was pressed, --for is over, or the snapshot was printed"),),
+        PATTERN,
+        *CHOICE,
+        Option("--sort ORDER", "name (default), owner, left, age, heard, try or wait"),
+        Option("--interval TIME", "how often to look (default 2s)"),
+        Option("--once", "print one snapshot and end"),
+        Option("--for TIME", "stop after this long"),
     ),
 }
 

@@ -125,79 +125,65 @@ def _failed(call: Call, body: Document) -> str:
     return f"{first} It can be claimed{after}."
 
 
+PAGES = f"""
+heartbeat
+    Restarts the claim's TTL. The checkpoint is shown to the next owner. Several jobs are renewed one by one.
+    $ dibs heartbeat issue-1842 --actor agent-7  # still here
+    $ dibs heartbeat issue-1842 --actor agent-7 --checkpoint "tests pass"  # with progress
+    $ dibs heartbeat issue-1842 --checkpoint 'half way'  # inside a session, or with DIBS_ACTOR
+    $ dibs heartbeat issue-1842 --actor agent-7 --checkpoint - < notes.txt  # progress from a file
+    exits 0 still yours | {flags.NOT_YOURS}
+transfer
+    The new owner gets a new lease id, a higher fencing token, and the checkpoint, in one atomic step. Your own lease
+        ends. A session needs only the job's name; to an owner you pass the printed lease id. The line of those who wait
+        stays as it is.
+    $ dibs transfer issue-1842 --to agent-8 --actor agent-7  # to a worker that gets the lease id
+    $ dibs transfer issue-1842 --to-session "$OTHER"  # to another session, from inside one
+    exits 0 handed over | 2 the job is not yours, or there is no such session | 3 the transfer would deadlock: the new
+        owner waits for somebody who waits for this job
+release
+    Frees the job at once. --done marks it as done: claims in that time are refused, with the result and who did it.
+        --failed counts as an attempt: the next owner sees the reason, --max-attempts parks the job after that many in a
+        row, and a release without --failed resets the count. Repeating a release is not an error. Several jobs are
+        released one by one; an error with one does not stop the others.
+    $ dibs release issue-1842 --actor agent-7  # free for the next owner
+    $ dibs release issue-1842  # inside a session
+    $ dibs release --mine --actor agent-7  # all that you hold
+    $ dibs release staging database --actor agent-7  # all jobs of a claim-all
+    $ dibs release issue-1842 --actor agent-7 --done --result "PR 77"  # done, for a day
+    $ dibs release issue-1842 --actor agent-7 --done 1h  # done, for an hour
+    $ dibs release issue-1842 --actor agent-7 --failed --reason "registry away" --retry-after 5m  # failed; not again
+        for five minutes
+    exits 0 let go | {flags.NOT_YOURS}
+"""
 COMMANDS = {
     "heartbeat": Command(
         heartbeat,
-        about=(
-            "Restarts the claim's TTL. The checkpoint is shown to the next owner. Several jobs are renewed one by one."
-        ),
-        arguments=(JOBS,),
-        options=(
-            *flags.PROOF,
-            Option("--ttl TIME", "a new TTL (default: the present one)"),
-            flags.CHECKPOINT,
-            flags.METADATA,
-        ),
-        examples=(
-            ("still here", "dibs heartbeat issue-1842 --actor agent-7"),
-            ("with progress", 'dibs heartbeat issue-1842 --actor agent-7 --checkpoint "tests pass"'),
-            ("inside a session, or with DIBS_ACTOR", "dibs heartbeat issue-1842 --checkpoint 'half way'"),
-            ("progress from a file", "dibs heartbeat issue-1842 --actor agent-7 --checkpoint - < notes.txt"),
-        ),
-        exits=((0, "still yours"), flags.NOT_YOURS),
+        JOBS,
+        *flags.PROOF,
+        Option("--ttl TIME", "a new TTL (default: the present one)"),
+        flags.CHECKPOINT,
+        flags.METADATA,
     ),
     "transfer": Command(
         transfer,
-        about="The new owner gets a new lease id, a higher fencing token, and the checkpoint, in one atomic step. "
-        "Your own lease ends. A session needs only the job's name; to an owner you pass the printed lease id. The "
-        "line of those who wait stays as it is.",
-        arguments=(JOB,),
-        options=(
-            Option("--to OWNER", "the new owner, as shown to others", filled=True, required="to"),
-            Option("--to-session ID", "the new owner's open session", completes="session", required="to"),
-            *flags.PROOF,
-            Option("--ttl TIME", "a new TTL (default: the present one)"),
-            flags.CHECKPOINT,
-        ),
-        examples=(
-            ("to a worker that gets the lease id", "dibs transfer issue-1842 --to agent-8 --actor agent-7"),
-            ("to another session, from inside one", 'dibs transfer issue-1842 --to-session "$OTHER"'),
-        ),
-        exits=(
-            (0, "handed over"),
-            (2, "the job is not yours, or there is no such session"),
-            (3, "the transfer would deadlock: the new owner waits for somebody who waits for this job"),
-        ),
+        JOB,
+        Option("--to OWNER", "the new owner, as shown to others", filled=True, required="to"),
+        Option("--to-session ID", "the new owner's open session", completes="session", required="to"),
+        *flags.PROOF,
+        Option("--ttl TIME", "a new TTL (default: the present one)"),
+        flags.CHECKPOINT,
     ),
     "release": Command(
         release,
-        about="Frees the job at once. --done marks it as done: claims in that time are refused, with the result and "
-        "who did it. --failed counts as an attempt: the next owner sees the reason, --max-attempts parks the job "
-        "after that many in a row, and a release without --failed resets the count. Repeating a release is not an "
-        "error. Several jobs are released one by one; an error with one does not stop the others.",
-        arguments=(Argument("JOB", JOBS.help, completes="job", takes=ANY),),
-        options=(
-            Option("--mine", "instead of JOB: all that the actor or the session holds"),
-            *flags.PROOF,
-            flags.DONE,
-            Option("--result TEXT", "the result, shown while the job is marked as done; - reads it from stdin"),
-            flags.CHECKPOINT,
-            flags.FAILED,
-            flags.REASON,
-            flags.RETRY_AFTER,
-        ),
-        examples=(
-            ("free for the next owner", "dibs release issue-1842 --actor agent-7"),
-            ("inside a session", "dibs release issue-1842"),
-            ("all that you hold", "dibs release --mine --actor agent-7"),
-            ("all jobs of a claim-all", "dibs release staging database --actor agent-7"),
-            ("done, for a day", 'dibs release issue-1842 --actor agent-7 --done --result "PR 77"'),
-            ("done, for an hour", "dibs release issue-1842 --actor agent-7 --done 1h"),
-            (
-                "failed; not again for five minutes",
-                'dibs release issue-1842 --actor agent-7 --failed --reason "registry away" --retry-after 5m',
-            ),
-        ),
-        exits=((0, "let go"), flags.NOT_YOURS),
+        Argument("JOB", JOBS.help, completes="job", takes=ANY),
+        Option("--mine", "instead of JOB: all that the actor or the session holds"),
+        *flags.PROOF,
+        flags.DONE,
+        Option("--result TEXT", "the result, shown while the job is marked as done; - reads it from stdin"),
+        flags.CHECKPOINT,
+        flags.FAILED,
+        flags.REASON,
+        flags.RETRY_AFTER,
     ),
 }

@@ -205,25 +205,19 @@ for _option in OPTIONS:  # each has a variable of its name, but for those that s
     if _option.value == "FILE":
         _option.completes = "file"
 
+PAGES = """
+serve
+    Started without a tokens file, it makes one token, in a file that only you can read. Your own dibs commands on this
+        machine find that token by themselves. The tokens of the store let in as well: `dibs token create` makes them.
+        To listen for other machines the server needs those, or --tokens. SIGHUP reads the tokens file and the TLS files
+        again, SIGTERM drains the server and ends it, SIGINT ends it. It needs the server extra: pip install
+        'dibs-lease[server]'. It answers MCP clients at /mcp, under the same tokens.
+    $ dibs serve  # for this machine
+    $ DIBS_URL=http://127.0.0.1:3427 dibs claim issue-1842  # and to use it
+    $ dibs serve --gateway  # for agents of Action Llama
+    $ dibs serve --bind 0.0.0.0:3427  # for other machines, with tokens in the store
+    exits 0 stopped by a signal | 64 invalid setting | 69 the store cannot be opened, or the address is in use
+"""
 COMMANDS = {
-    "serve": Command(
-        serve,
-        about="Started without a tokens file, it makes one token, in a file that only you can read. Your own dibs "
-        "commands on this machine find that token by themselves. The tokens of the store let in as well: `dibs token "
-        "create` makes them. To listen for other machines the server needs those, or --tokens. SIGHUP reads the "
-        "tokens file and the TLS files again, SIGTERM drains the server and ends it, SIGINT ends it. It needs the "
-        "server extra: pip install 'dibs-lease[server]'. It answers MCP clients at /mcp, under the same tokens.",
-        options=OPTIONS,
-        examples=(
-            ("for this machine", "dibs serve"),
-            ("and to use it", "DIBS_URL=http://127.0.0.1:3427 dibs claim issue-1842"),
-            ("for agents of Action Llama", "dibs serve --gateway"),
-            ("for other machines, with tokens in the store", "dibs serve --bind 0.0.0.0:3427"),
-        ),
-        exits=(
-            (0, "stopped by a signal"),
-            (64, "invalid setting"),
-            (69, "the store cannot be opened, or the address is in use"),
-        ),
-    )
+    "serve": Command(serve, *OPTIONS),
 }

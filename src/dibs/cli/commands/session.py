@@ -108,51 +108,42 @@ def _session(call: Call) -> str:
 
 
 _ID = Argument("ID", "the session's id (default: DIBS_SESSION)", takes=MAYBE, completes="session")
-_OVER = (2, "there is no such session, or it has ended and its jobs were released")
+_OVER = "2 there is no such session, or it has ended and its jobs were released"
+PAGES = f"""
+session open
+    A session is one run of one worker. Its claims are released when it ends, or when it is not renewed for its TTL. The
+        id is a secret that proves the session. With --pid, it ends as soon as another dibs process on this machine sees
+        that this process has died. `dibs session run` does all of this by itself.
+    $ export DIBS_SESSION=$(dibs session open -q --pid $$)  # for a shell script
+    $ dibs session open --owner agent-7 --ttl 5m  # under a name, for five minutes
+    exits 0 open | 64 no such process, or invalid TTL
+session keep
+    Restarts the TTL of the session and of all claims in it.
+    $ dibs session keep -q || exit  # now and then
+    exits 0 alive | {_OVER}
+session end
+    $ trap 'dibs session end -q' EXIT  # at the end of a script
+    exits 0 ended | {_OVER}
+session show
+    With --quiet it prints only the names of the jobs held, one per line.
+    $ dibs session show  # this one
+    exits 0 the session is alive | {_OVER}
+session list
+    On a server, it lists the sessions of your token; an operator sees all. With --quiet it prints only the ids, one per
+        line.
+    $ dibs session list  # who is at work
+    exits 0 the list, which may be empty
+"""
 COMMANDS = {
     "session open": Command(
         open_,
-        about="A session is one run of one worker. Its claims are released when it ends, or when it is not renewed "
-        "for its TTL. The id is a secret that proves the session. With --pid, it ends as soon as another dibs process "
-        "on this machine sees that this process has died. `dibs session run` does all of this by itself.",
-        options=(
-            flags.SESSION_TTL,
-            flags.OWNER,
-            flags.METADATA,
-            Option("--pid PID", "end the session when this process of this machine ends"),
-        ),
-        examples=(
-            ("for a shell script", "export DIBS_SESSION=$(dibs session open -q --pid $$)"),
-            ("under a name, for five minutes", "dibs session open --owner agent-7 --ttl 5m"),
-        ),
-        exits=((0, "open"), (64, "no such process, or invalid TTL")),
+        flags.SESSION_TTL,
+        flags.OWNER,
+        flags.METADATA,
+        Option("--pid PID", "end the session when this process of this machine ends"),
     ),
-    "session keep": Command(
-        keep,
-        about="Restarts the TTL of the session and of all claims in it.",
-        arguments=(_ID,),
-        examples=(("now and then", "dibs session keep -q || exit"),),
-        exits=((0, "alive"), _OVER),
-    ),
-    "session end": Command(
-        end,
-        arguments=(_ID,),
-        examples=(("at the end of a script", "trap 'dibs session end -q' EXIT"),),
-        exits=((0, "ended"), _OVER),
-    ),
-    "session show": Command(
-        show,
-        about="With --quiet it prints only the names of the jobs held, one per line.",
-        arguments=(_ID,),
-        examples=(("this one", "dibs session show"),),
-        exits=((0, "the session is alive"), _OVER),
-    ),
-    "session list": Command(
-        list_,
-        about="On a server, it lists the sessions of your token; an operator sees all. With --quiet it prints only "
-        "the ids, one per line.",
-        options=(WIDE,),
-        examples=(("who is at work", "dibs session list"),),
-        exits=((0, "the list, which may be empty"),),
-    ),
+    "session keep": Command(keep, _ID),
+    "session end": Command(end, _ID),
+    "session show": Command(show, _ID),
+    "session list": Command(list_, WIDE),
 }

@@ -300,8 +300,7 @@ def read_lines(path: str) -> list[tuple[str, TokenLine | None]]:
 
 @contextmanager
 def changing(path: str) -> Iterator[None]:
-    """Keep other changes of the file out: two at once would undo each other. The lock is on the folder, because the
-    file is replaced."""
+    """Keep other changes of the file out. The lock is on the folder, because the file is replaced."""
     try:
         turn = os.open(os.path.dirname(os.path.realpath(path)), os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -349,102 +348,81 @@ _MADE = (
     Option("--expires TIME", "how long it is valid, as in 30d (default: until revoked)"),
 )
 _EXPIRES = Option("--expires TIME", "how long it is valid, as in 30d")
-_BAD = (64, "invalid name, time or limit")
-_UNKNOWN = (2, "there is no such valid token")
-_NOT_ADMIN = (77, "over HTTP only: your token is not an admin's")
+_BAD = "64 invalid name, time or limit"
+_UNKNOWN = "2 there is no such valid token"
+_NOT_ADMIN = "77 over HTTP only: your token is not an admin's"
 
+PAGES = f"""
+token create
+    The token is shown this once; the store keeps its hash. All its servers accept the token within a second. --url
+        names the store, if you may write to it, or a server, which needs an admin's token. Viewers look; agents claim,
+        heartbeat and release; operators may also break; admins may do all.
+    $ dibs token create ops --role admin --url sqlite:dibs.db  # the first one, on the store itself
+    $ dibs token create acme-ci --namespace acme --expires 30d  # one that only sees one project
+    $ dibs token create visitor --max-held 10 --rate 20/s  # one that cannot take everything
+    exits 0 made | {_BAD} | {_NOT_ADMIN}
+token list
+    Shows name, role, namespace, limits, expiry and the beginning of the hash, never a token.
+    $ dibs token list  # which tokens are valid
+    $ dibs token list --tokens /etc/dibs/tokens  # of a tokens file
+    exits 0 listed | 64 the file cannot be read | {_NOT_ADMIN}
+token rotate
+    The new token has the name, role, namespace, limits and lifetime of the old one, and may use its claims. The old one
+        stays valid for --grace, so that workers can change over.
+    $ dibs token rotate ci  # with time to change over
+    $ dibs token rotate ci --grace 0  # at once
+    exits 0 made | {_UNKNOWN} | 64 there are several; say which with --id | {_NOT_ADMIN}
+token revoke
+    Revokes all tokens of NAME, or the one with --id. Every server on the store refuses them within two seconds, usually
+        0.2 s. Their leases expire by their TTL. With --tokens it deletes lines of a tokens file; a server reads the
+        file again on SIGHUP.
+    $ dibs token revoke ci  # somebody left
+    $ dibs token revoke ci --tokens /etc/dibs/tokens  # in a tokens file
+    exits 0 revoked | 1 the file has none | {_UNKNOWN} | 64 the file cannot be changed | {_NOT_ADMIN}
+token limit
+    Limits that are not named stay unchanged; 0 removes a limit. Nothing is taken away: a holder above a limit gets
+        nothing new.
+    $ dibs token limit ci --max-held 100 --max-waiting 20  # fewer jobs for one
+    exits 0 changed | {_UNKNOWN} | {_BAD} | {_NOT_ADMIN}
+token import
+    It sends only hashes. The tokens stay valid; expired lines are left out. A repeated import changes nothing. After
+        it, start the servers without --tokens.
+    $ dibs token import --tokens /etc/dibs/tokens --url sqlite:///var/lib/dibs/dibs.db  # move
+    exits 0 imported | 64 the file cannot be read | {_NOT_ADMIN}
+token new
+    The file that `dibs serve --tokens` reads gets a hash. The token itself is shown this once and stored nowhere.
+        Viewers look; agents claim, heartbeat and release; operators may also break; admins may do all.
+    $ dibs token new ci --append tokens  # a first token
+    $ dibs token new acme-ci --namespace acme --append tokens  # one that only sees one project
+    $ dibs token new visitor --expires 30d --append tokens  # one for a month
+    exits 0 made | 64 invalid name, or the file cannot be written
+token show
+    The token that your first `dibs serve` made for you, to log in at its page in a browser. Other tokens are kept as
+        hashes and cannot be shown.
+    $ dibs token show  # to log in at http://127.0.0.1:3427
+    exits 0 printed | 64 there is none yet, or the file cannot be read
+"""
 COMMANDS = {
-    "token create": Command(
-        create,
-        about="The token is shown this once; the store keeps its hash. All its servers accept the token within a "
-        "second. --url names the store, if you may write to it, or a server, which needs an admin's token. Viewers "
-        "look; agents claim, heartbeat and release; operators may also break; admins may do all.",
-        arguments=(_NAME,),
-        options=(*_MADE, *_LIMIT_OPTIONS),
-        examples=(
-            ("the first one, on the store itself", "dibs token create ops --role admin --url sqlite:dibs.db"),
-            ("one that only sees one project", "dibs token create acme-ci --namespace acme --expires 30d"),
-            ("one that cannot take everything", "dibs token create visitor --max-held 10 --rate 20/s"),
-        ),
-        exits=((0, "made"), _BAD, _NOT_ADMIN),
-    ),
-    "token list": Command(
-        list_,
-        about="Shows name, role, namespace, limits, expiry and the beginning of the hash, never a token.",
-        options=(TOKENS, WIDE),
-        examples=(
-            ("which tokens are valid", "dibs token list"),
-            ("of a tokens file", "dibs token list --tokens /etc/dibs/tokens"),
-        ),
-        exits=((0, "listed"), (64, "the file cannot be read"), _NOT_ADMIN),
-    ),
+    "token create": Command(create, _NAME, *_MADE, *_LIMIT_OPTIONS),
+    "token list": Command(list_, TOKENS, WIDE),
     "token rotate": Command(
         rotate,
-        about="The new token has the name, role, namespace, limits and lifetime of the old one, and may use its "
-        "claims. The old one stays valid for --grace, so that workers can change over.",
-        arguments=(_NAME,),
-        options=(
-            _ID,
-            Option(
-                "--grace TIME",
-                f"how long the old one stays valid (default {ROTATION_GRACE_MS_DEFAULT // 60_000}m, 0 ends it at once)",
-            ),
-            _EXPIRES,
+        _NAME,
+        _ID,
+        Option(
+            "--grace TIME",
+            f"how long the old one stays valid (default {ROTATION_GRACE_MS_DEFAULT // 60_000}m, 0 ends it at once)",
         ),
-        examples=(("with time to change over", "dibs token rotate ci"), ("at once", "dibs token rotate ci --grace 0")),
-        exits=((0, "made"), _UNKNOWN, (64, "there are several; say which with --id"), _NOT_ADMIN),
+        _EXPIRES,
     ),
-    "token revoke": Command(
-        revoke,
-        about="Revokes all tokens of NAME, or the one with --id. Every server on the store refuses them within two "
-        "seconds, usually 0.2 s. Their leases expire by their TTL. With --tokens it deletes lines of a tokens file; a "
-        "server reads the file again on SIGHUP.",
-        arguments=(Argument("NAME", "whose tokens"),),
-        options=(TOKENS, _ID),
-        examples=(
-            ("somebody left", "dibs token revoke ci"),
-            ("in a tokens file", "dibs token revoke ci --tokens /etc/dibs/tokens"),
-        ),
-        exits=((0, "revoked"), (1, "the file has none"), _UNKNOWN, (64, "the file cannot be changed"), _NOT_ADMIN),
-    ),
-    "token limit": Command(
-        limit,
-        about="Limits that are not named stay unchanged; 0 removes a limit. Nothing is taken away: a holder above a "
-        "limit gets nothing new.",
-        arguments=(_NAME,),
-        options=(_ID, *_LIMIT_OPTIONS),
-        examples=(("fewer jobs for one", "dibs token limit ci --max-held 100 --max-waiting 20"),),
-        exits=((0, "changed"), _UNKNOWN, _BAD, _NOT_ADMIN),
-    ),
-    "token import": Command(
-        import_,
-        about="It sends only hashes. The tokens stay valid; expired lines are left out. A repeated import changes "
-        "nothing. After it, start the servers without --tokens.",
-        options=(TOKENS,),
-        examples=(("move", "dibs token import --tokens /etc/dibs/tokens --url sqlite:///var/lib/dibs/dibs.db"),),
-        exits=((0, "imported"), (64, "the file cannot be read"), _NOT_ADMIN),
-    ),
+    "token revoke": Command(revoke, Argument("NAME", "whose tokens"), TOKENS, _ID),
+    "token limit": Command(limit, _NAME, _ID, *_LIMIT_OPTIONS),
+    "token import": Command(import_, TOKENS),
     "token new": Command(
         new,
-        about="The file that `dibs serve --tokens` reads gets a hash. The token itself is shown this once and stored "
-        "nowhere. Viewers look; agents claim, heartbeat and release; operators may also break; admins may do all.",
-        arguments=(_NAME,),
-        options=(
-            *_MADE,
-            Option("--append FILE", "add the line to this file; a new file is readable only by you", completes="file"),
-        ),
-        examples=(
-            ("a first token", "dibs token new ci --append tokens"),
-            ("one that only sees one project", "dibs token new acme-ci --namespace acme --append tokens"),
-            ("one for a month", "dibs token new visitor --expires 30d --append tokens"),
-        ),
-        exits=((0, "made"), (64, "invalid name, or the file cannot be written")),
+        _NAME,
+        *_MADE,
+        Option("--append FILE", "add the line to this file; a new file is readable only by you", completes="file"),
     ),
-    "token show": Command(
-        show,
-        about="The token that your first `dibs serve` made for you, to log in at its page in a browser. Other tokens "
-        "are kept as hashes and cannot be shown.",
-        examples=(("to log in at http://127.0.0.1:3427", "dibs token show"),),
-        exits=((0, "printed"), (64, "there is none yet, or the file cannot be read")),
-    ),
+    "token show": Command(show),
 }

@@ -80,34 +80,28 @@ def _not_yet(call: Call, found: list[Document], taken: list[Document], waited_ms
     return no(NO, document, text, code="held", message=f"After {span(waited_ms)}: {head}")
 
 
+PAGES = """
+wait
+    Claims nothing and takes no place in line; `dibs claim --wait` does. Prints the state of the job at the end: free,
+        done, delayed or parked; with --quiet only that word. With several jobs it waits until nobody has any of them,
+        and --quiet prints name, tab and word of each.
+    $ dibs wait migrate-db --for 10m && ./deploy  # until the migration is over
+    $ dibs wait migrate-db build-image && ./deploy  # both of them
+    $ test "$(dibs wait -q issue-1842)" = done  # was the job done, or only released
+    $ dibs wait issue-1842 --done-exit-code 4; test $? = 4 && echo done  # the same by exit code
+    exits 0 nobody has it | 1 somebody still has it at the end of --for | 4 with --done-exit-code 4: it is done
+"""
 COMMANDS = {
     "wait": Command(
         wait,
-        about="Claims nothing and takes no place in line; `dibs claim --wait` does. Prints the state of the job at "
-        "the end: free, done, delayed or parked; with --quiet only that word. With several jobs it waits until nobody "
-        "has any of them, and --quiet prints name, tab and word of each.",
-        arguments=(JOBS,),
-        options=(
-            Option("--for TIME", "wait for at most this long (default: no limit)"),
-            Option("--done-exit-code N", "the exit code if all of the jobs are done (default 0)"),
-        ),
-        examples=(
-            ("until the migration is over", "dibs wait migrate-db --for 10m && ./deploy"),
-            ("both of them", "dibs wait migrate-db build-image && ./deploy"),
-            ("was the job done, or only released", 'test "$(dibs wait -q issue-1842)" = done'),
-            ("the same by exit code", "dibs wait issue-1842 --done-exit-code 4; test $? = 4 && echo done"),
-        ),
-        exits=(
-            (0, "nobody has it"),
-            (1, "somebody still has it at the end of --for"),
-            (4, "with --done-exit-code 4: it is done"),
-        ),
-    )
+        JOBS,
+        Option("--for TIME", "wait for at most this long (default: no limit)"),
+        Option("--done-exit-code N", "the exit code if all of the jobs are done (default 0)"),
+    ),
 }
 
 
-# Waiting in line for `claim --wait` and `claim-all --wait`, with or without a server. The flow is in
-# `client/queueing.py`.
+# Waiting in line, with or without a server. The flow is in `client/queueing.py`.
 
 
 class StatusLine:
@@ -200,7 +194,8 @@ def waits_for_itself(call: Call, name: str, document: Document) -> Reply | None:
             shared = hold["mode"] == document.get("mode") == "shared"
             if shared or not _is_ours(hold, call.settings.namespace):
                 continue
-            if any(_conflict(each, hold["name"]) for each in asked):
+            ours = hold["name"]
+            if ours in asked or any(in_tree(each) and in_tree(ours) and overlaps(each, ours) for each in asked):
                 details = (
                     f"{hold['name']} is held by the `dibs run` around this command, so waiting for it would never end. "
                     "The job is already yours: do not claim it again."
@@ -219,10 +214,6 @@ def _is_ours(hold: Document, namespace: str | None) -> bool:
     return bool(hold["namespace"] == namespace)
 
 
-def _conflict(one: str, other: str) -> bool:
-    return one == other or (in_tree(one) and in_tree(other) and overlaps(one, other))
-
-
 SLICE_SECONDS_LIVE = 1  # shorter at a terminal, so that the status line is fresh
 
 
@@ -235,9 +226,8 @@ def wait_in_line(
     *,
     wait_ms: int | None = None,
 ) -> Reply:
-    """The reply to a claim after waiting for it. A `queued` reply with a ticket means that the place was kept.
-    `meanwhile` is called with every `queued` answer, and returns in how many ms it wants to be called again.
-    `wait_ms`: what is left of --wait."""
+    """The reply to a claim after waiting for it. `queued` with a ticket: the place was kept. `meanwhile` is called with
+    every `queued` answer, and returns in how many ms to call it again. `wait_ms`: what is left of --wait."""
     if wait_ms is None:
         wait_ms = (seconds(call, "wait", TTL_MS_MAX) or 0) * 1000
     ticket, keeps = call.values.get("ticket"), call.values.get("keep_place", False)
@@ -273,8 +263,7 @@ def _show(status: StatusLine, still: StillWaiting, wait_ms: int, meanwhile: Mean
 
 
 def time_is_over(call: Call, body: Document) -> Answer:
-    """The answer for a wait that ended without the job. With a ticket it has the command that goes on from the place
-    that was kept."""
+    """The answer for a wait that ended without the job; with a ticket, with the command that goes on from there."""
     ticket: str | None = body.get("ticket")
     kept = f"You were {_place(body)}, and have left the line."
     if ticket is not None:

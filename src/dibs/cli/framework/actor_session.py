@@ -109,8 +109,7 @@ class ActorSession:
 
     @property
     def ttl_ms(self) -> int:
-        """Return how long the session lives without a command. The end of a process shows only on its own machine:
-        there the session may live for long."""
+        """Return how long the session lives without a command: longer where the end of its process shows."""
         url = self._call.settings.url
         is_here = url is None or url.startswith("sqlite:")
         return AGENT_TTL_MS if is_here and self._mark() != "-" else ACTOR_TTL_MS
@@ -120,8 +119,7 @@ class ActorSession:
         return self._read()[0]
 
     def kept(self) -> str:
-        """The session that an earlier claim opened, renewed. If it has ended, the request that uses it as proof gets
-        the refusal."""
+        """The session that an earlier claim opened, renewed. If it has ended, who uses it as proof is refused."""
         session, _, _ = self._read()
         if session is None:
             who = f"The actor {self._name!a}" if self._agent is None else "This agent"
@@ -183,8 +181,7 @@ class ActorSession:
         return session
 
     def _watched(self, mark: str) -> str:
-        """The mark of the process whose end ends the session. It may become known only after the session was opened; a
-        resumed agent has another process."""
+        """The mark of the process whose end ends the session: known late, or another one in a resumed agent."""
         ours = self._mark()
         if mark in ("-", ours):
             return ours
@@ -228,9 +225,9 @@ class ActorSession:
                 words = file.read(_BYTES_MAX).decode("ascii", "replace").split()
         except OSError:
             return None, 0, "-"
-        if len(words) not in (2, 3) or not words[1].isdecimal():
+        if len(words) != 3 or not words[1].isdecimal():
             return None, 0, "-"
-        return words[0], int(words[1]), words[2] if len(words) == 3 else "-"
+        return words[0], int(words[1]), words[2]
 
     def _write(self, session: str, ttl_ms: int, mark: str) -> None:
         replace_file(self._path, f"{session} {ttl_ms} {mark}\n")

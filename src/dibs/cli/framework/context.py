@@ -38,8 +38,7 @@ def say_notices(door: object, stderr: TextIO | None) -> None:
 
 
 class Call:
-    """`values` are those of the command's flags and arguments. Long-running commands write to `stdout` and `stderr`
-    themselves."""
+    """`values` are those of flags and arguments. Long-running commands write to `stdout` and `stderr`."""
 
     def __init__(
         self,
@@ -99,8 +98,7 @@ class Call:
         return self._door
 
     def another_door(self, **other: str | None) -> Door:
-        """A second door, with other settings: `namespace` (None is the default one), `timeout`, or the `url` of one of
-        several servers. The caller closes it."""
+        """A second door, with another `namespace` (None: the default), `timeout` or `url`. The caller closes it."""
         same = {"url": self.settings.url, "namespace": self.settings.namespace}
         settings = Settings({**self.values, **same, **other}, self.env)
         if "url" not in other:
@@ -108,8 +106,7 @@ class Call:
         return self._opener(settings)
 
     def keeping_door(self, timeout_ms: int) -> Door:
-        """The door for renewals. For a server it is a second one with a shorter timeout, else it is the command's own.
-        Either may be closed."""
+        """The door for renewals: to a server another one with a shorter timeout. Either may be closed."""
         from dibs.client.settings import servers_at
 
         if not servers_at(self.settings.url):
@@ -143,8 +140,7 @@ class Call:
             self.unconfirmed.begin(pending, lambda: self.keeping_door(DOOR_MS))
 
     def say(self, lines: list[str], documents: list[Document] | None = None) -> bool:
-        """Print lines to stdout, before the command is over; with --json the documents, if there are some. False if
-        nobody reads them."""
+        """Print lines to stdout at once; with --json the documents, if there are some. False if nobody reads them."""
         if self.stdout is None:
             return False
         if documents is not None and self.values.get("json"):

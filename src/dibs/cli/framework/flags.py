@@ -141,15 +141,17 @@ FAILED = Option("--failed", field="release.failed")
 REASON = Option("--reason TEXT", field="release.reason")
 RETRY_AFTER = Option("--retry-after TIME", field="release.retry_after_seconds")
 
-# Exit codes of a claim besides 0 and 1.
-CLAIM_EXITS = (
-    (2, "the request key or the session has ended, or the job is held in another mode or with other slots"),
-    (3, "waiting would deadlock; the cycle is shown"),
-    (4, "the job is marked as done"),
-    (75, "the job is delayed after a loss or a failure, or parked; the answer says which"),
+# Exit codes of a claim besides 0 and 1, as help says them; those of a claim of several; and of a heartbeat or a release
+# for a claim that has ended.
+ALL_EXITS = (
+    "2 the request key or the session has ended, or the job is held in another mode or with other slots"
+    " | 3 waiting would deadlock; the cycle is shown"
 )
-# The exit code of a heartbeat or a release for a claim that has ended.
-NOT_YOURS = (2, "the lease is not current: it expired, was released, or was taken away. Stop the work")
+CLAIM_EXITS = (
+    f"{ALL_EXITS} | 4 the job is marked as done"
+    " | 75 the job is delayed after a loss or a failure, or parked; the answer says which"
+)
+NOT_YOURS = "2 the lease is not current: it expired, was released, or was taken away. Stop the work"
 
 
 def put(document: Document, field: str, value: object) -> None:
@@ -218,8 +220,7 @@ def refuse_contradictions(call: Call) -> None:
 
 
 def proof(call: Call) -> Document:
-    """The proof that the job is the caller's: a lease id, or the session that claimed it. A lease id takes
-    precedence."""
+    """The proof that the job is the caller's: a lease id, else the session that claimed it."""
     lease: str | None = call.values.get("lease")
     if lease is None and call.values.get("session") is None and call.values.get("actor") is None:
         lease = call.env.get("DIBS_LEASE") or None

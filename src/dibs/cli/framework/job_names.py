@@ -1,5 +1,4 @@
-"""Commands take each job by its one name, however it was written, and paths in the namespace of the repository around.
-`client/naming.py` knows both."""
+"""Commands take each job by its one name, and paths in the repository's namespace (`client/naming.py`)."""
 
 from __future__ import annotations
 
@@ -43,8 +42,7 @@ def _naming(call: Call) -> repositories.Namespaces:
 
 
 def tree_locks(call: Call, states: tuple[str, ...] = (HELD,)) -> list[Document]:
-    """The live `path:` and `repo:` claims of the repository around, for `dibs list`. None if another namespace was
-    named, or if they may not be read."""
+    """The live `path:` and `repo:` claims of the repository around. None if another namespace was named."""
     namespace = here(call) if call.said("namespace") is None else None
     if namespace is None:
         return []

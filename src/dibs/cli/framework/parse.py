@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 
 class UsageError(InvalidInput):
-    """The command line is wrong. `command` is the command's name, or the first word of a family; who runs a command
-    sets it."""
+    """The command line is wrong. `command` is its name, or the first word of a family; who runs it sets that."""
 
     def __init__(self, details: str, command: str = "") -> None:
         super().__init__(details)
@@ -223,8 +222,7 @@ def _too_many(command: Command, loose: list[str]) -> UsageError:
 
 
 def _program(command: Command, loose: list[str], rest: list[str]) -> Values:
-    """The words after `--`, which are the program to run. The other arguments come before it. A name that begins with
-    a dash comes between two `--`."""
+    """The words after `--`, which are the program to run. A name that begins with a dash comes between two `--`."""
     *wanted, argument = command.arguments
     if len(loose) < len(wanted) and rest[len(wanted) - len(loose) :][:1] == ["--"]:
         missing = len(wanted) - len(loose)

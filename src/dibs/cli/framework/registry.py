@@ -172,7 +172,7 @@ def load(name: str) -> Command:
 
         found = needed(f"dibs.{module}", f"dibs {name}")
     known: Command = found.COMMANDS[name]
-    known.name = name
+    known.name, known.pages = name, found.PAGES
     return known
 
 

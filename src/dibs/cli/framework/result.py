@@ -73,8 +73,7 @@ class Answer:
         self.is_said = is_said
 
     def envelope(self) -> Document:
-        """The document that --json prints. A "no" has `data` like a "yes", so the owner is always in the same
-        field."""
+        """The document that --json prints. A "no" has `data` like a "yes": the owner is always in one place."""
         if self.exit == YES:
             return {"schema_version": SCHEMA_VERSION, "ok": True, "data": self.document}
         error = {"code": self.code, "message": self.message, "details": self.document}

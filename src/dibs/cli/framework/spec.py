@@ -66,8 +66,7 @@ class Option:
 
 
 def options(table: str) -> tuple[Option, ...]:
-    """Options of which there is no more to say than flag and help: `--port N: where to listen`, one to a line. A line
-    that is indented goes on with the last."""
+    """Options with no more than flag and help: `--port N: where to listen`, one to a line. Indented lines go on."""
     lines = table.strip().replace("\n    ", " ").split("\n")
     return tuple([Option(*line.split(": ", 1)) for line in lines])
 
@@ -100,33 +99,51 @@ class Argument:
 
 
 class Command:
-    """One command. Who finds it by its `name`, which may be two words (`token new`), sets that. `exits` are its exit
-    codes and their meanings; `usage_exit` is the code for a usage error. `several` are the commands that take more than
-    one of its argument, each with what it does. `usual` are the flags that its help shows first, if it has many."""
+    """One command, with its arguments and options. Who finds it by its `name`, which may be two words (`token new`),
+    sets that, and `pages`: the table of its module that says more of it. A section has a text, which `about` is where
+    there is no table, examples (`$ dibs claim x  # what that does`) and exit codes (`exits 0 yours | 1 not`).
+    `usage_exit` is the exit code for a usage error. `several` are the commands that take more than one of its argument,
+    each with what it does. `usual` are the flags that its help shows first, if it has many."""
 
     def __init__(
         self,
         run: Callable[[Call], Answer],
-        *,
+        *parts: Argument | Option,
         about: str = "",
-        arguments: tuple[Argument, ...] = (),
-        options: tuple[Option, ...] = (),
-        examples: tuple[tuple[str, str], ...] = (),
-        exits: tuple[tuple[int, str], ...] = (),
         usage_exit: int = 64,
         several: tuple[tuple[str, str], ...] = (),
         usual: tuple[str, ...] = (),
     ) -> None:
-        self.name = ""
+        self.name = self.pages = ""
         self.run = run
+        self._about = about
+        self.arguments = tuple([part for part in parts if isinstance(part, Argument)])
+        self.options = tuple([part for part in parts if isinstance(part, Option)])
         self.usage_exit = usage_exit
         self.several = several
         self.usual = usual
-        self.about = about
-        self.arguments = arguments
-        self.options = options
-        self.examples = examples
-        self.exits = exits
+
+    def _told(self, begin: str = "") -> list[str]:
+        """The lines of its section that begin so, without that; with "", its text."""
+        from dibs.base.tables import sections  # only who asks for help reads it
+
+        lines = [line for (line,) in dict(sections(self.pages)).get(self.name, [[self._about]])]
+        if not begin:
+            return [line for line in lines if not line.startswith(("$ ", "exits "))]
+        return [line.removeprefix(begin) for line in lines if line.startswith(begin)]
+
+    @property
+    def about(self) -> str:
+        return " ".join(self._told())
+
+    @property
+    def examples(self) -> list[tuple[str, str]]:
+        return [(what, line) for line, _, what in [each.rpartition("  # ") for each in self._told("$ ")]]
+
+    @property
+    def exits(self) -> list[tuple[int, str]]:
+        told = [each.partition(" ") for line in self._told("exits ") for each in line.split(" | ")]
+        return [(int(code), what) for code, _, what in told]
 
 
 JOBS = Argument("JOB", "the stable names of the work, such as issue-1842", completes="job", takes=MANY)

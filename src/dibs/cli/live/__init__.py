@@ -166,8 +166,7 @@ class EventRate:
         return sum(each[1] for each in self._seen) / seconds, sum(each[2] for each in self._seen) / seconds
 
 
-# The jobs that are shown, read again and again on a thread of its own, so that keys are answered while a server is slow
-# or away.
+# The jobs that are shown, read again and again on a thread of its own: keys do not wait for a server.
 
 SHARE = 20  # a look takes at most one part in so many of the time
 END_S = 0.2
@@ -234,8 +233,7 @@ def is_live(call: Call) -> bool:
 
 
 class Board:
-    """The jobs that `fetch` finds on a terminal, drawn again and again, with how many claims and expiries there are a
-    second."""
+    """The jobs that `fetch` finds on a terminal, drawn again and again, with claims and expiries a second."""
 
     def __init__(self, call: Call, view: BoardView, fetch: Callable[[], Document], refresh_ms: int) -> None:
         assert call.stdout is not None

@@ -27,8 +27,7 @@ KEYS_BYTES_MAX = 1024
 
 
 class LiveScreen:
-    """`keyboard` is None if keys are not read. Use `open` and `close` in `try` and `finally`: `close` may be called at
-    any time, and more than once."""
+    """`keyboard` is None if keys are not read. `close`, in a `finally`, may be called at any time, also again."""
 
     def __init__(self, output: int, keyboard: int | None) -> None:
         self._output = output

@@ -164,8 +164,7 @@ class Child:
 
     def start(self, env: Mapping[str, str], deadline_ms: int) -> None:
         """Run the command. Raises FileNotFoundError, PermissionError or OSError if it cannot be started. If the
-        guardian is killed before it reports, the command may have been started; then it was stopped, and `wait`
-        returns at once."""
+        guardian is killed before it reports, the command may have been started and stopped: `wait` returns at once."""
         for number in PASSED_ON:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._handlers[number] = signal.signal(number, self._pass_on)
@@ -291,8 +290,7 @@ class Child:
         self.some_left = bool(survivors.untouchable)
 
     def _paused(self) -> None:
-        """Ctrl-Z at a terminal: pause together with the command, so that the shell gets its prompt, and continue with
-        it later."""
+        """Ctrl-Z at a terminal: pause with the command, so that the shell gets its prompt, and continue with it."""
         if self._terminal is None:
             return
         self._hand_terminal(self._pid, os.getpgrp())

@@ -240,8 +240,7 @@ class Guardian:
             self._to_everybody(signal.SIGCONT)  # a paused process must be continued to get the signal
 
     def _has_ended(self) -> bool:
-        """Tell whether the command itself has ended. If its orphans can be found, it is reaped last: until then its
-        group's number cannot be reused."""
+        """Tell whether the command itself has ended. It is reaped last: until then its group's number stays."""
         if not self._adopts:
             return self._is_reaped()
         found = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)

@@ -40,8 +40,7 @@ class WatchedProcess:
         return takes_signals(self.pid) if self._mark is None else not is_gone(self._mark)
 
     def open(self) -> None:
-        """Open a handle that reports the end of the process, where the system has one; else it is polled every
-        second."""
+        """Open a handle that reports the end of the process; where there is none, it is polled every second."""
         self._handle = process_handle(self.pid)
 
     def wait(self, ms: int) -> bool:

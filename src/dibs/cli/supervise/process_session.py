@@ -42,8 +42,7 @@ class CheckpointFile:
         self._seen: tuple[int, int] | None = None
 
     def fill(self, checkpoint: str | None) -> None:
-        """Write the last owner's checkpoint into the file, unless the file exists: a run in the same folder knows
-        more."""
+        """Write the last owner's checkpoint into the file, unless that exists: a run in the folder knows more."""
         if checkpoint is None:
             return
         self._sent = checkpoint
@@ -281,8 +280,7 @@ class ProcessSession:
 
 
 def end_dead_session(call: Call, session: str) -> None:
-    """End a session whose `dibs run` was killed, once no process of its command is left. Its jobs count as lost. On a
-    server the session expires by itself."""
+    """End a session whose `dibs run` was killed, once its command is gone: its jobs are lost. A server's expires."""
     from dibs.client.embedded import EmbeddedDoor
 
     door = call.door()

@@ -127,8 +127,7 @@ def wait_for_end(is_gone: Callable[[], bool]) -> None:
 
 
 def signalled(pid: int, number: int = _SIGKILL) -> bool:
-    """Send a signal, or with 0 only ask. False if the process belongs to another user, because it changed its user id;
-    and for 0 if it is gone."""
+    """Send a signal, or with 0 only ask. False if the process is another user's; and for 0 if it is gone."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:

@@ -141,8 +141,7 @@ def _brief(ms: int) -> str:
 
 
 def left_part(lock: Document) -> float | None:
-    """Return which part of its time a claim has left: 1 right after a heartbeat, 0 at its end. None if nobody has the
-    job."""
+    """Return which part of its time a claim has left: 1 after a heartbeat, 0 at its end. None if nobody has it."""
     if lock["status"] != "held" or lock.get("remaining_ms") is None:
         return None
     left_ms = max(0, lock["remaining_ms"])
@@ -260,8 +259,7 @@ def frame(
     is_old: bool = False,
     pretty: bool = True,
 ) -> list[str]:
-    """The lines of a screen. `about` is the second line, which says why if the data `is_old`. `locks` are those that
-    have room."""
+    """The lines of a screen. `about`, the second, says why if the data `is_old`. `locks` are those that have room."""
     width, rows = size
     first = short("dibs top", width)
     where = short(f"  {plain(where)}", max(0, width - columns_of(first)))

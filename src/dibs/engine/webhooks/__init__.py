@@ -43,8 +43,7 @@ _REFUSED_V4 = tuple(
         "198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4"
     ).split()
 )
-# Only this part is given out to networks. All else is refused: loopback, link-local, unique local, multicast, NAT64 and
-# addresses with an IPv4 address in them.
+# Only this part is given out to networks. All else is refused, also addresses with an IPv4 address in them.
 _GIVEN_V6 = ip_network("2000::/3")
 _REFUSED_V6 = tuple(ip_network(each) for each in "2001::/23 2001:db8::/32 2002::/16 3fff::/20".split())
 _HOST_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789.-_")

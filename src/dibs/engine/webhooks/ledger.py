@@ -1,5 +1,4 @@
-"""The store as the dispatcher reads and writes it: the duty, the webhooks, their events and progress. Everything here
-is called on one thread."""
+"""The store as the dispatcher reads and writes it, on one thread: the duty, the webhooks, their events and progress."""
 
 from __future__ import annotations
 

@@ -95,8 +95,7 @@ HEADER = "X-Dibs-Signature"
 
 
 def delivery_headers(webhook: Webhook, event: Event, tries: int, body: bytes, at_s: int) -> dict[str, str]:
-    """OctoStore's signature is over the body alone, so a copied delivery stays valid for ever. Ours is over the time,
-    too: a receiver refuses one that is old."""
+    """OctoStore's signature is over the body alone: a copy stays valid for ever. Ours is over the time, too."""
     key = webhook.secret.encode()
     signed = {OCTOSTORE_HEADER: f"sha256={hmac.new(key, body, 'sha256').hexdigest()}"} if key else {}
     if webhook.own:
@@ -248,7 +247,8 @@ class Sender:
     async def _post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, int]:
         """The status of the answer, and the rest that it asks for."""
         target = parse_target(url, self.policy)
-        request = _request(target, headers, body)
+        named = {"Host": target.host_header, "User-Agent": USER_AGENT, **headers}
+        request = request_bytes("POST", target.path, named, body)
         kept = self._kept.get(url, [])
         while kept:
             connection = kept.pop()
@@ -310,11 +310,6 @@ class Sender:
                 self._kept.setdefault(url, []).append(connection)
             else:
                 connection.close()
-
-
-def _request(target: Target, headers: Mapping[str, str], body: bytes) -> bytes:
-    first = {"Host": target.host_header, "User-Agent": USER_AGENT}
-    return request_bytes("POST", target.path, {**first, **headers}, body)
 
 
 def _rest_ms(headers: dict[str, str]) -> int:

@@ -67,8 +67,7 @@ class OwnNames:
         return known
 
     def check(self, headers: Sent, *, strict: bool = False) -> None:
-        """Raise if Host or Origin names another machine. A request without them is of no browser. `strict`: also the
-        pages that may ask are others."""
+        """Raise if Host or Origin names another machine, if there are any. `strict`: pages that may ask are others."""
         for name, value in headers:
             if name == b"host" and not self.knows(value):
                 raise HttpError(

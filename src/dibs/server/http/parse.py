@@ -205,8 +205,7 @@ def typed_document(verb: str, body: bytes) -> Document | None:
 
 
 def _colons(document: Document) -> int:
-    """Return how many colons the texts have. An escaped colon cannot be told from a plain one, so there must be
-    none."""
+    """Return how many colons the texts have. An escaped colon looks like a plain one, so there must be none."""
     found = 0
     for value in document.values():
         if isinstance(value, str):

@@ -275,8 +275,7 @@ class HttpConnection(asyncio.Protocol):
         return True
 
     def _look(self) -> None:
-        """One timer per connection, set again only when it fires: setting it for each request would cost more than
-        parsing the request."""
+        """One timer per connection, set again when it fires: for each request that costs more than parsing it."""
         now_s = self.loop.time()
         if self._is_slow_reader(now_s):
             self.transport.abort()  # closing would wait until it has read what is left
@@ -387,8 +386,7 @@ class HttpConnection(asyncio.Protocol):
         except httptools.HttpParserError:
             self._refuse(self._refusal or HttpError("This is not an HTTP request.", 400))
         except httptools.HttpParserUpgrade as upgrade:
-            # No upgrade is served, and the parser skips the body of a request that asks for one. So it is parsed again
-            # as a plain request.
+            # No upgrade is served, and the parser skips such a request's body: so it is parsed again as a plain one.
             self._unread = self._plain_head() + data[upgrade.args[0] :] + self._unread
             self.parser = _new_parser(self)
         else:
@@ -411,8 +409,7 @@ class HttpConnection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         if self.waiting is not None:
-            # Reading stops until the request that waits is answered, and meanwhile we would not see the client hang up.
-            # So it is answered now.
+            # Reading stops until the request that waits is answered, which hides a client that hangs up: so answer now.
             self.waiting.hurry()
         parser, sent = self.parser, self._headers
         version = parser.get_http_version()
@@ -504,8 +501,7 @@ class HttpConnection(asyncio.Protocol):
         return answer
 
     def step(self, call: HttpRequest, work: Callable[[Any], Answer], given: object) -> None:
-        """Do some of the work for a request. If that has an answer now, or fails, the request is answered; if it is a
-        coroutine, it goes on in a task."""
+        """Do some of the work for a request. An answer, or an error, is sent; a coroutine goes on in a task."""
         noted = current.set(call) if self.state.observers else None
         try:
             answer = work(given)

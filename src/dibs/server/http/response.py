@@ -84,7 +84,11 @@ def answer_for(result: Outcome | BaseException, verb: str = "") -> Reply:
 def answer_for_error(error: BaseException) -> Reply:
     """The answer for an error, which is noted, and logged if it is a fault."""
     request_id = new_request_id()
-    reply = _refusal(error) if isinstance(error, HttpError) else reply_for_error(error)
+    if isinstance(error, HttpError):
+        told = {"error": CODES[error.code].title, "code": error.code, "details": error.details}
+        reply = Reply(error.status, told, headers=error.headers)
+    else:
+        reply = reply_for_error(error)
     body = reply.body = {**(reply.body or {}), "request_id": request_id}
     if body["code"] == "internal_error":
         log.error("request %s failed", request_id, exc_info=error)
@@ -126,8 +130,3 @@ def headers_of(reply: Reply, request_id: bytes) -> dict[str, str]:
         **kept,
         **reply.headers,
     }
-
-
-def _refusal(error: HttpError) -> Reply:
-    body = {"error": CODES[error.code].title, "code": error.code, "details": error.details}
-    return Reply(error.status, body, headers=error.headers)

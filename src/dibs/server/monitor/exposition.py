@@ -45,8 +45,7 @@ def _resident_bytes() -> int | None:
 
 
 def _open_files() -> int | None:
-    """Linux 6.2 and later give the number as the size of the folder. Reading the folder takes as long as there are
-    files."""
+    """Linux 6.2 and later give the number as the size of the folder. Reading that takes as long as it has files."""
     try:
         return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd")) - 1
     except OSError:

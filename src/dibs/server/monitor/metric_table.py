@@ -85,8 +85,7 @@ def _build(scrape: Scrape) -> dict[tuple[str, ...], int]:
     return {(__version__, scrape.engine.store.capabilities.name, build_kind()): 1}
 
 
-# A metric: its kind, its name with its labels, and where its number is; below it a sentence. Without a place, `_READ`
-# has a function for it.
+# A metric: its kind, its name with its labels, where its number is (else in `_READ`); below it a sentence.
 _TABLE = """
 info dibs_build_info(version,store,build)
     Always 1. Which version this is, the kind of its store, and whether its rules are compiled or pure Python.

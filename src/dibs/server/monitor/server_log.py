@@ -258,8 +258,7 @@ class RequestSpans:
         span.end()
 
     def close(self) -> None:
-        """Sends the last spans. A collector that does not answer must not hold up the end of the server: the provider
-        itself would wait for it for 30 seconds."""
+        """Sends the last spans. A collector that is away must not hold up the end: OTLP waits for 30 seconds."""
         if self._owned is not None:
             closing = threading.Thread(target=self._owned.shutdown, name="dibs-spans", daemon=True)
             closing.start()
@@ -267,8 +266,7 @@ class RequestSpans:
 
 
 def open_spans() -> RequestSpans:
-    """With the provider that this process has already (`opentelemetry-instrument`), or one that exports by OTLP, as
-    the variables OTEL_* say."""
+    """With the provider that this process has already, or one that exports by OTLP as the variables OTEL_* say."""
     try:
         from opentelemetry import trace
         from opentelemetry.sdk.trace import TracerProvider

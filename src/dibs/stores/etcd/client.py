@@ -172,8 +172,7 @@ class EtcdClient:
         return connection, connection.stream(path, requests, token, silence_ms)
 
     def failed(self, endpoint: tuple[str, int], error: Exception) -> None:
-        """Before the next try: forget a token that is over, or ask the next member first, unless another thread has
-        already changed that."""
+        """Before the next try: forget a token that is over, or ask the next member first, unless another thread did."""
         if isinstance(error, Refusal) and error.wants_new_token:
             self._token = None
             return

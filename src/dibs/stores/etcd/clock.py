@@ -250,8 +250,7 @@ class EtcdTime:
         self.trouble: DibsError | None = None
 
     def ready(self) -> None:
-        """Before a read or a commit: make sure that the clock is set and was compared lately. Raises ClockOff if it is
-        off."""
+        """Before a read or a commit: see that the clock is set and compared. Raises ClockOff if it is off."""
         if self._clock.is_set and self.trouble is None and not self._clock.check_is_due():
             return
         with self._lock:
@@ -376,8 +375,7 @@ class EtcdTime:
     def _restart_if_behind(
         self, reading: StopwatchReading | None, started_ms: int, mark_ms: int, revision: int, lease: str
     ) -> None:
-        """After a change of leader the stopwatch shows less time than has passed; after a restored backup it is
-        gone."""
+        """After a change of leader the stopwatch shows less time than passed; after a restored backup it is gone."""
         if reading is not None and started_ms + reading.elapsed_s * 1_000 > mark_ms - BEHIND_MS:
             return
         now_ms = self._clock.now_ms()
@@ -386,8 +384,7 @@ class EtcdTime:
         self._stopwatch.stop(lease if is_swapped else fresh)
 
     def _write_note(self, revision: int) -> bool:
-        """The first process that writes it wins: all processes of a boot then agree to the millisecond. False: another
-        was first."""
+        """The first process that writes it wins: all of a boot agree to the millisecond. False: another was first."""
         note = self._clock.note()
         if note is None:
             return True

@@ -70,8 +70,7 @@ class Refusal(Exception):
 
 
 class LostConnection(Exception):
-    """No answer came. `sent`: the request may have arrived. `is_tls`: the certificates do not match, so a retry does
-    not help."""
+    """No answer came. `sent`: the request may have arrived. `is_tls`: certificates do not match; a retry is no help."""
 
     def __init__(self, why: str, *, sent: bool, is_tls: bool = False) -> None:
         super().__init__(why)

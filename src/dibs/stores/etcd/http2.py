@@ -51,8 +51,7 @@ HELLO = (
 
 
 class EtcdConnection:
-    """The constructor connects. What fails raises LostConnection; an error of etcd raises Refusal, after which it can
-    be used again."""
+    """The constructor connects. What fails raises LostConnection; etcd's errors Refusal: it can go on after it."""
 
     def __init__(self, endpoint: tuple[str, int], tls: ssl.SSLContext | None, timeout_ms: int) -> None:
         self.endpoint = endpoint

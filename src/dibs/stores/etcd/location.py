@@ -111,8 +111,7 @@ def _endpoint(text: str, url: str) -> tuple[str, int]:
 
 
 def _prefix(path: str) -> str:
-    """The prefix without empty parts. Two slashes separate it from the keys, so no store is inside another one's
-    prefix."""
+    """The prefix without empty parts. Two slashes follow it, so no store is inside another one's prefix."""
     prefix = "/".join([part for part in _decoded(path).split("/") if part])
     if any(each < " " or each == "\x7f" for each in prefix):
         raise InvalidInput("The prefix in an etcd URL holds a control character.")

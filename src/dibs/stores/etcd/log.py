@@ -179,8 +179,7 @@ class EventLog:
         return self.last_seq(last), lowest
 
     def chapter_of(self, revision: int) -> int:
-        """The chapter of the commit with this revision. The commit that begins a chapter is itself in the chapter
-        before."""
+        """The chapter of the commit with this revision. One that begins a chapter is in the chapter before."""
         return max([number for number, start in self.starts.items() if start < revision], default=0)
 
     def entries(self, chapter: int) -> list[LoggedCommit]:
@@ -220,8 +219,7 @@ def _page(log: EventLog, begin: bytes, end: bytes, first: int, limit: int, *, ne
 
 
 def _of_job(log: EventLog, job: Job, first: int, limit: int, *, newest: bool) -> list[Event]:
-    """A job's own keys are ordered by chapter. The newest events are looked for in the last few chapters, then in
-    more."""
+    """A job's own keys are ordered by chapter. The newest events are looked for in the last few, then in more."""
     oldest, last = log.chapter_of(revision_of(first)), max(log.starts)
     begin, end = log.layout.job_log(*job, oldest), end_of(log.layout.job(*job))
     if not newest:

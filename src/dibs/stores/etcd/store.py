@@ -143,8 +143,7 @@ class EtcdStore(Store, Maintenance, Forgetful):
             revision = answer.revision
 
     def _is_half_written(self, looked: list[KeyValue]) -> bool:
-        """Take the answer to `looking`. True after a wide commit was finished that a reader might have seen a half
-        of."""
+        """Take the answer to `looking`. True after a wide commit was finished that a reader might have seen half of."""
         self._time.saw(looked)
         wide = self._wide.found(looked)
         if wide is None or not wide.is_decided:

@@ -27,8 +27,7 @@ PAUSE_S = 0.2
 
 
 class EtcdStream(StoreWaiters):
-    """Wakes waiters for events (key None) and for deleted records (the record's key). Its own thread starts with the
-    first of them."""
+    """Wakes waiters for events (key None) and deleted records (the record's key). The first starts its thread."""
 
     def __init__(self, client: EtcdClient, layout: Layout) -> None:
         super().__init__()

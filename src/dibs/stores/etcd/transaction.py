@@ -84,8 +84,7 @@ def seen_by_quota(ops: list[bytes], room: bytes) -> list[bytes]:
 
 
 def fits(ops: list[bytes]) -> bool:
-    """Return whether one request can carry all of these. Found out before sending: otherwise it would be sent in
-    vain."""
+    """Return whether one request can carry all of these. Found out first: otherwise it would be sent in vain."""
     return sum(map(len, ops)) + OVERHEAD_BYTES * len(ops) <= ETCD_REQUEST_BYTES_MAX
 
 
@@ -278,8 +277,7 @@ class WideCommits:
         return last
 
     def _step(self, wide: WideCommit, value: bytes | None, ops: list[bytes]) -> list[KeyValue]:
-        """One transaction that goes on with a wide commit: it changes `wide` to `value`, or deletes it. Returns the
-        range of the key `last`."""
+        """Go on with a wide commit: change `wide` to `value`, or delete it. Returns the range of the key `last`."""
         key, keys = self._layout.wide, self._layout
         moves = seen_by_quota([delete_op(key) if value is None else put_op(key, value)], keys.room)
         others = [*moves, self._raising(), range_op(keys.last)]

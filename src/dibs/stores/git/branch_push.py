@@ -28,8 +28,7 @@ HOOK_MS_MAX = 3600 * 1000
 
 
 class BranchUpdate(Record):
-    """A ref of the user, by its full name, with its expected old value and its new value. `env` tells git where its
-    objects are."""
+    """A ref of the user, by its full name, with its expected and new value. `env` tells git where objects are."""
 
     name: str
     old: str

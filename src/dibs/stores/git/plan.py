@@ -85,8 +85,7 @@ class CommitPlan:
         return numbered
 
     def _base(self, key: str) -> int:
-        """The version before. For a key without a ref, a version from the clock: it is above the versions of a ref that
-        was deleted long ago."""
+        """The version before. Without a ref, one from the clock: above those of a ref that was deleted long ago."""
         tip = self._tips.get(tail_of(key))
         return tip.version if tip is not None else self._seconds
 

@@ -37,8 +37,7 @@ CLOCK_KEPT_MS = 60_000
 
 
 class Swap:
-    """One ref, below the prefix. An empty `old`: it must not exist. An empty `new`: delete it. If both are the same, it
-    is only compared."""
+    """One ref, below the prefix. Empty `old`: it must not exist. Empty `new`: delete it. Both the same: compare."""
 
     __slots__ = ("new", "old", "tail")
 
@@ -201,8 +200,7 @@ class RemoteRefs(Refs):
             return {}
         with self._use():
             self.make()
-            # Two processes that fetch into the same refs would conflict: one uses the mirror, others fetch into other
-            # refs.
+            # Two processes that fetch into the same refs would conflict: one uses the mirror, others have other refs.
             with FileLock(self.location.folder, "mirror.lock", waits=False) as mine:
                 space = "refs/mirror" if mine else f"refs/aside/{new_id()}"
                 try:
@@ -316,8 +314,7 @@ class RemoteRefs(Refs):
             moves.append((branch_update.name, branch_update.old, branch_update.new))
         words = ["push", *_PUSH, *(["--atomic"] if len(moves) > 1 else [])]
         words += [f"--force-with-lease={name}:{old}" for name, old, _ in moves]
-        # With an address instead of a name, git keeps no tracking ref. Here it would point at objects that only the
-        # clone has.
+        # With an address git keeps no tracking ref, which would point at objects that only the clone has.
         words.append(self.location.address if branch_update is not None else self.location.remote)
         words += [f"{new}:{name}" for name, _, new in moves]
         return self.git.run(
@@ -370,8 +367,7 @@ _PUSH = ("--porcelain --no-verify --no-follow-tags --no-signed --no-recurse-subm
 
 
 def _all_accepted(result: GitResult, swaps: Sequence[Swap], prefix: str) -> bool:
-    """Return whether the server accepted every change. "Up to date" does not count, except for a ref that was only
-    compared."""
+    """Return whether the server accepted every change. "Up to date" counts only for a ref that was compared."""
     if result.code or result.timed_out:
         return False
     flags = {}

@@ -167,8 +167,7 @@ class GitStore(Store, Maintenance):
             return history.of_all(self.tips, entries.values(), after, limit, newest=newest)
 
     def watch(self, after: int, timeout_ms: int) -> bool:
-        """Looks every `poll_ms`. Numbers follow their writers' clocks, so a ref with more events than at the last
-        `events` call also counts as news."""
+        """Looks every `poll_ms`. Numbers follow their writers' clocks: more events of a ref are news, too."""
 
         def has_news() -> bool:
             entries, listed = self.tips.look([""]), self._listed

@@ -65,8 +65,7 @@ class Reading(Record):
         return self.said_ms + self.grain_ms + steady_ms - self.began_ms
 
     def ahead_ms(self, wall_ms: int, steady_ms: int) -> int:
-        """Return how far a wall clock is at least ahead of the remote's; negative: behind. 0: no difference can be
-        seen."""
+        """Return how far a wall clock is at least ahead of the remote's; negative: behind. 0: none can be seen."""
         if wall_ms > self.most_ms(steady_ms):
             return wall_ms - self.most_ms(steady_ms)
         return min(0, wall_ms - self.least_ms(steady_ms))
@@ -114,8 +113,7 @@ STEP_MS_MAX = 2_000
 
 
 class Clocks(Record):
-    """A machine's clocks, as functions, so that tests can replace them. `remote` reads the remote's clock, instead of
-    asking the remote."""
+    """A machine's clocks, as functions that tests can replace. `remote` reads the remote's clock without asking it."""
 
     steady_ms: Callable[[], int] = clock.steady_ms
     wall_ms: Callable[[], int] = clock.wall_ms
@@ -189,8 +187,7 @@ class StoreTime:
         return None if reading is None or self.is_off() else reading
 
     def notice(self, tails: Sequence[str], entries: Mapping[str, Entry]) -> None:
-        """Remember when records of other machines were first seen. `entries` are what was found of `tails`. Call it
-        before they are shifted."""
+        """Remember when records of other machines, found of `tails`, were first seen, before they are shifted."""
         new = {
             tail: entry.nonce
             for tail, entry in entries.items()
@@ -224,8 +221,7 @@ class StoreTime:
         return max(seen_ms, self._by_remote_ms(stamp) - self._margin_ms, 0)
 
     def _by_remote_ms(self, stamp: dict[str, Any]) -> int:
-        """Return how long ago a record of another machine was put, by the remote's clock that both have read. 0: there
-        is none."""
+        """Return how long ago another machine's record was put, by the remote's clock. 0: there is none."""
         if stamp["clock"] == self._clock_id:
             return 0  # this machine's clock was stepped, and with it the clock of its own file system
         reading = self._trusted()
@@ -246,8 +242,7 @@ class StoreTime:
         return now_ms - self.age_ms(entry) - int(entry.stamp["now_ms"])
 
     def _is_own(self, entry: Entry) -> bool:
-        """Return whether it was put in this boot. Machines started from one snapshot may share a boot id; then their
-        clocks differ."""
+        """Return whether it was put in this boot. Machines of one snapshot may share its id; their clocks differ."""
         stamp = entry.stamp
         if stamp["clock"] != self._clock_id:
             return False

@@ -46,8 +46,7 @@ class HighWater:
 
     def notice(self, found: Mapping[str, int], floor: int, *, whole: bool) -> None:
         """Compare the numbers found, by the tails of their jobs' refs, with those seen before, and remember what is
-        higher. `whole`: `floor` was read with them. Otherwise it may have risen since, and a lower number means
-        nothing."""
+        higher. `whole`: `floor` was read with them; else it may have risen since, and a lower number means nothing."""
         risen: dict[str, int] = {}
         for tail, token in found.items():
             at, seen = max(token, floor), self.seen.get(tail, 0)
@@ -149,8 +148,7 @@ class Tips:
         self.tokens.notice(found, floor, whole=_META in entries or _META in tails or "" in tails)
 
     def look_whole(self, tails: Sequence[str]) -> dict[str, Entry]:
-        """Like `look`, but a step is seen completely or not at all. A server moves the refs of one push one after the
-        other, so a reader may come in between."""
+        """Like `look`, but all of a step or nothing: a server moves the refs of one push one after the other."""
         entries: dict[str, Entry] = {}
         for attempt in range(GIT_TORN_TRIES_MAX):
             if attempt:

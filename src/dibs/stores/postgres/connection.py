@@ -61,9 +61,8 @@ _LATE = "no answer in time"
 
 
 class QueryRefused(Exception):
-    """The server refused a statement of `user` and rolled it back. `sqlstate` says why; the connection can still be
-    used. If a lock was not given in time, `holder` has it, and `by_standby` says that it is a commit that waits for the
-    standby."""
+    """The server refused a statement of `user` and rolled it back; `sqlstate` says why. The connection can still be
+    used. If a lock was not given in time, `holder` has it; `by_standby`: for a commit that waits for the standby."""
 
     def __init__(self, sqlstate: str, says: str, user: str) -> None:
         super().__init__(says)

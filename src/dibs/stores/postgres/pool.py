@@ -190,8 +190,7 @@ class Pool(Forgetful):
                 return
 
     def forget(self) -> None:
-        """In a child the connections are its parent's. Dropping them sends nothing: psycopg closes only those of its
-        own process."""
+        """In a child they are its parent's. Dropping them sends nothing: psycopg closes its own process's."""
         self._idle = []
 
     def close(self) -> None:

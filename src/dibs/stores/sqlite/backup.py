@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from dibs.core.events import Event
     from dibs.stores.port import Page
 
-# The file at one moment: a read transaction on a connection of its own. With the write-ahead log it blocks nobody,
-# and nobody blocks it.
+# The file at one moment: a read transaction of its own. With the write-ahead log nobody blocks anybody.
 
 
 class SqliteMoment(StoreMoment):

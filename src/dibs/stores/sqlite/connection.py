@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     Anchor = tuple[int | None, int | None]
     """Wall and steady time; None if the file has no anchor for the clock of this process."""
 
-# A thread that does not wait for others: it gets Busy where another thread would wait for its turn, or for the write
-# lock of another process.
+# A thread that gets Busy where others wait for their turn, or for the write lock of another process.
 
 IMPATIENT_MS = 5  # long enough for another process's usual commit
 
@@ -76,8 +75,7 @@ def busy() -> Busy:
 FORK_WAIT_S = 6.0  # longer than a statement waits for others
 _left_behind: list[sqlite3.Connection] = []  # connections of a parent process, which must not be closed here
 OPENINGS_MAX = 10  # how often a file that is being put in place is opened again
-# Everything that opening needs to know, in one statement. It fails on a file without our tables, which is how a new
-# file is noticed.
+# Everything that opening needs to know, in one statement. It fails on a file without our tables: a new one.
 _LOOK = """SELECT (SELECT user_version FROM pragma_user_version),
     (SELECT application_id FROM pragma_application_id), (SELECT journal_mode FROM pragma_journal_mode),
     revision, store_id, time_ms, anchors.wall_ms, anchors.steady_ms

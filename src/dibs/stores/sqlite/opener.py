@@ -39,8 +39,7 @@ def identity_of(path: str) -> tuple[int, int] | None:
 
 
 class Identity:
-    """The files that were opened, and whether they are still there. `main` and the following attributes outlive single
-    connections."""
+    """The files that were opened, and whether they are still there. `main` and what follows outlive connections."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -87,8 +86,7 @@ class Identity:
         self._unchanged = seen if is_settled and not os.path.islink(self.path) else None
 
     def check_content(self, store_id: str, revision: int) -> None:
-        """Inode numbers are reused, and a file can be overwritten. So the file's own id must be the same, and its
-        revision must not fall."""
+        """Inode numbers are reused, files overwritten. So the id must be the same, and the revision not lower."""
         if self._store_id not in ("", store_id):
             raise replaced(self.path, self.path)
         if revision < self.revision:
@@ -113,8 +111,7 @@ def replaced(path: str, main: str) -> StoreReplaced:
 
 
 def connect(path: str, wait_ms: int, how: str = "mode=rw") -> sqlite3.Connection:
-    """A connection that waits `wait_ms` for others. Every transaction on it is written out. The caller sees to it that
-    one thread at a time uses it."""
+    """A connection that waits `wait_ms` for others, for one thread at a time. Transactions are written out."""
     escaped = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     return sqlite3.connect(
         f"file:{escaped}?{how}",
@@ -135,8 +132,7 @@ def reach_the_disk(db: sqlite3.Connection) -> None:
 
 
 def mend_beside(path: str) -> None:
-    """Whoever opens a file that is read-only leaves a log and an index that are, too. When the file may be written
-    again, so may those, if they are ours."""
+    """Whoever opens a read-only file leaves a log and an index that are, too. They may be written with the file."""
     for beside in (f"{path}-wal", f"{path}-shm"):
         if os.access(beside, os.F_OK) and not os.access(beside, os.W_OK) and os.access(path, os.W_OK):
             try:
@@ -198,8 +194,7 @@ PAGE_BYTES = 2048
 
 
 def create(path: str, *, folders: bool) -> bool:
-    """Make an empty file that only its owner may read, and with `folders` the folder around it, if they are not there.
-    Returns True if there was none."""
+    """Make an empty file that only its owner may read, with `folders` its folder too. True if there was none."""
     folder = os.path.dirname(path)
     if folders and folder and not os.path.isdir(folder):
         os.makedirs(folder, mode=0o700, exist_ok=True)

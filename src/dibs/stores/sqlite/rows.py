@@ -94,8 +94,7 @@ class RecordCache:
         return True
 
     def fetch(self, db: sqlite3.Connection, keys: Sequence[str]) -> bool:
-        """Read keys from the file into the cache. Up to _KEYS_A_SELECT of them are of one moment. Returns whether
-        others had to go."""
+        """Read keys from the file into the cache, _KEYS_A_SELECT as of one moment. Tells whether others had to go."""
         records = self.records
         has_dropped = self._make_room(len(keys))
         for start in range(0, len(keys), _KEYS_A_SELECT):
@@ -137,8 +136,7 @@ class RecordCache:
         return True
 
     def guess(self, wanted: list[str]) -> dict[str, Versioned] | None:
-        """Return what is known of `wanted`, and the rest as absent. None: better ask. If nothing is known, others have
-        just emptied the cache by a commit."""
+        """Return what is known of `wanted`, the rest as absent. None: better ask, as after a commit of others."""
         found: dict[str, Versioned] = {}
         unknown: list[str] = []
         for key in wanted:
@@ -311,8 +309,7 @@ class LeaseClock:
         self._last_ms = 0
 
     def follow(self, anchor: tuple[int | None, int | None], last_ms: int) -> bool:
-        """Take this clock's anchor, wall and steady time, if there is one; `last_ms` is the latest time the file
-        knows of."""
+        """Take this clock's anchor, wall and steady time, if there is one; `last_ms`: the latest time in the file."""
         wall_ms, steady_ms = anchor
         self._last_ms = max(self._last_ms, last_ms)
         if wall_ms is None or steady_ms is None:

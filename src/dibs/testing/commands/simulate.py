@@ -76,24 +76,23 @@ def settings_of(call: Call) -> EpisodeSettings:
     )
 
 
+PAGES = """
+simulate
+    Servers, their clients and a store in memory run on one thread in virtual time, and one seed decides what goes
+        wrong. Every commit and answer is checked against the promises. A run that breaks one is made smaller, and
+        printed as the command that repeats it.
+    $ dibs simulate --seed 7 --operations 1000000  # a million operations, always the same
+    exits 0 no violation was found | 1 a promise was broken
+"""
 COMMANDS = {
     "simulate": Command(
         simulate,
-        about=(
-            "Servers, their clients and a store in memory run on one thread in virtual time, and one seed decides what "
-            "goes wrong. Every commit and answer is checked against the promises. A run that breaks one is made "
-            "smaller, and printed as the command that repeats it."
-        ),
-        options=(
-            Option("--seed SEED", "repeat an earlier run (default: a new seed)"),
-            Option("--operations N", f"how many requests of clients (default {OPERATIONS_DEFAULT})"),
-            Option("--servers N", "how many servers (default 3)"),
-            Option("--clients N", "how many clients (default 12)"),
-            Option("--jobs N", "how many jobs (default 5)"),
-            Option("--without FAULTS", "leave out kinds of faults, with commas between"),
-            Option("--no-shrink", "report the run as it is"),
-        ),
-        examples=(("a million operations, always the same", "dibs simulate --seed 7 --operations 1000000"),),
-        exits=((0, "no violation was found"), (1, "a promise was broken")),
-    )
+        Option("--seed SEED", "repeat an earlier run (default: a new seed)"),
+        Option("--operations N", f"how many requests of clients (default {OPERATIONS_DEFAULT})"),
+        Option("--servers N", "how many servers (default 3)"),
+        Option("--clients N", "how many clients (default 12)"),
+        Option("--jobs N", "how many jobs (default 5)"),
+        Option("--without FAULTS", "leave out kinds of faults, with commas between"),
+        Option("--no-shrink", "report the run as it is"),
+    ),
 }

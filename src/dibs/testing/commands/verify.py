@@ -149,33 +149,30 @@ def process(text: str) -> int:
     return int(text)
 
 
+PAGES = """
+verify
+    Clients race for a few jobs in a namespace of their own: they claim one, any and all, renew, wait, release, hand
+        over and break, lose answers on purpose and send requests twice. Each call with its answer is a line of JSON.
+        Then a judge looks for what cannot be if the promises were kept: two owners at once, a token that does not rise,
+        a lease that was lost too early. It changes nothing outside of its namespace. Stop, pause or kill servers
+        meanwhile: that is what it is for.
+    $ dibs verify http://127.0.0.1:3427 --for 30s  # your own server
+    $ dibs verify http://a:3427,http://b:3427,http://c:3427  # three servers, while you kill them in turns
+    $ dibs verify --judge dibs-verify-1f2e3d4c.jsonl  # look at a record again
+    exits 0 no violation was found | 1 a promise was broken
+"""
 COMMANDS = {
     "verify": Command(
         verify,
-        about=(
-            "Clients race for a few jobs in a namespace of their own: they claim one, any and all, renew, wait, "
-            "release, hand over and break, lose answers on purpose and send requests twice. Each call with its answer "
-            "is a line of JSON. Then a judge looks for what cannot be if the promises were kept: two owners at once, "
-            "a token that does not rise, a lease that was lost too early. It changes nothing outside of its "
-            "namespace. Stop, pause or kill servers meanwhile: that is what it is for."
-        ),
-        arguments=(STORE,),
-        options=(
-            Option("--for TIME", "how long they race (default 2m)"),
-            Option("--clients N", f"how many clients race (default {CLIENTS_DEFAULT})"),
-            Option("--through WAY", "http: requests (the default); sdk: claims of the SDK; cli: the dibs command"),
-            Option("--pause PIDS", "now and then pause one of these servers for up to 4 s, such as 812,813"),
-            Option("--kill PID", "now and then kill this server, and start it again by --restart"),
-            Option("--restart COMMAND", "a command line of the shell that starts the server which --kill killed"),
-            Option("--seed SEED", "repeat the choices of an earlier run"),
-            Option("--record FILE", "where to write the record (default: a new file here)"),
-            Option("--judge FILE", "race nobody; judge the record of an earlier run"),
-        ),
-        examples=(
-            ("your own server", "dibs verify http://127.0.0.1:3427 --for 30s"),
-            ("three servers, while you kill them in turns", "dibs verify http://a:3427,http://b:3427,http://c:3427"),
-            ("look at a record again", "dibs verify --judge dibs-verify-1f2e3d4c.jsonl"),
-        ),
-        exits=((0, "no violation was found"), (1, "a promise was broken")),
-    )
+        STORE,
+        Option("--for TIME", "how long they race (default 2m)"),
+        Option("--clients N", f"how many clients race (default {CLIENTS_DEFAULT})"),
+        Option("--through WAY", "http: requests (the default); sdk: claims of the SDK; cli: the dibs command"),
+        Option("--pause PIDS", "now and then pause one of these servers for up to 4 s, such as 812,813"),
+        Option("--kill PID", "now and then kill this server, and start it again by --restart"),
+        Option("--restart COMMAND", "a command line of the shell that starts the server which --kill killed"),
+        Option("--seed SEED", "repeat the choices of an earlier run"),
+        Option("--record FILE", "where to write the record (default: a new file here)"),
+        Option("--judge FILE", "race nobody; judge the record of an earlier run"),
+    ),
 }
