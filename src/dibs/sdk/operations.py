@@ -9,13 +9,8 @@ from dibs.base.errors import InvalidInput, InvalidTtl, LeaseLost
 from dibs.base.ids import new_id
 from dibs.client.door import OVER_CODES, Ask
 from dibs.client.queueing import FOR_EVER_MS, SLICE_SECONDS, PendingClaim, all_pages
+from dibs.core import limits
 from dibs.core.durations import duration_ms
-from dibs.core.limits import (
-    DONE_MS_DEFAULT,
-    HISTORY_PAGE_DEFAULT,
-    REASON_CHARS_MAX,
-    RETRY_MS_MAX,
-)
 from dibs.core.names import OF_REPOSITORY
 from dibs.core.references import is_plain
 from dibs.sdk import answers
@@ -95,7 +90,7 @@ def done_fields(done: Duration | bool | None) -> Document:
     if done is None or done is False:
         return {}
     if done is True:
-        return {"done_seconds": DONE_MS_DEFAULT // 1000}
+        return {"done_seconds": limits.DONE_MS_DEFAULT // 1000}
     return {"done_seconds": max(1, whole_seconds(done, "done") or 0)}
 
 
@@ -149,9 +144,9 @@ def fail(
     # A reason is mostly the text of an error: it is cut and mended until it can be sent, and never refused.
     document: Document = {"lease_id": lease_id, "failed": True, "checkpoint": checkpoint}
     if reason is not None:
-        document["reason"] = reason.encode("utf-8", "backslashreplace").decode()[:REASON_CHARS_MAX]
+        document["reason"] = reason.encode("utf-8", "backslashreplace").decode()[: limits.REASON_CHARS_MAX]
     rest = whole_seconds(retry_after, "retry_after")
-    if rest is not None and rest > RETRY_MS_MAX // 1000:
+    if rest is not None and rest > limits.RETRY_MS_MAX // 1000:
         raise InvalidInput(f"retry_after is a week at most; this is {retry_after!r}.")
     document["retry_after_seconds"] = rest
     _still_ours(name, (yield Ask("release", name, _given(document))))
@@ -204,7 +199,7 @@ def list_jobs(prefix: str | None = None) -> Flow[list[JobStatus]]:
     return [answers.status_from(each) for each in found]
 
 
-def history(name: str, limit: int = HISTORY_PAGE_DEFAULT) -> Flow[list[JobEvent]]:
+def history(name: str, limit: int = limits.HISTORY_PAGE_DEFAULT) -> Flow[list[JobEvent]]:
     """The newest events of a job, oldest first."""
     body = answers.body_of((yield Ask("history", name, {"limit": limit})))
     return [answers.event_from(each, name) for each in body["events"]]

@@ -10,14 +10,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from dibs.base.errors import DibsError
-from dibs.core.limits import (
-    DRAIN_LOOK_MS,
-    DRAIN_MS_DEFAULT,
-    DRAIN_QUIET_MS,
-    HEALTH_MS_MAX,
-    PULSE_LATE_MS,
-    SHUTDOWN_MS_MAX,
-)
+from dibs.core import limits
 from dibs.core.upkeep import live_servers
 from dibs.engine.liveness import pulses_of
 from dibs.server.annexes import shared_routes
@@ -101,7 +94,7 @@ class HttpServer:
         self.close_idle_connections()
         tasks = self.server_state.tasks
         try:
-            async with asyncio.timeout(SHUTDOWN_MS_MAX / 2000):
+            async with asyncio.timeout(limits.SHUTDOWN_MS_MAX / 2000):
                 while (self.server_state.connections or tasks) and not self.force_exit:
                     await asyncio.sleep(TICK_S)
         except TimeoutError:
@@ -178,7 +171,7 @@ class Lifecycle:
         try:
             drain_ms = self._drain_ms
             if drain_ms is None:
-                drain_ms = DRAIN_MS_DEFAULT if await self._has_others() else 0
+                drain_ms = limits.DRAIN_MS_DEFAULT if await self._has_others() else 0
             if drain_ms:
                 await self._serve_on(drain_ms)
         finally:
@@ -189,11 +182,11 @@ class Lifecycle:
         """Tell whether there is another server on the store. One that ended a moment ago also has a recent pulse, so
         this waits for one more. Servers send none while nobody holds anything; then there is nobody to drain for."""
         with contextlib.suppress(TimeoutError, DibsError):  # without its store it serves nobody
-            async with asyncio.timeout(HEALTH_MS_MAX / 1000):
+            async with asyncio.timeout(limits.HEALTH_MS_MAX / 1000):
                 first = await self._others()
-                until_s = self._loop.time() + PULSE_LATE_MS / 1000
+                until_s = self._loop.time() + limits.PULSE_LATE_MS / 1000
                 while first and self._loop.time() < until_s and not self._server.should_exit:
-                    await asyncio.sleep(DRAIN_LOOK_MS / 1000)
+                    await asyncio.sleep(limits.DRAIN_LOOK_MS / 1000)
                     now = await self._others()
                     if any(at_ms > first.get(server, 0) for server, at_ms in now.items()):
                         return True
@@ -217,14 +210,14 @@ class Lifecycle:
         server.dismiss_waiters()
         server.close_idle_connections()
         until_s = self._loop.time() + drain_ms / 1000
-        quiet_s = min(until_s, self._loop.time() + DRAIN_QUIET_MS / 1000)
+        quiet_s = min(until_s, self._loop.time() + limits.DRAIN_QUIET_MS / 1000)
         answered = server.server_state.total_requests
         while self._loop.time() < min(until_s, quiet_s) and not server.should_exit:
-            await asyncio.sleep(DRAIN_LOOK_MS / 1000)
+            await asyncio.sleep(limits.DRAIN_LOOK_MS / 1000)
             state = server.server_state
             if state.total_requests != answered or state.connections:
                 answered = state.total_requests
-                quiet_s = self._loop.time() + DRAIN_QUIET_MS / 1000
+                quiet_s = self._loop.time() + limits.DRAIN_QUIET_MS / 1000
 
 
 def make_server(

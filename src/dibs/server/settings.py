@@ -5,19 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dibs.core.limits import (
-    CONNECTIONS_MAX,
-    CONNECTIONS_PER_CLIENT_MAX,
-    EVENTS_AGE_MS_MAX,
-    EVENTS_KEPT_MAX,
-    LOCKS_PER_PRINCIPAL_MAX,
-    PUBLIC_REQUESTS_MAX,
-    PUBLIC_ROOMS_MAX,
-    PUBLIC_STREAM_MS_MAX,
-    PUBLIC_STREAMS_MAX,
-    PUBLIC_STREAMS_PER_CLIENT_MAX,
-    RLOCK_TTL_MS_DEFAULT,
-)
+from dibs.core import limits
 
 if TYPE_CHECKING:
     from dibs.server.annexes import Contract
@@ -31,11 +19,11 @@ SYSTEM_STORE = "sqlite:///var/lib/dibs/dibs.db"
 class PublicElections:
     """Bounds of elections that need no token: rooms with a leader, requests of a client in a minute, streams."""
 
-    rooms: int = PUBLIC_ROOMS_MAX
-    requests: int = PUBLIC_REQUESTS_MAX
-    streams: int = PUBLIC_STREAMS_MAX
-    streams_per_client: int = PUBLIC_STREAMS_PER_CLIENT_MAX
-    stream_ms: int = PUBLIC_STREAM_MS_MAX
+    rooms: int = limits.PUBLIC_ROOMS_MAX
+    requests: int = limits.PUBLIC_REQUESTS_MAX
+    streams: int = limits.PUBLIC_STREAMS_MAX
+    streams_per_client: int = limits.PUBLIC_STREAMS_PER_CLIENT_MAX
+    stream_ms: int = limits.PUBLIC_STREAM_MS_MAX
 
 
 @dataclass(frozen=True)
@@ -45,9 +33,9 @@ class ServerSettings:
     bind: str = DEFAULT_BIND
     store: str | None = None
     tokens_file: str | None = None
-    keep_events: int = EVENTS_KEPT_MAX
-    keep_events_ms: int = EVENTS_AGE_MS_MAX
-    locks_per_principal: int = LOCKS_PER_PRINCIPAL_MAX
+    keep_events: int = limits.EVENTS_KEPT_MAX
+    keep_events_ms: int = limits.EVENTS_AGE_MS_MAX
+    locks_per_principal: int = limits.LOCKS_PER_PRINCIPAL_MAX
     log_level: str = "warning"
     log_format: str = "text"  # or json
     traces: bool = False  # spans of OpenTelemetry
@@ -56,7 +44,7 @@ class ServerSettings:
     # Words for routes of annexes and of other packages (`server/annexes.py`).
     routes: tuple[str, ...] = ()
     gateway_upstream: str | None = None
-    rlock_ttl_ms: int = RLOCK_TTL_MS_DEFAULT
+    rlock_ttl_ms: int = limits.RLOCK_TTL_MS_DEFAULT
     token_floor: int = 0
     # One service for all users of the machine: the kernel says which user asks. `group`,
     # `socket_mode`: who may connect to the Unix socket.
@@ -64,8 +52,8 @@ class ServerSettings:
     group: str | None = None
     socket_mode: int | None = None
     # 0 is no bound.
-    connections: int = CONNECTIONS_MAX
-    connections_per_client: int = CONNECTIONS_PER_CLIENT_MAX
+    connections: int = limits.CONNECTIONS_MAX
+    connections_per_client: int = limits.CONNECTIONS_PER_CLIENT_MAX
     # Files. `tls_key` None: the key is in the file of the certificate. `tls_client_ca`: clients need a certificate.
     tls_cert: str | None = None
     tls_key: str | None = None

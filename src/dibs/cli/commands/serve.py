@@ -12,16 +12,8 @@ from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import Command, Option, options
+from dibs.core import limits
 from dibs.core.durations import parse_duration
-from dibs.core.limits import (
-    CONNECTIONS_MAX,
-    CONNECTIONS_PER_CLIENT_MAX,
-    DRAIN_MS_DEFAULT,
-    DRAIN_MS_MAX,
-    EVENTS_KEPT_MAX,
-    LOCKS_PER_PRINCIPAL_MAX,
-    PUBLIC_ROOMS_MAX,
-)
 
 _NUMBER_MAX = 10**12
 PORT_MAX = 65535
@@ -101,8 +93,8 @@ def _value(call: Call, option: Option) -> Any:
         return protocol.ttl_seconds(text, named) * 1000
     if option.value == "TIME":
         length_ms = parse_duration(text, named)
-        if key == "drain" and length_ms > DRAIN_MS_MAX:
-            raise UsageError(f"{named} is {DRAIN_MS_MAX // 60_000}m at most, not {text!a}.")
+        if key == "drain" and length_ms > limits.DRAIN_MS_MAX:
+            raise UsageError(f"{named} is {limits.DRAIN_MS_MAX // 60_000}m at most, not {text!a}.")
         return length_ms
     if key in _LISTS:
         return tuple([name.strip() for name in text.split(",") if name.strip()])
@@ -164,16 +156,16 @@ OPTIONS = options(f"""
 --tls-client-ca FILE: clients need a certificate of this authority, besides their token
 --trusted-proxy WHERE: proxies whose X-Forwarded-For and X-Forwarded-Proto count: addresses and networks with commas
     between, or unix
---keep-events N: how many events of history to keep (default {EVENTS_KEPT_MAX})
+--keep-events N: how many events of history to keep (default {limits.EVENTS_KEPT_MAX})
 --keep-events-for TIME: how long to keep events of history (default 30d)
 --locks-per-principal N: how many jobs one token may hold that has no limit of its own (default
-    {LOCKS_PER_PRINCIPAL_MAX})
+    {limits.LOCKS_PER_PRINCIPAL_MAX})
 --token-floor N: make all fencing tokens higher than this number; see dibs token-floor
---connections N: how many connections at once; 0 for no limit (default {CONNECTIONS_MAX})
+--connections N: how many connections at once; 0 for no limit (default {limits.CONNECTIONS_MAX})
 --connections-per-client N: how many connections from one address, or of one user on a Unix socket; 0 for no limit. A
-    trusted proxy has none (default {CONNECTIONS_PER_CLIENT_MAX})
+    trusted proxy has none (default {limits.CONNECTIONS_PER_CLIENT_MAX})
 --drain TIME: how long SIGTERM lets those who hold something go on, with no new claims; 0 to end at once (default
-    {DRAIN_MS_DEFAULT // 1000}s while other servers stand on the store, else 0)
+    {limits.DRAIN_MS_DEFAULT // 1000}s while other servers stand on the store, else 0)
 --mcp-host NAMES: host names that MCP clients, and clients without a token on a loopback address, may use for this
     machine, with commas between (default: localhost, its own name, and the address it listens on)
 --access-log: print a line to stderr for every request
@@ -183,7 +175,7 @@ OPTIONS = options(f"""
 --traces: send spans of OpenTelemetry, as the variables OTEL_* say; needs the otel extra
 --open-metrics: answer /metrics without a token
 --public-elections: let callers without a token take part in elections, in a namespace of their own
---public-elections-max N: how many of these may have a leader at a time (default {PUBLIC_ROOMS_MAX})
+--public-elections-max N: how many of these may have a leader at a time (default {limits.PUBLIC_ROOMS_MAX})
 --local-registration: let anybody on this machine make a token for a name that nobody has (POST /auth/register); only
     on a loopback address
 --cors-origin ORIGINS: origins of web pages that may use this server with a token, with commas between (default none)
