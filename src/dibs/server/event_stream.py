@@ -45,14 +45,6 @@ if TYPE_CHECKING:
 # The streams of events that are open here: how many there may be, their signs of life, and their end.
 
 
-class TooManyStreams(HttpError):
-    """There are too many streams already."""
-
-    def __init__(self, details: str) -> None:
-        super().__init__(details, TOO_MANY, code="rate_limited")
-        self.retry_after_ms = OVERLOAD_RETRY_MS
-
-
 class StreamRegistry:
     """For one event loop. A client is counted as for its connections (`admission.client_of`)."""
 
@@ -77,11 +69,12 @@ class StreamRegistry:
                 retry_after_ms=OVERLOAD_RETRY_MS,
             )
         if len(self._streams) >= self.most:
-            raise TooManyStreams(f"This server has {len(self._streams)} streams of events, which is its limit.")
-        if self._by_client[client] >= self.most_per_client:
-            raise TooManyStreams(
-                f"You have {self._by_client[client]} streams of events here, which is the limit for one client."
-            )
+            says = f"This server has {len(self._streams)} streams of events, which is its limit."
+        elif self._by_client[client] >= self.most_per_client:
+            says = f"You have {self._by_client[client]} streams of events here, which is the limit for one client."
+        else:
+            return
+        raise HttpError(says, TOO_MANY, code="rate_limited", retry_after_ms=OVERLOAD_RETRY_MS)
 
     def add(self, stream: EventStream, client: str) -> None:
         """Count a stream until its end."""

@@ -222,14 +222,6 @@ log = logging.getLogger("dibs")
 LOG_EVERY_MS = 10_000
 
 
-class TooManyConnections(HttpError):
-    """There are too many connections already."""
-
-    def __init__(self, details: str, status: int, code: str) -> None:
-        super().__init__(details, status, code=code)
-        self.retry_after_ms = OVERLOAD_RETRY_MS
-
-
 class Admission:
     """For one event loop. A bound of 0 is no bound."""
 
@@ -250,26 +242,22 @@ class Admission:
         self._next_line_ms = 0
         self.leaving = 0  # turned away, and still being told so
 
-    def enter(self, client: str) -> TooManyConnections | None:
-        """Count a connection of `client`, or raise. A connection that was counted must `leave`."""
+    def enter(self, client: str) -> HttpError | None:
+        """Count a connection of `client`, or return the refusal. A connection that was counted must `leave`."""
         counted = counted_as(client)
         of_client = self._by_client.get(counted, 0)
         if self._most and self._count >= self._most:
-            refusal = TooManyConnections(
-                f"This server has {self._count} connections, which is its limit.", 503, "capacity_exceeded"
-            )
+            status, code = 503, "capacity_exceeded"
+            says = f"This server has {self._count} connections, which is its limit."
         elif self._most_per_client and of_client >= self._most_per_client and not self._proxies.trusts(client):
-            refusal = TooManyConnections(
-                f"You have {of_client} connections to this server, which is the limit for one client.",
-                429,
-                "rate_limited",
-            )
+            status, code = 429, "rate_limited"
+            says = f"You have {of_client} connections to this server, which is the limit for one client."
         else:
             self._count += 1
             self._by_client[counted] = of_client + 1
             return None
-        self._note(client, of_client, refusal)
-        return refusal
+        self._note(client, of_client, "--connections" if status == 503 else "--connections-per-client")
+        return HttpError(says, status, code=code, retry_after_ms=OVERLOAD_RETRY_MS)
 
     def leave(self, client: str) -> None:
         self._count -= 1
@@ -280,12 +268,11 @@ class Admission:
         else:
             del self._by_client[client]
 
-    def _note(self, client: str, of_client: int, refusal: TooManyConnections) -> None:
+    def _note(self, client: str, of_client: int, flag: str) -> None:
         self._turned_away += 1
         now_ms = self._steady()
         if now_ms < self._next_line_ms:
             return
-        flag = "--connections" if refusal.status == 503 else "--connections-per-client"
         log.warning(
             "turned away %d connection(s), the last from %s: %d open, %d from there (%s changes the bound)",
             self._turned_away,

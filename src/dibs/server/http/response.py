@@ -49,15 +49,22 @@ def note(**what: str) -> None:
 
 
 class HttpError(DibsError):
-    """The HTTP request is not one that we serve: unknown address, method, media type, or too large."""
+    """The HTTP request is not one that we serve: unknown address, method, media type, too large, or one too many."""
 
     def __init__(
-        self, details: str, status: int, *, code: str = "invalid_input", headers: dict[str, str] = NO_HEADERS
+        self,
+        details: str,
+        status: int,
+        *,
+        code: str = "invalid_input",
+        headers: dict[str, str] = NO_HEADERS,
+        retry_after_ms: int | None = None,
     ) -> None:
         super().__init__(details)
         self.code = code
         self.status = status
         self.headers = headers
+        self.retry_after_ms = retry_after_ms
 
 
 class ClientGone(Exception):
