@@ -165,17 +165,12 @@ class StreamFrames:
                 self.is_over = True
                 return
             if data:
-                event = _event(data)
+                event = decode(data)
+                if not isinstance(event, dict) or not isinstance(event.get("seq"), int):
+                    raise ValueError("no event")
                 yield event["seq"], event
             elif last_id.isdecimal() and len(last_id) < 20:
                 yield int(last_id), None
-
-
-def _event(data: str) -> Document:
-    event = decode(data)
-    if not isinstance(event, dict) or not isinstance(event.get("seq"), int):
-        raise ValueError("no event")
-    return event
 
 
 def _stream(

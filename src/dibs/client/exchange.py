@@ -293,20 +293,16 @@ class Attempts:
     def end(self) -> Reply:
         unknown = self._unsure and method_of(self._asked) != "GET"
         if self._reply is not None:
-            return _unknown(self._reply) if unknown else self._reply
+            said = str((self._reply.body or {}).get("details"))
+            if unknown and FATE_UNKNOWN not in said:
+                self._reply.body = {**(self._reply.body or {}), "details": f"{said} {FATE_UNKNOWN}"}
+            return self._reply
         details = self._errors[-1].details
         if not self._alone:
-            said = dict.fromkeys(error.details.removesuffix(NOT_NOW).strip() for error in self._errors)
-            details = f"{' '.join(said)} {NOT_NOW}"
+            each = dict.fromkeys(error.details.removesuffix(NOT_NOW).strip() for error in self._errors)
+            details = f"{' '.join(each)} {NOT_NOW}"
         if unknown:
             raise ServerUnreachable(f"{details} {FATE_UNKNOWN}")
         if all(isinstance(error, NotConnected) for error in self._errors):
             raise NotConnected(details)
         raise ServerUnreachable(details)
-
-
-def _unknown(reply: Reply) -> Reply:
-    details = str((reply.body or {}).get("details"))
-    if FATE_UNKNOWN not in details:
-        reply.body = {**(reply.body or {}), "details": f"{details} {FATE_UNKNOWN}"}
-    return reply

@@ -53,18 +53,12 @@ class Servers:
         if self.is_one:
             return list(self.addresses)
         if self._first is None or now_ms - self._picked_ms >= STAYS_MS:
-            self._pick(now_ms)
-        assert self._first is not None
+            # Each time another part of the chance: what was drawn once is spread enough.
+            chance, self._chance = divmod(self._chance * len(self), 1.0)
+            self._first, self._picked_ms = self.addresses[min(int(chance), len(self) - 1)], now_ms
         at = self.addresses.index(self._first)
         turned = self.addresses[at:] + self.addresses[:at]
         return sorted(turned, key=lambda each: max(0, self.away.get(each.url, 0) - now_ms))
-
-    def _pick(self, now_ms: int) -> None:
-        """Each time another part of the chance: what was drawn once is spread enough."""
-        count = len(self)
-        at = int(self._chance * count)
-        self._chance = (self._chance * count) % 1.0
-        self._first, self._picked_ms = self.addresses[min(at, count - 1)], now_ms
 
     def answered(self, address: ServerAddress, now_ms: int) -> None:
         """Stay with this one."""

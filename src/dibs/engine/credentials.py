@@ -14,15 +14,8 @@ import logging
 import threading
 from contextlib import suppress
 
+from dibs.base import errors
 from dibs.base.clock import steady_ms
-from dibs.base.errors import (
-    AuthenticationFailed,
-    DibsError,
-    InvalidInput,
-    NotOnRecord,
-    RequestRefused,
-    StoreUnavailable,
-)
 from dibs.base.ids import new_secret, proof_key_id
 from dibs.core import credentials as rules
 from dibs.core import limits
@@ -73,7 +66,7 @@ class CredentialAdmin:
 
     def __init__(self, store: Store, caller: Caller) -> None:
         if not store.capabilities.serves:
-            raise InvalidInput(
+            raise errors.InvalidInput(
                 "Tokens are for servers, and no server stands on this store. Whoever may write it may use it."
             )
         self._store = store
@@ -103,7 +96,7 @@ class CredentialAdmin:
         if reply.status != 200 or reply.body is None:
             return reply
         if self._caller.namespace not in (None, reply.body["namespace"]):  # a token that was on record before
-            raise RequestRefused(OF_ANOTHER, "conflict")
+            raise errors.RequestRefused(OF_ANOTHER, "conflict")
         if "sha256" not in document:
             reply.body["token"] = token
         reply.status = 201
@@ -113,7 +106,7 @@ class CredentialAdmin:
         live = self._live(name, wanted_id)
         if len(live) > 1:
             ids = ", ".join([each.id for each in live])
-            raise InvalidInput(f"{name} has {len(live)} tokens. Say which by its id: {ids}.")
+            raise errors.InvalidInput(f"{name} has {len(live)} tokens. Say which by its id: {ids}.")
         token = new_secret()
         grace_ms = wire.grace_ms_of(document)
         command = rules.RotateToken(
@@ -188,7 +181,9 @@ class CredentialAdmin:
             if self._is_ours(each) and each.digest.startswith(wanted_id) and not each.is_over(now_ms)
         ]
         if not found:
-            raise NotOnRecord(f"There is no valid token of {name}{' with this id' if wanted_id else ''} in the store.")
+            raise errors.NotOnRecord(
+                f"There is no valid token of {name}{' with this id' if wanted_id else ''} in the store."
+            )
         return found
 
     def _run(self, command: PlainCommand) -> Reply:
@@ -196,7 +191,7 @@ class CredentialAdmin:
         if not isinstance(outcome, rules.TokenState):  # the store is being moved to another one
             return reply_to("", outcome)
         if outcome.credential is None:
-            raise NotOnRecord("This token is over. Make a new one.")
+            raise errors.NotOnRecord("This token is over. Make a new one.")
         found = outcome.credential
         payer = Caller(principal=found.name, namespace=found.namespace, limits=found.limits).payer
         if payer is not None and isinstance(command, rules.CreateToken | rules.LimitToken):
@@ -204,7 +199,7 @@ class CredentialAdmin:
         return Reply(status=200, body=wire.credential_document(found, outcome.now_ms))
 
 
-class TokensUnchecked(StoreUnavailable):
+class TokensUnchecked(errors.StoreUnavailable):
     """This server cannot know whether the token is still valid."""
 
     retry_after_ms = 1_000
@@ -248,7 +243,7 @@ class CredentialDirectory(EngineThread):
             raise TokensUnchecked("This server cannot read its store, so it cannot tell if the token is valid.")
         caller, over_ms = known
         if now_ms + self._ahead_ms >= over_ms:
-            raise AuthenticationFailed("The token has expired or was revoked. Ask an admin for a new one.")
+            raise errors.AuthenticationFailed("The token has expired or was revoked. Ask an admin for a new one.")
         self._used.add(key)
         return caller
 
@@ -301,12 +296,12 @@ class CredentialDirectory(EngineThread):
                     self.note_use()
             except Exception as error:
                 if not self._failed and not self._stopping:
-                    ours = None if isinstance(error, DibsError) else error
+                    ours = None if isinstance(error, errors.DibsError) else error
                     log.error("the store's tokens cannot be looked at: %s", error, exc_info=ours)
                 self._failed = True
             else:
                 self._failed = False
-        with suppress(DibsError):
+        with suppress(errors.DibsError):
             self.note_use()
 
     def _look(self) -> None:

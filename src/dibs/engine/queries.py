@@ -317,19 +317,13 @@ def open_sessions(store: Store, principal: str | None, bound: str | None = None)
         if isinstance(each, records.SessionRecord)
     ]
     sessions = [each for each in sessions if may_use(each, principal, bound)]
-    for first in range(0, len(sessions), SESSIONS_AT_ONCE):
-        found += _live_states(store, sessions[first : first + SESSIONS_AT_ONCE], principal, bound)
-    return found
-
-
-def _live_states(
-    store: Store, sessions: list[records.SessionRecord], principal: str | None, bound: str | None
-) -> list[SessionState]:
     asked = InspectSession(session="", principal=principal, bound=bound)
-    needs = {session.id: {records.session_key(session.id), *session.holds} for session in sessions}
-    found = _decided(store, needs, lambda view, each: decide(view, asked.replace(session=each)).outcome)[1]
-    states = [found[session.id] for session in sessions]
-    return [state for state in states if isinstance(state, SessionState) and state.live]
+    for first in range(0, len(sessions), SESSIONS_AT_ONCE):
+        some = sessions[first : first + SESSIONS_AT_ONCE]
+        needs = {session.id: {records.session_key(session.id), *session.holds} for session in some}
+        states = _decided(store, needs, lambda view, each: decide(view, asked.replace(session=each)).outcome)[1]
+        found += [each for session in some if isinstance(each := states[session.id], SessionState) and each.live]
+    return found
 
 
 def inspect_one(store: Store, session_id: str, principal: str | None = None, bound: str | None = None) -> Outcome:

@@ -15,17 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs.base.generators import run_generator_async
 from dibs.base.http1 import ConnectionLost, ReplyReader, whole_reply
-from dibs.client.transport import (
-    RECEIVE_BYTES,
-    Challenge,
-    NotConnected,
-    client_context,
-    is_ours,
-    no_host,
-    not_ours,
-    not_there,
-    not_trusted,
-)
+from dibs.client import transport
 from dibs.core.limits import HEAD_BYTES_MAX, REPLY_BYTES_MAX
 from dibs.system.socket_peer import peer_uid
 
@@ -64,7 +54,7 @@ class AsyncServerConnection:
         self._socket.setblocking(False)
         await asyncio.get_running_loop().sock_connect(self._socket, where)
         if address.scheme == "https":
-            secured = self._socket = client_context().wrap_socket(
+            secured = self._socket = transport.client_context().wrap_socket(
                 self._socket, server_hostname=address.host, do_handshake_on_connect=False
             )
             await self._step(secured.do_handshake)
@@ -74,13 +64,13 @@ class AsyncServerConnection:
     async def _prove(self, token: str) -> None:
         try:
             if self.address.scheme == "unix":
-                if not is_ours(peer_uid(self._socket)):
-                    raise not_ours(self.address)
+                if not transport.is_ours(peer_uid(self._socket)):
+                    raise transport.not_ours(self.address)
             else:
-                asked = Challenge(self.address, token, self._socket.getpeername())
+                asked = transport.Challenge(self.address, token, self._socket.getpeername())
                 asked.check(await self.exchange(asked.request))
         except ConnectionLost:
-            raise not_ours(self.address) from None
+            raise transport.not_ours(self.address) from None
 
     async def exchange(self, request: bytes) -> Reply:
         """Send, and read the reply. Raises ConnectionLost if it is unknown whether the request was carried out."""
@@ -119,8 +109,8 @@ class AsyncServerConnection:
 
     async def _receive(self) -> bytes:
         if not isinstance(self._socket, ssl.SSLSocket):
-            return await asyncio.get_running_loop().sock_recv(self._socket, RECEIVE_BYTES)
-        return await self._step(partial(self._socket.recv, RECEIVE_BYTES))
+            return await asyncio.get_running_loop().sock_recv(self._socket, transport.RECEIVE_BYTES)
+        return await self._step(partial(self._socket.recv, transport.RECEIVE_BYTES))
 
     async def _step(self, step: Callable[[], T]) -> T:
         """Take a step of TLS, as soon as the socket is ready for it. `sock_recv` and `sock_sendall` know no TLS."""
@@ -162,7 +152,7 @@ async def connected(address: ServerAddress) -> AsyncServerConnection:
             done = True
             return connection
         except ssl.SSLError as error:
-            raise not_trusted(address, error) from None
+            raise transport.not_trusted(address, error) from None
         except TimeoutError:
             raise
         except OSError as error:
@@ -170,7 +160,7 @@ async def connected(address: ServerAddress) -> AsyncServerConnection:
         finally:
             if not done:
                 connection.close()
-    raise NotConnected(not_there(address, why))
+    raise transport.NotConnected(transport.not_there(address, why))
 
 
 async def _addresses(address: ServerAddress) -> list[tuple[int, Any]]:
@@ -179,5 +169,5 @@ async def _addresses(address: ServerAddress) -> list[tuple[int, Any]]:
     try:
         found = await asyncio.get_running_loop().getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:  # the latter: a name that cannot be one
-        raise no_host(address, error) from None
+        raise transport.no_host(address, error) from None
     return [(family, address) for family, _, _, _, address in found]

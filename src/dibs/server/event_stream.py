@@ -17,15 +17,7 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 from dibs.base.errors import DibsError, ServerDraining
-from dibs.core.limits import (
-    OVERLOAD_RETRY_MS,
-    STREAM_BYTES_MAX,
-    STREAM_KEEPALIVE_MS,
-    STREAM_RETRY_MS,
-    STREAM_STALL_MS,
-    STREAMS_MAX,
-    STREAMS_PER_CLIENT_MAX,
-)
+from dibs.core import limits
 from dibs.server.http.response import NO_STORE, TOO_MANY, HttpError
 from dibs.wire.lease_documents import frame, gap_document, position_frame, retry_frame
 from dibs.wire.parts import DROPPED, GAP
@@ -48,10 +40,10 @@ if TYPE_CHECKING:
 class StreamRegistry:
     """For one event loop. A client is counted as for its connections (`admission.client_of`)."""
 
-    def __init__(self, most: int = STREAMS_MAX, most_per_client: int = STREAMS_PER_CLIENT_MAX) -> None:
+    def __init__(self, most: int = limits.STREAMS_MAX, most_per_client: int = limits.STREAMS_PER_CLIENT_MAX) -> None:
         self.most = most
         self.most_per_client = most_per_client
-        self.keepalive_s = STREAM_KEEPALIVE_MS / 1000
+        self.keepalive_s = limits.STREAM_KEEPALIVE_MS / 1000
         self._streams: dict[EventStream, str] = {}
         self._by_client: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
@@ -66,7 +58,7 @@ class StreamRegistry:
         if self._is_closed:
             raise ServerDraining(
                 "This server is about to end and begins no streams. Ask another one, or again in a moment.",
-                retry_after_ms=OVERLOAD_RETRY_MS,
+                retry_after_ms=limits.OVERLOAD_RETRY_MS,
             )
         if len(self._streams) >= self.most:
             says = f"This server has {len(self._streams)} streams of events, which is its limit."
@@ -74,7 +66,7 @@ class StreamRegistry:
             says = f"You have {self._by_client[client]} streams of events here, which is the limit for one client."
         else:
             return
-        raise HttpError(says, TOO_MANY, code="rate_limited", retry_after_ms=OVERLOAD_RETRY_MS)
+        raise HttpError(says, TOO_MANY, code="rate_limited", retry_after_ms=limits.OVERLOAD_RETRY_MS)
 
     def add(self, stream: EventStream, client: str) -> None:
         """Count a stream until its end."""
@@ -110,7 +102,7 @@ class StreamRegistry:
 
 
 WRITE_BYTES_MAX = 64 * 1024
-STALL_S = STREAM_STALL_MS / 1000
+STALL_S = limits.STREAM_STALL_MS / 1000
 _QUEUED = getattr(termios, "TIOCOUTQ", 0)  # of a socket: bytes that are not acknowledged yet
 HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
@@ -148,7 +140,7 @@ class EventStream:
         self._is_ending = False
         self._is_gone = False
         self._connection: HttpConnection | None = None
-        self._put(at, retry_frame(STREAM_RETRY_MS) + (first or position_frame(at, "events")))
+        self._put(at, retry_frame(limits.STREAM_RETRY_MS) + (first or position_frame(at, "events")))
 
     # For the feed.
 
@@ -157,7 +149,7 @@ class EventStream:
         if shown is not None:
             self._put(event.seq, shown)
         self.at = event.seq
-        if self._queued_bytes > STREAM_BYTES_MAX:  # it is read again once the reader has taken what was written
+        if self._queued_bytes > limits.STREAM_BYTES_MAX:  # it is read again once the reader has taken what was written
             self._feed.leave(self)
             self._queue.clear()
             self._queued_bytes = 0
@@ -223,7 +215,7 @@ class EventStream:
         await self._flush(call)
         if not self._is_gone:
             await call.connection.drain()
-            call.write(retry_frame(STREAM_RETRY_MS))
+            call.write(retry_frame(limits.STREAM_RETRY_MS))
             call.finish()
 
     async def _catch_up(self) -> None:

@@ -158,24 +158,19 @@ def _live(typed: TypedWords, kind: str, current: str, env: Mapping[str, str], as
         # Path jobs need a request of their own: they are in the repository's namespace.
         prefixes = [current, "path:"] if "path:".startswith(current) else [current]
         asked = [["list", *common, f"--limit={NAMES_MAX}", f"--prefix={prefix}"] for prefix in prefixes]
+    from dibs.client.embedded import default_store_url
+    from dibs.client.settings import Settings
+
     try:
-        if not _is_store_there(typed, env):
-            return []
+        url = Settings({"url": typed.given.get("--url")}, env).url or default_store_url()
+        if url.startswith("sqlite:") and not os.path.exists(url.removeprefix("sqlite://")):
+            return []  # opening it would create it
         said = _in_time(lambda: [ask(words) for words in asked])
     except (DibsError, OSError):
         return []
     names = dict.fromkeys(name for text in said for name in text.splitlines())
     # A name that begins with a dash would be taken for a flag: `--url=…` sends the token where it says.
     return [name for name in names if name == plain(name) and not name.startswith("-")]
-
-
-def _is_store_there(typed: TypedWords, env: Mapping[str, str]) -> bool:
-    """Tell whether the store exists. Opening a missing SQLite store would create it."""
-    from dibs.client.embedded import default_store_url
-    from dibs.client.settings import Settings
-
-    url = Settings({"url": typed.given.get("--url")}, env).url or default_store_url()
-    return not url.startswith("sqlite:") or os.path.exists(url.removeprefix("sqlite://"))
 
 
 class _TimeUp(BaseException):

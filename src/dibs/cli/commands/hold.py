@@ -57,6 +57,7 @@ def said(event: Document) -> str:
 NOTICE_MS = 2_000
 LINE_BYTES_MAX = CHECKPOINT_BYTES_MAX + 64
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_GRANTED = ("owner", "attempt", "previous")  # what is said of a grant
 _ORDERS = "checkpoint TEXT, release, done [TIME] [RESULT], fail [REASON]"
 
 
@@ -154,9 +155,7 @@ class HoldLoop:
         return None if self.is_lost else self._ending
 
     def _say_acquired(self) -> None:
-        grant = self._session.grant or {}
-        kept = ("owner", "attempt", "previous")
-        first = {key: grant[key] for key in kept if key in grant}
+        first = {key: value for key, value in (self._session.grant or {}).items() if key in _GRANTED}
         self._tell("acquired", first | {"session_id": self._session.id})
         self._session.on_kept = lambda: self._tell("renewed", {})
         self._session.on_trouble = lambda why: self._tell("uncertain", {"why": why})

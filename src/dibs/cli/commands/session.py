@@ -41,7 +41,12 @@ def _names(names: list[str], most: int = 3) -> str:
 def open_(call: Call) -> Answer:
     request = {**flags.open_request(call), "fresh_session_id": new_id()}
     if call.values.get("pid") is not None:
-        request["process"] = _mark(flags.process_number(call, "pid"))
+        from dibs.system.session_mark import process_mark
+
+        pid = flags.process_number(call, "pid")
+        mark = request["process"] = process_mark(pid)
+        if mark is None:
+            raise UsageError(f"--pid {pid}: no such process can be seen here.")
     body = call.body("session-open", "", request)
     owner, ttl_ms = plain(body["owner"]), body["ttl_seconds"] * 1000
     lines = [
@@ -50,15 +55,6 @@ def open_(call: Call) -> Answer:
         f"Renew it within {span(ttl_ms // 2)}:  {shell_line(['dibs', 'session', 'keep', *flags.next_words(call)])}",
     ]
     return yes(body, "\n".join(lines), quiet=plain(body["session_id"]))
-
-
-def _mark(pid: int) -> str:
-    from dibs.system.session_mark import process_mark
-
-    mark = process_mark(pid)
-    if mark is None:
-        raise UsageError(f"--pid {pid}: no such process can be seen here.")
-    return mark
 
 
 def keep(call: Call) -> Answer:

@@ -29,7 +29,7 @@ from dibs.wire.parts import timestamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 
 # What is said about tokens. Pure. A token itself is in the answer to whoever had it made, and nowhere else.
@@ -246,7 +246,11 @@ def _revoke_in_file(call: Call) -> Answer:
         message = f"{plain(path)} holds no token of {plain(name)}{' with this id' if wanted else ''}."
         return no(NO, document, message, code="not_found", message=message)
     with changing(path):
-        _rewrite(path, lambda line: not goes(line))
+        real = os.path.realpath(path)
+        kept = [f"{text}\n" for text, line in read_lines(real) if line is None or not goes(line)]
+        status = os.stat(real)
+        owner = (status.st_uid, status.st_gid) if os.geteuid() == 0 else None
+        replace_file(real, "".join(kept), owner=owner, durable=True)  # as a whole: a server never reads half of it
     count = f"{len(gone)} tokens" if len(gone) > 1 else "the token"
     return yes(document, f"{call.paint.good('Revoked')} {count} of {plain(name)} in {plain(path)}. {_SIGHUP}")
 
@@ -310,15 +314,6 @@ def changing(path: str) -> Iterator[None]:
             os.close(turn)
     except OSError as error:
         raise InvalidInput(f"{path} cannot be written ({error.strerror}).") from None
-
-
-def _rewrite(path: str, is_kept: Callable[[TokenLine], bool]) -> None:
-    """Replace the file as a whole, so that a server never reads half of it."""
-    path = os.path.realpath(path)
-    kept = [text for text, line in read_lines(path) if line is None or is_kept(line)]
-    status = os.stat(path)
-    owner = (status.st_uid, status.st_gid) if os.geteuid() == 0 else None
-    replace_file(path, "".join([f"{text}\n" for text in kept]), owner=owner, durable=True)
 
 
 def _append(path: str, line: str) -> None:

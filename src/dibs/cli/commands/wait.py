@@ -49,16 +49,10 @@ def wait(call: Call) -> Answer:
             if left_ms is not None and left_ms <= 0:
                 return _not_yet(call, found, taken, (length or 0) * 1000)
             status.show(watching(taken))
-            door.news(_pause(taken, pause_ms, left_ms))
+            # Not longer than the shortest hold, and not longer than is left.
+            hints = [pause_ms, *[each.get("remaining_ms") or pause_ms for each in taken]]
+            door.news(max(1, min(hints if left_ms is None else [*hints, left_ms])))
             pause_ms = min(PAUSE_MS_MAX, pause_ms * 2)
-
-
-def _pause(taken: list[Document], pause_ms: int, left_ms: int | None) -> int:
-    """The pause before the next look: not longer than the shortest hold, the time left, or a fixed limit."""
-    hints = [pause_ms, *[each.get("remaining_ms") or pause_ms for each in taken]]
-    if left_ms is not None:
-        hints.append(left_ms)
-    return max(1, min(hints))
 
 
 def _over(call: Call, found: list[Document], done_exit: int) -> Answer:

@@ -122,15 +122,12 @@ class WebhookLedger:
         changes = register.changes if isinstance(register, CredentialRegister) else 0
         known, at_ms = self._over_at
         if changes != known or snapshot.now_ms - at_ms > limits.CREDENTIAL_RELOAD_MS:
-            self._read_owners(snapshot.now_ms)
+            over: set[Owner] = set()
+            valid: set[Owner] = set()
+            for each in every_credential(self._store):
+                (over if each.is_over(snapshot.now_ms) else valid).add((each.name, each.namespace))
+            self._valid, self._over = valid, over - valid
             self._over_at = (changes, snapshot.now_ms)
-
-    def _read_owners(self, now_ms: int) -> None:
-        over: set[Owner] = set()
-        valid: set[Owner] = set()
-        for each in every_credential(self._store):
-            (over if each.is_over(now_ms) else valid).add((each.name, each.namespace))
-        self._valid, self._over = valid, over - valid
 
     def pages(self, positions: Iterable[int]) -> dict[int, EventPage]:
         """The events after each position. Webhooks at the same position share a page."""

@@ -270,9 +270,11 @@ class Sender:
 
     async def _connect_to(self, target: Target, addresses: list[str]) -> _Connection:
         """Connect to the first of the checked addresses that takes it."""
-        tls = None
-        if target.is_tls:
-            tls = self._tls = self._tls or self._trust()
+        if target.is_tls and self._tls is None:
+            self._tls = ssl.create_default_context()
+            if self.policy.ca is not None:
+                self._tls.load_verify_locations(self.policy.ca)
+        tls = self._tls if target.is_tls else None
         for address in addresses:
             try:
                 reader, writer = await asyncio.open_connection(
@@ -287,12 +289,6 @@ class Sender:
                 if address == addresses[-1]:
                     raise
         raise AssertionError("there is at least one address")
-
-    def _trust(self) -> ssl.SSLContext:
-        context = ssl.create_default_context()
-        if self.policy.ca is not None:
-            context.load_verify_locations(self.policy.ca)
-        return context
 
     async def _exchange(self, url: str, connection: _Connection, request: bytes) -> tuple[int, int]:
         is_kept = False

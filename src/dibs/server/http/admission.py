@@ -20,15 +20,8 @@ from typing import TYPE_CHECKING
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import AuthenticationRequired, InvalidInput
+from dibs.core import limits
 from dibs.core.identity import AGENT, Caller, Limits
-from dibs.core.limits import (
-    CONNECTIONS_MAX,
-    CONNECTIONS_PER_CLIENT_MAX,
-    OVERLOAD_RETRY_MS,
-    PUBLIC_CLIENTS_MAX,
-    PUBLIC_FULL_RETRY_MS,
-    PUBLIC_REQUESTS_MS,
-)
 from dibs.engine.auth import RateLimited
 from dibs.server.http.response import HttpError
 from dibs.system import socket_peer
@@ -139,10 +132,10 @@ class ClientWindows:
         """Raises RateLimited if one more is too many."""
         now_ms = self._steady()
         since_ms, count = self._windows.get(self._counted_as(client, now_ms), (now_ms, 0))
-        if count >= self._most and now_ms - since_ms < PUBLIC_REQUESTS_MS:
+        if count >= self._most and now_ms - since_ms < limits.PUBLIC_REQUESTS_MS:
             raise RateLimited(
                 f"One client may send {self._most} {self._what} a minute here. Ask again later.",
-                since_ms + PUBLIC_REQUESTS_MS - now_ms,
+                since_ms + limits.PUBLIC_REQUESTS_MS - now_ms,
             )
 
     def charge(self, client: str) -> None:
@@ -151,17 +144,17 @@ class ClientWindows:
         now_ms = self._steady()
         client = self._counted_as(client, now_ms)
         since_ms, count = self._windows.get(client, (now_ms, 0))
-        if now_ms - since_ms >= PUBLIC_REQUESTS_MS:
+        if now_ms - since_ms >= limits.PUBLIC_REQUESTS_MS:
             since_ms, count = now_ms, 0
         self._windows[client] = since_ms, count + 1
 
     def _counted_as(self, client: str, now_ms: int) -> str:
-        if client in self._windows or len(self._windows) < PUBLIC_CLIENTS_MAX:
+        if client in self._windows or len(self._windows) < limits.PUBLIC_CLIENTS_MAX:
             return client
         self._windows = {
-            each: window for each, window in self._windows.items() if now_ms - window[0] < PUBLIC_REQUESTS_MS
+            each: window for each, window in self._windows.items() if now_ms - window[0] < limits.PUBLIC_REQUESTS_MS
         }
-        return client if len(self._windows) < PUBLIC_CLIENTS_MAX else _OTHERS
+        return client if len(self._windows) < limits.PUBLIC_CLIENTS_MAX else _OTHERS
 
 
 # Elections for callers without a token: who such a caller is, and the bounds on what all of them may do.
@@ -186,8 +179,8 @@ class PublicRooms:
             raise AuthenticationRequired(
                 "Bearer token required: only a server with --public-elections lets anybody take part in elections."
             )
-        limits = Limits(held=self.settings.rooms)
-        return Caller(principal=PUBLIC_PRINCIPAL, role=AGENT, namespace=PUBLIC_NAMESPACE, limits=limits)
+        most = Limits(held=self.settings.rooms)
+        return Caller(principal=PUBLIC_PRINCIPAL, role=AGENT, namespace=PUBLIC_NAMESPACE, limits=most)
 
     def charge(self, client: str) -> None:
         """Count one request of a client; raises RateLimited if it is one too many."""
@@ -200,12 +193,12 @@ class PublicRooms:
         if self._streams[client] >= self.settings.streams_per_client:
             raise RateLimited(
                 f"One client may watch {self.settings.streams_per_client} public elections at a time.",
-                PUBLIC_FULL_RETRY_MS,
+                limits.PUBLIC_FULL_RETRY_MS,
             )
         if self._streams.total() >= self.settings.streams:
             raise RateLimited(
                 f"This server has {self.settings.streams} streams of public elections, which is its limit.",
-                OVERLOAD_RETRY_MS,
+                limits.OVERLOAD_RETRY_MS,
             )
         self._streams[client] += 1
 
@@ -227,8 +220,8 @@ class Admission:
 
     def __init__(
         self,
-        most: int = CONNECTIONS_MAX,
-        most_per_client: int = CONNECTIONS_PER_CLIENT_MAX,
+        most: int = limits.CONNECTIONS_MAX,
+        most_per_client: int = limits.CONNECTIONS_PER_CLIENT_MAX,
         steady: Callable[[], int] = steady_ms,
         proxies: TrustedProxies | None = None,
     ) -> None:
@@ -257,7 +250,7 @@ class Admission:
             self._by_client[counted] = of_client + 1
             return None
         self._note(client, of_client, "--connections" if status == 503 else "--connections-per-client")
-        return HttpError(says, status, code=code, retry_after_ms=OVERLOAD_RETRY_MS)
+        return HttpError(says, status, code=code, retry_after_ms=limits.OVERLOAD_RETRY_MS)
 
     def leave(self, client: str) -> None:
         self._count -= 1

@@ -75,8 +75,12 @@ class EtcdClient:
         failed = 0
         while True:
             endpoint = self.location.endpoints[self._first]
+            left_ms = max(1, began_ms + ETCD_MS_MAX - steady_ms())
+            try_ms = min(left_ms, ETCD_TRY_MS_MAX)
             try:
-                return self._try(path, request, answer, endpoint, began_ms + ETCD_MS_MAX, writes=writes)
+                token = self._authenticated(endpoint, try_ms)
+                # A write may use all the time, because it cannot be tried elsewhere.
+                return self._asked(endpoint, path, request, answer, token, try_ms, left_ms if writes else try_ms)
             except (LostConnection, Refusal) as error:
                 failed += 1
                 # Unreachable members get less time than members that answer.
@@ -98,15 +102,6 @@ class EtcdClient:
         if error.wants_new_token:
             return self.location.user is None
         return not error.is_passing or (writes and not error.is_before_write)
-
-    def _try(
-        self, path: str, request: bytes, answer: Answer, endpoint: tuple[str, int], until_ms: int, *, writes: bool
-    ) -> Any:
-        left_ms = max(1, until_ms - steady_ms())
-        try_ms = min(left_ms, ETCD_TRY_MS_MAX)
-        token = self._authenticated(endpoint, try_ms)
-        # A write may use all the time, because it cannot be tried elsewhere.
-        return self._asked(endpoint, path, request, answer, token, try_ms, left_ms if writes else try_ms)
 
     def _asked(
         self,

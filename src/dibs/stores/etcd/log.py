@@ -84,7 +84,11 @@ class EventLog:
         times = [event.at_ms for event in events]
         log_key = b"%s%d.%d.%d.%s" % (self.layout.log_of(chapter), min(times), max(times), len(events), name)
         pairs = [(log_key, _joined(texts)), (self.layout.last, b"%d" % len(events))]
-        pairs += self._of_jobs(events, texts, chapter, name)
+        jobs: dict[tuple[str, str], list[str]] = {}
+        for index, event in enumerate(events):
+            if event.job:
+                jobs.setdefault((event.ns, event.job), []).append(f"{index} {texts[index]}")
+        pairs += [(self.layout.job_log(*job, chapter) + name, _joined(lines)) for job, lines in jobs.items()]
         if is_full:
             pairs.append((self.layout.chapter, b"%d %d %d" % (chapter + 1, self._commits, self.base)))
             pairs.append((self.layout.chapter_mark(chapter + 1), b""))
@@ -105,15 +109,6 @@ class EventLog:
         if events:
             parts.append(events[first:])
         return [self.appending(part, is_wide=True)[1] for part in parts]
-
-    def _of_jobs(
-        self, events: Sequence[Event], texts: list[str], chapter: int, name: bytes
-    ) -> list[tuple[bytes, bytes]]:
-        jobs: dict[tuple[str, str], list[str]] = {}
-        for index, event in enumerate(events):
-            if event.job:
-                jobs.setdefault((event.ns, event.job), []).append(f"{index} {texts[index]}")
-        return [(self.layout.job_log(*job, chapter) + name, _joined(lines)) for job, lines in jobs.items()]
 
     def has_turned(self, kvs: list[KeyValue]) -> bool:
         """Takes the answer to `chapter_op`. True if another chapter has begun since."""

@@ -19,19 +19,8 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, StoreUnavailable
 from dibs.base.ids import new_token
 from dibs.core.limits import ETCD_REQUEST_BYTES_MAX
+from dibs.stores.etcd import messages
 from dibs.stores.etcd.errors import TOO_LARGE
-from dibs.stores.etcd.messages import (
-    EQUAL,
-    PUT_TAG,
-    compare_revision,
-    compare_value,
-    delete_op,
-    inner,
-    operations,
-    put_op,
-    range_op,
-    txn,
-)
 from dibs.stores.port import CommitTooLarge, Conflict
 
 TYPE_CHECKING = False
@@ -44,8 +33,8 @@ if TYPE_CHECKING:
 
 
 OPS_MAX = 128
-COMPARES_MAX = 100  # of one transaction; the rest of the 128 is for the levels of its operations
-WIDTH = 40  # how many inner transactions a transaction with few compares has on its first level
+COMPARES_MAX = 100  # of one transaction; the rest of the 128 is for the levels of its messages.operations
+WIDTH = 40  # how many messages.inner transactions a transaction with few compares has on its first level
 OVERHEAD_BYTES = 32  # of each operation, in the levels above it and in etcd's log
 
 
@@ -65,7 +54,7 @@ def packed(ops: list[bytes], compares: int, others: int) -> list[bytes]:
 
 def _grouped(ops: list[bytes], groups: int, room: int) -> list[bytes]:
     size = -(-len(ops) // groups)
-    return [inner(_nested(ops[at : at + size], room)) for at in range(0, len(ops), size)]
+    return [messages.inner(_nested(ops[at : at + size], room)) for at in range(0, len(ops), size)]
 
 
 def _nested(ops: list[bytes], room: int) -> list[bytes]:
@@ -78,9 +67,9 @@ def _nested(ops: list[bytes], room: int) -> list[bytes]:
 
 def seen_by_quota(ops: list[bytes], room: bytes) -> list[bytes]:
     """`ops`, with a put of the key `room` if there is none yet on the outer level."""
-    if any(op[0] == PUT_TAG for op in ops):
+    if any(op[0] == messages.PUT_TAG for op in ops):
         return ops
-    return [put_op(room, b""), *ops]
+    return [messages.put_op(room, b""), *ops]
 
 
 def fits(ops: list[bytes]) -> bool:
@@ -175,8 +164,10 @@ class WideCommits:
         self._layout = layout
         self._write = write
         self._raising = raising
-        self.absent = compare_revision(layout.wide, 0)  # the compare of every commit
-        self.looking = range_op(layout.wide)  # for the failure branch of a commit: whether a wide one is the reason
+        self.absent = messages.compare_revision(layout.wide, 0)  # the compare of every commit
+        self.looking = messages.range_op(
+            layout.wide
+        )  # for the failure branch of a commit: whether a wide one is the reason
 
     def found(self, kvs: list[KeyValue]) -> WideCommit | None:
         """The commit under way, in the answer to a range whose last key is `wide`."""
@@ -187,7 +178,7 @@ class WideCommits:
     def begin(self) -> WideCommit:
         """Stop all other commits. The caller must call `finish`, or `give_up`."""
         wide_id = new_token().encode()
-        request = txn([put_op(self._layout.wide, wide_id)], [self.absent], [self.looking])
+        request = messages.txn([messages.put_op(self._layout.wide, wide_id)], [self.absent], [self.looking])
         while True:
             try:
                 with _nothing_decided():
@@ -226,9 +217,9 @@ class WideCommits:
     def give_up(self, wide_id: bytes) -> None:
         """End a commit. Does nothing if it is decided. If etcd does not answer, others give it up later."""
         parts = self._layout.wide_part(wide_id, 0)[: -len(b"000000")]
-        ops = [delete_op(self._layout.wide), delete_op(parts, end_of(parts))]
+        ops = [messages.delete_op(self._layout.wide), messages.delete_op(parts, end_of(parts))]
         try:
-            self._client.txn(ops, [compare_value(self._layout.wide, EQUAL, wide_id)])
+            self._client.txn(ops, [messages.compare_value(self._layout.wide, messages.EQUAL, wide_id)])
         except DibsError:
             pass
 
@@ -238,8 +229,8 @@ class WideCommits:
             return self._step(wide, None, parts[0])
         with _nothing_decided():
             for number, part in enumerate(parts):
-                text = zlib.compress(txn(part), 1)
-                self._step(wide, wide.id, [put_op(self._layout.wide_part(wide.id, number), text)])
+                text = zlib.compress(messages.txn(part), 1)
+                self._step(wide, wide.id, [messages.put_op(self._layout.wide_part(wide.id, number), text)])
         self._step(wide, b"%s 0 %d" % (wide.id, len(parts)), [])
         wide.count = len(parts)
         try:
@@ -265,11 +256,13 @@ class WideCommits:
         found = self._client.range(key)
         if not found:
             return None
-        ops = operations(zlib.decompress(found[0].value))
+        ops = messages.operations(zlib.decompress(found[0].value))
         after = wide.next + 1
         try:
             last = self._step(
-                wide, b"%s %d %d" % (wide.id, after, wide.count) if after < wide.count else None, [delete_op(key), *ops]
+                wide,
+                b"%s %d %d" % (wide.id, after, wide.count) if after < wide.count else None,
+                [messages.delete_op(key), *ops],
             )
         except Conflict:
             return None
@@ -279,10 +272,10 @@ class WideCommits:
     def _step(self, wide: WideCommit, value: bytes | None, ops: list[bytes]) -> list[KeyValue]:
         """Go on with a wide commit: change `wide` to `value`, or delete it. Returns the range of the key `last`."""
         key, keys = self._layout.wide, self._layout
-        moves = seen_by_quota([delete_op(key) if value is None else put_op(key, value)], keys.room)
-        others = [*moves, self._raising(), range_op(keys.last)]
+        moves = seen_by_quota([messages.delete_op(key) if value is None else messages.put_op(key, value)], keys.room)
+        others = [*moves, self._raising(), messages.range_op(keys.last)]
         success = [*packed(ops, 1, len(others)), *others]
-        answer = self._write(txn(success, [compare_revision(key, wide.revision)]))
+        answer = self._write(messages.txn(success, [messages.compare_revision(key, wide.revision)]))
         if not answer.succeeded:
             raise Conflict
         wide.revision = answer.revision

@@ -44,7 +44,10 @@ if TYPE_CHECKING:
 def tidy(tips: Tips) -> dict[str, Any]:
     """Returns how many refs were deleted, and which could not be read."""
     removed = 0
-    old = _old(tips)
+    entries = tips.look([""])
+    aged = [(tips.time.rough_age_ms(entry), tail, entry) for tail, entry in entries.items() if entry.stored is None]
+    oldest = sorted([each for each in aged if each[0] >= GIT_TOMBSTONE_MS], key=lambda each: -each[0])
+    old = [(tail, entry) for _, tail, entry in oldest]
     while old:
         batch, old = old[:GIT_TIDY_BATCH_MAX], old[GIT_TIDY_BATCH_MAX:]
         if tips.refs.swap([Swap(tail, entry.oid, "") for tail, entry in batch]):
@@ -56,13 +59,6 @@ def tidy(tips: Tips) -> dict[str, Any]:
     broken = {tips.refs.name(tail): why for tail, why in sorted(tips.broken.items())}
     tips.refs.shrink()
     return {"removed": removed, "broken": broken}
-
-
-def _old(tips: Tips) -> list[tuple[str, Entry]]:
-    entries = tips.look([""])
-    aged = [(tips.time.rough_age_ms(entry), tail, entry) for tail, entry in entries.items() if entry.stored is None]
-    oldest = sorted([each for each in aged if each[0] >= GIT_TOMBSTONE_MS], key=lambda each: -each[0])
-    return [(tail, entry) for _, tail, entry in oldest]
 
 
 class GitStore(Store, Maintenance):
