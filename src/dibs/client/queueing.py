@@ -3,9 +3,8 @@ behind.
 
 A flow is a generator that yields steps. Its driver (`drive` here, an event loop elsewhere) answers each `Ask` with the
 reply, each `Work` with its result, each `Pause` with None, and each `StillWaiting` with None or with the milliseconds
-until the next report. A long
-wait is split into slices. The first slice is short, so that the place in line is known early and can be given up. A
-request with the ticket keeps the place, even if the server was gone for a moment.
+until the next report. A long wait is split into slices. The first slice is short, so that the place in line is known
+early and can be given up. A request with the ticket keeps the place, even if the server was gone for a moment.
 """
 
 from __future__ import annotations

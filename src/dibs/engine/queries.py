@@ -239,10 +239,9 @@ def claimed(
     ended: Sequence[str] = (),
 ) -> Page:
     """Up to `limit` jobs in these states now, whose name begins with `prefix` and comes after `after`; with `ended`,
-    only those whose last hold ended in one of these ways. Held and parked
-    jobs cost only what is returned. For other states every job on record is looked at, LIST_LOOKS_MAX of them in one
-    call: then the page may be short, even empty, and `next_after` says where to continue. The store is asked for a few
-    at a time, because it has other callers."""
+    only those whose last hold ended in one of these ways. Held and parked jobs cost only what is returned. For other
+    states every job on record is looked at, LIST_LOOKS_MAX of them in one call: then the page may be short, even empty,
+    and `next_after` says where to continue. The store is asked for a few at a time, because it has other callers."""
     now_ms = store.read(()).now_ms
     found: list[records.LockRecord] = []
     key = records.lock_key(ns, after) if after else ""

@@ -162,8 +162,7 @@ COMMANDS = {
         JOBS,
         *flags.PROOF,
         Option("--ttl TIME", "a new TTL (default: the present one)"),
-        flags.CHECKPOINT,
-        flags.METADATA,
+        *(flags.CHECKPOINT, flags.METADATA),
     ),
     "transfer": Command(
         transfer,
@@ -181,9 +180,6 @@ COMMANDS = {
         *flags.PROOF,
         flags.DONE,
         Option("--result TEXT", "the result, shown while the job is marked as done; - reads it from stdin"),
-        flags.CHECKPOINT,
-        flags.FAILED,
-        flags.REASON,
-        flags.RETRY_AFTER,
+        *(flags.CHECKPOINT, flags.FAILED, flags.REASON, flags.RETRY_AFTER),
     ),
 }

@@ -178,7 +178,7 @@ KILL_AFTER = Option(
 )
 LEAVE_CHILDREN = Option("--leave-children", "do not stop background processes that the command leaves running")
 _RUN_OPTIONS = (
-    *(flags.SESSION_TTL, flags.WAIT, flags.NO_WAIT, flags.EXCLUSIVE, flags.SHARED, flags.SLOTS),
+    *flags.SESSION_CLAIM,
     Option("-E, --conflict-exit-code N", "the exit code if somebody else has the job (default 1)"),
     Option("--done-exit-code N", "the exit code if the job is marked as done (default 4)"),
     KILL_AFTER,
@@ -273,15 +273,7 @@ elect
 """
 COMMANDS = {
     "run": Command(lambda call: _run(call, call.values["job"]), NEW_JOB, COMMAND, *_RUN_OPTIONS),
-    "session run": Command(
-        lambda call: _run(call, None),
-        COMMAND,
-        flags.SESSION_TTL,
-        flags.OWNER,
-        flags.METADATA,
-        KILL_AFTER,
-        LEAVE_CHILDREN,
-    ),
+    "session run": Command(lambda call: _run(call, None), COMMAND, *flags.SESSION_OPEN, KILL_AFTER, LEAVE_CHILDREN),
     "elect": Command(
         elect,
         Argument("ELECTION", "the name of the election: the same for all candidates"),
@@ -290,9 +282,6 @@ COMMANDS = {
         Option("-w, --wait TIME", "campaign for up to this long (default: until it is won)"),
         Option("-n, --no-wait", "do not wait: if somebody else leads, exit with 1"),
         Option("--once", "end when the leadership is lost, instead of campaigning again"),
-        KILL_AFTER,
-        flags.OWNER,
-        flags.METADATA,
-        LEAVE_CHILDREN,
+        *(KILL_AFTER, flags.OWNER, flags.METADATA, LEAVE_CHILDREN),
     ),
 }

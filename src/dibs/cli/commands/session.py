@@ -133,9 +133,7 @@ session list
 COMMANDS = {
     "session open": Command(
         open_,
-        flags.SESSION_TTL,
-        flags.OWNER,
-        flags.METADATA,
+        *flags.SESSION_OPEN,
         Option("--pid PID", "end the session when this process of this machine ends"),
     ),
     "session keep": Command(keep, _ID),

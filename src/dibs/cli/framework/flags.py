@@ -281,6 +281,8 @@ def next_words(call: Call, flags: tuple[str, ...] = ("url", "namespace", "sessio
 # Flags of the commands that open a session.
 
 SESSION_TTL = Option("--ttl TIME", field="session-open.ttl_ms")
+SESSION_OPEN = (SESSION_TTL, OWNER, METADATA)
+SESSION_CLAIM = (SESSION_TTL, WAIT, NO_WAIT, EXCLUSIVE, SHARED, SLOTS)  # and of those that claim one job in it
 
 
 def open_request(call: Call) -> Document:

@@ -253,8 +253,7 @@ def write(
 # A commit that only changes records, such as a renewal, leaves the counters as they are: a page less again. The
 # versions of its records are then above the revision, and the next commit that looks at one of them goes on from there.
 # So a version never repeats: whoever deletes a record raises the revision above its version. The time in the file is at
-# most UNWRITTEN_MS behind the last renewal. It is needed after a reboot only, if the clock came up in the past
-# (below).
+# most UNWRITTEN_MS behind the last renewal. It is needed after a reboot only, if the clock came up in the past (below).
 
 READ_COUNTERS = "SELECT revision, last_seq, time_ms FROM progress"
 WRITE_COUNTERS = "UPDATE counters SET revision = ?, last_seq = ?, time_ms = ?"
