@@ -157,7 +157,11 @@ class _Intake:
         file.seek(0)
         by_ms = mark.from_ms - self._contents.header.at_ms
         if not self._adds:
-            self._number()
+            contents, own = self._contents, self._store.newest_seq()
+            keeps = contents.is_gapless and self._store.capabilities.gapless and own < contents.first_seq
+            # One number is left out, so that even who has read all of the other store is told.
+            upto = contents.first_seq - 1 if keeps else max(contents.last_seq, own) + 1
+            maintenance_of(self._store).number_from(upto)
         old, new, count = array("q"), array("q"), 0
         placed: Puts = {}
         for part in _parts(ArchiveReader(file).entries()):
@@ -177,14 +181,6 @@ class _Intake:
         if isinstance(outcome, Frozen):
             raise _TakenOver
         return Imported(records=count + len(placed), events=len(old), floor=floor, adds=self._adds)
-
-    def _number(self) -> None:
-        """Say which numbers the events are to have."""
-        contents, own = self._contents, self._store.newest_seq()
-        keeps = contents.is_gapless and self._store.capabilities.gapless and own < contents.first_seq
-        # One number is left out, so that even who has read all of the other store is told.
-        upto = contents.first_seq - 1 if keeps else max(contents.last_seq, own) + 1
-        maintenance_of(self._store).number_from(upto)
 
     def _placed(self, records: Mapping[str, Stored | None], old: array[int], new: array[int]) -> Puts:
         """The records of webhooks, with positions among the events of this store."""

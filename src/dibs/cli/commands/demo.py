@@ -64,7 +64,11 @@ def demo(call: Call) -> Answer:
         # In a store that may have real jobs, the names get a prefix of this run.
         prefix = "" if url is None else f"dibs-demo-{new_id()[:8]}/"
         play = Play(call, folder, backlog_of(jobs, workers, seed, prefix), workers)
-        env = _environment(call, url or f"sqlite://{folder}/dibs.db")
+        # The workers have the demo's store, the caller's token, and an owner name of their own.
+        kept = [key for key in call.env if not key.startswith("DIBS_") or key in ("DIBS_TOKEN", "DIBS_TOKEN_FILE")]
+        env = {key: call.env[key] for key in kept} | {"DIBS_URL": url or f"sqlite://{folder}/dibs.db"}
+        if url and call.settings.namespace:
+            env["DIBS_NAMESPACE"] = call.settings.namespace
         with dibs.Client(env["DIBS_URL"], namespace=env.get("DIBS_NAMESPACE")) as client:
             client.list(play.jobs[0]["name"])  # an unreachable server is reported before anything is started
             try:
@@ -89,15 +93,6 @@ def tidied(client: dibs.Client, jobs: list[Document]) -> bool:
     except dibs.DibsError:
         return False
     return True
-
-
-def _environment(call: Call, url: str) -> dict[str, str]:
-    """The workers' environment: the demo's store, the caller's token, and an owner name of their own."""
-    kept = [key for key in call.env if not key.startswith("DIBS_") or key in ("DIBS_TOKEN", "DIBS_TOKEN_FILE")]
-    env = {key: call.env[key] for key in kept} | {"DIBS_URL": url}
-    if call.values.get("url") and call.settings.namespace:
-        env["DIBS_NAMESPACE"] = call.settings.namespace
-    return env
 
 
 def backlog_of(count: int, workers: int, seed: int, prefix: str = "") -> list[Document]:

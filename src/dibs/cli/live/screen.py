@@ -119,20 +119,17 @@ class LiveScreen:
     def _heed(self) -> None:
         noticed, self._noticed = self._noticed, set()
         if signal.SIGTSTP in noticed:
-            self._stop()
+            self._give()
+            signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTSTP)  # returns when it is continued
+            signal.signal(signal.SIGTSTP, self._notice)
+            self._noticed.clear()
+            self._take()
         elif signal.SIGCONT in noticed:  # it was stopped without being asked
             self._take()
         elif signal.SIGWINCH in noticed:
             self._drawn = []  # the next frame draws everything, also what did not change
             self._write("\x1b[2J")
-
-    def _stop(self) -> None:
-        self._give()
-        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGTSTP)  # returns when it is continued
-        signal.signal(signal.SIGTSTP, self._notice)
-        self._noticed.clear()
-        self._take()
 
     def _take(self) -> None:
         self._is_taken = True

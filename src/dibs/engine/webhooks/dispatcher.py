@@ -292,7 +292,9 @@ class WebhookDispatcher:
         """Begin to deliver. Calling it again does nothing."""
         with self._starting:
             if self._thread is None and not self._is_stopping:
-                self._thread = threading.Thread(target=self._run, name="dibs-webhooks", daemon=True)
+                self._thread = threading.Thread(
+                    target=lambda: asyncio.run(self._main()), name="dibs-webhooks", daemon=True
+                )
                 self._thread.start()
                 self.is_started = True
 
@@ -342,10 +344,6 @@ class WebhookDispatcher:
                 loop.call_soon_threadsafe(self._roused.set)
 
     # All that follows runs on the dispatcher's own thread.
-
-    def _run(self) -> None:
-        with asyncio.Runner() as runner:
-            runner.run(self._main())
 
     async def _main(self) -> None:
         self._roused = asyncio.Event()

@@ -112,7 +112,8 @@ def with_credential(method: str, scheme: str, headers: dict[bytes, bytes], sent:
     headers as they came, with repetitions."""
     if b"cookie" not in headers or b"authorization" in headers:
         return
-    found = _values(headers[b"cookie"], name_for(scheme))
+    pairs = [part.strip(b" \t").partition(b"=") for part in headers[b"cookie"].split(b";")]
+    found = [value for name, mark, value in pairs if name == name_for(scheme) and mark]
     if not found:
         return
     reason = _refusal(method, scheme, headers, sent, found)
@@ -120,11 +121,6 @@ def with_credential(method: str, scheme: str, headers: dict[bytes, bytes], sent:
         headers[b"authorization"] = b"Bearer " + unquote_to_bytes(found[0])
     else:
         headers[REFUSED] = reason.encode()
-
-
-def _values(cookies: bytes, name: bytes) -> list[bytes]:
-    pairs = [part.strip(b" \t").partition(b"=") for part in cookies.split(b";")]
-    return [value for found, mark, value in pairs if found == name and mark]
 
 
 def _refusal(method: str, scheme: str, headers: Headers, sent: Sent, found: list[bytes]) -> str | None:

@@ -60,7 +60,10 @@ class Probe:
         self._add("compare", not self._refs.swap([stale]), "a change with a wrong expected value is refused")
         self._step("together", [0, 1], "several refs change in one step, or none")
         pushed_ms = self._steady_ms() - began_ms
-        read_ms = self._read()
+        found = self._refs.look(self._tails)
+        seen = [found.get(tail, "") for tail in self._tails] == self._at
+        self._add("read", seen, "what was written is read back" if seen else "what was written is not read back")
+        read_ms = self._steady_ms() - began_ms - pushed_ms
         at = self._at
         self._at = ["", ""]
         try:
@@ -106,13 +109,6 @@ class Probe:
         text = commit_text(body, parent, self._refs.tree(), self._tips.time.wall_ms() // 1000)
         self._refs.keep([text])
         return oid_of("commit", text, self._refs.algorithm)
-
-    def _read(self) -> int:
-        began_ms = self._steady_ms()
-        found = self._refs.look(self._tails)
-        seen = [found.get(tail, "") for tail in self._tails] == self._at
-        self._add("read", seen, "what was written is read back" if seen else "what was written is not read back")
-        return self._steady_ms() - began_ms
 
     def _clocks(self) -> None:
         """Tell whether this machine may use the clock to decide which claims are over."""
