@@ -60,9 +60,13 @@ class Driver:
         if self.commits_alone(handle):
             raise InvalidInput(_AUTOCOMMIT)
 
-    def commits_alone(self, handle: Any) -> bool:
-        """Tell whether the next write is committed by itself."""
-        return _commits_alone(handle)
+    @staticmethod
+    def commits_alone(handle: Any) -> bool:
+        """Tell whether the next write is committed by itself. Here of PostgreSQL's drivers: one that is in autocommit
+        can still have been told to begin a transaction."""
+        if getattr(handle, "autocommit", False) is not True:
+            return False
+        return bool(getattr(getattr(handle, "info", None), "transaction_status", _IDLE) == _IDLE)
 
     async def check_transaction_async(self, handle: Any) -> None:
         self.check_transaction(handle)
@@ -76,8 +80,10 @@ class Driver:
 class Sqlite(Driver):
     """The module sqlite3. Its `autocommit` is False, True or, as before Python 3.12, neither."""
 
-    def commits_alone(self, handle: Any) -> bool:
-        return _sqlite_commits_alone(handle)
+    @staticmethod
+    def commits_alone(handle: Any) -> bool:
+        by_itself = handle.isolation_level is None or getattr(handle, "autocommit", None) is True
+        return by_itself and not handle.in_transaction
 
     @contextmanager
     def transaction(self, handle: Any) -> Iterator[None]:
@@ -111,31 +117,19 @@ class Alchemy(Driver):
             handle = await handle.connection()
         self.check_transaction(handle.sync_connection)
 
-    def commits_alone(self, handle: Any) -> bool:
+    @staticmethod
+    def commits_alone(handle: Any) -> bool:
         connection = handle.connection() if callable(handle.connection) else handle
         pooled = connection.connection
         driver, adapted = pooled.driver_connection, pooled.dbapi_connection
         if hasattr(driver, "in_transaction") and hasattr(driver, "isolation_level"):
-            return _sqlite_commits_alone(driver)
-        return _commits_alone(driver) or (driver is not adapted and _commits_alone(adapted))
+            return Sqlite.commits_alone(driver)
+        return Driver.commits_alone(driver) or (driver is not adapted and Driver.commits_alone(adapted))
 
     def transaction(self, handle: Any) -> Any:
         if handle.in_transaction():
             raise InvalidInput(_BUSY)
         return handle.begin()
-
-
-def _sqlite_commits_alone(connection: Any) -> bool:
-    by_itself = connection.isolation_level is None or getattr(connection, "autocommit", None) is True
-    return by_itself and not connection.in_transaction
-
-
-def _commits_alone(connection: Any) -> bool:
-    """Of PostgreSQL's drivers. One that is in autocommit can still have been told to begin a transaction."""
-    if getattr(connection, "autocommit", False) is not True:
-        return False
-    status = getattr(getattr(connection, "info", None), "transaction_status", _IDLE)
-    return bool(status == _IDLE)
 
 
 def driver_of(handle: Any) -> Driver | None:
