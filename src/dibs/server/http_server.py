@@ -24,8 +24,8 @@ from dibs.server.routes.dashboard import board_routes, dashboard_routes, login_r
 from dibs.server.routes.description import description_routes
 from dibs.server.routes.events import event_routes
 from dibs.server.routes.health import health_routes, metrics_routes
+from dibs.server.routes.jobs import job_routes, session_routes, token_routes, webhook_routes
 from dibs.server.routes.table import Router
-from dibs.server.routes.verbs import job_routes, session_routes, token_routes, webhook_routes
 
 if TYPE_CHECKING:
     import socket

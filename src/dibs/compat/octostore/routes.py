@@ -47,7 +47,7 @@ from dibs.engine.webhooks import TargetRefused, WebhookAdmin, check_addresses, p
 from dibs.server.http.admission import PUBLIC_NAMESPACE
 from dibs.server.http.parse import decode_name
 from dibs.server.http.response import NO_CONTENT, answer_document, answer_for
-from dibs.server.routes.verbs import CREATE, REMOVE
+from dibs.server.routes.jobs import CREATE, REMOVE
 from dibs.wire.parts import timestamp
 from dibs.wire.webhooks import webhook_document
 

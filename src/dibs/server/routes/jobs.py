@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dibs.server.routes.table import Handler, Table
 
 
-_JOBS = "acquire acquire-any acquire-all leave renew release transfer break free acl inspect"
+_ASKED = "acquire acquire-any acquire-all leave renew release transfer break free acl inspect"
 _TOKENS = ("tokens", "token-create", "token-revoke", "token-rotate", "token-limit")
 _BODILESS = ("tokens", "token-revoke")
 CREATE, REMOVE, REPLAY, TEST = "webhook-create", "webhook-remove", "webhook-replay", "webhook-test"
@@ -35,7 +35,7 @@ _WEBHOOKS = ("webhooks", CREATE, "webhook-show", REMOVE, "webhook-deliveries", R
 def job_routes(api: Api) -> Table:
     return routed(
         {
-            **{verb: asks(api, verb) for verb in _JOBS.split()},
+            **{verb: asks(api, verb) for verb in _ASKED.split()},
             "list": lambda call: api.list(call.query, call.headers),
             "history": lambda call: api.history(call.raw_name, call.query, call.headers),
         }
