@@ -87,11 +87,15 @@ def give_up(coordinator: Coordinator, command: Any, outcome: Outcome | None) -> 
 def _ask(coordinator: Coordinator, command: Command) -> Outcome:
     """Claim, and once more after ending the sessions of dead owners in the way."""
     outcome = coordinator.one(command)
-    if isinstance(outcome, Granted):
+    if isinstance(outcome, Granted) or not _end_dead_session(coordinator, outcome):
         return outcome
+    return coordinator.one(command)
+
+
+def _end_dead_session(coordinator: Coordinator, outcome: Outcome) -> bool:
     answers = outcome.outcomes if isinstance(outcome, Refused) else (outcome,)
-    holders = [each.holder for answer in answers if isinstance(answer, Held | Queued) for each in answer.blockers]
-    return coordinator.one(command) if _end_dead(coordinator, holders) else outcome
+    blockers = [b for each in answers if isinstance(each, Held | Queued) for b in each.blockers]
+    return _end_dead(coordinator, [blocker.holder for blocker in blockers])
 
 
 def _end_dead(coordinator: Coordinator, holders: Sequence[Holder]) -> bool:
@@ -183,6 +187,13 @@ class EmbeddedDoor:
         """End a session whose worker is dead: its jobs are lost, not released. Raises the store's errors."""
         self.coordinator().one(EndSession(session=session, principal=None, dead=True))
 
+    def _ended_dead(self, holders: Sequence[Holder]) -> bool:
+        """End the sessions of dead holders, as a claim would, if the store can be written. True if any ended."""
+        try:
+            return _end_dead(self.coordinator(), holders)
+        except DibsError:
+            return False
+
     def _list(self, asked: Ask, ns: str) -> Reply:
         from dibs.engine.queries import claimed
         from dibs.wire.lease_documents import list_document
@@ -190,11 +201,8 @@ class EmbeddedDoor:
         prefix, after, limit = asked.name, asked.document.get("after") or "", asked.document["limit"]
         states = tuple((asked.document.get("status") or "held").split(","))
         page = claimed(self.store(), ns, prefix, after, limit, states)
-        try:  # as a claim would, if the store can be written
-            if _end_dead(self.coordinator(), [holder for lock in page.locks for holder in lock.holders]):
-                page = claimed(self.store(), ns, prefix, after, limit, states)
-        except DibsError:
-            pass
+        if self._ended_dead([holder for lock in page.locks for holder in lock.holders]):
+            page = claimed(self.store(), ns, prefix, after, limit, states)
         return Reply(200, list_document(page.locks, page.now_ms, prefix, page.next_after, whole=not after))
 
     def _history(self, asked: Ask, ns: str) -> Reply:

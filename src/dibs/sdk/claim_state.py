@@ -281,17 +281,23 @@ def take(request: PendingClaim, session: SessionHold | None) -> Flow[LeaseHold]:
         hold = LeaseHold(leases, request.sent_ms)
     else:
         hold = yield from hold_in(session, leases, request.sent_ms)
-    if hold.is_due():  # the claim waited in line, and its time was counted from before the wait
-        yield from hold.heartbeat()
-        hold.check()
-        if hold.trouble is not None:
-            raise Unavailable(f"The job was granted, but could not be renewed: {hold.trouble}")
+    if hold.is_due():
+        yield from _confirm(hold)
     return hold
 
 
 def is_refusal(error: BaseException) -> bool:
     """True if nothing can have been claimed."""
     return isinstance(error, NotClaimed | InvalidInput)
+
+
+def _confirm(hold: LeaseHold) -> Flow[None]:
+    """Renew before the block begins, if that is due because the claim waited in line: its time was counted from before
+    the wait. This also shows that we still have it."""
+    yield from hold.heartbeat()
+    hold.check()
+    if hold.trouble is not None:
+        raise Unavailable(f"The job was granted, but could not be renewed: {hold.trouble}")
 
 
 def finish_hold(hold: LeaseHold, flow_of: Ending[T]) -> Flow[list[T]]:

@@ -11,9 +11,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from dibs.base.errors import AuthenticationRequired, DibsError, InvalidInput, ServerDraining, StoreUnavailable
-from dibs.core import limits
 from dibs.core.commands import Acquire, AcquireAll
 from dibs.core.identity import AGENT, LEAST_ROLE, NO_LIMITS, require
+from dibs.core.limits import (
+    HEALTH_MS_MAX,
+    HISTORY_PAGE_DEFAULT,
+    HISTORY_PAGE_MAX,
+    LIST_PAGE_DEFAULT,
+    LIST_PAGE_MAX,
+    OVERLOAD_RETRY_MS,
+    READERS_MAX,
+)
 from dibs.core.names import DEFAULT_NAMESPACE, check_name
 from dibs.engine.auth import RequestRates, digest_of
 from dibs.engine.coordinator import CallerGone
@@ -141,7 +149,7 @@ class Api:
         self.minutes = MinuteSeries(engine.tally)
         self.on_close: list[Callable[[], object]] = [self.minutes.stop]
         self._probe = SharedProbe(lambda: health_of(engine.store), "dibs-health")
-        self._readers = ThreadPoolExecutor(limits.READERS_MAX, thread_name_prefix="dibs-reader")
+        self._readers = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="dibs-reader")
 
     def close(self) -> None:
         self._readers.shutdown(wait=False, cancel_futures=True)
@@ -154,7 +162,7 @@ class Api:
         if self.is_draining:
             raise ServerDraining(
                 "This server is about to end and takes no new claims. Ask another one, or again in a moment.",
-                retry_after_ms=limits.OVERLOAD_RETRY_MS,
+                retry_after_ms=OVERLOAD_RETRY_MS,
             )
 
     def command_of(
@@ -259,7 +267,7 @@ class Api:
         """Reads the list that a request asks for."""
         ns, asked = self.reader("list", query, headers)
         prefix, after = name_part(asked, "prefix"), name_part(asked, "after")
-        limit = whole_number(asked, "limit", limits.LIST_PAGE_DEFAULT, 1, limits.LIST_PAGE_MAX)
+        limit = whole_number(asked, "limit", LIST_PAGE_DEFAULT, 1, LIST_PAGE_MAX)
         states, ended = states_asked(asked), endings_asked(asked)
 
         def read() -> Document:
@@ -276,7 +284,7 @@ class Api:
         """Reads the newest events of a job; with `after`, the events that follow it."""
         ns, asked = self.reader("history", query, headers)
         name = check_name(one_name(decode_name(raw_name), headers))
-        limit = whole_number(asked, "limit", limits.HISTORY_PAGE_DEFAULT, 1, limits.HISTORY_PAGE_MAX)
+        limit = whole_number(asked, "limit", HISTORY_PAGE_DEFAULT, 1, HISTORY_PAGE_MAX)
         after = whole_number(asked, "after", 0, 0, SEQ_MAX)
 
         def read() -> Document:
@@ -288,9 +296,9 @@ class Api:
     async def health(self) -> Reply:
         """Ask the store, no longer than a load balancer waits, and once for all who ask: no token is needed."""
         try:
-            return await self._probe.ask(limits.HEALTH_MS_MAX)
+            return await self._probe.ask(HEALTH_MS_MAX)
         except TimeoutError:
-            raise StoreUnavailable(f"The store did not answer within {limits.HEALTH_MS_MAX} ms.") from None
+            raise StoreUnavailable(f"The store did not answer within {HEALTH_MS_MAX} ms.") from None
 
     async def ready(self) -> Reply:
         """Tell whether new claims are taken here, for load balancers."""

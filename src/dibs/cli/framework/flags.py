@@ -7,8 +7,15 @@ from dibs.base.ids import new_id
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import AGENT_SIGNS
 from dibs.cli.framework.spec import Option
-from dibs.core import limits
 from dibs.core.durations import format_duration, parse_duration
+from dibs.core.limits import (
+    DONE_MS_DEFAULT,
+    DONE_MS_MAX,
+    SESSION_OWN_TTL_MS_MAX,
+    SESSION_OWN_TTL_MS_MIN,
+    TTL_MS_MAX,
+    TTL_MS_MIN,
+)
 from dibs.wire.fields import NUMBERS
 
 TYPE_CHECKING = False
@@ -54,8 +61,8 @@ def ttl_seconds(call: Call) -> int | None:
     if ttl_ms is None:
         return None
     text = call.values["ttl"]
-    if not limits.TTL_MS_MIN <= ttl_ms <= limits.TTL_MS_MAX:
-        least, most = format_duration(limits.TTL_MS_MIN), format_duration(limits.TTL_MS_MAX)
+    if not TTL_MS_MIN <= ttl_ms <= TTL_MS_MAX:
+        least, most = format_duration(TTL_MS_MIN), format_duration(TTL_MS_MAX)
         raise InvalidTtl(f"--ttl {text}: a lease lasts from {least} to {most}.")
     if ttl_ms % 1000:
         raise InvalidTtl(f"--ttl {text}: a lease lasts a whole number of seconds.")
@@ -128,7 +135,7 @@ CLAIM_WAIT = (WAIT, NO_WAIT, KEEP_PLACE, TICKET)
 CLAIM_TERMS = (*(EXCLUSIVE, SHARED, SLOTS), *(SESSION, ACTOR, MAX_ATTEMPTS, LOCK_DELAY, REQUEST_KEY, AGAIN))
 CLAIM_KEEP = (KEEP, KEEP_FOR)
 PROOF = (ACTOR, LEASE, SESSION)  # what says that a claim is the caller's
-DONE_DEFAULT = format_duration(limits.DONE_MS_DEFAULT)
+DONE_DEFAULT = format_duration(DONE_MS_DEFAULT)
 DONE = Option("--done TIME", field="release.done_seconds", bare=DONE_DEFAULT)
 FAILED = Option("--failed", field="release.failed")
 REASON = Option("--reason TEXT", field="release.reason")
@@ -254,7 +261,7 @@ def checked_session(call: Call, text: str, what: str) -> str:
 
 def done_fields(call: Call, result: str | None) -> Document:
     """The fields of a release that mark the job as done; empty without --done."""
-    done_seconds = seconds(call, "done", limits.DONE_MS_MAX)
+    done_seconds = seconds(call, "done", DONE_MS_MAX)
     if not done_seconds:
         if result is not None:
             raise UsageError("--result needs --done: the result is shown while the job is marked as done.")
@@ -288,10 +295,8 @@ SESSION_CLAIM = (SESSION_TTL, WAIT, NO_WAIT, EXCLUSIVE, SHARED, SLOTS)  # and of
 def open_request(call: Call) -> Document:
     document: Document = {"owner": call.settings.owner}
     ttl_ms = given_ms(call, "ttl", "session time", InvalidTtl)
-    if ttl_ms is not None and (
-        not limits.SESSION_OWN_TTL_MS_MIN <= ttl_ms <= limits.SESSION_OWN_TTL_MS_MAX or ttl_ms % 1000
-    ):
-        least, most = format_duration(limits.SESSION_OWN_TTL_MS_MIN), format_duration(limits.SESSION_OWN_TTL_MS_MAX)
+    if ttl_ms is not None and (not SESSION_OWN_TTL_MS_MIN <= ttl_ms <= SESSION_OWN_TTL_MS_MAX or ttl_ms % 1000):
+        least, most = format_duration(SESSION_OWN_TTL_MS_MIN), format_duration(SESSION_OWN_TTL_MS_MAX)
         raise InvalidTtl(f"--ttl {call.values['ttl']}: a session lives from {least} to {most}, in whole seconds.")
     put(document, "ttl_ms", ttl_ms)
     put(document, "metadata", call.values.get("metadata"))
