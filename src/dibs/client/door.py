@@ -77,23 +77,34 @@ class Surroundings(Protocol):
         """The flow of a claim of issues that a tracker is asked about."""
 
 
+class JobNamespaces(Protocol):
+    """Says in which namespace jobs are. Whoever opens a door hands one to it, and the door asks it for each request."""
+
+    def namespace(self, jobs: Jobs) -> str | None:
+        """The namespace of these jobs; None: `default`, or the token's. Raises InvalidInput if they are in several."""
+
+    def is_known(self, jobs: Jobs) -> bool:
+        """True if `namespace` answers without running another program, which an event loop does in a thread."""
+
+    def with_namespace(self, reply: Reply, jobs: Jobs) -> Reply:
+        """The reply, with the namespace in it if the caller could not know it."""
+
+
 class OneNamespace:
-    """Says in which namespace jobs are. Whoever opens a door hands one to it, and the door asks it for each request.
-    This is for a caller that knows the namespace of all its jobs; `naming.Namespaces` finds out."""
+    """The naming of a caller that knows the namespace of all its jobs."""
+
+    __slots__ = ("_namespace",)
 
     def __init__(self, namespace: str | None) -> None:
         self._namespace = namespace
 
     def namespace(self, jobs: Jobs) -> str | None:
-        """The namespace of these jobs; None: `default`, or the token's. Raises InvalidInput if they are in several."""
         return self._namespace
 
     def is_known(self, jobs: Jobs) -> bool:
-        """True if `namespace` answers without running another program, which an event loop does in a thread."""
         return True
 
     def with_namespace(self, reply: Reply, jobs: Jobs) -> Reply:
-        """The reply, with the namespace in it if the caller could not know it."""
         return reply
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
-    from dibs.client.door import Ask, Jobs, Streamed
+    from dibs.client.door import Ask, JobNamespaces, Jobs, Streamed
     from dibs.core.commands import Command
     from dibs.core.identity import Caller
     from dibs.core.outcomes import Outcome
@@ -135,7 +135,7 @@ class EmbeddedDoor:
     """A door to a store. `open_it` is called on first use, so that a failure to open the store is a reply, too."""
 
     def __init__(
-        self, open_it: Callable[[], Coordinator], naming: OneNamespace = ANYWHERE, caller: Caller = LOCAL
+        self, open_it: Callable[[], Coordinator], naming: JobNamespaces = ANYWHERE, caller: Caller = LOCAL
     ) -> None:
         self._open = open_it
         self._naming = naming

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dibs.base.jsontext import Document
-    from dibs.client.door import OneNamespace, Streamed
+    from dibs.client.door import JobNamespaces, Streamed
     from dibs.client.exchange import Attempts, Result
     from dibs.client.servers import Servers
 
@@ -34,7 +34,7 @@ class HttpDoor:
         self,
         servers: Servers,
         *,
-        naming: OneNamespace = ANYWHERE,
+        naming: JobNamespaces = ANYWHERE,
         timeout_ms: int = TIMEOUT_MS_DEFAULT,
         keep: bool = False,
     ) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from dibs.base.checkout import root_around
 from dibs.base.errors import InvalidInput
-from dibs.client.door import OneNamespace
 from dibs.core.names import DEFAULT_NAMESPACE, OF_REPOSITORY, check_name
 
 TYPE_CHECKING = False
@@ -36,7 +35,7 @@ _NOT_ASKED = object()
 BOUND_HINT = "{} is made of the repository's origin. For the token's own: git config dibs.namespace NAME"
 
 
-class Namespaces(OneNamespace):
+class Namespaces:
     """The namespace of each name, for a client that was made in `folder`. The process may change its folder later, but
     a claim must be renewed where it was made. `stated` is for all names, `other` for names outside of trees."""
 

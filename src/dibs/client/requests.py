@@ -26,7 +26,7 @@ from dibs.wire import OWN_TYPE
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.base.jsontext import Document
-    from dibs.client.door import OneNamespace
+    from dibs.client.door import JobNamespaces
     from dibs.client.servers import Servers
     from dibs.client.urls import ServerAddress
 
@@ -138,7 +138,7 @@ class RequestBuilder:
     """Makes the requests of a door: for its namespace, and for a connection that stays or not. Each server is sent the
     token that is for it (`ServerAddress.token`), and no other."""
 
-    def __init__(self, servers: Servers, *, naming: OneNamespace, keep: bool) -> None:
+    def __init__(self, servers: Servers, *, naming: JobNamespaces, keep: bool) -> None:
         self.keep = keep
         self.naming = naming
         self.slice_ms = SLICE_MS

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from dibs.client.door import Door
+    from dibs.client.door import Door, JobNamespaces
     from dibs.client.servers import Servers
     from dibs.client.urls import ServerAddress
 
@@ -219,7 +219,7 @@ class Settings:
         return self._logins
 
 
-def naming_of(settings: Settings) -> OneNamespace:
+def naming_of(settings: Settings) -> JobNamespaces:
     """The namespace of each name, for a client that is made here: `path:` and `repo:` names are the repository's."""
     from dibs.base.checkout import current_folder
     from dibs.client.naming import Namespaces
