@@ -40,13 +40,13 @@ from dibs.wire.requests import shape
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from dibs.base.jsontext import Document
     from dibs.client.door import Ask
     from dibs.sdk.answers import Lease
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
     from dibs.server.routes.table import Table
 
-    Document = dict[str, Any]
     Headers = Mapping[bytes, bytes]
 
 MCP = Operation(

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from dibs.agents.answers import ToolField
     from dibs.agents.backend import ToolBackend
+    from dibs.base.jsontext import Document
 
-    Document = dict[str, Any]
     Schema = dict[str, Any]
 
 log = logging.getLogger("dibs")

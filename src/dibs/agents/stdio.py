@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
     from dibs.agents.backend import FindsSession
     from dibs.agents.tools import Tool
+    from dibs.base.jsontext import Document
     from dibs.client.settings import Settings
 
-    Document = dict[str, Any]
 
 log = logging.getLogger("dibs")
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

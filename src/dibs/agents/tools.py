@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from dibs.agents.answers import ToolField
     from dibs.agents.backend import ToolBackend
+    from dibs.base.jsontext import Document
 
-    Document = dict[str, Any]
     Do = Callable[[ToolBackend, Any], Awaitable[Document]]
 
 # What each tool does: asks the backend, and says the answer in words.

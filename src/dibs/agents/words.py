@@ -4,7 +4,7 @@ stranger's text cannot pass for an instruction of ours. The fields of an answer 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dibs.agents.answers import CLAIM_ANSWER, PARTS
 from dibs.base.errors import InvalidInput, LeaseLost, NotAllowed, NotClaimed, Unavailable
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from dibs.agents.answers import ToolField
     from dibs.base.errors import DibsError
+    from dibs.base.jsontext import Document
     from dibs.sdk.answers import JobStatus, Lease, Previous
 
-    Document = dict[str, Any]
 
 _OF_OTHERS = frozenset(("owner", "by", "reason", "conflict"))
 _NOTE_CHARS_MAX = 500  # of a checkpoint, or of why a claim was lost

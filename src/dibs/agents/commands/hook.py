@@ -15,11 +15,9 @@ from dibs.wire.codes import NO
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
+    from dibs.base.jsontext import Document
     from dibs.cli.framework.context import Call
 
-    Document = dict[str, Any]
 
 # git push: pushes the branch and the claim together, so that the remote refuses the code of a former owner.
 

@@ -21,16 +21,14 @@ from dibs.wire.sentences import life, waiters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from dibs.agents.git.checkout_claims import Checkout
     from dibs.agents.harness.answer import HookAnswer
     from dibs.agents.harness.identity import Agent
     from dibs.agents.harness.parse import HookEvent
     from dibs.agents.repository.settings import AgentSettings
+    from dibs.base.jsontext import Document
     from dibs.cli.framework.context import Call
 
-    Document = dict[str, Any]
 
 _LINES_MAX = 5
 _FILES_SHOWN = 3

@@ -26,11 +26,10 @@ from dibs.core.names import above
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
     from dibs.agents.harness.identity import Agent
+    from dibs.base.jsontext import Document
 
-    Document = dict[str, Any]
 
 _DIGITS = 12
 _FILES_AT_ONCE = ALL_NAMES_MAX // 2

@@ -20,14 +20,13 @@ from dibs.core.references import is_tracked
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from dibs.agents.tracker.port import IssueState, IssueTracker
+    from dibs.base.jsontext import Document
     from dibs.cli.framework.context import Call
     from dibs.cli.supervise.process_session import ProcessSession
     from dibs.wire.documents import Reply
 
-    Document = dict[str, Any]
     AskStore = Callable[[Document], Reply]
 
 _OWNER_CHARS_MAX = 100

@@ -17,11 +17,10 @@ from dibs.core.references import GITHUB_HOST, TRACKED
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from typing import Any
 
     from dibs.base.git_program import GitResult
+    from dibs.base.jsontext import Document
 
-    Document = dict[str, Any]
 
 # The comment and the label that say on an issue who works on it.
 #

@@ -21,9 +21,9 @@ from dibs.wire.parts import instant_ms, timestamp
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from typing import Any
 
-    Document = dict[str, Any]
+    from dibs.base.jsontext import Document
+
 
 FREE, TAKEN, DONE, UNKNOWN = "free", "taken", "done", "unknown"
 

@@ -23,13 +23,12 @@ from dibs.wire.documents import Reply, reply_for_error
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
 
     from dibs.agents.repository.settings import TrackerSettings
     from dibs.agents.tracker.port import IssueState, IssueTracker
+    from dibs.base.jsontext import Document
     from dibs.client.queueing import Flow
 
-    Document = dict[str, Any]
     Findings = tuple[dict[str, IssueState], str | None]
 
 _NOT_READ = object()

@@ -16,9 +16,9 @@ from dibs.system.session_mark import is_gone, lineage
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
     from dibs.agents.shell_actor import Entry
+    from dibs.base.jsontext import Document
     from dibs.cli.framework.context import Opener
     from dibs.cli.signals import UnconfirmedClaims
     from dibs.client.door import Door
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from dibs.compat.action_llama.protocol import Asking, Said
     from dibs.wire.documents import Reply
 
-    Document = dict[str, Any]
 
 # Callers without an identity: no session, no secret, no lease id.
 #

@@ -21,12 +21,11 @@ from dibs.wire.sentences import cycle_path, in_full
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
-    from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.core.records import Holder
     from dibs.wire.documents import Reply
 
-    Document = dict[str, Any]
     Said = tuple[int, Document]  # HTTP status and body
     Asking = Generator[tuple[str, str, Document], Reply, Said]
 

@@ -19,12 +19,12 @@ from dibs.compat.action_llama.protocol import UNREACHABLE, Rejected, check_key, 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any, TextIO
+    from typing import TextIO
 
+    from dibs.base.jsontext import Document
     from dibs.cli.framework.context import Opener
     from dibs.compat.action_llama.protocol import Said
 
-    Document = dict[str, Any]
 
 USAGE_EXIT = 9
 OTHER_EXIT = 7

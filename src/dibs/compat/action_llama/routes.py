@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.compat.action_llama.protocol import Asking, Said
     from dibs.compat.action_llama.runs import Run
     from dibs.core.identity import Caller
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from dibs.server.routes.table import Table
     from dibs.wire.operations import Answer, Schema
 
-    Document = dict[str, Any]
     Handler = Callable[[HttpRequest], Awaitable[Reply]]
 
 # The gateway's operations, as declared for the router and the OpenAPI document.

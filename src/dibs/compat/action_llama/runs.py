@@ -30,12 +30,10 @@ from dibs.wire.parts import timestamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
+    from dibs.base.jsontext import Document
     from dibs.cli.framework.context import Call
     from dibs.cli.framework.result import Answer
 
-    Document = dict[str, Any]
 
 # run-secret create, list, end: secrets that identify the runs of agents to `rlock` and the gateway.
 

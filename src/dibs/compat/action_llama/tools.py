@@ -15,8 +15,8 @@ from dibs.compat.action_llama.protocol import Rejected, check_key
 
 if TYPE_CHECKING:
     from dibs.agents.backend import ToolBackend
+    from dibs.base.jsontext import Document
 
-    Document = dict[str, Any]
 
 KEY = ToolField("resource_key", "URI of the resource, such as github://acme/app/issues/42.", always=True)
 TTL = ToolField("ttl_seconds", "Not needed: the lock is kept for you.", IGNORED)

@@ -14,9 +14,8 @@ from dibs.wire.sentences import in_full
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from dibs.base.jsontext import Document
 
-    Document = dict[str, Any]
 
 _NEXT = {
     "held": "Wait until it is released or runs out, or take another.",

@@ -26,13 +26,12 @@ from dibs.core.names import check_name
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from dibs.agents.shell_actor import Actor, Entry
+    from dibs.base.jsontext import Document
     from dibs.cli.framework.context import Call
     from dibs.wire.documents import Reply
 
-    Document = dict[str, Any]
 
 TTL_SECONDS_DEFAULT = LOCK_TTL_MS_DEFAULT // 1000
 

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.server.http.request import HttpRequest, Known
 
-    Document = dict[str, Any]
 
 # Refusals in OctoStore's words: the same status, title, code and details as an OctoStore server gives.
 

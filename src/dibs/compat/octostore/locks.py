@@ -54,13 +54,13 @@ from dibs.wire.parts import timestamp
 if TYPE_CHECKING:
     from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.compat.octostore.callers import User, UserDirectory
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Holder, LockRecord
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
 
-    Document = dict[str, Any]
 
 # What OctoStore answers about locks, made from dibs' outcomes and records. Pure.
 

@@ -54,6 +54,7 @@ from dibs.wire.webhooks import webhook_document
 if TYPE_CHECKING:
     from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.compat.octostore.callers import User, UserDirectory
     from dibs.core.commands import Command
     from dibs.core.outcomes import Outcome
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
 
-    Document = dict[str, Any]
 
 FULL_RETRY_S = 30
 EVENTS = ("acquired", "released", "renewed", "expired", EVERY)
