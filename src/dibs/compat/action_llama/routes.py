@@ -8,13 +8,14 @@ No log contains a secret: neither the server's log nor the access log.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dibs.base.errors import DibsError, InvalidInput
 from dibs.base.generators import run_generator_async
 from dibs.base.reply import Reply
+from dibs.compat import schemas_of, with_list
 from dibs.compat.action_llama import protocol as theirs
-from dibs.compat.action_llama import upstream
 from dibs.compat.action_llama.runs import (
     ended_document,
     is_run,
@@ -37,8 +38,9 @@ from dibs.core.limits import (
 from dibs.engine.queries import claimed, open_sessions
 from dibs.server.http.parse import decode_name, parse_json, parse_query
 from dibs.server.http.response import ClientGone, answer_document, answer_for_error, encode, encoded
+from dibs.server.routes.operations import operations_in, routed
 from dibs.wire.documents import reply_for_error, reply_to
-from dibs.wire.operations import NAMESPACE, Operation, document_schema, in_path, in_query
+from dibs.wire.operations import in_path, in_query
 from dibs.wire.requests import command_for, shape
 
 if TYPE_CHECKING:
@@ -53,14 +55,13 @@ if TYPE_CHECKING:
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
     from dibs.server.routes.table import Table
-    from dibs.wire.operations import Answer, Schema
+    from dibs.wire.operations import Operation, Schema
 
     Handler = Callable[[HttpRequest], Awaitable[Reply]]
 
 # The gateway's operations, as declared for the router and the OpenAPI document.
 
 PREFIX = "/gateway"
-SECTION = "Gateway"
 _TEXT: Schema = {"type": "string"}
 _ASKED: Schema = {
     "type": "object",
@@ -77,73 +78,6 @@ _ASKED: Schema = {
     "required": ["secret", "resourceKey"],
     "additionalProperties": False,
 }
-_MOMENT = ("number", "in milliseconds since 1970")
-# What the fields of answers mean, wherever they are. "-": it may be left out.
-_MEANINGS = {
-    "agentName": ("text", "the agent of the run"),
-    "ended": ("number", "how many runs"),
-    "error": ("text-", "their word for it"),
-    "expiresAt": _MOMENT,
-    "expires_at": ("text", "when it ends without a call"),
-    "heldSince": _MOMENT,
-    "holder": ("text", "whose it is"),
-    "locks": ("texts", "the names of the jobs that it holds"),
-    "namespace": ("text", "its namespace"),
-    "ok": ("flag", "whether it was done"),
-    "reason": ("text", "why"),
-    "released": ("texts", "the jobs that they held"),
-    "resourceKey": ("text", "the key"),
-    "secret": ("text", "the proof. Keep it to yourself"),
-    "since": ("text", "when it began"),
-    "status": ("text", "`ok`"),
-}
-
-
-def _schema(fields: str) -> Schema:
-    return document_schema({field: _MEANINGS[field] for field in fields.split()})
-
-
-def _list_of(fields: str) -> Schema:
-    return {"type": "array", "items": _schema(fields)}
-
-
-def _with_list(name: str, fields: str) -> Schema:
-    return {"type": "object", "properties": {name: _list_of(fields)}, "required": [name]}
-
-
-_REFUSED = _schema("ok error reason")
-_RUN = "holder namespace since expires_at locks"
-_SECRET = "the-secret-of-a-run"
-_EXAMPLE = {"secret": _SECRET, "resourceKey": "github://acme/app/issues/42"}
-_STATUSES = (400, 403, 404, 409, 413, 429, 500, 503)
-
-
-def _theirs(method: str, path: str, name: str, summary: str, answer: Answer, **more: Any) -> Operation:
-    """An operation of Action Llama's protocol: the secret of a run takes the place of a token."""
-    answers: dict[int, Answer] = {200: answer, **dict.fromkeys(_STATUSES, _REFUSED)}
-    usual = {"is_open": True, "is_foreign": True, "who": "a run"}
-    return Operation(method, PREFIX + path, name, summary, SECTION, answers, **{**usual, **more})
-
-
-_BODY = {"request": _ASKED, "example": _EXAMPLE}
-ACQUIRE = _theirs("POST", "/locks/acquire", "gateway-acquire", "acquire a lock", _schema("ok resourceKey"), **_BODY)
-RELEASE = _theirs("POST", "/locks/release", "gateway-release", "release a lock", _schema("ok"), **_BODY)
-HEARTBEAT = _theirs("POST", "/locks/heartbeat", "gateway-heartbeat", "keep a lock", _schema("ok expiresAt"), **_BODY)
-_OWN_SECRET = in_query("secret", "The secret of the run", minLength=1)._replace(required=True, example=_SECRET)
-OWN_LOCKS = _theirs(
-    "GET",
-    "/locks/list",
-    "gateway-list",
-    "the locks of a run",
-    _list_of("resourceKey holder heldSince expiresAt"),
-    parameters=(_OWN_SECRET,),
-)
-_ALL = _with_list("locks", "resourceKey holder heldSince agentName")
-ALL_LOCKS = _theirs(
-    "GET", "/locks/status", "locks-of-all", "all locks", _ALL, parameters=NAMESPACE, is_open=False, who=""
-)
-ALL_LOCKS = ALL_LOCKS._replace(answers={**ALL_LOCKS.answers, 401: _REFUSED})
-HEALTH = _theirs("GET", "/health", "gateway-health", "can locks be taken", _schema("status"), who="no token")
 _RUN_ASKED: Schema = {
     "type": "object",
     "properties": {
@@ -158,40 +92,95 @@ _RUN_ASKED: Schema = {
     },
     "required": ["holder"],
 }
-_PATH = f"{PREFIX}/runs"
-OPEN_RUN = Operation(
-    "POST",
-    _PATH,
-    "run-open",
-    "begin a run",
-    SECTION,
-    {201: _schema(f"secret {_RUN}")},
-    ("capacity_exceeded",),
-    NAMESPACE,
-    request=_RUN_ASKED,
-    example={"holder": "agent-1"},
+# What the fields of answers mean, wherever they are.
+_schema = schemas_of("""
+agentName text: the agent of the run
+ended number: how many runs
+error text: their word for it
+expiresAt number: in milliseconds since 1970
+expires_at text: when it ends without a call
+heldSince number: in milliseconds since 1970
+holder text: whose it is
+locks texts: the names of the jobs that it holds
+namespace text: its namespace
+ok flag: whether it was done
+reason text: why
+released texts: the jobs that they held
+resourceKey text: the key
+secret text: the proof. Keep it to yourself
+since text: when it began
+status text: `ok`
+""")
+_RUN = "holder namespace since expires_at locks"
+_OWN = _schema("resourceKey holder heldSince expiresAt")
+_SECRET = "the-secret-of-a-run"
+_NAMES: dict[str, Any] = {
+    "acquired": _schema("ok resourceKey"),
+    "released": _schema("ok"),
+    "kept": _schema("ok expiresAt"),
+    "own": {"type": "array", "items": _OWN},
+    "locks": with_list("locks", _schema("resourceKey holder heldSince agentName")),
+    "well": _schema("status"),
+    "anything": {},
+    "run": _schema(f"secret {_RUN}"),
+    "runs": with_list("runs", _schema(_RUN)),
+    "ended": _schema("holder ended released"),
+    "ASKED": _ASKED,
+    "RUN_ASKED": _RUN_ASKED,
+    "EXAMPLE": {"secret": _SECRET, "resourceKey": "github://acme/app/issues/42"},
+    "OWN_SECRET": in_query("secret", "The secret of the run", minLength=1)._replace(required=True, example=_SECRET),
+    "SENT": in_path("name", "As their command sends it", "rerun"),
+    "HOLDER": in_path("name", "The holder", "agent-1", minLength=1),
+}
+# Action Llama's protocol: the secret of a run takes the place of a token. Then what its own gateway answers.
+_THEIRS = operations_in(
+    """
+Gateway
+    POST /gateway/locks/acquire gateway-acquire: acquire a lock
+        200 acquired; request ASKED; example EXAMPLE
+    POST /gateway/locks/release gateway-release: release a lock
+        200 released; request ASKED; example EXAMPLE
+    POST /gateway/locks/heartbeat gateway-heartbeat: keep a lock
+        200 kept; request ASKED; example EXAMPLE
+    GET /gateway/locks/list gateway-list: the locks of a run
+        200 own; with OWN_SECRET
+    GET /gateway/locks/status locks-of-all: all locks
+        200 locks; with NAMESPACE
+    GET /gateway/health gateway-health: can locks be taken
+        200 well; who no token
+    POST /gateway/signals/{name} gateway-signals-of: passed on to Action Llama's own gateway: al-rerun, al-return,
+        al-status
+        200 anything; request anything; with SENT
+    POST /gateway/calls gateway-calls: passed on to Action Llama's own gateway: al-subagent
+        200 anything; request anything
+    GET /gateway/calls/{name} gateway-calls-of: passed on to Action Llama's own gateway: al-subagent-check,
+        al-subagent-wait
+        200 anything; with SENT
+    POST /gateway/shutdown gateway-shutdown: passed on to Action Llama's own gateway: al-shutdown
+        200 anything; request anything
+""",
+    {"Gateway": ("", {"is_open": True, "is_foreign": True, "who": "a run"})},
+    _NAMES,
 )
-RUNS = Operation("GET", _PATH, "runs", "open runs", SECTION, {200: _with_list("runs", _RUN)}, (), NAMESPACE)
-END_RUNS = Operation(
-    "DELETE",
-    f"{_PATH}/{{name}}",
-    "run-end",
-    "end all runs of a holder",
-    SECTION,
-    {200: _schema("holder ended released")},
-    ("not_found",),
-    (in_path("name", "The holder", "agent-1", minLength=1), *NAMESPACE),
+_REFUSALS = dict.fromkeys((400, 403, 404, 409, 413, 429, 500, 503), _schema("ok error- reason"))
+for _id, _each in _THEIRS.items():
+    if _each.answers[200]:
+        _THEIRS[_id] = _each._replace(answers={**_each.answers, **_REFUSALS})
+_ALL = _THEIRS["locks-of-all"]  # which an operator asks
+_THEIRS[_ALL.id] = _ALL._replace(answers={**_ALL.answers, 401: _REFUSALS[400]}, is_open=False, who="")
+_RUNS = operations_in(
+    """
+Gateway
+    POST /gateway/runs run-open: begin a run
+        201 run; errors capacity_exceeded; request RUN_ASKED; example {"holder": "agent-1"}
+    GET /gateway/runs runs: open runs
+        200 runs
+    DELETE /gateway/runs/{name} run-end: end all runs of a holder
+        200 ended; errors not_found; with HOLDER NAMESPACE
+""",
+    {"Gateway": ("NAMESPACE", {})},
+    _NAMES,
 )
-
-
-def passed_on(method: str, path: str, what: str) -> Operation:
-    """An operation that their own gateway answers."""
-    name = path.strip("/").replace("/{name}", "-of")
-    named = (in_path("name", "As their command sends it", "rerun"),) if "{name}" in path else ()
-    summary = f"passed on to Action Llama's own gateway: {what}"
-    body: Schema | None = {} if method == "POST" else None
-    operation = _theirs(method, path, f"gateway-{name}", summary, {}, parameters=named, request=body)
-    return operation._replace(answers={200: {}})
 
 
 class Gateway:
@@ -207,36 +196,25 @@ class Gateway:
 
     def routes(self) -> Table:
         """Every operation with its handler. A GATEWAY_URL that ends in a slash makes paths with two."""
-        locks: list[tuple[Operation, Callable[[HttpRequest], Awaitable[Said]]]] = [
-            (ACQUIRE, self._acquire),
-            (RELEASE, self._release),
-            (HEARTBEAT, self._heartbeat),
-            (OWN_LOCKS, self._list),
-            (ALL_LOCKS, self._status),
-            (HEALTH, self._health),
-        ]
-        foreign: Table = [(operation, _in_their_words(handler)) for operation, handler in locks]
-        foreign += [
-            (passed_on(method, path, what), _in_their_words(self._passing_on(method, path)))
-            for method, path, what in upstream.ROUTES
-        ]
-        return [
-            (OPEN_RUN, self.open_run),
-            (RUNS, self.runs),
-            (END_RUNS, self.end_runs),
-            *foreign,
-            *[
-                (each._replace(path=each.path.replace(PREFIX, f"{PREFIX}/", 1), is_listed=False), handler)
-                for each, handler in foreign
-            ],
-        ]
+        handlers: dict[str, Callable[[HttpRequest], Awaitable[Said | Reply]]] = {
+            "gateway-acquire": self._acquire,
+            "gateway-release": self._release,
+            "gateway-heartbeat": self._heartbeat,
+            "gateway-list": self._list,
+            "locks-of-all": self._status,
+            "gateway-health": self._health,
+        }
+        foreign: Table = []
+        for verb, each in _THEIRS.items():
+            handler = _in_their_words(handlers.get(verb) or partial(self._pass_on, each))
+            foreign.append((each, handler))
+            foreign.append((each._replace(path=each.path.replace(PREFIX, f"{PREFIX}/", 1), is_listed=False), handler))
+        runs = {"run-open": self.open_run, "runs": self.runs, "run-end": self.end_runs}
+        return [*routed(runs, _RUNS), *foreign]
 
-    def _passing_on(self, method: str, path: str) -> Handler:
-        async def handle(call: HttpRequest) -> Reply:
-            name = call.raw_name.decode("latin-1")
-            return await self._upstream.forward(method, path.replace("{name}", name), call)
-
-        return handle
+    async def _pass_on(self, operation: Operation, call: HttpRequest) -> Reply:
+        path = operation.path.removeprefix(PREFIX).replace("{name}", call.raw_name.decode("latin-1"))
+        return await self._upstream.forward(operation.method, path, call)
 
     async def _health(self, call: HttpRequest) -> Said:
         """Health, which their agents check before they begin. This one also checks that locks can be acquired."""

@@ -24,13 +24,6 @@ if TYPE_CHECKING:
     from dibs.client.urls import ServerAddress
     from dibs.server.http.request import HttpRequest
 
-# Their paths below GATEWAY_URL: method, path, and the commands that use it.
-ROUTES = (
-    ("POST", "/signals/{name}", "al-rerun, al-return, al-status"),
-    ("POST", "/calls", "al-subagent"),
-    ("GET", "/calls/{name}", "al-subagent-check, al-subagent-wait"),
-    ("POST", "/shutdown", "al-shutdown"),
-)
 NOT_TOLD = (
     "This gateway serves locks only. The operator of dibs can name Action Llama's own gateway, which answers this: "
     "dibs serve --gateway --gateway-upstream URL."

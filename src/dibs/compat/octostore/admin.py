@@ -18,8 +18,10 @@ from dibs.engine.queries import claimed
 from dibs.server.http.admission import PUBLIC_NAMESPACE, ClientWindows
 from dibs.server.http.parse import parse_query
 from dibs.server.http.response import HttpError, answer_document
+from dibs.server.routes.operations import operations_in, routed
+from dibs.wire.answer_fields import answers_in
 from dibs.wire.credentials import digest_of
-from dibs.wire.operations import NAMESPACE, Operation, document_schema, in_query
+from dibs.wire.operations import document_schema, in_query
 from dibs.wire.parts import offset_timestamp
 
 if TYPE_CHECKING:
@@ -40,61 +42,71 @@ BEARER_ADMIN = b"Bearer admin:"
 ELECTIONS = "__election/"  # with which the locks begin that are elections there
 ADMIN_PRINCIPAL = "admin key"  # with a blank, so that no token can have this name
 WINDOWS_S = {"1h": 3_600, "12h": 43_200, "24h": 86_400, "7d": 604_800}
-STATUS = Operation(
-    "GET",
-    "/admin/status",
-    "admin-status",
-    "what is held, and who has a token",
-    "Health",
-    {
-        200: document_schema(
-            {
-                "healthy": ("flag", "true"),
-                "uptime_seconds": ("number", "since the server started"),
-                "active_locks": ("number", "live leases in the namespace"),
-                "total_users": ("number", "principals with a token"),
-                "total_acquires": ("number", "since the server started"),
-                "total_releases": ("number", "since the server started"),
-                "locks": (
-                    "list",
-                    "`name`, `holder_username`, `metadata`, `fencing_token`, `expires_at`, `ttl_remaining_seconds`",
-                ),
-                "users": ("list", "`id`, `github_username` (the principal), `created_at`"),
-            }
-        )
+NAME_CHARS_MAX = 64
+STATUS, TIMESERIES, REGISTER, ROTATE = "admin-status", "timeseries", "register", "token-rotate-own"
+_ANSWERS = answers_in("""
+_token
+    token text: the token, shown only here
+    user_id text: an id made from the name
+    namespace text?: the only namespace it may use; null: any
+registered
+    + _token
+    username text: as given
+rotated
+    + _token
+    github_username text: the token's name
+admin
+    healthy flag: true
+    uptime_seconds number: since the server started
+    active_locks number: live leases in the namespace
+    total_users number: principals with a token
+    total_acquires number: since the server started
+    total_releases number: since the server started
+    locks list: `name`, `holder_username`, `metadata`, `fencing_token`, `expires_at`, `ttl_remaining_seconds`
+    users list: `id`, `github_username` (the principal), `created_at`
+minutes
+    window text: as asked
+    timestamps list: the beginnings of minutes, in seconds since 1970
+    request_volume list: requests in each minute
+    acquire_rates list: new leases in the store
+    release_rates list: releases in the store
+    active_locks list: live leases in the store at the end of the minute
+""")
+_REGISTERS = {
+    "type": "object",
+    "properties": {
+        "username": {"type": "string", "minLength": 1, "maxLength": NAME_CHARS_MAX},
+        "namespace": {"type": ["string", "null"], "maxLength": NAME_CHARS_MAX},
     },
-    parameters=NAMESPACE,
-)
-TIMESERIES = Operation(
-    "GET",
-    "/admin/metrics/timeseries",
-    "timeseries",
-    "the last minutes of this server, one number for each",
-    "Health",
+    "required": ["username"],
+}
+OPERATIONS = operations_in(
+    """
+Health
+    GET /admin/status admin-status: what is held, and who has a token
+        200 admin; with NAMESPACE
+    GET /admin/metrics/timeseries timeseries: the last minutes of this server, one number for each
+        200 minutes; with WINDOW
+Tokens
+    POST /auth/register register: a token for a name that nobody has
+        200 registered; errors not_found conflict rate_limited; open; who anybody on this machine, if so set
+        request REGISTERS
+    POST /auth/token/rotate token-rotate-own: a new token in the place of the caller's own
+        200 rotated; errors conflict not_found
+""",
+    {"Health": ("", {}), "Tokens": ("", {})},
     {
-        200: document_schema(
-            {
-                "window": ("text", "as asked"),
-                "timestamps": ("list", "the beginnings of minutes, in seconds since 1970"),
-                "request_volume": ("list", "requests in each minute"),
-                "acquire_rates": ("list", "new leases in the store"),
-                "release_rates": ("list", "releases in the store"),
-                "active_locks": ("list", "live leases in the store at the end of the minute"),
-            }
-        )
+        **{name: document_schema(fields) for name, fields in _ANSWERS.items()},
+        "WINDOW": in_query("window", "How far back", enum=list(WINDOWS_S), default="1h"),
+        "REGISTERS": _REGISTERS,
     },
-    parameters=(in_query("window", "How far back", enum=list(WINDOWS_S), default="1h"),),
 )
 
 
 def routes(api: Api) -> Table:
     accounts, pages = Accounts(api), AdminPages(api)
-    return [
-        (REGISTER, accounts.register),
-        (ROTATE, accounts.rotate),
-        (STATUS, pages.status),
-        (TIMESERIES, pages.timeseries),
-    ]
+    handlers = {REGISTER: accounts.register, ROTATE: accounts.rotate, STATUS: pages.status}
+    return routed({**handlers, TIMESERIES: pages.timeseries}, OPERATIONS)
 
 
 def key_of(headers: Mapping[bytes, bytes]) -> bytes | None:
@@ -118,12 +130,12 @@ class AdminPages:
         self._guesses = ClientWindows(ADMIN_GUESSES_MAX, "wrong keys")
 
     async def status(self, call: HttpRequest) -> Reply:
-        caller = self.admit(STATUS.id, call)
+        caller = self.admit(STATUS, call)
         ns = self._api.namespace_of(caller, parse_query(call.query), call.headers)
         return answer_document(await self._api.in_reader(lambda: self._status(ns, caller.namespace)))
 
     async def timeseries(self, call: HttpRequest) -> Reply:
-        self.admit(TIMESERIES.id, call)
+        self.admit(TIMESERIES, call)
         window = parse_query(call.query).get("window", "1h")
         if window not in WINDOWS_S:
             raise InvalidInput("window must be one of: 1h, 12h, 24h, 7d")
@@ -213,46 +225,11 @@ def _leader(name: str, holder: Holder) -> dict[str, str]:
 
 # Tokens as users of OctoStore get them: by giving a name, where that is allowed, and by replacing their own.
 
-NAME_CHARS_MAX = 64
-ACCOUNTS = "Tokens"
 _NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
 # To OctoStore's clients a namespace is a beginning of names. These two are where their locks and elections are: a user
 # of one could see all of them by dibs' own routes.
 _RESERVED = (DEFAULT_NAMESPACE, PUBLIC_NAMESPACE)
 _BEARER = b"Bearer "
-_FIELDS = {
-    "token": ("text", "the token, shown only here"),
-    "user_id": ("text", "an id made from the name"),
-    "namespace": ("text?", "the only namespace it may use; null: any"),
-}
-REGISTER = Operation(
-    "POST",
-    "/auth/register",
-    "register",
-    "a token for a name that nobody has",
-    ACCOUNTS,
-    {200: document_schema({**_FIELDS, "username": ("text", "as given")})},
-    ("not_found", "conflict", "rate_limited"),
-    is_open=True,
-    who="anybody on this machine, if so set",
-    request={
-        "type": "object",
-        "properties": {
-            "username": {"type": "string", "minLength": 1, "maxLength": NAME_CHARS_MAX},
-            "namespace": {"type": ["string", "null"], "maxLength": NAME_CHARS_MAX},
-        },
-        "required": ["username"],
-    },
-)
-ROTATE = Operation(
-    "POST",
-    "/auth/token/rotate",
-    "token-rotate-own",
-    "a new token in the place of the caller's own",
-    ACCOUNTS,
-    {200: document_schema({**_FIELDS, "github_username": ("text", "the token's name")})},
-    ("conflict", "not_found"),
-)
 
 
 class Accounts:
@@ -285,7 +262,7 @@ class Accounts:
         return str((made.body or {})["token"])
 
     async def rotate(self, call: HttpRequest) -> Reply:
-        caller = self._api.caller_for(ROTATE.id, call.headers)
+        caller = self._api.caller_for(ROTATE, call.headers)
         authorization = call.headers.get(b"authorization", b"").strip()
         if not authorization.startswith(_BEARER):
             raise AuthenticationRequired("Bearer token required")

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dibs.base.errors import InvalidInput
-from dibs.compat.octostore.admin import STATUS as ADMIN_STATUS
-from dibs.compat.octostore.admin import TIMESERIES, user_names
+from dibs.compat.octostore.admin import user_names
 from dibs.compat.octostore.bodies import PlainStream, answer_refusal, unsupported
 from dibs.compat.octostore.callers import UserDirectory, fixed_callers
 from dibs.compat.octostore.description import described
@@ -49,7 +48,7 @@ ORIGINS = (
     "http://localhost:4173",
     "http://127.0.0.1:4173",
 )
-ADMIN_PAGES = (ADMIN_STATUS.id, TIMESERIES.id, "metrics")
+ADMIN_PAGES = ("admin-status", "timeseries", "metrics")
 OTHERS = ("register", "token-rotate-own")  # dibs' handlers, with OctoStore's refusals
 _YES, _NO = ("1", "true", "on", "yes"), ("0", "false", "off", "no")
 _UNSERVED = ("GITHUB_CLIENT_ID", "GITHUB_CLIENT_SECRET", "OAUTH_DASHBOARD_URL", "ADMIN_USERNAME")
