@@ -16,25 +16,10 @@ from dibs.base.generators import run_generator_async
 from dibs.base.reply import Reply
 from dibs.compat import schemas_of, with_list
 from dibs.compat.action_llama import protocol as theirs
-from dibs.compat.action_llama.runs import (
-    ended_document,
-    is_run,
-    open_run_command,
-    opened_document,
-    principal_of,
-    run_document,
-    run_of,
-    session_of,
-)
+from dibs.compat.action_llama import runs
 from dibs.compat.action_llama.upstream import Upstream
+from dibs.core import limits
 from dibs.core.commands import EndSession, InspectSession, KeepSession
-from dibs.core.limits import (
-    OWNER_CHARS_MAX,
-    RUN_SECRET_CHARS_MAX,
-    RUN_SECRET_CHARS_MIN,
-    TTL_MS_MAX,
-    TTL_MS_MIN,
-)
 from dibs.engine.queries import claimed, open_sessions
 from dibs.server.http.parse import decode_name, parse_json, parse_query
 from dibs.server.http.response import ClientGone, answer_document, answer_for_error, encode, encoded
@@ -49,7 +34,6 @@ if TYPE_CHECKING:
 
     from dibs.base.jsontext import Document
     from dibs.compat.action_llama.protocol import Asking, Said
-    from dibs.compat.action_llama.runs import Run
     from dibs.core.identity import Caller
     from dibs.core.lease_outcomes import SessionState
     from dibs.server.handlers import Api
@@ -70,8 +54,8 @@ _ASKED: Schema = {
         "resourceKey": {**_TEXT, "format": "uri", "minLength": 1, "description": "A URI."},
         "ttl": {
             "type": ["integer", "null"],
-            "minimum": TTL_MS_MIN // 1000,
-            "maximum": TTL_MS_MAX // 1000,
+            "minimum": limits.TTL_MS_MIN // 1000,
+            "maximum": limits.TTL_MS_MAX // 1000,
             "description": "In seconds.",
         },
     },
@@ -81,11 +65,11 @@ _ASKED: Schema = {
 _RUN_ASKED: Schema = {
     "type": "object",
     "properties": {
-        "holder": {**_TEXT, "minLength": 1, "maxLength": OWNER_CHARS_MAX, "description": "Its name."},
+        "holder": {**_TEXT, "minLength": 1, "maxLength": limits.OWNER_CHARS_MAX, "description": "Its name."},
         "secret": {
             "type": ["string", "null"],
-            "minLength": RUN_SECRET_CHARS_MIN,
-            "maxLength": RUN_SECRET_CHARS_MAX,
+            "minLength": limits.RUN_SECRET_CHARS_MIN,
+            "maxLength": limits.RUN_SECRET_CHARS_MAX,
             "pattern": "^[!-~]+$",
             "description": "Printable ASCII. Without it, a new one is made.",
         },
@@ -209,8 +193,8 @@ class Gateway:
             handler = _in_their_words(handlers.get(verb) or partial(self._pass_on, each))
             foreign.append((each, handler))
             foreign.append((each._replace(path=each.path.replace(PREFIX, f"{PREFIX}/", 1), is_listed=False), handler))
-        runs = {"run-open": self.open_run, "runs": self.runs, "run-end": self.end_runs}
-        return [*routed(runs, _RUNS), *foreign]
+        ours = {"run-open": self.open_run, "runs": self.list_runs, "run-end": self.end_runs}
+        return [*routed(ours, _RUNS), *foreign]
 
     async def _pass_on(self, operation: Operation, call: HttpRequest) -> Reply:
         path = operation.path.removeprefix(PREFIX).replace("{name}", call.raw_name.decode("latin-1"))
@@ -264,11 +248,11 @@ class Gateway:
             page = claimed(self._api.engine.store, ns, after=after)
             for lock in page.locks:
                 for holder in lock.holders:
-                    entries.append(theirs.status_entry(lock.name, holder, by_run=is_run(holder.principal)))
+                    entries.append(theirs.status_entry(lock.name, holder, by_run=runs.is_run(holder.principal)))
             after = page.next_after
         return entries
 
-    async def _asked(self, call: HttpRequest) -> tuple[Run, str, int | None]:
+    async def _asked(self, call: HttpRequest) -> tuple[runs.Run, str, int | None]:
         """The run that asks, the key and the TTL. The checks are in the order of the contract."""
         body = await call.rest()
         try:
@@ -280,21 +264,21 @@ class Gateway:
 
     async def _inspect(self, secret: str) -> Any:
         # No secret is that long, so there is no need to digest a megabyte.
-        session = session_of(secret[: RUN_SECRET_CHARS_MAX + 1])
+        session = runs.session_of(secret[: limits.RUN_SECRET_CHARS_MAX + 1])
         return await self._batcher.submit(InspectSession(session=session, principal=None))
 
-    async def _run(self, state: Any) -> Run:
-        run = run_of(state)
+    async def _run(self, state: Any) -> runs.Run:
+        run = runs.run_of(state)
         if run is None:
             raise theirs.Rejected("invalid secret", "No run has this secret, or it is over.", 403)
         if run.stale:
             await self._batcher.submit(KeepSession(session=run.session, principal=run.caller.principal))
         return run
 
-    async def _follow(self, run: Run, asking: Asking) -> Said:
+    async def _follow(self, run: runs.Run, asking: Asking) -> Said:
         return await run_generator_async(asking, lambda question: self._ask(run, *question))
 
-    async def _ask(self, run: Run, verb: str, key: str, document: Document) -> Reply:
+    async def _ask(self, run: runs.Run, verb: str, key: str, document: Document) -> Reply:
         try:
             command = command_for(verb, run.namespace, key, shape(verb, document), run.caller)
             return reply_to(verb, await self._batcher.submit(command))
@@ -306,21 +290,21 @@ class Gateway:
     async def open_run(self, call: HttpRequest) -> Reply:
         document = await call.json(self._api.caller_of)
         caller, ns = self._operator("run-open", call)
-        command, secret = open_run_command(ns, document, caller)
-        return answer_document(opened_document(command, await self._batcher.submit(command), secret), 201)
+        command, secret = runs.open_run_command(ns, document, caller)
+        return answer_document(runs.opened_document(command, await self._batcher.submit(command), secret), 201)
 
-    async def runs(self, call: HttpRequest) -> Reply:
+    async def list_runs(self, call: HttpRequest) -> Reply:
         _, ns = self._operator("runs", call)
-        return answer_document({"runs": [run_document(state) for state in await self._runs_of(ns)]})
+        return answer_document({"runs": [runs.run_document(state) for state in await self._runs_of(ns)]})
 
     async def end_runs(self, call: HttpRequest) -> Reply:
         _, ns = self._operator("run-end", call)
         holder = decode_name(call.raw_name)
         found = [state for state in await self._runs_of(ns) if state.session.owner == holder]
-        principal = principal_of(ns)
+        principal = runs.principal_of(ns)
         ends = [EndSession(session=state.session.id, principal=principal) for state in found]
         await asyncio.gather(*[self._batcher.submit(end) for end in ends])
-        reply = ended_document(ns, holder, found)
+        reply = runs.ended_document(ns, holder, found)
         return encoded(reply)
 
     def _operator(self, verb: str, call: HttpRequest) -> tuple[Caller, str]:
@@ -328,7 +312,7 @@ class Gateway:
         return caller, self._api.namespace_of(caller, parse_query(call.query), call.headers)
 
     async def _runs_of(self, ns: str) -> list[SessionState]:
-        return await self._api.in_reader(lambda: open_sessions(self._api.engine.store, principal_of(ns)))
+        return await self._api.in_reader(lambda: open_sessions(self._api.engine.store, runs.principal_of(ns)))
 
 
 def _in_their_words(handler: Callable[[HttpRequest], Awaitable[Said | Reply]]) -> Handler:

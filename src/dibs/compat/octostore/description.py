@@ -7,15 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dibs.compat import schemas_of
-from dibs.compat.octostore import locks, routes
-from dibs.compat.octostore.bodies import (
-    ACL_ENTRIES_MAX,
-    ACL_ENTRY_BYTES_MAX,
-    DELAY_S_MAX,
-    METADATA_CHARS_MAX,
-    NAME_BYTES_MAX,
-    TTL_S_MAX,
-)
+from dibs.compat.octostore import bodies, locks, routes
 from dibs.core.limits import PUBLIC_TTL_MS_MAX, PUBLIC_TTL_MS_MIN
 from dibs.server.routes.operations import DOCUMENTS
 from dibs.wire.answer_fields import ANSWERS
@@ -93,26 +85,26 @@ _KINDS: dict[str, Schema] = {
         "properties": {
             "acquire": {
                 "type": "array",
-                "items": {"type": "string", "maxLength": ACL_ENTRY_BYTES_MAX},
+                "items": {"type": "string", "maxLength": bodies.ACL_ENTRY_BYTES_MAX},
                 "minItems": 1,
-                "maxItems": ACL_ENTRIES_MAX,
+                "maxItems": bodies.ACL_ENTRIES_MAX,
             }
         },
         "required": ["acquire"],
     },
 }
-_LOCK_TTL = {"minimum": 1, "maximum": TTL_S_MAX}
+_LOCK_TTL = {"minimum": 1, "maximum": bodies.TTL_S_MAX}
 _TERM = {"minimum": PUBLIC_TTL_MS_MIN // 1000, "maximum": PUBLIC_TTL_MS_MAX // 1000}
 _BOUNDS = {
     ("acquire", "ttl_seconds"): _LOCK_TTL,
     ("renew", "ttl_seconds"): _LOCK_TTL,
     ("campaign", "ttl_seconds"): _TERM,
     ("election-renew", "ttl_seconds"): _TERM,
-    ("acquire", "metadata"): {"maxLength": METADATA_CHARS_MAX},
-    ("campaign", "metadata"): {"maxLength": METADATA_CHARS_MAX},
-    ("acquire", "lock_delay_seconds"): {"maximum": DELAY_S_MAX},
+    ("acquire", "metadata"): {"maxLength": bodies.METADATA_CHARS_MAX},
+    ("campaign", "metadata"): {"maxLength": bodies.METADATA_CHARS_MAX},
+    ("acquire", "lock_delay_seconds"): {"maximum": bodies.DELAY_S_MAX},
 }
-_NAME = in_path("name", "The lock, percent-encoded", "issue-42", minLength=1, maxLength=NAME_BYTES_MAX)
+_NAME = in_path("name", "The lock, percent-encoded", "issue-42", minLength=1, maxLength=bodies.NAME_BYTES_MAX)
 _QUERIES = ("prefix", "window")  # all that it reads
 
 
