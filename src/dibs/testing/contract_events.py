@@ -11,12 +11,11 @@ import pytest
 from dibs.base import clock
 from dibs.core.events import Event
 from dibs.stores.port import Maintenance, maintenance_of
-from dibs.testing.contract_base import WAIT_S_MAX, ContractBase, event, key_of, lock, put, versions
+from dibs.testing.contract_base import WAIT_S_MAX, ContractBase, event, key_of, lock, put, record_of, versions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from dibs.stores.port import Store
+    from dibs.testing.contract_base import Connect
 
 
 def log(store: Store, *events: Event) -> int:
@@ -40,7 +39,7 @@ class EventContract(ContractBase):
         assert store.events(0, 10) == []
         assert store.events(0, 10, ("default", "x"), newest=True) == []
 
-    def test_events_come_back_whole_and_numbered(self, connect: Callable[[], Store], store: Store) -> None:
+    def test_events_come_back_whole_and_numbered(self, connect: Connect, store: Store) -> None:
         full = Event(
             at_ms=5,
             kind="released",
@@ -76,7 +75,7 @@ class EventContract(ContractBase):
         assert put(store, lock("x", token=3)) == last_seq
 
     def test_a_commit_answers_behind_the_events_of_others_where_there_are_no_gaps(
-        self, connect: Callable[[], Store], store: Store
+        self, connect: Connect, store: Store
     ) -> None:
         log(store, event("mine"))
         theirs = log(connect(), event("theirs"), event("theirs"))
@@ -86,9 +85,7 @@ class EventContract(ContractBase):
         elif store.capabilities.one_log:
             assert log(store, event("mine")) > theirs
 
-    def test_who_reads_the_log_while_others_write_misses_nothing(
-        self, connect: Callable[[], Store], store: Store
-    ) -> None:
+    def test_who_reads_the_log_while_others_write_misses_nothing(self, connect: Connect, store: Store) -> None:
         """Reads on from the last number it saw. In one log, no later event may have a lower number."""
         if not store.capabilities.one_log:
             return
@@ -109,7 +106,7 @@ class EventContract(ContractBase):
         assert found == store.events(0, 1_000)
         assert len(found) == writers * sum(1 + round_ % 2 for round_ in range(count))
 
-    def test_events_are_in_the_order_of_their_commits(self, connect: Callable[[], Store], store: Store) -> None:
+    def test_events_are_in_the_order_of_their_commits(self, connect: Connect, store: Store) -> None:
         other = connect()
         for number in range(10):
             log((store, other)[number % 2], event("a", token=number), event(f"b{number}"))
@@ -165,9 +162,7 @@ class EventContract(ContractBase):
         assert store.prune(keep=3, before_ms=4) == 4
         assert jobs(store.events(0, 10)) == ["j6", "j7", "j8"]
 
-    def test_numbers_are_not_used_again_when_all_events_are_gone(
-        self, connect: Callable[[], Store], store: Store
-    ) -> None:
+    def test_numbers_are_not_used_again_when_all_events_are_gone(self, connect: Connect, store: Store) -> None:
         before = log(store, event("a"), event("b"))
         assert store.prune(keep=0, before_ms=0) == 2
         assert store.events(0, 10) == []
@@ -179,7 +174,7 @@ class EventContract(ContractBase):
         if store.capabilities.gapless:
             assert last_seq == before + 1
 
-    def test_numbers_go_on_above_those_of_another_store(self, connect: Callable[[], Store], store: Store) -> None:
+    def test_numbers_go_on_above_those_of_another_store(self, connect: Connect, store: Store) -> None:
         other, upkeep = connect(), maintenance_of(store)
         if type(upkeep).number_from is Maintenance.number_from:
             return  # it cannot, and says so in no other way
@@ -216,7 +211,7 @@ class EventContract(ContractBase):
         assert 55 <= clock.steady_ms() - began_ms < WAIT_S_MAX * 1000
 
     @pytest.mark.parametrize("whose", ["its own", "another connection's"])
-    def test_a_watch_wakes_on_a_commit(self, connect: Callable[[], Store], store: Store, whose: str) -> None:
+    def test_a_watch_wakes_on_a_commit(self, connect: Connect, store: Store, whose: str) -> None:
         writer = store if whose == "its own" else connect()
         after = 0
         for round_ in range(3):  # the wait may begin before or after the commit: it must wake in both orders
@@ -233,7 +228,7 @@ class EventContract(ContractBase):
 
     @pytest.mark.parametrize("whose", ["its own", "another connection's"])
     def test_who_waits_for_a_record_to_go_is_told_when_it_is_deleted(
-        self, connect: Callable[[], Store], store: Store, whose: str
+        self, connect: Connect, store: Store, whose: str
     ) -> None:
         writer = store if whose == "its own" else connect()
         assert store.until_gone(key_of("x"), 0)
@@ -258,4 +253,4 @@ class EventContract(ContractBase):
         put(store, lock("x"))
         watching.join(WAIT_S_MAX)
         assert answers == [False]
-        assert store.read([key_of("x")]).records[key_of("x")].record
+        assert record_of(store, "x")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from dibs.base.errors import InvalidInput
-from dibs.base.files import replace_file
+from dibs.base.files import content, replace_file
 from dibs.cli.text.words import shell_word
 
 TYPE_CHECKING = False
@@ -174,11 +174,7 @@ def uninstall(folder: str) -> dict[str, str]:
 
 def read_hook(path: str) -> bytes:
     """The hook's text; empty if there is none."""
-    try:
-        with open(path, "rb") as file:
-            return file.read(_BYTES_MAX)
-    except OSError:
-        return b""
+    return content(path, _BYTES_MAX) or b""
 
 
 def is_ours(text: bytes) -> bool:

@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs.agents.tracker.port import IssueState, IssueTracker
+    from dibs.agents.tracker.port import IssueState
     from dibs.base.jsontext import Document
     from dibs.cli.framework.context import Call
     from dibs.cli.supervise.process_session import ProcessSession
@@ -66,7 +66,7 @@ def withdraw(call: Call, guard: TrackerGuard, name: str, token: int, timeout_ms:
     if settings is None or not settings.announces or timeout_ms <= 0 or not guard.may_write(name):
         return
     try:
-        tracker: IssueTracker = guard.tracker([name], min(TRACKER_MS_MAX, timeout_ms))
+        tracker = guard.tracker([name], min(TRACKER_MS_MAX, timeout_ms))
         tracker.withdraw(name, settings.label or None, token, has_comment=settings.comment)
     except NoAnswer as error:
         call.complain(f"the issue of {name} may still show who had it: {error}.")

@@ -6,7 +6,7 @@ request once closed it: somebody reopened it. An open pull request that closes a
 
 from __future__ import annotations
 
-from dibs.agents.tracker.port import DONE, FREE, TAKEN, UNKNOWN, IssueState, IssueTracker, NoAnswer
+from dibs.agents.tracker.port import DONE, FREE, TAKEN, UNKNOWN, IssueState, NoAnswer
 from dibs.base.clock import steady_ms
 from dibs.base.errors import StoreUnavailable
 from dibs.base.git_program import run_program
@@ -219,11 +219,9 @@ _TEXT_CHARS_MAX = 300
 ME, NOBODY = "@me", "none"
 
 
-class GitHub(IssueTracker):
+class GitHub:
     """GitHub as one account of `gh` sees it. A name whose host is not among `hosts` is never asked about: gh would
     send its token there."""
-
-    title = "GitHub"
 
     def __init__(self, gh: GhProgram, hosts: Sequence[str] = (GITHUB_HOST,)) -> None:
         self._gh = gh

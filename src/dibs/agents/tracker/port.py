@@ -15,12 +15,14 @@ program has them. Texts of a tracker are a stranger's texts: they are cut here, 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from dibs.wire.documents import Reply, refused_document
 from dibs.wire.parts import instant_ms, timestamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from dibs.base.jsontext import Document
 
@@ -32,40 +34,17 @@ class NoAnswer(Exception):
     """The tracker could not be asked, or gave no answer that can be used. The text says why, without a full stop."""
 
 
-class IssueState:
+class IssueState(NamedTuple):
     """How an issue stands. TAKEN: `by` has an open pull request at `url` that closes it. DONE: it is closed, `how` says
     how, and `url` is the result: the pull request that closed it, else the issue itself."""
 
-    __slots__ = ("at", "by", "how", "name", "state", "title", "url")
-
-    def __init__(
-        self, name: str, state: str, url: str = "", by: str = "", how: str = "", at: str = "", title: str = ""
-    ) -> None:
-        self.name = name
-        self.state = state
-        self.url = url
-        self.by = by
-        self.how = how
-        self.at = at
-        self.title = title
-
-
-class IssueTracker:
-    """The port. `title` is the tracker's name for people."""
-
-    title = ""
-
-    def states(self, names: Sequence[str]) -> dict[str, IssueState]:
-        raise NotImplementedError
-
-    def pages(self, place: str, label: str | None, assignee: str | None, most: int) -> Iterator[list[IssueState]]:
-        raise NotImplementedError
-
-    def announce(self, name: str, text: str | None, label: str | None, token: int) -> None:
-        raise NotImplementedError
-
-    def withdraw(self, name: str, label: str | None, token: int, *, has_comment: bool) -> None:
-        raise NotImplementedError
+    name: str
+    state: str
+    url: str = ""
+    by: str = ""
+    how: str = ""
+    at: str = ""
+    title: str = ""
 
 
 # A tracker's answer as the reply to a claim: the same documents as for jobs that are held or done in the store. Pure.

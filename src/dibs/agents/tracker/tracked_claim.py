@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from dibs.agents.repository.settings import TrackerSettings
-    from dibs.agents.tracker.port import IssueState, IssueTracker
+    from dibs.agents.tracker.github import GitHub
+    from dibs.agents.tracker.port import IssueState
     from dibs.base.jsontext import Document
     from dibs.client.queueing import Flow
 
@@ -53,17 +54,17 @@ class TrackerGuard:
             self._settings = None if found is None or found.check == OFF else found
         return self._settings  # type: ignore[return-value]  # settings or None, once they were read
 
-    def tracker(self, names: Sequence[str], timeout_ms: int) -> IssueTracker:
+    def tracker(self, names: Sequence[str], timeout_ms: int) -> GitHub:
         """The tracker, for questions about these names."""
-        from dibs.agents.tracker.github import GhProgram, GitHub, place_of
+        from dibs.agents.tracker import github
 
         hosts = [GITHUB_HOST]
-        if any(place is not None and place[0] != GITHUB_HOST for place in map(place_of, names)):
+        if any(place is not None and place[0] != GITHUB_HOST for place in map(github.place_of, names)):
             # Hosts that the user chose: the one in GH_HOST, and the one that this was cloned from. A host that only a
             # tracked file or a job's name mentions is not asked, because gh would send its token there.
             chosen = (self._env.get("GH_HOST", "").lower(), self._origin().partition("/")[0])
             hosts += [host for host in chosen if host]
-        return GitHub(GhProgram(self._env, timeout_ms), hosts)
+        return github.GitHub(github.GhProgram(self._env, timeout_ms), hosts)
 
     def _origin(self) -> str:
         """Return where this was cloned from, as `host/owner/name`; empty if from nowhere."""
