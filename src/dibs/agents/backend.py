@@ -269,8 +269,7 @@ class ToolBackend:
     # The claims of this connection
 
     async def _meant(self, job: str, lease_id: str | None) -> LeaseHold | None:
-        """The kept claim that a call is about. What a command or a hook of the same agent has claimed in its session is
-        kept here from now on."""
+        """The kept claim that a call is about, also one that a command or hook of the agent made in its session."""
         session, name = self._session, check_name(job)
         is_known = name in self._kept or name in self._asked_for
         if session is not None and not lease_id and not is_known and await session.find():

@@ -146,8 +146,7 @@ class HttpDialogue(stdio.Dialogue):
         return await self._modern(method, params, meta)
 
     def _check_headers(self, method: str, params: Document, meta: Document) -> None:
-        """Refuse a request whose headers say something else than its body: whoever filters requests on the way reads
-        the headers alone."""
+        """Refuse a request whose headers do not say what its body says: a filter on the way reads the headers alone."""
         headers = self._head.headers
         names = [name for name, _ in self._head.sent if name in (_VERSION_HEADER, _METHOD_HEADER, _NAME_HEADER)]
         if len(set(names)) != len(names):

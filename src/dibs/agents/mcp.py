@@ -111,8 +111,7 @@ _WHOLE = re.compile(r"\s*([+-]?\d{1,100})(?:\.0*)?\s*")
 
 
 def arguments_for(fields: Sequence[ToolField], given: Document) -> tuple[Document, list[str]]:
-    """The arguments of a call, and what is wrong with them. That names the fields without their values, which may be
-    large or secret."""
+    """The arguments of a call, and what is wrong with them, without their values, which may be large or secret."""
     wrong: list[str] = []
     values: Document = {}
     for field in fields:

@@ -227,8 +227,7 @@ def may_end(taker: Mapping[str, Any], actor: Actor) -> bool:
 
 
 class _Process:
-    """A process as the system shows it. A fork has the same `words` and `program` as its parent; a new shell has
-    others."""
+    """A process as the system shows it. A fork has the `words` and `program` of its parent, a new shell others."""
 
     def __init__(self, pid: int, parent: int, program: str, words: bytes) -> None:
         self.pid = pid
@@ -250,8 +249,7 @@ def look(pid: int) -> _Process | None:
 
 
 def runner(pid: int) -> _Process | None:
-    """The process that runs a command whose parent is `pid`: this parent, or the one above if it only wraps a
-    command."""
+    """The process that runs a command whose parent is `pid`: the first that does not only wrap it."""
     found = look(pid)
     for _ in range(_STEPS_MAX):
         if found is None or found.name not in _WRAPPERS:

@@ -286,8 +286,7 @@ class _Wire:
 
 
 def run(settings: Settings, *, finds: FindsSession, action_llama: bool = False) -> None:
-    """Serve until the client is gone. `action_llama`: also offer its two lock tools. `finds`: as in
-    `ConnectionSession`."""
+    """Serve until the client is gone. `action_llama`: with its two lock tools. `finds`: see `ConnectionSession`."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(log_lines("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.WARNING)

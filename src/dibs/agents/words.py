@@ -156,8 +156,7 @@ def _since(holder: Document) -> str:
 
 
 def _none_of(refused: list[Document], error: NotClaimed) -> str:
-    """Return why each of several jobs was refused. Held and done are distinguished, because only held may change
-    soon."""
+    """Return why each of several jobs was refused. Only what is held may change soon."""
     kinds = {each["status"] for each in refused}
     if kinds == {"held"} and all(each["owner"] == YOU for each in refused):
         return f"{error.details} Work on one of them, or release it."

@@ -92,8 +92,7 @@ class ProcessTable:
         return None
 
     def environment(self, pid: int) -> bytes | None:
-        """The variables with which a process was started, each ended by a NUL byte. None when the system does not
-        tell."""
+        """The variables with which a process was started, each ended by a NUL byte; None if it is not told."""
         return None
 
 

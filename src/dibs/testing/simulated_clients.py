@@ -80,8 +80,7 @@ class Request:
                 world.time.later(delay_ms, server.loop, self._arrive)
 
     def stray(self, delay_ms: int) -> None:
-        """A copy that comes late, on a connection that nobody reads and that is closed soon. Every claim that arrives
-        has a fresh id from its server."""
+        """A copy that comes late, with a fresh id from its server, on a connection that nobody reads."""
         world, self._is_open = self._world, False
         self._server = server = self._server or self.client.next_server()
         if isinstance(self.command, CLAIMS):

@@ -75,8 +75,7 @@ class AgentGuard:
             self._close(checkout)
 
     def _before_command(self) -> HookAnswer | None:
-        """Claim what the repository guards the command by. Windsurf does not say when a command ends: nothing is
-        claimed there."""
+        """Claim what guards the command here. Not for Windsurf, which does not say when a command ends."""
         root = root_around({}, os.path.realpath(self._folder))
         agent = self._event.agent
         assert agent is not None

@@ -54,8 +54,7 @@ class Checkout:
         self.call.close()
 
     def files(self, path: str, folder: str) -> list[str]:
-        """A path from the top of this checkout, and that of the file behind it if it is a link. Empty if it is outside,
-        in the git folder, or not guarded."""
+        """A path from the top of this checkout, and that of the file behind a link. Empty if it is not guarded."""
         found = [path_from_top(self.root, folder, path, follows_last=last) for last in (False, True)]
         inside = [file for file in dict.fromkeys(found) if file is not None and self.settings.applies_to(file)]
         return [file for file in inside if self._same(file.split("/")[0]) != ".git"]

@@ -95,8 +95,7 @@ def others_touched(holds: PathClaims, paths: Sequence[str], mine: set[PathClaim]
 
 
 def not_owned(holds: PathClaims, paths: Sequence[str], mine: set[PathClaim]) -> list[str]:
-    """Paths that no claim of mine covers. A shared claim does not count, because it means that nobody changes
-    anything."""
+    """Paths that no claim of mine covers. A shared claim means that nobody changes anything: it does not count."""
     return [path for path in paths if not any(hold in mine and hold.mode != _SHARED for hold in holds.over(path))]
 
 

@@ -106,8 +106,7 @@ class JobNames:
         return Trackers(**{key: told[key] for key in KEYS[1:] if key in told})
 
     def _tracker(self, trackers: Trackers) -> tuple[str, Tracker | None]:
-        """Return where the clone comes from, as `host/path`, and the tracker there. Empty: no clone, or one from
-        nowhere."""
+        """Return where the clone comes from, as `host/path`, and the tracker there. Empty: from nowhere."""
         from dibs.agents.repository.work_tree import normalised
 
         address = str(self._settings().get("repository", ""))
@@ -126,8 +125,7 @@ class JobNames:
 
 
 def _path_of(name: str) -> tuple[str | None, bool]:
-    """The path in a name, and whether it counts from the top. `path:src` does, as it always did; `path:./src` counts
-    from the folder that one is in."""
+    """The path in a name, and whether it counts from the top, as `path:src` does, and `path:./src` does not."""
     if name.startswith("file://"):
         host, _, path = name[7:].partition("/")
         if host not in ("", "localhost"):

@@ -191,8 +191,7 @@ class TrackerSettings:
 
 
 def agent_settings(top: str, git_config: Mapping[str, str]) -> AgentSettings:
-    """Return what applies in the work tree at `top`. Raises InvalidInput, naming the place, for what cannot be
-    meant."""
+    """Return what applies in the work tree at `top`. Raises InvalidInput, naming the place."""
     table = team_table(top, "agent") or {}
     return AgentSettings(*_with_own(table, "agent", git_config, top))
 

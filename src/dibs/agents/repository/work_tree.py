@@ -216,8 +216,7 @@ def _parts(output: bytes) -> list[str]:
 
 
 def pushes_of(lines: str) -> list[tuple[str, str]]:
-    """The lines that git writes to a pre-push hook: local ref, local id, remote ref, remote id. The first may hold
-    blanks."""
+    """The ids here and there in the lines that git writes to a pre-push hook. A ref before them may hold blanks."""
     fields = [line.rsplit(" ", 3) for line in lines.splitlines() if line]
     if any(len(each) != 4 for each in fields):
         raise InvalidInput("pre-push reads lines of four words from standard input, as git writes them.")

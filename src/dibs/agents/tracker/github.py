@@ -220,8 +220,7 @@ ME, NOBODY = "@me", "none"
 
 
 class GitHub:
-    """GitHub as one account of `gh` sees it. A name whose host is not among `hosts` is never asked about: gh would
-    send its token there."""
+    """GitHub as one account of `gh` sees it. Only `hosts` are asked: gh sends its token there."""
 
     def __init__(self, gh: GhProgram, hosts: Sequence[str] = (GITHUB_HOST,)) -> None:
         self._gh = gh

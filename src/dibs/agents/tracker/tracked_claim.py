@@ -130,8 +130,7 @@ class TrackedClaim:
         self.warning: str | None = None
 
     def is_asked_for(self) -> Flow[bool]:
-        """Tell whether the settings want the tracker to be asked. Raises InvalidInput for settings that cannot be
-        meant."""
+        """Tell whether the settings want the tracker to be asked. Raises InvalidInput."""
         return (yield Work(self._guard.settings)) is not None
 
     def names_left(self) -> list[str]:
@@ -152,8 +151,7 @@ class TrackedClaim:
         return None if self.names_left() else refused_several(self.refusals())
 
     def confirm(self, reply: Reply, sent_ms: int) -> Flow[Reply | None]:
-        """The reply that the caller gets. None: what was claimed is taken or done, and was given back; claim one of
-        `names_left`."""
+        """The reply that the caller gets. None: what was claimed was given back; claim one of `names_left`."""
         leases = yield from self._fresh(reply, sent_ms)
         names = [lease["name"] for lease in leases if is_tracked(lease["name"])]
         if not names:

@@ -135,8 +135,7 @@ class _LockRequest:
         return acquired(self._key, self._claim(owner, proof))
 
     def as_nobody(self, pid: int) -> Said:
-        """Ask as the calling process, which has no identity. Every claim is new; its lease is remembered for the
-        release."""
+        """Ask as the calling process, which has no identity: its lease is remembered for the release alone."""
         settings, marks = self._settings, lineage(pid)
         if not marks:
             raise InvalidInput(f"This system does not show which process calls. {BE_SOMEBODY}")
@@ -199,8 +198,7 @@ def _may_use(entry: Entry, marks: list[str]) -> bool:
 
 
 def _known(reply: Reply) -> Reply:
-    """Tell a server or store that cannot be reached from one that answers "later": only a real answer has a
-    request id."""
+    """Tell who cannot be reached from who answers "later": only a real answer has a request id."""
     if reply.status == 401:
         from dibs.cli.framework.result import failure
 

@@ -151,8 +151,7 @@ def check_key(key: str) -> None:
 
 
 def _is_uri(key: str) -> bool:
-    """Tell whether the WHATWG URL parser would accept it. An approximation: checks the scheme, the host and the
-    port."""
+    """Tell whether the WHATWG URL parser would accept it, about: by the scheme, the host and the port."""
     scheme, colon, rest = key.strip().partition(":")
     letters = scheme.replace("+", "").replace("-", "").replace(".", "")
     if not colon or not scheme.isascii() or not scheme[:1].isalpha() or not letters.isalnum():

@@ -7,7 +7,6 @@ No log contains a secret: neither the server's log nor the access log.
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,7 @@ from dibs.compat.action_llama import protocol as theirs
 from dibs.compat.action_llama import runs
 from dibs.compat.action_llama.upstream import Upstream
 from dibs.core import limits
-from dibs.core.commands import EndSession, InspectSession, KeepSession
+from dibs.core.commands import InspectSession, KeepSession
 from dibs.engine.queries import claimed, open_sessions
 from dibs.server.http.parse import decode_name, parse_json, parse_query
 from dibs.server.http.response import ClientGone, answer_document, answer_for_error, encode, encoded
@@ -34,8 +33,7 @@ if TYPE_CHECKING:
 
     from dibs.base.jsontext import Document
     from dibs.compat.action_llama.protocol import Asking, Said
-    from dibs.core.identity import Caller
-    from dibs.core.lease_outcomes import SessionState
+    from dibs.core.commands import Command
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
     from dibs.server.routes.table import Table
@@ -193,8 +191,7 @@ class Gateway:
             handler = _in_their_words(handlers.get(verb) or partial(self._pass_on, each))
             foreign.append((each, handler))
             foreign.append((each._replace(path=each.path.replace(PREFIX, f"{PREFIX}/", 1), is_listed=False), handler))
-        ours = {"run-open": self.open_run, "runs": self.list_runs, "run-end": self.end_runs}
-        return [*routed(ours, _RUNS), *foreign]
+        return [*routed({verb: partial(self._of_runs, verb) for verb in _RUNS}, _RUNS), *foreign]
 
     async def _pass_on(self, operation: Operation, call: HttpRequest) -> Reply:
         path = operation.path.removeprefix(PREFIX).replace("{name}", call.raw_name.decode("latin-1"))
@@ -287,32 +284,17 @@ class Gateway:
 
     # Runs
 
-    async def open_run(self, call: HttpRequest) -> Reply:
-        document = await call.json(self._api.caller_of)
-        caller, ns = self._operator("run-open", call)
-        command, secret = runs.open_run_command(ns, document, caller)
-        return answer_document(runs.opened_document(command, await self._batcher.submit(command), secret), 201)
-
-    async def list_runs(self, call: HttpRequest) -> Reply:
-        _, ns = self._operator("runs", call)
-        return answer_document({"runs": [runs.run_document(state) for state in await self._runs_of(ns)]})
-
-    async def end_runs(self, call: HttpRequest) -> Reply:
-        _, ns = self._operator("run-end", call)
-        holder = decode_name(call.raw_name)
-        found = [state for state in await self._runs_of(ns) if state.session.owner == holder]
-        principal = runs.principal_of(ns)
-        ends = [EndSession(session=state.session.id, principal=principal) for state in found]
-        await asyncio.gather(*[self._batcher.submit(end) for end in ends])
-        reply = runs.ended_document(ns, holder, found)
-        return encoded(reply)
-
-    def _operator(self, verb: str, call: HttpRequest) -> tuple[Caller, str]:
+    async def _of_runs(self, verb: str, call: HttpRequest) -> Reply:
+        document = await call.json(self._api.caller_of) if verb == "run-open" else None
         caller = self._api.caller_for(verb, call.headers)
-        return caller, self._api.namespace_of(caller, parse_query(call.query), call.headers)
+        ns = self._api.namespace_of(caller, parse_query(call.query), call.headers)
+        holder = decode_name(call.raw_name) if verb == "run-end" else ""
+        return encoded(await run_generator_async(runs.answer(verb, ns, holder, document, caller), self._look_or_do))
 
-    async def _runs_of(self, ns: str) -> list[SessionState]:
-        return await self._api.in_reader(lambda: open_sessions(self._api.engine.store, runs.principal_of(ns)))
+    async def _look_or_do(self, asked: str | Command) -> Any:
+        if isinstance(asked, str):
+            return await self._api.in_reader(lambda: open_sessions(self._api.engine.store, asked))
+        return await self._batcher.submit(asked)
 
 
 def _in_their_words(handler: Callable[[HttpRequest], Awaitable[Said | Reply]]) -> Handler:

@@ -10,12 +10,14 @@ The principal of a run is `run:NAMESPACE`. No token can have that name, so the s
 from __future__ import annotations
 
 from dibs.base.errors import DibsError, InvalidInput, Unprocessable
+from dibs.base.generators import run_generator
 from dibs.base.ids import digest_id, new_id
 from dibs.base.jsontext import is_unicode
 from dibs.base.record import Record
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import failure, is_failure, yes
-from dibs.cli.framework.spec import Argument, Command, Option
+from dibs.cli.framework.spec import Argument, Option
+from dibs.cli.framework.spec import Command as CliCommand
 from dibs.cli.text.words import job_command, plain, table
 from dibs.client.door import Ask, OneNamespace
 from dibs.client.embedded import EmbeddedDoor
@@ -30,9 +32,13 @@ from dibs.wire.parts import timestamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Generator
+    from typing import Any
+
     from dibs.base.jsontext import Document
     from dibs.cli.framework.context import Call
     from dibs.cli.framework.result import Answer
+    from dibs.core.commands import Command
 
 
 # run-secret create, list, end: secrets that identify the runs of agents to `rlock` and the gateway.
@@ -92,7 +98,7 @@ def _ask(call: Call, verb: str, name: str = "", document: Document | None = None
 _ADMIN = (77, "over HTTP only: the token is not an admin's")
 _NO_GATEWAY = (2, "the server does not serve the gateway: dibs serve --gateway")
 COMMANDS = {
-    "run-secret create": Command(
+    "run-secret create": CliCommand(
         create,
         about=(
             "A run is one execution of one agent. Its secret identifies it to `rlock` (SHUTDOWN_SECRET) and to "
@@ -116,13 +122,13 @@ COMMANDS = {
         ),
         exits=((0, "begun"), _NO_GATEWAY, (64, "invalid holder or secret"), _ADMIN),
     ),
-    "run-secret list": Command(
+    "run-secret list": CliCommand(
         list_,
         about="Shows the holder, the start and the locks of each run, and no secrets. --quiet prints the holders only.",
         examples=(("which runs are active", "dibs run-secret list"),),
         exits=((0, "the list, which may be empty"), _NO_GATEWAY, _ADMIN),
     ),
-    "run-secret end": Command(
+    "run-secret end": CliCommand(
         end,
         about="Its secret is invalid from then on. If several runs have the same holder, all of them end.",
         arguments=(Argument("HOLDER", "the holder given to run-secret create"),),
@@ -222,8 +228,17 @@ def run_document(state: SessionState) -> Document:
     }
 
 
-def ended_document(ns: str, holder: str, found: list[SessionState]) -> Reply:
-    """The answer to the end of all runs of a holder. `found` has their states before the end."""
+def answer(verb: str, ns: str, holder: str, document: object, caller: Caller) -> Generator[str | Command, Any, Reply]:
+    """Answers `run-open`, `runs` and `run-end`. Yields commands, and a principal for its open sessions."""
+    if verb == "run-open":
+        command, secret = open_run_command(ns, document, caller)
+        return Reply(status=201, body=opened_document(command, (yield command), secret))
+    found: list[SessionState] = yield principal_of(ns)
+    if verb == "runs":
+        return Reply(status=200, body={"runs": [run_document(state) for state in found]})
+    found = [state for state in found if state.session.owner == holder]
+    for state in found:
+        yield EndSession(session=state.session.id, principal=state.session.principal)
     if not found:
         details = f"There is no run of {holder!a} in the namespace {ns}."
         return Reply(status=404, body={"error": "Run not found", "code": "not_found", "details": details})
@@ -256,26 +271,12 @@ class EmbeddedRuns:
     def ask(self, asked: Ask) -> Reply:
         """The reply to `runs`, `run-open` or `run-end`, as a server gives it."""
         try:
-            if asked.verb == "runs":
-                return self._list()
-            return self._begin(asked.document) if asked.verb == "run-open" else self._end(asked.name)
+            flow = answer(asked.verb, self._door.namespace(), asked.name, asked.document, LOCAL)
+            return run_generator(flow, self._look_or_do)
         except DibsError as error:
             return reply_for_error(error)
 
-    def _list(self) -> Reply:
-        found = open_sessions(self._door.store(), principal_of(self._door.namespace()))
-        return Reply(status=200, body={"runs": [run_document(state) for state in found]})
-
-    def _begin(self, document: Document) -> Reply:
-        command, secret = open_run_command(self._door.namespace(), document, LOCAL)
-        outcome = self._door.coordinator().one(command)
-        return Reply(status=201, body=opened_document(command, outcome, secret))
-
-    def _end(self, holder: str) -> Reply:
-        ns = self._door.namespace()
-        found = open_sessions(self._door.store(), principal_of(ns))
-        ended = [state for state in found if state.session.owner == holder]
-        for state in ended:
-            session = state.session
-            self._door.coordinator().one(EndSession(session=session.id, principal=session.principal))
-        return ended_document(ns, holder, ended)
+    def _look_or_do(self, asked: str | Command) -> Any:
+        if isinstance(asked, str):
+            return open_sessions(self._door.store(), asked)
+        return self._door.coordinator().one(asked)

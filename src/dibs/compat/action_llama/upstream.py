@@ -97,7 +97,6 @@ async def _exchange(address: ServerAddress, request: bytes) -> Reply:
 
 
 def _is_step(raw_name: bytes) -> bool:
-    """Tell whether a name could lead out of its place in the path: it goes on as it came, and who decodes it may see
-    one."""
+    """Tell whether a name could lead out of its place in the path, once somebody decodes it."""
     name = unquote_to_bytes(raw_name)
     return name in (b".", b"..") or b"/" in name or b"\\" in name

@@ -152,8 +152,7 @@ class AdminPages:
         )
 
     def admit(self, verb: str, call: HttpRequest) -> Caller:
-        """The caller, who must be an admin: by its token, or by a token as a key. Wrong keys are few, so that a short
-        one cannot be guessed."""
+        """The caller, who must be an admin: by its token, or by a token as a key, of which few may be wrong."""
         key = key_of(call.headers)
         if key is None:
             return self._api.caller_for(verb, call.headers)
@@ -311,8 +310,7 @@ _ENDPOINTS = {
 
 
 def metrics_document(scrape: Scrape, guard: TokenGuard, contract: Contract | None = None) -> dict[str, Any]:
-    """The same numbers as for Prometheus, in the form that OctoStore's clients know. With a contract: without the
-    operations that it does not have."""
+    """The numbers for Prometheus in OctoStore's form. With a contract: without operations that it does not have."""
     metrics = scrape.metrics
     endpoints = _by_endpoint(metrics.requests, only_its_own=contract is not None)
     uptime_ms = max(scrape.engine.uptime_ms(), 1)
@@ -348,8 +346,7 @@ def _by_endpoint(requests: dict[str, RequestCounts], *, only_its_own: bool) -> d
 
 
 def _endpoint(counts: RequestCounts) -> dict[str, Any]:
-    """Times in milliseconds, of which the least and the most are whole ones. Percentiles are the upper bounds of
-    buckets."""
+    """Times in milliseconds, least and most as whole ones. Percentiles are upper bounds of buckets."""
     durations, count = counts.durations, max(counts.count, 1)
     return {
         "count": counts.count,

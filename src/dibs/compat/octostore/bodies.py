@@ -83,8 +83,7 @@ def unsupported(status: int) -> OctoStoreRefusal:
 
 
 def answer_refusal(error: Exception) -> Reply:
-    """The answer for an error. What OctoStore does not know (a store that is away, a server that drains) is answered in
-    dibs' words."""
+    """The answer for an error. What OctoStore does not know (a store that is away) is answered in dibs' words."""
     found = _translated(error)
     if not isinstance(found, OctoStoreRefusal):
         return answer_for_error(found)

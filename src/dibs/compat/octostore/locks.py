@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dibs.base.ids import new_id
 from dibs.base.reply import Reply
 from dibs.compat.octostore import bodies
-from dibs.compat.octostore.callers import internal_id
+from dibs.compat.octostore.callers import Handlers, internal_id
 from dibs.core import outcomes
 from dibs.core.commands import Acquire, Inspect, InspectSession, Release, Renew, SetAcl
 from dibs.core.lease_outcomes import AclSet, Released, Renewed, SessionState
@@ -25,12 +25,9 @@ from dibs.wire.lease_documents import acl_document
 from dibs.wire.parts import timestamp
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from dibs.base.jsontext import Document
-    from dibs.compat.octostore.callers import User, UserDirectory
+    from dibs.compat.octostore.callers import User
     from dibs.core.records import Holder, LockRecord
-    from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
 
 
@@ -134,11 +131,7 @@ FIELDS = {
 NULL = b"null"
 
 
-class Locks:
-    def __init__(self, api: Api, callers: UserDirectory) -> None:
-        self._api = api
-        self._callers = callers
-
+class Locks(Handlers):
     async def acquire(self, call: HttpRequest) -> Reply:
         document, user, name = await self._asked("acquire", call)
         command = self._command(name, document, user)
@@ -331,9 +324,6 @@ class Locks:
             raise refusal_of(state)
         return state
 
-    async def _submit(self, command: Any) -> outcomes.Outcome:
-        return await self._api.engine.batcher.submit(command)
-
 
 def _holder_of(command: Acquire, user: User) -> str | None:
     """Return who holds the lock if the claim is granted."""
@@ -341,8 +331,7 @@ def _holder_of(command: Acquire, user: User) -> str | None:
 
 
 def _is_overtaken(outcome: outcomes.Outcome, holder: str | None) -> bool:
-    """Tell whether the lock changed between the look and the claim: its lease is over, or the same owner has it by
-    now."""
+    """Tell whether the lock changed between look and claim: its lease is over, or the same owner has it."""
     if isinstance(outcome, outcomes.Held):
         return any(internal_id(each.holder) == holder for each in outcome.blockers)
     return isinstance(outcome, outcomes.NotCurrent)

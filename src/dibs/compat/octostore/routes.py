@@ -13,7 +13,7 @@ from dibs.base.errors import AuthenticationRequired, InvalidInput, InvalidName, 
 from dibs.base.ids import new_id
 from dibs.base.reply import Reply
 from dibs.compat.octostore import bodies
-from dibs.compat.octostore.callers import id_of
+from dibs.compat.octostore.callers import Handlers, id_of
 from dibs.compat.octostore.elections import CAMPAIGN, ElectionRoutes, election_document
 from dibs.core import limits
 from dibs.core.commands import Acquire, EndSession, Inspect, InspectSession, KeepSession, OpenSession
@@ -35,11 +35,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.base.jsontext import Document
-    from dibs.compat.octostore.callers import User, UserDirectory
+    from dibs.compat.octostore.callers import User
     from dibs.core.commands import Command
     from dibs.core.outcomes import Outcome
     from dibs.engine.webhooks import TargetPolicy
-    from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
 
 
@@ -55,11 +54,7 @@ FIELDS = {
 }
 
 
-class Sessions:
-    def __init__(self, api: Api, callers: UserDirectory) -> None:
-        self._api = api
-        self._callers = callers
-
+class Sessions(Handlers):
     async def open(self, call: HttpRequest) -> Reply:
         document = await bodies.read_body(call, self._api.caller_of, FIELDS["session-open"])
         user = self._callers.user("session-open", call)
@@ -72,7 +67,7 @@ class Sessions:
             ttl_ms=min(max(asked_ms, limits.SESSION_TTL_MS_MIN), limits.SESSION_TTL_MS_MAX),
             ns=user.scope or DEFAULT_NAMESPACE,
         )
-        state = _opened(await self._api.engine.batcher.submit(command))
+        state = _opened(await self._submit(command))
         return answer_document(
             {
                 "session_id": state.session.id,
@@ -83,15 +78,13 @@ class Sessions:
         )
 
     async def keep(self, call: HttpRequest) -> Reply:
-        session_id = _id_in(call)
-        user = self._callers.user("session-keep", call)
+        session_id, user = _id_in(call), self._callers.user("session-keep", call)
         command = KeepSession(session=session_id, principal=user.principal, bound=user.scope)
-        state = _opened(await self._api.engine.batcher.submit(command))
+        state = _opened(await self._submit(command))
         return answer_document({"session_id": session_id, "expires_at": timestamp(state.session.expires_ms)})
 
     async def show(self, call: HttpRequest) -> Reply:
-        session_id = _id_in(call)
-        user = self._callers.user("session-show", call)
+        session_id, user = _id_in(call), self._callers.user("session-show", call)
         state = await self._look(session_id, user)
         return answer_document(
             {
@@ -104,19 +97,16 @@ class Sessions:
         )
 
     async def end(self, call: HttpRequest) -> Reply:
-        session_id = _id_in(call)
-        user = self._callers.user("session-end", call)
+        session_id, user = _id_in(call), self._callers.user("session-end", call)
         await self._look(session_id, user)
-        outcome = await self._api.engine.batcher.submit(
-            EndSession(session=session_id, principal=user.principal, bound=user.scope)
-        )
+        outcome = await self._submit(EndSession(session=session_id, principal=user.principal, bound=user.scope))
         if not isinstance(outcome, SessionState | SessionOver):
             raise bodies.no_session()
         return Reply(NO_CONTENT)
 
     async def _look(self, session_id: str, user: User) -> SessionState:
         """The session, if it has not ended: one that has is unknown."""
-        found = await self._api.engine.batcher.submit(InspectSession(session=session_id, principal=user.principal))
+        found = await self._submit(InspectSession(session=session_id, principal=user.principal))
         if not isinstance(found, SessionState) or not user.has(found.session) or found.session.ended_ms:
             raise bodies.no_session()
         return found
@@ -209,11 +199,7 @@ def _check_candidate(candidate: str) -> None:
         raise bodies.refused("invalid_input", "Candidate ID contains unsupported characters")
 
 
-class Webhooks:
-    def __init__(self, api: Api, callers: UserDirectory) -> None:
-        self._api = api
-        self._callers = callers
-
+class Webhooks(Handlers):
     async def listing(self, call: HttpRequest) -> Reply:
         admin = self._admin(self._callers.user("webhooks", call))
         found = await self._api.in_reader(admin.mine)

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 
 class DibsLock(locking.Lock):
-    """A lock of tooz as a claim. Any thread may release it. Not reentrant, but it may be acquired several times as a
-    shared lock."""
+    """A lock of tooz as a claim. Any thread may release it. Only a shared one may be acquired several times."""
 
     def __init__(self, name: bytes, job: str, client: Client, kept: KeptLeases, ttl: float) -> None:
         super().__init__(name)

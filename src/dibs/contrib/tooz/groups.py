@@ -48,8 +48,7 @@ def as_tooz_errors() -> Iterator[None]:
 
 
 class KeptLeases:
-    """The leases of one coordinator, whose heartbeat renews them all. One that is lost or given back is not kept any
-    longer."""
+    """The leases of one coordinator, whose heartbeat renews all that are neither lost nor given back."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
