@@ -117,12 +117,13 @@ class HttpBackend(ToolBackend):
 
     door: ApiDoor
 
-    async def claim(self, verb: str, jobs: Sequence[str], **asked: Any) -> tuple[Lease, bool]:
-        lease, again = await super().claim(verb, jobs, **asked)
+    async def claim(self, verb: str, jobs: Sequence[str], **asked: Any) -> tuple[Sequence[Lease], bool]:
+        leases, again = await super().claim(verb, jobs, **asked)
         if self.door.is_gone and asked.get("request_key") is None:  # with a key it can ask again
-            await self.release(lease.name, lease.lease_id, done=None, result=None, checkpoint=None)
+            for lease in leases:
+                await self.release(lease.name, lease.lease_id, done=None, result=None, checkpoint=None)
             raise Unavailable("The client left.")
-        return lease, again
+        return leases, again
 
 
 class HttpDialogue(stdio.Dialogue):

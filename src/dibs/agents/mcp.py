@@ -18,6 +18,7 @@ from dibs.base.errors import DibsError, InvalidName, with_order_to_stop
 from dibs.base.terminal import harmless, plain, quoted
 from dibs.core.limits import HISTORY_PAGE_DEFAULT, NAME_BYTES_MAX
 from dibs.core.names import check_name
+from dibs.sdk import operations
 from dibs.wire import sentences
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ async def read(backend: ToolBackend, uri: str) -> Document | None:
     if len(parts) != 2 or parts[1] != "history":
         return None
     name = _name(parts[0])
-    events = await backend.history(name, HISTORY_PAGE_DEFAULT)
+    events = await backend.run(operations.history(name, HISTORY_PAGE_DEFAULT))
     return {"name": name, "events": [each.document for each in events]}
 
 

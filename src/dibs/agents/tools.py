@@ -51,25 +51,17 @@ async def claim_any_job(backend: ToolBackend, asked: Any) -> Document:
 
 async def claim_all_jobs(backend: ToolBackend, asked: Any) -> Document:
     jobs = list(dict.fromkeys(asked.jobs))
-    try:
-        leases = await backend.claim_all(jobs, wait=asked.wait_seconds or None, **_terms(backend, asked))
-    except NotClaimed as error:
-        return words.not_claimed(error, None)
-    return words.all_claimed(leases, kept=backend.keeps)
+    return await _claim(backend, "acquire-all", jobs, asked, wait=asked.wait_seconds or None)
 
 
-async def _claim(
-    backend: ToolBackend,
-    verb: str,
-    jobs: list[str],
-    asked: Any,
-    **more: Any,
-) -> Document:
+async def _claim(backend: ToolBackend, verb: str, jobs: list[str], asked: Any, **more: Any) -> Document:
     try:
-        lease, again = await backend.claim(verb, jobs, **_terms(backend, asked), **more)
+        leases, again = await backend.claim(verb, jobs, **_terms(backend, asked), **more)
     except NotClaimed as error:
         return words.not_claimed(error, jobs[0] if verb == "acquire" else None)
-    return words.claimed(lease, kept=backend.keeps, again=again)
+    if verb == "acquire-all":
+        return words.all_claimed(leases, kept=backend.keeps)
+    return words.claimed(leases[0], kept=backend.keeps, again=again)
 
 
 def _terms(backend: ToolBackend, asked: Any) -> dict[str, Any]:

@@ -258,22 +258,6 @@ def _whose(found: Reply) -> Said:
     return 404, {"ok": False, "reason": "lock not found"}
 
 
-def own_entry(name: str, holder: Holder) -> Document:
-    """A lock in the list that its holder gets."""
-    return {
-        "resourceKey": name,
-        "holder": holder.owner,
-        "heldSince": holder.since_ms,
-        "expiresAt": holder.expires_ms,
-    }
-
-
-def status_entry(name: str, holder: Holder, *, by_run: bool) -> Document:
-    """A lock in the list of all locks that an operator gets. The name of a run is AGENT-ID."""
-    agent = holder.owner.rpartition("-")[0] if by_run else ""
-    return {
-        "resourceKey": name,
-        "agentName": agent or holder.owner,
-        "holder": holder.owner,
-        "heldSince": holder.since_ms,
-    }
+def held_entry(name: str, holder: Holder) -> Document:
+    """A lock in a list."""
+    return {"resourceKey": name, "holder": holder.owner, "heldSince": holder.since_ms}

@@ -231,7 +231,8 @@ class Gateway:
             raise theirs.Rejected("missing secret")
         state = await self._inspect(secret)
         await self._run(state)
-        entries = [theirs.own_entry(hold.name, hold.holder) for hold in state.holds]
+        holds = [(hold.name, hold.holder) for hold in state.holds]
+        entries = [theirs.held_entry(*hold) | {"expiresAt": hold[1].expires_ms} for hold in holds]
         return 200, entries  # type: ignore[return-value]  # theirs is a bare list
 
     async def _status(self, call: HttpRequest) -> Said:
@@ -243,9 +244,11 @@ class Gateway:
         after: str | None = ""
         while after is not None:
             page = claimed(self._api.engine.store, ns, after=after)
-            for lock in page.locks:
-                for holder in lock.holders:
-                    entries.append(theirs.status_entry(lock.name, holder, by_run=runs.is_run(holder.principal)))
+            for name, holder in [(lock.name, holder) for lock in page.locks for holder in lock.holders]:
+                # The name of a run is AGENT-ID.
+                agent = holder.owner.rpartition("-")[0] if runs.is_run(holder.principal) else ""
+                named = {"resourceKey": name, "agentName": agent or holder.owner}
+                entries.append(named | theirs.held_entry(name, holder))
             after = page.next_after
         return entries
 
