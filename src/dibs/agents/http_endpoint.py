@@ -113,8 +113,6 @@ class ApiDoor(AsyncDoor):
 
 
 class HttpBackend(ToolBackend):
-    """For one HTTP request."""
-
     door: ApiDoor
 
     async def claim(self, verb: str, jobs: Sequence[str], **asked: Any) -> tuple[Sequence[Lease], bool]:
@@ -127,8 +125,6 @@ class HttpBackend(ToolBackend):
 
 
 class HttpDialogue(stdio.Dialogue):
-    """The protocol for one HTTP request."""
-
     def __init__(self, methods: Methods, backend: ToolBackend, head: RequestHead) -> None:
         version = _value(head.headers, _VERSION_HEADER)
         asked = _WITHOUT_HEADER if version is None else version

@@ -181,7 +181,6 @@ class Tool:
         return " ".join(part for part in (self.about, self.about_kept if kept else self.about_loose) if part)
 
     def taken(self, *, kept: bool) -> list[ToolField]:
-        """The arguments over a transport."""
         here = answers.STDIO if kept else answers.HTTP
         return [field for field in self.takes if field.over in (None, here)]
 

@@ -28,8 +28,6 @@ _PADDING = ("Please make sure you have the correct access", "and the repository 
 class GitResult:
     """The end and the output of a git process. `timed_out`: it was killed, and `code` means nothing."""
 
-    __slots__ = ("code", "err", "out", "timed_out")
-
     def __init__(self, code: int, out: bytes, err: bytes, *, timed_out: bool = False) -> None:
         self.code = code
         self.out = out

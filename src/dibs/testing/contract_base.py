@@ -67,7 +67,6 @@ class ContractBase:
 
 
 def lock(name: str, *, token: int = 1, expires_ms: int = 10**15, ns: str = "default") -> LockRecord:
-    """A held job."""
     holder = Holder(
         lease_id=f"lease-{token}",
         owner="agent-7",

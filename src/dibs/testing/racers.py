@@ -197,7 +197,6 @@ class Racer(Participant):
             self._about("release", asked.body)
 
     def _about(self, verb: str, lease: Document, more: Document | None = None) -> Asked:
-        """A call about a lease."""
         line = {"call": verb, "job": lease["name"], "lease": lease["lease_id"], "token": lease["fencing_token"]}
         line["ttl"] = TTL_S
         asked = self._ask(verb, lease["name"], {"lease_id": lease["lease_id"]} | (more or {}), [line])

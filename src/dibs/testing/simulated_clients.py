@@ -516,8 +516,6 @@ _CALLS: dict[Any, str] = {
 
 
 class Episode(NamedTuple):
-    """What a world came to."""
-
     settings: EpisodeSettings
     operations: int
     faults: int

@@ -34,6 +34,10 @@ _LINES_MAX = 5
 _FILES_SHOWN = 3
 _FILE_CHARS_MAX = 200
 _PLAIN_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:/._@+-")
+_REFUSED = "Not written: another worker is changing this file. It has it claimed with dibs."
+_WARNING = "Another worker is changing the same file in another checkout. The two changes will have to be merged."
+_TOUCHED = "These files changed while the command ran, and another worker has them claimed."
+_MAY_BE_LOST = "If the command wrote them, that worker's changes may be lost."
 BEFORE = (kinds.BEFORE_EDIT, kinds.BEFORE_SHELL)
 
 
@@ -156,9 +160,11 @@ class AgentGuard:
                 self._close(checkout)
         denied = [each for each in in_way if each["level"] == DENY]
         if denied:
-            return refusal(self._event, _refusal_text(denied))
+            wait = _wait_for(f"path:{denied[0]['file']}")
+            end = f"Work on another file, or wait with {wait} and then write it. `dibs list` shows what is taken."
+            return refusal(self._event, _text(_REFUSED, denied, end))
         warned = [each for each in in_way if each["level"] == WARN]
-        return remark(self._event, _warning_text(warned)) if warned else NOTHING
+        return remark(self._event, _text(_WARNING, warned)) if warned else NOTHING
 
     def _after(self, checkout: Checkout) -> HookAnswer:
         """After a shell command: claim what it changed, or say whose it is."""
@@ -179,7 +185,7 @@ class AgentGuard:
             if checkout.key(file) not in held:
                 in_way += checkout.claim([file])
         told = [each for each in in_way if each["level"] != OFF]
-        return remark(self._event, _touched_text(told)) if told else NOTHING
+        return remark(self._event, _text(_TOUCHED, told, _MAY_BE_LOST)) if told else NOTHING
 
     def _stopped(self, checkout: Checkout) -> None:
         """Let go of files that equal the last commit again. What a subagent leaves changed becomes its parent's."""
@@ -252,20 +258,13 @@ def _who(refused: Document) -> str:
     return quoted(refused["owner"]) + (f" ({', '.join(told)})" if told else "")
 
 
-def _by_file(refusals: list[Document]) -> list[str]:
+def _text(head: str, refusals: list[Document], end: str = "") -> str:
+    """A line for each file that somebody else has, between what happened and what to do."""
     found: dict[str, str] = {}
     for each in refusals:
         found.setdefault(quoted(each["file"], _FILE_CHARS_MAX), _who(each))
-    return [f"{file}: {who}" for file, who in list(found.items())[:_LINES_MAX]]
-
-
-def _refusal_text(denied: list[Document]) -> str:
-    return (
-        "Not written: another worker is changing this file. It has it claimed with dibs.\n"
-        + "\n".join(_by_file(denied))
-        + f"\nWork on another file, or wait with {_wait_for('path:' + denied[0]['file'])} and then write it. "
-        "`dibs list` shows what is taken."
-    )
+    lines = [f"{file}: {who}" for file, who in list(found.items())[:_LINES_MAX]]
+    return "\n".join([head, *lines, *([end] if end else [])])
 
 
 def _wait_for(job: str) -> str:
@@ -281,21 +280,6 @@ def _command_text(refused: Document, words: str) -> str:
         f"Not run: in this repository one worker at a time runs `{plain(words)}`, as the job {quoted(job)}. "
         f"{_who(refused)} has it.\n"
         f"Wait with {_wait_for(job)}, then run the command again."
-    )
-
-
-def _warning_text(warned: list[Document]) -> str:
-    return (
-        "Another worker is changing the same file in another checkout. The two changes will have to be merged.\n"
-        + "\n".join(_by_file(warned))
-    )
-
-
-def _touched_text(told: list[Document]) -> str:
-    return (
-        "These files changed while the command ran, and another worker has them claimed.\n"
-        + "\n".join(_by_file(told))
-        + "\nIf the command wrote them, that worker's changes may be lost."
     )
 
 

@@ -55,7 +55,6 @@ class TrackerGuard:
         return self._settings  # type: ignore[return-value]  # settings or None, once they were read
 
     def tracker(self, names: Sequence[str], timeout_ms: int) -> GitHub:
-        """The tracker, for questions about these names."""
         from dibs.agents.tracker import github
 
         hosts = [GITHUB_HOST]
@@ -137,7 +136,6 @@ class TrackedClaim:
         return [name for name in self._names if name not in self._refusals]
 
     def refusals(self) -> list[Document]:
-        """Return what the tracker calls taken or done."""
         return list(self._refusals.values())
 
     def look_first(self) -> Flow[Reply | None]:
@@ -174,7 +172,6 @@ class TrackedClaim:
         return None if self.names_left() else refused_several(self.refusals())
 
     def _fresh(self, reply: Reply, sent_ms: int) -> Flow[list[Document]]:
-        """The leases that this very claim got."""
         body: Document = reply.body or {}
         if status_of(reply) != "acquired":
             return []

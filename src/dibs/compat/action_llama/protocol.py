@@ -259,5 +259,4 @@ def _whose(found: Reply) -> Said:
 
 
 def held_entry(name: str, holder: Holder) -> Document:
-    """A lock in a list."""
     return {"resourceKey": name, "holder": holder.owner, "heldSince": holder.since_ms}

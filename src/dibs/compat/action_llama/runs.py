@@ -217,7 +217,6 @@ def opened_document(command: OpenSession, outcome: object, secret: str) -> Docum
 
 
 def run_document(state: SessionState) -> Document:
-    """A run in the list that an admin gets."""
     session = state.session
     return {
         "holder": session.owner,

@@ -43,7 +43,6 @@ class Upstream:
         self._closing = asyncio.Event()
 
     async def forward(self, method: str, path: str, call: HttpRequest) -> Reply:
-        """Status and body of their answer."""
         if self._address is None:
             raise Rejected("not served here", NOT_TOLD, 501)
         if _is_step(call.raw_name):

@@ -185,7 +185,6 @@ def gc(call: Call) -> Answer:
 
 
 def _live(call: Call) -> list[Document] | Answer:
-    """All held locks, or the failure."""
     reply = drive(call.door(), all_pages(""))
     if is_failure(reply):
         return _failed(call, failure(reply))

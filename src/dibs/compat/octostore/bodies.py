@@ -219,7 +219,6 @@ _FITS: dict[str, Callable[[Any], bool]] = {
 
 
 def check_lock_name(name: str) -> str:
-    """A name that OctoStore has."""
     parts = name.split("/")
     for is_wrong, rule in (
         (not name, "cannot be empty"),

@@ -64,7 +64,6 @@ def job_of(room: str, *, public: bool) -> str:
 
 
 def campaign_command(ns: str, room: str, document: Document, caller: Caller, *, public: bool) -> Command:
-    """Claims the job of an election for a candidate."""
     job = job_of(room, public=public)
     candidate = document["candidate_id"]
     if not 1 <= len(candidate) <= limits.CANDIDATE_CHARS_MAX or not _CANDIDATE.issuperset(candidate):
@@ -233,7 +232,7 @@ class WatchedElection:
 
 
 class RoomsFull(DibsError):
-    """As many public elections have a leader as may."""
+    """The server has as many public elections with a leader as it allows."""
 
     code = "capacity_exceeded"
     retry_after_ms = limits.PUBLIC_FULL_RETRY_MS
@@ -331,7 +330,6 @@ class ElectionRoutes:
         return await self._answer(room, command, call, public)
 
     async def watch(self, call: HttpRequest) -> Reply | EventStream:
-        """The state now, and after each change."""
         room, command, public = self._look("election-watch", call)
         client = call.client
         self._api.check_open()

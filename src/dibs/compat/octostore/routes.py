@@ -252,7 +252,6 @@ def _document(webhook: Webhook) -> Document:
 
 
 def _url(text: str, policy: TargetPolicy) -> str:
-    """The URL as it is kept."""
     try:
         target = parse_target(text, policy)
     except TargetRefused:
