@@ -333,18 +333,11 @@ _RESOURCES: Document = {
 }
 _TEMPLATES: Document = {
     "resourceTemplates": [
-        {
-            "uriTemplate": JOB,
-            "name": "job",
-            "description": f"The state of a job: who has it, for how long, who had it before. {_ENCODED}",
-            "mimeType": MIME,
-        },
-        {
-            "uriTemplate": HISTORY,
-            "name": "job history",
-            "description": f"What happened to a job, oldest first. {_ENCODED}",
-            "mimeType": MIME,
-        },
+        {"uriTemplate": uri, "name": name, "description": f"{about} {_ENCODED}", "mimeType": MIME}
+        for uri, name, about in (
+            (JOB, "job", "The state of a job: who has it, for how long, who had it before."),
+            (HISTORY, "job history", "What happened to a job, oldest first."),
+        )
     ]
 }
 

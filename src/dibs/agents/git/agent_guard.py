@@ -34,7 +34,6 @@ _LINES_MAX = 5
 _FILES_SHOWN = 3
 _FILE_CHARS_MAX = 200
 _PLAIN_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:/._@+-")
-_REFUSED = "Not written: another worker is changing this file. It has it claimed with dibs."
 _WARNING = "Another worker is changing the same file in another checkout. The two changes will have to be merged."
 _TOUCHED = "These files changed while the command ran, and another worker has them claimed."
 _MAY_BE_LOST = "If the command wrote them, that worker's changes may be lost."
@@ -160,9 +159,7 @@ class AgentGuard:
                 self._close(checkout)
         denied = [each for each in in_way if each["level"] == DENY]
         if denied:
-            wait = _wait_for(f"path:{denied[0]['file']}")
-            end = f"Work on another file, or wait with {wait} and then write it. `dibs list` shows what is taken."
-            return refusal(self._event, _text(_REFUSED, denied, end))
+            return refusal(self._event, _refusal_text(denied))
         warned = [each for each in in_way if each["level"] == WARN]
         return remark(self._event, _text(_WARNING, warned)) if warned else NOTHING
 
@@ -265,6 +262,12 @@ def _text(head: str, refusals: list[Document], end: str = "") -> str:
         found.setdefault(quoted(each["file"], _FILE_CHARS_MAX), _who(each))
     lines = [f"{file}: {who}" for file, who in list(found.items())[:_LINES_MAX]]
     return "\n".join([head, *lines, *([end] if end else [])])
+
+
+def _refusal_text(denied: list[Document]) -> str:
+    wait = _wait_for(f"path:{denied[0]['file']}")
+    end = f"Work on another file, or wait with {wait} and then write it. `dibs list` shows what is taken."
+    return _text("Not written: another worker is changing this file. It has it claimed with dibs.", denied, end)
 
 
 def _wait_for(job: str) -> str:

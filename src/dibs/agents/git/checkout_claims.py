@@ -147,15 +147,16 @@ class Checkout:
         return found
 
     def held(self) -> list[str]:
-        session = self._session.known()
-        if session is None:
-            return []
-        reply = self.call.ask("session-show", session, {})
-        names = [str(hold["name"]) for hold in (reply.body or {}).get("holds") or ()]
+        names = [str(hold["name"]) for hold in self._holds()]
         # As they were written, where the claim that everybody sees tells it.
         written = {self.key(name[5:]): name[5:] for name in names if not name.startswith("path:@")}
         here = [self._file(name) for name in names if name.startswith(f"path:@{self.id}/")]
         return [written.get(key, key) for key in here]
+
+    def _holds(self) -> list[Document]:
+        session = self._session.known()
+        body = {} if session is None else self.call.ask("session-show", session, {}).body or {}
+        return body.get("holds") or []
 
     def release(self, files: Sequence[str]) -> None:
         self.release_jobs([name for file in files for name in self._names(file)])
@@ -167,12 +168,7 @@ class Checkout:
 
     def others(self) -> list[Document]:
         """The claims of others in this checkout, and those of people and commands on its paths."""
-        session = self._session.known()
-        mine = set()
-        if session is not None:
-            reply = self.call.ask("session-show", session, {})
-            holds = (reply.body or {}).get("holds") or ()
-            mine = {(hold["name"], hold["fencing_token"]) for hold in holds}
+        mine = {(hold["name"], hold["fencing_token"]) for hold in self._holds()}
         page = self.call.ask("list", "path:", {"limit": 200}).body or {}
         found = []
         for lock in page.get("locks", ()):

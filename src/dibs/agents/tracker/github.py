@@ -1,7 +1,8 @@
 """GitHub, through `gh api`. One GraphQL query tells how up to fifty issues stand.
 
 The state of the issue decides. A closed one is done, whatever closed it. An open one is not done, even if a merged pull
-request once closed it: somebody reopened it. An open pull request that closes an open issue has it taken.
+request once closed it: somebody reopened it. An open pull request that closes an open issue has it taken. An issue that
+this account may not see is UNKNOWN.
 """
 
 from __future__ import annotations
@@ -295,15 +296,9 @@ class GitHub:
             raise NoAnswer("GitHub does not say who gh is logged in as")
         return login
 
-    def announce(self, name: str, text: str | None, label: str | None, token: int) -> None:
+    def notices(self, name: str) -> GitHubNotices | None:
         place = place_of(name)
-        if place is not None and place[0] in self._hosts:
-            GitHubNotices(self._gh, place).announce(text, label, token)
-
-    def withdraw(self, name: str, label: str | None, token: int, *, has_comment: bool) -> None:
-        place = place_of(name)
-        if place is not None and place[0] in self._hosts:
-            GitHubNotices(self._gh, place).withdraw(label, token, has_comment=has_comment)
+        return GitHubNotices(self._gh, place) if place is not None and place[0] in self._hosts else None
 
 
 def place_of(name: str) -> tuple[str, str, str, str] | None:

@@ -1,15 +1,6 @@
-"""The port to a tracker: what dibs asks of GitHub, and could ask of another.
+"""What dibs asks of a tracker, which knows an issue by its one name (`core/references.py`), and how it answers claims.
 
-A tracker knows an issue by its one name (`core/references.py`). An implementation has four methods:
-
-- `states(names)`: how each issue stands. A name that the tracker does not know, or that this account may not see, is
-  UNKNOWN.
-- `pages(place, ...)`: the open issues of a repository, oldest first, page by page.
-- `announce(name, ...)`: says on the issue who works on it: one comment, one label. The comment of an earlier owner is
-  edited. One of a later owner (with a higher fencing token) is left alone.
-- `withdraw(name, ...)`: takes comment and label away, unless they are a later owner's.
-
-Each call takes a bounded time and raises NoAnswer, and nothing else. It stores no credentials: the tracker's own
+Each question takes a bounded time and raises NoAnswer, and nothing else. No credentials are stored: the tracker's own
 program has them. Texts of a tracker are a stranger's texts: they are cut here, and escaped where they are printed.
 """
 

@@ -72,6 +72,7 @@ minutes
     release_rates list: releases in the store
     active_locks list: live leases in the store at the end of the minute
 """)
+_MINUTES = dict(zip(list(_ANSWERS["minutes"])[1:], ("at_s", "requests", "acquires", "releases", "live"), strict=True))
 _REGISTERS = {
     "type": "object",
     "properties": {
@@ -140,16 +141,8 @@ class AdminPages:
         if window not in WINDOWS_S:
             raise InvalidInput("window must be one of: 1h, 12h, 24h, 7d")
         minutes = self._api.minutes.since(WINDOWS_S[window])
-        return answer_document(
-            {
-                "window": window,
-                "timestamps": [each.at_s for each in minutes],
-                "request_volume": [each.requests for each in minutes],
-                "acquire_rates": [each.acquires for each in minutes],
-                "release_rates": [each.releases for each in minutes],
-                "active_locks": [each.live for each in minutes],
-            }
-        )
+        rows = {name: [getattr(each, field) for each in minutes] for name, field in _MINUTES.items()}
+        return answer_document({"window": window, **rows})
 
     def admit(self, verb: str, call: HttpRequest) -> Caller:
         """The caller, who must be an admin: by its token, or by a token as a key, of which few may be wrong."""
