@@ -13,6 +13,8 @@ from dibs.wire.codes import NO
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from dibs.cli.framework.context import Call, Document
     from dibs.cli.framework.result import Answer
     from dibs.testing.simulated_clients import Episode
@@ -67,8 +69,10 @@ def settings_of(call: Call) -> EpisodeSettings:
     without = frozenset(filter(None, (call.values.get("without") or "").split(",")))
     if not without.issubset(FAULTS):
         raise UsageError(f"--without takes a list of {', '.join(FAULTS)}.", call.command)
-    counts = {field: counted for field, most in COUNTS_MAX.items() if (counted := count(call, field, most))}
-    return EpisodeSettings(seed, without=without)._replace(**{"operations": OPERATIONS_DEFAULT, **counts})
+    counts: dict[str, Any] = {
+        field: counted for field, most in COUNTS_MAX.items() if (counted := count(call, field, most))
+    }
+    return EpisodeSettings(seed, without=without, **{"operations": OPERATIONS_DEFAULT, **counts})
 
 
 COMMANDS = {
