@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ from dibs.stores.port import Maintenance, maintenance_of
 from dibs.testing.contract_base import WAIT_S_MAX, ContractBase, event, key_of, lock, put, record_of, versions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dibs.stores.port import Store
     from dibs.testing.contract_base import Connect
 
@@ -32,6 +35,14 @@ def rises(numbers: list[int]) -> bool:
 
 def unnumbered(events: list[Event]) -> list[Event]:
     return [each.replace(seq=0) for each in events]
+
+
+def beside(call: Callable[[], bool]) -> tuple[threading.Thread, list[bool]]:
+    """Call in a thread, and note what is answered there."""
+    answers: list[bool] = []
+    thread = threading.Thread(target=lambda: answers.append(call()), daemon=True)
+    thread.start()
+    return thread, answers
 
 
 class EventContract(ContractBase):
@@ -215,12 +226,7 @@ class EventContract(ContractBase):
         writer = store if whose == "its own" else connect()
         after = 0
         for round_ in range(3):  # the wait may begin before or after the commit: it must wake in both orders
-            woken: list[bool] = []
-            watching = threading.Thread(
-                target=lambda after=after, woken=woken: woken.append(store.watch(after, int(WAIT_S_MAX * 1000))),
-                daemon=True,
-            )
-            watching.start()
+            watching, woken = beside(partial(store.watch, after, int(WAIT_S_MAX * 1000)))
             watching.join(0.01 * round_)
             after = log(writer, event("x"))
             watching.join(WAIT_S_MAX / 2)
@@ -234,11 +240,7 @@ class EventContract(ContractBase):
         assert store.until_gone(key_of("x"), 0)
         put(store, lock("x"))
         assert not store.until_gone(key_of("x"), 1)
-        answers: list[bool] = []
-        waiting = threading.Thread(
-            target=lambda: answers.append(store.until_gone(key_of("x"), int(WAIT_S_MAX * 1000))), daemon=True
-        )
-        waiting.start()
+        waiting, answers = beside(lambda: store.until_gone(key_of("x"), int(WAIT_S_MAX * 1000)))
         put(writer, lock("x", token=2), events=(event("x"),))
         assert not answers
         read = versions(writer, key_of("x"))
@@ -247,9 +249,7 @@ class EventContract(ContractBase):
         assert answers == [True]
 
     def test_a_commit_without_events_does_not_end_a_watch(self, store: Store) -> None:
-        answers: list[bool] = []
-        watching = threading.Thread(target=lambda: answers.append(store.watch(0, 150)), daemon=True)
-        watching.start()
+        watching, answers = beside(lambda: store.watch(0, 150))
         put(store, lock("x"))
         watching.join(WAIT_S_MAX)
         assert answers == [False]

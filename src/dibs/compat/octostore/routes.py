@@ -14,7 +14,7 @@ from dibs.base.ids import new_id
 from dibs.base.reply import Reply
 from dibs.compat.octostore import bodies
 from dibs.compat.octostore.callers import Handlers, id_of
-from dibs.compat.octostore.elections import CAMPAIGN, ElectionRoutes, election_document
+from dibs.compat.octostore.elections import CAMPAIGN, RENEW, RESIGN, ElectionRoutes, election_document
 from dibs.core import limits
 from dibs.core.commands import Acquire, EndSession, Inspect, InspectSession, KeepSession, OpenSession
 from dibs.core.identity import AGENT, Caller
@@ -48,8 +48,8 @@ EVENTS = ("acquired", "released", "renewed", "expired", EVERY)
 FIELDS = {
     "session-open": {"ttl_seconds": "number"},
     CAMPAIGN: {"candidate_id": "text!", "ttl_seconds": "number", "metadata": "text"},
-    "election-renew": {"leader_token": "text!", "ttl_seconds": "number"},
-    "resign": {"leader_token": "text!", "ttl_seconds": "number"},
+    RENEW: {"leader_token": "text!", "ttl_seconds": "number"},
+    RESIGN: {"leader_token": "text!", "ttl_seconds": "number"},
     CREATE: {"url": "text!", "secret": "text", "events": "texts", "lock_pattern": "text"},
 }
 
@@ -163,7 +163,7 @@ class Elections(ElectionRoutes):
         if verb == CAMPAIGN:
             _check_candidate(document["candidate_id"])
             bodies.metadata_of(document)
-        if verb == "resign":
+        if verb == RESIGN:
             document = {"leader_token": document["leader_token"]}
         try:
             command = super()._command(verb, ns, room, document, caller, public=public)

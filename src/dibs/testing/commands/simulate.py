@@ -69,10 +69,9 @@ def settings_of(call: Call) -> EpisodeSettings:
     without = frozenset(filter(None, (call.values.get("without") or "").split(",")))
     if not without.issubset(FAULTS):
         raise UsageError(f"--without takes a list of {', '.join(FAULTS)}.", call.command)
-    counts: dict[str, Any] = {
-        field: counted for field, most in COUNTS_MAX.items() if (counted := count(call, field, most))
-    }
-    return EpisodeSettings(seed, without=without, **{"operations": OPERATIONS_DEFAULT, **counts})
+    counts: dict[str, Any] = {field: count(call, field, most) for field, most in COUNTS_MAX.items()}
+    given = {field: value for field, value in counts.items() if value}
+    return EpisodeSettings(seed, without=without, **{"operations": OPERATIONS_DEFAULT, **given})
 
 
 COMMANDS = {
