@@ -63,7 +63,7 @@ def now() -> float:
     return stopwatch_us() / 1e6
 
 
-class Participant(threading.Thread):
+class RaceThread(threading.Thread):
     """Works until the race is `over`. What ended it before is its `trouble`."""
 
     def __init__(self, name: str, recorder: Recorder, seed: str, over: threading.Event) -> None:
@@ -83,7 +83,7 @@ class Participant(threading.Thread):
         raise NotImplementedError
 
 
-class Racer(Participant):
+class Racer(RaceThread):
     """One client. `doors` makes a new one for a request that is sent twice."""
 
     def __init__(self, name: str, doors: Callable[[], Asking], *common: Any, may_break: bool) -> None:
@@ -259,7 +259,7 @@ class Asked:
                 self.outcome = OK if reply.status < 300 else REFUSED
 
 
-class SdkRacer(Participant):
+class SdkRacer(RaceThread):
     """A client of the SDK, which sends its own heartbeats. `held` is a time in which it was told of no loss."""
 
     def __init__(self, name: str, client: Client, *common: Any) -> None:
@@ -341,7 +341,7 @@ class CliDoor:
         """Nothing is open."""
 
 
-class Trouble(Participant):
+class Trouble(RaceThread):
     """Pauses the processes in `paused`, and kills `killed`, which `restart` starts again; now one, now another."""
 
     def __init__(self, paused: list[int], killed: int, restart: str, log: str, *common: Any) -> None:

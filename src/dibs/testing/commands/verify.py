@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from dibs.cli.framework.context import Call, Document
     from dibs.testing.judge import RecordedCall, Violation
-    from dibs.testing.racers import Asking, Participant
+    from dibs.testing.racers import Asking, RaceThread
 
 TIME_MS_DEFAULT, TIME_MS_MAX = 120_000, 24 * 3_600_000
 CLIENTS_DEFAULT, CLIENTS_MAX = 8, 256
@@ -110,7 +110,7 @@ def race(call: Call) -> str:
         if way == "http":
             doors = partial(call.another_door, namespace=namespace)
         common = (recorder, seed, over)
-        racers: list[Participant] = []
+        racers: list[RaceThread] = []
         for name in (f"c{number}" for number in range(clients)):
             if way == "sdk":
                 from dibs.sdk.client import Client
