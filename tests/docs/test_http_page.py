@@ -210,7 +210,7 @@ class Played:
         self.told("election-room", elections.room_document(room))
         for candidate, answer in (("ann", "election-leader"), ("bob", "election-follower")):
             asked = {"candidate_id": candidate, "metadata": "m"}
-            command = elections.campaign_command(ns, room, asked, LOCAL, public=False)
+            command = elections.election_command(elections.CAMPAIGN, ns, room, asked, LOCAL, public=False)
             self.told(answer, elections.election_document(room, coordinator.one(command)))
             if candidate == "ann":
                 proof = {"leader_token": self.last["leader_token"]}
@@ -218,9 +218,9 @@ class Played:
         assert isinstance(state, Status)
         self.told("election", elections.state_document(room, state))
         self.told("election-state", elections.WatchedElection(room, state).first)
-        renew = elections.renew_command(ns, room, proof, LOCAL, public=False)
+        renew = elections.election_command(elections.RENEW, ns, room, proof, LOCAL, public=False)
         self.told("election-leader", elections.election_document(room, coordinator.one(renew)))
-        resign = elections.resign_command(ns, room, proof, LOCAL, public=False)
+        resign = elections.election_command(elections.RESIGN, ns, room, proof, LOCAL, public=False)
         self.told("election-resigned", elections.election_document(room, coordinator.one(resign)))
 
     def board(self) -> None:

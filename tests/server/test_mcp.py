@@ -198,7 +198,8 @@ async def test_a_claim_that_came_too_late_for_its_caller_is_let_go(
         with monkeypatch.context() as patch:
             patch.setattr(ApiDoor, "is_gone", True)
             assert "The client left" in await one.error("claim_job", job=name)
-            assert status(fast, name)["status"] == "free"
+            assert "The client left" in await one.error("claim_all_jobs", jobs=[name, f"{name}-too"])
+            assert [status(fast, each)["status"] for each in (name, f"{name}-too")] == ["free", "free"]
             kept = await one.call("claim_job", job=name, request_key="k")  # it can ask again
         assert (await one.call("claim_job", job=name, request_key="k"))["lease_id"] == kept["lease_id"]
 

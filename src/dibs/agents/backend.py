@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dibs.client.queueing import Flow
-    from dibs.sdk.answers import JobEvent, JobStatus, Lease
+    from dibs.sdk.answers import JobStatus, Lease
     from dibs.sdk.async_doors import AsyncDoor
     from dibs.sdk.hold import LeaseHold
     from dibs.wire.documents import Reply
@@ -193,28 +193,21 @@ class ToolBackend:
 
     # Claiming
 
-    async def claim(self, verb: str, jobs: Sequence[str], **asked: Any) -> tuple[Lease, bool]:
-        """Claim one job, or any of several. Returns the lease, and whether it was ours before."""
+    async def claim(self, verb: str, jobs: Sequence[str], **asked: Any) -> tuple[Sequence[Lease], bool]:
+        """Claim one job, or any or all of several. Returns the leases, and whether they were ours before."""
         if self._session is None:
-            return (await self._taken(verb, jobs, asked)).leases[0], False
+            return (await self._taken(verb, jobs, asked)).leases, False
         names = [check_name(job) for job in jobs]
+        names = list(dict.fromkeys(names)) if verb == ALL else names
         kept = self._kept.get(names[0]) if verb == ONE else None
         if kept is not None:
             renewed = await self._still_ours(kept)
             if renewed is not None:
-                return _with_time(kept.leases[0], renewed), True
-        free = [name for name in names if name not in self._kept and name not in self._asked_for]
-        if not free:
+                return [_with_time(kept.leases[0], renewed)], True
+        free = [name for name in names if name not in self._asked_for and (verb == ALL or name not in self._kept)]
+        if not free or (verb == ALL and free != names):
             raise _already_claiming(verb, names)
-        return (await self._claimed(self._session, verb, free, asked))[0], False
-
-    async def claim_all(self, jobs: Sequence[str], **asked: Any) -> Sequence[Lease]:
-        if self._session is None:
-            return (await self._taken(ALL, jobs, asked)).leases
-        names = list(dict.fromkeys([check_name(job) for job in jobs]))
-        if any(name in self._asked_for for name in names):
-            raise InvalidInput("Another call of yours is claiming one of these jobs now: wait for its answer.")
-        return await self._claimed(self._session, ALL, names, asked)
+        return await self._claimed(self._session, verb, free, asked), False
 
     async def _claimed(
         self, session: ConnectionSession, verb: str, names: Sequence[str], asked: dict[str, Any]
@@ -269,8 +262,7 @@ class ToolBackend:
     # The claims of this connection
 
     async def _meant(self, job: str, lease_id: str | None) -> LeaseHold | None:
-        """The kept claim that a call is about. What a command or a hook of the same agent has claimed in its session is
-        kept here from now on."""
+        """The kept claim that a call is about, also one that a command or hook of the agent made in its session."""
         session, name = self._session, check_name(job)
         is_known = name in self._kept or name in self._asked_for
         if session is not None and not lease_id and not is_known and await session.find():
@@ -392,9 +384,6 @@ class ToolBackend:
         await self._settle()
         return await self.run(operations.list_jobs(prefix))
 
-    async def history(self, job: str, limit: int) -> list[JobEvent]:
-        return await self.run(operations.history(job, limit))
-
     @property
     def _opened(self) -> AsyncSession | None:
         return None if self._session is None else self._session.opened
@@ -459,7 +448,8 @@ def _with_time(given: Lease, renewed: Lease) -> Lease:
 
 
 def _already_claiming(verb: str, names: Sequence[str]) -> DibsError:
-    if verb == ONE:
-        return InvalidInput(f"Another call of yours is claiming {names[0]} now: wait for its answer.")
+    if verb != ANY:
+        which = names[0] if verb == ONE else "one of these jobs"
+        return InvalidInput(f"Another call of yours is claiming {which} now: wait for its answer.")
     held = [{"name": name, "status": "held", "owner": YOU} for name in names]
     return JobHeld("You already have, or are claiming, each of these jobs.", {"refused": held})

@@ -14,19 +14,9 @@ import base64
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
+from dibs.agents import stdio
 from dibs.agents.backend import ToolBackend
 from dibs.agents.mcp import INVALID_PARAMS, METHOD_NOT_FOUND, Methods, ProtocolError
-from dibs.agents.stdio import (
-    HANDSHAKE,
-    INVALID_REQUEST,
-    NO_ENVELOPE,
-    PARSE_ERROR,
-    UNSUPPORTED,
-    VERSION_KEY,
-    Dialogue,
-    error_answer,
-    parse_message,
-)
 from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, Unavailable
 from dibs.sdk.async_doors import AsyncDoor
 from dibs.server.handlers import CHARGED
@@ -40,13 +30,13 @@ from dibs.wire.requests import shape
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from dibs.base.jsontext import Document
     from dibs.client.door import Ask
     from dibs.sdk.answers import Lease
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
     from dibs.server.routes.table import Table
 
-    Document = dict[str, Any]
     Headers = Mapping[bytes, bytes]
 
 MCP = Operation(
@@ -70,7 +60,7 @@ _BASE64, _BASE64_END = "=?base64?", "?="
 HEADER_MISMATCH = -32020
 # The status of an answer with an error. Clients of the revisions with a handshake would take other ones than 200 for
 # faults of the transport.
-_STATUSES = {PARSE_ERROR: 400, INVALID_REQUEST: 400, HEADER_MISMATCH: 400, UNSUPPORTED: 400}
+_STATUSES = {stdio.PARSE_ERROR: 400, stdio.INVALID_REQUEST: 400, HEADER_MISMATCH: 400, stdio.UNSUPPORTED: 400}
 _MODERN_STATUSES = {**_STATUSES, INVALID_PARAMS: 400, METHOD_NOT_FOUND: 404}
 
 
@@ -123,46 +113,42 @@ class ApiDoor(AsyncDoor):
 
 
 class HttpBackend(ToolBackend):
-    """For one HTTP request."""
-
     door: ApiDoor
 
-    async def claim(self, verb: str, jobs: Sequence[str], **asked: Any) -> tuple[Lease, bool]:
-        lease, again = await super().claim(verb, jobs, **asked)
+    async def claim(self, verb: str, jobs: Sequence[str], **asked: Any) -> tuple[Sequence[Lease], bool]:
+        leases, again = await super().claim(verb, jobs, **asked)
         if self.door.is_gone and asked.get("request_key") is None:  # with a key it can ask again
-            await self.release(lease.name, lease.lease_id, done=None, result=None, checkpoint=None)
+            for lease in leases:
+                await self.release(lease.name, lease.lease_id, done=None, result=None, checkpoint=None)
             raise Unavailable("The client left.")
-        return lease, again
+        return leases, again
 
 
-class HttpDialogue(Dialogue):
-    """The protocol for one HTTP request."""
-
+class HttpDialogue(stdio.Dialogue):
     def __init__(self, methods: Methods, backend: ToolBackend, head: RequestHead) -> None:
         version = _value(head.headers, _VERSION_HEADER)
         asked = _WITHOUT_HEADER if version is None else version
         super().__init__(methods, backend, asked)
         self._head = head
-        self.is_modern = asked not in HANDSHAKE
+        self.is_modern = asked not in stdio.HANDSHAKE
 
     async def _result(self, method: str, params: Document) -> Document:
         meta = params.get("_meta", {})
-        has_envelope = isinstance(meta, dict) and VERSION_KEY in meta
+        has_envelope = isinstance(meta, dict) and stdio.VERSION_KEY in meta
         if not self.is_modern and not has_envelope:
             return await super()._result(method, params)
         if not has_envelope:
-            raise ProtocolError(INVALID_PARAMS, NO_ENVELOPE)
+            raise ProtocolError(INVALID_PARAMS, stdio.NO_ENVELOPE)
         self._check_headers(method, params, meta)
         return await self._modern(method, params, meta)
 
     def _check_headers(self, method: str, params: Document, meta: Document) -> None:
-        """Refuse a request whose headers say something else than its body: whoever filters requests on the way reads
-        the headers alone."""
+        """Refuse a request whose headers do not say what its body says: a filter on the way reads the headers alone."""
         headers = self._head.headers
         names = [name for name, _ in self._head.sent if name in (_VERSION_HEADER, _METHOD_HEADER, _NAME_HEADER)]
         if len(set(names)) != len(names):
             raise ProtocolError(HEADER_MISMATCH, "A header that names the request appears more than once")
-        said = [(_VERSION_HEADER, meta[VERSION_KEY]), (_METHOD_HEADER, method)]
+        said = [(_VERSION_HEADER, meta[stdio.VERSION_KEY]), (_METHOD_HEADER, method)]
         name = params.get(_NAMED_BY.get(method, ""))
         if name is not None:
             said.append((_NAME_HEADER, name))
@@ -195,9 +181,9 @@ def routes(api: Api) -> Table:
         check_head(call.headers)
         body = await call.rest(lambda headers: None)  # the caller is known
         try:
-            answer = await dialogue.answer(parse_message(body))
+            answer = await dialogue.answer(stdio.parse_message(body))
         except ProtocolError as error:
-            answer = error_answer(None, error)
+            answer = stdio.error_answer(None, error)
         if answer is None:
             return Reply(202)
         statuses = _MODERN_STATUSES if dialogue.is_modern else _STATUSES

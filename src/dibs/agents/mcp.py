@@ -18,6 +18,7 @@ from dibs.base.errors import DibsError, InvalidName, with_order_to_stop
 from dibs.base.terminal import harmless, plain, quoted
 from dibs.core.limits import HISTORY_PAGE_DEFAULT, NAME_BYTES_MAX
 from dibs.core.names import check_name
+from dibs.sdk import operations
 from dibs.wire import sentences
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
     from dibs.agents.answers import ToolField
     from dibs.agents.backend import ToolBackend
+    from dibs.base.jsontext import Document
 
-    Document = dict[str, Any]
     Schema = dict[str, Any]
 
 log = logging.getLogger("dibs")
@@ -50,7 +51,7 @@ async def read(backend: ToolBackend, uri: str) -> Document | None:
     if len(parts) != 2 or parts[1] != "history":
         return None
     name = _name(parts[0])
-    events = await backend.history(name, HISTORY_PAGE_DEFAULT)
+    events = await backend.run(operations.history(name, HISTORY_PAGE_DEFAULT))
     return {"name": name, "events": [each.document for each in events]}
 
 
@@ -111,8 +112,7 @@ _WHOLE = re.compile(r"\s*([+-]?\d{1,100})(?:\.0*)?\s*")
 
 
 def arguments_for(fields: Sequence[ToolField], given: Document) -> tuple[Document, list[str]]:
-    """The arguments of a call, and what is wrong with them. That names the fields without their values, which may be
-    large or secret."""
+    """The arguments of a call, and what is wrong with them, without their values, which may be large or secret."""
     wrong: list[str] = []
     values: Document = {}
     for field in fields:
@@ -333,18 +333,11 @@ _RESOURCES: Document = {
 }
 _TEMPLATES: Document = {
     "resourceTemplates": [
-        {
-            "uriTemplate": JOB,
-            "name": "job",
-            "description": f"The state of a job: who has it, for how long, who had it before. {_ENCODED}",
-            "mimeType": MIME,
-        },
-        {
-            "uriTemplate": HISTORY,
-            "name": "job history",
-            "description": f"What happened to a job, oldest first. {_ENCODED}",
-            "mimeType": MIME,
-        },
+        {"uriTemplate": uri, "name": name, "description": f"{about} {_ENCODED}", "mimeType": MIME}
+        for uri, name, about in (
+            (JOB, "job", "The state of a job: who has it, for how long, who had it before."),
+            (HISTORY, "job history", "What happened to a job, oldest first."),
+        )
     ]
 }
 

@@ -25,6 +25,7 @@ import os
 
 from dibs.base.files import lock_file, replace_file, state_folder
 from dibs.base.jsontext import decode, encode
+from dibs.base.record import Record
 from dibs.cli.framework.actor_session import checked_actor
 from dibs.cli.framework.parse import UsageError
 from dibs.core.limits import LOCK_MEMORY_MS
@@ -143,18 +144,15 @@ _WRAPPERS = frozenset(("timeout", "time", "uv"))
 _STEPS_MAX = 64
 
 
-class Actor:
+class Actor(Record):
     """`marks` identify the actor: one mark for a named actor; for a shell its own mark, then those of the shells it
     was forked from, nearest first. No marks: the actor is unknown. `owner` is the name shown to others, or None.
     `parent` is the mark of the process that runs the shell, if there is one. `named`: the caller gave the name."""
 
-    def __init__(
-        self, marks: tuple[str, ...], owner: str | None, *, parent: str | None = None, named: bool = False
-    ) -> None:
-        self.marks = marks
-        self.owner = owner
-        self.parent = parent
-        self.named = named
+    marks: tuple[str, ...] = ()
+    owner: str | None = None
+    parent: str | None = None
+    named: bool = False
 
 
 def actor_of(call: Call, *, in_hook: bool = False) -> Actor:
@@ -172,11 +170,11 @@ def actor_of(call: Call, *, in_hook: bool = False) -> Actor:
             break
         marks.append(mark)
     if not marks:
-        return Actor((), None)
+        return Actor()
     owner = None if call.settings.pick("owner", "DIBS_OWNER") else f"{call.settings.owner}:{chain[0].pid}"
     # A shell whose parent has ended belongs to process 1, which identifies nobody.
     above = chain[-1].parent if len(marks) == len(chain) and chain[-1].parent > 1 else None
-    return Actor(tuple(marks), owner, parent=None if above is None else process_mark(above))
+    return Actor(marks=tuple(marks), owner=owner, parent=None if above is None else process_mark(above))
 
 
 def _named(call: Call) -> Actor | None:
@@ -186,7 +184,7 @@ def _named(call: Call) -> Actor | None:
     if name is None and folder is None:
         name, folder = call.env.get("DIBS_ACTOR") or None, call.env.get("GRITE_HOME") or None
     if name is not None:
-        return Actor((f"name:{checked_actor(call, name)}",), name, named=True)
+        return Actor(marks=(f"name:{checked_actor(call, name)}",), owner=name, named=True)
     if folder is None:
         return None
     if not folder.strip():
@@ -195,7 +193,7 @@ def _named(call: Call) -> Actor | None:
     last = checked_actor(call, os.path.basename(whole) or "/")
     # grite names an actor's folder after the actor's id: the folder and the id are the same actor.
     is_actor = os.path.basename(os.path.dirname(whole)) == "actors"
-    return Actor((f"name:{last}" if is_actor else f"home:{whole}",), last, named=True)
+    return Actor(marks=(f"name:{last}" if is_actor else f"home:{whole}",), owner=last, named=True)
 
 
 def took_it(taker: Mapping[str, list[str]], actor: Actor) -> bool:
@@ -227,8 +225,7 @@ def may_end(taker: Mapping[str, Any], actor: Actor) -> bool:
 
 
 class _Process:
-    """A process as the system shows it. A fork has the same `words` and `program` as its parent; a new shell has
-    others."""
+    """A process as the system shows it. A fork has the `words` and `program` of its parent, a new shell others."""
 
     def __init__(self, pid: int, parent: int, program: str, words: bytes) -> None:
         self.pid = pid
@@ -250,8 +247,7 @@ def look(pid: int) -> _Process | None:
 
 
 def runner(pid: int) -> _Process | None:
-    """The process that runs a command whose parent is `pid`: this parent, or the one above if it only wraps a
-    command."""
+    """The process that runs a command whose parent is `pid`: the first that does not only wrap it."""
     found = look(pid)
     for _ in range(_STEPS_MAX):
         if found is None or found.name not in _WRAPPERS:

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
     from dibs.agents.backend import FindsSession
     from dibs.agents.tools import Tool
+    from dibs.base.jsontext import Document
     from dibs.client.settings import Settings
 
-    Document = dict[str, Any]
 
 log = logging.getLogger("dibs")
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -286,8 +286,7 @@ class _Wire:
 
 
 def run(settings: Settings, *, finds: FindsSession, action_llama: bool = False) -> None:
-    """Serve until the client is gone. `action_llama`: also offer its two lock tools. `finds`: as in
-    `ConnectionSession`."""
+    """Serve until the client is gone. `action_llama`: with its two lock tools. `finds`: see `ConnectionSession`."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(log_lines("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.WARNING)

@@ -21,146 +21,12 @@ if TYPE_CHECKING:
 
     from dibs.agents.answers import ToolField
     from dibs.agents.backend import ToolBackend
+    from dibs.base.jsontext import Document
 
-    Document = dict[str, Any]
     Do = Callable[[ToolBackend, Any], Awaitable[Document]]
-
-# What each tool does: asks the backend, and says the answer in words.
 
 PAUSE_MS_MIN = 100
 PAUSE_MS_MAX = 2_000
-
-
-async def claim_job(backend: ToolBackend, asked: Any) -> Document:
-    wait = asked.wait_seconds or None
-    return await _claim(backend, "acquire", [asked.job], asked, wait=wait)
-
-
-async def claim_any_job(backend: ToolBackend, asked: Any) -> Document:
-    """Waits by asking again: a place in the line of each job would hold up everybody behind it."""
-    until_ms = steady_ms() + asked.wait_seconds * 1000
-    pause_ms = PAUSE_MS_MIN
-    while True:
-        answer = await _claim(backend, "acquire-any", asked.jobs, asked)
-        left_ms = until_ms - steady_ms()
-        if answer["claimed"] or answer["status"] not in ("held", "delayed") or left_ms <= 0:
-            return answer
-        await asyncio.sleep(min(pause_ms, left_ms) / 1000)
-        pause_ms = min(PAUSE_MS_MAX, pause_ms * 2)
-
-
-async def claim_all_jobs(backend: ToolBackend, asked: Any) -> Document:
-    jobs = list(dict.fromkeys(asked.jobs))
-    try:
-        leases = await backend.claim_all(jobs, wait=asked.wait_seconds or None, **_terms(backend, asked))
-    except NotClaimed as error:
-        return words.not_claimed(error, None)
-    return words.all_claimed(leases, kept=backend.keeps)
-
-
-async def _claim(
-    backend: ToolBackend,
-    verb: str,
-    jobs: list[str],
-    asked: Any,
-    **more: Any,
-) -> Document:
-    try:
-        lease, again = await backend.claim(verb, jobs, **_terms(backend, asked), **more)
-    except NotClaimed as error:
-        return words.not_claimed(error, jobs[0] if verb == "acquire" else None)
-    return words.claimed(lease, kept=backend.keeps, again=again)
-
-
-def _terms(backend: ToolBackend, asked: Any) -> dict[str, Any]:
-    terms: dict[str, Any] = {"owner": asked.owner, "metadata": asked.metadata, "again": asked.again}
-    if not backend.keeps:
-        terms["ttl"] = asked.ttl_seconds
-        if asked.request_key is not None:
-            terms["request_key"] = asked.request_key
-    return terms
-
-
-async def heartbeat_job(backend: ToolBackend, asked: Any) -> Document:
-    try:
-        lease = await backend.heartbeat(asked.job, asked.lease_id, asked.checkpoint, asked.metadata)
-    except LeaseLost as lost:
-        return words.lost(lost, asked.job, "yours")
-    return words.renewed(lease, asked.checkpoint, kept=backend.has(asked.job, asked.lease_id))
-
-
-async def release_job(backend: ToolBackend, asked: Any) -> Document:
-    if asked.result is not None and not asked.done:
-        raise InvalidInput("result needs done=true: it is shown to later claims.")
-    if asked.failed and asked.done:
-        raise InvalidInput("Use failed=true or done=true, not both.")
-    if not asked.failed and (asked.reason is not None or asked.retry_after_seconds is not None):
-        raise InvalidInput("reason and retry_after_seconds need failed=true.")
-    try:
-        await _let_go(backend, asked)
-    except LeaseLost as lost:
-        return words.lost(lost, asked.job, "released")
-    return words.released(asked.job, done=asked.done, failed=asked.failed, retry_after=asked.retry_after_seconds)
-
-
-async def _let_go(backend: ToolBackend, asked: Any) -> None:
-    if asked.failed:
-        retry_after = asked.retry_after_seconds
-        await backend.fail(
-            asked.job, asked.lease_id, asked.reason, retry_after=retry_after, checkpoint=asked.checkpoint
-        )
-        return
-    done = asked.done_seconds if asked.done else None
-    await backend.release(asked.job, asked.lease_id, done=done, result=asked.result, checkpoint=asked.checkpoint)
-
-
-async def hand_over_job(backend: ToolBackend, asked: Any) -> Document:
-    if not asked.to_owner and not asked.to_session:
-        raise InvalidInput("Give to_owner (a name) or to_session (the id of a session).")
-    try:
-        lease = await backend.hand_over(
-            asked.job,
-            asked.lease_id,
-            to_owner=asked.to_owner,
-            to_session=asked.to_session,
-            ttl=asked.ttl_seconds,
-            checkpoint=asked.checkpoint,
-        )
-    except LeaseLost as lost:
-        return words.lost(lost, asked.job, "handed_over")
-    except NotClaimed as refused:
-        return words.hand_over_refused(refused, asked.job)
-    return words.handed_over(lease)
-
-
-async def get_job_owner(backend: ToolBackend, asked: Any) -> Document:
-    yours = backend.has(asked.job)
-    if asked.lease_id:
-        try:
-            await backend.heartbeat(asked.job, asked.lease_id)
-            yours = True
-        except LeaseLost:  # the status says who has it now
-            pass
-    return words.status_answer(await backend.status(asked.job), yours=yours)
-
-
-async def list_claimed_jobs(backend: ToolBackend, asked: Any) -> Document:
-    return words.listed(await backend.listing(asked.prefix), asked.prefix, asked.limit)
-
-
-async def wait_for_job(backend: ToolBackend, asked: Any) -> Document:
-    """Polls, as `dibs wait` does: it takes no place in line and claims nothing."""
-    until_ms = steady_ms() + asked.wait_seconds * 1000
-    pause_ms = PAUSE_MS_MIN
-    while True:
-        status = await backend.status(asked.job)
-        left_ms = until_ms - steady_ms()
-        if not words.is_taken(status) or left_ms <= 0:
-            return words.status_answer(status, yours=backend.has(asked.job))
-        await asyncio.sleep(min(pause_ms, left_ms, status.remaining_ms or pause_ms) / 1000)
-        pause_ms = min(PAUSE_MS_MAX, pause_ms * 2)
-
-
 _KEPT = "Your claims are renewed while this connection lives, and released when it ends."
 _LOOSE = (
     "Keep the lease_id: it proves the claim. The job stays yours for ttl_seconds (default 15 minutes) after "
@@ -189,7 +55,6 @@ class Tool:
         return " ".join(part for part in (self.about, self.about_kept if kept else self.about_loose) if part)
 
     def taken(self, *, kept: bool) -> list[ToolField]:
-        """The arguments over a transport."""
         here = answers.STDIO if kept else answers.HTTP
         return [field for field in self.takes if field.over in (None, here)]
 
@@ -198,114 +63,223 @@ class Tool:
         return SimpleNamespace(**{field.name: field.default for field in self.takes} | given)
 
 
-TOOLS = (
-    Tool(
-        "claim_job",
-        "Claim a job",
-        "Claim a job before you begin work that only one agent may do at a time. If somebody has it, the "
-        "answer is claimed=false, status=held, with the owner, since when and its last sign of life: skip it, or "
-        "call again with wait_seconds to wait in line, first come first served. status=done: it was finished, and "
-        "the answer has the result: skip it. If you take over from an owner that was lost, previous has its last "
-        "checkpoint.",
-        answers.CLAIM_JOB,
-        answers.CLAIM_ANSWER,
-        claim_job,
-        about_kept=f"{_KEPT} Claiming a job that you have is answered with the same claim.",
-        about_loose=f"{_LOOSE} A repeated call is a second claim, and is refused, unless it has the same request_key.",
-    ),
-    Tool(
-        "claim_any_job",
-        "Claim the first free job of several",
-        "Claim the first free one of several jobs, in one atomic step. Use it to pick work from a backlog "
-        "that other agents share. The answer says which job is yours. If none is free, the answer is "
-        "claimed=false with one entry in refused for each job. status=held: others have those that are not done; "
-        "wait_seconds tries again, or stop and say so. status=done: all are done.",
-        answers.CLAIM_ANY_JOB,
-        answers.CLAIM_ANSWER,
-        claim_any_job,
-        idempotent=False,
-        about_kept=f"{_KEPT} Jobs that you have are skipped.",
-        about_loose="Keep the lease_id and renew the claim, as with claim_job.",
-    ),
-    Tool(
-        "claim_all_jobs",
-        "Claim several jobs together",
-        "Claim all of several jobs or none, in one atomic step, such as the files of one change. With "
-        "wait_seconds it waits in line for all of them and holds none meanwhile, so it cannot deadlock. Release each.",
-        answers.CLAIM_ALL_JOBS,
-        answers.CLAIM_ANSWER,
-        claim_all_jobs,
-        idempotent=False,
-        about_kept=_KEPT,
-        about_loose="One lease_id proves them all. Otherwise as claim_job.",
-    ),
-    Tool(
-        "heartbeat_job",
-        "Record your progress",
-        "Store a checkpoint for the next owner, and check that the job is still yours. If yours=false, stop "
-        "the work at once: somebody else may have begun it.",
-        answers.HEARTBEAT_JOB,
-        answers.HEARTBEAT_ANSWER,
-        heartbeat_job,
-        about_kept="You need it only to store progress: the claim is renewed without it.",
-        about_loose="It renews the lease: call it well before expires_in_seconds is over.",
-    ),
-    Tool(
-        "release_job",
-        "Release a job",
-        "Release a job when you are finished with it. With done=true it is marked as done for a day "
-        "(done_seconds): later claims get your result instead of the job. If the work failed, use failed=true"
-        " with the reason: the next agent sees it, and nobody gets the job for retry_after_seconds. With "
-        "neither, the next agent can have it at once. released=false means that the job was not yours any "
-        "more.",
-        answers.RELEASE_JOB,
-        answers.RELEASE_ANSWER,
-        release_job,
-        destructive=True,
-    ),
-    Tool(
-        "get_job_owner",
-        "Who has a job",
-        "The state of a job: its owner, since when, for how long, the checkpoint; or that it is free, or "
-        "done, with the result. This claims nothing: somebody else may claim it before you act. To work on "
-        "it, claim it.",
-        answers.GET_JOB_OWNER,
-        answers.JOB_ANSWER,
-        get_job_owner,
-        reads=True,
-        renews_loose=True,
-        about_loose="With your lease_id it also renews your lease.",
-    ),
-    Tool(
-        "list_claimed_jobs",
-        "List claimed jobs",
-        "All jobs that are held now, with owner, time and checkpoint. Jobs that are free or done are not listed.",
-        answers.LIST_CLAIMED_JOBS,
-        answers.JOBS_ANSWER,
-        list_claimed_jobs,
-        reads=True,
-    ),
-    Tool(
-        "wait_for_job",
-        "Wait until nobody has a job",
-        "Wait until nobody has a job, for instance because your work needs its result. Claims nothing and "
-        "takes no place in line: to get the job itself, use claim_job with wait_seconds. After wait_seconds "
-        "it returns status held if somebody still has the job; call it again to continue.",
-        answers.WAIT_FOR_JOB,
-        answers.JOB_ANSWER,
-        wait_for_job,
-        reads=True,
-    ),
-    Tool(
-        "hand_over_job",
-        "Hand over a job",
-        "Give a job you hold to another agent, in one atomic step. The answer has a new lease_id: pass it to "
-        "that agent as proof of its claim. Stop working on the job. If anybody may take it, use release_job "
-        "instead. handed_over=false: the job was not yours.",
-        answers.HAND_OVER_JOB,
-        answers.HAND_OVER_ANSWER,
-        hand_over_job,
-        destructive=True,
-        idempotent=False,
-    ),
+def tool(
+    title: str, about: str, takes: tuple[ToolField, ...], gives: tuple[ToolField, ...], **more: Any
+) -> Callable[[Do], Tool]:
+    """Makes a tool of what it does: asks the backend, and says the answer in words. It has the function's name."""
+    return lambda do: Tool(do.__name__, title, about, takes, gives, do, **more)
+
+
+@tool(
+    "Claim a job",
+    "Claim a job before you begin work that only one agent may do at a time. If somebody has it, the "
+    "answer is claimed=false, status=held, with the owner, since when and its last sign of life: skip it, or "
+    "call again with wait_seconds to wait in line, first come first served. status=done: it was finished, and "
+    "the answer has the result: skip it. If you take over from an owner that was lost, previous has its last "
+    "checkpoint.",
+    answers.CLAIM_JOB,
+    answers.CLAIM_ANSWER,
+    about_kept=f"{_KEPT} Claiming a job that you have is answered with the same claim.",
+    about_loose=f"{_LOOSE} A repeated call is a second claim, and is refused, unless it has the same request_key.",
 )
+async def claim_job(backend: ToolBackend, asked: Any) -> Document:
+    return await _claim(backend, "acquire", [asked.job], asked, wait=asked.wait_seconds or None)
+
+
+@tool(
+    "Claim the first free job of several",
+    "Claim the first free one of several jobs, in one atomic step. Use it to pick work from a backlog "
+    "that other agents share. The answer says which job is yours. If none is free, the answer is "
+    "claimed=false with one entry in refused for each job. status=held: others have those that are not done; "
+    "wait_seconds tries again, or stop and say so. status=done: all are done.",
+    answers.CLAIM_ANY_JOB,
+    answers.CLAIM_ANSWER,
+    idempotent=False,
+    about_kept=f"{_KEPT} Jobs that you have are skipped.",
+    about_loose="Keep the lease_id and renew the claim, as with claim_job.",
+)
+async def claim_any_job(backend: ToolBackend, asked: Any) -> Document:
+    """Waits by asking again: a place in the line of each job would hold up everybody behind it."""
+    until_ms = steady_ms() + asked.wait_seconds * 1000
+    pause_ms = PAUSE_MS_MIN
+    while True:
+        answer = await _claim(backend, "acquire-any", asked.jobs, asked)
+        left_ms = until_ms - steady_ms()
+        if answer["claimed"] or answer["status"] not in ("held", "delayed") or left_ms <= 0:
+            return answer
+        await asyncio.sleep(min(pause_ms, left_ms) / 1000)
+        pause_ms = min(PAUSE_MS_MAX, pause_ms * 2)
+
+
+@tool(
+    "Claim several jobs together",
+    "Claim all of several jobs or none, in one atomic step, such as the files of one change. With "
+    "wait_seconds it waits in line for all of them and holds none meanwhile, so it cannot deadlock. Release each.",
+    answers.CLAIM_ALL_JOBS,
+    answers.CLAIM_ANSWER,
+    idempotent=False,
+    about_kept=_KEPT,
+    about_loose="One lease_id proves them all. Otherwise as claim_job.",
+)
+async def claim_all_jobs(backend: ToolBackend, asked: Any) -> Document:
+    jobs = list(dict.fromkeys(asked.jobs))
+    return await _claim(backend, "acquire-all", jobs, asked, wait=asked.wait_seconds or None)
+
+
+async def _claim(backend: ToolBackend, verb: str, jobs: list[str], asked: Any, **more: Any) -> Document:
+    try:
+        leases, again = await backend.claim(verb, jobs, **_terms(backend, asked), **more)
+    except NotClaimed as error:
+        return words.not_claimed(error, jobs[0] if verb == "acquire" else None)
+    if verb == "acquire-all":
+        return words.all_claimed(leases, kept=backend.keeps)
+    return words.claimed(leases[0], kept=backend.keeps, again=again)
+
+
+def _terms(backend: ToolBackend, asked: Any) -> dict[str, Any]:
+    terms: dict[str, Any] = {"owner": asked.owner, "metadata": asked.metadata, "again": asked.again}
+    if not backend.keeps:
+        terms["ttl"] = asked.ttl_seconds
+        if asked.request_key is not None:
+            terms["request_key"] = asked.request_key
+    return terms
+
+
+@tool(
+    "Record your progress",
+    "Store a checkpoint for the next owner, and check that the job is still yours. If yours=false, stop "
+    "the work at once: somebody else may have begun it.",
+    answers.HEARTBEAT_JOB,
+    answers.HEARTBEAT_ANSWER,
+    about_kept="You need it only to store progress: the claim is renewed without it.",
+    about_loose="It renews the lease: call it well before expires_in_seconds is over.",
+)
+async def heartbeat_job(backend: ToolBackend, asked: Any) -> Document:
+    try:
+        lease = await backend.heartbeat(asked.job, asked.lease_id, asked.checkpoint, asked.metadata)
+    except LeaseLost as lost:
+        return words.lost(lost, asked.job, "yours")
+    return words.renewed(lease, asked.checkpoint, kept=backend.has(asked.job, asked.lease_id))
+
+
+@tool(
+    "Release a job",
+    "Release a job when you are finished with it. With done=true it is marked as done for a day "
+    "(done_seconds): later claims get your result instead of the job. If the work failed, use failed=true"
+    " with the reason: the next agent sees it, and nobody gets the job for retry_after_seconds. With "
+    "neither, the next agent can have it at once. released=false means that the job was not yours any "
+    "more.",
+    answers.RELEASE_JOB,
+    answers.RELEASE_ANSWER,
+    destructive=True,
+)
+async def release_job(backend: ToolBackend, asked: Any) -> Document:
+    if asked.result is not None and not asked.done:
+        raise InvalidInput("result needs done=true: it is shown to later claims.")
+    if asked.failed and asked.done:
+        raise InvalidInput("Use failed=true or done=true, not both.")
+    if not asked.failed and (asked.reason is not None or asked.retry_after_seconds is not None):
+        raise InvalidInput("reason and retry_after_seconds need failed=true.")
+    try:
+        await _let_go(backend, asked)
+    except LeaseLost as lost:
+        return words.lost(lost, asked.job, "released")
+    return words.released(asked.job, done=asked.done, failed=asked.failed, retry_after=asked.retry_after_seconds)
+
+
+async def _let_go(backend: ToolBackend, asked: Any) -> None:
+    if asked.failed:
+        retry_after = asked.retry_after_seconds
+        await backend.fail(
+            asked.job, asked.lease_id, asked.reason, retry_after=retry_after, checkpoint=asked.checkpoint
+        )
+        return
+    done = asked.done_seconds if asked.done else None
+    await backend.release(asked.job, asked.lease_id, done=done, result=asked.result, checkpoint=asked.checkpoint)
+
+
+@tool(
+    "Who has a job",
+    "The state of a job: its owner, since when, for how long, the checkpoint; or that it is free, or "
+    "done, with the result. This claims nothing: somebody else may claim it before you act. To work on "
+    "it, claim it.",
+    answers.GET_JOB_OWNER,
+    answers.JOB_ANSWER,
+    reads=True,
+    renews_loose=True,
+    about_loose="With your lease_id it also renews your lease.",
+)
+async def get_job_owner(backend: ToolBackend, asked: Any) -> Document:
+    yours = backend.has(asked.job)
+    if asked.lease_id:
+        try:
+            await backend.heartbeat(asked.job, asked.lease_id)
+            yours = True
+        except LeaseLost:  # the status says who has it now
+            pass
+    return words.status_answer(await backend.status(asked.job), yours=yours)
+
+
+@tool(
+    "List claimed jobs",
+    "All jobs that are held now, with owner, time and checkpoint. Jobs that are free or done are not listed.",
+    answers.LIST_CLAIMED_JOBS,
+    answers.JOBS_ANSWER,
+    reads=True,
+)
+async def list_claimed_jobs(backend: ToolBackend, asked: Any) -> Document:
+    return words.listed(await backend.listing(asked.prefix), asked.prefix, asked.limit)
+
+
+@tool(
+    "Wait until nobody has a job",
+    "Wait until nobody has a job, for instance because your work needs its result. Claims nothing and "
+    "takes no place in line: to get the job itself, use claim_job with wait_seconds. After wait_seconds "
+    "it returns status held if somebody still has the job; call it again to continue.",
+    answers.WAIT_FOR_JOB,
+    answers.JOB_ANSWER,
+    reads=True,
+)
+async def wait_for_job(backend: ToolBackend, asked: Any) -> Document:
+    """Polls, as `dibs wait` does: it takes no place in line and claims nothing."""
+    until_ms = steady_ms() + asked.wait_seconds * 1000
+    pause_ms = PAUSE_MS_MIN
+    while True:
+        status = await backend.status(asked.job)
+        left_ms = until_ms - steady_ms()
+        if not words.is_taken(status) or left_ms <= 0:
+            return words.status_answer(status, yours=backend.has(asked.job))
+        await asyncio.sleep(min(pause_ms, left_ms, status.remaining_ms or pause_ms) / 1000)
+        pause_ms = min(PAUSE_MS_MAX, pause_ms * 2)
+
+
+@tool(
+    "Hand over a job",
+    "Give a job you hold to another agent, in one atomic step. The answer has a new lease_id: pass it to "
+    "that agent as proof of its claim. Stop working on the job. If anybody may take it, use release_job "
+    "instead. handed_over=false: the job was not yours.",
+    answers.HAND_OVER_JOB,
+    answers.HAND_OVER_ANSWER,
+    destructive=True,
+    idempotent=False,
+)
+async def hand_over_job(backend: ToolBackend, asked: Any) -> Document:
+    if not asked.to_owner and not asked.to_session:
+        raise InvalidInput("Give to_owner (a name) or to_session (the id of a session).")
+    try:
+        lease = await backend.hand_over(
+            asked.job,
+            asked.lease_id,
+            to_owner=asked.to_owner,
+            to_session=asked.to_session,
+            ttl=asked.ttl_seconds,
+            checkpoint=asked.checkpoint,
+        )
+    except LeaseLost as lost:
+        return words.lost(lost, asked.job, "handed_over")
+    except NotClaimed as refused:
+        return words.hand_over_refused(refused, asked.job)
+    return words.handed_over(lease)
+
+
+TOOLS = tuple([each for each in globals().values() if isinstance(each, Tool)])  # all of them, in this order

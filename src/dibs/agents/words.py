@@ -4,9 +4,9 @@ stranger's text cannot pass for an instruction of ours. The fields of an answer 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dibs.agents.answers import CLAIM_ANSWER, PARTS
+from dibs.agents.answers import CLAIM_ANSWER, HAND_OVER_ANSWER, PARTS
 from dibs.base.errors import InvalidInput, LeaseLost, NotAllowed, NotClaimed, Unavailable
 from dibs.base.terminal import quoted
 from dibs.core.durations import format_duration
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from dibs.agents.answers import ToolField
     from dibs.base.errors import DibsError
+    from dibs.base.jsontext import Document
     from dibs.sdk.answers import JobStatus, Lease, Previous
 
-    Document = dict[str, Any]
 
 _OF_OTHERS = frozenset(("owner", "by", "reason", "conflict"))
 _NOTE_CHARS_MAX = 500  # of a checkpoint, or of why a claim was lost
@@ -56,15 +56,8 @@ def _as_data(document: Document) -> Document:
 
 
 def before(previous: Previous | None) -> Document | None:
-    if previous is None:
-        return None
-    return {
-        "owner": previous.owner,
-        "how": previous.how,
-        "at": previous.at,
-        "checkpoint": previous.checkpoint,
-        "reason": previous.reason,
-    }
+    fields = [field.name for field in PARTS["previous owner"]]
+    return None if previous is None else {field: getattr(previous, field) for field in fields}
 
 
 def claimed(lease: Lease, *, kept: bool, again: bool = False) -> Document:
@@ -94,16 +87,12 @@ def claimed(lease: Lease, *, kept: bool, again: bool = False) -> Document:
 
 def _shown(lease: Lease, fields: Sequence[ToolField]) -> Document:
     """The fields of a lease that an answer has under the same name."""
-    same = {field.name for field in fields} & set(lease.__slots__)
-    return {
-        **{field: getattr(lease, field) for field in same},
-        "job": lease.name,
-        "previous": before(lease.previous),
-    }
+    names = {field.name for field in fields}
+    found = {field: getattr(lease, field) for field in names & set(lease.__slots__)} | {"job": lease.name}
+    return {**found, "previous": before(lease.previous)} if "previous" in names else found
 
 
 def all_claimed(leases: Sequence[Lease], *, kept: bool) -> Document:
-    first = claimed(leases[0], kept=kept)
     names = ", ".join([lease.name for lease in leases[: sentences.NAMES_SHOWN]])
     more = f" and {len(leases) - sentences.NAMES_SHOWN} more" if len(leases) > sentences.NAMES_SHOWN else ""
     stays = "They stay yours while this connection lives, without heartbeats."
@@ -115,10 +104,8 @@ def all_claimed(leases: Sequence[Lease], *, kept: bool) -> Document:
         "message": f"All are yours: {names}{more}. {stays} Release each when you are finished with it.",
         "claimed": True,
         "status": "claimed",
-        "lease_id": first["lease_id"],
-        "owner": first["owner"],
-        "expires_in_seconds": first["expires_in_seconds"],
-        "namespace": first["namespace"],
+        "expires_in_seconds": None if kept else seconds(leases[0].remaining_ms),
+        **{field: getattr(leases[0], field) for field in ("lease_id", "owner", "namespace")},
         "claims": claims,
     }
 
@@ -156,8 +143,7 @@ def _since(holder: Document) -> str:
 
 
 def _none_of(refused: list[Document], error: NotClaimed) -> str:
-    """Return why each of several jobs was refused. Held and done are distinguished, because only held may change
-    soon."""
+    """Return why each of several jobs was refused. Only what is held may change soon."""
     kinds = {each["status"] for each in refused}
     if kinds == {"held"} and all(each["owner"] == YOU for each in refused):
         return f"{error.details} Work on one of them, or release it."
@@ -233,11 +219,8 @@ def handed_over(lease: Lease) -> Document:
             "deadline, until it calls release_job."
         ),
         "handed_over": True,
-        "job": lease.name,
-        "owner": lease.owner,
-        "lease_id": lease.lease_id,
-        "fencing_token": lease.fencing_token,
         "expires_in_seconds": seconds(lease.remaining_ms),
+        **_shown(lease, HAND_OVER_ANSWER),
     }
 
 

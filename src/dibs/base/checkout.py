@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from dibs.base.files import content
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,8 +61,4 @@ def _head(git: str) -> str:
 
 def first_line(path: str) -> str:
     """The first line of a file; empty if it cannot be read."""
-    try:
-        with open(path, "rb") as file:
-            return os.fsdecode(file.read(_BYTES_MAX)).partition("\n")[0]
-    except OSError:
-        return ""
+    return os.fsdecode(content(path, _BYTES_MAX) or b"").partition("\n")[0]

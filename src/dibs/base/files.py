@@ -55,6 +55,15 @@ def logins_path(env: Mapping[str, str]) -> str | None:
     return None if config is None else os.path.join(os.path.dirname(config), "logins")
 
 
+def content(path: str, most: int = -1) -> bytes | None:
+    """Read a file, up to so many bytes; None if it cannot be read."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.read(most)
+    except OSError:
+        return None
+
+
 PRIVATE = 0o600
 SHARED = 0o666  # less what the umask takes
 _LOCK_LOOK_S = 0.005

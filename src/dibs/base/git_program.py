@@ -28,8 +28,6 @@ _PADDING = ("Please make sure you have the correct access", "and the repository 
 class GitResult:
     """The end and the output of a git process. `timed_out`: it was killed, and `code` means nothing."""
 
-    __slots__ = ("code", "err", "out", "timed_out")
-
     def __init__(self, code: int, out: bytes, err: bytes, *, timed_out: bool = False) -> None:
         self.code = code
         self.out = out
@@ -125,8 +123,7 @@ def _start(path: str, words: list[str], env: Mapping[str, str]) -> tuple[int, li
 
 
 def _inherited() -> list[int]:
-    """Files that this process was started with, besides the standard streams. What git leaves running must not keep
-    them open."""
+    """Files that this process was started with. What git leaves running must not keep them open."""
     found = []
     for name in os.listdir("/dev/fd") if os.path.isdir("/dev/fd") else ():
         try:
@@ -138,8 +135,7 @@ def _inherited() -> list[int]:
 
 
 def _talk(pipes: list[int], given: bytes, until_ms: int) -> tuple[bytes, bytes] | None:
-    """Return what the program says, until it closes its output. None: it took too long. A pipe that ends is taken out
-    of `pipes`."""
+    """Return what the program says, until it closes its output. None: it took too long. Takes pipes that end out."""
     to, out, err = pipes
     said = {out: bytearray(), err: bytearray()}
     left = memoryview(given)

@@ -111,7 +111,6 @@ class ReplyReader:
                 return status, headers
 
     def rest(self, status: int, headers: dict[str, str]) -> Reading[Reply]:
-        """Read what follows a head."""
         content = yield from self._body(status, headers)
         if self._closes_after or self._buffer:
             headers["connection"] = "close"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 
 from dibs.base import ways
+from dibs.base.files import content
 
 # A file that becomes readable when a process ends. Only Linux has one; elsewhere the process is looked at again.
 
@@ -91,8 +92,7 @@ class ProcessTable:
         return None
 
     def environment(self, pid: int) -> bytes | None:
-        """The variables with which a process was started, each ended by a NUL byte. None when the system does not
-        tell."""
+        """The variables with which a process was started, each ended by a NUL byte; None if it is not told."""
         return None
 
 
@@ -185,37 +185,26 @@ class LinuxProcesses(ProcessTable):
         return [pid for pid, each in found if each and int(each[_GROUP]) == number and each[_STATE] not in _ENDED]
 
     def command(self, pid: int) -> tuple[str, bytes] | None:
+        words = content(f"/proc/{pid}/cmdline")
         try:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                words = file.read()
-            return os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)"), words
+            program = os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)")
         except OSError:
             return None
+        return None if words is None else (program, words)
 
     def environment(self, pid: int) -> bytes | None:
-        try:
-            with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
-                return file.read()
-        except OSError:
-            return None
+        return content(f"/proc/{pid}/environ")
 
 
 def _stat(path: str) -> list[bytes]:
     """The fields after the name: state, parent and so on. Empty if they cannot be read."""
-    try:
-        with open(path, "rb") as file:
-            # The name in brackets may hold anything, brackets and blanks too.
-            return file.read().rpartition(b")")[2].split()
-    except OSError:
-        return []
+    # The name in brackets may hold anything, brackets and blanks too.
+    return (content(path) or b"").rpartition(b")")[2].split()
 
 
 def _hides_processes() -> bool:
     """Return whether /proc is mounted so that it does not list other users' processes."""
-    try:
-        with open("/proc/self/mountinfo", "rb") as file:
-            found = [line.split() for line in file if b" /proc " in line]
-    except OSError:
-        return True
+    lines = (content("/proc/self/mountinfo") or b"").splitlines()
+    found = [line.split() for line in lines if b" /proc " in line]
     last = b",".join(found[-1]) if found else b""
     return not found or (b"hidepid=" in last and not any(word in last for word in (b"hidepid=0", b"hidepid=off")))

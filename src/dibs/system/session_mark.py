@@ -80,8 +80,7 @@ def _may_carry(pid: int, token: bytes, since: int) -> bool:
 
 
 def _is_whole(environment: bytes) -> bool:
-    """Return whether the environment is still complete. Some programs write their title over it; a process that is just
-    being started has none yet."""
+    """Return whether the environment is complete. Programs may write over it; one that starts has none yet."""
     return environment.endswith(b"\0") and all(b"=" in each for each in environment[:-1].split(b"\0"))
 
 
@@ -114,8 +113,7 @@ def guarded_mark(token: str, pids: Sequence[int]) -> str | None:
 
 
 def is_gone(mark: str | None) -> bool:
-    """Return whether the process of the mark has certainly ended: it belonged to this boot and namespace, and is
-    gone."""
+    """Return whether the process of the mark, of this boot and namespace, has certainly ended."""
     if mark is None:
         return False
     if mark.startswith(f"{_GUARDED}:"):

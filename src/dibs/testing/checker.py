@@ -176,8 +176,7 @@ class Checker:
                     self._say("queue:fifo", f"Place {record.number} of {record.name} is in no line.")
 
     def _before(self, job: str, token: int) -> Holder | None:
-        found = self._records.get(lock_key(NS, job))
-        record = found.record if found is not None else None
+        record = self._now(lock_key(NS, job), {})
         holders = record.holders if isinstance(record, LockRecord) else ()
         return next((holder for holder in holders if holder.token == token), None)
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from dibs.core.records import Stored
     from dibs.stores.port import Store
 
+    Connect = Callable[[], Store]
+    PassTime = Callable[[int], None]
+
 WAIT_S_MAX = 20.0  # no wait of the suite is longer
 
 
@@ -42,7 +45,7 @@ class ContractBase:
         return tmp_path
 
     @pytest.fixture
-    def connect(self, place: Any) -> Iterator[Callable[[], Store]]:
+    def connect(self, place: Any) -> Iterator[Connect]:
         """Makes one more connection to this test's data. All are closed at the end of the test."""
         opened: list[Store] = []
 
@@ -55,16 +58,15 @@ class ContractBase:
             store.close()
 
     @pytest.fixture
-    def store(self, connect: Callable[[], Store]) -> Store:
+    def store(self, connect: Connect) -> Store:
         return connect()
 
     @pytest.fixture
-    def pass_time(self, place: Any, store: Store) -> Callable[[int], None]:
+    def pass_time(self, place: Any, store: Store) -> PassTime:
         return lambda ms: self.advance(place, store, ms)
 
 
 def lock(name: str, *, token: int = 1, expires_ms: int = 10**15, ns: str = "default") -> LockRecord:
-    """A held job."""
     holder = Holder(
         lease_id=f"lease-{token}",
         owner="agent-7",
@@ -90,6 +92,10 @@ def put(store: Store, *records: LockRecord, events: tuple[Event, ...] = ()) -> i
     """Write records over whatever the store has."""
     puts: dict[str, Stored | None] = {lock_key(record.ns, record.name): record for record in records}
     return store.commit(versions(store, *puts), puts, events)
+
+
+def record_of(store: Store, name: str) -> Stored | None:
+    return store.read([key_of(name)]).records[key_of(name)].record
 
 
 def drop(store: Store, *keys: str) -> None:

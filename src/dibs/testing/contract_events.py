@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -11,12 +12,13 @@ import pytest
 from dibs.base import clock
 from dibs.core.events import Event
 from dibs.stores.port import Maintenance, maintenance_of
-from dibs.testing.contract_base import WAIT_S_MAX, ContractBase, event, key_of, lock, put, versions
+from dibs.testing.contract_base import WAIT_S_MAX, ContractBase, event, key_of, lock, put, record_of, versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dibs.stores.port import Store
+    from dibs.testing.contract_base import Connect
 
 
 def log(store: Store, *events: Event) -> int:
@@ -35,12 +37,20 @@ def unnumbered(events: list[Event]) -> list[Event]:
     return [each.replace(seq=0) for each in events]
 
 
+def beside(call: Callable[[], bool]) -> tuple[threading.Thread, list[bool]]:
+    """Call in a thread, and note what is answered there."""
+    answers: list[bool] = []
+    thread = threading.Thread(target=lambda: answers.append(call()), daemon=True)
+    thread.start()
+    return thread, answers
+
+
 class EventContract(ContractBase):
     def test_a_new_store_has_no_events(self, store: Store) -> None:
         assert store.events(0, 10) == []
         assert store.events(0, 10, ("default", "x"), newest=True) == []
 
-    def test_events_come_back_whole_and_numbered(self, connect: Callable[[], Store], store: Store) -> None:
+    def test_events_come_back_whole_and_numbered(self, connect: Connect, store: Store) -> None:
         full = Event(
             at_ms=5,
             kind="released",
@@ -76,7 +86,7 @@ class EventContract(ContractBase):
         assert put(store, lock("x", token=3)) == last_seq
 
     def test_a_commit_answers_behind_the_events_of_others_where_there_are_no_gaps(
-        self, connect: Callable[[], Store], store: Store
+        self, connect: Connect, store: Store
     ) -> None:
         log(store, event("mine"))
         theirs = log(connect(), event("theirs"), event("theirs"))
@@ -86,9 +96,7 @@ class EventContract(ContractBase):
         elif store.capabilities.one_log:
             assert log(store, event("mine")) > theirs
 
-    def test_who_reads_the_log_while_others_write_misses_nothing(
-        self, connect: Callable[[], Store], store: Store
-    ) -> None:
+    def test_who_reads_the_log_while_others_write_misses_nothing(self, connect: Connect, store: Store) -> None:
         """Reads on from the last number it saw. In one log, no later event may have a lower number."""
         if not store.capabilities.one_log:
             return
@@ -109,7 +117,7 @@ class EventContract(ContractBase):
         assert found == store.events(0, 1_000)
         assert len(found) == writers * sum(1 + round_ % 2 for round_ in range(count))
 
-    def test_events_are_in_the_order_of_their_commits(self, connect: Callable[[], Store], store: Store) -> None:
+    def test_events_are_in_the_order_of_their_commits(self, connect: Connect, store: Store) -> None:
         other = connect()
         for number in range(10):
             log((store, other)[number % 2], event("a", token=number), event(f"b{number}"))
@@ -165,9 +173,7 @@ class EventContract(ContractBase):
         assert store.prune(keep=3, before_ms=4) == 4
         assert jobs(store.events(0, 10)) == ["j6", "j7", "j8"]
 
-    def test_numbers_are_not_used_again_when_all_events_are_gone(
-        self, connect: Callable[[], Store], store: Store
-    ) -> None:
+    def test_numbers_are_not_used_again_when_all_events_are_gone(self, connect: Connect, store: Store) -> None:
         before = log(store, event("a"), event("b"))
         assert store.prune(keep=0, before_ms=0) == 2
         assert store.events(0, 10) == []
@@ -179,7 +185,7 @@ class EventContract(ContractBase):
         if store.capabilities.gapless:
             assert last_seq == before + 1
 
-    def test_numbers_go_on_above_those_of_another_store(self, connect: Callable[[], Store], store: Store) -> None:
+    def test_numbers_go_on_above_those_of_another_store(self, connect: Connect, store: Store) -> None:
         other, upkeep = connect(), maintenance_of(store)
         if type(upkeep).number_from is Maintenance.number_from:
             return  # it cannot, and says so in no other way
@@ -216,16 +222,11 @@ class EventContract(ContractBase):
         assert 55 <= clock.steady_ms() - began_ms < WAIT_S_MAX * 1000
 
     @pytest.mark.parametrize("whose", ["its own", "another connection's"])
-    def test_a_watch_wakes_on_a_commit(self, connect: Callable[[], Store], store: Store, whose: str) -> None:
+    def test_a_watch_wakes_on_a_commit(self, connect: Connect, store: Store, whose: str) -> None:
         writer = store if whose == "its own" else connect()
         after = 0
         for round_ in range(3):  # the wait may begin before or after the commit: it must wake in both orders
-            woken: list[bool] = []
-            watching = threading.Thread(
-                target=lambda after=after, woken=woken: woken.append(store.watch(after, int(WAIT_S_MAX * 1000))),
-                daemon=True,
-            )
-            watching.start()
+            watching, woken = beside(partial(store.watch, after, int(WAIT_S_MAX * 1000)))
             watching.join(0.01 * round_)
             after = log(writer, event("x"))
             watching.join(WAIT_S_MAX / 2)
@@ -233,17 +234,13 @@ class EventContract(ContractBase):
 
     @pytest.mark.parametrize("whose", ["its own", "another connection's"])
     def test_who_waits_for_a_record_to_go_is_told_when_it_is_deleted(
-        self, connect: Callable[[], Store], store: Store, whose: str
+        self, connect: Connect, store: Store, whose: str
     ) -> None:
         writer = store if whose == "its own" else connect()
         assert store.until_gone(key_of("x"), 0)
         put(store, lock("x"))
         assert not store.until_gone(key_of("x"), 1)
-        answers: list[bool] = []
-        waiting = threading.Thread(
-            target=lambda: answers.append(store.until_gone(key_of("x"), int(WAIT_S_MAX * 1000))), daemon=True
-        )
-        waiting.start()
+        waiting, answers = beside(lambda: store.until_gone(key_of("x"), int(WAIT_S_MAX * 1000)))
         put(writer, lock("x", token=2), events=(event("x"),))
         assert not answers
         read = versions(writer, key_of("x"))
@@ -252,10 +249,8 @@ class EventContract(ContractBase):
         assert answers == [True]
 
     def test_a_commit_without_events_does_not_end_a_watch(self, store: Store) -> None:
-        answers: list[bool] = []
-        watching = threading.Thread(target=lambda: answers.append(store.watch(0, 150)), daemon=True)
-        watching.start()
+        watching, answers = beside(lambda: store.watch(0, 150))
         put(store, lock("x"))
         watching.join(WAIT_S_MAX)
         assert answers == [False]
-        assert store.read([key_of("x")]).records[key_of("x")].record
+        assert record_of(store, "x")

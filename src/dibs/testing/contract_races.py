@@ -17,7 +17,7 @@ from dibs.core.outcomes import Granted, Held, NotCurrent
 from dibs.core.records import META_KEY, Meta
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.port import Busy, Conflict
-from dibs.testing.contract_base import ContractBase, event, in_threads, key_of, lock, put, versions
+from dibs.testing.contract_base import ContractBase, event, in_threads, key_of, lock, put, record_of, versions
 from dibs.testing.faulty import FaultyStore
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from dibs.core.outcomes import Outcome
     from dibs.stores.port import Store
+    from dibs.testing.contract_base import Connect, PassTime
     from dibs.testing.faulty import Fault
 
 
@@ -47,18 +48,16 @@ def increment(store: Store) -> None:
             continue
 
 
-def _count(store: Store, times: int) -> None:
+def _repeat(times: int, call: Callable[..., None], *args: object) -> None:
     for _ in range(times):
-        increment(store)
+        call(*args)
 
 
 class RaceContract(ContractBase):
     rounds = 15  # a store with slow commits may set a smaller number
 
     @pytest.mark.promise("excl")
-    def test_of_several_connections_that_write_one_free_key_exactly_one_wins(
-        self, connect: Callable[[], Store]
-    ) -> None:
+    def test_of_several_connections_that_write_one_free_key_exactly_one_wins(self, connect: Connect) -> None:
         stores = [connect() for _ in range(THREADS)]
         for round_ in range(self.rounds):
             name = f"job-{round_}"
@@ -73,11 +72,9 @@ class RaceContract(ContractBase):
 
             in_threads([partial(claim, number) for number in range(THREADS)])
             assert len(won) == 1
-            assert stores[0].read([key_of(name)]).records[key_of(name)].record == lock(name, token=won[0])
+            assert record_of(stores[0], name) == lock(name, token=won[0])
 
-    def test_a_thread_that_must_not_wait_is_answered_or_told_that_the_store_is_busy(
-        self, connect: Callable[[], Store]
-    ) -> None:
+    def test_a_thread_that_must_not_wait_is_answered_or_told_that_the_store_is_busy(self, connect: Connect) -> None:
         first, second = connect(), connect()
         at_once = first.at_once()
         if at_once is None:
@@ -94,12 +91,14 @@ class RaceContract(ContractBase):
                 except Busy:
                     increment(first)
 
-        in_threads([hurried, partial(_count, first, self.rounds), partial(_count, second, self.rounds)])
+        in_threads(
+            [hurried, partial(_repeat, self.rounds, increment, first), partial(_repeat, self.rounds, increment, second)]
+        )
         assert first.read([META_KEY]).records[META_KEY].record == Meta(token_floor=2 + 3 * self.rounds)
 
     @pytest.mark.fault("F-035")
     @pytest.mark.promise("excl")
-    def test_large_and_small_decisions_at_once_lose_nothing(self, connect: Callable[[], Store]) -> None:
+    def test_large_and_small_decisions_at_once_lose_nothing(self, connect: Connect) -> None:
         names = [f"job-{number}" for number in range(150)]
         rounds = min(4, self.rounds)
 
@@ -117,41 +116,28 @@ class RaceContract(ContractBase):
                 except Conflict:
                     continue
 
-        def all_of_them(store: Store) -> None:
-            for _ in range(rounds):
-                count_up(store, *names)
-
-        def one_of_them(store: Store, name: str) -> None:
-            for _ in range(rounds * 3):
-                count_up(store, name)
-
         stores = [connect() for _ in range(4)]
-        in_threads(
-            [
-                partial(all_of_them, stores[0]),
-                partial(all_of_them, stores[1]),
-                partial(one_of_them, stores[2], names[0]),
-                partial(one_of_them, stores[3], names[-1]),
-            ]
-        )
+        all_of_them = [partial(_repeat, rounds, count_up, store, *names) for store in stores[:2]]
+        one_of_them = [
+            partial(_repeat, 3 * rounds, count_up, stores[at], name) for at, name in ((2, names[0]), (3, names[-1]))
+        ]
+        in_threads([*all_of_them, *one_of_them])
         found = stores[0].read(map(key_of, names)).records.values()
         tokens = [each.record.token for each in found if each.record is not None]  # type: ignore[union-attr]
         assert tokens == [5 * rounds, *[2 * rounds] * 148, 5 * rounds]
         assert len(stores[0].events(0, 1_000)) == 8 * rounds
 
     @pytest.mark.parametrize("shared", [True, False], ids=["one connection", "a connection each"])
-    def test_many_threads_that_count_up_one_record_lose_nothing(
-        self, connect: Callable[[], Store], shared: bool
-    ) -> None:
+    def test_many_threads_that_count_up_one_record_lose_nothing(self, connect: Connect, shared: bool) -> None:
         first = connect()
         stores = [first if shared else connect() for _ in range(THREADS)]
 
-        in_threads([partial(_count, store, self.rounds) for store in stores])
+        in_threads([partial(_repeat, self.rounds, increment, store) for store in stores])
         total = THREADS * self.rounds
         assert first.read([META_KEY]).records[META_KEY].record == Meta(token_floor=total)
         assert [each.token for each in first.events(0, total + 1)] == list(range(1, total + 1))
 
-    def test_two_records_that_change_together_are_never_seen_apart(self, connect: Callable[[], Store]) -> None:
+    def test_two_records_that_change_together_are_never_seen_apart(self, connect: Connect) -> None:
         reader, writer = connect(), connect()
         keys = [key_of("left"), key_of("right")]
         put(writer, lock("left", token=0), lock("right", token=0))
@@ -206,7 +192,7 @@ def _token(grant: Granted) -> int:
 
 class LeaseContract(ContractBase):
     @pytest.mark.promise("excl")
-    def test_a_held_job_is_not_given_to_another_connection(self, connect: Callable[[], Store], store: Store) -> None:
+    def test_a_held_job_is_not_given_to_another_connection(self, connect: Connect, store: Store) -> None:
         mine = granted(store, ttl_ms=3_600_000)
         held = acquire(connect(), owner="b")
         assert isinstance(held, Held)
@@ -215,7 +201,7 @@ class LeaseContract(ContractBase):
     @pytest.mark.promise("lease:never-early")
     @pytest.mark.promise("token:rises")
     def test_an_expired_job_is_given_on_after_its_time_with_a_higher_token(
-        self, connect: Callable[[], Store], store: Store, pass_time: Callable[[int], None]
+        self, connect: Connect, store: Store, pass_time: PassTime
     ) -> None:
         first = granted(store)
         other = connect()
@@ -230,7 +216,7 @@ class LeaseContract(ContractBase):
         assert isinstance(renew(store, first.lease.lease_id), NotCurrent)
         assert isinstance(release(store, first.lease.lease_id), NotCurrent)
 
-    def test_a_renewed_lease_outlives_its_first_time(self, store: Store, pass_time: Callable[[int], None]) -> None:
+    def test_a_renewed_lease_outlives_its_first_time(self, store: Store, pass_time: PassTime) -> None:
         mine = granted(store, ttl_ms=1_000)
         pass_time(200)
         renewed = renew(store, mine.lease.lease_id)
@@ -238,7 +224,7 @@ class LeaseContract(ContractBase):
         assert renewed.lease.expires_ms >= mine.lease.expires_ms + 200
 
     @pytest.mark.promise("token:rises")
-    def test_tokens_rise_through_release_on_any_connection(self, connect: Callable[[], Store], store: Store) -> None:
+    def test_tokens_rise_through_release_on_any_connection(self, connect: Connect, store: Store) -> None:
         tokens = []
         for round_ in range(6):
             each = store if round_ % 2 else connect()
@@ -251,7 +237,7 @@ class LeaseContract(ContractBase):
 
     @pytest.mark.promise("excl")
     def test_of_many_that_race_for_a_free_and_for_an_expired_job_one_wins(
-        self, connect: Callable[[], Store], store: Store, pass_time: Callable[[int], None]
+        self, connect: Connect, store: Store, pass_time: PassTime
     ) -> None:
         stores = [connect() for _ in range(5)]
         for _ in range(4):
@@ -332,7 +318,7 @@ class TroubleContract(ContractBase):
                 assert isinstance(store.trouble(), StoreFull)
                 with suppress(StoreUnavailable):
                     store.commit({}, {}, ())  # there may be room for nothing
-            assert store.read([key_of("before")]).records[key_of("before")].record == lock("before")
+            assert record_of(store, "before") == lock("before")
         finally:
             make_room()
         store.commit({}, {}, ())

@@ -8,40 +8,16 @@ import pytest
 
 from dibs.core.records import META_KEY, Done, Ending, Meta, Outage, Pulse, SessionRecord, lock_key, pulse_key
 from dibs.stores.port import ABSENT, Conflict, Maintenance
-from dibs.testing.contract_base import ContractBase, drop, event, key_of, lock, put, versions
+from dibs.testing.contract_base import ContractBase, drop, event, key_of, lock, put, record_of, versions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from dibs.core.records import Stored
     from dibs.stores.port import Store
+    from dibs.testing.contract_base import Connect, PassTime
 
 ODD_NAMES = (
-    "a",
-    "a/b",
-    "a/b/c",
-    "a b",
-    "a%b",
-    "a%2Fb",
-    "a_b",
-    "a*b",
-    "a'b",
-    'a"b',
-    "a\\b",
-    "A",
-    "ab",
-    "b",
-    "path:src/auth.rs",
-    "github://acme/app/issues/42",
-    "é",
-    "e\u0301",
-    "\ud7ff",
-    "\ue000",
-    "\uffee",
-    "😀",
-    "😀/👩\u200d💻",
-    "\U0010ffff",
-    "\U0010ffff\U0010ffff",
+    *"a|a/b|a/b/c|a b|a%b|a%2Fb|a_b|a*b|a'b|a\"b|a\\b|A|ab|b|path:src/auth.rs|github://acme/app/issues/42".split("|"),
+    *("é", "e\u0301", "\ud7ff", "\ue000", "\uffee", "😀", "😀/👩\u200d💻", "\U0010ffff", "\U0010ffff\U0010ffff"),
 )
 
 
@@ -67,9 +43,7 @@ class RecordContract(ContractBase):
         assert not store.read(keys).is_recalled
 
     @pytest.mark.promise("excl")
-    def test_what_is_recalled_may_be_old_but_never_is_written_over(
-        self, store: Store, connect: Callable[[], Store]
-    ) -> None:
+    def test_what_is_recalled_may_be_old_but_never_is_written_over(self, store: Store, connect: Connect) -> None:
         other, a, b = connect(), key_of("a"), key_of("b")
         put(store, lock("a"), lock("b"))
         before = versions(store, a, b)
@@ -94,7 +68,7 @@ class RecordContract(ContractBase):
         assert snapshot.now_ms > 0
 
     def test_time_never_runs_backwards_on_any_connection(
-        self, connect: Callable[[], Store], store: Store, pass_time: Callable[[int], None]
+        self, connect: Connect, store: Store, pass_time: PassTime
     ) -> None:
         other = connect()
         seen = []
@@ -103,7 +77,7 @@ class RecordContract(ContractBase):
             pass_time(1)
         assert seen == sorted(seen)
 
-    def test_records_come_back_as_they_were_written(self, connect: Callable[[], Store], store: Store) -> None:
+    def test_records_come_back_as_they_were_written(self, connect: Connect, store: Store) -> None:
         full = lock('a "quoted" \\ 😀/é name', token=2**53 + 1).replace(
             endings=(
                 Ending(
@@ -138,7 +112,7 @@ class RecordContract(ContractBase):
         "meanwhile", ["made", "changed", "deleted", "deleted and made anew", "only looked at, and changed"]
     )
     def test_a_commit_whose_reads_are_out_of_date_changes_nothing(
-        self, connect: Callable[[], Store], store: Store, meanwhile: str
+        self, connect: Connect, store: Store, meanwhile: str
     ) -> None:
         key, mine = key_of("contested"), key_of("mine")
         if meanwhile != "made":
@@ -165,9 +139,9 @@ class RecordContract(ContractBase):
         with pytest.raises(Conflict):
             store.commit({key_of("x"): 0}, {key_of("x"): lock("x", token=2)}, ())
         put(store, lock("x", token=3))
-        assert store.read([key_of("x")]).records[key_of("x")].record == lock("x", token=3)
+        assert record_of(store, "x") == lock("x", token=3)
 
-    def test_versions_of_a_key_never_repeat(self, connect: Callable[[], Store], store: Store) -> None:
+    def test_versions_of_a_key_never_repeat(self, connect: Connect, store: Store) -> None:
         other, seen = connect(), []
         for round_ in range(6):
             each = (store, other)[round_ % 2]
@@ -182,18 +156,16 @@ class RecordContract(ContractBase):
         drop(store, key_of("never"))
         assert store.read([key_of("never")]).records == {key_of("never"): ABSENT}
 
-    def test_a_connection_sees_at_once_what_another_committed(self, connect: Callable[[], Store], store: Store) -> None:
+    def test_a_connection_sees_at_once_what_another_committed(self, connect: Connect, store: Store) -> None:
         other = connect()
         for token in range(1, 5):
             put(store, lock("x", token=token))
-            assert other.read([key_of("x")]).records[key_of("x")].record == lock("x", token=token)
+            assert record_of(other, "x") == lock("x", token=token)
             drop(other, key_of("x"))
             assert store.read([key_of("x")]).records[key_of("x")] == ABSENT
 
     @pytest.mark.fault("F-035")
-    def test_one_commit_takes_a_decision_of_many_records_and_events(
-        self, connect: Callable[[], Store], store: Store
-    ) -> None:
+    def test_one_commit_takes_a_decision_of_many_records_and_events(self, connect: Connect, store: Store) -> None:
         names = [f"job-{number:05}" for number in range(self.many)]
         keys = [key_of(name) for name in names]
         told = tuple(event(name) for name in names)
@@ -210,7 +182,7 @@ class RecordContract(ContractBase):
     @pytest.mark.fault("F-035")
     @pytest.mark.promise("excl")
     def test_a_decision_of_many_records_is_void_if_any_of_them_has_changed(
-        self, connect: Callable[[], Store], store: Store
+        self, connect: Connect, store: Store
     ) -> None:
         names = [f"job-{number:05}" for number in range(self.many)]
         put(store, *[lock(name) for name in names])
@@ -260,7 +232,7 @@ class RecordContract(ContractBase):
         assert store.scan("lock/", after=key_of("y")) == []
 
     def test_listing_what_is_live_passes_over_idle_jobs_and_ended_sessions(
-        self, connect: Callable[[], Store], store: Store
+        self, connect: Connect, store: Store
     ) -> None:
         ending = Ending(lease_id="l", owner='"holders":[', principal='"line":[', token=1, how="released", at_ms=5)
         idle = lock("b").replace(holders=(), endings=(ending,))
@@ -289,7 +261,7 @@ class RecordContract(ContractBase):
         put(store, idle.replace(name="a"), lock("b", token=2))
         assert [key for key, _ in connect().scan("lock/", live=True)] == [key_of(name) for name in "bcde"]
 
-    def test_what_is_due_comes_longest_due_first(self, store: Store, pass_time: Callable[[int], None]) -> None:
+    def test_what_is_due_comes_longest_due_first(self, store: Store, pass_time: PassTime) -> None:
         now_ms = store.read(()).now_ms
         put(
             store,
@@ -304,7 +276,7 @@ class RecordContract(ContractBase):
         assert store.due(0).next_ms == now_ms + 1
 
     @pytest.mark.promise("lease:never-early")
-    def test_nothing_is_due_before_its_time(self, store: Store, pass_time: Callable[[int], None]) -> None:
+    def test_nothing_is_due_before_its_time(self, store: Store, pass_time: PassTime) -> None:
         expires_ms = store.read(()).now_ms + 60
         put(store, lock("x", expires_ms=expires_ms))
         while True:
@@ -328,15 +300,13 @@ class RecordContract(ContractBase):
         assert store.due(0).next_ms == 10**15
 
     @pytest.mark.promise("durable")
-    def test_what_was_committed_is_there_when_it_is_opened_again(
-        self, connect: Callable[[], Store], store: Store
-    ) -> None:
+    def test_what_was_committed_is_there_when_it_is_opened_again(self, connect: Connect, store: Store) -> None:
         if not store.capabilities.durable:
             pytest.skip("it declares that it is not durable")
         seq = put(store, lock("x"), events=(event("x"),))
         store.close()
         again = connect()
-        assert again.read([key_of("x")]).records[key_of("x")].record == lock("x")
+        assert record_of(again, "x") == lock("x")
         assert [each.seq for each in again.events(0, 10)] == [seq]
         assert put(again, lock("y"), events=(event("y"),)) > seq
 

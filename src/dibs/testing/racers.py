@@ -63,40 +63,44 @@ def now() -> float:
     return stopwatch_us() / 1e6
 
 
-class Racer(threading.Thread):
-    """One client. `doors` makes a new one for a request that is sent twice."""
+class RaceThread(threading.Thread):
+    """Works until the race is `over`. What ended it before is its `trouble`."""
 
-    def __init__(
-        self,
-        name: str,
-        doors: Callable[[], Asking],
-        recorder: Recorder,
-        *,
-        seed: str,
-        may_break: bool,
-        over: threading.Event,
-    ) -> None:
+    def __init__(self, name: str, recorder: Recorder, seed: str, over: threading.Event) -> None:
         super().__init__(name=name, daemon=True)
         self._chance = Random(f"{seed} {name}")
-        self._doors, self._door = doors, doors()
-        self._recorder = recorder
-        self._jobs = [f"job-{number}" for number in range(JOBS)]
-        self._may_break = may_break
-        self._over = over
+        self._recorder, self._over = recorder, over
         self._number = 0
-        self._beside: list[threading.Thread] = []  # requests that are under way a second time
-        self._last: tuple[str, str, Document, Document] = ("", "", {}, {})
         self.trouble: BaseException | None = None
 
     def run(self) -> None:
+        try:
+            self.work()
+        except BaseException as trouble:
+            self.trouble = trouble
+
+    def work(self) -> None:
+        raise NotImplementedError
+
+
+class Racer(RaceThread):
+    """One client. `doors` makes a new one for a request that is sent twice."""
+
+    def __init__(self, name: str, doors: Callable[[], Asking], *common: Any, may_break: bool) -> None:
+        super().__init__(name, *common)
+        self._doors, self._door = doors, doors()
+        self._jobs = [f"job-{number}" for number in range(JOBS)]
+        self._may_break = may_break
+        self._beside: list[threading.Thread] = []  # requests that are under way a second time
+        self._last: tuple[str, str, Document, Document] = ("", "", {}, {})
+
+    def work(self) -> None:
         ways = [self._claim_one] * 5 + [self._claim_any, self._claim_all, self._in_a_session, self._look]
         if self._may_break:
             ways.append(self._break)
         try:
             while not self._over.is_set():
                 self._chance.choice(ways)()
-        except BaseException as trouble:
-            self.trouble = trouble
         finally:
             for again in self._beside:
                 again.join()
@@ -193,7 +197,6 @@ class Racer(threading.Thread):
             self._about("release", asked.body)
 
     def _about(self, verb: str, lease: Document, more: Document | None = None) -> Asked:
-        """A call about a lease."""
         line = {"call": verb, "job": lease["name"], "lease": lease["lease_id"], "token": lease["fencing_token"]}
         line["ttl"] = TTL_S
         asked = self._ask(verb, lease["name"], {"lease_id": lease["lease_id"]} | (more or {}), [line])
@@ -218,8 +221,7 @@ class Racer(threading.Thread):
         self._note(self._ask("break", line["job"], {"reason": "verify"}, [line]), line)
 
     def _ask(self, verb: str, name: str, document: Document, lines: list[Document]) -> Asked:
-        """Ask, and sometimes lose the answer. Sometimes the same request is under way twice: nobody hears the answer to
-        the second, which is noted as `lines`."""
+        """Ask, and sometimes lose the answer. Sometimes it is asked twice at once: that is noted as `lines`."""
         if lines and self._chance.random() < DOUBLED:
             again = threading.Thread(target=self._ask_beside, args=(verb, name, dict(document), lines), daemon=True)
             again.start()
@@ -257,23 +259,17 @@ class Asked:
                 self.outcome = OK if reply.status < 300 else REFUSED
 
 
-class SdkRacer(threading.Thread):
+class SdkRacer(RaceThread):
     """A client of the SDK, which sends its own heartbeats. `held` is a time in which it was told of no loss."""
 
-    def __init__(self, name: str, client: Client, recorder: Recorder, *, seed: str, over: threading.Event) -> None:
-        super().__init__(name=name, daemon=True)
-        self._chance = Random(f"{seed} {name}")
-        self._client, self._recorder, self._over = client, recorder, over
-        self._number = 0
-        self.trouble: BaseException | None = None
+    def __init__(self, name: str, client: Client, *common: Any) -> None:
+        super().__init__(name, *common)
+        self._client = client
 
-    def run(self) -> None:
-        try:
-            with self._client:
-                while not self._over.is_set():
-                    self._claim(f"job-{self._chance.randrange(JOBS)}")
-        except BaseException as trouble:
-            self.trouble = trouble
+    def work(self) -> None:
+        with self._client:
+            while not self._over.is_set():
+                self._claim(f"job-{self._chance.randrange(JOBS)}")
 
     def _claim(self, job: str) -> None:
         self._number += 1
@@ -345,28 +341,16 @@ class CliDoor:
         """Nothing is open."""
 
 
-class Trouble(threading.Thread):
+class Trouble(RaceThread):
     """Pauses the processes in `paused`, and kills `killed`, which `restart` starts again; now one, now another."""
 
-    def __init__(
-        self,
-        recorder: Recorder,
-        paused: list[int],
-        killed: int,
-        restart: str,
-        *,
-        seed: str,
-        log: str,
-        over: threading.Event,
-    ) -> None:
-        super().__init__(name="trouble", daemon=True)
-        self._chance = Random(f"{seed} trouble")
-        self._recorder, self._paused, self._restart, self._log, self._over = recorder, paused, restart, log, over
+    def __init__(self, paused: list[int], killed: int, restart: str, log: str, *common: Any) -> None:
+        super().__init__("trouble", *common)
+        self._paused, self._restart, self._log = paused, restart, log
         self._killed = [killed] if killed else []
         self._has_restarted = False
-        self.trouble: BaseException | None = None
 
-    def run(self) -> None:
+    def work(self) -> None:
         pid, call = 0, PAUSE
         try:
             while not self._over.wait(self._chance.uniform(1, 4)):
@@ -375,9 +359,7 @@ class Trouble(threading.Thread):
                 (self._kill if call == KILL else self._pause)(pid)
                 self._recorder.note(client=f"{pid}", call=call, job="", began=began, ended=now(), outcome=OK)
         except ProcessLookupError:
-            self.trouble = InvalidInput(f"Process {pid} has ended by itself: nothing is left to {call}.")
-        except BaseException as trouble:
-            self.trouble = trouble
+            raise InvalidInput(f"Process {pid} has ended by itself: nothing is left to {call}.") from None
 
     def _pause(self, pid: int) -> None:
         os.kill(pid, signal.SIGSTOP)

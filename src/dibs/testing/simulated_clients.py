@@ -11,33 +11,8 @@ import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dibs.base.errors import DibsError
-from dibs.core.commands import (
-    Acquire,
-    AcquireAll,
-    AcquireAny,
-    Break,
-    EndSession,
-    Inspect,
-    KeepSession,
-    Leave,
-    OpenSession,
-    Release,
-    Renew,
-    Transfer,
-)
+from dibs.core import commands, outcomes
 from dibs.core.lease_outcomes import Renewed, SessionState, Transferred
-from dibs.core.outcomes import (
-    Granted,
-    GrantedAll,
-    KeySpent,
-    Left,
-    NotCurrent,
-    Outcome,
-    Queued,
-    Refused,
-    SessionOver,
-    Status,
-)
 from dibs.core.records import EXCLUSIVE, LOST, SHARED
 from dibs.engine.batcher import Overloaded
 from dibs.testing.checker import NS
@@ -47,7 +22,6 @@ from dibs.testing.simulation import EPISODE, FAULTS, World
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from dibs.core.commands import Command
     from dibs.core.records import Holder
     from dibs.engine.waiters import Waiter
     from dibs.testing.checker import Finding
@@ -56,7 +30,8 @@ if TYPE_CHECKING:
     Steps = Generator["Request | int", Any, Any]
     Lease = tuple[str, Holder]
 
-CLAIMS = (Acquire, AcquireAny, AcquireAll)
+CLAIMS = (commands.Acquire, commands.AcquireAny, commands.AcquireAll)
+NEVER_REFUSED = (commands.Renew, commands.Release, commands.KeepSession, commands.EndSession)
 LATENCIES_MS = (0, 1, 1, 3)
 LATE_MS = (300, 3_000, 8_000)
 TTLS_MS = (4_000, 4_000, 8_000, 30_000)
@@ -74,7 +49,7 @@ def jobs_of(count: int) -> list[str]:
 class Request:
     """One request on one connection, which its client closes when it is tired of waiting."""
 
-    def __init__(self, client: SimulatedClient, command: Command, wait_ms: int = 0) -> None:
+    def __init__(self, client: SimulatedClient, command: commands.Command, wait_ms: int = 0) -> None:
         self._world = client.world
         self.client, self.command, self.wait_ms = client, command, wait_ms
         self._server: SimulatedServer | None = None
@@ -95,7 +70,8 @@ class Request:
         if world.strikes("hung-up", 0.04):
             patience_ms = chance.choice((1, 10, patience_ms))
         world.time.later(patience_ms, None, self._tire)
-        is_doubled = not isinstance(self.command, Break) and world.strikes("doubled", 0.05)  # a second break is another
+        is_break = isinstance(self.command, commands.Break)  # a second one is another
+        is_doubled = not is_break and world.strikes("doubled", 0.05)
         for copy in range(1 + is_doubled):
             delay_ms = chance.choice(LATENCIES_MS) + (chance.choice(LATE_MS) if world.strikes("late", 0.01) else 0)
             if copy:
@@ -104,8 +80,7 @@ class Request:
                 world.time.later(delay_ms, server.loop, self._arrive)
 
     def stray(self, delay_ms: int) -> None:
-        """A copy that comes late, on a connection that nobody reads and that is closed soon. Every claim that arrives
-        has a fresh id from its server."""
+        """A copy that comes late, with a fresh id from its server, on a connection that nobody reads."""
         world, self._is_open = self._world, False
         self._server = server = self._server or self.client.next_server()
         if isinstance(self.command, CLAIMS):
@@ -118,7 +93,7 @@ class Request:
         server, command = self._server, self.command
         assert server is not None
         try:
-            if self.wait_ms and isinstance(command, Acquire | AcquireAll):
+            if self.wait_ms and isinstance(command, commands.Acquire | commands.AcquireAll):
                 has_hung_up = (lambda: self._is_closed) if self._moves else None
                 self._waiter = server.waiters.ask(command, self.wait_ms, self._answer, has_hung_up=has_hung_up)
                 if self._is_gone:
@@ -132,7 +107,7 @@ class Request:
         return isinstance(self.command, CLAIMS) and (self._is_gone or (self._moves and self._is_closed))
 
     def _refused(self, error: DibsError) -> None:
-        if isinstance(error, Overloaded) and isinstance(self.command, Renew | Release | KeepSession | EndSession):
+        if isinstance(error, Overloaded) and isinstance(self.command, NEVER_REFUSED):
             self._world.say("lease:never-early", f"A server refused a heartbeat or release because of claims: {error}")
         self._answer(error)
 
@@ -236,16 +211,17 @@ class SimulatedClient:
         job = chance.choice(self._jobs)
         waits = chance.random() < 0.6
         mode = SHARED if job == "shared" and chance.random() < 0.7 else EXCLUSIVE
-        return (yield from self._claim_and_hold(Acquire(name=job, wait=waits, mode=mode, **self._terms("key"))))
+        claim = commands.Acquire(name=job, wait=waits, mode=mode, **self._terms("key"))
+        return (yield from self._claim_and_hold(claim))
 
     def _all(self) -> Steps:
         names = tuple(sorted(self.world.chance.sample(self._plain, 2)))
         waits = self.world.chance.random() < 0.6
-        return (yield from self._claim_and_hold(AcquireAll(names=names, wait=waits, **self._terms("key"))))
+        return (yield from self._claim_and_hold(commands.AcquireAll(names=names, wait=waits, **self._terms("key"))))
 
     def _any(self) -> Steps:
         names = tuple(self.world.chance.sample(self._plain, min(3, len(self._plain))))
-        return (yield from self._claim_and_hold(AcquireAny(names=names, **self._terms("any"))))
+        return (yield from self._claim_and_hold(commands.AcquireAny(names=names, **self._terms("any"))))
 
     def _terms(self, kind: str) -> dict[str, Any]:
         chance = self.world.chance
@@ -280,19 +256,19 @@ class SimulatedClient:
             claim = claim.replace(fresh_lease_id=self.world.fresh_id("lease"))
             began_ms = self.world.time.now_ms
             result = yield Request(self, claim, wait_ms)
-            grants = result.grants if isinstance(result, GrantedAll) else [result]
-            if isinstance(grants[0], Granted):
+            grants = result.grants if isinstance(result, outcomes.GrantedAll) else [result]
+            if isinstance(grants[0], outcomes.Granted):
                 for each in grants:
                     key = "" if each.held_before else None  # the lease of another request of this session
                     self._note(claim, each.name, began_ms, OK, each.lease, key=key)
                     self.world.checker.told(self.name, each.name, each.lease)
                 return [(each.name, each.lease) for each in grants]
-            outcome = REFUSED if isinstance(result, Outcome) else UNKNOWN
+            outcome = REFUSED if isinstance(result, outcomes.Outcome) else UNKNOWN
             for job in getattr(claim, "names", None) or [claim.name]:
                 self._note(claim, job, began_ms, outcome, code=type(result).__name__)
-            if isinstance(result, Refused) and claim.request_key:
+            if isinstance(result, outcomes.Refused) and claim.request_key:
                 self._check_nothing_left(claim, result)
-            if isinstance(result, Queued):
+            if isinstance(result, outcomes.Queued):
                 follows = result.seat or result.ticket_id
                 claim = claim.replace(ticket=result.ticket, ticket_id=result.ticket_id, follows=follows)
                 if self.world.strikes("dead", 0.03):
@@ -303,7 +279,7 @@ class SimulatedClient:
                 yield chance.choice((1, 100, 500))
             if self._session:
                 yield from self._keep_session()
-                mine = (yield from self._by_session(claim)) if not isinstance(result, Queued) else None
+                mine = (yield from self._by_session(claim)) if not isinstance(result, outcomes.Queued) else None
                 if mine is not None:
                     return [mine]
         if getattr(claim, "ticket", 0):
@@ -312,19 +288,19 @@ class SimulatedClient:
 
     def _by_session(self, claim: Any) -> Steps:
         """What its session got by a claim without an answer: it renews that instead of claiming again."""
-        if not isinstance(claim, Acquire) or claim.mode == SHARED or self.world.chance.random() < 0.5:
+        if not isinstance(claim, commands.Acquire) or claim.mode == SHARED or self.world.chance.random() < 0.5:
             return None
         began_ms = self.world.time.now_ms
-        result = yield Request(self, Renew(ns=NS, name=claim.name, principal="team", session=self._session))
+        result = yield Request(self, commands.Renew(ns=NS, name=claim.name, principal="team", session=self._session))
         if not isinstance(result, Renewed):
             return None
         self._note(claim, claim.name, began_ms, OK, result.lease, key="")
         self.world.checker.told(self.name, claim.name, result.lease)
         return claim.name, result.lease
 
-    def _check_nothing_left(self, claim: Any, refused: Refused) -> None:
+    def _check_nothing_left(self, claim: Any, refused: outcomes.Refused) -> None:
         """A repeat that is told that one of its jobs was lost has none of the others."""
-        if all(isinstance(each, KeySpent) and each.ending.how in LOST for each in refused.outcomes):
+        if all(isinstance(each, outcomes.KeySpent) and each.ending.how in LOST for each in refused.outcomes):
             left = self.world.checker.unknown_of_key(claim.request_key)
             if left:
                 self.world.say("all-or-nothing", f"{self.name} was told that its claim is lost, and has {left}.")
@@ -333,10 +309,10 @@ class SimulatedClient:
         names = getattr(claim, "names", None) or [claim.name]
         self.world.checker.lets_go(names[0], claim.ticket_id)
         place: dict[str, Any] = {"ticket": claim.ticket, "ticket_id": claim.ticket_id}
-        left = yield Request(self, Leave(ns=NS, name=names[0], principal="team", **place))
-        if isinstance(left, Left) and not left.was_in:
+        left = yield Request(self, commands.Leave(ns=NS, name=names[0], principal="team", **place))
+        if isinstance(left, outcomes.Left) and not left.was_in:
             for name in names:
-                yield Request(self, Release(ns=NS, name=name, principal="team", lease_id=claim.ticket_id))
+                yield Request(self, commands.Release(ns=NS, name=name, principal="team", lease_id=claim.ticket_id))
 
     # An owner
 
@@ -354,7 +330,7 @@ class SimulatedClient:
                 job, lease = leases[0]
                 yield max(0, lease.expires_ms - world.time.now_ms - chance.choice((2, 4, 8)))
                 for ms in (4, 8, 12):
-                    Request(self, Inspect(ns=NS, name=job)).stray(ms)
+                    Request(self, commands.Inspect(ns=NS, name=job)).stray(ms)
             if self._session:
                 yield from self._keep_session()
             kept: list[Lease] = []
@@ -380,14 +356,14 @@ class SimulatedClient:
             ttl_ms = LONG_TTL_MS if longer else None  # always the same, so that a late copy makes none shorter
             by_session = bool(self._session) and lease.mode == EXCLUSIVE and self.world.chance.random() < 0.5
             proof = {"session": self._session} if by_session else {"lease_id": lease.lease_id}
-            renew = Renew(ns=NS, name=job, principal="team", ttl_ms=ttl_ms, **proof)  # type: ignore[arg-type]
+            renew = commands.Renew(ns=NS, name=job, principal="team", ttl_ms=ttl_ms, **proof)  # type: ignore[arg-type]
             began_ms = self.world.time.now_ms
             result = yield Request(self, renew)
             if isinstance(result, Renewed):
                 self._note(renew, job, began_ms, OK, result.lease)
                 self.world.checker.told(self.name, job, result.lease)
                 return result.lease
-            if isinstance(result, NotCurrent):
+            if isinstance(result, outcomes.NotCurrent):
                 self._note(renew, job, began_ms, REFUSED, lease)
                 return None
         return lease
@@ -395,12 +371,12 @@ class SimulatedClient:
     def _release_all(self, leases: list[Lease]) -> Steps:
         for job, lease in leases:
             self.world.checker.lets_go(job, lease.lease_id)
-            release = Release(ns=NS, name=job, principal="team", lease_id=lease.lease_id)
+            release = commands.Release(ns=NS, name=job, principal="team", lease_id=lease.lease_id)
             for _ in range(4):
                 began_ms = self.world.time.now_ms
                 result = yield Request(self, release)
-                outcome = UNKNOWN if not isinstance(result, Outcome) else OK
-                outcome = REFUSED if isinstance(result, NotCurrent) else outcome
+                outcome = UNKNOWN if not isinstance(result, outcomes.Outcome) else OK
+                outcome = REFUSED if isinstance(result, outcomes.NotCurrent) else outcome
                 self._note(release, job, began_ms, outcome, lease)
                 if outcome != UNKNOWN:
                     break
@@ -408,14 +384,8 @@ class SimulatedClient:
     def _transfer(self, job: str, lease: Holder) -> Steps:
         """To another owner without a session, which is this client, too."""
         fresh = self.world.fresh_id("heir")
-        transfer = Transfer(
-            ns=NS,
-            name=job,
-            principal="team",
-            lease_id=lease.lease_id,
-            fresh_lease_id=fresh,
-            to_owner=f"{self.name}.heir",
-        )
+        heir: dict[str, Any] = {"fresh_lease_id": fresh, "to_owner": f"{self.name}.heir"}
+        transfer = commands.Transfer(ns=NS, name=job, principal="team", lease_id=lease.lease_id, **heir)
         self.world.checker.lets_go(job, lease.lease_id)
         for _ in range(3):
             began_ms = self.world.time.now_ms
@@ -425,11 +395,11 @@ class SimulatedClient:
                 self._note(transfer, job, began_ms, OK, result.lease, call="heir")
                 self.world.checker.told(self.name, job, result.lease)
                 return [(job, result.lease)]
-            if isinstance(result, NotCurrent) and self.world.checker.is_live(job, fresh):
+            if isinstance(result, outcomes.NotCurrent) and self.world.checker.is_live(job, fresh):
                 self.world.say(
                     "idem:fresh-id", f"{self.name} handed {job} over, and its repeat was told that it had not."
                 )
-            if isinstance(result, Outcome):
+            if isinstance(result, outcomes.Outcome):
                 break
         return [(job, lease)]
 
@@ -437,7 +407,9 @@ class SimulatedClient:
 
     def _in_session(self) -> Steps:
         self._session = self.world.fresh_id("session")
-        opening = OpenSession(ns=NS, fresh_id=self._session, principal="team", owner=self.name, ttl_ms=SESSION_TTL_MS)
+        opening = commands.OpenSession(
+            ns=NS, fresh_id=self._session, principal="team", owner=self.name, ttl_ms=SESSION_TTL_MS
+        )
         result = None
         began_ms = self.world.time.now_ms  # a repeat does not renew it
         for _ in range(3):
@@ -471,10 +443,10 @@ class SimulatedClient:
         began_ms = self.world.time.now_ms
         if not self._session_until_ms or began_ms < self._session_until_ms - SESSION_TTL_MS * 3 // 4:
             return
-        result = yield Request(self, KeepSession(session=self._session, principal="team"))
+        result = yield Request(self, commands.KeepSession(session=self._session, principal="team"))
         if isinstance(result, SessionState):
             self._session_until_ms = max(self._session_until_ms, began_ms + SESSION_TTL_MS)
-        elif isinstance(result, SessionOver):
+        elif isinstance(result, outcomes.SessionOver):
             if self.world.time.now_ms < self._session_until_ms:
                 self.world.say("session", f"{self._session} was over while it was kept.")
             self._note_session_end(self._session_until_ms)
@@ -485,8 +457,8 @@ class SimulatedClient:
             self.world.checker.lets_go(job, lease_id)
         self._note_session_end(self.world.time.now_ms)
         for _ in range(3):
-            result = yield Request(self, EndSession(session=self._session, principal="team"))
-            if isinstance(result, Outcome):
+            result = yield Request(self, commands.EndSession(session=self._session, principal="team"))
+            if isinstance(result, outcomes.Outcome):
                 return
 
     def _note_session_end(self, at_ms: int) -> None:
@@ -498,8 +470,8 @@ class SimulatedClient:
     def _look(self) -> Steps:
         job = self.world.chance.choice(self._jobs)
         began_ms = self.world.time.now_ms
-        result = yield Request(self, Inspect(ns=NS, name=job))
-        if isinstance(result, Status):
+        result = yield Request(self, commands.Inspect(ns=NS, name=job))
+        if isinstance(result, outcomes.Status):
             holders = result.lock.holders
             token = holders[0].token if holders else 0
             self._note(None, job, began_ms, OK, call="show", held=bool(holders), token=token)
@@ -508,8 +480,9 @@ class SimulatedClient:
     def _break(self) -> Steps:
         job = self.world.chance.choice(self._jobs)
         began_ms = self.world.time.now_ms
-        result = yield Request(self, Break(ns=NS, name=job, principal="boss", reason=self.world.fresh_id("break")))
-        outcome = OK if isinstance(result, Outcome) else UNKNOWN
+        reason = self.world.fresh_id("break")
+        result = yield Request(self, commands.Break(ns=NS, name=job, principal="boss", reason=reason))
+        outcome = OK if isinstance(result, outcomes.Outcome) else UNKNOWN
         self._note(None, job, began_ms, outcome, call="break", ended=None if outcome == OK else began_ms / 1000 + 60)
         return False
 
@@ -533,18 +506,16 @@ class SimulatedClient:
 
 
 _CALLS: dict[Any, str] = {
-    Acquire: "claim",
-    AcquireAny: "claim_any",
-    AcquireAll: "claim_all",
-    Renew: "renew",
-    Release: "release",
-    Transfer: "transfer",
+    commands.Acquire: "claim",
+    commands.AcquireAny: "claim_any",
+    commands.AcquireAll: "claim_all",
+    commands.Renew: "renew",
+    commands.Release: "release",
+    commands.Transfer: "transfer",
 }
 
 
 class Episode(NamedTuple):
-    """What a world came to."""
-
     settings: EpisodeSettings
     operations: int
     faults: int

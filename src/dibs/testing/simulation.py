@@ -63,7 +63,6 @@ class EpisodeSettings(NamedTuple):
     without: frozenset[str] = frozenset()
 
     def command(self) -> str:
-        """The command line that repeats this."""
         without = f" --without {','.join(sorted(self.without))}" if self.without else ""
         counts = f"--servers {self.servers} --clients {self.clients} --jobs {self.jobs}"
         return f"dibs simulate --seed {self.seed} --operations {self.operations} {counts}{without}"
@@ -357,8 +356,6 @@ class SimulatedServer:
     def post(
         self, command: Command, callback: Callable[[Result], None], is_gone: Callable[[], bool] | None = None
     ) -> None:
-        """Have a command decided."""
-
         def answered(result: Result) -> None:
             if not self.is_dead:
                 self.world.checker.answered(command, result)
@@ -428,8 +425,6 @@ class SimulatedServer:
 
 
 class World:
-    """One episode."""
-
     def __init__(self, settings: EpisodeSettings, make_client: Callable[[World, str], Participant]) -> None:
         self.settings = settings
         self.chance = Random(settings.seed)

@@ -72,7 +72,7 @@ async def test_a_claim_without_a_call_is_kept_by_the_heart_of_the_session(
     monkeypatch.setattr("dibs.client.pool.EmbeddedDoor", Listening)
     door = store.door(ThreadedDoor)
     backend = backend_of(door, "agent-7")
-    lease, _ = await backend.claim("acquire", ["a"])
+    [lease], _ = await backend.claim("acquire", ["a"])
     async with asyncio.timeout(10):
         while not kept:
             await asyncio.sleep(0.01)
@@ -174,8 +174,9 @@ async def test_two_calls_for_one_job_at_once_are_one_claim(store: Store, backend
     await asyncio.sleep(0)
     with pytest.raises(DibsError, match="Another call of yours is claiming a now"):
         await backend.claim("acquire", ["a"])
-    lease, _ = await first
-    assert (await backend.claim("acquire", ["a"]))[0].lease_id == lease.lease_id
+    [lease], _ = await first
+    [again], _ = await backend.claim("acquire", ["a"])
+    assert again.lease_id == lease.lease_id
 
 
 async def test_a_release_that_got_no_answer_keeps_the_claim_for_another_try(store: Store) -> None:

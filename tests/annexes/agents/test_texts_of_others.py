@@ -78,8 +78,8 @@ def _told() -> list[str]:
         words.not_claimed(JobHeld(EVIL, {}), "job")["message"],
         words.lost(LeaseLost("job", 1, EVIL), "job", "yours")["message"],
         agent_guard._refusal_text([file]),
-        agent_guard._warning_text([file]),
-        agent_guard._touched_text([file]),
+        agent_guard._text(agent_guard._WARNING, [file]),
+        agent_guard._text(agent_guard._TOUCHED, [file], agent_guard._MAY_BE_LOST),
         agent_guard._present([file]),
     ]
 

@@ -59,8 +59,7 @@ def _answered(call: Call) -> HookAnswer:
 
 
 def _note_client(call: Call, event: HookEvent) -> None:
-    """Remember which process runs the agent's session: its shells and MCP servers are known by it, and its claims end
-    with it."""
+    """Remember which process runs the agent's session, for its shells and MCP servers, and as the end of its claims."""
     from dibs.agents.harness.clients import forget, note
     from dibs.agents.harness.parse import END
 

@@ -17,12 +17,10 @@ from dibs.wire.codes import NO
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any
 
     from dibs.cli.framework.context import Call
     from dibs.cli.framework.result import Answer
 
-    Document = dict[str, Any]
     Change = Callable[[str, str, str | None, list[str]], str | None]
 
 _WORDS = {

@@ -15,12 +15,9 @@ from dibs.wire.codes import NO
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
+    from dibs.base.jsontext import Document
     from dibs.cli.framework.context import Call
     from dibs.cli.framework.result import Answer
-
-    Document = dict[str, Any]
 
 
 def gh_next(call: Call) -> Answer:

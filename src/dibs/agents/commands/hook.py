@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 
+from dibs.agents.git import hook_check, hook_files
+from dibs.agents.repository.settings import policy_of
+from dibs.agents.repository.work_tree import Repository
 from dibs.base.errors import FATE_UNKNOWN, HookRefused, InvalidInput
 from dibs.base.redact import without_secrets
 from dibs.cli.framework.context import say_notices
@@ -15,11 +18,9 @@ from dibs.wire.codes import NO
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
+    from dibs.base.jsontext import Document
     from dibs.cli.framework.context import Call
 
-    Document = dict[str, Any]
 
 # git push: pushes the branch and the claim together, so that the remote refuses the code of a former owner.
 
@@ -92,65 +93,46 @@ _REMEDY = (
 
 
 def install(call: Call) -> Answer:
-    from dibs.agents.git import hook_files as hookfiles
-    from dibs.agents.git.hook_check import note_installed
-    from dibs.agents.repository.settings import policy_of
-    from dibs.agents.repository.work_tree import Repository
-
     repository = Repository.here(call.env)
     policy = policy_of(repository)  # an invalid setting is reported now, not at the next commit
-    folder = hookfiles.place_of(repository)
-    done = hookfiles.install(folder, _program(call, folder, repository.common))
-    note_installed(repository, folder)
+    folder = hook_files.place_of(repository)
+    done = hook_files.install(folder, _program(call, folder, repository.common))
+    hook_check.note_installed(repository, folder)
     document = {"folder": folder, "hooks": done, "policy": policy.policy, "policy_from": policy.source}
-    lines = [f"  {hook:<12}{_WORDS[word]}" for hook, word in done.items()]
     after = f"Policy: {policy.policy} ({policy.source}). To change it: git config dibs.policy require"
-    return yes(document, "\n".join([f"Hooks in {folder}:", *lines, after]))
+    return yes(document, "\n".join([*_lines(folder, done, _WORDS), after]))
 
 
 def uninstall(call: Call) -> Answer:
-    from dibs.agents.git import hook_files as hookfiles
-    from dibs.agents.git.hook_check import note_uninstalled
-    from dibs.agents.repository.work_tree import Repository
-
     repository = Repository.here(call.env)
-    folder = hookfiles.place_of(repository)
-    done = hookfiles.uninstall(folder)
-    note_uninstalled(repository)
-    lines = [f"  {hook:<12}{_WORDS[word]}" for hook, word in done.items()]
-    document = {"folder": folder, "hooks": done}
-    return yes(document, "\n".join([f"Hooks in {folder}:", *lines]))
+    folder = hook_files.place_of(repository)
+    done = hook_files.uninstall(folder)
+    hook_check.note_uninstalled(repository)
+    return yes({"folder": folder, "hooks": done}, "\n".join(_lines(folder, done, _WORDS)))
+
+
+def _lines(folder: str, hooks: Document, words: dict[str, str]) -> list[str]:
+    return [f"Hooks in {folder}:", *[f"  {hook:<12}{words[state]}" for hook, state in hooks.items()]]
 
 
 def status(call: Call) -> Answer:
-    from dibs.agents.git.hook_check import OVERWRITTEN, RUNNING, states
-    from dibs.agents.repository.settings import policy_of
-    from dibs.agents.repository.work_tree import Repository
-
     repository = Repository.here(call.env)
-    policy, found, folder = policy_of(repository), states(repository), repository.hooks()
+    policy, found, folder = policy_of(repository), hook_check.states(repository), repository.hooks()
     namespace = call.settings.namespace or policy.place["namespace"]
     document = {"folder": folder, "hooks": found, "policy": policy.policy, "policy_from": policy.source}
     document["namespace"] = namespace
-    lines = [f"Hooks in {folder}:", *[f"  {hook:<12}{_STATES[state]}" for hook, state in found.items()]]
-    lines += [f"Policy: {policy.policy} ({policy.source}).", f"Namespace: {namespace}"]
-    if all(state in RUNNING for state in found.values()):
+    lines = [*_lines(folder, found, _STATES), f"Policy: {policy.policy} ({policy.source}).", f"Namespace: {namespace}"]
+    gone = {hook: state for hook, state in found.items() if state not in hook_check.RUNNING}
+    if not gone:
         return yes(document, "\n".join(lines))
-    lines.append(_REMEDY if OVERWRITTEN in found.values() else "`dibs hook install` installs them.")
-    message = "; ".join(f"{hook}: {_STATES[state]}" for hook, state in found.items() if state not in RUNNING)
+    lines.append(_REMEDY if hook_check.OVERWRITTEN in gone.values() else "`dibs hook install` installs them.")
+    message = "; ".join(f"{hook}: {_STATES[state]}" for hook, state in gone.items())
     return no(NO, document, "\n".join(lines), code="hooks_not_in_place", message=message)
-
-
-def run(call: Call) -> Answer:
-    from dibs.agents.git.hook_check import run as run_hook
-
-    return run_hook(call)
 
 
 def _program(call: Call, hooks: str, common: str) -> str:
     """Return how a hook runs dibs: by its full path, because a hook may run without this PATH. Hooks in the work tree
     may be tracked by git, so they get no path of this machine."""
-    import os
     import shutil
     import sys
 
@@ -208,7 +190,7 @@ COMMANDS = {
     "hook uninstall": Command(uninstall),
     "hook status": Command(status),
     "hook run": Command(
-        run,
+        hook_check.run,
         Argument("HOOK", "which hook", choices=("pre-commit", "pre-push")),
         Argument("ARGUMENT", "what git passes to the hook", takes=ANY),
     ),

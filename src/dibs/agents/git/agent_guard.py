@@ -21,21 +21,22 @@ from dibs.wire.sentences import life, waiters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from dibs.agents.git.checkout_claims import Checkout
     from dibs.agents.harness.answer import HookAnswer
     from dibs.agents.harness.identity import Agent
     from dibs.agents.harness.parse import HookEvent
     from dibs.agents.repository.settings import AgentSettings
+    from dibs.base.jsontext import Document
     from dibs.cli.framework.context import Call
 
-    Document = dict[str, Any]
 
 _LINES_MAX = 5
 _FILES_SHOWN = 3
 _FILE_CHARS_MAX = 200
 _PLAIN_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:/._@+-")
+_WARNING = "Another worker is changing the same file in another checkout. The two changes will have to be merged."
+_TOUCHED = "These files changed while the command ran, and another worker has them claimed."
+_MAY_BE_LOST = "If the command wrote them, that worker's changes may be lost."
 BEFORE = (kinds.BEFORE_EDIT, kinds.BEFORE_SHELL)
 
 
@@ -77,8 +78,7 @@ class AgentGuard:
             self._close(checkout)
 
     def _before_command(self) -> HookAnswer | None:
-        """Claim what the repository guards the command by. Windsurf does not say when a command ends: nothing is
-        claimed there."""
+        """Claim what guards the command here. Not for Windsurf, which does not say when a command ends."""
         root = root_around({}, os.path.realpath(self._folder))
         agent = self._event.agent
         assert agent is not None
@@ -161,7 +161,7 @@ class AgentGuard:
         if denied:
             return refusal(self._event, _refusal_text(denied))
         warned = [each for each in in_way if each["level"] == WARN]
-        return remark(self._event, _warning_text(warned)) if warned else NOTHING
+        return remark(self._event, _text(_WARNING, warned)) if warned else NOTHING
 
     def _after(self, checkout: Checkout) -> HookAnswer:
         """After a shell command: claim what it changed, or say whose it is."""
@@ -182,7 +182,7 @@ class AgentGuard:
             if checkout.key(file) not in held:
                 in_way += checkout.claim([file])
         told = [each for each in in_way if each["level"] != OFF]
-        return remark(self._event, _touched_text(told)) if told else NOTHING
+        return remark(self._event, _text(_TOUCHED, told, _MAY_BE_LOST)) if told else NOTHING
 
     def _stopped(self, checkout: Checkout) -> None:
         """Let go of files that equal the last commit again. What a subagent leaves changed becomes its parent's."""
@@ -255,20 +255,19 @@ def _who(refused: Document) -> str:
     return quoted(refused["owner"]) + (f" ({', '.join(told)})" if told else "")
 
 
-def _by_file(refusals: list[Document]) -> list[str]:
+def _text(head: str, refusals: list[Document], end: str = "") -> str:
+    """A line for each file that somebody else has, between what happened and what to do."""
     found: dict[str, str] = {}
     for each in refusals:
         found.setdefault(quoted(each["file"], _FILE_CHARS_MAX), _who(each))
-    return [f"{file}: {who}" for file, who in list(found.items())[:_LINES_MAX]]
+    lines = [f"{file}: {who}" for file, who in list(found.items())[:_LINES_MAX]]
+    return "\n".join([head, *lines, *([end] if end else [])])
 
 
 def _refusal_text(denied: list[Document]) -> str:
-    return (
-        "Not written: another worker is changing this file. It has it claimed with dibs.\n"
-        + "\n".join(_by_file(denied))
-        + f"\nWork on another file, or wait with {_wait_for('path:' + denied[0]['file'])} and then write it. "
-        "`dibs list` shows what is taken."
-    )
+    wait = _wait_for(f"path:{denied[0]['file']}")
+    end = f"Work on another file, or wait with {wait} and then write it. `dibs list` shows what is taken."
+    return _text("Not written: another worker is changing this file. It has it claimed with dibs.", denied, end)
 
 
 def _wait_for(job: str) -> str:
@@ -284,21 +283,6 @@ def _command_text(refused: Document, words: str) -> str:
         f"Not run: in this repository one worker at a time runs `{plain(words)}`, as the job {quoted(job)}. "
         f"{_who(refused)} has it.\n"
         f"Wait with {_wait_for(job)}, then run the command again."
-    )
-
-
-def _warning_text(warned: list[Document]) -> str:
-    return (
-        "Another worker is changing the same file in another checkout. The two changes will have to be merged.\n"
-        + "\n".join(_by_file(warned))
-    )
-
-
-def _touched_text(told: list[Document]) -> str:
-    return (
-        "These files changed while the command ran, and another worker has them claimed.\n"
-        + "\n".join(_by_file(told))
-        + "\nIf the command wrote them, that worker's changes may be lost."
     )
 
 

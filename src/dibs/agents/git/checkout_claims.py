@@ -26,11 +26,10 @@ from dibs.core.names import above
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
     from dibs.agents.harness.identity import Agent
+    from dibs.base.jsontext import Document
 
-    Document = dict[str, Any]
 
 _DIGITS = 12
 _FILES_AT_ONCE = ALL_NAMES_MAX // 2
@@ -55,8 +54,7 @@ class Checkout:
         self.call.close()
 
     def files(self, path: str, folder: str) -> list[str]:
-        """A path from the top of this checkout, and that of the file behind it if it is a link. Empty if it is outside,
-        in the git folder, or not guarded."""
+        """A path from the top of this checkout, and that of the file behind a link. Empty if it is not guarded."""
         found = [path_from_top(self.root, folder, path, follows_last=last) for last in (False, True)]
         inside = [file for file in dict.fromkeys(found) if file is not None and self.settings.applies_to(file)]
         return [file for file in inside if self._same(file.split("/")[0]) != ".git"]
@@ -149,15 +147,16 @@ class Checkout:
         return found
 
     def held(self) -> list[str]:
-        session = self._session.known()
-        if session is None:
-            return []
-        reply = self.call.ask("session-show", session, {})
-        names = [str(hold["name"]) for hold in (reply.body or {}).get("holds") or ()]
+        names = [str(hold["name"]) for hold in self._holds()]
         # As they were written, where the claim that everybody sees tells it.
         written = {self.key(name[5:]): name[5:] for name in names if not name.startswith("path:@")}
         here = [self._file(name) for name in names if name.startswith(f"path:@{self.id}/")]
         return [written.get(key, key) for key in here]
+
+    def _holds(self) -> list[Document]:
+        session = self._session.known()
+        body = {} if session is None else self.call.ask("session-show", session, {}).body or {}
+        return body.get("holds") or []
 
     def release(self, files: Sequence[str]) -> None:
         self.release_jobs([name for file in files for name in self._names(file)])
@@ -169,12 +168,7 @@ class Checkout:
 
     def others(self) -> list[Document]:
         """The claims of others in this checkout, and those of people and commands on its paths."""
-        session = self._session.known()
-        mine = set()
-        if session is not None:
-            reply = self.call.ask("session-show", session, {})
-            holds = (reply.body or {}).get("holds") or ()
-            mine = {(hold["name"], hold["fencing_token"]) for hold in holds}
+        mine = {(hold["name"], hold["fencing_token"]) for hold in self._holds()}
         page = self.call.ask("list", "path:", {"limit": 200}).body or {}
         found = []
         for lock in page.get("locks", ()):

@@ -22,14 +22,13 @@ from dibs.wire.sentences import life
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any
 
     from dibs.agents.repository.settings import Policy
+    from dibs.base.jsontext import Document
     from dibs.cli.commands.doctor import Findings
     from dibs.cli.framework.context import Call
     from dibs.client.door import Door
 
-    Document = dict[str, Any]
 
 # Which claims of others changed paths touch, and which paths the caller has not claimed. Pure. The rule for overlap is
 # in `core/names.py`; for many paths at once the folders above each are looked up.
@@ -96,8 +95,7 @@ def others_touched(holds: PathClaims, paths: Sequence[str], mine: set[PathClaim]
 
 
 def not_owned(holds: PathClaims, paths: Sequence[str], mine: set[PathClaim]) -> list[str]:
-    """Paths that no claim of mine covers. A shared claim does not count, because it means that nobody changes
-    anything."""
+    """Paths that no claim of mine covers. A shared claim means that nobody changes anything: it does not count."""
     return [path for path in paths if not any(hold in mine and hold.mode != _SHARED for hold in holds.over(path))]
 
 

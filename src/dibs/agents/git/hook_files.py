@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from dibs.base.errors import InvalidInput
-from dibs.base.files import replace_file
+from dibs.base.files import content, replace_file
 from dibs.cli.text.words import shell_word
 
 TYPE_CHECKING = False
@@ -69,8 +69,7 @@ echo "dibs: the program does not run here, so that the claims were not looked at
 
 
 def script(hook: str, program: str, shell: str = "") -> str:
-    """The text of a hook. `program` is how to run dibs: one word, or a program and its first words. `shell` reads the
-    earlier hook, if that depends on its own name."""
+    """The text of a hook. `program` runs dibs; `shell` reads the earlier hook, if that depends on its own name."""
     push = hook == "pre-push"
     head = _SCRIPT.format(
         what="push" if push else "commit",
@@ -104,8 +103,7 @@ def _by_hand() -> str:
 
 
 def install(folder: str, program: str) -> dict[str, str]:
-    """Install all hooks. Every hook is checked before the first change. Returns what was done to each: made, renewed,
-    or chained (to an existing one)."""
+    """Install all hooks, if all can be. Returns what was done to each: made, renewed, or chained to an existing one."""
     plans = {hook: _plan(os.path.join(folder, hook), hook) for hook in HOOKS}
     try:
         os.makedirs(folder, exist_ok=True)
@@ -174,11 +172,7 @@ def uninstall(folder: str) -> dict[str, str]:
 
 def read_hook(path: str) -> bytes:
     """The hook's text; empty if there is none."""
-    try:
-        with open(path, "rb") as file:
-            return file.read(_BYTES_MAX)
-    except OSError:
-        return b""
+    return content(path, _BYTES_MAX) or b""
 
 
 def is_ours(text: bytes) -> bool:
@@ -186,8 +180,7 @@ def is_ours(text: bytes) -> bool:
 
 
 def _shell_of(text: bytes) -> str:
-    """The shell, with flags, that must read a hook so that the hook sees its old name. Empty: the hook runs by
-    itself."""
+    """The shell, with flags, by which a hook sees its old name. Empty: the hook runs by itself."""
     if b"$0" not in text and b"${0" not in text:
         return ""
     line = text.partition(b"\n")[0].decode("utf-8", "replace")

@@ -16,12 +16,10 @@ from dibs.core.names import above, check_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
+    from dibs.base.jsontext import Document
     from dibs.cli.framework.context import Call
     from dibs.cli.framework.result import Answer
 
-    Document = dict[str, Any]
 
 _FOLDERS_SHOWN = 5
 

@@ -20,14 +20,13 @@ from dibs.core.references import is_tracked
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
-    from dibs.agents.tracker.port import IssueState, IssueTracker
+    from dibs.agents.tracker.port import IssueState
+    from dibs.base.jsontext import Document
     from dibs.cli.framework.context import Call
     from dibs.cli.supervise.process_session import ProcessSession
     from dibs.wire.documents import Reply
 
-    Document = dict[str, Any]
     AskStore = Callable[[Document], Reply]
 
 _OWNER_CHARS_MAX = 100
@@ -55,8 +54,9 @@ def announce(call: Call, guard: TrackerGuard, reply: Reply) -> None:
             text = _text(lease) if settings.comment else None
             timeout_ms = min(TRACKER_MS_MAX, max(1, lease["remaining_ms"] // 3))
             try:
-                tracker = guard.tracker([lease["name"]], timeout_ms)
-                tracker.announce(lease["name"], text, settings.label or None, lease["fencing_token"])
+                notices = guard.tracker([lease["name"]], timeout_ms).notices(lease["name"])
+                if notices is not None:
+                    notices.announce(text, settings.label or None, lease["fencing_token"])
             except NoAnswer as error:
                 call.complain(f"the job is yours, but its issue does not show it: {error}.")
 
@@ -67,8 +67,9 @@ def withdraw(call: Call, guard: TrackerGuard, name: str, token: int, timeout_ms:
     if settings is None or not settings.announces or timeout_ms <= 0 or not guard.may_write(name):
         return
     try:
-        tracker: IssueTracker = guard.tracker([name], min(TRACKER_MS_MAX, timeout_ms))
-        tracker.withdraw(name, settings.label or None, token, has_comment=settings.comment)
+        notices = guard.tracker([name], min(TRACKER_MS_MAX, timeout_ms)).notices(name)
+        if notices is not None:
+            notices.withdraw(settings.label or None, token, has_comment=settings.comment)
     except NoAnswer as error:
         call.complain(f"the issue of {name} may still show who had it: {error}.")
 

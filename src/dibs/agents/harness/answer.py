@@ -21,8 +21,6 @@ CONTEXT_CHARS_MAX = 9_000  # Claude Code cuts texts at 10,000
 class HookAnswer:
     """What to write, and the exit code. `reason` of a refusal and `text` of a remark are not in the harness's form."""
 
-    __slots__ = ("exit", "reason", "stderr", "stdout", "text")
-
     def __init__(
         self, exit_code: int = 0, stdout: str = "", stderr: str = "", *, reason: str = "", text: str = ""
     ) -> None:

@@ -18,7 +18,7 @@ import os
 from dibs.agents.harness.identity import VARIABLES, Agent, agents_of
 from dibs.agents.shell_actor import forked_shells, look, runner
 from dibs.base.clock import wall_ms
-from dibs.base.files import replace_file, state_folder
+from dibs.base.files import content, replace_file, state_folder
 from dibs.base.ids import digest
 from dibs.core.limits import LOCK_MEMORY_MS
 from dibs.system import table
@@ -110,11 +110,7 @@ def _names(folder: str) -> list[str]:
 
 
 def _read(path: str) -> list[str]:
-    try:
-        with open(path, "rb") as file:
-            return file.read(_BYTES_MAX).decode("utf-8", "replace").split()
-    except OSError:
-        return []
+    return (content(path, _BYTES_MAX) or b"").decode("utf-8", "replace").split()
 
 
 def _make(env: Mapping[str, str], path: str, text: str) -> None:

@@ -13,9 +13,8 @@ from dibs.base.jsontext import encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from dibs.base.jsontext import Document
 
-    Document = dict[str, Any]
 
 EMPTY = "{}\n"
 NAME = "dibs"

@@ -29,8 +29,6 @@ _HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
 class Agent:
     """One agent session, or a subagent of it. `pid` is the process of its harness, where that is known."""
 
-    __slots__ = ("harness", "pid", "session", "subagent")
-
     def __init__(self, harness: str, session: str, subagent: str = "", pid: int = 0) -> None:
         self.harness = harness
         self.session = session

@@ -23,7 +23,7 @@ from dibs.agents.harness.identity import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from typing import Any
 
     Document = Mapping[str, Any]
@@ -53,26 +53,15 @@ class HookEvent:
     """`name` is the harness's own word for it, which some answers must repeat. `paths` are files that are about to be
     written, as given; `command` is a shell command that is about to run, or has run."""
 
-    __slots__ = ("agent", "command", "cwd", "harness", "kind", "name", "paths")
+    kind = OTHER
+    paths: tuple[str, ...] = ()
+    command = ""
 
-    def __init__(
-        self,
-        kind: str,
-        harness: str,
-        name: str,
-        agent: Agent | None,
-        *,
-        cwd: str = "",
-        paths: Sequence[str] = (),
-        command: str = "",
-    ) -> None:
-        self.kind = kind
+    def __init__(self, harness: str, name: str, agent: Agent | None, cwd: str) -> None:
         self.harness = harness
         self.name = name
         self.agent = agent
         self.cwd = cwd
-        self.paths = tuple(paths)
-        self.command = command
 
 
 HARNESSES = (CLAUDE, CODEX, CURSOR, GEMINI, COPILOT, OPENCODE, WINDSURF)
@@ -89,6 +78,7 @@ _MOMENTS = {
     **dict.fromkeys(("SessionEnd", "sessionEnd"), END),
     **dict.fromkeys(_AFTER, AFTER_TOOL),
 }
+_WINDSURF = {"pre_write_code": BEFORE_EDIT, "pre_run_command": BEFORE_SHELL}
 # Tools that write files, and tools that run a shell, in small letters.
 _EDITS = frozenset(
     """
@@ -120,18 +110,20 @@ def event_of(document: Document, env: Mapping[str, str], harness: str | None = N
     roots = document.get("workspace_roots")
     root = roots[0] if isinstance(roots, list) and roots else ""
     cwd = _text(document, "cwd") or (root if isinstance(root, str) else "")
-    agent = _agent(document, env, harness)
+    event = HookEvent(harness, name, _agent(document, env, harness), cwd)
     if harness == WINDSURF:
-        return _windsurf(document, name, agent)
-    if name == "beforeShellExecution":
-        return HookEvent(BEFORE_SHELL, harness, name, agent, cwd=cwd, command=_text(document, "command"))
-    kind = _MOMENTS.get(name, OTHER)
-    if name in _BEFORE:
-        return _tool(document, harness, name, agent, cwd)
-    if kind == START and document.get("source") == "compact":
-        kind = COMPACTED
-    command = _text(_given(document), "command") or _text(document, "command") if kind == AFTER_TOOL else ""
-    return HookEvent(kind, harness, name, agent, cwd=cwd, command=command)
+        _read_windsurf(event, document)
+    elif name == "beforeShellExecution":
+        event.kind, event.command = BEFORE_SHELL, _text(document, "command")
+    elif name in _BEFORE:
+        _read_tool(event, document)
+    else:
+        event.kind = _MOMENTS.get(name, OTHER)
+        if event.kind == START and document.get("source") == "compact":
+            event.kind = COMPACTED
+        if event.kind == AFTER_TOOL:
+            event.command = _text(_given(document), "command") or _text(document, "command")
+    return event
 
 
 def _guessed(document: Document) -> str:
@@ -145,22 +137,21 @@ def _guessed(document: Document) -> str:
     return "sessionEnd" if "reason" in document else "sessionStart" if "source" in document else ""
 
 
-def _tool(document: Document, harness: str, name: str, agent: Agent | None, cwd: str) -> HookEvent:
+def _read_tool(event: HookEvent, document: Document) -> None:
     tool = (_text(document, "tool_name") or _text(document, "toolName")).lower()
     fields = _given(document)
     command = _text(fields, "command")
     if tool in _SHELLS:
+        event.kind, event.command = BEFORE_SHELL, command
         if folder := _text(fields, "dir_path"):  # Gemini CLI names the folder of the command beside it
-            cwd = posixpath.join(cwd, folder)
-        return HookEvent(BEFORE_SHELL, harness, name, agent, cwd=cwd, command=command)
-    if tool not in _EDITS:
-        return HookEvent(OTHER, harness, name, agent, cwd=cwd)
-    patch = command or _text(fields, "patch") or _text(fields, "patchText") or _text(fields, "input")
-    paths = patched(patch) if patch else []
-    paths += [value for key in _PATH_FIELDS if (value := _text(fields, key))]
-    files = fields.get("files")
-    paths += [each for each in files if isinstance(each, str)] if isinstance(files, list) else []
-    return HookEvent(BEFORE_EDIT, harness, name, agent, cwd=cwd, paths=paths)
+            event.cwd = posixpath.join(event.cwd, folder)
+    elif tool in _EDITS:
+        patch = command or _text(fields, "patch") or _text(fields, "patchText") or _text(fields, "input")
+        paths = patched(patch) if patch else []
+        paths += [value for key in _PATH_FIELDS if (value := _text(fields, key))]
+        files = fields.get("files")
+        paths += [each for each in files if isinstance(each, str)] if isinstance(files, list) else []
+        event.kind, event.paths = BEFORE_EDIT, tuple(paths)
 
 
 def _given(document: Document) -> Document:
@@ -175,15 +166,15 @@ def _given(document: Document) -> Document:
     return given if isinstance(given, dict) else {}
 
 
-def _windsurf(document: Document, name: str, agent: Agent | None) -> HookEvent:
+def _read_windsurf(event: HookEvent, document: Document) -> None:
     given = document.get("tool_info")
     info: Document = given if isinstance(given, dict) else {}
-    cwd = _text(info, "cwd")
-    if name == "pre_write_code":
-        return HookEvent(BEFORE_EDIT, WINDSURF, name, agent, cwd=cwd, paths=[_text(info, "file_path")])
-    if name == "pre_run_command":
-        return HookEvent(BEFORE_SHELL, WINDSURF, name, agent, cwd=cwd, command=_text(info, "command_line"))
-    return HookEvent(_MOMENTS.get(name, OTHER), WINDSURF, name, agent, cwd=cwd)
+    event.cwd = _text(info, "cwd")
+    event.kind = _WINDSURF.get(event.name) or _MOMENTS.get(event.name, OTHER)
+    if event.kind == BEFORE_EDIT:
+        event.paths = (_text(info, "file_path"),)
+    elif event.kind == BEFORE_SHELL:
+        event.command = _text(info, "command_line")
 
 
 def _agent(document: Document, env: Mapping[str, str], harness: str) -> Agent | None:

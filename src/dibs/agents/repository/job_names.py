@@ -19,13 +19,11 @@ from dibs.core.references import FILES, GITHUB_HOST, SETTINGS, TRACKER, JobName,
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from dibs.agents.tracker.tracked_claim import TrackedClaim, TrackerGuard
     from dibs.core.references import Tracker
-
-KEYS = ("repository", "github", "gitlab", "jira", "linear")
 
 
 class JobNames:
@@ -103,11 +101,10 @@ class JobNames:
 
     def _trackers(self) -> Trackers:
         told = self._settings()
-        return Trackers(**{key: told[key] for key in KEYS[1:] if key in told})
+        return Trackers(**{key: value for key, value in told.items() if key != "repository"})
 
     def _tracker(self, trackers: Trackers) -> tuple[str, Tracker | None]:
-        """Return where the clone comes from, as `host/path`, and the tracker there. Empty: no clone, or one from
-        nowhere."""
+        """Return where the clone comes from, as `host/path`, and the tracker there. Empty: from nowhere."""
         from dibs.agents.repository.work_tree import normalised
 
         address = str(self._settings().get("repository", ""))
@@ -126,8 +123,7 @@ class JobNames:
 
 
 def _path_of(name: str) -> tuple[str | None, bool]:
-    """The path in a name, and whether it counts from the top. `path:src` does, as it always did; `path:./src` counts
-    from the folder that one is in."""
+    """The path in a name, and whether it counts from the top, as `path:src` does, and `path:./src` does not."""
     if name.startswith("file://"):
         host, _, path = name[7:].partition("/")
         if host not in ("", "localhost"):
@@ -150,29 +146,26 @@ def _team_names(top: str) -> dict[str, Any]:
 
     table, path = team_table(top, "names") or {}, os.path.join(top, TEAM_FILE)
     for key, value in table.items():
-        if key not in KEYS:
-            raise InvalidInput(f"{path}: [names] has no setting {key!a}. It has {', '.join(KEYS)}.")
-        if not _is_meant(key, value):
-            raise InvalidInput(f"{path}: [names] {key} is {_MEANT[key]}, not {value!a}.")
+        if key not in _MEANT:
+            raise InvalidInput(f"{path}: [names] has no setting {key!a}. It has {', '.join(_MEANT)}.")
+        is_meant, what = _MEANT[key]
+        if not is_meant(value):
+            raise InvalidInput(f"{path}: [names] {key} is {what}, not {value!a}.")
     return table
-
-
-_MEANT = {
-    "repository": 'a text, such as "acme/app"',
-    "github": 'a list of hosts, such as ["github.example.com"]',
-    "gitlab": 'a list of hosts, such as ["gitlab.example.com"]',
-    "jira": 'a table from hosts to projects, such as {"acme.atlassian.net" = ["PROJ"]}',
-    "linear": 'a table from workspaces to teams, such as {acme = ["ENG"]}',
-}
-
-
-def _is_meant(key: str, value: object) -> bool:
-    if key == "repository":
-        return isinstance(value, str) and bool(value) and value.isascii()
-    if key in ("github", "gitlab"):
-        return _are_texts(value)
-    return isinstance(value, dict) and all(_are_texts(each) for each in value.values())
 
 
 def _are_texts(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(each, str) and each.isascii() for each in value)
+
+
+def _are_lists(value: object) -> bool:
+    return isinstance(value, dict) and all(_are_texts(each) for each in value.values())
+
+
+_MEANT: dict[str, tuple[Callable[[object], bool], str]] = {
+    "repository": (lambda value: bool(value) and _are_texts([value]), 'a text, such as "acme/app"'),
+    "github": (_are_texts, 'a list of hosts, such as ["github.example.com"]'),
+    "gitlab": (_are_texts, 'a list of hosts, such as ["gitlab.example.com"]'),
+    "jira": (_are_lists, 'a table from hosts to projects, such as {"acme.atlassian.net" = ["PROJ"]}'),
+    "linear": (_are_lists, 'a table from workspaces to teams, such as {acme = ["ENG"]}'),
+}

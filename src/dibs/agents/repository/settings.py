@@ -55,8 +55,6 @@ _LABEL_CHARS_MAX = 50  # GitHub's own limit
 class Policy:
     """The settings that apply. `unreachable` is what to do when the store cannot be asked: block or warn."""
 
-    __slots__ = ("is_namespace_set", "own", "place", "policy", "source", "unreachable")
-
     def __init__(self, found: Mapping[str, tuple[str, str]]) -> None:
         self.policy, self.source = found.get("policy", (WARN, "the default"))
         self.own = found.get("own", ("false", ""))[0] == "true"
@@ -141,8 +139,6 @@ def _flag(key: str, value: object, where: str) -> bool:
 class AgentSettings:
     """How a repository wants its coding agents to be kept apart."""
 
-    __slots__ = ("clones", "commands", "guard", "paths", "require", "worktrees")
-
     def __init__(self, table: Mapping[str, Any], where: str) -> None:
         found = _whole(table, "agent", _AGENT, where)
         self.guard, self.worktrees, self.clones = [
@@ -172,8 +168,6 @@ class TrackerSettings:
     """Whether a repository wants its tracker to be asked before a job is granted. `label` is empty for none. `writes`
     are repositories whose issues may show a claim, beside the clone's origin."""
 
-    __slots__ = ("check", "comment", "label", "on_no_answer", "writes")
-
     def __init__(self, table: Mapping[str, Any], where: str, writes: str = "") -> None:
         found = _whole(table, "tracker", _TRACKER, where)
         self.check, self.on_no_answer = [_choice(key, found[key], where) for key in ("check", "on_no_answer")]
@@ -191,8 +185,7 @@ class TrackerSettings:
 
 
 def agent_settings(top: str, git_config: Mapping[str, str]) -> AgentSettings:
-    """Return what applies in the work tree at `top`. Raises InvalidInput, naming the place, for what cannot be
-    meant."""
+    """Return what applies in the work tree at `top`. Raises InvalidInput, naming the place."""
     table = team_table(top, "agent") or {}
     return AgentSettings(*_with_own(table, "agent", git_config, top))
 

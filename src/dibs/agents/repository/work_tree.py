@@ -11,6 +11,7 @@ import os
 from dibs.agents.repository.file_paths import recorded_paths
 from dibs.base.checkout import first_line, root_around
 from dibs.base.errors import InvalidInput, StoreUnavailable
+from dibs.base.files import content
 from dibs.base.git_program import run_git
 from dibs.base.ids import digest
 from dibs.core.limits import NAMESPACE_CHARS_MAX
@@ -169,7 +170,7 @@ class Repository:
         """Paths, from the top, in which the next commit differs from the commit it is based on. In a merge, from every
         side of it: a path that is the same on one side was not changed by this commit."""
         paths = self._changed_since(())
-        for other in self._merged():
+        for other in (content(os.path.join(self.own, "MERGE_HEAD")) or b"").decode("ascii").split():
             kept = set(self._changed_since((other,)))
             paths = [path for path in paths if path in kept]
         return recorded_paths(self.top, paths)
@@ -177,13 +178,6 @@ class Repository:
     def _changed_since(self, base: tuple[str, ...]) -> list[str]:
         words = ("diff", "--cached", *_NAMES, "--no-ext-diff", "--no-relative", *base, "--")
         return _parts(self._out(words))
-
-    def _merged(self) -> list[str]:
-        try:
-            with open(os.path.join(self.own, "MERGE_HEAD"), encoding="ascii") as file:
-                return file.read().split()
-        except OSError:
-            return []
 
     def pushed(self, remote: str, pushes: Iterable[tuple[str, str]]) -> list[str]:
         """Paths changed by commits that are new to the remote, each once. For a merge, only what the merge itself
@@ -222,8 +216,7 @@ def _parts(output: bytes) -> list[str]:
 
 
 def pushes_of(lines: str) -> list[tuple[str, str]]:
-    """The lines that git writes to a pre-push hook: local ref, local id, remote ref, remote id. The first may hold
-    blanks."""
+    """The ids here and there in the lines that git writes to a pre-push hook. A ref before them may hold blanks."""
     fields = [line.rsplit(" ", 3) for line in lines.splitlines() if line]
     if any(len(each) != 4 for each in fields):
         raise InvalidInput("pre-push reads lines of four words from standard input, as git writes them.")

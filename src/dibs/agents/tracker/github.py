@@ -1,12 +1,13 @@
 """GitHub, through `gh api`. One GraphQL query tells how up to fifty issues stand.
 
 The state of the issue decides. A closed one is done, whatever closed it. An open one is not done, even if a merged pull
-request once closed it: somebody reopened it. An open pull request that closes an open issue has it taken.
+request once closed it: somebody reopened it. An open pull request that closes an open issue has it taken. An issue that
+this account may not see is UNKNOWN.
 """
 
 from __future__ import annotations
 
-from dibs.agents.tracker.port import DONE, FREE, TAKEN, UNKNOWN, IssueState, IssueTracker, NoAnswer
+from dibs.agents.tracker.port import DONE, FREE, TAKEN, UNKNOWN, IssueState, NoAnswer
 from dibs.base.clock import steady_ms
 from dibs.base.errors import StoreUnavailable
 from dibs.base.git_program import run_program
@@ -17,11 +18,10 @@ from dibs.core.references import GITHUB_HOST, TRACKED
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from typing import Any
 
     from dibs.base.git_program import GitResult
+    from dibs.base.jsontext import Document
 
-    Document = dict[str, Any]
 
 # The comment and the label that say on an issue who works on it.
 #
@@ -220,11 +220,8 @@ _TEXT_CHARS_MAX = 300
 ME, NOBODY = "@me", "none"
 
 
-class GitHub(IssueTracker):
-    """GitHub as one account of `gh` sees it. A name whose host is not among `hosts` is never asked about: gh would
-    send its token there."""
-
-    title = "GitHub"
+class GitHub:
+    """GitHub as one account of `gh` sees it. Only `hosts` are asked: gh sends its token there."""
 
     def __init__(self, gh: GhProgram, hosts: Sequence[str] = (GITHUB_HOST,)) -> None:
         self._gh = gh
@@ -299,15 +296,9 @@ class GitHub(IssueTracker):
             raise NoAnswer("GitHub does not say who gh is logged in as")
         return login
 
-    def announce(self, name: str, text: str | None, label: str | None, token: int) -> None:
+    def notices(self, name: str) -> GitHubNotices | None:
         place = place_of(name)
-        if place is not None and place[0] in self._hosts:
-            GitHubNotices(self._gh, place).announce(text, label, token)
-
-    def withdraw(self, name: str, label: str | None, token: int, *, has_comment: bool) -> None:
-        place = place_of(name)
-        if place is not None and place[0] in self._hosts:
-            GitHubNotices(self._gh, place).withdraw(label, token, has_comment=has_comment)
+        return GitHubNotices(self._gh, place) if place is not None and place[0] in self._hosts else None
 
 
 def place_of(name: str) -> tuple[str, str, str, str] | None:

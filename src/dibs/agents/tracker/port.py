@@ -1,29 +1,22 @@
-"""The port to a tracker: what dibs asks of GitHub, and could ask of another.
+"""What dibs asks of a tracker, which knows an issue by its one name (`core/references.py`), and how it answers claims.
 
-A tracker knows an issue by its one name (`core/references.py`). An implementation has four methods:
-
-- `states(names)`: how each issue stands. A name that the tracker does not know, or that this account may not see, is
-  UNKNOWN.
-- `pages(place, ...)`: the open issues of a repository, oldest first, page by page.
-- `announce(name, ...)`: says on the issue who works on it: one comment, one label. The comment of an earlier owner is
-  edited. One of a later owner (with a higher fencing token) is left alone.
-- `withdraw(name, ...)`: takes comment and label away, unless they are a later owner's.
-
-Each call takes a bounded time and raises NoAnswer, and nothing else. It stores no credentials: the tracker's own
+Each question takes a bounded time and raises NoAnswer, and nothing else. No credentials are stored: the tracker's own
 program has them. Texts of a tracker are a stranger's texts: they are cut here, and escaped where they are printed.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from dibs.wire.documents import Reply, refused_document
 from dibs.wire.parts import instant_ms, timestamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from typing import Any
+    from collections.abc import Sequence
 
-    Document = dict[str, Any]
+    from dibs.base.jsontext import Document
+
 
 FREE, TAKEN, DONE, UNKNOWN = "free", "taken", "done", "unknown"
 
@@ -32,40 +25,17 @@ class NoAnswer(Exception):
     """The tracker could not be asked, or gave no answer that can be used. The text says why, without a full stop."""
 
 
-class IssueState:
+class IssueState(NamedTuple):
     """How an issue stands. TAKEN: `by` has an open pull request at `url` that closes it. DONE: it is closed, `how` says
     how, and `url` is the result: the pull request that closed it, else the issue itself."""
 
-    __slots__ = ("at", "by", "how", "name", "state", "title", "url")
-
-    def __init__(
-        self, name: str, state: str, url: str = "", by: str = "", how: str = "", at: str = "", title: str = ""
-    ) -> None:
-        self.name = name
-        self.state = state
-        self.url = url
-        self.by = by
-        self.how = how
-        self.at = at
-        self.title = title
-
-
-class IssueTracker:
-    """The port. `title` is the tracker's name for people."""
-
-    title = ""
-
-    def states(self, names: Sequence[str]) -> dict[str, IssueState]:
-        raise NotImplementedError
-
-    def pages(self, place: str, label: str | None, assignee: str | None, most: int) -> Iterator[list[IssueState]]:
-        raise NotImplementedError
-
-    def announce(self, name: str, text: str | None, label: str | None, token: int) -> None:
-        raise NotImplementedError
-
-    def withdraw(self, name: str, label: str | None, token: int, *, has_comment: bool) -> None:
-        raise NotImplementedError
+    name: str
+    state: str
+    url: str = ""
+    by: str = ""
+    how: str = ""
+    at: str = ""
+    title: str = ""
 
 
 # A tracker's answer as the reply to a claim: the same documents as for jobs that are held or done in the store. Pure.

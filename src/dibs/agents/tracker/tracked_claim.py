@@ -23,13 +23,13 @@ from dibs.wire.documents import Reply, reply_for_error
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
 
     from dibs.agents.repository.settings import TrackerSettings
-    from dibs.agents.tracker.port import IssueState, IssueTracker
+    from dibs.agents.tracker.github import GitHub
+    from dibs.agents.tracker.port import IssueState
+    from dibs.base.jsontext import Document
     from dibs.client.queueing import Flow
 
-    Document = dict[str, Any]
     Findings = tuple[dict[str, IssueState], str | None]
 
 _NOT_READ = object()
@@ -54,17 +54,16 @@ class TrackerGuard:
             self._settings = None if found is None or found.check == OFF else found
         return self._settings  # type: ignore[return-value]  # settings or None, once they were read
 
-    def tracker(self, names: Sequence[str], timeout_ms: int) -> IssueTracker:
-        """The tracker, for questions about these names."""
-        from dibs.agents.tracker.github import GhProgram, GitHub, place_of
+    def tracker(self, names: Sequence[str], timeout_ms: int) -> GitHub:
+        from dibs.agents.tracker import github
 
         hosts = [GITHUB_HOST]
-        if any(place is not None and place[0] != GITHUB_HOST for place in map(place_of, names)):
+        if any(place is not None and place[0] != GITHUB_HOST for place in map(github.place_of, names)):
             # Hosts that the user chose: the one in GH_HOST, and the one that this was cloned from. A host that only a
             # tracked file or a job's name mentions is not asked, because gh would send its token there.
             chosen = (self._env.get("GH_HOST", "").lower(), self._origin().partition("/")[0])
             hosts += [host for host in chosen if host]
-        return GitHub(GhProgram(self._env, timeout_ms), hosts)
+        return github.GitHub(github.GhProgram(self._env, timeout_ms), hosts)
 
     def _origin(self) -> str:
         """Return where this was cloned from, as `host/owner/name`; empty if from nowhere."""
@@ -130,15 +129,13 @@ class TrackedClaim:
         self.warning: str | None = None
 
     def is_asked_for(self) -> Flow[bool]:
-        """Tell whether the settings want the tracker to be asked. Raises InvalidInput for settings that cannot be
-        meant."""
+        """Tell whether the settings want the tracker to be asked. Raises InvalidInput."""
         return (yield Work(self._guard.settings)) is not None
 
     def names_left(self) -> list[str]:
         return [name for name in self._names if name not in self._refusals]
 
     def refusals(self) -> list[Document]:
-        """Return what the tracker calls taken or done."""
         return list(self._refusals.values())
 
     def look_first(self) -> Flow[Reply | None]:
@@ -152,8 +149,7 @@ class TrackedClaim:
         return None if self.names_left() else refused_several(self.refusals())
 
     def confirm(self, reply: Reply, sent_ms: int) -> Flow[Reply | None]:
-        """The reply that the caller gets. None: what was claimed is taken or done, and was given back; claim one of
-        `names_left`."""
+        """The reply that the caller gets. None: what was claimed was given back; claim one of `names_left`."""
         leases = yield from self._fresh(reply, sent_ms)
         names = [lease["name"] for lease in leases if is_tracked(lease["name"])]
         if not names:
@@ -176,7 +172,6 @@ class TrackedClaim:
         return None if self.names_left() else refused_several(self.refusals())
 
     def _fresh(self, reply: Reply, sent_ms: int) -> Flow[list[Document]]:
-        """The leases that this very claim got."""
         body: Document = reply.body or {}
         if status_of(reply) != "acquired":
             return []

@@ -18,12 +18,10 @@ from dibs.compat.action_llama.protocol import UNREACHABLE, refusal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
+    from dibs.base.jsontext import Document
     from dibs.base.reply import Reply
     from dibs.client.urls import ServerAddress
 
-    Document = dict[str, Any]
 
 TIMEOUT_MS = 10_000
 # A status that no lock route sends: the server that answered is not a gateway.

@@ -16,17 +16,14 @@ from dibs.system.session_mark import is_gone, lineage
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
     from dibs.agents.shell_actor import Entry
+    from dibs.base.jsontext import Document
     from dibs.cli.framework.context import Opener
     from dibs.cli.signals import UnconfirmedClaims
-    from dibs.client.door import Door
-    from dibs.client.settings import Settings
     from dibs.compat.action_llama.protocol import Asking, Said
     from dibs.wire.documents import Reply
 
-    Document = dict[str, Any]
 
 # Callers without an identity: no session, no secret, no lease id.
 #
@@ -45,32 +42,6 @@ BE_SOMEBODY = (
 )
 
 
-def ask_dibs(
-    verb: str,
-    key: str,
-    ttl_seconds: int | None,
-    env: Mapping[str, str],
-    opener: Opener | None,
-    pid: int,
-    unconfirmed: UnconfirmedClaims,
-) -> Said:
-    from dibs.cli.framework.context import open_door
-    from dibs.client.settings import Settings
-
-    # A run brings its own namespace.
-    settings = Settings({} if env.get("SHUTDOWN_SECRET") else _namespace_around(key, env), env)
-    door = (opener or open_door)(settings)
-    try:
-        request = _LockRequest(door, verb, key, ttl_seconds, settings, unconfirmed)
-        if env.get("DIBS_SESSION"):
-            return request.in_session()
-        if env.get("SHUTDOWN_SECRET"):
-            return request.in_run(env["SHUTDOWN_SECRET"])
-        return request.as_nobody(pid)
-    finally:
-        door.close()
-
-
 def _namespace_around(key: str, env: Mapping[str, str]) -> dict[str, str]:
     """A path key belongs to the repository's namespace, as in the other commands."""
     if env.get("DIBS_NAMESPACE") or not key.startswith(("path:", "repo:")):
@@ -83,24 +54,28 @@ def _namespace_around(key: str, env: Mapping[str, str]) -> dict[str, str]:
     return {} if found is None else {"namespace": found}
 
 
-class _LockRequest:
-    """One verb for one key, asked through a door. The answer is theirs."""
+class DirectRequest:
+    """One verb for one key, asked of dibs. The answer is theirs. An interrupt gives back what is `unconfirmed`."""
 
-    def __init__(
-        self,
-        door: Door,
-        verb: str,
-        key: str,
-        ttl_seconds: int | None,
-        settings: Settings,
-        unconfirmed: UnconfirmedClaims,
-    ) -> None:
-        self._door = door
+    def __init__(self, verb: str, key: str, ttl_seconds: int | None, unconfirmed: UnconfirmedClaims) -> None:
         self._verb = verb
         self._key = key
         self._ttl_seconds = ttl_seconds
-        self._settings = settings
         self._unconfirmed = unconfirmed
+
+    def answer(self, env: Mapping[str, str], opener: Opener | None, pid: int) -> Said:
+        from dibs.cli.framework.context import open_door
+        from dibs.client.settings import Settings
+
+        # A run brings its own namespace.
+        self._settings = Settings({} if env.get("SHUTDOWN_SECRET") else _namespace_around(self._key, env), env)
+        self._door = door = (opener or open_door)(self._settings)
+        try:
+            if env.get("DIBS_SESSION"):
+                return self.in_session()
+            return self.in_run(env["SHUTDOWN_SECRET"]) if env.get("SHUTDOWN_SECRET") else self.as_nobody(pid)
+        finally:
+            door.close()
 
     def in_session(self) -> Said:
         from dibs.base.ids import is_id
@@ -136,8 +111,7 @@ class _LockRequest:
         return acquired(self._key, self._claim(owner, proof))
 
     def as_nobody(self, pid: int) -> Said:
-        """Ask as the calling process, which has no identity. Every claim is new; its lease is remembered for the
-        release."""
+        """Ask as the calling process, which has no identity: its lease is remembered for the release alone."""
         settings, marks = self._settings, lineage(pid)
         if not marks:
             raise InvalidInput(f"This system does not show which process calls. {BE_SOMEBODY}")
@@ -200,8 +174,7 @@ def _may_use(entry: Entry, marks: list[str]) -> bool:
 
 
 def _known(reply: Reply) -> Reply:
-    """Tell a server or store that cannot be reached from one that answers "later": only a real answer has a
-    request id."""
+    """Tell who cannot be reached from who answers "later": only a real answer has a request id."""
     if reply.status == 401:
         from dibs.cli.framework.result import failure
 

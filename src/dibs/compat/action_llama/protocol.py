@@ -21,12 +21,11 @@ from dibs.wire.sentences import cycle_path, in_full
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
-    from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.core.records import Holder
     from dibs.wire.documents import Reply
 
-    Document = dict[str, Any]
     Said = tuple[int, Document]  # HTTP status and body
     Asking = Generator[tuple[str, str, Document], Reply, Said]
 
@@ -152,8 +151,7 @@ def check_key(key: str) -> None:
 
 
 def _is_uri(key: str) -> bool:
-    """Tell whether the WHATWG URL parser would accept it. An approximation: checks the scheme, the host and the
-    port."""
+    """Tell whether the WHATWG URL parser would accept it, about: by the scheme, the host and the port."""
     scheme, colon, rest = key.strip().partition(":")
     letters = scheme.replace("+", "").replace("-", "").replace(".", "")
     if not colon or not scheme.isascii() or not scheme[:1].isalpha() or not letters.isalnum():
@@ -260,22 +258,5 @@ def _whose(found: Reply) -> Said:
     return 404, {"ok": False, "reason": "lock not found"}
 
 
-def own_entry(name: str, holder: Holder) -> Document:
-    """A lock in the list that its holder gets."""
-    return {
-        "resourceKey": name,
-        "holder": holder.owner,
-        "heldSince": holder.since_ms,
-        "expiresAt": holder.expires_ms,
-    }
-
-
-def status_entry(name: str, holder: Holder, *, by_run: bool) -> Document:
-    """A lock in the list of all locks that an operator gets. The name of a run is AGENT-ID."""
-    agent = holder.owner.rpartition("-")[0] if by_run else ""
-    return {
-        "resourceKey": name,
-        "agentName": agent or holder.owner,
-        "holder": holder.owner,
-        "heldSince": holder.since_ms,
-    }
+def held_entry(name: str, holder: Holder) -> Document:
+    return {"resourceKey": name, "holder": holder.owner, "heldSince": holder.since_ms}

@@ -19,12 +19,12 @@ from dibs.compat.action_llama.protocol import UNREACHABLE, Rejected, check_key, 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any, TextIO
+    from typing import TextIO
 
+    from dibs.base.jsontext import Document
     from dibs.cli.framework.context import Opener
     from dibs.compat.action_llama.protocol import Said
 
-    Document = dict[str, Any]
 
 USAGE_EXIT = 9
 OTHER_EXIT = 7
@@ -68,8 +68,7 @@ def run(
     *,
     is_last: bool = False,
 ) -> int:
-    """Run one command and return its exit code. `pid` is the caller; by default the parent of this process.
-    `is_last`: the process ends after this command."""
+    """Run one command. `pid` is the caller, by default this process's parent. `is_last`: the process ends after it."""
     unconfirmed = UnconfirmedClaims()
     try:
         caller = os.getppid() if pid is None else pid
@@ -124,9 +123,9 @@ def _answer(
         status, document = _ask_gateway(gateway, verb, key, ttl_seconds, env)
     else:
         check_key(key)
-        from dibs.compat.action_llama.direct import ask_dibs
+        from dibs.compat.action_llama.direct import DirectRequest
 
-        status, document = ask_dibs(verb, key, ttl_seconds, env, opener, pid, unconfirmed)
+        status, document = DirectRequest(verb, key, ttl_seconds, unconfirmed).answer(env, opener, pid)
     return EXITS.get(status, OTHER_EXIT), document
 
 

@@ -7,60 +7,43 @@ No log contains a secret: neither the server's log nor the access log.
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dibs.base.errors import DibsError, InvalidInput
 from dibs.base.generators import run_generator_async
 from dibs.base.reply import Reply
+from dibs.compat import schemas_of, with_list
 from dibs.compat.action_llama import protocol as theirs
-from dibs.compat.action_llama import upstream
-from dibs.compat.action_llama.runs import (
-    ended_document,
-    is_run,
-    open_run_command,
-    opened_document,
-    principal_of,
-    run_document,
-    run_of,
-    session_of,
-)
+from dibs.compat.action_llama import runs
 from dibs.compat.action_llama.upstream import Upstream
-from dibs.core.commands import EndSession, InspectSession, KeepSession
-from dibs.core.limits import (
-    OWNER_CHARS_MAX,
-    RUN_SECRET_CHARS_MAX,
-    RUN_SECRET_CHARS_MIN,
-    TTL_MS_MAX,
-    TTL_MS_MIN,
-)
+from dibs.core import limits
+from dibs.core.commands import InspectSession, KeepSession
 from dibs.engine.queries import claimed, open_sessions
 from dibs.server.http.parse import decode_name, parse_json, parse_query
 from dibs.server.http.response import ClientGone, answer_document, answer_for_error, encode, encoded
+from dibs.server.routes.operations import operations_in, routed
 from dibs.wire.documents import reply_for_error, reply_to
-from dibs.wire.operations import NAMESPACE, Operation, document_schema, in_path, in_query
+from dibs.wire.operations import in_path, in_query
 from dibs.wire.requests import command_for, shape
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.compat.action_llama.protocol import Asking, Said
-    from dibs.compat.action_llama.runs import Run
-    from dibs.core.identity import Caller
-    from dibs.core.lease_outcomes import SessionState
+    from dibs.core.commands import Command
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
     from dibs.server.routes.table import Table
-    from dibs.wire.operations import Answer, Schema
+    from dibs.wire.operations import Operation, Schema
 
-    Document = dict[str, Any]
     Handler = Callable[[HttpRequest], Awaitable[Reply]]
 
 # The gateway's operations, as declared for the router and the OpenAPI document.
 
 PREFIX = "/gateway"
-SECTION = "Gateway"
 _TEXT: Schema = {"type": "string"}
 _ASKED: Schema = {
     "type": "object",
@@ -69,129 +52,117 @@ _ASKED: Schema = {
         "resourceKey": {**_TEXT, "format": "uri", "minLength": 1, "description": "A URI."},
         "ttl": {
             "type": ["integer", "null"],
-            "minimum": TTL_MS_MIN // 1000,
-            "maximum": TTL_MS_MAX // 1000,
+            "minimum": limits.TTL_MS_MIN // 1000,
+            "maximum": limits.TTL_MS_MAX // 1000,
             "description": "In seconds.",
         },
     },
     "required": ["secret", "resourceKey"],
     "additionalProperties": False,
 }
-_MOMENT = ("number", "in milliseconds since 1970")
-# What the fields of answers mean, wherever they are. "-": it may be left out.
-_MEANINGS = {
-    "agentName": ("text", "the agent of the run"),
-    "ended": ("number", "how many runs"),
-    "error": ("text-", "their word for it"),
-    "expiresAt": _MOMENT,
-    "expires_at": ("text", "when it ends without a call"),
-    "heldSince": _MOMENT,
-    "holder": ("text", "whose it is"),
-    "locks": ("texts", "the names of the jobs that it holds"),
-    "namespace": ("text", "its namespace"),
-    "ok": ("flag", "whether it was done"),
-    "reason": ("text", "why"),
-    "released": ("texts", "the jobs that they held"),
-    "resourceKey": ("text", "the key"),
-    "secret": ("text", "the proof. Keep it to yourself"),
-    "since": ("text", "when it began"),
-    "status": ("text", "`ok`"),
-}
-
-
-def _schema(fields: str) -> Schema:
-    return document_schema({field: _MEANINGS[field] for field in fields.split()})
-
-
-def _list_of(fields: str) -> Schema:
-    return {"type": "array", "items": _schema(fields)}
-
-
-def _with_list(name: str, fields: str) -> Schema:
-    return {"type": "object", "properties": {name: _list_of(fields)}, "required": [name]}
-
-
-_REFUSED = _schema("ok error reason")
-_RUN = "holder namespace since expires_at locks"
-_SECRET = "the-secret-of-a-run"
-_EXAMPLE = {"secret": _SECRET, "resourceKey": "github://acme/app/issues/42"}
-_STATUSES = (400, 403, 404, 409, 413, 429, 500, 503)
-
-
-def _theirs(method: str, path: str, name: str, summary: str, answer: Answer, **more: Any) -> Operation:
-    """An operation of Action Llama's protocol: the secret of a run takes the place of a token."""
-    answers: dict[int, Answer] = {200: answer, **dict.fromkeys(_STATUSES, _REFUSED)}
-    usual = {"is_open": True, "is_foreign": True, "who": "a run"}
-    return Operation(method, PREFIX + path, name, summary, SECTION, answers, **{**usual, **more})
-
-
-_BODY = {"request": _ASKED, "example": _EXAMPLE}
-ACQUIRE = _theirs("POST", "/locks/acquire", "gateway-acquire", "acquire a lock", _schema("ok resourceKey"), **_BODY)
-RELEASE = _theirs("POST", "/locks/release", "gateway-release", "release a lock", _schema("ok"), **_BODY)
-HEARTBEAT = _theirs("POST", "/locks/heartbeat", "gateway-heartbeat", "keep a lock", _schema("ok expiresAt"), **_BODY)
-_OWN_SECRET = in_query("secret", "The secret of the run", minLength=1)._replace(required=True, example=_SECRET)
-OWN_LOCKS = _theirs(
-    "GET",
-    "/locks/list",
-    "gateway-list",
-    "the locks of a run",
-    _list_of("resourceKey holder heldSince expiresAt"),
-    parameters=(_OWN_SECRET,),
-)
-_ALL = _with_list("locks", "resourceKey holder heldSince agentName")
-ALL_LOCKS = _theirs(
-    "GET", "/locks/status", "locks-of-all", "all locks", _ALL, parameters=NAMESPACE, is_open=False, who=""
-)
-ALL_LOCKS = ALL_LOCKS._replace(answers={**ALL_LOCKS.answers, 401: _REFUSED})
-HEALTH = _theirs("GET", "/health", "gateway-health", "can locks be taken", _schema("status"), who="no token")
 _RUN_ASKED: Schema = {
     "type": "object",
     "properties": {
-        "holder": {**_TEXT, "minLength": 1, "maxLength": OWNER_CHARS_MAX, "description": "Its name."},
+        "holder": {**_TEXT, "minLength": 1, "maxLength": limits.OWNER_CHARS_MAX, "description": "Its name."},
         "secret": {
             "type": ["string", "null"],
-            "minLength": RUN_SECRET_CHARS_MIN,
-            "maxLength": RUN_SECRET_CHARS_MAX,
+            "minLength": limits.RUN_SECRET_CHARS_MIN,
+            "maxLength": limits.RUN_SECRET_CHARS_MAX,
             "pattern": "^[!-~]+$",
             "description": "Printable ASCII. Without it, a new one is made.",
         },
     },
     "required": ["holder"],
 }
-_PATH = f"{PREFIX}/runs"
-OPEN_RUN = Operation(
-    "POST",
-    _PATH,
-    "run-open",
-    "begin a run",
-    SECTION,
-    {201: _schema(f"secret {_RUN}")},
-    ("capacity_exceeded",),
-    NAMESPACE,
-    request=_RUN_ASKED,
-    example={"holder": "agent-1"},
+# What the fields of answers mean, wherever they are.
+_schema = schemas_of("""
+agentName text: the agent of the run
+ended number: how many runs
+error text: their word for it
+expiresAt number: in milliseconds since 1970
+expires_at text: when it ends without a call
+heldSince number: in milliseconds since 1970
+holder text: whose it is
+locks texts: the names of the jobs that it holds
+namespace text: its namespace
+ok flag: whether it was done
+reason text: why
+released texts: the jobs that they held
+resourceKey text: the key
+secret text: the proof. Keep it to yourself
+since text: when it began
+status text: `ok`
+""")
+_RUN = "holder namespace since expires_at locks"
+_OWN = _schema("resourceKey holder heldSince expiresAt")
+_SECRET = "the-secret-of-a-run"
+_NAMES: dict[str, Any] = {
+    "acquired": _schema("ok resourceKey"),
+    "released": _schema("ok"),
+    "kept": _schema("ok expiresAt"),
+    "own": {"type": "array", "items": _OWN},
+    "locks": with_list("locks", _schema("resourceKey holder heldSince agentName")),
+    "well": _schema("status"),
+    "anything": {},
+    "run": _schema(f"secret {_RUN}"),
+    "runs": with_list("runs", _schema(_RUN)),
+    "ended": _schema("holder ended released"),
+    "ASKED": _ASKED,
+    "RUN_ASKED": _RUN_ASKED,
+    "EXAMPLE": {"secret": _SECRET, "resourceKey": "github://acme/app/issues/42"},
+    "OWN_SECRET": in_query("secret", "The secret of the run", minLength=1)._replace(required=True, example=_SECRET),
+    "SENT": in_path("name", "As their command sends it", "rerun"),
+    "HOLDER": in_path("name", "The holder", "agent-1", minLength=1),
+}
+# Action Llama's protocol: the secret of a run takes the place of a token. Then what its own gateway answers.
+_THEIRS = operations_in(
+    """
+Gateway
+    POST /gateway/locks/acquire gateway-acquire: acquire a lock
+        200 acquired; request ASKED; example EXAMPLE
+    POST /gateway/locks/release gateway-release: release a lock
+        200 released; request ASKED; example EXAMPLE
+    POST /gateway/locks/heartbeat gateway-heartbeat: keep a lock
+        200 kept; request ASKED; example EXAMPLE
+    GET /gateway/locks/list gateway-list: the locks of a run
+        200 own; with OWN_SECRET
+    GET /gateway/locks/status locks-of-all: all locks
+        200 locks; with NAMESPACE
+    GET /gateway/health gateway-health: can locks be taken
+        200 well; who no token
+    POST /gateway/signals/{name} gateway-signals-of: passed on to Action Llama's own gateway: al-rerun, al-return,
+        al-status
+        200 anything; request anything; with SENT
+    POST /gateway/calls gateway-calls: passed on to Action Llama's own gateway: al-subagent
+        200 anything; request anything
+    GET /gateway/calls/{name} gateway-calls-of: passed on to Action Llama's own gateway: al-subagent-check,
+        al-subagent-wait
+        200 anything; with SENT
+    POST /gateway/shutdown gateway-shutdown: passed on to Action Llama's own gateway: al-shutdown
+        200 anything; request anything
+""",
+    {"Gateway": ("", {"is_open": True, "is_foreign": True, "who": "a run"})},
+    _NAMES,
 )
-RUNS = Operation("GET", _PATH, "runs", "open runs", SECTION, {200: _with_list("runs", _RUN)}, (), NAMESPACE)
-END_RUNS = Operation(
-    "DELETE",
-    f"{_PATH}/{{name}}",
-    "run-end",
-    "end all runs of a holder",
-    SECTION,
-    {200: _schema("holder ended released")},
-    ("not_found",),
-    (in_path("name", "The holder", "agent-1", minLength=1), *NAMESPACE),
+_REFUSALS = dict.fromkeys((400, 403, 404, 409, 413, 429, 500, 503), _schema("ok error- reason"))
+for _id, _each in _THEIRS.items():
+    if _each.answers[200]:
+        _THEIRS[_id] = _each._replace(answers={**_each.answers, **_REFUSALS})
+_ALL = _THEIRS["locks-of-all"]  # which an operator asks
+_THEIRS[_ALL.id] = _ALL._replace(answers={**_ALL.answers, 401: _REFUSALS[400]}, is_open=False, who="")
+_RUNS = operations_in(
+    """
+Gateway
+    POST /gateway/runs run-open: begin a run
+        201 run; errors capacity_exceeded; request RUN_ASKED; example {"holder": "agent-1"}
+    GET /gateway/runs runs: open runs
+        200 runs
+    DELETE /gateway/runs/{name} run-end: end all runs of a holder
+        200 ended; errors not_found; with HOLDER NAMESPACE
+""",
+    {"Gateway": ("NAMESPACE", {})},
+    _NAMES,
 )
-
-
-def passed_on(method: str, path: str, what: str) -> Operation:
-    """An operation that their own gateway answers."""
-    name = path.strip("/").replace("/{name}", "-of")
-    named = (in_path("name", "As their command sends it", "rerun"),) if "{name}" in path else ()
-    summary = f"passed on to Action Llama's own gateway: {what}"
-    body: Schema | None = {} if method == "POST" else None
-    operation = _theirs(method, path, f"gateway-{name}", summary, {}, parameters=named, request=body)
-    return operation._replace(answers={200: {}})
 
 
 class Gateway:
@@ -207,36 +178,24 @@ class Gateway:
 
     def routes(self) -> Table:
         """Every operation with its handler. A GATEWAY_URL that ends in a slash makes paths with two."""
-        locks: list[tuple[Operation, Callable[[HttpRequest], Awaitable[Said]]]] = [
-            (ACQUIRE, self._acquire),
-            (RELEASE, self._release),
-            (HEARTBEAT, self._heartbeat),
-            (OWN_LOCKS, self._list),
-            (ALL_LOCKS, self._status),
-            (HEALTH, self._health),
-        ]
-        foreign: Table = [(operation, _in_their_words(handler)) for operation, handler in locks]
-        foreign += [
-            (passed_on(method, path, what), _in_their_words(self._passing_on(method, path)))
-            for method, path, what in upstream.ROUTES
-        ]
-        return [
-            (OPEN_RUN, self.open_run),
-            (RUNS, self.runs),
-            (END_RUNS, self.end_runs),
-            *foreign,
-            *[
-                (each._replace(path=each.path.replace(PREFIX, f"{PREFIX}/", 1), is_listed=False), handler)
-                for each, handler in foreign
-            ],
-        ]
+        handlers: dict[str, Callable[[HttpRequest], Awaitable[Said | Reply]]] = {
+            "gateway-acquire": self._acquire,
+            "gateway-release": self._release,
+            "gateway-heartbeat": self._heartbeat,
+            "gateway-list": self._list,
+            "locks-of-all": self._status,
+            "gateway-health": self._health,
+        }
+        foreign: Table = []
+        for verb, each in _THEIRS.items():
+            handler = _in_their_words(handlers.get(verb) or partial(self._pass_on, each))
+            foreign.append((each, handler))
+            foreign.append((each._replace(path=each.path.replace(PREFIX, f"{PREFIX}/", 1), is_listed=False), handler))
+        return [*routed({verb: partial(self._of_runs, verb) for verb in _RUNS}, _RUNS), *foreign]
 
-    def _passing_on(self, method: str, path: str) -> Handler:
-        async def handle(call: HttpRequest) -> Reply:
-            name = call.raw_name.decode("latin-1")
-            return await self._upstream.forward(method, path.replace("{name}", name), call)
-
-        return handle
+    async def _pass_on(self, operation: Operation, call: HttpRequest) -> Reply:
+        path = operation.path.removeprefix(PREFIX).replace("{name}", call.raw_name.decode("latin-1"))
+        return await self._upstream.forward(operation.method, path, call)
 
     async def _health(self, call: HttpRequest) -> Said:
         """Health, which their agents check before they begin. This one also checks that locks can be acquired."""
@@ -272,7 +231,8 @@ class Gateway:
             raise theirs.Rejected("missing secret")
         state = await self._inspect(secret)
         await self._run(state)
-        entries = [theirs.own_entry(hold.name, hold.holder) for hold in state.holds]
+        holds = [(hold.name, hold.holder) for hold in state.holds]
+        entries = [theirs.held_entry(*hold) | {"expiresAt": hold[1].expires_ms} for hold in holds]
         return 200, entries  # type: ignore[return-value]  # theirs is a bare list
 
     async def _status(self, call: HttpRequest) -> Said:
@@ -284,13 +244,15 @@ class Gateway:
         after: str | None = ""
         while after is not None:
             page = claimed(self._api.engine.store, ns, after=after)
-            for lock in page.locks:
-                for holder in lock.holders:
-                    entries.append(theirs.status_entry(lock.name, holder, by_run=is_run(holder.principal)))
+            for name, holder in [(lock.name, holder) for lock in page.locks for holder in lock.holders]:
+                # The name of a run is AGENT-ID.
+                agent = holder.owner.rpartition("-")[0] if runs.is_run(holder.principal) else ""
+                named = {"resourceKey": name, "agentName": agent or holder.owner}
+                entries.append(named | theirs.held_entry(name, holder))
             after = page.next_after
         return entries
 
-    async def _asked(self, call: HttpRequest) -> tuple[Run, str, int | None]:
+    async def _asked(self, call: HttpRequest) -> tuple[runs.Run, str, int | None]:
         """The run that asks, the key and the TTL. The checks are in the order of the contract."""
         body = await call.rest()
         try:
@@ -302,21 +264,21 @@ class Gateway:
 
     async def _inspect(self, secret: str) -> Any:
         # No secret is that long, so there is no need to digest a megabyte.
-        session = session_of(secret[: RUN_SECRET_CHARS_MAX + 1])
+        session = runs.session_of(secret[: limits.RUN_SECRET_CHARS_MAX + 1])
         return await self._batcher.submit(InspectSession(session=session, principal=None))
 
-    async def _run(self, state: Any) -> Run:
-        run = run_of(state)
+    async def _run(self, state: Any) -> runs.Run:
+        run = runs.run_of(state)
         if run is None:
             raise theirs.Rejected("invalid secret", "No run has this secret, or it is over.", 403)
         if run.stale:
             await self._batcher.submit(KeepSession(session=run.session, principal=run.caller.principal))
         return run
 
-    async def _follow(self, run: Run, asking: Asking) -> Said:
+    async def _follow(self, run: runs.Run, asking: Asking) -> Said:
         return await run_generator_async(asking, lambda question: self._ask(run, *question))
 
-    async def _ask(self, run: Run, verb: str, key: str, document: Document) -> Reply:
+    async def _ask(self, run: runs.Run, verb: str, key: str, document: Document) -> Reply:
         try:
             command = command_for(verb, run.namespace, key, shape(verb, document), run.caller)
             return reply_to(verb, await self._batcher.submit(command))
@@ -325,32 +287,17 @@ class Gateway:
 
     # Runs
 
-    async def open_run(self, call: HttpRequest) -> Reply:
-        document = await call.json(self._api.caller_of)
-        caller, ns = self._operator("run-open", call)
-        command, secret = open_run_command(ns, document, caller)
-        return answer_document(opened_document(command, await self._batcher.submit(command), secret), 201)
-
-    async def runs(self, call: HttpRequest) -> Reply:
-        _, ns = self._operator("runs", call)
-        return answer_document({"runs": [run_document(state) for state in await self._runs_of(ns)]})
-
-    async def end_runs(self, call: HttpRequest) -> Reply:
-        _, ns = self._operator("run-end", call)
-        holder = decode_name(call.raw_name)
-        found = [state for state in await self._runs_of(ns) if state.session.owner == holder]
-        principal = principal_of(ns)
-        ends = [EndSession(session=state.session.id, principal=principal) for state in found]
-        await asyncio.gather(*[self._batcher.submit(end) for end in ends])
-        reply = ended_document(ns, holder, found)
-        return encoded(reply)
-
-    def _operator(self, verb: str, call: HttpRequest) -> tuple[Caller, str]:
+    async def _of_runs(self, verb: str, call: HttpRequest) -> Reply:
+        document = await call.json(self._api.caller_of) if verb == "run-open" else None
         caller = self._api.caller_for(verb, call.headers)
-        return caller, self._api.namespace_of(caller, parse_query(call.query), call.headers)
+        ns = self._api.namespace_of(caller, parse_query(call.query), call.headers)
+        holder = decode_name(call.raw_name) if verb == "run-end" else ""
+        return encoded(await run_generator_async(runs.answer(verb, ns, holder, document, caller), self._look_or_do))
 
-    async def _runs_of(self, ns: str) -> list[SessionState]:
-        return await self._api.in_reader(lambda: open_sessions(self._api.engine.store, principal_of(ns)))
+    async def _look_or_do(self, asked: str | Command) -> Any:
+        if isinstance(asked, str):
+            return await self._api.in_reader(lambda: open_sessions(self._api.engine.store, asked))
+        return await self._batcher.submit(asked)
 
 
 def _in_their_words(handler: Callable[[HttpRequest], Awaitable[Said | Reply]]) -> Handler:

@@ -10,12 +10,14 @@ The principal of a run is `run:NAMESPACE`. No token can have that name, so the s
 from __future__ import annotations
 
 from dibs.base.errors import DibsError, InvalidInput, Unprocessable
+from dibs.base.generators import run_generator
 from dibs.base.ids import digest_id, new_id
 from dibs.base.jsontext import is_unicode
 from dibs.base.record import Record
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import failure, is_failure, yes
-from dibs.cli.framework.spec import Argument, Command, Option
+from dibs.cli.framework.spec import Argument, Option
+from dibs.cli.framework.spec import Command as CliCommand
 from dibs.cli.text.words import job_command, plain, table
 from dibs.client.door import Ask, OneNamespace
 from dibs.client.embedded import EmbeddedDoor
@@ -30,12 +32,14 @@ from dibs.wire.parts import timestamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.cli.framework.context import Call
     from dibs.cli.framework.result import Answer
+    from dibs.core.commands import Command
 
-    Document = dict[str, Any]
 
 # run-secret create, list, end: secrets that identify the runs of agents to `rlock` and the gateway.
 
@@ -111,13 +115,13 @@ run-secret end
     exits 0 ended | 2 there is no such run, or the server does not serve the gateway | {_ADMIN}
 """
 COMMANDS = {
-    "run-secret create": Command(
+    "run-secret create": CliCommand(
         create,
         Option("--holder NAME", "name of the run, as shown to others, such as dev-1a2b3c4d", required="holder"),
         Option("--given", "use the secret in SHUTDOWN_SECRET instead of a new one"),
     ),
-    "run-secret list": Command(list_),
-    "run-secret end": Command(end, Argument("HOLDER", "the holder given to run-secret create")),
+    "run-secret list": CliCommand(list_),
+    "run-secret end": CliCommand(end, Argument("HOLDER", "the holder given to run-secret create")),
 }
 
 
@@ -200,7 +204,6 @@ def opened_document(command: OpenSession, outcome: object, secret: str) -> Docum
 
 
 def run_document(state: SessionState) -> Document:
-    """A run in the list that an admin gets."""
     session = state.session
     return {
         "holder": session.owner,
@@ -211,8 +214,17 @@ def run_document(state: SessionState) -> Document:
     }
 
 
-def ended_document(ns: str, holder: str, found: list[SessionState]) -> Reply:
-    """The answer to the end of all runs of a holder. `found` has their states before the end."""
+def answer(verb: str, ns: str, holder: str, document: object, caller: Caller) -> Generator[str | Command, Any, Reply]:
+    """Answers `run-open`, `runs` and `run-end`. Yields commands, and a principal for its open sessions."""
+    if verb == "run-open":
+        command, secret = open_run_command(ns, document, caller)
+        return Reply(status=201, body=opened_document(command, (yield command), secret))
+    found: list[SessionState] = yield principal_of(ns)
+    if verb == "runs":
+        return Reply(status=200, body={"runs": [run_document(state) for state in found]})
+    found = [state for state in found if state.session.owner == holder]
+    for state in found:
+        yield EndSession(session=state.session.id, principal=state.session.principal)
     if not found:
         details = f"There is no run of {holder!a} in the namespace {ns}."
         return Reply(status=404, body={"error": "Run not found", "code": "not_found", "details": details})
@@ -245,26 +257,12 @@ class EmbeddedRuns:
     def ask(self, asked: Ask) -> Reply:
         """The reply to `runs`, `run-open` or `run-end`, as a server gives it."""
         try:
-            if asked.verb == "runs":
-                return self._list()
-            return self._begin(asked.document) if asked.verb == "run-open" else self._end(asked.name)
+            flow = answer(asked.verb, self._door.namespace(), asked.name, asked.document, LOCAL)
+            return run_generator(flow, self._look_or_do)
         except DibsError as error:
             return reply_for_error(error)
 
-    def _list(self) -> Reply:
-        found = open_sessions(self._door.store(), principal_of(self._door.namespace()))
-        return Reply(status=200, body={"runs": [run_document(state) for state in found]})
-
-    def _begin(self, document: Document) -> Reply:
-        command, secret = open_run_command(self._door.namespace(), document, LOCAL)
-        outcome = self._door.coordinator().one(command)
-        return Reply(status=201, body=opened_document(command, outcome, secret))
-
-    def _end(self, holder: str) -> Reply:
-        ns = self._door.namespace()
-        found = open_sessions(self._door.store(), principal_of(ns))
-        ended = [state for state in found if state.session.owner == holder]
-        for state in ended:
-            session = state.session
-            self._door.coordinator().one(EndSession(session=session.id, principal=session.principal))
-        return ended_document(ns, holder, ended)
+    def _look_or_do(self, asked: str | Command) -> Any:
+        if isinstance(asked, str):
+            return open_sessions(self._door.store(), asked)
+        return self._door.coordinator().one(asked)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dibs.agents.answers import IGNORED, OF_EVERY, TRUTH, ToolField
-from dibs.agents.tools import Tool
+from dibs.agents.tools import tool
 from dibs.base.errors import LeaseLost, NotClaimed, WouldDeadlock
 from dibs.compat.action_llama.protocol import Rejected, check_key
 
 if TYPE_CHECKING:
     from dibs.agents.backend import ToolBackend
+    from dibs.base.jsontext import Document
 
-    Document = dict[str, Any]
 
 KEY = ToolField("resource_key", "URI of the resource, such as github://acme/app/issues/42.", always=True)
 TTL = ToolField("ttl_seconds", "Not needed: the lock is kept for you.", IGNORED)
@@ -27,6 +27,13 @@ LOCK_ANSWER = (
 )
 
 
+@tool(
+    "Acquire a lock",
+    "Lock a shared resource (issue, pull request, deployment) before you work on it. If this fails for any "
+    "reason, skip that resource: do not wait and do not go on without the lock.",
+    (KEY, TTL),
+    LOCK_ANSWER,
+)
 async def acquire_lock(backend: ToolBackend, asked: Any) -> Document:
     key = asked.resource_key
     try:
@@ -44,6 +51,13 @@ async def acquire_lock(backend: ToolBackend, asked: Any) -> Document:
     return {"ok": True, "message": f"Lock acquired on {key}"}
 
 
+@tool(
+    "Release a lock",
+    "Release a lock that you acquired, when you are through with the resource.",
+    (KEY,),
+    LOCK_ANSWER,
+    destructive=True,
+)
 async def release_lock(backend: ToolBackend, asked: Any) -> Document:
     key = asked.resource_key
     try:
@@ -63,23 +77,4 @@ def _why(rejected: Rejected) -> str:
     return f"{rejected.body['error']}. {rejected.body['reason']}"
 
 
-TOOLS = (
-    Tool(
-        "acquire_lock",
-        "Acquire a lock",
-        "Lock a shared resource (issue, pull request, deployment) before you work on it. If this fails for any "
-        "reason, skip that resource: do not wait and do not go on without the lock.",
-        (KEY, TTL),
-        LOCK_ANSWER,
-        acquire_lock,
-    ),
-    Tool(
-        "release_lock",
-        "Release a lock",
-        "Release a lock that you acquired, when you are through with the resource.",
-        (KEY,),
-        LOCK_ANSWER,
-        release_lock,
-        destructive=True,
-    ),
-)
+TOOLS = (acquire_lock, release_lock)

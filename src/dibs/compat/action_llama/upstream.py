@@ -24,13 +24,6 @@ if TYPE_CHECKING:
     from dibs.client.urls import ServerAddress
     from dibs.server.http.request import HttpRequest
 
-# Their paths below GATEWAY_URL: method, path, and the commands that use it.
-ROUTES = (
-    ("POST", "/signals/{name}", "al-rerun, al-return, al-status"),
-    ("POST", "/calls", "al-subagent"),
-    ("GET", "/calls/{name}", "al-subagent-check, al-subagent-wait"),
-    ("POST", "/shutdown", "al-shutdown"),
-)
 NOT_TOLD = (
     "This gateway serves locks only. The operator of dibs can name Action Llama's own gateway, which answers this: "
     "dibs serve --gateway --gateway-upstream URL."
@@ -50,7 +43,6 @@ class Upstream:
         self._closing = asyncio.Event()
 
     async def forward(self, method: str, path: str, call: HttpRequest) -> Reply:
-        """Status and body of their answer."""
         if self._address is None:
             raise Rejected("not served here", NOT_TOLD, 501)
         if _is_step(call.raw_name):
@@ -104,7 +96,6 @@ async def _exchange(address: ServerAddress, request: bytes) -> Reply:
 
 
 def _is_step(raw_name: bytes) -> bool:
-    """Tell whether a name could lead out of its place in the path: it goes on as it came, and who decodes it may see
-    one."""
+    """Tell whether a name could lead out of its place in the path, once somebody decodes it."""
     name = unquote_to_bytes(raw_name)
     return name in (b".", b"..") or b"/" in name or b"\\" in name

@@ -14,9 +14,8 @@ from dibs.wire.sentences import in_full
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from dibs.base.jsontext import Document
 
-    Document = dict[str, Any]
 
 _NEXT = {
     "held": "Wait until it is released or runs out, or take another.",
@@ -63,16 +62,11 @@ def spelled(name: str, metadata: object) -> str:
     return name
 
 
-def released_document(resource: str, owner: str | None, lease_id: str | None, *, was_held: bool) -> Document:
-    """An ended lock expires at 0, as grite's documentation says."""
+def released(resource: str, owner: str | None, lease_id: str | None, *, was_held: bool) -> tuple[Document, str]:
+    """The document and the text. An ended lock expires at 0, as grite's documentation says."""
     lock = {"resource": resource, "owner": owner, "nonce": lease_id, "expires_unix_ms": 0}
-    return {"resource": resource, "released": True, "was_held": was_held, "lock": lock}
-
-
-def released_text(resource: str, *, was_held: bool) -> str:
-    if was_held:
-        return f"Lock released\n  Resource: {plain(resource)}"
-    return f"Nothing to release\n  Resource: {plain(resource)}"
+    text = f"{'Lock released' if was_held else 'Nothing to release'}\n  Resource: {plain(resource)}"
+    return {"resource": resource, "released": True, "was_held": was_held, "lock": lock}, text
 
 
 def status_document(locks: list[Document]) -> Document:

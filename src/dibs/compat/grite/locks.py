@@ -26,13 +26,12 @@ from dibs.core.names import check_name
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from dibs.agents.shell_actor import Actor, Entry
+    from dibs.base.jsontext import Document
     from dibs.cli.framework.context import Call
     from dibs.wire.documents import Reply
 
-    Document = dict[str, Any]
 
 TTL_SECONDS_DEFAULT = LOCK_TTL_MS_DEFAULT // 1000
 
@@ -42,17 +41,17 @@ def memory_of(call: Call) -> RememberedLeases:
 
 
 def acquire(call: Call) -> Answer:
-    resource = _resource(call)
+    resource, shown = _resource(call)
     session = _session(call)
     if session is not None:
-        asked = _asked(call, None)
-        return _acquired(call, resource, call.claim("acquire", resource, asked), asked, None)
+        asked = _asked(call, None, resource, shown)
+        return _acquired(call, shown, call.claim("acquire", resource, asked), asked, None)
     actor, memory = actor_of(call), memory_of(call)
     known = next((entry for entry in memory.entries(resource) if took_it(entry, actor)), None)
     made = _entry(call, actor, known)
     begun = memory.remember(resource, made, replaces=False) if actor.marks else None
     entry = made if begun is None else begun
-    asked = _asked(call, entry)
+    asked = _asked(call, entry, resource, shown)
     is_old = known is not None or entry["request_key"] != made["request_key"]
     claim = call.ask if is_old else call.claim  # an interrupt must not release an older lease
     reply = claim("acquire", resource, asked)
@@ -63,16 +62,15 @@ def acquire(call: Call) -> Answer:
         reply = call.claim("acquire", resource, asked)
     if begun is not None:
         _keep_or_forget(memory, resource, {**entry, "until_ms": made["until_ms"]}, reply)
-    return _acquired(call, resource, reply, asked, begun)
+    return _acquired(call, shown, reply, asked, begun)
 
 
-def _asked(call: Call, entry: Entry | None) -> Document:
+def _asked(call: Call, entry: Entry | None, resource: str, shown: str) -> Document:
     """The request. The default TTL is grite's, five minutes. In a session the session is the owner."""
     document = claim_document(call)
     document.setdefault("ttl_seconds", TTL_SECONDS_DEFAULT)
-    given = _as_given(call, _resource(call))
-    if given != _resource(call):  # for the list of locks
-        document["metadata"] = f"{documents.SPELLED}{given}"
+    if shown != resource:  # for the list of locks
+        document["metadata"] = f"{documents.SPELLED}{shown}"
     if entry is not None:
         document.update(owner=entry["owner"], request_key=entry["request_key"])
         document.pop("session_id", None)
@@ -105,11 +103,10 @@ def _keep_or_forget(memory: RememberedLeases, resource: str, entry: Entry, reply
         memory.forget(resource, entry["request_key"])
 
 
-def _acquired(call: Call, resource: str, reply: Reply, asked: Document, entry: Entry | None) -> Answer:
+def _acquired(call: Call, shown: str, reply: Reply, asked: Document, entry: Entry | None) -> Answer:
     body: Document = reply.body or {}
     if is_failure(reply):
         return _failed(call, failure(reply))
-    shown = _as_given(call, resource)
     if refusal_exit(reply) is not None:
         return _conflict(documents.refused(shown, body))
     document = documents.lease_document(shown, body["owner"], body, asked["ttl_seconds"])
@@ -122,57 +119,46 @@ def _acquired(call: Call, resource: str, reply: Reply, asked: Document, entry: E
 
 
 def renew(call: Call) -> Answer:
-    resource = _resource(call)
+    resource, shown = _resource(call)
     memory = memory_of(call)
     proof, entry = _proof(call, memory, resource, lambda each, actor: may_keep(each, actor) or may_end(each, actor))
     if proof is None:
-        return _conflict(documents.not_yours("renew", _as_given(call, resource), _state(call, resource)))
+        return _conflict(documents.not_yours("renew", shown, _state(call, resource)))
     length_s = ttl_seconds(call)
     if length_s is not None:
         proof["ttl_seconds"] = length_s
     reply = call.ask("renew", resource, proof)
     if is_failure(reply):
-        return _lost(call, "renew", resource, reply)
+        return _lost(call, "renew", resource, shown, reply)
     body: Document = reply.body or {}
     if entry is not None:
         memory.remember(resource, {**entry, "until_ms": wall_ms() + body["remaining_ms"]})
     owner = entry["owner"] if entry is not None else _state(call, resource).get("owner")
     echoed_s = length_s or (body["remaining_ms"] + 500) // 1000
-    shown = _as_given(call, resource)
     document = documents.lease_document(shown, str(owner), body, echoed_s)
     return yes(document, documents.lease_text("renewed", shown, body, show_lease=False))
 
 
 def release(call: Call) -> Answer:
-    resource = _resource(call)
+    resource, shown = _resource(call)
     memory = memory_of(call)
     proof, entry = _proof(call, memory, resource, may_end)
-    if proof is None:
-        return _nothing_to_release(call, resource, _state(call, resource))
-    reply = call.ask("release", resource, proof)
-    if is_failure(reply):
-        if entry is not None and (reply.body or {}).get("code") == "lease_not_current":
-            memory.forget(resource, entry["request_key"])
-            return _nothing_to_release(call, resource, _state(call, resource))
-        return _lost(call, "release", resource, reply)
+    reply = call.ask("release", resource, proof) if proof is not None else None
+    is_gone = reply is not None and (reply.body or {}).get("code") == "lease_not_current"
+    if reply is not None and is_failure(reply) and not (entry is not None and is_gone):
+        return _lost(call, "release", resource, shown, reply)
     if entry is not None:
         memory.forget(resource, entry["request_key"])
-    shown = _as_given(call, resource)
-    document = documents.released_document(shown, (entry or {}).get("owner"), proof.get("lease_id"), was_held=True)
-    return yes(document, documents.released_text(shown, was_held=True))
-
-
-def _nothing_to_release(call: Call, resource: str, state: Document) -> Answer:
-    """Succeeds if nobody holds the lock. Leaves a lock that somebody else holds alone, and says so."""
+    if proof is not None and not is_gone:
+        return yes(*documents.released(shown, (entry or {}).get("owner"), proof.get("lease_id"), was_held=True))
+    state = _state(call, resource)  # somebody else's lock is left alone
     if state.get("owner") is not None:
-        return _conflict(documents.not_yours("release", _as_given(call, resource), state))
-    shown = _as_given(call, resource)
-    document = documents.released_document(shown, None, None, was_held=False)
-    return yes(document, documents.released_text(shown, was_held=False))
+        return _conflict(documents.not_yours("release", shown, state))
+    return yes(*documents.released(shown, None, None, was_held=False))
 
 
 def status(call: Call) -> Answer:
-    wanted = _resource(call, needed=False)
+    wanted, _ = _resource(call, needed=False)
     locks = _live(call)
     if isinstance(locks, Answer):
         return locks
@@ -199,7 +185,6 @@ def gc(call: Call) -> Answer:
 
 
 def _live(call: Call) -> list[Document] | Answer:
-    """All held locks, or the failure."""
     reply = drive(call.door(), all_pages(""))
     if is_failure(reply):
         return _failed(call, failure(reply))
@@ -213,15 +198,8 @@ def _session(call: Call) -> str | None:
     return session_id(call)
 
 
-def _as_given(call: Call, resource: str) -> str:
-    """The resource as the user typed it: grite shows `path:src/`, which the store calls `path:src`."""
-    flag = call.values.get("resource_flag")
-    given: str | None = flag if flag is not None else call.values.get("resource")
-    return resource if given is None else given
-
-
-def _resource(call: Call, *, needed: bool = True) -> str:
-    """The resource, from the argument or the flag, in the store's spelling."""
+def _resource(call: Call, *, needed: bool = True) -> tuple[str, str]:
+    """The resource, from the argument or the flag: `path:src` in the store, and `path:src/` as it was typed."""
     flag, word = call.values.get("resource_flag"), call.values.get("resource")
     if flag is not None and word is not None and flag != word:
         raise UsageError("The resource was given twice: as an argument and with --resource.", call.command)
@@ -229,8 +207,8 @@ def _resource(call: Call, *, needed: bool = True) -> str:
     if given is None:
         if needed:
             raise UsageError(f"{call.command} needs a resource: --resource issue:8057324b.", call.command)
-        return ""
-    return check_name(given)
+        return "", ""
+    return check_name(given), given
 
 
 def _proof(
@@ -258,12 +236,12 @@ def _state(call: Call, resource: str) -> Document:
     return call.ask("inspect", resource, {}).body or {}
 
 
-def _lost(call: Call, verb: str, resource: str, reply: Reply) -> Answer:
+def _lost(call: Call, verb: str, resource: str, shown: str, reply: Reply) -> Answer:
     """A refused proof is a conflict in grite's codes. Other failures keep their meaning."""
     answer = failure(reply)
     if answer.code != "lease_not_current":
         return _failed(call, answer)
-    return _conflict(documents.not_yours(verb, _as_given(call, resource), _state(call, resource)))
+    return _conflict(documents.not_yours(verb, shown, _state(call, resource)))
 
 
 def _conflict(shown: tuple[str, Document, str]) -> Answer:

@@ -12,9 +12,7 @@ from dibs.wire.parts import instant_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
-    Document = dict[str, Any]
+    from dibs.base.jsontext import Document
 
 
 def completed(verb: str, body: Document) -> Document:

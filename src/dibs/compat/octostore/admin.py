@@ -18,8 +18,10 @@ from dibs.engine.queries import claimed
 from dibs.server.http.admission import PUBLIC_NAMESPACE, ClientWindows
 from dibs.server.http.parse import parse_query
 from dibs.server.http.response import HttpError, answer_document
+from dibs.server.routes.operations import operations_in, routed
+from dibs.wire.answer_fields import answers_in
 from dibs.wire.credentials import digest_of
-from dibs.wire.operations import NAMESPACE, Operation, document_schema, in_query
+from dibs.wire.operations import document_schema, in_query
 from dibs.wire.parts import offset_timestamp
 
 if TYPE_CHECKING:
@@ -40,61 +42,72 @@ BEARER_ADMIN = b"Bearer admin:"
 ELECTIONS = "__election/"  # with which the locks begin that are elections there
 ADMIN_PRINCIPAL = "admin key"  # with a blank, so that no token can have this name
 WINDOWS_S = {"1h": 3_600, "12h": 43_200, "24h": 86_400, "7d": 604_800}
-STATUS = Operation(
-    "GET",
-    "/admin/status",
-    "admin-status",
-    "what is held, and who has a token",
-    "Health",
-    {
-        200: document_schema(
-            {
-                "healthy": ("flag", "true"),
-                "uptime_seconds": ("number", "since the server started"),
-                "active_locks": ("number", "live leases in the namespace"),
-                "total_users": ("number", "principals with a token"),
-                "total_acquires": ("number", "since the server started"),
-                "total_releases": ("number", "since the server started"),
-                "locks": (
-                    "list",
-                    "`name`, `holder_username`, `metadata`, `fencing_token`, `expires_at`, `ttl_remaining_seconds`",
-                ),
-                "users": ("list", "`id`, `github_username` (the principal), `created_at`"),
-            }
-        )
+NAME_CHARS_MAX = 64
+STATUS, TIMESERIES, REGISTER, ROTATE = "admin-status", "timeseries", "register", "token-rotate-own"
+_ANSWERS = answers_in("""
+_token
+    token text: the token, shown only here
+    user_id text: an id made from the name
+    namespace text?: the only namespace it may use; null: any
+registered
+    + _token
+    username text: as given
+rotated
+    + _token
+    github_username text: the token's name
+admin
+    healthy flag: true
+    uptime_seconds number: since the server started
+    active_locks number: live leases in the namespace
+    total_users number: principals with a token
+    total_acquires number: since the server started
+    total_releases number: since the server started
+    locks list: `name`, `holder_username`, `metadata`, `fencing_token`, `expires_at`, `ttl_remaining_seconds`
+    users list: `id`, `github_username` (the principal), `created_at`
+minutes
+    window text: as asked
+    timestamps list: the beginnings of minutes, in seconds since 1970
+    request_volume list: requests in each minute
+    acquire_rates list: new leases in the store
+    release_rates list: releases in the store
+    active_locks list: live leases in the store at the end of the minute
+""")
+_MINUTES = dict(zip(list(_ANSWERS["minutes"])[1:], ("at_s", "requests", "acquires", "releases", "live"), strict=True))
+_REGISTERS = {
+    "type": "object",
+    "properties": {
+        "username": {"type": "string", "minLength": 1, "maxLength": NAME_CHARS_MAX},
+        "namespace": {"type": ["string", "null"], "maxLength": NAME_CHARS_MAX},
     },
-    parameters=NAMESPACE,
-)
-TIMESERIES = Operation(
-    "GET",
-    "/admin/metrics/timeseries",
-    "timeseries",
-    "the last minutes of this server, one number for each",
-    "Health",
+    "required": ["username"],
+}
+OPERATIONS = operations_in(
+    """
+Health
+    GET /admin/status admin-status: what is held, and who has a token
+        200 admin; with NAMESPACE
+    GET /admin/metrics/timeseries timeseries: the last minutes of this server, one number for each
+        200 minutes; with WINDOW
+Tokens
+    POST /auth/register register: a token for a name that nobody has
+        200 registered; errors not_found conflict rate_limited; open; who anybody on this machine, if so set
+        request REGISTERS
+    POST /auth/token/rotate token-rotate-own: a new token in the place of the caller's own
+        200 rotated; errors conflict not_found
+""",
+    {"Health": ("", {}), "Tokens": ("", {})},
     {
-        200: document_schema(
-            {
-                "window": ("text", "as asked"),
-                "timestamps": ("list", "the beginnings of minutes, in seconds since 1970"),
-                "request_volume": ("list", "requests in each minute"),
-                "acquire_rates": ("list", "new leases in the store"),
-                "release_rates": ("list", "releases in the store"),
-                "active_locks": ("list", "live leases in the store at the end of the minute"),
-            }
-        )
+        **{name: document_schema(fields) for name, fields in _ANSWERS.items()},
+        "WINDOW": in_query("window", "How far back", enum=list(WINDOWS_S), default="1h"),
+        "REGISTERS": _REGISTERS,
     },
-    parameters=(in_query("window", "How far back", enum=list(WINDOWS_S), default="1h"),),
 )
 
 
 def routes(api: Api) -> Table:
     accounts, pages = Accounts(api), AdminPages(api)
-    return [
-        (REGISTER, accounts.register),
-        (ROTATE, accounts.rotate),
-        (STATUS, pages.status),
-        (TIMESERIES, pages.timeseries),
-    ]
+    handlers = {REGISTER: accounts.register, ROTATE: accounts.rotate, STATUS: pages.status}
+    return routed({**handlers, TIMESERIES: pages.timeseries}, OPERATIONS)
 
 
 def key_of(headers: Mapping[bytes, bytes]) -> bytes | None:
@@ -118,30 +131,21 @@ class AdminPages:
         self._guesses = ClientWindows(ADMIN_GUESSES_MAX, "wrong keys")
 
     async def status(self, call: HttpRequest) -> Reply:
-        caller = self.admit(STATUS.id, call)
+        caller = self.admit(STATUS, call)
         ns = self._api.namespace_of(caller, parse_query(call.query), call.headers)
         return answer_document(await self._api.in_reader(lambda: self._status(ns, caller.namespace)))
 
     async def timeseries(self, call: HttpRequest) -> Reply:
-        self.admit(TIMESERIES.id, call)
+        self.admit(TIMESERIES, call)
         window = parse_query(call.query).get("window", "1h")
         if window not in WINDOWS_S:
             raise InvalidInput("window must be one of: 1h, 12h, 24h, 7d")
         minutes = self._api.minutes.since(WINDOWS_S[window])
-        return answer_document(
-            {
-                "window": window,
-                "timestamps": [each.at_s for each in minutes],
-                "request_volume": [each.requests for each in minutes],
-                "acquire_rates": [each.acquires for each in minutes],
-                "release_rates": [each.releases for each in minutes],
-                "active_locks": [each.live for each in minutes],
-            }
-        )
+        rows = {name: [getattr(each, field) for each in minutes] for name, field in _MINUTES.items()}
+        return answer_document({"window": window, **rows})
 
     def admit(self, verb: str, call: HttpRequest) -> Caller:
-        """The caller, who must be an admin: by its token, or by a token as a key. Wrong keys are few, so that a short
-        one cannot be guessed."""
+        """The caller, who must be an admin: by its token, or by a token as a key, of which few may be wrong."""
         key = key_of(call.headers)
         if key is None:
             return self._api.caller_for(verb, call.headers)
@@ -213,46 +217,11 @@ def _leader(name: str, holder: Holder) -> dict[str, str]:
 
 # Tokens as users of OctoStore get them: by giving a name, where that is allowed, and by replacing their own.
 
-NAME_CHARS_MAX = 64
-ACCOUNTS = "Tokens"
 _NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
 # To OctoStore's clients a namespace is a beginning of names. These two are where their locks and elections are: a user
 # of one could see all of them by dibs' own routes.
 _RESERVED = (DEFAULT_NAMESPACE, PUBLIC_NAMESPACE)
 _BEARER = b"Bearer "
-_FIELDS = {
-    "token": ("text", "the token, shown only here"),
-    "user_id": ("text", "an id made from the name"),
-    "namespace": ("text?", "the only namespace it may use; null: any"),
-}
-REGISTER = Operation(
-    "POST",
-    "/auth/register",
-    "register",
-    "a token for a name that nobody has",
-    ACCOUNTS,
-    {200: document_schema({**_FIELDS, "username": ("text", "as given")})},
-    ("not_found", "conflict", "rate_limited"),
-    is_open=True,
-    who="anybody on this machine, if so set",
-    request={
-        "type": "object",
-        "properties": {
-            "username": {"type": "string", "minLength": 1, "maxLength": NAME_CHARS_MAX},
-            "namespace": {"type": ["string", "null"], "maxLength": NAME_CHARS_MAX},
-        },
-        "required": ["username"],
-    },
-)
-ROTATE = Operation(
-    "POST",
-    "/auth/token/rotate",
-    "token-rotate-own",
-    "a new token in the place of the caller's own",
-    ACCOUNTS,
-    {200: document_schema({**_FIELDS, "github_username": ("text", "the token's name")})},
-    ("conflict", "not_found"),
-)
 
 
 class Accounts:
@@ -285,7 +254,7 @@ class Accounts:
         return str((made.body or {})["token"])
 
     async def rotate(self, call: HttpRequest) -> Reply:
-        caller = self._api.caller_for(ROTATE.id, call.headers)
+        caller = self._api.caller_for(ROTATE, call.headers)
         authorization = call.headers.get(b"authorization", b"").strip()
         if not authorization.startswith(_BEARER):
             raise AuthenticationRequired("Bearer token required")
@@ -334,8 +303,7 @@ _ENDPOINTS = {
 
 
 def metrics_document(scrape: Scrape, guard: TokenGuard, contract: Contract | None = None) -> dict[str, Any]:
-    """The same numbers as for Prometheus, in the form that OctoStore's clients know. With a contract: without the
-    operations that it does not have."""
+    """The numbers for Prometheus in OctoStore's form. With a contract: without operations that it does not have."""
     metrics = scrape.metrics
     endpoints = _by_endpoint(metrics.requests, only_its_own=contract is not None)
     uptime_ms = max(scrape.engine.uptime_ms(), 1)
@@ -371,8 +339,7 @@ def _by_endpoint(requests: dict[str, RequestCounts], *, only_its_own: bool) -> d
 
 
 def _endpoint(counts: RequestCounts) -> dict[str, Any]:
-    """Times in milliseconds, of which the least and the most are whole ones. Percentiles are the upper bounds of
-    buckets."""
+    """Times in milliseconds, least and most as whole ones. Percentiles are upper bounds of buckets."""
     durations, count = counts.durations, max(counts.count, 1)
     return {
         "count": counts.count,

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.server.http.request import HttpRequest, Known
 
-    Document = dict[str, Any]
 
 # Refusals in OctoStore's words: the same status, title, code and details as an OctoStore server gives.
 
@@ -83,8 +83,7 @@ def unsupported(status: int) -> OctoStoreRefusal:
 
 
 def answer_refusal(error: Exception) -> Reply:
-    """The answer for an error. What OctoStore does not know (a store that is away, a server that drains) is answered in
-    dibs' words."""
+    """The answer for an error. What OctoStore does not know (a store that is away) is answered in dibs' words."""
     found = _translated(error)
     if not isinstance(found, OctoStoreRefusal):
         return answer_for_error(found)
@@ -220,7 +219,6 @@ _FITS: dict[str, Callable[[Any], bool]] = {
 
 
 def check_lock_name(name: str) -> str:
-    """A name that OctoStore has."""
     parts = name.split("/")
     for is_wrong, rule in (
         (not name, "cannot be empty"),

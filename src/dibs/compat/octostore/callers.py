@@ -23,6 +23,8 @@ from dibs.wire.values import token_badge
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from dibs.core.commands import Command
+    from dibs.core.outcomes import Outcome
     from dibs.core.records import Holder, SessionRecord
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
@@ -43,8 +45,7 @@ class User(NamedTuple):
         return id_of(self.principal)
 
     def has(self, session: SessionRecord) -> bool:
-        """Tell whether a session is this user's. Not by the `bound` of dibs' rules: all locks are in one namespace
-        here."""
+        """Tell whether a session is this user's. Not by `bound`: all locks are in one namespace here."""
         return may_use(session, self.principal, self.scope)
 
 
@@ -71,8 +72,7 @@ class UserDirectory:
         return User(caller.principal, caller.namespace, badges=badges)
 
     def has_admin_key(self, call: HttpRequest) -> bool:
-        """Tell whether the request has the server's admin key. A client that sent too many wrong ones is refused, so
-        that a short key cannot be guessed."""
+        """Tell whether the request has the server's admin key. Raises if the client sent too many wrong ones."""
         given = next((call.headers[name] for name in KEY_HEADERS if name in call.headers), None)
         if self._admin_key is None or given is None:
             return False
@@ -84,8 +84,7 @@ class UserDirectory:
         return False
 
     def admit_admin(self, call: HttpRequest) -> None:
-        """Raises unless an admin asks: with the admin key, or with a token of an admin. The key becomes a token that
-        the server's guard knows, and nobody else."""
+        """Raises unless an admin asks. The admin's key becomes a token that only the server's guard knows."""
         headers = dict(call.headers)
         bearer = headers.get(b"authorization", b"").strip()
         if bearer.startswith(BEARER_ADMIN):
@@ -123,6 +122,17 @@ class UserDirectory:
         except DibsError:
             return False
         return (caller.principal, caller.namespace) == (user.principal, user.scope)
+
+
+class Handlers:
+    """What answers requests of these users, by dibs' engine."""
+
+    def __init__(self, api: Api, callers: UserDirectory) -> None:
+        self._api = api
+        self._callers = callers
+
+    async def _submit(self, command: Command) -> Outcome:
+        return await self._api.engine.batcher.submit(command)
 
 
 def fixed_callers(users: Iterable[tuple[str, str]], admin_key: str | None) -> dict[bytes, Caller]:

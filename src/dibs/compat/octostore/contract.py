@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dibs.base.errors import InvalidInput
-from dibs.compat.octostore.admin import STATUS as ADMIN_STATUS
-from dibs.compat.octostore.admin import TIMESERIES, user_names
+from dibs.compat.octostore.admin import user_names
 from dibs.compat.octostore.bodies import PlainStream, answer_refusal, unsupported
 from dibs.compat.octostore.callers import UserDirectory, fixed_callers
 from dibs.compat.octostore.description import described
@@ -49,9 +48,15 @@ ORIGINS = (
     "http://localhost:4173",
     "http://127.0.0.1:4173",
 )
-ADMIN_PAGES = (ADMIN_STATUS.id, TIMESERIES.id, "metrics")
+ADMIN_PAGES = ("admin-status", "timeseries", "metrics")
 OTHERS = ("register", "token-rotate-own")  # dibs' handlers, with OctoStore's refusals
 _YES, _NO = ("1", "true", "on", "yes"), ("0", "false", "off", "no")
+_ELECTIONS = {
+    "rooms": "MAX_PUBLIC_ELECTIONS",
+    "requests": "PUBLIC_ELECTION_REQUESTS_PER_MINUTE",
+    "streams": "PUBLIC_ELECTION_WATCH_STREAMS_GLOBAL",
+    "streams_per_client": "PUBLIC_ELECTION_WATCH_STREAMS_PER_CLIENT",
+}
 _UNSERVED = ("GITHUB_CLIENT_ID", "GITHUB_CLIENT_SECRET", "OAUTH_DASHBOARD_URL", "ADMIN_USERNAME")
 
 
@@ -91,7 +96,6 @@ class OctoStoreContract:
 
 
 def settings_from(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Settings of a server, by their names."""
     for name in _UNSERVED:
         if environ.get(name):
             raise InvalidInput(f"{name} is for signing in with GitHub, which dibs does not do. Unset it.")
@@ -118,14 +122,9 @@ def _elections(environ: Mapping[str, str]) -> PublicElections | None:
     if not _flag(environ, "PUBLIC_ELECTIONS", True):
         return None
     plain = PublicElections()
-    streams = "PUBLIC_ELECTION_WATCH_STREAMS"
-    return PublicElections(
-        rooms=_number(environ, "MAX_PUBLIC_ELECTIONS", plain.rooms),
-        requests=_number(environ, "PUBLIC_ELECTION_REQUESTS_PER_MINUTE", plain.requests),
-        streams=_number(environ, f"{streams}_GLOBAL", plain.streams),
-        streams_per_client=_number(environ, f"{streams}_PER_CLIENT", plain.streams_per_client),
-        stream_ms=_number(environ, "PUBLIC_ELECTION_WATCH_MAX_SECONDS", plain.stream_ms // 1000) * 1000,
-    )
+    found = {field: _number(environ, name, getattr(plain, field)) for field, name in _ELECTIONS.items()}
+    stream_s = _number(environ, "PUBLIC_ELECTION_WATCH_MAX_SECONDS", plain.stream_ms // 1000)
+    return PublicElections(**found, stream_ms=stream_s * 1000)
 
 
 def _users(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -230,7 +229,6 @@ class OctoStoreRoutes:
         }
 
     async def watch(self, call: HttpRequest) -> EventStream:
-        """The state of one lock and its changes."""
         user = self._callers.user("watch", call)
         name = self._callers.lock_name(call, user)
         self._api.check_open()

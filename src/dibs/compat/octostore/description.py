@@ -6,17 +6,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dibs.compat.octostore import locks, routes
-from dibs.compat.octostore.bodies import (
-    ACL_ENTRIES_MAX,
-    ACL_ENTRY_BYTES_MAX,
-    DELAY_S_MAX,
-    METADATA_CHARS_MAX,
-    NAME_BYTES_MAX,
-    TTL_S_MAX,
-)
+from dibs.compat import schemas_of
+from dibs.compat.octostore import bodies, locks, routes
 from dibs.core.limits import PUBLIC_TTL_MS_MAX, PUBLIC_TTL_MS_MIN
-from dibs.wire.operations import ID_PATTERN, JOB, document_schema, in_path
+from dibs.server.routes.operations import DOCUMENTS
+from dibs.wire.answer_fields import ANSWERS
+from dibs.wire.operations import ID_PATTERN, JOB, in_path
 from dibs.wire.values import U32_MAX
 
 if TYPE_CHECKING:
@@ -26,57 +21,37 @@ if TYPE_CHECKING:
 
 ABOUT = "In OctoStore's form: this server runs with `--octostore`."
 _STATUSES = (400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 500, 503)
-# What the fields of answers mean, wherever they are. "?": it may be null, "-": it may be left out.
-_MEANINGS = {
-    "acl": ("object", "who may acquire the lock"),
-    "active": ("flag", "whether it is in use"),
-    "active_locks": ("number", "live leases in the store"),
-    "available_at": ("text", "when the lock can be had"),
-    "code": ("text", "what is the matter, for programs"),
-    "created_at": ("text", "when it was made"),
-    "db_size_bytes": ("number", "how much room the store takes"),
-    "details": ("text", "the same, for people"),
-    "error": ("text", "a title"),
-    "events": ("texts", "which events"),
-    "expires_at": ("text", "when it ends without a renewal or a keepalive"),
-    "fencing_token": ("number", "rises with every lease of the store; of a free lock, the next one"),
-    "holder_id": ("text", "a one-way name for the holder"),
-    "id": ("text", "the webhook"),
-    "keepalive_interval_secs": ("number", "send a keepalive this often"),
-    "lease_id": ("text", "the proof, for renewing and releasing"),
-    "lock_count": ("number", "how many locks it holds"),
-    "lock_delay_seconds": ("number", "the delay that its last holder asked for"),
-    "lock_pattern": ("text", "of which locks; null: of all"),
-    "locks": ("list", "the locks that are held, each as `GET /locks/{name}` shows it"),
-    "metadata": ("text", "of the holder"),
-    "name": ("text", "the lock"),
-    "prefix": ("text", "with which their names begin"),
-    "renew_after_ms": ("number", "half of what is left: renew by then"),
-    "request_id": ("text", "names the request in the server's log"),
-    "retry_after_ms": ("number", "when asking again helps"),
-    "secret": ("text", "`****` if there is one"),
-    "session_id": ("text", "the session"),
-    "status": ("text", "`acquired`, `held`, `free`, `delayed` or `ok`"),
-    "storage": ("text", "`wal`"),
-    "total": ("number", "how many"),
-    "total_acquires": ("number", "since the server started"),
-    "total_releases": ("number", "since the server started"),
-    "total_users": ("number", "those with a token"),
-    "uptime_seconds": ("number", "since the server started"),
-    "url": ("text", "where to"),
-    "user_id": ("text", "whose it is"),
-}
-
-
-def _schema(fields: str) -> Schema:
-    found = {}
-    for field in fields.split():
-        name = field.rstrip("?-")
-        kind, meaning = _MEANINGS[name]
-        found[name] = (kind + field[len(name) :], meaning)
-    return document_schema(found)
-
-
+# What the fields of answers mean, wherever they are, where it is not what they mean in dibs' own.
+_schema = schemas_of(
+    """
+acl object: who may acquire the lock
+active flag: whether it is in use
+code text: what is the matter, for programs
+details text: the same, for people
+events texts: which events
+expires_at text: when it ends without a renewal or a keepalive
+fencing_token number: rises with every lease of the store; of a free lock, the next one
+id text: the webhook
+lock_count number: how many locks it holds
+lock_delay_seconds number: the delay that its last holder asked for
+lock_pattern text: of which locks; null: of all
+locks list: the locks that are held, each as `GET /locks/{name}` shows it
+metadata text: of the holder
+name text: the lock
+prefix text: with which their names begin
+secret text: `****` if there is one
+status text: `acquired`, `held`, `free`, `delayed` or `ok`
+storage text: `wal`
+total number: how many
+url text: where to
+user_id text: whose it is
+""",
+    {
+        name: (kind.rstrip("?-"), said)
+        for fields in reversed([*ANSWERS.values(), *DOCUMENTS.values()])
+        for name, (kind, said) in fields.items()
+    },
+)
 _REFUSED = _schema("error code details request_id- retry_after_ms-")
 _TAKEN = _schema("status lease_id fencing_token expires_at renew_after_ms metadata?")
 _HELD = _schema("status holder_id expires_at retry_after_ms metadata?")
@@ -110,26 +85,26 @@ _KINDS: dict[str, Schema] = {
         "properties": {
             "acquire": {
                 "type": "array",
-                "items": {"type": "string", "maxLength": ACL_ENTRY_BYTES_MAX},
+                "items": {"type": "string", "maxLength": bodies.ACL_ENTRY_BYTES_MAX},
                 "minItems": 1,
-                "maxItems": ACL_ENTRIES_MAX,
+                "maxItems": bodies.ACL_ENTRIES_MAX,
             }
         },
         "required": ["acquire"],
     },
 }
-_LOCK_TTL = {"minimum": 1, "maximum": TTL_S_MAX}
+_LOCK_TTL = {"minimum": 1, "maximum": bodies.TTL_S_MAX}
 _TERM = {"minimum": PUBLIC_TTL_MS_MIN // 1000, "maximum": PUBLIC_TTL_MS_MAX // 1000}
 _BOUNDS = {
     ("acquire", "ttl_seconds"): _LOCK_TTL,
     ("renew", "ttl_seconds"): _LOCK_TTL,
     ("campaign", "ttl_seconds"): _TERM,
     ("election-renew", "ttl_seconds"): _TERM,
-    ("acquire", "metadata"): {"maxLength": METADATA_CHARS_MAX},
-    ("campaign", "metadata"): {"maxLength": METADATA_CHARS_MAX},
-    ("acquire", "lock_delay_seconds"): {"maximum": DELAY_S_MAX},
+    ("acquire", "metadata"): {"maxLength": bodies.METADATA_CHARS_MAX},
+    ("campaign", "metadata"): {"maxLength": bodies.METADATA_CHARS_MAX},
+    ("acquire", "lock_delay_seconds"): {"maximum": bodies.DELAY_S_MAX},
 }
-_NAME = in_path("name", "The lock, percent-encoded", "issue-42", minLength=1, maxLength=NAME_BYTES_MAX)
+_NAME = in_path("name", "The lock, percent-encoded", "issue-42", minLength=1, maxLength=bodies.NAME_BYTES_MAX)
 _QUERIES = ("prefix", "window")  # all that it reads
 
 

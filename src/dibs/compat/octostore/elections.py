@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from dibs.server.http.request import HttpRequest
     from dibs.server.routes.table import Handler, Table
 
+CAMPAIGN, RENEW, RESIGN = "campaign", "election-renew", "resign"
 LEADER, FOLLOWER, VACANT = "leader", "follower", "vacant"
 SCHEMA_VERSION = 1
 _ALPHANUMERIC = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
@@ -63,33 +64,23 @@ def job_of(room: str, *, public: bool) -> str:
     return election_job(room)
 
 
-def campaign_command(ns: str, room: str, document: Document, caller: Caller, *, public: bool) -> Command:
-    """Claims the job of an election for a candidate."""
+def election_command(verb: str, ns: str, room: str, document: Document, caller: Caller, *, public: bool) -> Command:
+    """What a candidate or a leader asks for, as a command about the job of its election."""
     job = job_of(room, public=public)
-    candidate = document["candidate_id"]
-    if not 1 <= len(candidate) <= limits.CANDIDATE_CHARS_MAX or not _CANDIDATE.issuperset(candidate):
-        raise InvalidInput(
-            f"candidate_id is 1 to {limits.CANDIDATE_CHARS_MAX} letters, digits or - _ . : @ characters."
-        )
-    asked: Document = {"owner": candidate, "ttl_seconds": _ttl_seconds(document, public)}
-    for field in ("metadata", "request_key"):
-        if field in document:
-            asked[field] = document[field]
-    return command_for("acquire", ns, job, asked, caller)
-
-
-def renew_command(ns: str, room: str, document: Document, caller: Caller, *, public: bool) -> Command:
-    """A heartbeat of the leader. It is an event, because those who watch want to know until when the term lasts."""
-    job = job_of(room, public=public)
-    asked: Document = {"lease_id": lease_of(room, document["leader_token"])}
+    if verb == CAMPAIGN:
+        candidate, most = document["candidate_id"], limits.CANDIDATE_CHARS_MAX
+        if not 1 <= len(candidate) <= most or not _CANDIDATE.issuperset(candidate):
+            raise InvalidInput(f"candidate_id is 1 to {most} letters, digits or - _ . : @ characters.")
+        asked: Document = {"owner": candidate, "ttl_seconds": _ttl_seconds(document, public)}
+        asked |= {field: document[field] for field in ("metadata", "request_key") if field in document}
+        return command_for("acquire", ns, job, asked, caller)
+    asked = {"lease_id": lease_of(room, document["leader_token"])}
+    if verb == RESIGN:
+        return command_for("release", ns, job, asked, caller)
     if public or "ttl_seconds" in document:
         asked["ttl_seconds"] = _ttl_seconds(document, public)
+    # It is an event, because those who watch want to know until when the term lasts.
     return command_for("renew", ns, job, asked, caller).replace(audited=True)
-
-
-def resign_command(ns: str, room: str, document: Document, caller: Caller, *, public: bool) -> Command:
-    job = job_of(room, public=public)
-    return command_for("release", ns, job, {"lease_id": lease_of(room, document["leader_token"])}, caller)
 
 
 def _ttl_seconds(document: Document, public: bool) -> int:
@@ -233,7 +224,7 @@ class WatchedElection:
 
 
 class RoomsFull(DibsError):
-    """As many public elections have a leader as may."""
+    """The server has as many public elections with a leader as it allows."""
 
     code = "capacity_exceeded"
     retry_after_ms = limits.PUBLIC_FULL_RETRY_MS
@@ -270,8 +261,6 @@ Elections
     {"Elections": ("_ROOM_ID NAMESPACE", {"who": "[anybody](#elections), if so set"})},
     {"_ROOM_ID": _ROOM_ID},
 )
-CAMPAIGN = "campaign"
-_COMMANDS = {CAMPAIGN: campaign_command, "election-renew": renew_command, "resign": resign_command}
 
 
 def routes(api: Api) -> Table:
@@ -287,7 +276,7 @@ class ElectionRoutes:
     def handlers(self) -> dict[str, Handler]:
         return {
             "election-open": self.open,
-            **{verb: partial(self._change, verb) for verb in _COMMANDS},
+            **{verb: partial(self._change, verb) for verb in (CAMPAIGN, RENEW, RESIGN)},
             "election-show": self.show,
             "election-watch": self.watch,
         }
@@ -324,14 +313,13 @@ class ElectionRoutes:
     def _command(
         self, verb: str, ns: str, room: str, document: dict[str, Any], caller: Caller, *, public: bool
     ) -> Command:
-        return _COMMANDS[verb](ns, room, document, caller, public=public)
+        return election_command(verb, ns, room, document, caller, public=public)
 
     async def show(self, call: HttpRequest) -> Reply:
         room, command, public = self._look("election-show", call)
         return await self._answer(room, command, call, public)
 
     async def watch(self, call: HttpRequest) -> Reply | EventStream:
-        """The state now, and after each change."""
         room, command, public = self._look("election-watch", call)
         client = call.client
         self._api.check_open()

@@ -10,40 +10,13 @@ from typing import TYPE_CHECKING
 
 from dibs.base.ids import new_id
 from dibs.base.reply import Reply
-from dibs.compat.octostore.bodies import (
-    OCTOSTORE,
-    OctoStoreRefusal,
-    acl_of,
-    delay_ms_of,
-    holder_id,
-    lease_gone,
-    lease_taken,
-    metadata_of,
-    no_session,
-    read_body,
-    refused,
-    session_over,
-    ttl_ms_of,
-    unsupported,
-)
-from dibs.compat.octostore.callers import internal_id
+from dibs.compat.octostore import bodies
+from dibs.compat.octostore.callers import Handlers, internal_id
+from dibs.core import outcomes
 from dibs.core.commands import Acquire, Inspect, InspectSession, Release, Renew, SetAcl
 from dibs.core.lease_outcomes import AclSet, Released, Renewed, SessionState
 from dibs.core.limits import LIST_PAGE_MAX
 from dibs.core.names import DEFAULT_NAMESPACE, ELECTION_PREFIX
-from dibs.core.outcomes import (
-    AclDiffers,
-    Blocker,
-    Delayed,
-    Forbidden,
-    Granted,
-    Held,
-    NotCurrent,
-    QuotaExceeded,
-    SessionOver,
-    SessionUnknown,
-    Status,
-)
 from dibs.core.records import EXPIRED, META_KEY, Meta
 from dibs.engine.queries import claimed
 from dibs.server.http.parse import parse_query
@@ -52,15 +25,11 @@ from dibs.wire.lease_documents import acl_document
 from dibs.wire.parts import timestamp
 
 if TYPE_CHECKING:
-    from typing import Any
-
-    from dibs.compat.octostore.callers import User, UserDirectory
-    from dibs.core.outcomes import Outcome
+    from dibs.base.jsontext import Document
+    from dibs.compat.octostore.callers import User
     from dibs.core.records import Holder, LockRecord
-    from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
 
-    Document = dict[str, Any]
 
 # What OctoStore answers about locks, made from dibs' outcomes and records. Pure.
 
@@ -72,8 +41,8 @@ def own_end_ms(holder: Holder) -> int:
     return holder.renewed_ms + holder.ttl_ms if holder.ttl_ms else holder.expires_ms
 
 
-def acquired_answer(outcome: Outcome) -> Reply:
-    if isinstance(outcome, Granted):
+def acquired_answer(outcome: outcomes.Outcome) -> Reply:
+    if isinstance(outcome, outcomes.Granted):
         end_ms = own_end_ms(outcome.lease)
         return answer_document(
             {
@@ -85,19 +54,19 @@ def acquired_answer(outcome: Outcome) -> Reply:
                 "metadata": outcome.lease.metadata,
             }
         )
-    if isinstance(outcome, Held) and outcome.blockers:
+    if isinstance(outcome, outcomes.Held) and outcome.blockers:
         holder = outcome.blockers[0].holder
         end_ms = own_end_ms(holder)
         return answer_document(
             {
                 "status": "held",
-                "holder_id": holder_id(internal_id(holder)),
+                "holder_id": bodies.holder_id(internal_id(holder)),
                 "expires_at": timestamp(end_ms),
                 "retry_after_ms": max(0, end_ms - outcome.now_ms),
                 "metadata": holder.metadata,
             }
         )
-    if isinstance(outcome, Delayed):
+    if isinstance(outcome, outcomes.Delayed):
         document = {
             "status": "delayed",
             "available_at": timestamp(outcome.until_ms),
@@ -108,24 +77,24 @@ def acquired_answer(outcome: Outcome) -> Reply:
     raise refusal_of(outcome)
 
 
-def refusal_of(outcome: Outcome) -> Exception:
-    if isinstance(outcome, QuotaExceeded):
-        return OctoStoreRefusal("lock_limit_exceeded", f"Lock limit exceeded (max {LOCKS_MAX} per user)")
-    if isinstance(outcome, Forbidden):
-        return refused("forbidden", "caller is not allowed to acquire this lock")
-    if isinstance(outcome, AclDiffers):
-        return refused("conflict", "ACL changed while acquiring the lock")
-    if isinstance(outcome, SessionUnknown):
-        return no_session()
-    if isinstance(outcome, SessionOver):
-        return session_over()
+def refusal_of(outcome: outcomes.Outcome) -> Exception:
+    if isinstance(outcome, outcomes.QuotaExceeded):
+        return bodies.OctoStoreRefusal("lock_limit_exceeded", f"Lock limit exceeded (max {LOCKS_MAX} per user)")
+    if isinstance(outcome, outcomes.Forbidden):
+        return bodies.refused("forbidden", "caller is not allowed to acquire this lock")
+    if isinstance(outcome, outcomes.AclDiffers):
+        return bodies.refused("conflict", "ACL changed while acquiring the lock")
+    if isinstance(outcome, outcomes.SessionUnknown):
+        return bodies.no_session()
+    if isinstance(outcome, outcomes.SessionOver):
+        return bodies.session_over()
     return UnknownOutcome(outcome)
 
 
 class UnknownOutcome(Exception):
     """An outcome that OctoStore has no word for, such as a parked job: another client's routes made it."""
 
-    def __init__(self, outcome: Outcome) -> None:
+    def __init__(self, outcome: outcomes.Outcome) -> None:
         super().__init__(type(outcome).__name__)
         self.answer = answer_for(outcome)
 
@@ -136,7 +105,7 @@ def lock_document(lock: LockRecord) -> Document:
     for holder in lock.holders[:1]:
         found |= {
             "status": "held",
-            "holder_id": holder_id(internal_id(holder)),
+            "holder_id": bodies.holder_id(internal_id(holder)),
             "fencing_token": holder.token,
             "expires_at": timestamp(own_end_ms(holder)),
             "metadata": holder.metadata,
@@ -162,11 +131,7 @@ FIELDS = {
 NULL = b"null"
 
 
-class Locks:
-    def __init__(self, api: Api, callers: UserDirectory) -> None:
-        self._api = api
-        self._callers = callers
-
+class Locks(Handlers):
     async def acquire(self, call: HttpRequest) -> Reply:
         document, user, name = await self._asked("acquire", call)
         command = self._command(name, document, user)
@@ -179,10 +144,11 @@ class Locks:
         return acquired_answer(outcome)
 
     def _command(self, name: str, document: Document, user: User) -> Acquire:
-        ttl_ms, metadata, delay_ms = ttl_ms_of(document), metadata_of(document), delay_ms_of(document)
+        ttl_ms, metadata = bodies.ttl_ms_of(document), bodies.metadata_of(document)
+        delay_ms = bodies.delay_ms_of(document)
         ephemeral, session = document.get("ephemeral", False), document.get("session_id")
         if ephemeral and session is None:
-            raise refused("invalid_input", "ephemeral locks require a session_id")
+            raise bodies.refused("invalid_input", "ephemeral locks require a session_id")
         return Acquire(
             ns=DEFAULT_NAMESPACE,
             name=name,
@@ -194,15 +160,15 @@ class Locks:
             session=session,
             ephemeral=ephemeral,
             delay_ms=delay_ms,
-            policy=OCTOSTORE,
-            acl=acl_of(document["acl"]) if "acl" in document else None,
+            policy=bodies.OCTOSTORE,
+            acl=bodies.acl_of(document["acl"]) if "acl" in document else None,
             badges=user.badges,
             admin=user.is_admin,
             payer=f"/{user.principal}",
             held_max=LOCKS_MAX,
         )
 
-    async def _claimed(self, command: Acquire, user: User) -> Outcome:
+    async def _claimed(self, command: Acquire, user: User) -> outcomes.Outcome:
         """The outcome of a claim. It may be that of a lock which changed between two commands (`_is_overtaken`)."""
         state = await self._look(command.name)
         lock, holder = state.lock, next(iter(state.lock.holders), None)
@@ -216,11 +182,12 @@ class Locks:
         if holder is None:
             return await self._submit(command)
         if self._api.engine.tally.live_of(user.principal) >= LOCKS_MAX:
-            return QuotaExceeded(now_ms=state.now_ms, name=lock.name, most=LOCKS_MAX)
+            return outcomes.QuotaExceeded(now_ms=state.now_ms, name=lock.name, most=LOCKS_MAX)
         # Not asked of dibs' rules: to them, a session has what it holds, ephemeral or not.
-        return Held(now_ms=state.now_ms, name=lock.name, blockers=(Blocker(name=lock.name, holder=holder),))
+        blocker = outcomes.Blocker(name=lock.name, holder=holder)
+        return outcomes.Held(now_ms=state.now_ms, name=lock.name, blockers=(blocker,))
 
-    async def _claimed_again(self, command: Acquire, state: Status, holder: Holder) -> Outcome:
+    async def _claimed_again(self, command: Acquire, state: outcomes.Status, holder: Holder) -> outcomes.Outcome:
         """The owner claims what it has: the same lease, never a shorter one."""
         renew = Renew(
             ns=command.ns,
@@ -234,15 +201,15 @@ class Locks:
         if command.acl is not None and not state.lock.acl and isinstance(outcome, Renewed):
             await self._submit(SetAcl(ns=command.ns, name=command.name, principal=command.principal, acl=command.acl))
         if isinstance(outcome, Renewed):
-            return Granted(now_ms=outcome.now_ms, name=command.name, lease=outcome.lease)
+            return outcomes.Granted(now_ms=outcome.now_ms, name=command.name, lease=outcome.lease)
         return outcome
 
     async def _check_session(self, session: str, user: User) -> None:
         found = await self._submit(InspectSession(session=session, principal=user.principal))
         if not isinstance(found, SessionState) or not user.has(found.session):
-            raise no_session()
+            raise bodies.no_session()
         if not found.live:
-            raise session_over() if found.session.how in (EXPIRED, None, "") else no_session()
+            raise bodies.session_over() if found.session.how in (EXPIRED, None, "") else bodies.no_session()
 
     async def renew(self, call: HttpRequest) -> Reply:
         document, user, name = await self._asked("renew", call)
@@ -251,7 +218,7 @@ class Locks:
             name=name,
             principal=user.principal,
             lease_id=document["lease_id"],
-            ttl_ms=ttl_ms_of(document),
+            ttl_ms=bodies.ttl_ms_of(document),
             audited=True,
         )
         outcome = await self._submit(command)
@@ -274,23 +241,23 @@ class Locks:
             return Reply(200, content=NULL)
         if isinstance(outcome, Released):  # it was released before: who has the lock now?
             state = await self._look(name)
-            outcome = NotCurrent(now_ms=state.now_ms, name=name, holders=state.lock.holders)
+            outcome = outcomes.NotCurrent(now_ms=state.now_ms, name=name, holders=state.lock.holders)
         raise await self._not_current(outcome, user)
 
-    async def _not_current(self, outcome: Outcome, user: User) -> Exception:
+    async def _not_current(self, outcome: outcomes.Outcome, user: User) -> Exception:
         """Return why a lease cannot be used. A lock of somebody else's session is as unknown as the session."""
-        if not isinstance(outcome, NotCurrent):
+        if not isinstance(outcome, outcomes.NotCurrent):
             raise refusal_of(outcome)
         if not outcome.holders:
-            return lease_gone()
+            return bodies.lease_gone()
         holder = outcome.holders[0]
         if holder.session is not None and holder.ephemeral and holder.principal != user.principal:
-            return no_session()
-        return lease_taken()
+            return bodies.no_session()
+        return bodies.lease_taken()
 
     async def show(self, call: HttpRequest) -> Reply:
         if not call.raw_name:  # its router has no such address
-            raise unsupported(404)
+            raise bodies.unsupported(404)
         user = self._callers.user("inspect", call)
         name = self._callers.lock_name(call, user)
         state = await self._look(name)
@@ -308,7 +275,7 @@ class Locks:
         if user.scope is not None:
             own = f"{user.scope}."
             if prefix is not None and not prefix.startswith(own):
-                raise refused("forbidden", f"prefix '{prefix}' is outside namespace '{user.scope}'")
+                raise bodies.refused("forbidden", f"prefix '{prefix}' is outside namespace '{user.scope}'")
             prefix = own if prefix is None else prefix
         locks = await self._api.in_reader(lambda: self._held(prefix or ""))
         return answer_document({"locks": locks, "total": len(locks), "prefix": prefix})
@@ -324,10 +291,10 @@ class Locks:
 
     async def acl(self, call: HttpRequest) -> Reply:
         document, user, name = await self._asked("acl", call, anywhere=True)
-        entries = acl_of(document["acl"])
+        entries = bodies.acl_of(document["acl"])
         state = await self._look(name)
-        not_holder = refused("forbidden", "only current lock holder or admin can update ACL")
-        missing = OctoStoreRefusal("not_found", f"Lock not found: {name}", title="Lock not found")
+        not_holder = bodies.refused("forbidden", "only current lock holder or admin can update ACL")
+        missing = bodies.OctoStoreRefusal("not_found", f"Lock not found: {name}", title="Lock not found")
         if not user.is_admin and not state.lock.holders:
             raise missing
         if not user.is_admin and state.lock.holders[0].principal != user.principal:
@@ -344,21 +311,18 @@ class Locks:
         )
         if isinstance(outcome, AclSet):
             return answer_document({"name": name, "acl": acl_document(entries)})
-        raise not_holder if isinstance(outcome, Forbidden) else missing
+        raise not_holder if isinstance(outcome, outcomes.Forbidden) else missing
 
     async def _asked(self, verb: str, call: HttpRequest, *, anywhere: bool = False) -> tuple[Document, User, str]:
-        document = await read_body(call, self._api.caller_of, FIELDS[verb])
+        document = await bodies.read_body(call, self._api.caller_of, FIELDS[verb])
         user = self._callers.user(verb, call)
         return document, user, self._callers.lock_name(call, user, anywhere=anywhere)
 
-    async def _look(self, name: str) -> Status:
+    async def _look(self, name: str) -> outcomes.Status:
         state = await self._submit(Inspect(ns=DEFAULT_NAMESPACE, name=name))
-        if not isinstance(state, Status):
+        if not isinstance(state, outcomes.Status):
             raise refusal_of(state)
         return state
-
-    async def _submit(self, command: Any) -> Outcome:
-        return await self._api.engine.batcher.submit(command)
 
 
 def _holder_of(command: Acquire, user: User) -> str | None:
@@ -366,17 +330,16 @@ def _holder_of(command: Acquire, user: User) -> str | None:
     return command.session if command.ephemeral else user.id
 
 
-def _is_overtaken(outcome: Outcome, holder: str | None) -> bool:
-    """Tell whether the lock changed between the look and the claim: its lease is over, or the same owner has it by
-    now."""
-    if isinstance(outcome, Held):
+def _is_overtaken(outcome: outcomes.Outcome, holder: str | None) -> bool:
+    """Tell whether the lock changed between look and claim: its lease is over, or the same owner has it."""
+    if isinstance(outcome, outcomes.Held):
         return any(internal_id(each.holder) == holder for each in outcome.blockers)
-    return isinstance(outcome, NotCurrent)
+    return isinstance(outcome, outcomes.NotCurrent)
 
 
 def _check_acl(lock: LockRecord, command: Acquire) -> None:
     if lock.acl and command.acl is not None and set(lock.acl) != set(command.acl):
-        raise refused("conflict", "ACL already exists; update with PUT /locks/{name}/acl")
+        raise bodies.refused("conflict", "ACL already exists; update with PUT /locks/{name}/acl")
     allowed = lock.acl or command.acl
     if allowed and not command.admin and not set(allowed).intersection(command.badges):
-        raise refused("forbidden", "caller is not allowed to acquire this lock")
+        raise bodies.refused("forbidden", "caller is not allowed to acquire this lock")

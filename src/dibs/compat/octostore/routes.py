@@ -12,33 +12,13 @@ from typing import TYPE_CHECKING
 from dibs.base.errors import AuthenticationRequired, InvalidInput, InvalidName, InvalidTtl, NotOnRecord
 from dibs.base.ids import new_id
 from dibs.base.reply import Reply
-from dibs.compat.octostore.bodies import (
-    OCTOSTORE,
-    OctoStoreRefusal,
-    PlainStream,
-    lease_gone,
-    lease_taken,
-    metadata_of,
-    no_session,
-    read_body,
-    refused,
-    session_over,
-    unsupported,
-)
-from dibs.compat.octostore.callers import id_of
-from dibs.compat.octostore.elections import CAMPAIGN, ElectionRoutes, election_document
+from dibs.compat.octostore import bodies
+from dibs.compat.octostore.callers import Handlers, id_of
+from dibs.compat.octostore.elections import CAMPAIGN, RENEW, RESIGN, ElectionRoutes, election_document
+from dibs.core import limits
 from dibs.core.commands import Acquire, EndSession, Inspect, InspectSession, KeepSession, OpenSession
 from dibs.core.identity import AGENT, Caller
 from dibs.core.lease_outcomes import Released, SessionState
-from dibs.core.limits import (
-    CANDIDATE_CHARS_MAX,
-    ROOM_CHARS_MAX,
-    ROOM_CHARS_MIN,
-    SESSION_TTL_MS_DEFAULT,
-    SESSION_TTL_MS_MAX,
-    SESSION_TTL_MS_MIN,
-    WEBHOOKS_PER_PRINCIPAL_MAX,
-)
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.core.outcomes import NotCurrent, QuotaExceeded, SessionOver, Status
 from dibs.core.records import RELEASED
@@ -54,14 +34,13 @@ from dibs.wire.webhooks import webhook_document
 if TYPE_CHECKING:
     from typing import Any
 
-    from dibs.compat.octostore.callers import User, UserDirectory
+    from dibs.base.jsontext import Document
+    from dibs.compat.octostore.callers import User
     from dibs.core.commands import Command
     from dibs.core.outcomes import Outcome
     from dibs.engine.webhooks import TargetPolicy
-    from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
 
-    Document = dict[str, Any]
 
 FULL_RETRY_S = 30
 EVENTS = ("acquired", "released", "renewed", "expired", EVERY)
@@ -69,30 +48,26 @@ EVENTS = ("acquired", "released", "renewed", "expired", EVERY)
 FIELDS = {
     "session-open": {"ttl_seconds": "number"},
     CAMPAIGN: {"candidate_id": "text!", "ttl_seconds": "number", "metadata": "text"},
-    "election-renew": {"leader_token": "text!", "ttl_seconds": "number"},
-    "resign": {"leader_token": "text!", "ttl_seconds": "number"},
+    RENEW: {"leader_token": "text!", "ttl_seconds": "number"},
+    RESIGN: {"leader_token": "text!", "ttl_seconds": "number"},
     CREATE: {"url": "text!", "secret": "text", "events": "texts", "lock_pattern": "text"},
 }
 
 
-class Sessions:
-    def __init__(self, api: Api, callers: UserDirectory) -> None:
-        self._api = api
-        self._callers = callers
-
+class Sessions(Handlers):
     async def open(self, call: HttpRequest) -> Reply:
-        document = await read_body(call, self._api.caller_of, FIELDS["session-open"])
+        document = await bodies.read_body(call, self._api.caller_of, FIELDS["session-open"])
         user = self._callers.user("session-open", call)
         self._api.check_open()
-        asked_ms = document.get("ttl_seconds", SESSION_TTL_MS_DEFAULT // 1000) * 1000
+        asked_ms = document.get("ttl_seconds", limits.SESSION_TTL_MS_DEFAULT // 1000) * 1000
         command = OpenSession(
             fresh_id=new_id(),
             principal=user.principal,
             owner=user.principal,
-            ttl_ms=min(max(asked_ms, SESSION_TTL_MS_MIN), SESSION_TTL_MS_MAX),
+            ttl_ms=min(max(asked_ms, limits.SESSION_TTL_MS_MIN), limits.SESSION_TTL_MS_MAX),
             ns=user.scope or DEFAULT_NAMESPACE,
         )
-        state = _opened(await self._api.engine.batcher.submit(command))
+        state = _opened(await self._submit(command))
         return answer_document(
             {
                 "session_id": state.session.id,
@@ -103,15 +78,13 @@ class Sessions:
         )
 
     async def keep(self, call: HttpRequest) -> Reply:
-        session_id = _id_in(call)
-        user = self._callers.user("session-keep", call)
+        session_id, user = _id_in(call), self._callers.user("session-keep", call)
         command = KeepSession(session=session_id, principal=user.principal, bound=user.scope)
-        state = _opened(await self._api.engine.batcher.submit(command))
+        state = _opened(await self._submit(command))
         return answer_document({"session_id": session_id, "expires_at": timestamp(state.session.expires_ms)})
 
     async def show(self, call: HttpRequest) -> Reply:
-        session_id = _id_in(call)
-        user = self._callers.user("session-show", call)
+        session_id, user = _id_in(call), self._callers.user("session-show", call)
         state = await self._look(session_id, user)
         return answer_document(
             {
@@ -124,21 +97,18 @@ class Sessions:
         )
 
     async def end(self, call: HttpRequest) -> Reply:
-        session_id = _id_in(call)
-        user = self._callers.user("session-end", call)
+        session_id, user = _id_in(call), self._callers.user("session-end", call)
         await self._look(session_id, user)
-        outcome = await self._api.engine.batcher.submit(
-            EndSession(session=session_id, principal=user.principal, bound=user.scope)
-        )
+        outcome = await self._submit(EndSession(session=session_id, principal=user.principal, bound=user.scope))
         if not isinstance(outcome, SessionState | SessionOver):
-            raise no_session()
+            raise bodies.no_session()
         return Reply(NO_CONTENT)
 
     async def _look(self, session_id: str, user: User) -> SessionState:
         """The session, if it has not ended: one that has is unknown."""
-        found = await self._api.engine.batcher.submit(InspectSession(session=session_id, principal=user.principal))
+        found = await self._submit(InspectSession(session=session_id, principal=user.principal))
         if not isinstance(found, SessionState) or not user.has(found.session) or found.session.ended_ms:
-            raise no_session()
+            raise bodies.no_session()
         return found
 
 
@@ -146,24 +116,24 @@ def _opened(outcome: Outcome) -> SessionState:
     if isinstance(outcome, SessionState):
         return outcome
     if isinstance(outcome, SessionOver) and outcome.session.how != RELEASED:
-        raise session_over()
-    raise no_session()
+        raise bodies.session_over()
+    raise bodies.no_session()
 
 
 def _id_in(call: HttpRequest) -> str:
     try:
         return str(uuid.UUID(decode_name(call.raw_name)))
     except (ValueError, InvalidName):
-        raise unsupported(400) from None
+        raise bodies.unsupported(400) from None
 
 
 class Elections(ElectionRoutes):
     """dibs' election routes, with other words around the same commands."""
 
-    stream_class = PlainStream
+    stream_class = bodies.PlainStream
 
     async def _read(self, verb: str, call: HttpRequest) -> dict[str, Any]:
-        return await read_body(call, self._no_stranger, FIELDS[verb])
+        return await bodies.read_body(call, self._no_stranger, FIELDS[verb])
 
     @staticmethod
     def _no_stranger(headers: object) -> None:
@@ -172,7 +142,7 @@ class Elections(ElectionRoutes):
 
     def _caller(self, verb: str, call: HttpRequest) -> tuple[Caller, bool]:
         if self._api.rooms.settings is None:
-            raise refused("forbidden", "Public elections are disabled on this server")
+            raise bodies.refused("forbidden", "Public elections are disabled on this server")
         return self._api.rooms.caller(), True
 
     def _namespace(self, caller: Caller, call: HttpRequest) -> str:
@@ -180,12 +150,11 @@ class Elections(ElectionRoutes):
 
     def _room(self, call: HttpRequest) -> str:
         room = decode_name(call.raw_name)
-        if not ROOM_CHARS_MIN <= len(room.encode()) <= ROOM_CHARS_MAX:
-            raise refused(
-                "invalid_input", f"Election ID must be between {ROOM_CHARS_MIN} and {ROOM_CHARS_MAX} characters"
-            )
+        if not limits.ROOM_CHARS_MIN <= len(room.encode()) <= limits.ROOM_CHARS_MAX:
+            bounds = f"{limits.ROOM_CHARS_MIN} and {limits.ROOM_CHARS_MAX}"
+            raise bodies.refused("invalid_input", f"Election ID must be between {bounds} characters")
         if not (room.isascii() and room.replace("-", "a").replace("_", "a").isalnum()):
-            raise refused("invalid_input", "Election ID may only contain letters, numbers, '-' and '_'")
+            raise bodies.refused("invalid_input", "Election ID may only contain letters, numbers, '-' and '_'")
         return room
 
     def _command(
@@ -193,59 +162,56 @@ class Elections(ElectionRoutes):
     ) -> Command:
         if verb == CAMPAIGN:
             _check_candidate(document["candidate_id"])
-            metadata_of(document)
-        if verb == "resign":
+            bodies.metadata_of(document)
+        if verb == RESIGN:
             document = {"leader_token": document["leader_token"]}
         try:
             command = super()._command(verb, ns, room, document, caller, public=public)
         except InvalidTtl:
-            raise refused("invalid_ttl", "Public election TTL must be between 5 and 300 seconds") from None
+            raise bodies.refused("invalid_ttl", "Public election TTL must be between 5 and 300 seconds") from None
         except InvalidInput as error:
-            raise refused("invalid_input", error.details) from None
-        return command.replace(policy=OCTOSTORE) if isinstance(command, Acquire) else command
+            raise bodies.refused("invalid_input", error.details) from None
+        return command.replace(policy=bodies.OCTOSTORE) if isinstance(command, Acquire) else command
 
     async def _answer(self, room: str, command: Command, call: HttpRequest, public: bool) -> Reply:
         outcome = await self._api.engine.batcher.submit(command)
         if isinstance(outcome, QuotaExceeded):
-            raise OctoStoreRefusal(
+            raise bodies.OctoStoreRefusal(
                 "capacity_exceeded",
                 "Capacity exceeded: Public election capacity reached; retry later or self-host OctoStore",
                 retry_s=FULL_RETRY_S,
             )
         if isinstance(outcome, NotCurrent):
-            raise lease_taken() if outcome.holders else lease_gone()
+            raise bodies.lease_taken() if outcome.holders else bodies.lease_gone()
         if isinstance(outcome, Released) and outcome.again:
             state = await self._api.engine.batcher.submit(Inspect(ns=PUBLIC_NAMESPACE, name=outcome.name))
-            raise lease_taken() if isinstance(state, Status) and state.lock.holders else lease_gone()
+            raise bodies.lease_taken() if isinstance(state, Status) and state.lock.holders else bodies.lease_gone()
         document = election_document(room, outcome)
         return answer_for(outcome) if document is None else answer_document(document)
 
 
 def _check_candidate(candidate: str) -> None:
-    if not 1 <= len(candidate.encode()) <= CANDIDATE_CHARS_MAX:
-        raise refused("invalid_input", f"Candidate ID must be between 1 and {CANDIDATE_CHARS_MAX} characters")
+    most = limits.CANDIDATE_CHARS_MAX
+    if not 1 <= len(candidate.encode()) <= most:
+        raise bodies.refused("invalid_input", f"Candidate ID must be between 1 and {most} characters")
     plain = candidate.translate(dict.fromkeys(map(ord, "-_.:@"), "a"))
     if not (plain.isascii() and plain.isalnum()):
-        raise refused("invalid_input", "Candidate ID contains unsupported characters")
+        raise bodies.refused("invalid_input", "Candidate ID contains unsupported characters")
 
 
-class Webhooks:
-    def __init__(self, api: Api, callers: UserDirectory) -> None:
-        self._api = api
-        self._callers = callers
-
+class Webhooks(Handlers):
     async def listing(self, call: HttpRequest) -> Reply:
         admin = self._admin(self._callers.user("webhooks", call))
         found = await self._api.in_reader(admin.mine)
         return answer_document([_document(each) for each in found])
 
     async def create(self, call: HttpRequest) -> Reply:
-        document = await read_body(call, self._api.caller_of, FIELDS[CREATE])
+        document = await bodies.read_body(call, self._api.caller_of, FIELDS[CREATE])
         user = self._callers.user(CREATE, call)
         policy = self._api.engine.webhook_policy
         document["url"] = _url(document["url"], policy)
         if not set(document.get("events", ())) <= set(EVENTS):
-            raise refused("invalid_input", "Webhook events must be acquired, released, renewed, expired, or *")
+            raise bodies.refused("invalid_input", "Webhook events must be acquired, released, renewed, expired, or *")
         admin = self._admin(user)
         webhook = await self._api.in_reader(lambda: _made(admin, document))
         self._api.engine.dispatcher.changed()
@@ -257,7 +223,7 @@ class Webhooks:
         try:
             await self._api.in_reader(lambda: admin.ask(REMOVE, webhook_id, {}))
         except NotOnRecord:
-            raise OctoStoreRefusal("not_found", "Resource not found: Webhook not found") from None
+            raise bodies.OctoStoreRefusal("not_found", "Resource not found: Webhook not found") from None
         self._api.engine.dispatcher.changed()
         return Reply(NO_CONTENT)
 
@@ -269,8 +235,8 @@ class Webhooks:
 
 
 def _made(admin: WebhookAdmin, document: Document) -> Webhook:
-    if len(admin.mine()) >= WEBHOOKS_PER_PRINCIPAL_MAX:
-        raise refused("invalid_input", f"Maximum {WEBHOOKS_PER_PRINCIPAL_MAX} webhooks per user")
+    if len(admin.mine()) >= limits.WEBHOOKS_PER_PRINCIPAL_MAX:
+        raise bodies.refused("invalid_input", f"Maximum {limits.WEBHOOKS_PER_PRINCIPAL_MAX} webhooks per user")
     reply = admin.ask(CREATE, "", document)
     return admin.find((reply.body or {})["id"])
 
@@ -286,18 +252,17 @@ def _document(webhook: Webhook) -> Document:
 
 
 def _url(text: str, policy: TargetPolicy) -> str:
-    """The URL as it is kept."""
     try:
         target = parse_target(text, policy)
     except TargetRefused:
-        raise refused("invalid_input", _why(text)) from None
+        raise bodies.refused("invalid_input", _why(text)) from None
     # A host that is an address is checked now, and every host when something is sent.
     is_address = ":" in target.host or target.host.replace(".", "").isdecimal()
     try:
         if is_address or target.host == "localhost":
             check_addresses(("127.0.0.1",) if target.host == "localhost" else (target.host,), policy)
     except TargetRefused:
-        raise refused("invalid_input", "Webhook URL must resolve only to public network addresses") from None
+        raise bodies.refused("invalid_input", "Webhook URL must resolve only to public network addresses") from None
     return f"{'https' if target.is_tls else 'http'}://{target.host_header}{target.path}"
 
 

@@ -90,7 +90,7 @@ _OF_THE_SESSION = (
 _OF_THE_TOKEN = (Link("revoke", "token-revoke", "Revoke it", 201, {"name": "$response.body#/name"}),)
 
 # Answers that only HTTP has.
-_DOCUMENTS = answers_in("""
+DOCUMENTS = answers_in("""
 rights
     events list: in order, as in `GET /events`, each also with `user_id`: whose it is
     next number?: what to send as `after` for the following page, null on the last
@@ -153,8 +153,8 @@ counts
     version text: of dibs
 """)
 _SCHEMAS: dict[str, Any] = {
-    **{name: document_schema(fields) for name, fields in _DOCUMENTS.items()},
-    "webhook-list": {"type": "array", "items": document_schema(_DOCUMENTS["webhook"])},
+    **{name: document_schema(fields) for name, fields in DOCUMENTS.items()},
+    "webhook-list": {"type": "array", "items": document_schema(DOCUMENTS["webhook"])},
     "string": {"type": "string"},
     "anything": {"type": "object"},
 }
@@ -316,7 +316,7 @@ Dashboard
         200 string; 304; errors not_found; with _FILE; media text/javascript text/css image/svg+xml
 """
 _WORDS = (
-    *("200", "201", "204", "304", "409", "errors", "with", "links", "example", "media", "who", "about"),
+    *("200", "201", "204", "304", "409", "errors", "with", "links", "example", "media", "who", "about", "request"),
     *("open", "closed", "body_optional", "?prefix", "?after", "?limit", "?since_seconds"),
 )
 
@@ -352,7 +352,7 @@ def _operation(head: str, terms: list[str], title: str, shared: Shared, names: N
     for term in [term for line in terms for term in ([line] if line[0] in "?a" else line.split("; "))]:
         word, _, rest = term.partition(" ")
         if word.isdecimal():
-            found = [_SCHEMAS.get(name, name) for name in rest.split()]
+            found = [names.get(name, _SCHEMAS.get(name, name)) for name in rest.split()]
             answers[int(word)] = tuple(found) if len(found) > 1 else found[0] if found else None
         elif word == "with":
             parameters = (*(parameters or ()), *_all_named(rest, names))
@@ -366,7 +366,7 @@ def _operation(head: str, terms: list[str], title: str, shared: Shared, names: N
         elif word in ("open", "closed"):
             given["is_open"] = word == "open"
         else:
-            given[word] = rest or True
+            given[word] = _named(rest, names) if rest else True
     if parameters is None:
         parameters = _all_named(shared[0], names)
     return Operation(method, path, verb, summary, title, answers, parameters=parameters, **given)

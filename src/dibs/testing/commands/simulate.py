@@ -13,13 +13,15 @@ from dibs.wire.codes import NO
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from dibs.cli.framework.context import Call, Document
     from dibs.cli.framework.result import Answer
     from dibs.testing.simulated_clients import Episode
     from dibs.testing.simulation import EpisodeSettings
 
-OPERATIONS_DEFAULT, OPERATIONS_MAX = 100_000, 10**12
-SERVERS_MAX, CLIENTS_MAX, JOBS_MAX = 16, 256, 256
+OPERATIONS_DEFAULT = 100_000
+COUNTS_MAX = {"operations": 10**12, "servers": 16, "clients": 256, "jobs": 256}
 SEED_CHARS_MAX = 64
 
 
@@ -67,13 +69,9 @@ def settings_of(call: Call) -> EpisodeSettings:
     without = frozenset(filter(None, (call.values.get("without") or "").split(",")))
     if not without.issubset(FAULTS):
         raise UsageError(f"--without takes a list of {', '.join(FAULTS)}.", call.command)
-    given = EpisodeSettings(seed, OPERATIONS_DEFAULT, without=without)
-    return given._replace(
-        operations=count(call, "operations", OPERATIONS_MAX) or given.operations,
-        servers=count(call, "servers", SERVERS_MAX) or given.servers,
-        clients=count(call, "clients", CLIENTS_MAX) or given.clients,
-        jobs=count(call, "jobs", JOBS_MAX) or given.jobs,
-    )
+    counts: dict[str, Any] = {field: count(call, field, most) for field, most in COUNTS_MAX.items()}
+    given = {field: value for field, value in counts.items() if value}
+    return EpisodeSettings(seed, without=without, **{"operations": OPERATIONS_DEFAULT, **given})
 
 
 PAGES = """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from dibs.cli.framework.context import Call, Document
     from dibs.testing.judge import RecordedCall, Violation
-    from dibs.testing.racers import Asking
+    from dibs.testing.racers import Asking, RaceThread
 
 TIME_MS_DEFAULT, TIME_MS_MAX = 120_000, 24 * 3_600_000
 CLIENTS_DEFAULT, CLIENTS_MAX = 8, 256
@@ -109,18 +109,17 @@ def race(call: Call) -> str:
         doors: Callable[[], Asking] = partial(CliDoor, words, call.env)
         if way == "http":
             doors = partial(call.another_door, namespace=namespace)
-        racers: list[Racer | SdkRacer | Trouble] = []
+        common = (recorder, seed, over)
+        racers: list[RaceThread] = []
         for name in (f"c{number}" for number in range(clients)):
             if way == "sdk":
                 from dibs.sdk.client import Client
 
-                client = Client(call.settings.url, namespace=namespace)
-                racers.append(SdkRacer(name, client, recorder, seed=seed, over=over))
+                racers.append(SdkRacer(name, Client(call.settings.url, namespace=namespace), *common))
             else:
-                may_break = not racers and may(role, "break")
-                racers.append(Racer(name, doors, recorder, seed=seed, may_break=may_break, over=over))
+                racers.append(Racer(name, doors, *common, may_break=not racers and may(role, "break")))
         if paused or killed:
-            racers.append(Trouble(recorder, paused, killed, restart, seed=seed, log=f"{path}.log", over=over))
+            racers.append(Trouble(paused, killed, restart, f"{path}.log", *common))
         until_ms = steady_ms() + time_ms
         for racer in racers:
             racer.start()

@@ -1,4 +1,5 @@
-"""Groups, members and leaders of tooz as claims, and the leases of one coordinator.
+"""A coordination driver for tooz: locks, groups, members and leaders as claims. docs/how-to/one-owner-elsewhere.md has
+the URLs and options.
 
 A member is a claim, with its capabilities as metadata. A leader is a claim. A group is a claim, too, but of nobody: its
 metadata is the request key that gives its lease to everybody, and every member renews it. Joining and deleting pass a
@@ -10,23 +11,24 @@ from __future__ import annotations
 import base64
 import functools
 import logging
+import math
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 from urllib.parse import quote, unquote_to_bytes
 
-from tooz import ToozError, coordination, utils
-from tooz.coordination import ToozConnectionError
+from tooz import ToozError, coordination, locking, utils
+from tooz.coordination import Characteristics, ToozConnectionError
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import BadReply, DibsError, JobHeld, LeaseLost, Unavailable
 from dibs.base.ids import new_id
+from dibs.sdk.client import Client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from dibs.sdk.answers import JobStatus, Lease
-    from dibs.sdk.client import Client
 
     Capabilities = dict[str, Any]
 
@@ -35,6 +37,7 @@ log = logging.getLogger("dibs")
 GROUP_TTL = "24h"
 GROUP_RENEW_MS = 3600 * 1000
 GATE_SECONDS = 10.0
+TIMEOUT_SECONDS = 30.0
 
 
 @contextmanager
@@ -48,8 +51,7 @@ def as_tooz_errors() -> Iterator[None]:
 
 
 class KeptLeases:
-    """The leases of one coordinator, whose heartbeat renews them all. One that is lost or given back is not kept any
-    longer."""
+    """The leases of one coordinator, whose heartbeat renews all that are neither lost nor given back."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -150,8 +152,6 @@ def binary(text: bytes | str) -> bytes:
 
 
 class EndedCall(coordination.CoordAsyncResult[T], Generic[T]):
-    """The result of a call that has ended already."""
-
     def __init__(self, call: Callable[[], T]) -> None:
         self._error: ToozError | None = None
         try:
@@ -179,19 +179,133 @@ def answered(method: Callable[Concatenate[D, P], T]) -> Callable[Concatenate[D, 
     return call
 
 
-class Groups:
-    """Tooz's methods of a driver that are about groups."""
+class DibsLock(locking.Lock):
+    """A lock of tooz as a claim. Any thread may release it. Only a shared one may be acquired several times."""
 
-    _member_id: bytes
-    _timeout: float
-    _joined_groups: set[bytes]
-    _parts: tuple[Client, KeptLeases] | None = None
+    def __init__(self, name: bytes, job: str, client: Client, kept: KeptLeases, ttl: float) -> None:
+        super().__init__(name)
+        self._job = job
+        self._client = client
+        self._kept = kept
+        self._ttl = ttl
+        self._held: list[Lease] = []
 
-    def _begin(self, client: Client) -> None:
+    def acquire(self, blocking: Any = True, shared: bool = False, timeout: float | None = None) -> bool:
+        waits, longest = utils.convert_blocking(blocking, timeout)
+        wait = (math.inf if longest is None else longest) if waits else None
+        lease = self._kept.take(self._job, ttl=self._ttl, wait=wait, shared=shared)
+        if lease is None:
+            return False
+        self._held.append(lease)
+        return True
+
+    def release(self) -> bool:
+        """False if it is not held here, or was lost."""
+        try:
+            lease = self._held.pop()
+        except IndexError:
+            return False
+        return self._kept.drop(lease)
+
+    def is_still_owner(self) -> bool:
+        """Asks the store. Raises ToozConnectionError if the store does not answer."""
+        return self.heartbeat()
+
+    def heartbeat(self) -> bool:
+        """Renew it now. False if it is not held here, or lost."""
+        renewed = [self._kept.renew(lease) for lease in list(self._held)]
+        return bool(renewed) and all(renewed)
+
+    def break_(self) -> bool:
+        """At a server this needs the token of an operator."""
+        with as_tooz_errors():
+            if not self._client.owner(self._job).held:
+                return False
+            self._client.break_claim(self._job, "broken by a tooz coordinator")
+            return True
+
+    @property
+    def acquired(self) -> bool:
+        """Tell whether it is certainly held here, by this machine's clock."""
+        return any(self._kept.has(lease) for lease in list(self._held))
+
+
+def url_of(parsed: Any, options: dict[str, Any]) -> str | None:
+    """The URL for dibs. None: the environment decides."""
+    if "url" in options:
+        return str(options["url"])
+    if parsed.netloc:
+        return f"{'https' if parsed.scheme.endswith('+https') else 'http'}://{parsed.netloc}"
+    return f"sqlite://{parsed.path}" if parsed.path.strip("/") else None
+
+
+def _packed(capabilities: Capabilities | None) -> str:
+    return base64.b64encode(utils.dumps(capabilities)).decode()
+
+
+def _unpacked(text: str | None) -> Capabilities | None:
+    found: Capabilities | None = utils.loads(base64.b64decode(text)) if text else None
+    return found
+
+
+class DibsDriver(coordination.CoordinationDriverCachedRunWatchers):
+    """Everything that a coordinator has is a lease. `heartbeat()` renews all of them."""
+
+    CHARACTERISTICS = (
+        Characteristics.DISTRIBUTED_ACROSS_THREADS,
+        Characteristics.DISTRIBUTED_ACROSS_PROCESSES,
+        Characteristics.DISTRIBUTED_ACROSS_HOSTS,
+        Characteristics.LINEARIZABLE,
+    )
+
+    def __init__(self, member_id: bytes, parsed_url: Any, options: dict[str, Any]) -> None:
+        super().__init__(binary(member_id), parsed_url, options)
+        given = utils.collapse(options)
+        self._timeout = float(given.get("timeout", TIMEOUT_SECONDS))
+        self._lock_timeout = float(given.get("lock_timeout", self._timeout))
+        self._where = url_of(parsed_url, given), given.get("token")
+        self._namespace = given.get("namespace")
+        self._parts: tuple[Client, KeptLeases] | None = None
+
+    def _start(self) -> None:
+        with as_tooz_errors():
+            owner = self._member_id.decode(errors="backslashreplace")[:256]
+            client = Client(*self._where, owner, self._namespace, exact=True)
+            client.owner(job_of("group", b"-"))  # is anybody there?
         self._parts = client, KeptLeases(client)
         self._joined: dict[bytes, Lease] = {}
         self._led: dict[bytes, Lease] = {}
         self._renewed_ms: dict[bytes, int] = {}
+
+    def _stop(self) -> None:
+        self._kept.drop_all()
+        self._client.close()
+        self._parts = None
+
+    def heartbeat(self) -> float:
+        """Tooz waits for half of what this returns, so a lease is renewed three times in its life."""
+        self._kept.renew_all()
+        with as_tooz_errors():
+            self._renew_groups()
+        return min(self._timeout, self._lock_timeout) * 2 / 3
+
+    def get_lock(self, name: bytes) -> DibsLock:
+        return DibsLock(name, job_of("lock", binary(name)), self._client, self._kept, self._lock_timeout)
+
+    def run_watchers(self, timeout: float | None = None) -> list[Any]:
+        return [*super().run_watchers(timeout), *self._elect()]
+
+    def run_elect_coordinator(self) -> None:
+        self._elect()
+
+    def _elect(self) -> list[Any]:
+        found: list[Any] = []
+        for group_id, hooks in list(self._hooks_elected_leader.items()):
+            if self._lead(binary(group_id)):
+                found += hooks.run(coordination.LeaderElected(group_id, self._member_id))
+        return found
+
+    # Groups
 
     @property
     def _client(self) -> Client:
@@ -277,7 +391,7 @@ class Groups:
         return {"capabilities": _unpacked(self._status(binary(group_id), binary(member_id)).metadata)}
 
     @answered
-    def get_leader(self, group_id: bytes) -> bytes | None:
+    def get_leader(self, group_id: bytes) -> bytes | None:  # type: ignore[override]  # tooz says that there is one
         """None, as tooz's own drivers answer it, if there is no leader."""
         status = self._client.owner(job_of("leader", binary(group_id)))
         return unquote_to_bytes(status.metadata or "") if status.held else None
@@ -342,12 +456,3 @@ class Groups:
             self._check(group)
             raise coordination.MemberNotJoined(group, member)
         return status
-
-
-def _packed(capabilities: Capabilities | None) -> str:
-    return base64.b64encode(utils.dumps(capabilities)).decode()
-
-
-def _unpacked(text: str | None) -> Capabilities | None:
-    found: Capabilities | None = utils.loads(base64.b64decode(text)) if text else None
-    return found
