@@ -48,7 +48,7 @@ export type Transport = (address: Address, request: HttpRequest, signal: AbortSi
 export class NotSent extends Error {}
 
 // Errors of Node's sockets and TLS from before anything was sent. A browser does not say which error it was.
-const NEVER_CONNECTED = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT|ERR_TLS_.*|ERR_SSL_.*|.*CERT.*|UNABLE_TO_VERIFY_LEAF_SIGNATURE)$/;
+const NEVER_CONNECTED = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT|bad port|ERR_TLS_.*|ERR_SSL_.*|.*CERT.*|UNABLE_TO_VERIFY_LEAF_SIGNATURE)$/;
 
 export const overFetch: Transport = async (address, request, signal) => {
   try {
@@ -56,8 +56,8 @@ export const overFetch: Transport = async (address, request, signal) => {
     const response = await fetch(address.url + request.target, { method, headers, body, signal, redirect: "manual", cache: "no-store" });
     return { status: response.status, text: await response.text(), header: (name) => response.headers.get(name) };
   } catch (error) {
-    const { code, message } = ((error as Error).cause ?? {}) as { code?: string; message?: string };
-    if (code !== undefined && NEVER_CONNECTED.test(code)) throw new NotSent(message || code);
+    const { code = "", message = "" } = ((error as Error).cause ?? {}) as { code?: string; message?: string };
+    if (NEVER_CONNECTED.test(code || message)) throw new NotSent(message || code);
     throw error;
   }
 };

@@ -34,6 +34,7 @@ async function ended(process: ChildProcess): Promise<void> {
   if (process.exitCode === null && process.signalCode === null) await once(process, "exit");
 }
 
+describe("of dibs", { concurrency: true }, () => {
 describe("while the server is up", { concurrency: true }, () => {
   for (const [word, lose] of [["/acquire", 1], ["/acquire", 2], ["/renew", 1], ["/release", 1]] as const) {
     test(`${lose} lost answers to ${word} are asked for again, and it is one lease`, () =>
@@ -172,4 +173,5 @@ describe("when the server is killed or paused", { concurrency: true }, () => {
     await session.end();
     assert.equal((await server.client("bob").inspect("owed")).status, "free");
   });
+});
 });

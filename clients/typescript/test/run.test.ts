@@ -5,6 +5,7 @@ import { readFileSync, readdirSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { after, before, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
+import type { ChildProcess } from "node:child_process";
 import { isGone } from "../src/guard.js";
 import { SLOWNESS, Server, until } from "./server.js";
 
@@ -12,11 +13,17 @@ const PROGRAM = fileURLToPath(new URL("../src/run.js", import.meta.url));
 const TTL = `${3 * SLOWNESS}s`;
 const server = new Server();
 before(() => server.start());
-after(() => server.close());
+const children: ChildProcess[] = [];
+after(async () => {
+  for (const child of children) child.kill("SIGKILL"); // its guard stops the command
+  await server.close();
+});
 
 function start(words: string[], env: NodeJS.ProcessEnv = {}) {
   const settings = { DIBS_URL: server.url, DIBS_TOKEN: server.token, DIBS_OWNER: "ann", ...env };
-  return spawn(process.execPath, [PROGRAM, ...words], { env: { ...process.env, ...settings }, stdio: "pipe" });
+  const child = spawn(process.execPath, [PROGRAM, ...words], { env: { ...process.env, ...settings }, stdio: "pipe" });
+  children.push(child);
+  return child;
 }
 
 async function run(...words: string[]): Promise<[code: number, out: string, err: string]> {
@@ -34,7 +41,7 @@ async function ended(child: ReturnType<typeof start>, input = ""): Promise<[numb
 
 /** A command with a process in the background, and its process group. */
 async function started(job: string, ...flags: string[]) {
-  const child = start(["run", "--ttl", TTL, "--kill-after", "200ms", ...flags, job, "--", "sh", "-c", "sleep 1000 & echo $$; wait"]);
+  const child = start(["run", "--ttl", TTL, "--kill-after", "200ms", ...flags, job, "--", "sh", "-c", "sleep 60 & echo $$; wait"]);
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
   const group = Number((await lines.next()).value);
   assert.ok(group > 0 && !isGone(group));
@@ -71,7 +78,7 @@ describe("dibs-lease run", { concurrency: true }, () => {
     assert.equal((await run("run", "cannot", "--", "/"))[0], 126);
     assert.equal((await server.client("bob").inspect("cannot")).status, "free");
     const usage = [["run", "job"], ["run", "--ttl", "1s", "--kill-after", "5s", "x", "--", "true"], ["run", "--nonsense", "x", "--", "true"]];
-    const codes = [...usage, ["run", "--url", "http://127.0.0.1:1", "x", "--", "true"]].map(async (words) => (await run(...words))[0]);
+    const codes = [...usage, ["run", "--url", "http://127.0.0.1:2", "x", "--", "true"]].map(async (words) => (await run(...words))[0]);
     assert.deepEqual(await Promise.all(codes), [64, 64, 64, 69]);
     assert.equal((await ended(start(["run", "x", "--", "true"], { DIBS_TOKEN: "unknown" })))[0], 77);
     assert.match((await run("--help"))[1], /^Usage: dibs-lease run/);

@@ -31,18 +31,16 @@ export async function until<T>(what: string, look: () => T | Promise<T>): Promis
 export const pause = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms));
 
 export class Server {
-  readonly folder = mkdtempSync(join(tmpdir(), "dibs-ts-"));
+  readonly folder: string;
   url = "";
   #bind: string;
   #process: ChildProcess | undefined;
   #said = "";
 
-  constructor(private readonly store = "", bind = "127.0.0.1:0") {
+  /** With `beside` it serves the store of another one, with its token. */
+  constructor({ bind = "127.0.0.1:0", beside }: { bind?: string; beside?: Server } = {}) {
+    this.folder = beside?.folder ?? mkdtempSync(join(tmpdir(), "dibs-ts-"));
     this.#bind = bind.replace("FOLDER", this.folder);
-  }
-
-  get storeUrl(): string {
-    return this.store || `sqlite://${this.folder}/dibs.db`;
   }
 
   get token(): string {
@@ -52,7 +50,7 @@ export class Server {
   async start(): Promise<this> {
     const env = { ...process.env, XDG_STATE_HOME: this.folder };
     this.#said = "";
-    this.#process = spawn(PYTHON, ["-m", "dibs", "serve", "--bind", this.#bind, "--store", this.storeUrl], { env, stdio: ["ignore", "ignore", "pipe"] });
+    this.#process = spawn(PYTHON, ["-m", "dibs", "serve", "--bind", this.#bind, "--store", `sqlite://${this.folder}/dibs.db`], { env, stdio: ["ignore", "ignore", "pipe"] });
     this.#process.stderr!.on("data", (data) => (this.#said += data));
     this.url = await until("the server listens", () => {
       if (this.#process!.exitCode !== null) throw new Error(`the server ended: ${this.#said}`);
