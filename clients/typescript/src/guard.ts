@@ -1,6 +1,6 @@
 /** The guard of a command: stops its process group at the deadline, or when the process that renews the claim is gone.
  *
- * It reads lines: the group, and the deadline on this machine's clock. `done` ends it. */
+ * It says `ready`, and reads lines: the group, and the deadline on this machine's clock. `done` ends it. */
 
 import { uptime } from "node:os";
 import { createInterface } from "node:readline";
@@ -50,6 +50,8 @@ async function watch(killAfterMs: number): Promise<void> {
     else [group, deadlineMs] = [first!, second!];
   });
   lines.on("close", () => (isAlone = true));
+  process.stdout.on("error", () => undefined);
+  process.stdout.write("ready\n");
   while (!isDone && !isAlone && uptime() * 1000 < deadlineMs) await pause(Math.min(250, Math.max(POLL_MS, deadlineMs - uptime() * 1000)));
   if (!isDone && group > 0) await stop(group, killAfterMs);
 }

@@ -5,6 +5,7 @@
  * have the job: by this process, or by its guard (guard.ts) if this process is killed or paused. */
 
 import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { constants, uptime } from "node:os";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
@@ -129,11 +130,13 @@ function environment(options: Options, session: Session, claim: Claim): NodeJS.P
   return { ...env, ...Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined && !value.includes("\0"))) };
 }
 
-/** A process that stops the group `pid` when it is told of no later deadline, or when this process is gone. */
-function startGuard(killAfterMs: number): ChildProcess {
-  const guard = spawn(process.execPath, [fileURLToPath(new URL("guard.js", import.meta.url)), String(killAfterMs)], { detached: true, stdio: ["pipe", "ignore", "ignore"] });
-  guard.on("error", () => undefined); // then this process alone stops the command
-  guard.stdin!.on("error", () => undefined);
+/** A process that stops the command's group when it is told of no later deadline, or when this process is gone. */
+async function startGuard(killAfterMs: number): Promise<ChildProcess> {
+  const words = [fileURLToPath(new URL("guard.js", import.meta.url)), String(killAfterMs)];
+  const guard = spawn(process.execPath, words, { detached: true, stdio: ["pipe", "pipe", "ignore"] });
+  guard.stdin.on("error", () => undefined); // it was killed: then this process alone stops the command
+  await Promise.race([once(guard.stdout, "data"), once(guard, "exit")]); // from now on it reads
+  guard.stdout.destroy();
   guard.unref();
   return guard;
 }
@@ -154,7 +157,7 @@ async function run(options: Options): Promise<number> {
   }
   let onKept = () => undefined as void;
   const [session, claim] = await claimed(dibs, options, waiting.signal, () => onKept());
-  const guard = startGuard(killAfterMs);
+  const guard = await startGuard(killAfterMs);
   try {
     child = spawn(command[0]!, command.slice(1), { detached: true, stdio: "inherit", env: environment(options, session, claim) });
     const ended = new Promise<number>((resolve, reject) => {

@@ -13,8 +13,7 @@ before(async () => {
 });
 after(() => Promise.all([server.close(), socket.close()]));
 
-describe("of dibs", { concurrency: true }, () => {
-describe("a claim", { concurrency: true }, () => {
+describe("a claim", { concurrency: 4 }, () => {
   test("has the job in its block, and lets it go at the end", async () => {
     let token = 0;
     {
@@ -186,7 +185,7 @@ describe("a claim", { concurrency: true }, () => {
   });
 });
 
-describe("a session", { concurrency: true }, () => {
+describe("a session", { concurrency: 4 }, () => {
   test("holds several jobs with one heartbeat, and lets all go at its end", async () => {
     {
       await using session = await ann!.session({ ttlMs: 1_500 * SLOWNESS, owner: "worker" });
@@ -232,8 +231,6 @@ describe("a session", { concurrency: true }, () => {
     await theirs.end();
     await waiting;
   });
-});
-
 });
 
 describe("a client", () => {

@@ -6,7 +6,7 @@ import { after, before, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import type { ChildProcess } from "node:child_process";
 import { JobHeld, LeaseLost, Unavailable } from "../src/node.js";
-import { Proxy, SLOWNESS, Server, pause, until } from "./server.js";
+import { Proxy, SLOWNESS, Server, until } from "./server.js";
 
 const TTL_MS = 2_000 * SLOWNESS;
 const server = new Server();
@@ -34,8 +34,7 @@ async function ended(process: ChildProcess): Promise<void> {
   if (process.exitCode === null && process.signalCode === null) await once(process, "exit");
 }
 
-describe("of dibs", { concurrency: true }, () => {
-describe("while the server is up", { concurrency: true }, () => {
+describe("while the server is up", { concurrency: 4 }, () => {
   for (const [word, lose] of [["/acquire", 1], ["/acquire", 2], ["/renew", 1], ["/release", 1]] as const) {
     test(`${lose} lost answers to ${word} are asked for again, and it is one lease`, () =>
       proxied(async (proxy) => {
@@ -111,22 +110,19 @@ describe("while the server is up", { concurrency: true }, () => {
   }
 });
 
-describe("when the server is killed or paused", { concurrency: true }, () => {
+describe("when the server is killed or paused", { concurrency: 4 }, () => {
   test("a claim, a session and a wait ride out a restart", async () => {
     await using server = await new Server().start();
     const [ann, bob] = [server.client("ann"), server.client("bob")];
-    const held = await ann.claim("restart", { ttlMs: 6_000 * SLOWNESS });
-    const session = await bob.session({ ttlMs: 6_000 * SLOWNESS });
+    const held = await ann.claim("restart", { ttlMs: 20_000 * SLOWNESS });
+    const session = await bob.session({ ttlMs: 20_000 * SLOWNESS });
     const inside = await session.claim("restart-too");
     const waiting = server.client("carol").claim("restart", { waitMs: 60_000 });
     await until("carol stands in line", () => server.waiting("restart"));
     await server.kill();
     await assert.rejects(ann.claim("other"), Unavailable);
     await server.start();
-    await pause(2_500 * SLOWNESS); // a heartbeat of each
-    held.check();
-    inside.check();
-    await held.checkpoint("still here");
+    await Promise.all([held.checkpoint("still here"), inside.checkpoint("here, too")]);
     await held.release();
     await using next = await waiting;
     assert.deepEqual([next.previous?.checkpoint, next.fencingToken], ["still here", held.fencingToken + 1]);
@@ -159,7 +155,7 @@ describe("when the server is killed or paused", { concurrency: true }, () => {
   test("a session gives back what it could not give up while nobody answered", async () => {
     await using server = await new Server().start();
     await using held = await server.client("bob").claim("owed");
-    const session = await server.client("ann", { timeoutMs: 500 }).session({ ttlMs: 6_000 * SLOWNESS });
+    const session = await server.client("ann", { timeoutMs: 500 }).session({ ttlMs: 20_000 * SLOWNESS });
     const stopping = new AbortController();
     const waiting = session.claim("owed", { waitMs: 60_000, signal: stopping.signal });
     await until("ann stands in line", () => server.waiting("owed"));
@@ -173,5 +169,4 @@ describe("when the server is killed or paused", { concurrency: true }, () => {
     await session.end();
     assert.equal((await server.client("bob").inspect("owed")).status, "free");
   });
-});
 });

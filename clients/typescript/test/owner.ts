@@ -6,7 +6,9 @@ const [url, token, job, ttlMs, shows] = process.argv.slice(2) as [string, string
 const claim = await new Dibs({ url, token, owner: "owner", warn: () => undefined }).claim(job, { ttlMs: Number(ttlMs) });
 console.log(`owns ${claim.fencingToken}`);
 if (shows === "signal") {
-  claim.signal.addEventListener("abort", () => console.log((claim.signal.reason as Error).name));
+  const tell = () => console.log((claim.signal.reason as Error).name);
+  if (claim.signal.aborted) tell();
+  else claim.signal.addEventListener("abort", tell);
   setInterval(() => undefined, 1_000); // a claim does not keep a program alive
 } else {
   const wakes = performance.now() + (shows === "blocked" ? 1.1 * Number(ttlMs) : 0);

@@ -10,7 +10,7 @@ import { isGone } from "../src/guard.js";
 import { SLOWNESS, Server, until } from "./server.js";
 
 const PROGRAM = fileURLToPath(new URL("../src/run.js", import.meta.url));
-const TTL = `${3 * SLOWNESS}s`;
+const TTL = `${5 * SLOWNESS}s`;
 const server = new Server();
 before(() => server.start());
 const children: ChildProcess[] = [];
@@ -41,14 +41,14 @@ async function ended(child: ReturnType<typeof start>, input = ""): Promise<[numb
 
 /** A command with a process in the background, and its process group. */
 async function started(job: string, ...flags: string[]) {
-  const child = start(["run", "--ttl", TTL, "--kill-after", "200ms", ...flags, job, "--", "sh", "-c", "sleep 60 & echo $$; wait"]);
+  const child = start(["run", "--ttl", TTL, "--kill-after", "1s", ...flags, job, "--", "sh", "-c", "sleep 60 & echo $$; wait"]);
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
   const group = Number((await lines.next()).value);
   assert.ok(group > 0 && !isGone(group));
   return { child, group };
 }
 
-describe("dibs-lease run", { concurrency: true }, () => {
+describe("dibs-lease run", { concurrency: 4 }, () => {
   test("gives the command its words, input and what it holds, and passes its exit code on", async () => {
     const tell = 'cat; echo "$1 $DIBS_JOB $DIBS_FENCING_TOKEN $DIBS_OWNER $DIBS_ATTEMPT ${DIBS_SESSION:+session}"; exit 3';
     const [code, out, err] = await ended(start(["run", "told", "--", "sh", "-c", tell, "sh", "a b"]), "input\n");

@@ -57,6 +57,7 @@ export class Server {
       return /listens on (\S+)\n/.exec(this.#said)?.[1];
     });
     if (this.url.startsWith("http")) this.#bind = new URL(this.url).host;
+    await this.client("first").inspect("first"); // what is loaded with the first request takes time
     return this;
   }
 

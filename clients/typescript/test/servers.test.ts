@@ -22,7 +22,7 @@ const several = (owner: string, ...servers: Server[]) => one.client(owner, { url
 describe("of several servers", () => {
   test("whichever is killed, what is held is kept and let go through another", async () => {
     const ann = several("ann", one, two);
-    const claims = await Promise.all(["k-1", "k-2", "k-3"].map((job) => ann.claim(job, { ttlMs: 6_000 * SLOWNESS })));
+    const claims = await Promise.all(["k-1", "k-2", "k-3"].map((job) => ann.claim(job, { ttlMs: 20_000 * SLOWNESS })));
     for (const server of [one, two]) {
       await server.kill();
       for (const claim of claims) await claim.checkpoint(`after ${server.url}`);
@@ -68,7 +68,7 @@ describe("of several servers", () => {
   });
 });
 
-describe("what answers", { concurrency: true }, () => {
+describe("what answers", { concurrency: 4 }, () => {
   const raw = (status: number, text: string, headers: Record<string, string> = {}) => ({ status, text, header: (name: string) => headers[name] ?? null });
 
   test("and is not dibs is called so", () => {

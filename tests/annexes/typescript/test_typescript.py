@@ -19,7 +19,7 @@ from dibs.base import errors
 from dibs.sdk import answers
 from dibs.wire.codes import CODES, OUTCOMES
 from dibs.wire.refusals import KEY_SPENT
-from tests.programs import ROOT, slowness
+from tests.programs import ROOT, ending_with_us, slowness
 from tests.server import test_recorded
 from tests.server.harness import running
 
@@ -46,7 +46,7 @@ def node(need_program: Callable[[str], str]) -> Callable[..., str]:
 
     def run(*words: str, stdin: str = "", **env: str) -> str:
         done = subprocess.run(
-            [program, *words],
+            ending_with_us(program, *words),
             cwd=CLIENT,
             env={**os.environ, **env},
             input=stdin,
@@ -130,7 +130,7 @@ def test_its_own_tests_pass_against_servers_that_are_killed_and_paused(
     recorded.write_text(json.dumps([each for kind in ("plain", "cors") for each in _recorded(kind)]))
     tests = [str(path) for path in sorted((CLIENT / "dist" / "test").glob("*.test.js"))]
     given = {"DIBS_PYTHON": sys.executable, "DIBS_SLOWNESS": str(slowness()), "DIBS_RECORDED": str(recorded)}
-    said = built("--test", "--test-concurrency=2", *tests, **given)
+    said = built("--test", "--test-concurrency=2", "--test-timeout=90000", *tests, **given)
     assert re.search(r"^# fail 0$", said, re.MULTILINE)
     assert re.search(r"^# skipped 0$", said, re.MULTILINE)
 
