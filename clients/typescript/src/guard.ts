@@ -1,11 +1,14 @@
-/** The guard of a command: stops its process group at the deadline, or when the process that renews the claim is gone.
- *
- * It says `ready`, and reads lines: the group, and the deadline on this machine's clock. `done` ends it. */
+/** The guard of a command: its parent. It stops the command's process group at the deadline, or when the process that
+ * renews the claim is gone; so it knows group and deadline before the command begins. It hears and tells by messages. */
 
+import { spawn } from "node:child_process";
 import { uptime } from "node:os";
-import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 import { pause, steadyMs } from "./clock.js";
+
+/** What to run until when, then each later deadline, on the machine's clock; and what becomes of it. */
+export type Order = { words?: string[]; killAfterMs?: number; untilMs: number };
+export type Report = { pid: number } | { code: number | null; signal: NodeJS.Signals | null } | { failed: string | undefined; message: string };
 
 const POLL_MS = 20;
 
@@ -20,6 +23,7 @@ export function isGone(group: number): boolean {
 
 /** SIGTERM, and SIGKILL for what is left after `killAfterMs`. */
 export async function stop(group: number, killAfterMs: number): Promise<void> {
+  if (group <= 0) return;
   const untilMs = steadyMs() + killAfterMs;
   for (let signal: NodeJS.Signals = "SIGTERM"; !isGone(group); await pause(POLL_MS)) {
     if (signal === "SIGTERM") {
@@ -41,23 +45,31 @@ function send(group: number, signal: NodeJS.Signals): void {
   }
 }
 
-async function watch(killAfterMs: number): Promise<void> {
-  let [group, deadlineMs, isDone, isAlone] = [0, Infinity, false, false];
-  const lines = createInterface({ input: process.stdin });
-  lines.on("line", (line) => {
-    const [first, second] = line.split(" ").map(Number);
-    if (line === "done") isDone = true;
-    else [group, deadlineMs] = [first!, second!];
+/** Now, on a clock that is the same for all processes of this machine and counts its sleep. */
+export const machineMs = (): number => uptime() * 1000;
+
+function guard(): void {
+  let [group, untilMs, killAfterMs] = [0, Infinity, 0];
+  const tell = (report: Report) => process.connected && process.send!(report, undefined, undefined, () => undefined); // who is gone hears nothing
+  const end = async () => {
+    untilMs = Infinity;
+    await stop(group, killAfterMs);
+  };
+  process.on("message", (order: Order) => {
+    untilMs = order.untilMs;
+    if (order.words === undefined) return;
+    killAfterMs = order.killAfterMs!;
+    const child = spawn(order.words[0]!, order.words.slice(1), { detached: true, stdio: "inherit" });
+    child.on("error", (error: NodeJS.ErrnoException) => tell({ failed: error.code, message: error.message }));
+    child.on("exit", (code, signal) => tell({ code, signal }));
+    group = child.pid ?? 0;
+    if (group > 0) tell({ pid: group });
   });
-  lines.on("close", () => (isAlone = true));
-  process.stdout.on("error", () => undefined);
-  process.stdout.write("ready\n");
-  while (!isDone && !isAlone && uptime() * 1000 < deadlineMs) await pause(Math.min(250, Math.max(POLL_MS, deadlineMs - uptime() * 1000)));
-  if (!isDone && group > 0) await stop(group, killAfterMs);
+  process.on("disconnect", () => void end().then(() => process.exit()));
+  setInterval(() => machineMs() >= untilMs && void end(), POLL_MS);
 }
 
 if (import.meta.url === pathToFileURL(process.argv[1] ?? "").href) {
-  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, () => undefined);
-  await watch(Number(process.argv[2]));
-  process.exit();
+  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"] as const) process.on(signal, () => undefined);
+  guard();
 }

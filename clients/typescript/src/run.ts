@@ -4,18 +4,18 @@
  * The command has a process group of its own. If the claim is lost, the whole group is stopped before anybody else can
  * have the job: by this process, or by its guard (guard.ts) if this process is killed or paused. */
 
-import { spawn } from "node:child_process";
-import { once } from "node:events";
-import { constants, uptime } from "node:os";
+import { fork } from "node:child_process";
+import { constants } from "node:os";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { steadyMs } from "./clock.js";
 import { DibsError, InvalidInput, InvalidTtl, JobDone, JobHeld, LeaseLost } from "./errors.js";
-import { isGone, stop } from "./guard.js";
+import { isGone, machineMs, stop } from "./guard.js";
 import { Dibs } from "./node.js";
 import { OVER_CODES } from "./reply.js";
 import type { ChildProcess } from "node:child_process";
 import type { Claim, Session } from "./client.js";
+import type { Order, Report } from "./guard.js";
 
 const LOST = 20;
 const KILL_AFTER_MS = 5_000;
@@ -130,47 +130,62 @@ function environment(options: Options, session: Session, claim: Claim): NodeJS.P
   return { ...env, ...Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined && !value.includes("\0"))) };
 }
 
-/** A process that stops the command's group when it is told of no later deadline, or when this process is gone. */
-async function startGuard(killAfterMs: number): Promise<ChildProcess> {
-  const words = [fileURLToPath(new URL("guard.js", import.meta.url)), String(killAfterMs)];
-  const guard = spawn(process.execPath, words, { detached: true, stdio: ["pipe", "pipe", "ignore"] });
-  guard.stdin.on("error", () => undefined); // it was killed: then this process alone stops the command
-  await Promise.race([once(guard.stdout, "data"), once(guard, "exit")]); // from now on it reads
-  guard.stdout.destroy();
-  guard.unref();
-  return guard;
+/** The command below its guard: what it exited with, and how to reach it. */
+class Command {
+  pid = 0;
+  readonly code: Promise<number>;
+  readonly #guard: ChildProcess;
+
+  constructor(words: string[], killAfterMs: number, untilMs: number, env: NodeJS.ProcessEnv) {
+    this.#guard = fork(fileURLToPath(new URL("guard.js", import.meta.url)), { detached: true, env, stdio: ["inherit", "inherit", "inherit", "ipc"], execArgv: [] });
+    this.code = new Promise((resolve, reject) => {
+      this.#guard.on("message", (report: Report) => {
+        if ("pid" in report) this.pid = report.pid;
+        else if ("failed" in report) reject(new NotStarted(words[0]!, report.failed, report.message));
+        else resolve(report.code ?? 128 + constants.signals[report.signal!]);
+      });
+      // Without its guard the command is stopped by us, and nobody knows what it exited with.
+      this.#guard.on("exit", () => void stop(this.pid, killAfterMs).then(() => resolve(128 + constants.signals.SIGKILL)));
+    });
+    this.#send({ words, killAfterMs, untilMs });
+  }
+
+  certainUntil(untilMs: number): void {
+    this.#send({ untilMs });
+  }
+
+  pass(signal: NodeJS.Signals): void {
+    if (this.pid > 0 && !isGone(this.pid)) process.kill(-this.pid, signal);
+  }
+
+  #send(order: Order): void {
+    if (this.#guard.connected) this.#guard.send(order, () => undefined);
+  }
 }
 
 async function run(options: Options): Promise<number> {
-  const { values, command, killAfterMs } = options;
+  const { values, killAfterMs } = options;
   const { url, namespace, owner } = values;
   const dibs = new Dibs({ ...(url && { url }), namespace, owner, warn: say });
   const waiting = new AbortController();
   const passedOn = new Set<string>();
-  let child: ChildProcess | undefined;
+  let command: Command | undefined;
   for (const signal of PASSED_ON) {
     process.on(signal, () => {
       passedOn.add(signal);
-      if (child?.pid !== undefined) killGroup(child.pid, signal);
+      if (command !== undefined) command.pass(signal);
       else if (INTERRUPTS.includes(signal)) waiting.abort(new Interrupted(signal));
     });
   }
-  let onKept = () => undefined as void;
-  const [session, claim] = await claimed(dibs, options, waiting.signal, () => onKept());
-  const guard = await startGuard(killAfterMs);
+  const certainMs = () => machineMs() + session.remainingMs();
+  const [session, claim] = await claimed(dibs, options, waiting.signal, () => command?.certainUntil(certainMs()));
   try {
-    child = spawn(command[0]!, command.slice(1), { detached: true, stdio: "inherit", env: environment(options, session, claim) });
-    const ended = new Promise<number>((resolve, reject) => {
-      child!.on("error", (error: NodeJS.ErrnoException) => reject(new NotStarted(command[0]!, error)));
-      child!.on("exit", (code, signal) => resolve(code ?? 128 + constants.signals[signal!]));
-    });
-    onKept = () => void guard.stdin!.write(`${child!.pid ?? 0} ${Math.floor(uptime() * 1000 + session.remainingMs())}\n`);
-    onKept();
-    const lost = await Promise.race([ended.then(() => undefined), loss(dibs, session, claim)]);
-    if (child.pid !== undefined) await stop(child.pid, killAfterMs); // also what the command left running
-    const code = await ended;
+    command = new Command(options.command, killAfterMs, certainMs(), environment(options, session, claim));
+    const lost = await Promise.race([command.code.then(() => undefined), loss(dibs, session, claim)]);
+    await stop(command.pid, killAfterMs); // also what the command left running
+    const code = await command.code;
     if (lost !== undefined) {
-      say(`The claim was lost (${lost.why}). The command was stopped, because others may have its jobs now.`);
+      say(`The claim was lost (${lost.why.replace(/\.$/, "")}). The command was stopped, because others may have its jobs now.`);
       return LOST;
     }
     await ending(options, claim, code, passedOn).catch((error: Error) => say(`The result of ${claim.name} could not be recorded: ${error.message}`));
@@ -178,7 +193,6 @@ async function run(options: Options): Promise<number> {
   } finally {
     await claim.giveBack().catch(() => undefined); // nothing was run, or it has ended already
     await session.end().catch(() => undefined);
-    guard.stdin!.end("done\n");
   }
 }
 
@@ -214,14 +228,10 @@ class Interrupted extends Error {
 class NotStarted extends Error {
   readonly exitCode: number;
 
-  constructor(word: string, error: NodeJS.ErrnoException) {
-    super(`${word} could not be started: ${error.code === "ENOENT" ? "there is no such command" : error.message}.`);
-    this.exitCode = error.code === "ENOENT" ? 127 : 126;
+  constructor(word: string, code: string | undefined, message: string) {
+    super(`${word} could not be started: ${code === "ENOENT" ? "there is no such command" : message}.`);
+    this.exitCode = code === "ENOENT" ? 127 : 126;
   }
-}
-
-function killGroup(pid: number, signal: NodeJS.Signals): void {
-  if (!isGone(pid)) process.kill(-pid, signal);
 }
 
 function say(message: string): void {

@@ -107,6 +107,14 @@ describe("dibs-lease run", { concurrency: 4 }, () => {
     assert.ok(isGone(group));
   });
 
+  test("stops the command when its guard is killed, because nobody else would", async () => {
+    const { child, group } = await started("unguarded");
+    process.kill(statOf(group).parent, "SIGKILL");
+    assert.equal((await ended(child))[0], 137);
+    assert.ok(isOver(group));
+    assert.equal((await server.client("bob").inspect("unguarded")).status, "free");
+  });
+
   for (const [signal, what] of [["SIGKILL", "killed"], ["SIGSTOP", "paused"]] as const) {
     test(`that is ${what} takes the group along before the next owner comes`, async () => {
       const { child, group } = await started(what);
@@ -120,13 +128,17 @@ describe("dibs-lease run", { concurrency: 4 }, () => {
   }
 });
 
+function statOf(pid: number | string): { state: string; parent: number; group: number } {
+  const [state, parent, group] = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ").at(-1)!.split(" ");
+  return { state: state!, parent: Number(parent), group: Number(group) };
+}
+
 /** Tell whether nothing of a group runs. What is dead and not buried yet still takes signals. */
 function isOver(group: number): boolean {
-  return readdirSync("/proc").every((pid) => {
-    if (!/^\d+$/.test(pid)) return true;
+  return readdirSync("/proc").filter((name) => /^\d+$/.test(name)).every((pid) => {
     try {
-      const [state, , pgid] = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ").at(-1)!.split(" ");
-      return Number(pgid) !== group || state === "Z";
+      const found = statOf(pid);
+      return found.group !== group || found.state === "Z";
     } catch {
       return true; // it has ended meanwhile
     }
