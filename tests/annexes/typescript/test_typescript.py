@@ -1,4 +1,4 @@
-"""The TypeScript client: its own tests, run by Node, and what it shares with the server: types, codes, recorded answers.
+"""The TypeScript client: its own tests, run by Node, and what it shares with the server: types, codes, answers.
 
 `DIBS_REWRITE=1` writes its types anew.
 """
@@ -17,6 +17,7 @@ import pytest
 from dibs._version import __version__
 from dibs.base import errors
 from dibs.sdk import answers
+from dibs.server.http import browser
 from dibs.wire.codes import CODES, OUTCOMES
 from dibs.wire.refusals import KEY_SPENT
 from tests.programs import ROOT, ending_with_us, slowness
@@ -139,9 +140,17 @@ def test_the_package_can_be_imported_by_its_name(built: Callable[..., str]) -> N
     """With the names that a program uses, in Node and, without anything of Node, in a browser."""
     tell = 'import * as all from "dibs-lease"; console.log(Object.keys(all).join(" "))'
     for words in ((), ("--conditions=browser",)):
-        assert {"Dibs", "Claim", "Session", "LeaseLost"} <= {*built("--input-type=module", *words, "--eval", tell).split()}
+        names = built("--input-type=module", *words, "--eval", tell).split()
+        assert {"Dibs", "Claim", "Session", "LeaseLost"} <= {*names}
     for name in ("index", "client", "clock", "errors", "hold", "pending", "reply", "servers", "types"):
         assert "node:" not in (CLIENT / "dist" / "src" / f"{name}.js").read_text()
+
+
+def test_a_page_of_another_origin_may_send_every_header_of_the_client() -> None:
+    source = (CLIENT / "src" / "client.ts").read_text() + (CLIENT / "src" / "servers.ts").read_text()
+    sent = {name.lower() for name in re.findall(r'"?(X-Dibs-\w+|Authorization|Content-Type)"?[\]:]', source)}
+    assert {"authorization", "content-type", "x-dibs-names", "x-dibs-store"} <= sent
+    assert sent <= {*browser.HEADERS.split(",")}
 
 
 def test_the_package_has_the_version_of_dibs_and_no_dependency_and_its_lock_names_no_host() -> None:
