@@ -87,7 +87,7 @@ describe("while the server is up", { concurrency: 4 }, () => {
     }));
 
   test("a loop that was blocked past the deadline knows of it before it asks anybody", async () => {
-    const { lines, owner } = start("blocked", "blocked", 1_000);
+    const { lines, owner } = start("blocked", "blocked", TTL_MS);
     assert.deepEqual([(await lines.next()).value, (await lines.next()).value], ["owns 1", "LeaseLost"]);
     await ended(owner);
   });

@@ -11,8 +11,7 @@ if (shows === "signal") {
   else claim.signal.addEventListener("abort", tell);
   setInterval(() => undefined, 1_000); // a claim does not keep a program alive
 } else {
-  const wakes = performance.now() + (shows === "blocked" ? 1.1 * Number(ttlMs) : 0);
-  while (performance.now() < wakes); // nothing else runs meanwhile
+  if (shows === "blocked") Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1.1 * Number(ttlMs)); // nothing else runs meanwhile
   for (;;) {
     try {
       claim.check(); // before each step, as a worker does

@@ -131,7 +131,7 @@ def test_its_own_tests_pass_against_servers_that_are_killed_and_paused(
     recorded.write_text(json.dumps([each for kind in ("plain", "cors") for each in _recorded(kind)]))
     tests = [str(path) for path in sorted((CLIENT / "dist" / "test").glob("*.test.js"))]
     given = {"DIBS_PYTHON": sys.executable, "DIBS_SLOWNESS": str(slowness()), "DIBS_RECORDED": str(recorded)}
-    said = built("--test", "--test-concurrency=2", "--test-timeout=90000", *tests, **given)
+    said = built("--test", "--test-reporter=tap", "--test-concurrency=2", "--test-timeout=90000", *tests, **given)
     assert re.search(r"^# fail 0$", said, re.MULTILINE)
     assert re.search(r"^# skipped 0$", said, re.MULTILINE)
 
