@@ -148,7 +148,7 @@ use_node() {
         say "TYPESCRIPT IS NOT INSTALLED: the TypeScript client is not tested."
 }
 
-is_new_node() { node -e 'process.exit(parseInt(process.versions.node) < 20)' 2>/dev/null; }
+is_new_node() { node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null; }
 
 install_node() {
     say "installing Node into $1"
