@@ -274,6 +274,8 @@ abstract class Claims {
   #document(options: ClaimOptions): Document {
     const { metadata, shared, slots, again, maxAttempts, fields } = options;
     const mode = shared ? "shared" : undefined;
+    const wrong = Object.entries({ slots, maxAttempts }).find(([, value]) => value !== undefined && !Number.isSafeInteger(value));
+    if (wrong !== undefined) throw new InvalidInput(`${wrong[0]} is a whole number.`); // JSON would make nothing of it
     return given({ ...this.terms(options), metadata, mode, slots, again: again || undefined, max_attempts: maxAttempts, ...fields });
   }
 

@@ -22,7 +22,7 @@ export class DibsError extends Error {
   }
 
   get exitCode(): number {
-    return EXIT_CODES[this.code] ?? EXIT_CODES["internal_error"]!;
+    return own(EXIT_CODES, this.code) ?? EXIT_CODES["internal_error"]!;
   }
 }
 
@@ -119,15 +119,20 @@ export const REFUSALS: Readonly<Record<string, new (answer: Document) => NotClai
 
 export function notClaimed(answer: Document): NotClaimed {
   const word = String(answer["code"] ?? answer["status"]);
-  const kind = answer["refused"] !== undefined && word === "held" ? NoneFree : (REFUSALS[word] ?? NotClaimed);
+  const kind = answer["refused"] !== undefined && word === "held" ? NoneFree : (own(REFUSALS, word) ?? NotClaimed);
   return new kind(answer);
 }
 
 /** The error for a document that says no. */
 export function refusalOf(body: Document, status: number): DibsError {
-  if (REFUSALS[String(body["status"])] !== undefined || body["code"] === "deadlock") return notClaimed(body);
+  if (own(REFUSALS, String(body["status"])) !== undefined || body["code"] === "deadlock") return notClaimed(body);
   const { code = "internal_error", details, error } = body as Partial<ErrorAnswer>;
-  return new (CLASSES[code] ?? RequestRefused)(details ?? error ?? `The answer was ${status}.`, code);
+  return new (own(CLASSES, code) ?? RequestRefused)(details ?? error ?? `The answer was ${status}.`, code);
+}
+
+/** What a table has under a word of others, which may be `constructor`. */
+function own<T>(table: Readonly<Record<string, T>>, word: string): T | undefined {
+  return Object.hasOwn(table, word) ? table[word] : undefined;
 }
 
 function rows(value: unknown): Document[] {

@@ -197,9 +197,13 @@ export class SessionHold extends Hold {
     return true;
   }
 
+  override end(why: string): void {
+    super.end(why);
+    for (const claim of this.#claims) claim.end(why);
+  }
+
   adopt(claim: LeaseHold): void {
     this.#claims.push(claim);
-    this.controller.signal.addEventListener("abort", () => claim.end((this.controller.signal.reason as LeaseLost).why));
   }
 
   /** Before asking: if two ask for the same job at once, the second is refused. */

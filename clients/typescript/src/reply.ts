@@ -41,6 +41,7 @@ export const statusOf = (reply: Reply): unknown => reply.body["status"];
 
 /** The reply to `verb`, from the server at `url`. Throws BadReply, and Unavailable for a proxy without its server. */
 export function decode(verb: Verb, raw: RawReply, url: string): Reply {
+  if (raw.status < 200) throw notDibs(raw, url); // a browser says 0 for a redirect
   const body = documentOf(raw, url);
   const isClaim = ANSWERS[verb] === "claim";
   const refused = isClaim && ["delayed", "parked"].includes(String(body["status"]));

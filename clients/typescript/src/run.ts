@@ -235,7 +235,9 @@ class NotStarted extends Error {
 }
 
 function say(message: string): void {
-  process.stderr.write(`dibs-lease: ${message}\n`);
+  // Names and reasons are text of others: what a terminal would obey is escaped.
+  const shown = message.replace(/[\p{Cc}\p{Cf}\u2028\u2029]/gu, (each) => `\\u{${each.codePointAt(0)!.toString(16)}}`);
+  process.stderr.write(`dibs-lease: ${shown}\n`);
 }
 
 async function main(words: string[]): Promise<number> {

@@ -174,6 +174,7 @@ describe("a claim", { concurrency: 4 }, () => {
     await assert.rejects(ann!.claim("x", { ttlMs: 0 }), InvalidTtl);
     await assert.rejects(ann!.claim("x", { ttlMs: 1 }), InvalidTtl);
     await assert.rejects(ann!.claim("x", { waitMs: -1 }), InvalidInput);
+    await assert.rejects(ann!.claim("x", { slots: NaN }), InvalidInput);
     await assert.rejects(ann!.claimAny([]), InvalidInput);
     await assert.rejects(ann!.claim("x", { metadata: "x".repeat(100_000) }), InvalidInput);
   });

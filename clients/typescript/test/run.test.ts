@@ -61,10 +61,10 @@ describe("dibs-lease run", { concurrency: 4 }, () => {
   });
 
   test("runs nothing while somebody else has the job, and waits if it is told to", async () => {
-    const held = await server.client("bob").claim("held");
+    const held = await server.client("bob \u202e").claim("held");
     const [code, out, err] = await run("run", "held", "--", "echo", "ran");
     assert.deepEqual([code, out], [1, ""]);
-    assert.match(err, /^dibs-lease: bob has held for another \d+ s\.\n$/);
+    assert.match(err, /^dibs-lease: bob \\u\{202e\} has held for another \d+ s\.\n$/);
     const waiting = run("run", "-w", "1m", "held", "--", "echo", "ran");
     assert.deepEqual(await run("run", "-q", "-E", "75", "held", "--", "echo", "ran"), [75, "", ""]);
     await until("it stands in line", () => server.waiting("held"));

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { cpSync, mkdirSync } from "node:fs";
 import { after, before, describe, test } from "node:test";
-import { InvalidInput, JobHeld, Unavailable } from "../src/node.js";
+import { InvalidInput, JobHeld, RequestRefused, Unavailable } from "../src/node.js";
 import { overFetch } from "../src/servers.js";
-import { decode } from "../src/reply.js";
+import { decode, yes } from "../src/reply.js";
 import { SLOWNESS, Server, until } from "./server.js";
 
 const one = new Server();
@@ -76,6 +76,8 @@ describe("what answers", { concurrency: 4 }, () => {
       [200, '{"status":"acquired","name":"a","lease_id":7,"fencing_token":1,"owner":"o","remaining_ms":1,"renew_after_ms":1}'], [415, "{}"]] as const) {
       assert.throws(() => decode("acquire", raw(status, text), "http://x"), /http:\/\/x/, text);
     }
+    assert.throws(() => decode("release", raw(0, ""), "http://x"), /not as dibs does/);
+    assert.throws(() => yes(decode("release", raw(400, '{"error":"e","code":"constructor","details":"d","status":"toString"}'), "http://x")), RequestRefused);
     assert.throws(() => decode("acquire", raw(302, "", { location: "http://y" }), "http://x"), /redirects to http:\/\/y/);
     assert.throws(() => decode("acquire", raw(502, "<html>"), "http://x"), Unavailable);
   });
