@@ -6,7 +6,7 @@ import { LeaseHold, SessionHold, alreadyOurs } from "./hold.js";
 import { PendingClaim } from "./pending.js";
 import { OVER_CODES, granted, yes } from "./reply.js";
 import { Servers, addressesOf } from "./servers.js";
-import type { Door, Warn } from "./hold.js";
+import type { Way } from "./hold.js";
 import type { Document, Reply } from "./reply.js";
 import type { Transport } from "./servers.js";
 import type { Acquired, AcquireRequest, Job, Previous, Session as SessionAnswer, Transferred } from "./types.js";
@@ -36,7 +36,7 @@ export interface ClientOptions {
   /** Take names as they are. Without it all ways to write an issue are one name. */
   exact?: boolean;
   /** Called with what a person may want to know: heartbeats that fail, a release that was not confirmed. */
-  warn?: Warn;
+  warn?: (message: string) => void;
 }
 
 export interface ClaimOptions {
@@ -73,7 +73,7 @@ type Ending = (lease: Acquired) => Document;
 export class Claim {
   #isTold = false;
 
-  constructor(private readonly hold: LeaseHold, private readonly door: Door, private readonly warn: Warn, private readonly timeoutMs: number) {}
+  constructor(private readonly hold: LeaseHold, private readonly way: Way) {}
 
   /** One for each job. `lease_id` is the proof: keep it secret. */
   get leases(): readonly Acquired[] {
@@ -205,7 +205,7 @@ export class Claim {
         await this.#insist(lease, ending, "release");
       } catch (error) {
         if (error instanceof LeaseLost) throw error;
-        this.warn(`${lease.name} could not be released and will expire: ${(error as Error).message}`);
+        this.way.warn(`${lease.name} could not be released and will expire: ${(error as Error).message}`);
       }
     }
   }
@@ -235,8 +235,10 @@ export class Claim {
     const untilMs = Math.min(steadyMs() + INSIST_MS, this.hold.plan.lostMs);
     for (let left = INSIST_TRIES - 1; ; left--) {
       const document = { lease_id: lease.lease_id, ...ending };
-      const reply = await this.door({ verb, name: lease.name!, document }, this.timeoutMs);
-      if (OVER_CODES.includes(reply.body["code"])) throw new LeaseLost(lease.name!, lease.fencing_token!, String(reply.body["details"]));
+      const reply = await this.way.ask({ verb, name: lease.name!, document }, this.way.timeoutMs);
+      if (OVER_CODES.includes(reply.body["code"])) {
+        throw new LeaseLost(lease.name!, lease.fencing_token!, String(reply.body["details"]));
+      }
       try {
         return yes(reply);
       } catch (error) {
@@ -249,9 +251,7 @@ export class Claim {
 
 /** What claims: a client, or a session of it. */
 abstract class Claims {
-  protected abstract readonly door: Door;
-  protected abstract readonly warn: Warn;
-  protected abstract readonly timeoutMs: number;
+  protected abstract readonly way: Way;
   /** Fields that all its claims have. */
   protected abstract terms(options: ClaimOptions): Document;
   protected within: SessionHold | undefined;
@@ -276,7 +276,8 @@ abstract class Claims {
     const mode = shared ? "shared" : undefined;
     const wrong = Object.entries({ slots, maxAttempts }).find(([, value]) => value !== undefined && !Number.isSafeInteger(value));
     if (wrong !== undefined) throw new InvalidInput(`${wrong[0]} is a whole number.`); // JSON would make nothing of it
-    return given({ ...this.terms(options), metadata, mode, slots, again: again || undefined, max_attempts: maxAttempts, ...fields });
+    const more = { metadata, mode, slots, again: again || undefined, max_attempts: maxAttempts };
+    return given({ ...this.terms(options), ...more, ...fields });
   }
 
   async #take(request: PendingClaim, { waitMs = 0, signal }: ClaimOptions): Promise<Claim> {
@@ -285,13 +286,13 @@ abstract class Claims {
     try {
       if (Number.isNaN(waitMs) || waitMs < 0) throw new InvalidInput("waitMs is a number of milliseconds, 0 or more.");
       session?.reserve(request);
-      if (session !== undefined) await session.settle(this.timeoutMs, request.names);
-      const reply = await request.claim((asked, by) => this.door(asked, this.timeoutMs, by), waitMs, signal);
+      if (session !== undefined) await session.settle(this.way.timeoutMs, request.names);
+      const reply = await request.claim((asked, by) => this.way.ask(asked, this.way.timeoutMs, by), waitMs, signal);
       hold = await this.#held(granted(reply), request.sentMs);
       if (steadyMs() >= hold.plan.nextMs) await this.#confirm(hold);
       signal?.throwIfAborted();
       if (session === undefined) hold.start();
-      return new Claim(hold, this.door, this.warn, this.timeoutMs);
+      return new Claim(hold, this.way);
     } catch (error) {
       hold?.letGo();
       if (!(error instanceof NotClaimed || error instanceof InvalidInput)) await this.#giveUp(request);
@@ -303,9 +304,9 @@ abstract class Claims {
 
   async #held(leases: Acquired[], sentMs: number): Promise<LeaseHold> {
     const twice = this.within?.had(leases) ?? [];
-    if (twice.length === 0) return new LeaseHold(leases, this.door, this.warn, sentMs, this.within);
+    if (twice.length === 0) return new LeaseHold(leases, this.way, sentMs, this.within);
     for (const { name, lease_id } of leases) {
-      if (!twice.includes(name!)) await this.door({ verb: "release", name: name!, document: { lease_id } }, this.timeoutMs);
+      if (!twice.includes(name!)) await this.way.ask({ verb: "release", name: name!, document: { lease_id } }, this.way.timeoutMs);
     }
     throw alreadyOurs(twice.join(", "));
   }
@@ -319,22 +320,22 @@ abstract class Claims {
   }
 
   async #giveUp(request: PendingClaim): Promise<void> {
-    const settled = await request.giveUp((asked) => this.door(asked, GIVE_UP_MS)).catch(() => false);
+    const settled = await request.giveUp((asked) => this.way.ask(asked, GIVE_UP_MS)).catch(() => false);
     if (!settled) this.within?.owe(request);
   }
 }
 
 /** A client of a server, or of several of one store. Nothing is opened before the first request. */
 export class Client extends Claims {
-  protected readonly door: Door;
-  protected readonly warn: Warn;
-  protected readonly timeoutMs: number;
+  protected readonly way: Way;
   readonly owner: string | undefined;
 
   constructor(options: ClientOptions, transport: Transport) {
     super();
     const { url, token, owner, namespace, timeoutMs = TIMEOUT_MS, exact = false, warn = console.warn } = options;
-    if (namespace !== undefined && !NAMESPACE.test(namespace)) throw new InvalidInput("A namespace is 1 to 64 letters, digits, dots, dashes or underscores.");
+    if (namespace !== undefined && !NAMESPACE.test(namespace)) {
+      throw new InvalidInput("A namespace is 1 to 64 letters, digits, dots, dashes or underscores.");
+    }
     if (token && !/^[\x21-\x7e]+$/.test(token)) throw new InvalidInput("The token has invalid characters.");
     if (!(timeoutMs > 0)) throw new InvalidInput("timeoutMs is a number of milliseconds, more than 0.");
     const headers = given({
@@ -344,8 +345,8 @@ export class Client extends Claims {
       "X-Dibs-Names": exact ? undefined : "one",
     });
     const servers = new Servers(addressesOf(url), transport, headers as Record<string, string>);
-    this.door = (asked, ms, signal) => servers.ask(asked, ms, signal);
-    [this.owner, this.warn, this.timeoutMs] = [owner, warn, timeoutMs];
+    this.way = { ask: (asked, ms, signal) => servers.ask(asked, ms, signal), warn, timeoutMs };
+    this.owner = owner;
   }
 
   protected terms({ ttlMs = TTL_MS, owner = this.owner }: ClaimOptions): Document {
@@ -355,14 +356,15 @@ export class Client extends Claims {
   /** Claims made in a session need no heartbeats of their own: it has one for all of them, and they end with it. */
   async session({ ttlMs, owner = this.owner, metadata, stopMs, onKept }: SessionOptions = {}): Promise<Session> {
     const sentMs = steadyMs();
-    const document = given({ owner, metadata, ttl_ms: ttlMs === undefined ? undefined : wholeMs(ttlMs), fresh_session_id: crypto.randomUUID() });
-    const opened = yes<SessionAnswer>(await this.door({ verb: "session-open", document }, this.timeoutMs));
-    return new Session(new SessionHold(opened, this.door, this.warn, sentMs, stopMs, onKept).start(), this.door, this.warn, this.timeoutMs);
+    const ttl_ms = ttlMs === undefined ? undefined : wholeMs(ttlMs);
+    const document = given({ owner, metadata, ttl_ms, fresh_session_id: crypto.randomUUID() });
+    const opened = yes<SessionAnswer>(await this.way.ask({ verb: "session-open", document }, this.way.timeoutMs));
+    return new Session(new SessionHold(opened, this.way, sentMs, stopMs, onKept).start(), this.way);
   }
 
   /** The state of a job, and who has it. */
   async inspect(name: string): Promise<Job> {
-    return yes(await this.door({ verb: "inspect", name }, this.timeoutMs));
+    return yes(await this.way.ask({ verb: "inspect", name }, this.way.timeoutMs));
   }
 
   /** All jobs that are held and whose name begins with `prefix`. */
@@ -370,7 +372,7 @@ export class Client extends Claims {
     const found: Job[] = [];
     for (let after: string | null = ""; after !== null; ) {
       const document: Document = given({ prefix: prefix || undefined, after: after || undefined, status: "held", limit: 1000 });
-      const page: { locks: Job[]; next: string | null } = yes(await this.door({ verb: "list", document }, this.timeoutMs));
+      const page: { locks: Job[]; next: string | null } = yes(await this.way.ask({ verb: "list", document }, this.way.timeoutMs));
       found.push(...page.locks);
       after = page.next;
     }
@@ -380,7 +382,7 @@ export class Client extends Claims {
 
 /** One run of one worker. What it holds ends with it. */
 export class Session extends Claims {
-  constructor(private readonly hold: SessionHold, protected readonly door: Door, protected readonly warn: Warn, protected readonly timeoutMs: number) {
+  constructor(private readonly hold: SessionHold, protected readonly way: Way) {
     super();
     this.within = hold;
   }
@@ -419,9 +421,9 @@ export class Session extends Claims {
     const lost = this.hold.lost();
     if (lost !== undefined) throw lost;
     if (!this.hold.letGo()) return;
-    const reply: Reply = await this.door({ verb: "session-end", name: this.id }, this.timeoutMs);
+    const reply: Reply = await this.way.ask({ verb: "session-end", name: this.id }, this.way.timeoutMs);
     if (reply.status >= 300 && !OVER_CODES.includes(reply.body["code"])) {
-      this.warn(`A session could not be ended and will expire: ${String(reply.body["details"])}`);
+      this.way.warn(`A session could not be ended and will expire: ${String(reply.body["details"])}`);
     }
   }
 
@@ -439,7 +441,8 @@ function wholeMs(ms: number): number {
 function failed(reason?: string, retryAfterMs?: number): Document {
   const retry_after_seconds = retryAfterMs === undefined ? undefined : Math.ceil(retryAfterMs / 1000);
   const mended = reason?.replace(/\p{Surrogate}/gu, "\ufffd");
-  return given({ failed: true, reason: mended === undefined ? undefined : [...mended].slice(0, REASON_CHARS_MAX).join(""), retry_after_seconds });
+  const cut = mended === undefined ? undefined : [...mended].slice(0, REASON_CHARS_MAX).join("");
+  return given({ failed: true, reason: cut, retry_after_seconds });
 }
 
 function given(document: Document): Document {

@@ -8,7 +8,10 @@ import { pause, steadyMs } from "./clock.js";
 
 /** What to run until when, then each later deadline, on the machine's clock; and what becomes of it. */
 export type Order = { words?: string[]; killAfterMs?: number; untilMs: number };
-export type Report = { pid: number } | { code: number | null; signal: NodeJS.Signals | null } | { failed: string | undefined; message: string };
+export type Report =
+  | { pid: number }
+  | { code: number | null; signal: NodeJS.Signals | null }
+  | { failed: string | undefined; message: string };
 
 const POLL_MS = 20;
 
@@ -50,7 +53,9 @@ export const machineMs = (): number => uptime() * 1000;
 
 function guard(): void {
   let [group, untilMs, killAfterMs] = [0, Infinity, 0];
-  const tell = (report: Report) => process.connected && process.send!(report, undefined, undefined, () => undefined); // who is gone hears nothing
+  const tell = (report: Report) => {
+    if (process.connected) process.send!(report, undefined, undefined, () => undefined); // who is gone hears nothing
+  };
   const end = async () => {
     untilMs = Infinity;
     await stop(group, killAfterMs);

@@ -19,9 +19,12 @@ const MARGIN_MS_MIN = 50;
 const MARGIN_MS_MAX = 2_000;
 const TAKEN = "it was taken away; `dibs history` says by whom.";
 
-/** What a hold asks through, for at most so long. */
-export type Door = (asked: Ask, timeoutMs: number, signal?: AbortSignal) => Promise<Reply>;
-export type Warn = (message: string) => void;
+/** The way to the servers: asks, for at most so long; says what a person may want to know; how long a request may take. */
+export interface Way {
+  ask(asked: Ask, timeoutMs: number, signal?: AbortSignal): Promise<Reply>;
+  warn(message: string): void;
+  timeoutMs: number;
+}
 
 /** When to renew, and from when on to treat a hold as lost. `stopMs` is how long it takes to stop the work. */
 class Plan {
@@ -56,8 +59,10 @@ abstract class Hold {
   #timer: ReturnType<typeof setTimeout> | undefined;
   #beating: Promise<void> | undefined;
 
-  constructor(readonly name: string, readonly token: number, protected readonly door: Door, protected readonly warn: Warn, ttlMs: number, sentMs: number, stopMs?: number) {
-    this.plan = new Plan(ttlMs, sentMs, stopMs ?? marginMs(ttlMs));
+  /** `plan`: how long it lasts from when it was asked for, and how long it takes to stop the work. */
+  constructor(readonly name: string, readonly token: number, protected readonly way: Way, plan: [ttlMs: number, sentMs: number, stopMs?: number | undefined]) {
+    const [ttlMs, sentMs, stopMs = marginMs(ttlMs)] = plan;
+    this.plan = new Plan(ttlMs, sentMs, stopMs);
   }
 
   /** Renew, and note the result. */
@@ -128,7 +133,8 @@ abstract class Hold {
     const first = this.trouble === undefined;
     this.trouble = trouble;
     this.plan.failed();
-    if (first && !this.isOver) this.warn(`A heartbeat of ${this.name} failed, and is repeated for another ${Math.ceil(this.leftMs() / 1000)} s: ${trouble}`);
+    const left = `${Math.ceil(this.leftMs() / 1000)} s`;
+    if (first && !this.isOver) this.way.warn(`A heartbeat of ${this.name} failed, and is repeated for another ${left}: ${trouble}`);
   }
 
   /** Tell whether the reply was a success. If not, note the loss or the failure. */
@@ -146,9 +152,9 @@ export class LeaseHold extends Hold {
   waiting = 0; // how many waited for its jobs at the last heartbeat
   #news: Document = {};
 
-  constructor(readonly leases: readonly Acquired[], door: Door, warn: Warn, sentMs: number, private readonly session?: SessionHold) {
+  constructor(readonly leases: readonly Acquired[], way: Way, sentMs: number, private readonly session?: SessionHold) {
     const first = leases[0]!;
-    super(first.name!, first.fencing_token!, door, warn, Math.min(...leases.map((each) => each.remaining_ms)), sentMs);
+    super(first.name!, first.fencing_token!, way, [Math.min(...leases.map((each) => each.remaining_ms)), sentMs]);
     if (session !== undefined) {
       this.plan = session.plan; // it lives as long as the session
       session.adopt(this);
@@ -165,7 +171,8 @@ export class LeaseHold extends Hold {
     const news = this.#news;
     let [leftMs, waiting] = [Infinity, 0];
     for (const lease of this.leases) {
-      const reply = await this.door({ verb: "renew", name: lease.name!, document: { lease_id: lease.lease_id, ...news } }, timeoutMs);
+      const document = { lease_id: lease.lease_id, ...news };
+      const reply = await this.way.ask({ verb: "renew", name: lease.name!, document }, timeoutMs);
       if (!this.heard(reply)) return;
       leftMs = Math.min(leftMs, Number(reply.body["remaining_ms"]));
       waiting = Math.max(waiting, Number(reply.body["waiting"]));
@@ -185,8 +192,8 @@ export class SessionHold extends Hold {
   #claims: LeaseHold[] = [];
   #owed = new Set<PendingClaim>();
 
-  constructor(session: SessionAnswer, door: Door, warn: Warn, sentMs: number, stopMs?: number, private readonly onKept?: () => void) {
-    super(`The session of ${session.owner}`, 0, door, warn, session.remaining_ms, sentMs, stopMs);
+  constructor(session: SessionAnswer, way: Way, sentMs: number, stopMs?: number, private readonly onKept?: () => void) {
+    super(`The session of ${session.owner}`, 0, way, [session.remaining_ms, sentMs, stopMs]);
     this.id = session.session_id;
     this.owner = session.owner;
   }
@@ -241,7 +248,7 @@ export class SessionHold extends Hold {
   /** Give back what is owed. Throws if any of `names` still is: a new claim would be given back with the old one. */
   async settle(timeoutMs: number, names: readonly string[] = []): Promise<void> {
     for (const pending of [...this.#owed]) {
-      if (await pending.giveUp((asked) => this.door(asked, timeoutMs))) this.#owed.delete(pending);
+      if (await pending.giveUp((asked) => this.way.ask(asked, timeoutMs))) this.#owed.delete(pending);
     }
     const still = [...this.#owed].flatMap((pending) => pending.names).find((name) => names.includes(name));
     if (still !== undefined) throw new Unavailable(`An earlier claim of ${still} could not be given back yet. Try again.`);
@@ -249,7 +256,7 @@ export class SessionHold extends Hold {
 
   protected async heartbeat(timeoutMs: number): Promise<void> {
     const sentMs = steadyMs();
-    const reply = await this.door({ verb: "session-keep", name: this.id }, timeoutMs);
+    const reply = await this.way.ask({ verb: "session-keep", name: this.id }, timeoutMs);
     if (!this.heard(reply)) return;
     this.trouble = undefined;
     this.plan.kept(sentMs, Number(reply.body["remaining_ms"]));
@@ -258,11 +265,12 @@ export class SessionHold extends Hold {
     await this.settle(timeoutMs);
     if (claims.length === 0) return;
     // A single claim can be taken away while the session lives: see what it still has.
-    const shown = await this.door({ verb: "session-show", name: this.id }, timeoutMs);
+    const shown = await this.way.ask({ verb: "session-show", name: this.id }, timeoutMs);
     if (shown.status >= 300) return;
-    const found = new Map(((shown.body["holds"] ?? []) as Document[]).map((each) => [`${each["fencing_token"]} ${each["name"]}`, Number(each["waiting"] ?? 0)]));
+    const key = ({ name, fencing_token }: Document) => `${fencing_token} ${name}`;
+    const found = new Map(((shown.body["holds"] ?? []) as Document[]).map((each) => [key(each), Number(each["waiting"] ?? 0)]));
     for (const claim of claims) {
-      const ours = claim.leases.map((each) => found.get(`${each.fencing_token} ${each.name}`));
+      const ours = claim.leases.map((each) => found.get(key({ ...each })));
       claim.waiting = Math.max(...ours.map((each) => each ?? 0));
       if (!claim.ending && ours.includes(undefined)) claim.end(TAKEN);
     }

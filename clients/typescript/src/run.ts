@@ -77,12 +77,17 @@ function parsed(words: string[]) {
   if (verb !== "run" || job === undefined || more.length > 0 || command.length === 0) {
     throw new InvalidInput("Write dibs-lease run JOB -- COMMAND; --help says more.");
   }
+  for (const time of [values.wait, values.done, values["retry-after"]]) milliseconds(time);
+  for (const number of [values.slots, values["max-attempts"], values["conflict-exit-code"]]) count(number);
   const ttlMs = milliseconds(values.ttl) ?? TTL_MS;
   const slackMs = Math.min(1_000, ttlMs / 8); // for the system to end killed processes
   const wanted = milliseconds(values["kill-after"]);
   const killAfterMs = wanted ?? (ttlMs >= leastTtlMs(KILL_AFTER_MS + slackMs) ? KILL_AFTER_MS : ttlMs / 4);
   const leastMs = leastTtlMs(killAfterMs + slackMs);
-  if (ttlMs < leastMs) throw new InvalidTtl(`A TTL of ${ttlMs / 1000} s leaves no time to renew and to stop the work. Use --ttl ${leastMs / 1000}s or more.`, "invalid_ttl");
+  if (ttlMs < leastMs) {
+    const hint = `Use --ttl ${leastMs / 1000}s or more.`;
+    throw new InvalidTtl(`A TTL of ${ttlMs / 1000} s leaves no time to renew and to stop the work. ${hint}`, "invalid_ttl");
+  }
   return { values, job, command, ttlMs, killAfterMs, stopMs: killAfterMs + slackMs };
 }
 
@@ -105,7 +110,8 @@ async function claimed(dibs: Dibs, options: Options, signal: AbortSignal, onKept
     const session = await dibs.session({ ttlMs, stopMs, onKept });
     const left = { waitMs: Math.max(0, untilMs - steadyMs()) };
     try {
-      return [session, await session.claim(options.job, { ...given, ...left, ...(slots && { slots }), ...(maxAttempts && { maxAttempts }) })];
+      const limits = { ...(slots && { slots }), ...(maxAttempts && { maxAttempts }) };
+      return [session, await session.claim(options.job, { ...given, ...left, ...limits })];
     } catch (error) {
       await session.end().catch(() => undefined); // it may have been lost
       const isOver = error instanceof DibsError && OVER_CODES.includes(error.code);
@@ -114,20 +120,22 @@ async function claimed(dibs: Dibs, options: Options, signal: AbortSignal, onKept
   }
 }
 
-const NOT_INHERITED = ["DIBS_LEASE", "DIBS_ELECTION", "DIBS_TERM", "DIBS_CHECKPOINT", "DIBS_CHECKPOINT_FILE", "DIBS_PREVIOUS_OWNER", "DIBS_PREVIOUS_END"];
+const NOT_INHERITED = ["LEASE", "ELECTION", "TERM", "CHECKPOINT", "CHECKPOINT_FILE", "PREVIOUS_OWNER", "PREVIOUS_END"];
 
 /** The command's own dibs calls use the same server, session and owner. */
 function environment(options: Options, session: Session, claim: Claim): NodeJS.ProcessEnv {
-  const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !NOT_INHERITED.includes(name)));
+  const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !NOT_INHERITED.includes(name.replace("DIBS_", ""))));
   const outer = [env["DIBS_OUTER_SESSIONS"], env["DIBS_SESSION"]].filter(Boolean).join(" ");
   const given: NodeJS.ProcessEnv = {
     DIBS_URL: options.values.url, DIBS_NAMESPACE: options.values.namespace, DIBS_OWNER: session.owner, DIBS_SESSION: session.id,
     DIBS_OUTER_SESSIONS: outer || undefined, DIBS_JOB: claim.name, DIBS_FENCING_TOKEN: String(claim.fencingToken),
     DIBS_ATTEMPT: String(claim.attempt), DIBS_DEADLINE_MS: String(Math.floor(Date.now() + session.remainingMs())),
-    DIBS_PREVIOUS_OWNER: claim.previous?.owner, DIBS_PREVIOUS_END: claim.previous?.how, DIBS_CHECKPOINT: claim.previous?.checkpoint ?? undefined,
+    DIBS_PREVIOUS_OWNER: claim.previous?.owner, DIBS_PREVIOUS_END: claim.previous?.how,
+    DIBS_CHECKPOINT: claim.previous?.checkpoint ?? undefined,
   };
   // An environment cannot contain a zero byte.
-  return { ...env, ...Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined && !value.includes("\0"))) };
+  const set = Object.entries(given).filter(([, value]) => value !== undefined && !value.includes("\0"));
+  return { ...env, ...Object.fromEntries(set) };
 }
 
 /** The command below its guard: what it exited with, and how to reach it. */
@@ -137,7 +145,8 @@ class Command {
   readonly #guard: ChildProcess;
 
   constructor(words: string[], killAfterMs: number, untilMs: number, env: NodeJS.ProcessEnv) {
-    this.#guard = fork(fileURLToPath(new URL("guard.js", import.meta.url)), { detached: true, env, stdio: ["inherit", "inherit", "inherit", "ipc"], execArgv: [] });
+    const program = fileURLToPath(new URL("guard.js", import.meta.url));
+    this.#guard = fork(program, { detached: true, env, stdio: ["inherit", "inherit", "inherit", "ipc"], execArgv: [] });
     this.code = new Promise((resolve, reject) => {
       this.#guard.on("message", (report: Report) => {
         if ("pid" in report) this.pid = report.pid;
@@ -188,7 +197,9 @@ async function run(options: Options): Promise<number> {
       say(`The claim was lost (${lost.why.replace(/\.$/, "")}). The command was stopped, because others may have its jobs now.`);
       return LOST;
     }
-    await ending(options, claim, code, passedOn).catch((error: Error) => say(`The result of ${claim.name} could not be recorded: ${error.message}`));
+    await ending(options, claim, code, passedOn).catch((error: Error) => {
+      say(`The result of ${claim.name} could not be recorded: ${error.message}`);
+    });
     return code;
   } finally {
     await claim.giveBack().catch(() => undefined); // nothing was run, or it has ended already
@@ -201,14 +212,17 @@ async function loss(dibs: Dibs, session: Session, claim: Claim): Promise<LeaseLo
   await fired(claim.signal);
   if (!session.signal.aborted) {
     const previous = await dibs.inspect(claim.name).then((job) => job.previous, () => undefined);
-    const byItself = previous?.fencing_token === claim.fencingToken && ["released", "failed", "transferred"].includes(previous.how);
-    if (byItself) await fired(session.signal);
+    const isOurs = previous?.fencing_token === claim.fencingToken;
+    if (isOurs && ["released", "failed", "transferred"].includes(previous.how)) await fired(session.signal);
   }
   return claim.signal.reason as LeaseLost;
 }
 
 function fired(signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => (signal.aborted ? resolve() : signal.addEventListener("abort", () => resolve(), { once: true })));
+  return new Promise((resolve) => {
+    if (signal.aborted) resolve();
+    else signal.addEventListener("abort", () => resolve(), { once: true });
+  });
 }
 
 /** An exit code other than 0 is a failure, unless somebody stopped the command. */
@@ -252,7 +266,8 @@ async function main(words: string[]): Promise<number> {
     const isUsage = (error as { code?: unknown }).code?.toString().startsWith("ERR_PARSE_ARGS");
     const quiet = options?.values.quiet && (error instanceof JobHeld || error instanceof JobDone);
     if (!quiet) say((error as Error).message);
-    if (error instanceof JobHeld && options?.values["conflict-exit-code"] !== undefined) return count(options.values["conflict-exit-code"])!;
+    const refusedCode = error instanceof JobHeld ? count(options?.values["conflict-exit-code"]) : undefined;
+    if (refusedCode !== undefined) return refusedCode;
     return isUsage ? 64 : ((error as { exitCode?: number }).exitCode ?? 70);
   }
 }

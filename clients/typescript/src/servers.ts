@@ -48,7 +48,8 @@ export type Transport = (address: Address, request: HttpRequest, signal: AbortSi
 export class NotSent extends Error {}
 
 // Errors of Node's sockets and TLS from before anything was sent. A browser does not say which error it was.
-const NEVER_CONNECTED = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT|bad port|ERR_TLS_.*|ERR_SSL_.*|.*CERT.*|UNABLE_TO_VERIFY_LEAF_SIGNATURE)$/;
+const NEVER_CONNECTED =
+  /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT|bad port|ERR_(TLS|SSL)_.*|.*CERT.*|UNABLE_TO_VERIFY.*)$/;
 
 export const overFetch: Transport = async (address, request, signal) => {
   try {
