@@ -129,7 +129,7 @@ def test_its_own_tests_pass_against_servers_that_are_killed_and_paused(
 ) -> None:
     recorded = tmp_path / "recorded.json"
     recorded.write_text(json.dumps([each for kind in ("plain", "cors") for each in _recorded(kind)]))
-    tests = [str(path) for path in sorted((CLIENT / "dist" / "test").glob("*.test.js"))]
+    tests = [f"dist/test/{path.stem}.js" for path in sorted((CLIENT / "test").glob("*.test.ts"))]
     given = {"DIBS_PYTHON": sys.executable, "DIBS_SLOWNESS": str(slowness()), "DIBS_RECORDED": str(recorded)}
     said = built("--test", "--test-reporter=tap", "--test-concurrency=2", "--test-timeout=90000", *tests, **given)
     assert re.search(r"^# fail 0$", said, re.MULTILINE)
@@ -138,9 +138,10 @@ def test_its_own_tests_pass_against_servers_that_are_killed_and_paused(
 
 def test_the_package_can_be_imported_by_its_name(built: Callable[..., str]) -> None:
     """With the names that a program uses, in Node and, without anything of Node, in a browser."""
-    tell = 'import * as all from "dibs-lease"; console.log(Object.keys(all).join(" "))'
-    for words in ((), ("--conditions=browser",)):
-        names = built("--input-type=module", *words, "--eval", tell).split()
+    tell = 'import * as all from "dibs-lease"; console.log(import.meta.resolve("dibs-lease"), ...Object.keys(all))'
+    for words, module in (((), "node.js"), (("--conditions=browser",), "index.js")):
+        where, *names = built("--input-type=module", *words, "--eval", tell).split()
+        assert where.endswith(module)
         assert {"Dibs", "Claim", "Session", "LeaseLost"} <= {*names}
     for name in ("index", "client", "clock", "errors", "hold", "pending", "reply", "servers", "types"):
         assert "node:" not in (CLIENT / "dist" / "src" / f"{name}.js").read_text()

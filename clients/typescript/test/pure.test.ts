@@ -1,8 +1,9 @@
-/** The answers that the server is held to, byte for byte, can be read by the client: all of them. */
+/** What needs no server: the answers that servers are held to, byte for byte, can be read, all of them; the clock. */
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
+import { countSleepBy, steadyMs } from "../src/clock.js";
 import { DibsError, EXIT_CODES } from "../src/errors.js";
 import { decode, granted, yes } from "../src/reply.js";
 import type { Verb } from "../src/reply.js";
@@ -50,4 +51,17 @@ test("every recorded answer is read", { skip: file ? false : "DIBS_RECORDED name
   }
   for (const word of ["acquired", "lease_not_current", "invalid_input", "authentication_required", "forbidden"]) assert.ok(read[word], word);
   assert.ok(Object.values(read).reduce((sum, count) => sum + count) > 300, JSON.stringify(read));
+});
+
+test("the clock counts the sleep of the machine, and is never set back", () => {
+  let aheadMs = 0;
+  countSleepBy(() => performance.now() + aheadMs);
+  const before = steadyMs();
+  aheadMs = 3_600_000; // an hour of sleep
+  const after = steadyMs();
+  assert.ok(after - before >= 3_600_000 && after - before < 3_660_000);
+  aheadMs = 0;
+  assert.ok(steadyMs() >= after);
+  countSleepBy(() => performance.now() + 77_000); // another clock does not move it
+  assert.ok(steadyMs() - after < 60_000);
 });
