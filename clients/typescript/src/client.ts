@@ -1,0 +1,450 @@
+/** What a program uses: a client, its claims and its sessions. */
+
+import { pause, steadyMs } from "./clock.js";
+import { InvalidInput, InvalidTtl, LeaseLost, NotClaimed, Unavailable } from "./errors.js";
+import { LeaseHold, SessionHold, alreadyOurs } from "./hold.js";
+import { PendingClaim } from "./pending.js";
+import { OVER_CODES, granted, yes } from "./reply.js";
+import { Servers, addressesOf } from "./servers.js";
+import type { Way } from "./hold.js";
+import type { Document, Reply } from "./reply.js";
+import type { Transport } from "./servers.js";
+import type { Acquired, AcquireRequest, Job, Previous, Session as SessionAnswer, Transferred } from "./types.js";
+
+const TIMEOUT_MS = 10_000;
+const TTL_MS = 60_000;
+const GIVE_UP_MS = 2_000;
+const INSIST_MS = 2_000;
+const INSIST_PAUSE_MS = 200;
+const INSIST_TRIES = 3;
+const REASON_CHARS_MAX = 1024;
+const DONE_SECONDS = 86_400;
+const NAMESPACE = /^[A-Za-z0-9._-]{1,64}$/;
+
+// Browsers and older Nodes lack it; TypeScript's `await using` looks for it when it runs.
+(Symbol as { asyncDispose?: symbol }).asyncDispose ??= Symbol.for("Symbol.asyncDispose");
+
+export interface ClientOptions {
+  /** A server, or several of one store with commas between: `http://`, `https://`, in Node also `unix:///path`. */
+  url: string;
+  token?: string | undefined;
+  /** Who you are, as shown to others; it proves nothing. */
+  owner?: string | undefined;
+  namespace?: string | undefined;
+  /** How long one request may take, without the time in line. */
+  timeoutMs?: number;
+  /** Take names as they are. Without it all ways to write an issue are one name. */
+  exact?: boolean;
+  /** Called with what a person may want to know: heartbeats that fail, a release that was not confirmed. */
+  warn?: (message: string) => void;
+}
+
+export interface ClaimOptions {
+  /** How long the claim lasts without a heartbeat; a minute if not given. In a session it lasts as long as that. */
+  ttlMs?: number;
+  /** How long to wait in line; `Infinity` for no limit. */
+  waitMs?: number;
+  /** Stops waiting: the place, or a lease that came meanwhile, is given back, and the reason is thrown. */
+  signal?: AbortSignal | undefined;
+  owner?: string | undefined;
+  metadata?: string | undefined;
+  shared?: boolean;
+  slots?: number;
+  again?: boolean;
+  maxAttempts?: number;
+  /** More fields of the request, as the HTTP reference names them. */
+  fields?: Partial<AcquireRequest> & Document;
+}
+
+export interface SessionOptions {
+  ttlMs?: number;
+  owner?: string | undefined;
+  metadata?: string;
+  /** How long it takes to stop the work: so much before the store's deadline it counts as lost. */
+  stopMs?: number;
+  /** Called after each heartbeat. */
+  onKept?: () => void;
+}
+
+/** How a claim is let go of. */
+type Ending = (lease: Acquired) => Document;
+
+/** Jobs that are yours until the claim is released or lost. `await using` releases it at the end of the block. */
+export class Claim {
+  #isTold = false;
+
+  constructor(private readonly hold: LeaseHold, private readonly way: Way) {}
+
+  /** One for each job. `lease_id` is the proof: keep it secret. */
+  get leases(): readonly Acquired[] {
+    return this.hold.leases;
+  }
+
+  /** The job. Of several, the first. */
+  get name(): string {
+    return this.hold.name;
+  }
+
+  get names(): string[] {
+    return this.leases.map((each) => each.name!);
+  }
+
+  get owner(): string {
+    return this.leases[0]!.owner;
+  }
+
+  /** Send it with your writes, and let the receiver refuse smaller ones. */
+  get fencingToken(): number {
+    return this.hold.token;
+  }
+
+  get fencingTokens(): Record<string, number> {
+    return Object.fromEntries(this.leases.map((each) => [each.name!, each.fencing_token!]));
+  }
+
+  /** 1, and 1 more for each owner that failed at the job or lost it since the last clean release. */
+  get attempt(): number {
+    return this.leases[0]!.attempt ?? 1;
+  }
+
+  /** The last owner, how its hold ended, and its checkpoint. */
+  get previous(): Previous | undefined {
+    return this.leases[0]!.previous;
+  }
+
+  /** How many waited for it at the last heartbeat. */
+  get waiting(): number {
+    return this.hold.waiting;
+  }
+
+  /** Fires when the claim is lost, with the LeaseLost as its reason. */
+  get signal(): AbortSignal {
+    this.hold.lost(); // a loop that was blocked past the deadline has not noticed yet
+    return this.hold.controller.signal;
+  }
+
+  /** Until it counts as lost without another heartbeat. 0 if it is not ours. */
+  remainingMs(): number {
+    return this.hold.leftMs();
+  }
+
+  /** Throw LeaseLost unless the claim is certainly still ours. Cheap: it reads this machine's clock, not the network. */
+  check(): void {
+    try {
+      this.hold.check();
+    } catch (error) {
+      this.#isTold = true;
+      throw error;
+    }
+  }
+
+  /** Store progress for the next owner, now. If that fails, it is sent with the next heartbeat. */
+  async checkpoint(text: string, metadata?: string): Promise<void> {
+    this.check();
+    this.hold.note({ checkpoint: text, ...(metadata === undefined ? {} : { metadata }) });
+    await this.hold.beat();
+    this.check();
+  }
+
+  /** Release the job. Throws LeaseLost if it was lost before, Unavailable if nobody confirmed it. */
+  async release(checkpoint?: string): Promise<void> {
+    await this.#finish(() => given({ checkpoint }));
+  }
+
+  /** Release the job, and mark it as done for a day, or for `doneMs`. */
+  async done(result?: string, doneMs = DONE_SECONDS * 1000): Promise<void> {
+    await this.#finish(() => given({ done_seconds: Math.max(1, Math.ceil(doneMs / 1000)), result }));
+  }
+
+  /** Release the job as failed, which counts as an attempt. */
+  async fail(reason?: string, retryAfterMs?: number): Promise<void> {
+    await this.#finish(() => failed(reason, retryAfterMs));
+  }
+
+  /** Release without a verdict on the work: the count of attempts stays as it is. */
+  async giveBack(): Promise<void> {
+    await this.#finish(() => ({ uncounted: true }));
+  }
+
+  /** Hand the job to another owner in one step. Returns the new owner's lease. */
+  async transfer(to: { owner?: string; session?: string }): Promise<Transferred> {
+    if (this.leases.length > 1) throw new InvalidInput("Several jobs cannot be handed over together.");
+    const fresh = crypto.randomUUID(); // the same for each try: a repeat is known by it
+    const ending = () => given({ to_owner: to.owner, to_session: to.session, fresh_lease_id: fresh });
+    return (await this.#finish(ending, "transfer"))[0] as unknown as Transferred;
+  }
+
+  /** Work while it is ours, then release it. If the work throws, the job has failed, unless it was another claim's
+   * error; only the name of the error is stored. Throws LeaseLost if the claim was lost, whatever the work did. */
+  async during<T>(work: (claim: this) => Promise<T>): Promise<T> {
+    let result: T;
+    try {
+      result = await work(this);
+    } catch (error) {
+      const isVerdict = !(error instanceof NotClaimed || error instanceof LeaseLost);
+      await this.#leave(isVerdict ? failed(`threw ${error instanceof Error ? error.name : typeof error}`) : { uncounted: true });
+      throw error;
+    }
+    await this.#leave({});
+    const lost = this.hold.lost();
+    if (lost !== undefined) throw lost;
+    return result;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#leave({});
+  }
+
+  /** At the end of a block. If nobody confirms the release, the claim expires. */
+  async #leave(ending: Document): Promise<void> {
+    const lost = this.hold.lost();
+    if (lost !== undefined && !this.#isTold) throw lost;
+    if (!this.hold.letGo()) return;
+    for (const lease of this.leases) {
+      try {
+        await this.#insist(lease, ending, "release");
+      } catch (error) {
+        if (error instanceof LeaseLost) throw error;
+        this.way.warn(`${lease.name} could not be released and will expire: ${(error as Error).message}`);
+      }
+    }
+  }
+
+  /** It counts as ended only when the store has confirmed it. */
+  async #finish(ending: Ending, verb: "release" | "transfer" = "release"): Promise<Document[]> {
+    this.check();
+    this.hold.ending = true;
+    try {
+      const found: Document[] = [];
+      for (const lease of this.leases) found.push(await this.#insist(lease, ending(lease), verb));
+      this.hold.letGo();
+      return found;
+    } catch (error) {
+      if (error instanceof LeaseLost) {
+        this.hold.end(error.why);
+        this.#isTold = true;
+      }
+      throw error;
+    } finally {
+      this.hold.ending = false;
+    }
+  }
+
+  /** Ask, and again if there was no answer: release and transfer can be repeated. */
+  async #insist(lease: Acquired, ending: Document, verb: "release" | "transfer"): Promise<Document> {
+    const untilMs = Math.min(steadyMs() + INSIST_MS, this.hold.plan.lostMs);
+    for (let left = INSIST_TRIES - 1; ; left--) {
+      const document = { lease_id: lease.lease_id, ...ending };
+      const reply = await this.way.ask({ verb, name: lease.name!, document }, this.way.timeoutMs);
+      if (OVER_CODES.includes(reply.body["code"])) {
+        throw new LeaseLost(lease.name!, lease.fencing_token!, String(reply.body["details"]));
+      }
+      try {
+        return yes(reply);
+      } catch (error) {
+        if (!(error instanceof Unavailable) || left === 0 || steadyMs() + INSIST_PAUSE_MS >= untilMs) throw error;
+        await pause(INSIST_PAUSE_MS);
+      }
+    }
+  }
+}
+
+/** What claims: a client, or a session of it. */
+abstract class Claims {
+  protected abstract readonly way: Way;
+  /** Fields that all its claims have. */
+  protected abstract terms(options: ClaimOptions): Document;
+  protected within: SessionHold | undefined;
+
+  /** The job `name`, or what says why not: JobHeld with the owner, JobDone, WouldDeadlock and others. */
+  async claim(name: string, options: ClaimOptions = {}): Promise<Claim> {
+    return this.#take(new PendingClaim("acquire", [name], this.#document(options)), options);
+  }
+
+  /** The first of `names` that is free, in one step; `claim.name` says which. */
+  async claimAny(names: readonly string[], options: ClaimOptions = {}): Promise<Claim> {
+    return this.#take(new PendingClaim("acquire-any", [...names], this.#document(options)), options);
+  }
+
+  /** All of `names` or none. They are renewed, lost and released together. */
+  async claimAll(names: readonly string[], options: ClaimOptions = {}): Promise<Claim> {
+    return this.#take(new PendingClaim("acquire-all", [...names], this.#document(options)), options);
+  }
+
+  #document(options: ClaimOptions): Document {
+    const { metadata, shared, slots, again, maxAttempts, fields } = options;
+    const mode = shared ? "shared" : undefined;
+    const wrong = Object.entries({ slots, maxAttempts }).find(([, value]) => value !== undefined && !Number.isSafeInteger(value));
+    if (wrong !== undefined) throw new InvalidInput(`${wrong[0]} is a whole number.`); // JSON would make nothing of it
+    const more = { metadata, mode, slots, again: again || undefined, max_attempts: maxAttempts };
+    return given({ ...this.terms(options), ...more, ...fields });
+  }
+
+  async #take(request: PendingClaim, { waitMs = 0, signal }: ClaimOptions): Promise<Claim> {
+    const session = this.within;
+    let hold: LeaseHold | undefined;
+    try {
+      if (Number.isNaN(waitMs) || waitMs < 0) throw new InvalidInput("waitMs is a number of milliseconds, 0 or more.");
+      session?.reserve(request);
+      if (session !== undefined) await session.settle(this.way.timeoutMs, request.names);
+      const reply = await request.claim((asked, by) => this.way.ask(asked, this.way.timeoutMs, by), waitMs, signal);
+      hold = await this.#held(granted(reply), request.sentMs);
+      if (steadyMs() >= hold.plan.nextMs) await this.#confirm(hold);
+      signal?.throwIfAborted();
+      if (session === undefined) hold.start();
+      return new Claim(hold, this.way);
+    } catch (error) {
+      hold?.letGo();
+      if (!(error instanceof NotClaimed || error instanceof InvalidInput)) await this.#giveUp(request);
+      throw error;
+    } finally {
+      session?.answered(request);
+    }
+  }
+
+  async #held(leases: Acquired[], sentMs: number): Promise<LeaseHold> {
+    const twice = this.within?.had(leases) ?? [];
+    if (twice.length === 0) return new LeaseHold(leases, this.way, sentMs, this.within);
+    for (const { name, lease_id } of leases) {
+      if (!twice.includes(name!)) await this.way.ask({ verb: "release", name: name!, document: { lease_id } }, this.way.timeoutMs);
+    }
+    throw alreadyOurs(twice.join(", "));
+  }
+
+  /** Renew before the work begins, if that is due because the claim waited in line: its time is counted from before the
+   * wait. This also shows that we still have it. */
+  async #confirm(hold: LeaseHold): Promise<void> {
+    await hold.beat();
+    hold.check();
+    if (hold.trouble !== undefined) throw new Unavailable(`The job was granted, but could not be renewed: ${hold.trouble}`);
+  }
+
+  async #giveUp(request: PendingClaim): Promise<void> {
+    const settled = await request.giveUp((asked) => this.way.ask(asked, GIVE_UP_MS)).catch(() => false);
+    if (!settled) this.within?.owe(request);
+  }
+}
+
+/** A client of a server, or of several of one store. Nothing is opened before the first request. */
+export class Client extends Claims {
+  protected readonly way: Way;
+  readonly owner: string | undefined;
+
+  constructor(options: ClientOptions, transport: Transport) {
+    super();
+    const { url, token, owner, namespace, timeoutMs = TIMEOUT_MS, exact = false, warn = console.warn } = options;
+    if (namespace !== undefined && !NAMESPACE.test(namespace)) {
+      throw new InvalidInput("A namespace is 1 to 64 letters, digits, dots, dashes or underscores.");
+    }
+    if (token && !/^[\x21-\x7e]+$/.test(token)) throw new InvalidInput("The token has invalid characters.");
+    if (!(timeoutMs > 0)) throw new InvalidInput("timeoutMs is a number of milliseconds, more than 0.");
+    const headers = given({
+      Accept: "application/json",
+      Authorization: token ? `Bearer ${token}` : undefined,
+      "X-Dibs-Namespace": namespace,
+      "X-Dibs-Names": exact ? undefined : "one",
+    });
+    const servers = new Servers(addressesOf(url), transport, headers as Record<string, string>);
+    this.way = { ask: (asked, ms, signal) => servers.ask(asked, ms, signal), warn, timeoutMs };
+    this.owner = owner;
+  }
+
+  protected terms({ ttlMs = TTL_MS, owner = this.owner }: ClaimOptions): Document {
+    return { owner, ttl_ms: wholeMs(ttlMs) };
+  }
+
+  /** Claims made in a session need no heartbeats of their own: it has one for all of them, and they end with it. */
+  async session({ ttlMs, owner = this.owner, metadata, stopMs, onKept }: SessionOptions = {}): Promise<Session> {
+    const sentMs = steadyMs();
+    const ttl_ms = ttlMs === undefined ? undefined : wholeMs(ttlMs);
+    const document = given({ owner, metadata, ttl_ms, fresh_session_id: crypto.randomUUID() });
+    const opened = yes<SessionAnswer>(await this.way.ask({ verb: "session-open", document }, this.way.timeoutMs));
+    return new Session(new SessionHold(opened, this.way, sentMs, stopMs, onKept).start(), this.way);
+  }
+
+  /** The state of a job, and who has it. */
+  async inspect(name: string): Promise<Job> {
+    return yes(await this.way.ask({ verb: "inspect", name }, this.way.timeoutMs));
+  }
+
+  /** All jobs that are held and whose name begins with `prefix`. */
+  async list(prefix = ""): Promise<Job[]> {
+    const found: Job[] = [];
+    for (let after: string | null = ""; after !== null; ) {
+      const document: Document = given({ prefix: prefix || undefined, after: after || undefined, status: "held", limit: 1000 });
+      const page: { locks: Job[]; next: string | null } = yes(await this.way.ask({ verb: "list", document }, this.way.timeoutMs));
+      found.push(...page.locks);
+      after = page.next;
+    }
+    return found;
+  }
+}
+
+/** One run of one worker. What it holds ends with it. */
+export class Session extends Claims {
+  constructor(private readonly hold: SessionHold, protected readonly way: Way) {
+    super();
+    this.within = hold;
+  }
+
+  /** The session's secret. With it as DIBS_SESSION, a child process can work in this session. */
+  get id(): string {
+    return this.hold.id;
+  }
+
+  get owner(): string {
+    return this.hold.owner;
+  }
+
+  /** Fires when the session is lost, and with it all its claims. */
+  get signal(): AbortSignal {
+    this.hold.lost();
+    return this.hold.controller.signal;
+  }
+
+  remainingMs(): number {
+    return this.hold.leftMs();
+  }
+
+  check(): void {
+    this.hold.check();
+  }
+
+  protected terms({ ttlMs, owner = this.owner }: ClaimOptions): Document {
+    this.check();
+    if (ttlMs !== undefined) throw new InvalidInput("A claim in a session lasts as long as the session: leave out ttlMs.");
+    return { owner, session_id: this.id };
+  }
+
+  /** End the session, and release what it holds. If nobody confirms that, it expires. Throws LeaseLost if it was lost. */
+  async end(): Promise<void> {
+    const lost = this.hold.lost();
+    if (lost !== undefined) throw lost;
+    if (!this.hold.letGo()) return;
+    const reply: Reply = await this.way.ask({ verb: "session-end", name: this.id }, this.way.timeoutMs);
+    if (reply.status >= 300 && !OVER_CODES.includes(reply.body["code"])) {
+      this.way.warn(`A session could not be ended and will expire: ${String(reply.body["details"])}`);
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.end();
+  }
+}
+
+function wholeMs(ms: number): number {
+  if (!Number.isFinite(ms) || ms <= 0) throw new InvalidTtl("ttlMs is a number of milliseconds, more than 0.", "invalid_ttl");
+  return Math.ceil(ms);
+}
+
+/** A reason is mostly the text of an error: it is cut and mended until it can be sent, and never refused. */
+function failed(reason?: string, retryAfterMs?: number): Document {
+  const retry_after_seconds = retryAfterMs === undefined ? undefined : Math.ceil(retryAfterMs / 1000);
+  const mended = reason?.replace(/\p{Surrogate}/gu, "\ufffd");
+  const cut = mended === undefined ? undefined : [...mended].slice(0, REASON_CHARS_MAX).join("");
+  return given({ failed: true, reason: cut, retry_after_seconds });
+}
+
+function given(document: Document): Document {
+  return Object.fromEntries(Object.entries(document).filter(([, value]) => value !== undefined));
+}

@@ -1,0 +1,165 @@
+/** Errors, by the codes of dibs. A test holds the codes, classes and exit codes to the table of the server. */
+
+import type { Document, ErrorAnswer } from "./reply.js";
+
+/** What a request without an answer says: it may have been carried out or not. */
+export const FATE_UNKNOWN = "Whether it was carried out is not known.";
+export const NOT_NOW = "Do not begin the work; try again later.";
+
+/** What `dibs run` and `dibs-lease run` exit with. */
+export const EXIT_CODES: Readonly<Record<string, number>> = {
+  held: 1, queued: 1, conflict: 2, not_found: 2, session_expired: 2, lease_not_current: 2, deadlock: 3, done: 4,
+  invalid_input: 64, invalid_ttl: 64, invalid_lock_name: 64, upstream_unavailable: 69, draining: 69, internal_error: 70,
+  delayed: 75, parked: 75, rate_limited: 75, capacity_exceeded: 75, forbidden: 77, lock_limit_exceeded: 77,
+  authentication_required: 77, authentication_failed: 77,
+};
+
+/** The base of all. `code` is the stable word for programs, `message` the sentence for people. */
+export class DibsError extends Error {
+  constructor(message: string, readonly code = "internal_error") {
+    super(message);
+    this.name = new.target.name;
+  }
+
+  get exitCode(): number {
+    return own(EXIT_CODES, this.code) ?? EXIT_CODES["internal_error"]!;
+  }
+}
+
+/** An argument that cannot be. Nothing was changed; a repeat fails again. */
+export class InvalidInput extends DibsError {
+  constructor(message: string, code = "invalid_input") {
+    super(message, code);
+  }
+}
+export class InvalidTtl extends InvalidInput {}
+export class InvalidName extends InvalidInput {}
+
+/** Your token does not permit it, or you hold as many jobs as you may. */
+export class NotAllowed extends DibsError {}
+export class AuthenticationRequired extends NotAllowed {}
+export class AuthenticationFailed extends NotAllowed {}
+
+/** No server can be reached, or it is busy. Do not begin the work. A claim that you have goes on until its deadline. */
+export class Unavailable extends DibsError {
+  constructor(message: string, code = "upstream_unavailable") {
+    super(message, code);
+  }
+}
+
+/** What answered is not dibs, or another version of it. */
+export class BadReply extends DibsError {
+  constructor(message: string) {
+    super(message, "upstream_unavailable");
+  }
+}
+
+/** The other side said no for a reason without a class of its own. */
+export class RequestRefused extends DibsError {}
+
+/** The claim did not get the job. `answer` is the document that says why; of several jobs, `refusals` has one each. */
+export class NotClaimed extends DibsError {
+  readonly refusals: readonly NotClaimed[];
+
+  constructor(readonly answer: Document) {
+    super(sentence(answer), String(answer["code"] ?? answer["status"]));
+    this.refusals = rows(answer["refused"]).map(notClaimed);
+  }
+
+  get job(): string | undefined {
+    return this.answer["name"] as string | undefined;
+  }
+
+  get owner(): string | undefined {
+    return (this.answer["owner"] ?? undefined) as string | undefined;
+  }
+
+  /** When asking again makes sense, if that is known. */
+  get retryAfterMs(): number | undefined {
+    return this.answer["retry_after_ms"] as number | undefined;
+  }
+}
+/** Somebody else has the job. */
+export class JobHeld extends NotClaimed {}
+/** Of several jobs none was claimed, and waiting may help. */
+export class NoneFree extends JobHeld {}
+/** It was done already: do not do it again. */
+export class JobDone extends NotClaimed {
+  get result(): string | undefined {
+    return (this.answer["result"] ?? undefined) as string | undefined;
+  }
+}
+/** It rests after a loss or a failure. */
+export class JobResting extends NotClaimed {}
+/** It failed too often; an operator frees it. */
+export class JobParked extends NotClaimed {}
+/** Waiting would never end: its owner waits for what you hold. */
+export class WouldDeadlock extends NotClaimed {}
+
+/** It was yours and is not any more, or may not be: stop the work, and write nothing more. */
+export class LeaseLost extends DibsError {
+  constructor(readonly job: string, readonly fencingToken: number, readonly why: string) {
+    const order = why.includes("Stop the work.") ? why : `${why} Stop the work.`;
+    super(`${job} is not ours any more, or may not be: ${order}`, "lease_not_current");
+  }
+}
+
+type ErrorClass = new (message: string, code: string) => DibsError;
+
+export const CLASSES: Readonly<Record<string, ErrorClass>> = {
+  invalid_input: InvalidInput, invalid_ttl: InvalidTtl, invalid_lock_name: InvalidName,
+  authentication_required: AuthenticationRequired, authentication_failed: AuthenticationFailed,
+  forbidden: NotAllowed, lock_limit_exceeded: NotAllowed,
+  upstream_unavailable: Unavailable, draining: Unavailable, rate_limited: Unavailable, capacity_exceeded: Unavailable,
+};
+
+export const REFUSALS: Readonly<Record<string, new (answer: Document) => NotClaimed>> = {
+  held: JobHeld, queued: JobHeld, done: JobDone, delayed: JobResting, parked: JobParked, deadlock: WouldDeadlock,
+};
+
+export function notClaimed(answer: Document): NotClaimed {
+  const word = String(answer["code"] ?? answer["status"]);
+  const kind = answer["refused"] !== undefined && word === "held" ? NoneFree : (own(REFUSALS, word) ?? NotClaimed);
+  return new kind(answer);
+}
+
+/** The error for a document that says no. */
+export function refusalOf(body: Document, status: number): DibsError {
+  if (own(REFUSALS, String(body["status"])) !== undefined || body["code"] === "deadlock") return notClaimed(body);
+  const { code = "internal_error", details, error } = body as Partial<ErrorAnswer>;
+  return new (own(CLASSES, code) ?? RequestRefused)(details ?? error ?? `The answer was ${status}.`, code);
+}
+
+/** What a table has under a word of others, which may be `constructor`. */
+function own<T>(table: Readonly<Record<string, T>>, word: string): T | undefined {
+  return Object.hasOwn(table, word) ? table[word] : undefined;
+}
+
+function rows(value: unknown): Document[] {
+  return Array.isArray(value) ? (value as Document[]) : [];
+}
+
+const seconds = (ms: unknown) => `${Math.max(1, Math.round(Number(ms ?? 0) / 1000))} s`;
+
+/** Why a job was not granted, for people. */
+function sentence(answer: Document): string {
+  const { name, owner, status, details, refused } = answer as Record<string, string | undefined>;
+  if (refused !== undefined) {
+    const each = rows(answer["refused"]).map((row) => `${row["name"]} (${row["owner"] ?? row["status"] ?? row["code"]})`);
+    return `Not available: ${each.slice(0, 5).join(", ")}${each.length > 5 ? ` and ${each.length - 5} more` : ""}.`;
+  }
+  const later = seconds(answer["retry_after_ms"]);
+  switch (status) {
+    case "held":
+    case "queued":
+      return owner ? `${owner} has ${name} for another ${seconds(answer["remaining_ms"])}.` : `Others in line for ${name} come first.`;
+    case "done":
+      return `${name} was done by ${owner}. It counts as done for another ${later}.`;
+    case "delayed":
+      return `${name} rests after a failure or a loss. It can be claimed in ${later}.`;
+    case "parked":
+      return `${name} is parked: ${answer["failures"]} owners in a row failed at it or were lost. \`dibs free\` frees it.`;
+    default:
+      return details ?? `${name} was not granted (${status}).`;
+  }
+}

@@ -1,0 +1,80 @@
+/** The guard of a command: its parent. It stops the command's process group at the deadline, or when the process that
+ * renews the claim is gone; so it knows group and deadline before the command begins. It hears and tells by messages. */
+
+import { spawn } from "node:child_process";
+import { uptime } from "node:os";
+import { pathToFileURL } from "node:url";
+import { pause, steadyMs } from "./clock.js";
+
+/** What to run until when, then each later deadline, on the machine's clock; and what becomes of it. */
+export type Order = { words?: string[]; killAfterMs?: number; untilMs: number };
+export type Report =
+  | { pid: number }
+  | { code: number | null; signal: NodeJS.Signals | null }
+  | { failed: string | undefined; message: string };
+
+const POLL_MS = 20;
+
+export function isGone(group: number): boolean {
+  try {
+    process.kill(-group, 0);
+    return false;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === "ESRCH";
+  }
+}
+
+/** SIGTERM, and SIGKILL for what is left after `killAfterMs`. */
+export async function stop(group: number, killAfterMs: number): Promise<void> {
+  if (group <= 0) return;
+  const untilMs = steadyMs() + killAfterMs;
+  for (let signal: NodeJS.Signals = "SIGTERM"; !isGone(group); await pause(POLL_MS)) {
+    if (signal === "SIGTERM") {
+      send(group, signal);
+      send(group, "SIGCONT"); // a stopped process cannot end
+      signal = "SIGKILL";
+    } else if (steadyMs() >= untilMs) {
+      send(group, "SIGKILL");
+      if (steadyMs() >= untilMs + killAfterMs + 5_000) return; // of another user, or stuck in the kernel
+    }
+  }
+}
+
+function send(group: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(-group, signal);
+  } catch {
+    // it is gone, or not ours to signal
+  }
+}
+
+/** Now, on a clock that is the same for all processes of this machine and counts its sleep. */
+export const machineMs = (): number => uptime() * 1000;
+
+function guard(): void {
+  let [group, untilMs, killAfterMs] = [0, Infinity, 0];
+  const tell = (report: Report) => {
+    if (process.connected) process.send!(report, undefined, undefined, () => undefined); // who is gone hears nothing
+  };
+  const end = async () => {
+    untilMs = Infinity;
+    await stop(group, killAfterMs);
+  };
+  process.on("message", (order: Order) => {
+    untilMs = order.untilMs;
+    if (order.words === undefined) return;
+    killAfterMs = order.killAfterMs!;
+    const child = spawn(order.words[0]!, order.words.slice(1), { detached: true, stdio: "inherit" });
+    child.on("error", (error: NodeJS.ErrnoException) => tell({ failed: error.code, message: error.message }));
+    child.on("exit", (code, signal) => tell({ code, signal }));
+    group = child.pid ?? 0;
+    if (group > 0) tell({ pid: group });
+  });
+  process.on("disconnect", () => void end().then(() => process.exit()));
+  setInterval(() => machineMs() >= untilMs && void end(), POLL_MS);
+}
+
+if (import.meta.url === pathToFileURL(process.argv[1] ?? "").href) {
+  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"] as const) process.on(signal, () => undefined);
+  guard();
+}

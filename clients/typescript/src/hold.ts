@@ -1,0 +1,282 @@
+/** Holds: what is held, until when, and how it ends.
+ *
+ * A hold ends when it is released, when the store says so, or when its deadline passes on this machine's clock. The
+ * deadline is counted from before the last successful request was sent, and is a little earlier than the store's. So a
+ * loss is known here before anybody else can own the job. A failed renewal is repeated until the deadline, never after
+ * it. A lost hold is never claimed again. */
+
+import { steadyMs } from "./clock.js";
+import { JobHeld, LeaseLost, Unavailable } from "./errors.js";
+import { OVER_CODES } from "./reply.js";
+import type { Document, Reply } from "./reply.js";
+import type { PendingClaim } from "./pending.js";
+import type { Ask } from "./servers.js";
+import type { Acquired, Session as SessionAnswer } from "./types.js";
+
+const RETRY_MS = 1_000;
+const NAP_MS_MAX = 1_000; // a timer does not count sleep, the clock does: look at it this often
+const MARGIN_MS_MIN = 50;
+const MARGIN_MS_MAX = 2_000;
+const TAKEN = "it was taken away; `dibs history` says by whom.";
+
+/** The way to the servers: asks, for at most so long; says what a person may want to know; how long a request may take. */
+export interface Way {
+  ask(asked: Ask, timeoutMs: number, signal?: AbortSignal): Promise<Reply>;
+  warn(message: string): void;
+  timeoutMs: number;
+}
+
+/** When to renew, and from when on to treat a hold as lost. `stopMs` is how long it takes to stop the work. */
+class Plan {
+  nextMs = 0;
+  lostMs = 0;
+
+  constructor(readonly ttlMs: number, sentMs: number, private readonly stopMs: number) {
+    this.kept(sentMs, ttlMs, 0);
+  }
+
+  /** A renewal that was sent then holds for so long. The next one is up to a quarter earlier: holds spread out. */
+  kept(sentMs: number, ttlMs: number, jitter = Math.random()): void {
+    const thirdMs = Math.min(ttlMs, this.ttlMs) / 3;
+    this.nextMs = sentMs + thirdMs - (thirdMs * jitter) / 4;
+    this.lostMs = sentMs + ttlMs - this.stopMs;
+  }
+
+  failed(): void {
+    this.nextMs = steadyMs() + Math.min(RETRY_MS, this.ttlMs / 12);
+  }
+}
+
+const marginMs = (ttlMs: number) => Math.max(MARGIN_MS_MIN, Math.min(MARGIN_MS_MAX, ttlMs / 20));
+
+/** Something with a deadline and an end: leases, or a session. */
+abstract class Hold {
+  plan: Plan;
+  trouble: string | undefined; // why the last renewal did not succeed
+  ending = false; // we are releasing it, so that a "not current" is no loss
+  readonly controller = new AbortController();
+  #isLetGo = false;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #beating: Promise<void> | undefined;
+
+  /** `plan`: how long it lasts from when it was asked for, and how long it takes to stop the work. */
+  constructor(readonly name: string, readonly token: number, protected readonly way: Way, plan: [ttlMs: number, sentMs: number, stopMs?: number | undefined]) {
+    const [ttlMs, sentMs, stopMs = marginMs(ttlMs)] = plan;
+    this.plan = new Plan(ttlMs, sentMs, stopMs);
+  }
+
+  /** Renew, and note the result. */
+  protected abstract heartbeat(timeoutMs: number): Promise<void>;
+
+  get isOver(): boolean {
+    return this.#isLetGo || this.controller.signal.aborted;
+  }
+
+  leftMs(): number {
+    return this.isOver ? 0 : Math.max(0, this.plan.lostMs - steadyMs());
+  }
+
+  /** The loss; undefined while it is ours. Also looks at the clock. */
+  lost(): LeaseLost | undefined {
+    if (!this.isOver && steadyMs() >= this.plan.lostMs) {
+      const because = this.trouble === undefined ? "" : ` (${this.trouble.replace(/\.$/, "")})`;
+      this.end(`no heartbeat was answered in time, which is ${this.plan.ttlMs / 1000} s${because}.`);
+    }
+    if (this.controller.signal.aborted) return this.controller.signal.reason as LeaseLost;
+    return undefined;
+  }
+
+  check(): void {
+    const lost = this.lost();
+    if (lost !== undefined) throw lost;
+    if (this.#isLetGo) throw new LeaseLost(this.name, this.token, "it was released.");
+  }
+
+  end(why: string): void {
+    if (this.isOver) return;
+    clearTimeout(this.#timer);
+    this.controller.abort(new LeaseLost(this.name, this.token, why));
+  }
+
+  /** No more renewals, and no loss. False if it had ended before. */
+  letGo(): boolean {
+    if (this.isOver) return false;
+    this.#isLetGo = true;
+    clearTimeout(this.#timer);
+    return true;
+  }
+
+  /** Renew it from now on. Its timer does not keep a program alive. */
+  start(): this {
+    const look = () => {
+      if (this.lost() !== undefined || this.#isLetGo) return;
+      if (steadyMs() >= this.plan.nextMs && this.#beating === undefined) void this.beat();
+      const dueMs = this.#beating === undefined ? Math.min(this.plan.nextMs, this.plan.lostMs) : this.plan.lostMs;
+      this.#timer = setTimeout(look, Math.max(1, Math.min(NAP_MS_MAX, dueMs - steadyMs())));
+      if (typeof this.#timer === "object") this.#timer.unref();
+    };
+    look();
+    return this;
+  }
+
+  /** Renew now, after the renewal that is under way. */
+  async beat(): Promise<void> {
+    while (this.#beating !== undefined) await this.#beating;
+    if (this.isOver || this.lost() !== undefined) return;
+    this.#beating = this.heartbeat(Math.max(1, Math.min(this.plan.ttlMs / 6, this.leftMs())))
+      .catch((error: unknown) => this.failed(String(error)))
+      .finally(() => (this.#beating = undefined));
+    await this.#beating;
+  }
+
+  failed(trouble: string): void {
+    const first = this.trouble === undefined;
+    this.trouble = trouble;
+    this.plan.failed();
+    const left = `${Math.ceil(this.leftMs() / 1000)} s`;
+    if (first && !this.isOver) this.way.warn(`A heartbeat of ${this.name} failed, and is repeated for another ${left}: ${trouble}`);
+  }
+
+  /** Tell whether the reply was a success. If not, note the loss or the failure. */
+  protected heard(reply: Reply): boolean {
+    if (reply.status < 300) return true;
+    const details = String(reply.body["details"] ?? `status ${reply.status}`);
+    if (OVER_CODES.includes(reply.body["code"]) && !this.ending) this.end(details);
+    else this.failed(details);
+    return false;
+  }
+}
+
+/** Leases that were claimed together and are renewed together. If one is lost, all count as lost. */
+export class LeaseHold extends Hold {
+  waiting = 0; // how many waited for its jobs at the last heartbeat
+  #news: Document = {};
+
+  constructor(readonly leases: readonly Acquired[], way: Way, sentMs: number, private readonly session?: SessionHold) {
+    const first = leases[0]!;
+    super(first.name!, first.fencing_token!, way, [Math.min(...leases.map((each) => each.remaining_ms)), sentMs]);
+    if (session !== undefined) {
+      this.plan = session.plan; // it lives as long as the session
+      session.adopt(this);
+    }
+  }
+
+  /** To be sent with the next renewal. */
+  note(news: Document): void {
+    this.#news = { ...this.#news, ...news };
+  }
+
+  protected async heartbeat(timeoutMs: number): Promise<void> {
+    const sentMs = steadyMs();
+    const news = this.#news;
+    let [leftMs, waiting] = [Infinity, 0];
+    for (const lease of this.leases) {
+      const document = { lease_id: lease.lease_id, ...news };
+      const reply = await this.way.ask({ verb: "renew", name: lease.name!, document }, timeoutMs);
+      if (!this.heard(reply)) return;
+      leftMs = Math.min(leftMs, Number(reply.body["remaining_ms"]));
+      waiting = Math.max(waiting, Number(reply.body["waiting"]));
+    }
+    this.#news = Object.fromEntries(Object.entries(this.#news).filter(([key, value]) => news[key] !== value));
+    this.trouble = undefined;
+    this.waiting = waiting;
+    if (this.session === undefined) this.plan.kept(sentMs, leftMs);
+  }
+}
+
+/** A session and its claims, which end with it. It has one heartbeat for all of them. */
+export class SessionHold extends Hold {
+  readonly id: string;
+  readonly owner: string;
+  #asked = new Map<string, PendingClaim>();
+  #claims: LeaseHold[] = [];
+  #owed = new Set<PendingClaim>();
+
+  constructor(session: SessionAnswer, way: Way, sentMs: number, stopMs?: number, private readonly onKept?: () => void) {
+    super(`The session of ${session.owner}`, 0, way, [session.remaining_ms, sentMs, stopMs]);
+    this.id = session.session_id;
+    this.owner = session.owner;
+  }
+
+  override letGo(): boolean {
+    if (!super.letGo()) return false;
+    for (const claim of this.#claims) claim.letGo();
+    return true;
+  }
+
+  override end(why: string): void {
+    super.end(why);
+    for (const claim of this.#claims) claim.end(why);
+  }
+
+  adopt(claim: LeaseHold): void {
+    this.#claims.push(claim);
+  }
+
+  /** Before asking: if two ask for the same job at once, the second is refused. */
+  reserve(request: PendingClaim): void {
+    const twice = request.reserved.find((name) => this.#asked.has(name));
+    if (twice !== undefined) throw alreadyOurs(twice);
+    for (const name of request.reserved) this.#asked.set(name, request);
+  }
+
+  answered(request: PendingClaim): void {
+    for (const [name, by] of this.#asked) if (by === request) this.#asked.delete(name);
+  }
+
+  /** For the store, a session that claims a job again is the same owner. Here two would believe that they own it alone,
+   * so the second is refused. A job that was taken away meanwhile does not count: its new lease is another one. */
+  had(leases: readonly Acquired[]): string[] {
+    this.#claims = this.#claims.filter((claim) => !claim.isOver);
+    const twice: string[] = [];
+    for (const lease of leases) {
+      for (const claim of this.#claims) {
+        const old = claim.leases.find((each) => each.name === lease.name);
+        if (old?.lease_id === lease.lease_id) twice.push(lease.name!);
+        else if (old !== undefined) claim.end(TAKEN);
+      }
+    }
+    return twice;
+  }
+
+  /** A claim that nobody waits for could not be given up. It is given back with the next heartbeat, which is soon. */
+  owe(pending: PendingClaim): void {
+    this.#owed.add(pending);
+    this.plan.failed();
+  }
+
+  /** Give back what is owed. Throws if any of `names` still is: a new claim would be given back with the old one. */
+  async settle(timeoutMs: number, names: readonly string[] = []): Promise<void> {
+    for (const pending of [...this.#owed]) {
+      if (await pending.giveUp((asked) => this.way.ask(asked, timeoutMs))) this.#owed.delete(pending);
+    }
+    const still = [...this.#owed].flatMap((pending) => pending.names).find((name) => names.includes(name));
+    if (still !== undefined) throw new Unavailable(`An earlier claim of ${still} could not be given back yet. Try again.`);
+  }
+
+  protected async heartbeat(timeoutMs: number): Promise<void> {
+    const sentMs = steadyMs();
+    const reply = await this.way.ask({ verb: "session-keep", name: this.id }, timeoutMs);
+    if (!this.heard(reply)) return;
+    this.trouble = undefined;
+    this.plan.kept(sentMs, Number(reply.body["remaining_ms"]));
+    this.onKept?.();
+    const claims = this.#claims.filter((claim) => !claim.isOver);
+    await this.settle(timeoutMs);
+    if (claims.length === 0) return;
+    // A single claim can be taken away while the session lives: see what it still has.
+    const shown = await this.way.ask({ verb: "session-show", name: this.id }, timeoutMs);
+    if (shown.status >= 300) return;
+    const key = ({ name, fencing_token }: Document) => `${fencing_token} ${name}`;
+    const found = new Map(((shown.body["holds"] ?? []) as Document[]).map((each) => [key(each), Number(each["waiting"] ?? 0)]));
+    for (const claim of claims) {
+      const ours = claim.leases.map((each) => found.get(key({ ...each })));
+      claim.waiting = Math.max(...ours.map((each) => each ?? 0));
+      if (!claim.ending && ours.includes(undefined)) claim.end(TAKEN);
+    }
+  }
+}
+
+export function alreadyOurs(name: string): JobHeld {
+  return new JobHeld({ code: "held", name, details: `${name} is held, or asked for, by this very session in another claim.` });
+}

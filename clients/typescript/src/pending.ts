@@ -1,0 +1,209 @@
+/** One claim on its way: from the names of its jobs to its leases, perhaps with a place in line. A long wait is split
+ * into slices; the first is short, so that the place is known early and can be given up. Whoever gives up leaves
+ * nothing behind, not even a lease whose reply was lost. */
+
+import { pause, steadyMs } from "./clock.js";
+import { FATE_UNKNOWN } from "./errors.js";
+import { statusOf } from "./reply.js";
+import type { Document, Reply } from "./reply.js";
+import type { Ask } from "./servers.js";
+
+const SLICE_MS = 20_000;
+const FIRST_SLICE_MS = 1_000;
+const RETRY_MS = 500;
+const POLL_MS_MIN = 50;
+const POLL_MS_MAX = 2_000;
+const TICKET_MS = 15_000; // a waiter that is silent for so long loses its place
+const GIVING_UP_MS = 2_000;
+const GIVING_UP_PAUSE_MS = 100;
+/** How the refusal of a request key begins whose lease has ended. */
+export const KEY_SPENT = "This request key's lease";
+
+export type Asking = (asked: Ask, signal?: AbortSignal) => Promise<Reply>;
+
+export class PendingClaim {
+  /** When the last answered request was sent. */
+  sentMs = 0;
+  readonly names: readonly string[];
+  readonly #verb: "acquire" | "acquire-any" | "acquire-all";
+  readonly #name: string;
+  #document: Document;
+  #lineName: string;
+  #ticket: string | undefined;
+  #asked = false;
+  #waited = false;
+  #unsure = false; // an answer was lost: we may have a place, or the job
+
+  constructor(verb: "acquire" | "acquire-any" | "acquire-all", names: readonly string[], document: Document) {
+    this.#verb = verb;
+    this.names = names;
+    this.#name = this.#lineName = verb === "acquire" ? names[0]! : "";
+    this.#document = { ...document, request_key: crypto.randomUUID(), ...(verb === "acquire" ? {} : { names }) };
+  }
+
+  /** The jobs that a store would give to one session twice. Of several it passes over what the session has. */
+  get reserved(): readonly string[] {
+    return this.#verb === "acquire-any" ? [] : this.names;
+  }
+
+  /** The last reply: of the only request, or after up to `waitMs` in line. */
+  async claim(ask: Asking, waitMs: number, signal?: AbortSignal): Promise<Reply> {
+    if (waitMs <= 0) return this.#once(ask, 0, signal);
+    if (this.#verb === "acquire-any") return this.#poll(ask, waitMs, signal);
+    const reply = await this.#wait(ask, waitMs, signal);
+    if (statusOf(reply) !== "queued") return reply;
+    const left = await this.#leave(ask, reply);
+    return this.#cameAndWent(left) ? this.#once(ask, 0, signal) : left;
+  }
+
+  async #once(ask: Asking, waitMs: number, signal?: AbortSignal): Promise<Reply> {
+    const document = { ...this.#document };
+    if (this.#ticket !== undefined) document["ticket"] = this.#ticket;
+    if (waitMs > 0) {
+      document["wait_seconds"] = Math.ceil(waitMs) / 1000;
+      this.#waited = true;
+    }
+    const asked = this.#asked;
+    this.#asked = true;
+    const sentMs = steadyMs();
+    const reply = await ask({ verb: this.#verb, name: this.#name, document }, signal);
+    this.sentMs = sentMs;
+    if (!reply.sent) this.#asked = asked;
+    this.#unsure ||= String(reply.body["details"]).includes(FATE_UNKNOWN);
+    this.#notePlace(reply);
+    return reply;
+  }
+
+  /** Claim until the reply is not `queued`, or the time is over. */
+  async #wait(ask: Asking, waitMs: number, signal?: AbortSignal): Promise<Reply> {
+    const untilMs = steadyMs() + waitMs;
+    let heardMs = steadyMs();
+    for (;;) {
+      const mostMs = this.#ticket === undefined ? FIRST_SLICE_MS : SLICE_MS;
+      const reply = await this.#once(ask, Math.max(1, Math.min(mostMs, untilMs - steadyMs())), signal);
+      const nowMs = steadyMs();
+      if (statusOf(reply) === "queued") {
+        heardMs = nowMs;
+        if (nowMs >= untilMs) return reply;
+        continue;
+      }
+      if (this.#cameAndWent(reply)) {
+        if (nowMs < untilMs) continue;
+        return this.#once(ask, 0, signal);
+      }
+      if (!this.#bearsWith(reply, nowMs - heardMs) || nowMs >= untilMs) return reply;
+      const laterMs = isOverloaded(reply) ? Number(reply.body["retry_after_ms"]) : RETRY_MS;
+      await pause(Math.min(laterMs, untilMs - nowMs), signal);
+    }
+  }
+
+  /** claim-any takes no place in line: it asks again and again. */
+  async #poll(ask: Asking, waitMs: number, signal?: AbortSignal): Promise<Reply> {
+    const untilMs = steadyMs() + waitMs;
+    let [pauseMs, heard] = [POLL_MS_MIN, false];
+    for (;;) {
+      const reply = await this.#once(ask, 0, signal);
+      const leftMs = untilMs - steadyMs();
+      if (leftMs <= 0 || !(mayCome(reply) || isOverloaded(reply) || (heard && isUnheard(reply)))) return reply;
+      heard = true;
+      const hintMs = Number(reply.body["retry_after_ms"] || pauseMs);
+      await pause(Math.max(1, Math.min(pauseMs, hintMs, leftMs)), signal);
+      pauseMs = Math.min(2 * pauseMs, POLL_MS_MAX);
+    }
+  }
+
+  /** Tell whether to keep waiting without an answer. A server that is gone for a moment keeps our place for a while, and
+   * the request key finds it if the answer with it was lost. A place that is lost is no reason to give up. */
+  #bearsWith(reply: Reply, silenceMs: number): boolean {
+    if (isOverloaded(reply) || (this.#ticket !== undefined && statusOf(reply) === "held")) return true;
+    return (this.#unsure || this.#ticket !== undefined) && isUnheard(reply) && silenceMs < TICKET_MS;
+  }
+
+  /** Tell whether our turn came and the lease expired before we saw it, because this process was paused. No work was
+   * begun with it, so we claim again with a new key, at the end of the line. */
+  #cameAndWent(reply: Reply): boolean {
+    if (!String(reply.body["details"]).startsWith(KEY_SPENT)) return false;
+    this.#document = { ...this.#document, request_key: crypto.randomUUID() };
+    this.#ticket = undefined;
+    return true;
+  }
+
+  /** The wait is over: give up the place. If the job was handed over at this moment, it is ours after all. */
+  async #leave(ask: Asking, reply: Reply): Promise<Reply> {
+    for (let tries = 0; tries < 2; tries++) {
+      const left = await ask({ verb: "leave", name: this.#lineName, document: { ticket: this.#ticket } });
+      if (left.status >= 300 || left.body["left"] === true) break; // a place that is not given up ends by silence
+      reply = await this.#once(ask, 0);
+      if (statusOf(reply) !== "queued") return reply;
+    }
+    return reply;
+  }
+
+  /** Leave the line, and release what was granted, even if the reply was lost. False if that failed: then the TTL ends
+   * it, or another try does. */
+  async giveUp(ask: Asking): Promise<boolean> {
+    const untilMs = steadyMs() + GIVING_UP_MS;
+    for (;;) {
+      const failed = await this.#leftOver(ask);
+      if (failed === undefined) {
+        [this.#asked, this.#ticket] = [false, undefined];
+        return true;
+      }
+      if (!failed.sent || steadyMs() >= untilMs) return false;
+      await pause(GIVING_UP_PAUSE_MS);
+    }
+  }
+
+  /** Try once to give everything up. Returns the reply that failed. */
+  async #leftOver(ask: Asking): Promise<Reply | undefined> {
+    if (!this.#asked && this.#ticket === undefined) return undefined;
+    let got: Array<[name: string, leaseId: string]> = [];
+    if (this.#ticket === undefined) {
+      // The same key gives the place or the lease of the lost reply. If there was none, this makes one, for a second.
+      const { ttl_ms: ttl, ...document } = this.#document;
+      if (ttl !== undefined) document["ttl_seconds"] = 1;
+      if (this.#waited) document["wait_seconds"] = 1; // without a wait the reply has no place
+      const reply = await ask({ verb: this.#verb, name: this.#name, document });
+      if (isUnheard(reply)) return reply;
+      this.#notePlace(reply);
+      const leases = (reply.body["leases"] ?? [reply.body]) as Document[];
+      const ours = statusOf(reply) === "acquired" ? leases.filter((each) => each["held_before"] !== true) : [];
+      got = ours.map((each) => [String(each["name"]), String(each["lease_id"])]);
+    }
+    if (this.#ticket !== undefined) {
+      const left = await ask({ verb: "leave", name: this.#lineName, document: { ticket: this.#ticket } });
+      if (isUnheard(left)) return left;
+      const secret = this.#ticket.split(".")[2] ?? ""; // it became the lease id when the job was handed over
+      if (left.body["left"] === false) got = this.names.map((name) => [name, secret]);
+    }
+    for (const [name, leaseId] of got) {
+      const released = await ask({ verb: "release", name, document: { lease_id: leaseId, uncounted: true } });
+      if (isUnheard(released)) return released;
+    }
+    return undefined;
+  }
+
+  #notePlace(reply: Reply): void {
+    if (statusOf(reply) === "queued") {
+      this.#ticket = String(reply.body["ticket"]);
+      this.#lineName = String(reply.body["name"]);
+    }
+  }
+}
+
+/** Tell whether a refusal may change with time. A job that is done or parked is not waited for. */
+function mayCome(reply: Reply): boolean {
+  if (statusOf(reply) !== "held") return false;
+  const refused = reply.body["refused"] as Document[] | undefined;
+  return refused === undefined || refused.some((each) => !["done", "parked"].includes(String(each["status"])) && !("code" in each));
+}
+
+/** A server that did nothing, and says when to ask again. */
+function isOverloaded(reply: Reply): boolean {
+  return reply.body["code"] === "capacity_exceeded" && "retry_after_ms" in reply.body;
+}
+
+/** Nobody answered, or nobody who could. */
+function isUnheard(reply: Reply): boolean {
+  return reply.body["code"] === "upstream_unavailable" || reply.body["code"] === "draining";
+}

@@ -1,0 +1,259 @@
+/** One question and its answer, from whichever server of a store answers.
+ *
+ * A lost reply is not lost ownership: every question of this client may be asked twice without doing it twice, so it is
+ * asked again, unchanged. Another server is asked when one is away, hangs, drains, is overloaded or has lost its store;
+ * any other answer, yes or no, is the answer. A client stays with one server for a while, and one that failed is asked
+ * last for a while. Servers of two stores in one list would give one job to two owners: every answer says which store it
+ * is from, and a request says which it is for. */
+
+import { steadyMs } from "./clock.js";
+import { DibsError, FATE_UNKNOWN, InvalidInput, InvalidName, NOT_NOW, Unavailable } from "./errors.js";
+import { decode } from "./reply.js";
+import type { Document, RawReply, Reply, Verb } from "./reply.js";
+
+const AWAY_MS = 15_000; // how long a server that failed is asked last
+const STAYS_MS = 300_000; // how long a client stays with one before it picks again
+const PATIENCE_MS = 2_000; // how long one is waited for while there is another, beside what it is asked to wait
+const SLICE_MS = 4_000; // how long one of several is asked to wait in line: one that hangs must be noticed in time
+const SHORT_WAIT_MS = 1_000; // the same for the second one: the first took long enough
+const STORE_MS = 600_000; // how long the id of the store is held to without hearing it again
+const RETRIES_MAX = 2;
+const NAME_BYTES_MAX = 512;
+const MISDIRECTED = 421;
+
+/** What a question is about: a job, a session's id, or the prefix of a list. */
+export interface Ask {
+  verb: Verb;
+  name?: string;
+  document?: Document;
+}
+
+export interface Address {
+  url: string;
+  /** The path of a Unix socket; undefined for a server that is asked over TCP. */
+  socket?: string;
+  isLocal: boolean;
+}
+
+export interface HttpRequest {
+  method: string;
+  target: string;
+  headers: Record<string, string>;
+  body?: string;
+}
+
+/** Sends a request. Throws NotSent if it reached nobody; after any other error nobody knows. */
+export type Transport = (address: Address, request: HttpRequest, signal: AbortSignal) => Promise<RawReply>;
+
+export class NotSent extends Error {}
+
+// Errors of Node's sockets and TLS from before anything was sent. A browser does not say which error it was.
+const NEVER_CONNECTED =
+  /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT|bad port|ERR_(TLS|SSL)_.*|.*CERT.*|UNABLE_TO_VERIFY.*)$/;
+
+export const overFetch: Transport = async (address, request, signal) => {
+  try {
+    const { method, headers, body = null } = request;
+    const response = await fetch(address.url + request.target, { method, headers, body, signal, redirect: "manual", cache: "no-store" });
+    return { status: response.status, text: await response.text(), header: (name) => response.headers.get(name) };
+  } catch (error) {
+    const { code = "", message = "" } = ((error as Error).cause ?? {}) as { code?: string; message?: string };
+    if (NEVER_CONNECTED.test(code || message)) throw new NotSent(message || code);
+    throw error;
+  }
+};
+
+const EXAMPLES = "Examples: http://127.0.0.1:3427, https://dibs.example.org, unix:///run/dibs.sock.";
+
+/** The servers that a URL names: one, or several with commas between. */
+export function addressesOf(url: string): Address[] {
+  const found = url.split(",").map((part) => addressOf(part.trim()));
+  const urls = found.map((each) => each.url.toLowerCase());
+  const twice = found.find((each, at) => urls.indexOf(each.url.toLowerCase()) !== at);
+  if (twice) throw new InvalidInput(`${twice.url} is in the list twice. Name each server once.`);
+  const plain = found.find((each) => each.url.startsWith("http:") && !each.isLocal);
+  if (plain && urls.some((each) => each.startsWith("https:"))) {
+    throw new InvalidInput(`${plain.url} would be sent unencrypted what the others are sent over TLS. Use https:// for all of them.`);
+  }
+  return found;
+}
+
+function addressOf(text: string): Address {
+  const scheme = /^([a-z][a-z0-9+.-]*):\/\//i.exec(text)?.[1]?.toLowerCase();
+  if (scheme === "unix") {
+    const socket = text.slice("unix://".length);
+    if (!socket.startsWith("/")) throw new InvalidInput("unix:// needs an absolute path, as in unix:///run/dibs.sock.");
+    return { url: text, socket, isLocal: true };
+  }
+  if (scheme !== "http" && scheme !== "https") {
+    const kind = scheme === undefined ? "That is no URL" : `${scheme}:// names no server`;
+    throw new InvalidInput(`${kind}. This client asks servers; \`dibs serve\` serves any store. ${EXAMPLES}`);
+  }
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  if (url === undefined || url.search || url.hash) throw new InvalidInput(`The URL is not that of a server. ${EXAMPLES}`);
+  if (url.username || url.password) throw new InvalidInput("A server's URL carries no user or password. Give the token by itself.");
+  const isLocal = /^(localhost|\[::1\]|127(\.\d+){3})$/.test(url.hostname);
+  return { url: url.origin + url.pathname.replace(/\/+$/, ""), isLocal };
+}
+
+const ROUTES: Partial<Record<Verb, [method: string, path: string]>> = {
+  "acquire-any": ["POST", "/locks/acquire-any"], "acquire-all": ["POST", "/locks/acquire-all"],
+  inspect: ["GET", "/locks/{}"], list: ["GET", "/locks"],
+  "session-open": ["POST", "/sessions"], "session-keep": ["POST", "/sessions/{}/keepalive"],
+  "session-show": ["GET", "/sessions/{}"], "session-end": ["DELETE", "/sessions/{}"],
+};
+
+function requestOf({ verb, name = "", document = {} }: Ask): Omit<HttpRequest, "headers"> {
+  const [method, path] = ROUTES[verb] ?? ["POST", `/locks/{}/${verb}`];
+  const target = path.includes("{}") ? path.replace("{}", () => segment(name)) : path;
+  if (method === "POST") return { method, target, body: JSON.stringify(document) };
+  const terms = Object.entries(document).map(([key, value]) => `${key}=${encodeURIComponent(String(value))}`);
+  return { method, target: terms.length > 0 ? `${target}?${terms.join("&")}` : target };
+}
+
+/** A name as one segment of a path. What else a name may not be, the server says. */
+function segment(name: string): string {
+  const bytes = typeof name === "string" ? new TextEncoder().encode(name).length : 0;
+  let wrong: string | undefined;
+  if (bytes === 0) wrong = "A job name is text, and may not be empty.";
+  else if (/\p{Surrogate}/u.test(name)) wrong = "A job name must be valid Unicode.";
+  else if (bytes > NAME_BYTES_MAX) wrong = `A job name may have ${NAME_BYTES_MAX} bytes of UTF-8 at most; this one has ${bytes}.`;
+  else if (name === "." || name === "..") wrong = "`fetch` takes the names . and .. for folders and cannot send them."; // however they are encoded
+  if (wrong !== undefined) throw new InvalidName(wrong, "invalid_lock_name");
+  return encodeURIComponent(name);
+}
+
+const waitsMs = (asked: Ask): number => Number(asked.document?.["wait_seconds"] ?? 0) * 1000;
+
+/** The same, waiting in line for no longer than that. The place is kept, and asked for again. */
+function within(asked: Ask, mostMs: number): Ask {
+  return waitsMs(asked) <= mostMs ? asked : { ...asked, document: { ...asked.document, wait_seconds: mostMs / 1000 } };
+}
+
+/** Tell whether a server did nothing and another one may do better. */
+function isElsewhere(reply: Reply): boolean {
+  const canLater = reply.status === 503 || "retry_after_ms" in reply.body;
+  return canLater && ["draining", "upstream_unavailable", "capacity_exceeded"].includes(String(reply.body["code"]));
+}
+
+export class Servers {
+  readonly isOne: boolean;
+  #first: Address | undefined;
+  #pickedMs = 0;
+  #away = new Map<Address, number>();
+  #store: { id: string; saidBy: string; atMs: number } | undefined;
+
+  /** `headers` are those of every request. */
+  constructor(
+    readonly addresses: readonly Address[],
+    private readonly transport: Transport,
+    private readonly headers: Readonly<Record<string, string>>,
+  ) {
+    this.isOne = addresses.length === 1;
+  }
+
+  /** The reply, within `timeoutMs` beside what is waited in line. Nobody's answer is a reply, too. Throws the reason of
+   * `signal`, and InvalidInput for what cannot be sent. */
+  async ask(asked: Ask, timeoutMs: number, signal?: AbortSignal): Promise<Reply> {
+    signal?.throwIfAborted();
+    if (!this.isOne) asked = within(asked, SLICE_MS);
+    const untilMs = steadyMs() + timeoutMs + waitsMs(asked);
+    const waiting = this.#order(steadyMs());
+    const troubles: string[] = [];
+    let [repeats, unsure, sent] = [RETRIES_MAX, false, false];
+    let last: Reply | undefined;
+    while (waiting.length > 0) {
+      const address = waiting.shift()!;
+      let leftMs = Math.max(1, untilMs - steadyMs());
+      if (waiting.length > 0) {
+        const spareMs = Math.max(0, leftMs - waitsMs(asked)) / (waiting.length + 1);
+        leftMs = Math.max(1, Math.min(leftMs, waitsMs(asked) + Math.min(PATIENCE_MS, spareMs)));
+      }
+      const timer = AbortSignal.timeout(Math.ceil(leftMs));
+      try {
+        const raw = await this.transport(address, this.#request(asked), signal ? AbortSignal.any([signal, timer]) : timer);
+        sent = true;
+        this.#heard(address, raw);
+        const reply = decode(asked.verb, raw, address.url);
+        if (!isElsewhere(reply)) {
+          this.#answered(address);
+          return reply;
+        }
+        last = reply;
+        unsure ||= String(reply.body["details"]).includes(FATE_UNKNOWN);
+      } catch (error) {
+        signal?.throwIfAborted();
+        if (error instanceof DibsError && !(error instanceof Unavailable)) return failure(error, true); // not dibs, or of another store
+        sent ||= !(error instanceof NotSent);
+        unsure ||= !(error instanceof NotSent);
+        if (error instanceof DibsError) troubles.push(error.message.replace(NOT_NOW, "").trim());
+        else if (error instanceof NotSent) troubles.push(`No server answers at ${address.url} (${error.message}).`);
+        else if (timer.aborted) troubles.push(`${address.url} did not answer within ${Math.round(leftMs) / 1000} s.`);
+        else {
+          troubles.push(`${address.url} closed the connection without an answer.`);
+          if (repeats-- > 0) waiting.push(address); // the others first
+        }
+      }
+      this.#away.set(address, steadyMs() + AWAY_MS);
+      if (steadyMs() >= untilMs) break;
+      asked = within(asked, SHORT_WAIT_MS);
+    }
+    const isRead = (ROUTES[asked.verb]?.[0] ?? "POST") === "GET";
+    const fate = unsure && !isRead ? ` ${FATE_UNKNOWN}` : "";
+    if (last !== undefined) {
+      const details = String(last.body["details"]);
+      return { ...last, body: { ...last.body, details: details.includes(FATE_UNKNOWN) ? details : details + fate } };
+    }
+    return failure(new Unavailable(`${[...new Set(troubles)].join(" ")} ${NOT_NOW}${fate}`), sent);
+  }
+
+  #request(asked: Ask): HttpRequest {
+    const request = requestOf(asked);
+    const headers: Record<string, string> = { ...this.headers };
+    // A type that other servers refuse before they do anything: OctoStore has the same routes and other rules.
+    if (request.body !== undefined) headers["Content-Type"] = "application/x.dibs";
+    if (!this.isOne) {
+      headers["X-Dibs-Servers"] = String(this.addresses.length);
+      const store = this.#storeId();
+      if (store !== undefined) headers["X-Dibs-Store"] = store;
+    }
+    return { ...request, headers };
+  }
+
+  #order(nowMs: number): Address[] {
+    if (this.isOne) return [...this.addresses];
+    if (this.#first === undefined || nowMs - this.#pickedMs >= STAYS_MS) {
+      this.#first = this.addresses[Math.floor(Math.random() * this.addresses.length)]!;
+      this.#pickedMs = nowMs;
+    }
+    const at = this.addresses.indexOf(this.#first);
+    const awayMs = (each: Address) => Math.max(0, (this.#away.get(each) ?? 0) - nowMs);
+    return [...this.addresses.slice(at), ...this.addresses.slice(0, at)].sort((one, other) => awayMs(one) - awayMs(other));
+  }
+
+  #answered(address: Address): void {
+    if (address !== this.#first) [this.#first, this.#pickedMs] = [address, steadyMs()];
+    this.#away.delete(address);
+  }
+
+  #storeId(): string | undefined {
+    return this.#store !== undefined && steadyMs() - this.#store.atMs < STORE_MS ? this.#store.id : undefined;
+  }
+
+  /** Note the store that an answer is from. Throws InvalidInput when it is not the one of the others. */
+  #heard(address: Address, raw: RawReply): void {
+    if (this.isOne) return;
+    const [known, id] = [this.#storeId(), raw.header("x-dibs-store")];
+    if (known !== undefined && (raw.status === MISDIRECTED || (id !== null && id !== known))) {
+      throw new InvalidInput(
+        `${address.url} serves another store than ${this.#store!.saidBy}, so nothing was done there. Name servers of one ` +
+        `store only. If the store was replaced, this ends within ${STORE_MS / 60_000} minutes.`,
+      );
+    }
+    if (id !== null) this.#store = { id, saidBy: this.#store?.saidBy ?? address.url, atMs: steadyMs() };
+  }
+}
+
+export function failure(error: DibsError, sent: boolean): Reply {
+  return { status: 503, body: { code: error.code, details: error.message }, error, sent };
+}

@@ -1,0 +1,585 @@
+// Made from /openapi.json by scripts/types.mjs. To change it, change the server.
+
+export type Document = Record<string, unknown>;
+
+export interface AcquireRequest {
+  /** how long the claim lasts without a heartbeat. Default: 60, or inside a session as long as that lives. */
+  ttl_seconds?: number | null;
+  /** the same in milliseconds, instead of `ttl_seconds`. */
+  ttl_ms?: number | null;
+  /** who you are, as shown to others; it proves nothing. Default: the session's, else the token's name. Seen by everybody who may look at the namespace. */
+  owner?: string | null;
+  /** a short text shown to everybody, such as repo=acme/app. Seen by everybody who may look at the namespace. */
+  metadata?: string | null;
+  /** a value that is new for each claim: repeating the claim with it gives the same lease. Seen by nobody. */
+  request_key?: string | null;
+  /** the session that the claim belongs to. Seen by only the caller that received it: it is a proof. Lists of sessions show the ids of others cut short. */
+  session_id?: string | null;
+  /** false: the lease outlives its session, by its own TTL. true needs a `session_id`. Default: true inside a session. */
+  ephemeral?: boolean | null;
+  /** if the claim is lost, not released, nobody gets the job for this long, a minute at most. Default: 0. */
+  lock_delay_seconds?: number | null;
+  /** shared: coexists with other shared claims, excludes exclusive ones. Seen by everybody who may look at the namespace. */
+  mode?: "exclusive" | "shared" | null;
+  /** up to so many owners at once; all must give the same number, and none may be shared. Default: 1. Seen by everybody who may look at the namespace. */
+  slots?: number | null;
+  /** after so many failures and losses in a row, park the job until somebody frees it. Default: 0 for no limit. */
+  max_attempts?: number | null;
+  /** claim the job even if it is marked as done. Default: false. */
+  again?: boolean | null;
+  /** wait in line for up to this long. Default: 0. */
+  wait_seconds?: number | null;
+  /** the place in line that an earlier `queued` gave. Seen by only the caller that received it: it is a proof. */
+  ticket?: string | null;
+  /** proves that the caller already holds the job: gives the same lease, or `lease_not_current`. Seen by only the caller that received it: it is a proof. */
+  lease_id?: string | null;
+  /** who may claim the job, see below. Seen by everybody who may look at the namespace; an entry `token:` as `token:[redacted]`. */
+  acl?: Document | null;
+}
+
+export interface AcquireAnyRequest {
+  /** how long the claim lasts without a heartbeat. Default: 60, or inside a session as long as that lives. */
+  ttl_seconds?: number | null;
+  /** the same in milliseconds, instead of `ttl_seconds`. */
+  ttl_ms?: number | null;
+  /** who you are, as shown to others; it proves nothing. Default: the session's, else the token's name. Seen by everybody who may look at the namespace. */
+  owner?: string | null;
+  /** a short text shown to everybody, such as repo=acme/app. Seen by everybody who may look at the namespace. */
+  metadata?: string | null;
+  /** a value that is new for each claim: repeating the claim with it gives the same lease. Seen by nobody. */
+  request_key?: string | null;
+  /** the session that the claim belongs to. Seen by only the caller that received it: it is a proof. Lists of sessions show the ids of others cut short. */
+  session_id?: string | null;
+  /** false: the lease outlives its session, by its own TTL. true needs a `session_id`. Default: true inside a session. */
+  ephemeral?: boolean | null;
+  /** if the claim is lost, not released, nobody gets the job for this long, a minute at most. Default: 0. */
+  lock_delay_seconds?: number | null;
+  /** shared: coexists with other shared claims, excludes exclusive ones. Seen by everybody who may look at the namespace. */
+  mode?: "exclusive" | "shared" | null;
+  /** up to so many owners at once; all must give the same number, and none may be shared. Default: 1. Seen by everybody who may look at the namespace. */
+  slots?: number | null;
+  /** after so many failures and losses in a row, park the job until somebody frees it. Default: 0 for no limit. */
+  max_attempts?: number | null;
+  /** claim the job even if it is marked as done. Default: false. */
+  again?: boolean | null;
+  /** tried in this order. */
+  names: Array<string>;
+  /** only 0: claiming any of several does not wait. */
+  wait_seconds?: number | null;
+}
+
+export interface AcquireAllRequest {
+  /** how long the claim lasts without a heartbeat. Default: 60, or inside a session as long as that lives. */
+  ttl_seconds?: number | null;
+  /** the same in milliseconds, instead of `ttl_seconds`. */
+  ttl_ms?: number | null;
+  /** who you are, as shown to others; it proves nothing. Default: the session's, else the token's name. Seen by everybody who may look at the namespace. */
+  owner?: string | null;
+  /** a short text shown to everybody, such as repo=acme/app. Seen by everybody who may look at the namespace. */
+  metadata?: string | null;
+  /** a value that is new for each claim: repeating the claim with it gives the same lease. Seen by nobody. */
+  request_key?: string | null;
+  /** the session that the claim belongs to. Seen by only the caller that received it: it is a proof. Lists of sessions show the ids of others cut short. */
+  session_id?: string | null;
+  /** false: the lease outlives its session, by its own TTL. true needs a `session_id`. Default: true inside a session. */
+  ephemeral?: boolean | null;
+  /** if the claim is lost, not released, nobody gets the job for this long, a minute at most. Default: 0. */
+  lock_delay_seconds?: number | null;
+  /** shared: coexists with other shared claims, excludes exclusive ones. Seen by everybody who may look at the namespace. */
+  mode?: "exclusive" | "shared" | null;
+  /** up to so many owners at once; all must give the same number, and none may be shared. Default: 1. Seen by everybody who may look at the namespace. */
+  slots?: number | null;
+  /** after so many failures and losses in a row, park the job until somebody frees it. Default: 0 for no limit. */
+  max_attempts?: number | null;
+  /** claim the job even if it is marked as done. Default: false. */
+  again?: boolean | null;
+  /** wait in all lines at once, holding nothing. Default: 0. */
+  wait_seconds?: number | null;
+  /** as with `acquire`. Seen by only the caller that received it: it is a proof. */
+  ticket?: string | null;
+  /** all of them or none. */
+  names: Array<string>;
+}
+
+export interface RenewRequest {
+  /** the lease id that the claim gave: it proves that the job is yours. Seen by only the caller that received it: it is a proof. */
+  lease_id?: string | null;
+  /** or this: the session of the claim. Seen by only the caller that received it: it is a proof. Lists of sessions show the ids of others cut short. */
+  session_id?: string | null;
+  /** a new TTL, from now. It may be shorter. Default: the one it has. */
+  ttl_seconds?: number | null;
+  /** the same in milliseconds, instead of `ttl_seconds`. */
+  ttl_ms?: number | null;
+  /** replaces what there is. Seen by everybody who may look at the namespace. */
+  metadata?: string | null;
+  /** how far the work has come, for the next owner. At most 4096 bytes of UTF-8. Seen by everybody who may look at the namespace. */
+  checkpoint?: string | null;
+}
+
+export interface ReleaseRequest {
+  /** the lease id that the claim gave: it proves that the job is yours. Seen by only the caller that received it: it is a proof. */
+  lease_id?: string | null;
+  /** or this: the session of the claim. Seen by only the caller that received it: it is a proof. Lists of sessions show the ids of others cut short. */
+  session_id?: string | null;
+  /** the work is finished: later claims are told so for a day, or `done_seconds`. Default: false. */
+  done?: boolean | null;
+  /** how long the job is marked as done. Default: 0, with `done` 86,400. */
+  done_seconds?: number | null;
+  /** a short text for later claims while the job is marked as done, such as a link to the pull request. At most 4096 bytes of UTF-8. Seen by everybody who may look at the namespace. */
+  result?: string | null;
+  /** how far the work has come, for the next owner. At most 4096 bytes of UTF-8. Seen by everybody who may look at the namespace. */
+  checkpoint?: string | null;
+  /** the work failed; this counts as an attempt. Default: false. */
+  failed?: boolean | null;
+  /** with a failure: why; everybody who may see the job sees it. Seen by everybody who may look at the namespace. */
+  reason?: string | null;
+  /** with a failure: nobody gets the job for this long, a week at most. Default: 0. */
+  retry_after_seconds?: number | null;
+  /** neither failed nor done, for instance because the worker was interrupted: the count of attempts does not change. Default: false. */
+  uncounted?: boolean | null;
+}
+
+export interface TransferRequest {
+  /** the lease id that the claim gave: it proves that the job is yours. Seen by only the caller that received it: it is a proof. */
+  lease_id?: string | null;
+  /** or this: the session of the claim. Seen by only the caller that received it: it is a proof. Lists of sessions show the ids of others cut short. */
+  session_id?: string | null;
+  /** who gets the job, as shown to others. Without `to_session` it stays under the same token. Seen by everybody who may look at the namespace. */
+  to_owner?: string | null;
+  /** the open session that gets the job, of this namespace; may be of another token. It needs no lease id. Seen by nobody. */
+  to_session?: string | null;
+  /** a random UUID that you made for this, from which the server makes the new owner's lease id. After a lost reply, send the same: you get the same answer. Default: one that the server makes. Seen by only the caller that received it: it is a proof. */
+  fresh_lease_id?: string | null;
+  /** a new TTL. Default: the one it has. */
+  ttl_seconds?: number | null;
+  /** the same in milliseconds, instead of `ttl_seconds`. */
+  ttl_ms?: number | null;
+  /** for the new owner. Default: the one it has. At most 4096 bytes of UTF-8. Seen by everybody who may look at the namespace. */
+  checkpoint?: string | null;
+}
+
+export interface SessionOpenRequest {
+  /** how long the session lives without a keepalive. Default: 60. A value out of bounds is set to the nearest bound. */
+  ttl_seconds?: number | null;
+  /** the same, instead of `ttl_seconds`. A value out of bounds is refused (`invalid_ttl`). */
+  ttl_ms?: number | null;
+  /** who. Default: the token's name. Seen by everybody who may look at the namespace. */
+  owner?: string | null;
+  /** shown to those who may see the session. Seen by everybody who may look at the namespace. */
+  metadata?: string | null;
+  /** identifies the session's process for others on the same machine; the command line fills it in. Seen by nobody. */
+  process?: string | null;
+  /** a session of yours whose part this one is, such as an agent's whose subagent opens this one. Claims of a session and of its parent do not exclude each other. Two with the same parent exclude each other. Seen by nobody. */
+  parent_id?: string | null;
+  /** a random UUID that you made for this, from which the server makes the session's id. After a lost reply, send the same: you get the same session. Default: one that the server makes. Seen by only the caller that received it: it is a proof. */
+  fresh_session_id?: string | null;
+}
+
+export interface Acquired {
+  /** `acquired`. */
+  status: "acquired";
+  /** the job; a claim-all names it in `leases`. */
+  name?: string;
+  /** the proof. Keep it to yourself. */
+  lease_id: string;
+  /** a number that rises with every lease on this job. */
+  fencing_token?: number;
+  /** as given. */
+  owner: string;
+  /** when the lease ends without a heartbeat. */
+  expires_at?: string;
+  /** the same, from now. */
+  remaining_ms: number;
+  /** half of it: heartbeat by then. */
+  renew_after_ms: number;
+  /** as given, or null; also null if that of the other owners leaves no room. */
+  metadata?: string | null;
+  /** 1, and 1 more for each owner that failed at the job or lost it since the last clean release. */
+  attempt?: number;
+  /** true: an earlier request got the lease, and this request does not repeat it. */
+  held_before?: boolean;
+  /** the last owner, if there was one: see previous. */
+  previous?: Previous;
+  /** of a claim-any: the names before this one, each with `name`, `status` and the reason (`owner`, `remaining_ms`, `retry_after_ms`, `details`, ...). */
+  skipped?: Array<Document>;
+  /** of a claim-all: one such document for each job. `lease_id`, `owner`, `remaining_ms` and `renew_after_ms` beside it then apply to all. */
+  leases?: Array<Acquired>;
+}
+
+export interface Previous {
+  /** who had the job before. */
+  owner: string;
+  /** `released`, `failed`, `expired`, `broken` or `transferred`. */
+  how: string;
+  /** when that was. */
+  at: string;
+  /** its token. */
+  fencing_token: number;
+  /** how far it got, or null. */
+  checkpoint: string | null;
+  /** which attempt that was. */
+  attempt: number;
+  /** who broke it, or to whom it was handed. */
+  by?: string;
+  /** why it failed or was broken. */
+  reason?: string;
+}
+
+export interface Held {
+  /** `held`. */
+  status: "held";
+  /** the job. */
+  name?: string;
+  /** a one-way name for credential and owner, shaped like a UUID; of the first in line, if nobody holds it. */
+  holder_id?: string | null;
+  /** who. */
+  owner?: string | null;
+  /** its token. */
+  fencing_token?: number;
+  /** `exclusive` or `shared`. */
+  mode?: string;
+  /** since when. */
+  since?: string;
+  /** how long already. */
+  held_ms?: number;
+  /** the owner's last sign of life: a heartbeat of the lease or of its session. */
+  last_heartbeat?: string;
+  /** how long ago that was. */
+  silent_ms?: number;
+  /** when the worker itself last did something, such as a tool call of an agent. Only where its session says so (`active`). */
+  last_active?: string;
+  /** how long ago that was. */
+  idle_ms?: number;
+  /** when it ends without a heartbeat; for the first in line: when it loses its place unless it asks again. */
+  expires_at?: string | null;
+  /** when the hold ends, from now. */
+  remaining_ms?: number | null;
+  /** its metadata. */
+  metadata?: string | null;
+  /** how far it got. */
+  checkpoint?: string | null;
+  /** its attempt. */
+  attempt?: number;
+  /** how many are in line. */
+  waiting?: number;
+  /** when asking again makes sense. */
+  retry_after_ms: number;
+  /** if nobody holds it: the first in line, with `owner` and `since`. */
+  reserved_for?: Document;
+  /** in a tree: the name of the claim in the way, if it is another name than the one asked for. */
+  conflict?: string;
+  /** if several are in the way: each with `name`, `owner` and `fencing_token`. */
+  holders?: Array<Document>;
+}
+
+export interface Refused {
+  /** `done` if all are; `parked` if none comes free unless somebody frees one, of claim-all if one is parked; else `held`: waiting may help. */
+  status: string;
+  /** an answer for each name. An error has its `code` as `status` there. */
+  refused: Array<Document>;
+  /** the earliest time at which asking again makes sense; not with `parked`. */
+  retry_after_ms?: number;
+}
+
+export interface Queued {
+  /** `queued`. */
+  status: "queued";
+  /** the job. */
+  name: string;
+  /** the place. Send the last one that you were given when you ask again, within 15 s. */
+  ticket: string;
+  /** 1: next. */
+  position: number;
+  /** a one-way name for credential and owner, shaped like a UUID. */
+  holder_id?: string | null;
+  /** who. */
+  owner?: string | null;
+  /** its token. */
+  fencing_token?: number;
+  /** `exclusive` or `shared`. */
+  mode?: string;
+  /** since when. */
+  since?: string;
+  /** how long already. */
+  held_ms?: number;
+  /** the owner's last sign of life: a heartbeat of the lease or of its session. */
+  last_heartbeat?: string;
+  /** how long ago that was. */
+  silent_ms?: number;
+  /** when the worker itself last did something, such as a tool call of an agent. Only where its session says so (`active`). */
+  last_active?: string;
+  /** how long ago that was. */
+  idle_ms?: number;
+  /** when it ends without a heartbeat. */
+  expires_at?: string | null;
+  /** when the hold ends, from now. */
+  remaining_ms?: number | null;
+  /** its metadata. */
+  metadata?: string | null;
+  /** how far it got. */
+  checkpoint?: string | null;
+  /** its attempt. */
+  attempt?: number;
+  /** in a tree: the name of the claim in the way, if it is another name than the one asked for. */
+  conflict?: string;
+  /** if several are in the way: each with `name`, `owner` and `fencing_token`. */
+  holders?: Array<Document>;
+  /** when to ask again: 5 s at most. */
+  retry_after_ms: number;
+}
+
+export interface Done {
+  /** `done`. */
+  status: "done";
+  /** the job. */
+  name: string;
+  /** who did it. */
+  owner: string;
+  /** when. */
+  done_at: string;
+  /** how long ago. */
+  done_ms_ago: number;
+  /** until when it counts as done. */
+  until: string;
+  /** the same, from now. */
+  retry_after_ms: number;
+  /** the token it was done with. */
+  fencing_token: number;
+  /** its result, or null. */
+  result: string | null;
+  /** the same as `GET /locks/{name}` says it: `owner`, `at`, `until`, `result`, `fencing_token`. */
+  done: Document;
+}
+
+export interface Delayed {
+  /** `delayed`. */
+  status: "delayed";
+  /** the job. */
+  name: string;
+  /** until when. */
+  available_at: string;
+  /** the whole time of rest. */
+  lock_delay_seconds: number;
+  /** the rest of that time. */
+  retry_after_ms: number;
+  /** the hold that ended before the rest. */
+  previous?: Previous;
+}
+
+export interface Parked {
+  /** `parked`. */
+  status: "parked";
+  /** the job. */
+  name: string;
+  /** how many owners failed at it or lost it. */
+  failures: number;
+  /** the last of them. */
+  previous?: Previous;
+}
+
+export interface Leave {
+  /** the job. */
+  name: string;
+  /** whether the caller was in the line. Leaving twice is fine. */
+  left: boolean;
+}
+
+export interface Renew {
+  /** the job. */
+  name: string;
+  /** the proof. Keep it to yourself. */
+  lease_id: string;
+  /** a number that rises with every lease on this job. */
+  fencing_token: number;
+  /** as given. */
+  owner: string;
+  /** when the lease ends without a heartbeat. */
+  expires_at: string;
+  /** the same, from now. */
+  remaining_ms: number;
+  /** half of it: heartbeat by then. */
+  renew_after_ms: number;
+  /** as given, or null; also null if that of the other owners leaves no room. */
+  metadata: string | null;
+  /** 1, and 1 more for each owner that failed at the job or lost it since the last clean release. */
+  attempt: number;
+  /** what there is now. */
+  checkpoint: string | null;
+  /** how many wait for the job. */
+  waiting: number;
+  /** how many of them no answer to a heartbeat told of before. */
+  new_waiters: number;
+}
+
+export interface Failed {
+  /** `failed`. */
+  status: "failed";
+  /** the job. */
+  name: string;
+  /** how many owners in a row failed at it or lost it. */
+  failures: number;
+  /** whether that parked it. */
+  parked: boolean;
+  /** for how long nobody gets the job. */
+  retry_after_ms: number;
+  /** the hold that ended, see previous. */
+  previous: Previous;
+}
+
+export interface Transferred {
+  /** `transferred`. */
+  status: "transferred";
+  /** the job. */
+  name: string;
+  /** the new owner's. */
+  lease_id: string;
+  /** a number that rises with every lease on this job. */
+  fencing_token: number;
+  /** as given. */
+  owner: string;
+  /** when the lease ends without a heartbeat. */
+  expires_at: string;
+  /** the same, from now. */
+  remaining_ms: number;
+  /** half of it: heartbeat by then. */
+  renew_after_ms: number;
+  /** as given, or null; also null if that of the other owners leaves no room. */
+  metadata: string | null;
+  /** 1, and 1 more for each owner that failed at the job or lost it since the last clean release. */
+  attempt: number;
+  /** what there is. */
+  checkpoint: string | null;
+}
+
+export interface Job {
+  /** the job. */
+  name: string;
+  /** `held`, `free`, `done`, `delayed` or `parked`. */
+  status: string;
+  /** a one-way name for credential and owner, shaped like a UUID. */
+  holder_id?: string | null;
+  /** who. */
+  owner?: string | null;
+  /** the token of the hold, else the last one; 0 if there was never one. */
+  fencing_token: number;
+  /** `exclusive` or `shared`. */
+  mode?: string;
+  /** since when. */
+  since?: string;
+  /** how long already. */
+  held_ms?: number;
+  /** the owner's last sign of life: a heartbeat of the lease or of its session. */
+  last_heartbeat?: string;
+  /** how long ago that was. */
+  silent_ms?: number;
+  /** when the worker itself last did something, such as a tool call of an agent. Only where its session says so (`active`). */
+  last_active?: string;
+  /** how long ago that was. */
+  idle_ms?: number;
+  /** when it ends without a heartbeat. */
+  expires_at?: string | null;
+  /** when the hold ends, from now. */
+  remaining_ms?: number | null;
+  /** its metadata. */
+  metadata?: string | null;
+  /** how far it got. */
+  checkpoint?: string | null;
+  /** its attempt. */
+  attempt?: number;
+  /** while held: how many owners at once. */
+  slots?: number;
+  /** if there are several: for each `holder_id`, `owner` and the other fields above. */
+  holders?: Array<Document>;
+  /** while done: `owner`, `at`, `until`, `result`, `fencing_token`. */
+  done?: Document;
+  /** while delayed, with `retry_after_ms`. */
+  available_at?: string;
+  /** while delayed: the same, from now. */
+  retry_after_ms?: number;
+  /** see previous. */
+  previous?: Previous;
+  /** if there is one. */
+  acl?: Document;
+  /** how many are in line. */
+  waiting?: number;
+  /** in a tree: other claims in the way, each with `name`, `owner`, `mode`. */
+  overlapping?: Array<Document>;
+}
+
+export interface List {
+  /** as `GET /locks/{name}`, without `acl` and `overlapping`; in a tree also without `waiting`. */
+  locks: Array<Job>;
+  /** how many there are in all. null if there are more than on this page, or if it is not the first page. */
+  total: number | null;
+  /** as asked. */
+  prefix: string;
+  /** what to send as `after` for the next page; null on the last. */
+  next: string | null;
+}
+
+export interface Session {
+  /** the proof. Keep it to yourself. */
+  session_id: string;
+  /** the token's name. */
+  user_id: string;
+  /** who. */
+  owner: string;
+  /** as given, or null. */
+  metadata: string | null;
+  /** when it was opened. */
+  since: string;
+  /** when it ends without a keepalive. */
+  expires_at: string;
+  /** the same, from now. */
+  remaining_ms: number;
+  /** its TTL. */
+  ttl_seconds: number;
+  /** half of it: send a keepalive by then. */
+  keepalive_interval_secs: number;
+  /** whether it is open. */
+  active: boolean;
+  /** how many leases it holds. */
+  lock_count?: number;
+  /** each with `name`, `namespace`, `fencing_token`, `mode`, `remaining_ms` and `waiting` (how many wait). */
+  holds?: Array<Document>;
+  /** names of the jobs that it waits for in line. */
+  waits: Array<string>;
+  /** of a keepalive with `active`: its jobs for which somebody waits of whom it was not told before. Each with `name`, `namespace`, `waiting` and `new_waiters`. */
+  wanted?: Array<Document>;
+}
+
+export interface Error {
+  /** a title. */
+  error: string;
+  /** one of the codes below, for programs. */
+  code: string;
+  /** a sentence for people. */
+  details: string;
+  /** the same as `X-Request-Id`. */
+  request_id?: string;
+  /** only where asking later helps. */
+  retry_after_ms?: number;
+  /** only with `deadlock`: owners and jobs in turn, beginning with the asker. */
+  cycle?: Array<string>;
+  /** only with `lease_not_current`, where it is remembered: `released`, `failed`, `expired`, `broken` or `transferred`. */
+  ended?: string;
+}
+
+/** What each answer must have, and of which kind. A kind with a question mark may be null. */
+export const REQUIRED = {
+  acquired: { status: "string", lease_id: "string", owner: "string", remaining_ms: "number", renew_after_ms: "number" },
+  held: { status: "string", retry_after_ms: "number" },
+  refused: { status: "string", refused: "array" },
+  queued: { status: "string", name: "string", ticket: "string", position: "number", retry_after_ms: "number" },
+  done: { status: "string", name: "string", owner: "string", done_at: "string", done_ms_ago: "number", until: "string", retry_after_ms: "number", fencing_token: "number", result: "string?", done: "object" },
+  delayed: { status: "string", name: "string", available_at: "string", lock_delay_seconds: "number", retry_after_ms: "number" },
+  parked: { status: "string", name: "string", failures: "number" },
+  leave: { name: "string", left: "boolean" },
+  renew: { name: "string", lease_id: "string", fencing_token: "number", owner: "string", expires_at: "string", remaining_ms: "number", renew_after_ms: "number", metadata: "string?", attempt: "number", checkpoint: "string?", waiting: "number", new_waiters: "number" },
+  failed: { status: "string", name: "string", failures: "number", parked: "boolean", retry_after_ms: "number", previous: "object" },
+  transferred: { status: "string", name: "string", lease_id: "string", fencing_token: "number", owner: "string", expires_at: "string", remaining_ms: "number", renew_after_ms: "number", metadata: "string?", attempt: "number", checkpoint: "string?" },
+  job: { name: "string", status: "string", fencing_token: "number" },
+  list: { locks: "array", total: "number?", prefix: "string", next: "string?" },
+  session: { session_id: "string", user_id: "string", owner: "string", metadata: "string?", since: "string", expires_at: "string", remaining_ms: "number", ttl_seconds: "number", keepalive_interval_secs: "number", active: "boolean", waits: "array" },
+  error: { error: "string", code: "string", details: "string" },
+} as const;

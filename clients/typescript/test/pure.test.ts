@@ -1,0 +1,67 @@
+/** What needs no server: the answers that servers are held to, byte for byte, can be read, all of them; the clock. */
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import { countSleepBy, steadyMs } from "../src/clock.js";
+import { DibsError, EXIT_CODES } from "../src/errors.js";
+import { decode, granted, yes } from "../src/reply.js";
+import type { Verb } from "../src/reply.js";
+
+interface Recorded { method: string; path: string; status: number; headers: Record<string, string>; body: string }
+
+const VERBS: Array<[RegExp, Verb]> = [
+  [/^POST \/locks\/(acquire-any|acquire-all)$/, "acquire"], [/^POST \/locks\/[^/]+\/(acquire|leave|renew|release|transfer)$/, "acquire"],
+  [/^GET \/locks$/, "list"], [/^GET \/locks\/[^/]+$/, "inspect"], [/^POST \/sessions$/, "session-open"],
+  [/^POST \/sessions\/[^/]+\/keepalive$/, "session-keep"], [/^GET \/sessions\/[^/]+$/, "session-show"], [/^DELETE \/sessions\/[^/]+$/, "session-end"],
+];
+
+function verbOf({ method, path }: Recorded): Verb | undefined {
+  for (const [pattern, verb] of VERBS) {
+    const found = pattern.exec(`${method} ${path.split("?")[0]}`);
+    if (found) return (found[1] as Verb | undefined) ?? verb;
+  }
+  return undefined;
+}
+
+const file = process.env["DIBS_RECORDED"];
+test("every recorded answer is read", { skip: file ? false : "DIBS_RECORDED names no file" }, () => {
+  const all = JSON.parse(readFileSync(file!, "utf8")) as Recorded[];
+  const read: Record<string, number> = {};
+  for (const each of all) {
+    const verb = verbOf(each);
+    if (verb === undefined && each.status < 300) continue; // of a route that the client does not use
+    const raw = { status: each.status, text: each.body, header: (name: string) => each.headers[name] ?? null };
+    const isNobody = each.status === 415 || /There is nothing at this address/.test(each.body);
+    if (isNobody) {
+      assert.throws(() => decode(verb ?? "inspect", raw, "http://x"), DibsError);
+      continue;
+    }
+    const reply = decode(verb ?? "inspect", raw, "http://x");
+    const said = String(reply.body["code"] ?? reply.body["status"] ?? "yes");
+    read[said] = (read[said] ?? 0) + 1;
+    if (reply.status >= 300) {
+      assert.ok(said in EXIT_CODES, `${said} is a known code`);
+      assert.throws(() => yes(reply), (error) => error instanceof DibsError && error.code === said && error.message !== "");
+    } else if (verb?.startsWith("acquire") && said !== "acquired") {
+      assert.throws(() => granted(reply), (error) => error instanceof DibsError && error.code === said);
+    } else if (verb?.startsWith("acquire")) {
+      assert.ok(granted(reply).every((lease) => lease.name && lease.lease_id && lease.owner));
+    }
+  }
+  for (const word of ["acquired", "lease_not_current", "invalid_input", "authentication_required", "forbidden"]) assert.ok(read[word], word);
+  assert.ok(Object.values(read).reduce((sum, count) => sum + count) > 300, JSON.stringify(read));
+});
+
+test("the clock counts the sleep of the machine, and is never set back", () => {
+  let aheadMs = 0;
+  countSleepBy(() => performance.now() + aheadMs);
+  const before = steadyMs();
+  aheadMs = 3_600_000; // an hour of sleep
+  const after = steadyMs();
+  assert.ok(after - before >= 3_600_000 && after - before < 3_660_000);
+  aheadMs = 0;
+  assert.ok(steadyMs() >= after);
+  countSleepBy(() => performance.now() + 77_000); // another clock does not move it
+  assert.ok(steadyMs() - after < 60_000);
+});

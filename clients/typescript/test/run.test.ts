@@ -1,0 +1,146 @@
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { readFileSync, readdirSync } from "node:fs";
+import { createInterface } from "node:readline";
+import { after, before, describe, test } from "node:test";
+import { fileURLToPath } from "node:url";
+import type { ChildProcess } from "node:child_process";
+import { isGone } from "../src/guard.js";
+import { SLOWNESS, Server, until } from "./server.js";
+
+const PROGRAM = fileURLToPath(new URL("../src/run.js", import.meta.url));
+const TTL = `${5 * SLOWNESS}s`;
+const server = new Server();
+before(() => server.start());
+const children: ChildProcess[] = [];
+after(async () => {
+  for (const child of children) child.kill("SIGKILL"); // its guard stops the command
+  await server.close();
+});
+
+function start(words: string[], env: NodeJS.ProcessEnv = {}) {
+  const settings = { DIBS_URL: server.url, DIBS_TOKEN: server.token, DIBS_OWNER: "ann", ...env };
+  const child = spawn(process.execPath, [PROGRAM, ...words], { env: { ...process.env, ...settings }, stdio: "pipe" });
+  children.push(child);
+  return child;
+}
+
+async function run(...words: string[]): Promise<[code: number, out: string, err: string]> {
+  return ended(start(words));
+}
+
+async function ended(child: ReturnType<typeof start>, input = ""): Promise<[number, string, string]> {
+  let [out, err] = ["", ""];
+  child.stdout.on("data", (data) => (out += data));
+  child.stderr.on("data", (data) => (err += data));
+  child.stdin.end(input);
+  const [code] = (await once(child, "close")) as [number];
+  return [code, out, err];
+}
+
+/** A command with a process in the background, and its process group. */
+async function started(job: string, ...flags: string[]) {
+  const child = start(["run", "--ttl", TTL, "--kill-after", "1s", ...flags, job, "--", "sh", "-c", "sleep 60 & echo $$; wait"]);
+  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  const group = Number((await lines.next()).value);
+  assert.ok(group > 0 && !isGone(group));
+  return { child, group };
+}
+
+describe("dibs-lease run", { concurrency: 4 }, () => {
+  test("gives the command its words, input and what it holds, and passes its exit code on", async () => {
+    const tell = 'cat; echo "$1 $DIBS_JOB $DIBS_FENCING_TOKEN $DIBS_OWNER $DIBS_ATTEMPT ${DIBS_SESSION:+session}"; exit 3';
+    const [code, out, err] = await ended(start(["run", "told", "--", "sh", "-c", tell, "sh", "a b"]), "input\n");
+    assert.deepEqual([code, out, err], [3, "input\na b told 1 ann 1 session\n", ""]);
+    const { previous } = await server.client("bob").inspect("told");
+    assert.deepEqual([previous?.how, previous?.reason], ["failed", "exited with 3"]);
+    const [again, next] = await run("run", "--done", "1h", "told", "--", "sh", "-c", 'echo "$DIBS_ATTEMPT $DIBS_PREVIOUS_OWNER $DIBS_PREVIOUS_END"');
+    assert.deepEqual([again, next], [0, "2 ann failed\n"]);
+    assert.deepEqual((await run("run", "-q", "told", "--", "true")).slice(0, 3), [4, "", ""]);
+  });
+
+  test("runs nothing while somebody else has the job, and waits if it is told to", async () => {
+    const held = await server.client("bob \u202e").claim("held");
+    const [code, out, err] = await run("run", "held", "--", "echo", "ran");
+    assert.deepEqual([code, out], [1, ""]);
+    assert.match(err, /^dibs-lease: bob \\u\{202e\} has held for another \d+ s\.\n$/);
+    const waiting = run("run", "-w", "1m", "held", "--", "echo", "ran");
+    assert.deepEqual(await run("run", "-q", "-E", "75", "held", "--", "echo", "ran"), [75, "", ""]);
+    await until("it stands in line", () => server.waiting("held"));
+    await held.release();
+    assert.deepEqual(await waiting, [0, "ran\n", ""]);
+  });
+
+  test("says what cannot be, and leaves nothing behind", async () => {
+    const [missing, , err] = await run("run", "cannot", "--", "/no/such/command");
+    assert.deepEqual([missing, err], [127, "dibs-lease: /no/such/command could not be started: there is no such command.\n"]);
+    assert.equal((await run("run", "cannot", "--", "/"))[0], 126);
+    assert.equal((await server.client("bob").inspect("cannot")).status, "free");
+    const usage = [["run", "job"], ["run", "--ttl", "1s", "--kill-after", "5s", "x", "--", "true"], ["run", "--nonsense", "x", "--", "true"]];
+    const codes = [...usage, ["run", "--url", "http://127.0.0.1:2", "x", "--", "true"]].map(async (words) => (await run(...words))[0]);
+    assert.deepEqual(await Promise.all(codes), [64, 64, 64, 69]);
+    assert.equal((await ended(start(["run", "x", "--", "true"], { DIBS_TOKEN: "unknown" })))[0], 77);
+    assert.match((await run("--help"))[1], /^Usage: dibs-lease run/);
+  });
+
+  test("passes signals on, and an interrupted command has not failed", async () => {
+    const child = start(["run", "signals", "--", "sh", "-c", "trap 'exit 7' TERM; echo ready; while :; do sleep 0.05; done"]);
+    child.stdout.once("data", () => child.kill("SIGTERM"));
+    assert.equal((await ended(child))[0], 7);
+    assert.equal((await server.client("bob").inspect("signals")).previous?.how, "released");
+    const held = await server.client("bob").claim("interrupted");
+    const waiting = start(["run", "-w", "1m", "interrupted", "--", "true"]);
+    await until("it stands in line", () => server.waiting("interrupted"));
+    waiting.kill("SIGINT");
+    assert.equal((await ended(waiting))[0], 130);
+    assert.equal(await server.waiting("interrupted"), 0);
+    await held.release();
+  });
+
+  test("stops the whole group when the claim is lost, and exits with 20", async () => {
+    const { child, group } = await started("broken");
+    await server.post("/locks/broken/break", { reason: "it hangs" });
+    const [code, , err] = await ended(child);
+    assert.equal(code, 20, err);
+    assert.match(err, /The claim was lost/);
+    assert.ok(isGone(group));
+  });
+
+  test("stops the command when its guard is killed, because nobody else would", async () => {
+    const { child, group } = await started("unguarded");
+    process.kill(statOf(group).parent, "SIGKILL");
+    assert.equal((await ended(child))[0], 137);
+    assert.ok(isOver(group));
+    assert.equal((await server.client("bob").inspect("unguarded")).status, "free");
+  });
+
+  for (const [signal, what] of [["SIGKILL", "killed"], ["SIGSTOP", "paused"]] as const) {
+    test(`that is ${what} takes the group along before the next owner comes`, async () => {
+      const { child, group } = await started(what);
+      const next = server.client("bob").claim(what, { waitMs: 60_000 });
+      child.kill(signal);
+      await using claim = await next;
+      assert.ok(isOver(group), "it was stopped before");
+      assert.equal(claim.previous?.how, "expired");
+      child.kill("SIGKILL");
+    });
+  }
+});
+
+function statOf(pid: number | string): { state: string; parent: number; group: number } {
+  const [state, parent, group] = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ").at(-1)!.split(" ");
+  return { state: state!, parent: Number(parent), group: Number(group) };
+}
+
+/** Tell whether nothing of a group runs. What is dead and not buried yet still takes signals. */
+function isOver(group: number): boolean {
+  return readdirSync("/proc").filter((name) => /^\d+$/.test(name)).every((pid) => {
+    try {
+      const found = statOf(pid);
+      return found.group !== group || found.state === "Z";
+    } catch {
+      return true; // it has ended meanwhile
+    }
+  });
+}
