@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         NotClaimed,
         RequestRefused,
         StaleToken,
+        Superseded,
         Unavailable,
         WouldDeadlock,
     )
@@ -92,6 +93,7 @@ __all__ = [
     "RequestRefused",
     "Session",
     "StaleToken",
+    "Superseded",
     "Unavailable",
     "WouldDeadlock",
     "__version__",
@@ -114,7 +116,7 @@ _PLACES = {
     "dibs.base.errors": (
         "AuthenticationFailed AuthenticationRequired BadReply DibsError EventsGone InvalidInput InvalidName InvalidTtl"
         " JobDone JobHeld JobParked JobResting LeaseLost MissingExtra NoneFree NotAllowed NotClaimed RequestRefused"
-        " StaleToken Unavailable WouldDeadlock"
+        " StaleToken Superseded Unavailable WouldDeadlock"
     ),
     "dibs.sdk.answers": "JobEvent JobStatus Lease Previous",
     "dibs.sdk.claim": "AsyncClaim AsyncLeader Claim Leader",

@@ -79,6 +79,7 @@ def _ask(asked: Asked) -> dict[str, Any]:
         "admin": options.get("admin", False),
         "over_quota": options.get("over-quota", False),
         "bound": options.get("bound"),
+        "replaces": options.get("replaces"),
     }
 
 
@@ -236,6 +237,7 @@ _ASK: dict[str, Callable[[str], object]] = {
     "admin": _flag,
     "over-quota": _flag,
     "bound": str,
+    "replaces": str,
     "lost": _flag,
 }
 _PLACE: dict[str, Callable[[str], object]] = {"wait": _flag, "ticket": str}

@@ -30,7 +30,7 @@ OCTOSTORE = {
     "rate_limited": (429, "Rate limit exceeded"),
     "internal_error": (500, "Internal server error"),
 }
-EXITS = {0, 1, 2, 3, 4, 20, 64, 69, 70, 75, 77}
+EXITS = {0, 1, 2, 3, 4, 5, 20, 64, 69, 70, 75, 77}
 
 
 def tree(root: type[errors.DibsError]) -> Iterator[type[errors.DibsError]]:

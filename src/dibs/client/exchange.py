@@ -84,6 +84,7 @@ CLAIM_REPLIES = {
     "done": ("name", "owner", "done_ms_ago", "retry_after_ms"),
     "delayed": ("name", "retry_after_ms"),
     "parked": ("name", "failures"),
+    "superseded": ("name", "group"),
 }
 # What each entry has in a list of several.
 ROW_FIELDS = {
@@ -134,7 +135,7 @@ def checked_reply(verb: str, reply: Reply, address: ServerAddress) -> Reply:
         foreign = annex(_FOREIGN)
         body = body if foreign is None else foreign.completed(verb, body)
     reply.body = body
-    if reply.status < 300 or (verb in _CLAIMS and status in ("delayed", "parked")):
+    if reply.status < 300 or (verb in _CLAIMS and status in ("delayed", "parked", "superseded")):
         wanted = REPLIES.get(verb, ())
         if verb in _CLAIMS:
             wanted = SEVERAL_REPLIES.get((verb, str(status))) or CLAIM_REPLIES.get(str(status), ("a known status",))

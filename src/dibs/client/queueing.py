@@ -354,6 +354,7 @@ class PendingClaim:
             # With only the request key, repeat the claim: it returns the place or the lease of the lost reply. If
             # there was none, this makes one with a short TTL, so that it ends soon even if this reply is lost, too.
             document = dict(self._document)
+            document.pop("replaces", None)  # whoever came later stays in line
             if document.pop("ttl_ms", None) is not None or "ttl_seconds" in document:
                 document["ttl_seconds"] = 1
             if self._waited:

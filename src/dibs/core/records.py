@@ -159,6 +159,14 @@ class Done(Record):
     result: str | None = None
 
 
+class Group(Record):
+    """A group of which only the newest waits in a job's line (`groups.py`)."""
+
+    mark: str  # a digest of its name
+    number: int  # of its newest place, which may have left the line
+    replaced: tuple[str, ...] = ()  # digests of the asks that were replaced, newest first
+
+
 class LockRecord(Kept):
     """Everything about one job. It exists from the first claim until the job has been idle for long."""
 
@@ -180,6 +188,7 @@ class LockRecord(Kept):
     # Nobody is granted the job before: a delay after a loss, or a failure's retry time.
     delay_until_ms: int = 0
     acl: tuple[str, ...] = ()
+    groups: tuple[Group, ...] = ()
 
     def due_ms(self) -> int | None:
         """The first expiry; without a holder, the end of a delay that somebody waits for, or the time to delete the
@@ -227,6 +236,7 @@ class Terms(Record):
     again: bool = False  # claim even though the job is marked done
     badges: tuple[str, ...] = ()  # the access entries that the caller satisfies, checked whenever it is served
     admin: bool = False
+    replaces: str | None = None  # the group of which only the newest waits
 
 
 def terms_of(ask: Terms) -> dict[str, Any]:

@@ -163,5 +163,6 @@ _NOT_CLAIMED: dict[str | None, type[errors.NotClaimed]] = {
     "done": errors.JobDone,
     "delayed": errors.JobResting,
     "parked": errors.JobParked,
+    "superseded": errors.Superseded,
     "deadlock": errors.WouldDeadlock,
 }

@@ -72,6 +72,8 @@ class Claims(Generic[C, D]):
         raise NotImplementedError
 
     def _request(self, verb: str, names: Sequence[str], given: dict[str, Any]) -> PendingClaim:
+        if given.get("replaces") is not None and not given.get("wait"):
+            raise InvalidInput("replaces is for a claim that waits in line: give wait, too.")
         fields = {key: value for key, value in given.items() if key not in _NO_FIELDS}
         fields["mode"] = "shared" if given.get("shared") else None
         fields["lock_delay_seconds"] = whole_seconds(given.get("lock_delay"), "lock_delay")
@@ -85,6 +87,7 @@ class Claims(Generic[C, D]):
         *,
         ttl: Duration | None = None,
         wait: Duration | None = None,
+        replaces: str | None = None,
         metadata: str | None = None,
         on_lost: OnLost | None = None,
         owner: str | None = None,
@@ -131,6 +134,7 @@ class Claims(Generic[C, D]):
         *,
         ttl: Duration | None = None,
         wait: Duration | None = None,
+        replaces: str | None = None,
         metadata: str | None = None,
         on_lost: OnLost | None = None,
         owner: str | None = None,

@@ -121,6 +121,11 @@ parked
     name text: the job
     failures number: how many owners failed at it or lost it
     previous object-: the last of them
+superseded
+    status text: `superseded`
+    name text: the job
+    group text: which group
+    by text-: who waits instead, if it still waits
 previous
     owner text: who had the job before
     how text: `released`, `failed`, `expired`, `broken` or `transferred`

@@ -164,6 +164,7 @@ COMMANDS = {
             (1, "not all of the jobs are available; nothing was claimed"),
             *flags.CLAIM_EXITS[:2],
             (4, "all of the jobs are done"),
+            flags.CLAIM_EXITS[3],
             (64, f"no names, a name twice, names that overlap, or more than {ALL_NAMES_MAX} names"),
         ),
     ),

@@ -250,6 +250,7 @@ COMMANDS = {
                 flags.SESSION_TTL,
                 flags.WAIT,
                 flags.NO_WAIT,
+                flags.REPLACES,
                 flags.EXCLUSIVE,
                 flags.SHARED,
                 flags.SLOTS,

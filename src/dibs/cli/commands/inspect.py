@@ -83,7 +83,8 @@ def _sentence(event: Document) -> str:
         if event.get("retry_after_seconds"):
             says += f"; to be tried again after {span(event['retry_after_seconds'] * 1000)}"
     elif kind == "left":
-        says = f"{owner} left the line" + _LEFT.get(str(event.get("reason", "left")), f": {reason}")
+        why = f"superseded by {plain(event['by'])}" if event.get("by") else reason
+        says = f"{owner} left the line" + _LEFT.get(str(event.get("reason", "left")), f": {why}")
     elif kind in _SENTENCES:
         says = _SENTENCES[kind].format(owner=owner, by=plain(event.get("by")), reason=reason)
     else:

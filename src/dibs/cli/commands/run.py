@@ -187,7 +187,7 @@ KILL_AFTER = Option(
 )
 LEAVE_CHILDREN = Option("--leave-children", "do not stop background processes that the command leaves running")
 _RUN_OPTIONS = (
-    *(flags.SESSION_TTL, flags.WAIT, flags.NO_WAIT, flags.EXCLUSIVE, flags.SHARED, flags.SLOTS),
+    *(flags.SESSION_TTL, flags.WAIT, flags.NO_WAIT, flags.REPLACES, flags.EXCLUSIVE, flags.SHARED, flags.SLOTS),
     Option("-E, --conflict-exit-code N", "the exit code if somebody else has the job (default 1)"),
     Option("--done-exit-code N", "the exit code if the job is marked as done (default 4)"),
     KILL_AFTER,

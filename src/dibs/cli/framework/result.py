@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 # Statuses of a reply that mean "no" and are not errors.
-_NO = ("held", "queued", "done", "delayed", "parked")
+_NO = ("held", "queued", "done", "delayed", "parked", "superseded")
 _REFUSALS = {row.word: row.exit for row in OUTCOMES.values() if row.word in _NO}
 
 
@@ -30,6 +30,7 @@ _FLAGS = {
     "the field ": "",
     "The field ": "",
     "expires_seconds is": "--expires in seconds is",
+    "replaces may": "--replaces may",
     "ttl_ms or --ttl": "--ttl",
     "ttl_ms": "--ttl",
     "to_session": "--to-session",
@@ -92,7 +93,7 @@ def no(exit_code: int, document: Document, text: str, *, code: str, message: str
 
 
 def refusal_exit(reply: Reply) -> int | None:
-    """The exit code of a reply that says no (held, queued, done, delayed, parked); None for any other."""
+    """The exit code of a reply that says no (held, queued, done, delayed, parked, superseded); None for any other."""
     status = reply.body.get("status") if reply.body else None
     return _REFUSALS.get(status) if isinstance(status, str) else None
 

@@ -49,7 +49,7 @@ class Scrape(NamedTuple):
 
 
 # Words that are there from the start, so that a first one is seen as a rise from 0.
-_ANSWERS = ("acquired", "held", "queued", "done", "parked", "delayed", "deadlock", "abandoned")
+_ANSWERS = ("acquired", "held", "queued", "done", "parked", "delayed", "superseded", "deadlock", "abandoned")
 _STATUS = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
 
 

@@ -176,13 +176,13 @@ _SHARED: dict[str, Shared] = {
 _TABLE = """
 Jobs
     POST /locks/{name}/acquire acquire: claim a job
-        200 acquired held queued done; 409 delayed parked; errors _CLAIM lease_not_current; with OF_A_JOB KEY
+        200 acquired held queued done; 409 delayed parked superseded; errors _CLAIM lease_not_current; with OF_A_JOB KEY
         links _OF_A_LEASE; example {"ttl_seconds": 60, "owner": "worker-1"}
     POST /locks/acquire-any acquire-any: claim the first free one of several
         200 acquired refused; errors _CLAIM; with _SEVERAL
         example {"names": ["issue-1", "issue-2"], "owner": "worker-1"}
     POST /locks/acquire-all acquire-all: claim several, all or none
-        200 acquired refused queued; errors _CLAIM; with _SEVERAL
+        200 acquired refused queued; 409 superseded; errors _CLAIM; with _SEVERAL
         example {"names": ["issue-1", "issue-2"], "owner": "worker-1"}
     POST /locks/{name}/leave leave: give up a place in line
         200 leave; example {"ticket": "the one of the answer queued"}
