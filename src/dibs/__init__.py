@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     )
     from dibs.sdk.events import AsyncEvents, Events
     from dibs.sdk.fence import AsyncFence, Fence
-    from dibs.sdk.locks import AsyncLock, Lock, exclusive
+    from dibs.sdk.locks import AsyncLock, Lock, RLock, exclusive
 
 __all__ = [
     "AsyncClaim",
@@ -90,6 +90,7 @@ __all__ = [
     "NotAllowed",
     "NotClaimed",
     "Previous",
+    "RLock",
     "RequestRefused",
     "Session",
     "StaleToken",
@@ -126,7 +127,7 @@ _PLACES = {
     ),
     "dibs.sdk.events": "AsyncEvents Events",
     "dibs.sdk.fence": "AsyncFence Fence",
-    "dibs.sdk.locks": "AsyncLock Lock exclusive",
+    "dibs.sdk.locks": "AsyncLock Lock RLock exclusive",
 }
 
 

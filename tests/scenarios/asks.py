@@ -123,6 +123,7 @@ def _renew(asked: Asked) -> commands.Command:
         ttl_ms=options.get("ttl"),
         metadata=options.get("metadata"),
         checkpoint=options.get("checkpoint"),
+        mode=options.get("mode"),
         **_proof(asked),
     )
 
@@ -248,7 +249,10 @@ VERBS: dict[str, Verb] = {
     "claims-all": Verb(_claim_all, {**_ASK, **_PLACE}),
     "leaves": Verb(_leave, {"ticket": str}),
     "keeps-place": Verb(_keep_place, {"ticket": str}),
-    "renews": Verb(_renew, {"ttl": parse_duration, "metadata": str, "checkpoint": str, "lease": str, "session": str}),
+    "renews": Verb(
+        _renew,
+        {"ttl": parse_duration, "metadata": str, "checkpoint": str, "mode": str, "lease": str, "session": str},
+    ),
     "releases": Verb(
         _release,
         {

@@ -168,6 +168,10 @@ class PendingClaim:
         return owner
 
     @property
+    def is_shared(self) -> bool:
+        return self._document.get("mode") == "shared"
+
+    @property
     def reserved(self) -> list[str]:
         """The jobs that the store would give to one session twice. Of several it passes over what the session has."""
         return [] if self._verb == ANY else self.names

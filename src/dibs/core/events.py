@@ -11,6 +11,7 @@ from dibs.base.record import Record
 
 ACQUIRED = "acquired"
 PROGRESS = "progress"
+SHARED = "shared"  # an exclusive owner shares the job from now on
 RELEASED = "released"
 FAILED = "failed"
 EXPIRED = "expired"
@@ -37,7 +38,7 @@ WEBHOOK_REPLAYED = "webhook-replayed"  # somebody asked for deliveries once more
 WEBHOOK_STOPPED = "webhook-stopped"  # the last token of its owner is over
 
 KINDS = (
-    *(ACQUIRED, PROGRESS, RELEASED, FAILED, EXPIRED, BROKEN, TRANSFERRED, QUEUED, LEFT),
+    *(ACQUIRED, PROGRESS, SHARED, RELEASED, FAILED, EXPIRED, BROKEN, TRANSFERRED, QUEUED, LEFT),
     *(PARKED, REFUSED, RENEWED, FREED, ACCESS_SET, SESSION_OPENED, SESSION_ENDED, FORGOTTEN, OUTAGE),
     *(TOKEN_CREATED, TOKEN_ROTATED, TOKEN_REVOKED, TOKEN_LIMITED),
     *(WEBHOOK_CREATED, WEBHOOK_REMOVED, WEBHOOK_REPLAYED, WEBHOOK_STOPPED),
@@ -53,6 +54,7 @@ LOCK_CHANGES = {
     ACQUIRED: "acquired",
     RENEWED: "renewed",
     PROGRESS: "renewed",
+    SHARED: "renewed",
     EXPIRED: "expired",
     **dict.fromkeys((RELEASED, FAILED, BROKEN, TRANSFERRED), "released"),
 }

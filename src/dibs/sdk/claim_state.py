@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Generic, TypeVar
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from weakref import ref
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, InvalidInput, LeaseLost, NotClaimed, Unavailable
@@ -17,11 +21,11 @@ from dibs.sdk.hold import LeaseHold, hold_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any
 
     from dibs.client.queueing import Flow, PendingClaim
     from dibs.core.durations import Duration
     from dibs.sdk.answers import Lease, Previous
+    from dibs.sdk.heart import Grip
     from dibs.sdk.hold import SessionHold
 
 
@@ -30,6 +34,7 @@ D = TypeVar("D")
 T = TypeVar("T")
 if TYPE_CHECKING:
     Ending = Callable[[Lease], Flow[T]]
+    Join = Callable[[PendingClaim], LeaseHold | None]
 
 # Spans of OpenTelemetry about a claim: `dibs claim` while it is asked for, `dibs hold` while it is held.
 #
@@ -108,6 +113,8 @@ class ClaimState(Generic[D]):
 
     _block = "with"  # the word that begins the block
     _noun = "claim"  # what the messages call it
+    _inner = ""  # of a block inside another that has the job: its name
+    _grip: Grip | None = None  # what keeps the hold renewed
 
     def __init__(
         self,
@@ -127,6 +134,7 @@ class ClaimState(Generic[D]):
         self._asked_for = ", ".join(request.names)
         self._asked_by = request.owner
         self._held: LeaseHold | None = None
+        self._nested = False
 
     def _begun(self) -> PendingClaim:
         """The request, as the block begins. Raises InvalidInput for a second block."""
@@ -155,12 +163,13 @@ class ClaimState(Generic[D]):
     @property
     def leases(self) -> tuple[Lease, ...]:
         """One for each job."""
-        return self._hold.leases
+        leases = self._hold.leases
+        return tuple(lease for lease in leases if lease.name == self._inner) if self._inner else leases
 
     @property
     def name(self) -> str:
         """The job. Of several, the first."""
-        return self._hold.leases[0].name
+        return self.leases[0].name
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -168,18 +177,18 @@ class ClaimState(Generic[D]):
 
     @property
     def owner(self) -> str:
-        return self._hold.leases[0].owner
+        return self.leases[0].owner
 
     @property
     def lease_id(self) -> str:
         """The proof of ownership. Keep it secret."""
-        return self._hold.leases[0].lease_id
+        return self.leases[0].lease_id
 
     @property
     def fencing_token(self) -> int:
         """Send it with your writes, and let the receiver refuse smaller ones (`dibs.Fence`). Of several jobs, the
         first one's."""
-        return self._hold.leases[0].fencing_token
+        return self.leases[0].fencing_token
 
     @property
     def fencing_tokens(self) -> dict[str, int]:
@@ -188,12 +197,32 @@ class ClaimState(Generic[D]):
     @property
     def attempt(self) -> int:
         """1 for the first owner since the last clean release, and 1 more for each that failed at the job or lost it."""
-        return self._hold.leases[0].attempt
+        return self.leases[0].attempt
 
     @property
     def previous(self) -> Previous | None:
         """The previous owner, how its hold ended, and its last checkpoint."""
-        return self._hold.leases[0].previous
+        return self.leases[0].previous
+
+    def _join(self, request: PendingClaim) -> LeaseHold | None:
+        """Enter the hold of a block around this one that has the job, if this one may be nested."""
+        name = request.names[0]
+        for outer in _blocks_around() if self._nested else ():
+            hold = outer._hold
+            if name not in outer.names or (outer._doors, outer._session) != (self._doors, self._session):
+                continue
+            if hold.is_over or not hold.is_ours:
+                continue
+            if hold.is_shared and not request.is_shared:
+                raise InvalidInput(
+                    f"{name} is shared in the block around this one, so nobody can have it alone here. Claim it "
+                    "exclusively there, and share() it later."
+                )
+            self._held, self._inner, self._grip = hold, name, outer._grip
+            if hold.enter(self):
+                return hold
+            self._held, self._inner, self._grip = None, "", None
+        return None
 
     @property
     def waiting(self) -> int:
@@ -267,11 +296,43 @@ class LeaderState(ClaimState[D]):
         return self.remaining() > 0
 
 
-def take(request: PendingClaim, session: SessionHold | None) -> Flow[LeaseHold]:
+Acquirer = threading.Thread | asyncio.Task[object]
+
+
+def acquirer() -> Acquirer:
+    """Who acquires something here: the task of an event loop, or else the thread."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no event loop runs in this thread
+        task = None
+    return threading.current_thread() if task is None else task
+
+
+# The blocks that this thread or task is in, innermost last: for nested claims. A context variable is its own in each
+# thread; a task has a copy of the one that started it, so an entry also says whose it is.
+_BLOCKS: ContextVar[tuple[tuple[Any, ref[ClaimState[Any]]], ...]] = ContextVar("dibs_blocks", default=())
+
+
+def _blocks_around() -> list[ClaimState[Any]]:
+    me = acquirer()
+    return [claim for whose, seen in _BLOCKS.get() if whose() is me and (claim := seen()) is not None]
+
+
+def enter_block(claim: ClaimState[Any]) -> None:
+    """From here on, nested claims of this thread or task find it."""
+    claim._hold.enter(claim)
+    inside = [each for each in _BLOCKS.get() if (known := each[1]()) is not None and not known._hold.is_over]
+    _BLOCKS.set((*inside, (ref(acquirer()), ref(claim))))
+
+
+def take(request: PendingClaim, session: SessionHold | None, join: Join | None = None) -> Flow[LeaseHold]:
     """Claim the jobs, in a session or alone. If it fails, whoever drives it gives the claim up, unless it was refused;
     in a session it also says that the request got its answer."""
     if request.naming is not None:
         yield from request.look_up()
+    around = join(request) if join is not None else None
+    if around is not None:
+        return around
     if session is not None:
         session.reserve(request)
         if session.owes:
@@ -281,9 +342,23 @@ def take(request: PendingClaim, session: SessionHold | None) -> Flow[LeaseHold]:
         hold = LeaseHold(leases, request.sent_ms)
     else:
         hold = yield from hold_in(session, leases, request.sent_ms)
+    hold.is_shared = request.is_shared
     if hold.is_due():
         yield from _confirm(hold)
     return hold
+
+
+def share_hold(hold: LeaseHold) -> Flow[None]:
+    """Share the jobs from now on. A repeat changes nothing."""
+    hold.check()
+    hold.check_alone()
+    try:
+        for lease in hold.leases:
+            yield from _insisting(hold, _ending(operations.renew, shared=True), lease)
+    except LeaseLost as lost:
+        hold.end(lost.why)
+        hold.check()
+    hold.is_shared = True
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -303,6 +378,7 @@ def _confirm(hold: LeaseHold) -> Flow[None]:
 def finish_hold(hold: LeaseHold, flow_of: Ending[T]) -> Flow[list[T]]:
     """End the claim. It counts as ended only when the store has confirmed it."""
     hold.check()
+    hold.check_alone()
     found: list[T] = []
     hold.ending = True
     try:

@@ -18,7 +18,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from dibs.base.clock import steady_ms
-from dibs.base.errors import JobHeld, LeaseLost, Unavailable
+from dibs.base.errors import InvalidInput, JobHeld, LeaseLost, Unavailable
 from dibs.base.ids import new_fraction
 from dibs.client.door import OVER_CODES, Ask
 from dibs.client.plan import RenewalPlan
@@ -191,7 +191,30 @@ class LeaseHold(Hold):
         left_ms = min([each.remaining_ms for each in leases])
         super().__init__(first.name, first.fencing_token, left_ms, sent_ms)
         self._news: Document = {}  # checkpoint and metadata that were not sent yet
+        self._blocks: set[int] = set()  # the blocks of one flow that have it, one inside the other
+        self.is_shared = False
         self.waiting = 0  # how many waited for its jobs at the last heartbeat
+
+    def enter(self, block: object) -> bool:
+        """One more block has it. False if it is over."""
+        with self._lock:
+            if self.is_over:
+                return False
+            self._blocks.add(id(block))
+        return True
+
+    def leave(self, block: object) -> bool:
+        """Tell whether no other block has it: then it is to be released. May be called twice."""
+        self._blocks.discard(id(block))
+        return not self._blocks
+
+    def check_alone(self) -> None:
+        """Raise InvalidInput if other blocks have it, too: they would lose it without knowing."""
+        if len(self._blocks) > 1:
+            raise InvalidInput(
+                f"{self.name} is claimed by {len(self._blocks)} blocks, one inside the other. It can be ended, handed "
+                "over or shared when only one of them is left."
+            )
 
     def note(self, checkpoint: str | None, metadata: str | None) -> None:
         """To be sent with the next renewal."""

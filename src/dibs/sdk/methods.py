@@ -34,6 +34,7 @@ MEANINGS = {
     "job_id": "the job: any printable text, up to 512 bytes",
     "on_lost": "called once with the LeaseLost, in the thread that notices it first",
     "fail_on_error": "a block that raises counts as failed, which counts as an attempt; False: it releases the job",
+    "nested": "inside a block of this thread or task that has the job: the same lease, until the last of them ends",
     "prefix": "only jobs whose names begin with this",
     "limit": "how many at most",
     "since": "only events after that `seq`",

@@ -112,9 +112,11 @@ def renew(
     ttl: Duration | None = None,
     checkpoint: str | None = None,
     metadata: str | None = None,
+    shared: bool = False,
 ) -> Flow[Lease]:
-    """Heartbeat by hand."""
+    """Heartbeat by hand. `shared`: an exclusive claim is shared from now on."""
     document = {"lease_id": lease_id, "checkpoint": checkpoint, "metadata": metadata}
+    document["mode"] = "shared" if shared else None
     asked = _given(document) | ttl_fields(ttl)
     return answers.lease_of(_still_ours(name, (yield Ask("renew", name, asked))), name)
 

@@ -29,7 +29,7 @@ REQUESTS: dict[str, dict[str, str]] = {
     "leave": {"ticket": "text!"},
     "renew": {
         "lease_id": "id", "session_id": "id", "ttl_seconds": "whole", "ttl_ms": "whole", "metadata": "text",
-        "checkpoint": "text",
+        "checkpoint": "text", "mode": "text",
     },
     "release": {
         "lease_id": "id", "session_id": "id", "done": "flag", "done_seconds": "whole", "result": "text",

@@ -163,6 +163,10 @@ renew
     ttl_ms =
     metadata = metadata: replaces what there is
     checkpoint =
+    mode text choices=MODES: shared: an exclusive claim is shared from now on, in one step; who waits to share it gets
+        it at once. A shared one never becomes exclusive
+        default: the one it has
+        flag: share the job from now on: who waits to share it gets it at once
 release
     + _proof
     done flag default=false: the work is finished: later claims are told so for a day, or `done_seconds`

@@ -194,6 +194,7 @@ def _renew(ns: str, name: str, document: Document, caller: Caller) -> commands.R
         ttl_ms=values.ttl_ms_of(document, None),
         metadata=values.text_of(document, "metadata") if "metadata" in document else None,
         checkpoint=values.text_of(document, "checkpoint") if "checkpoint" in document else None,
+        mode=values.mode_and_slots(document)[0] if "mode" in document else None,
         audited=caller.audited,
         payer=caller.payer,
     )

@@ -59,6 +59,7 @@ _SENTENCES = {
     "refused": "{owner} asked for it and was refused",
     "renewed": "{owner} sent a heartbeat",
     "progress": "{owner} made progress",
+    "shared": "{owner} shares it from now on",
     "transferred": "{owner} handed it to {by}",
     "parked": "parked after the last attempt, by {owner}, failed or was lost",
     "freed": "{by} freed it",

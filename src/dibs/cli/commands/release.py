@@ -21,6 +21,7 @@ def heartbeat(call: Call) -> Answer:
     flags.put(document, "ttl_seconds", flags.ttl_seconds(call))
     flags.put(document, "metadata", call.values.get("metadata"))
     flags.put(document, "checkpoint", call.text("checkpoint", CHECKPOINT_BYTES_MAX))
+    flags.put(document, "mode", "shared" if call.values.get("shared") else None)
     return combined([(name, _renewed(call, name, document)) for name in call.values["job"]])
 
 
@@ -137,6 +138,7 @@ COMMANDS = {
             Option("--ttl TIME", "a new TTL (default: the present one)"),
             flags.CHECKPOINT,
             flags.METADATA,
+            Option("-s, --shared", field="renew.mode"),
         ),
         examples=(
             ("still here", "dibs heartbeat issue-1842 --actor agent-7"),
@@ -144,7 +146,7 @@ COMMANDS = {
             ("inside a session, or with DIBS_ACTOR", "dibs heartbeat issue-1842 --checkpoint 'half way'"),
             ("progress from a file", "dibs heartbeat issue-1842 --actor agent-7 --checkpoint - < notes.txt"),
         ),
-        exits=((0, "still yours"), flags.NOT_YOURS),
+        exits=((0, "still yours"), (2, f"{flags.NOT_YOURS[1]}. With --shared also: the job has slots")),
     ),
     "transfer": Command(
         transfer,

@@ -187,7 +187,7 @@ Jobs
     POST /locks/{name}/leave leave: give up a place in line
         200 leave; example {"ticket": "the one of the answer queued"}
     POST /locks/{name}/renew renew: heartbeat
-        200 renew; errors _PROOF invalid_ttl; example _LEASE
+        200 renew; errors _PROOF invalid_ttl conflict; example _LEASE
     POST /locks/{name}/release release: let go
         200 failed null; errors _PROOF; example _LEASE
         about The answer is `null`; of a failure it is a document.
