@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         Unavailable,
         WouldDeadlock,
     )
-    from dibs.sdk.answers import JobEvent, JobStatus, Lease, Previous
+    from dibs.sdk.answers import JobEvent, JobStatus, Lease, Overdue, Previous
     from dibs.sdk.claim import AsyncClaim, AsyncLeader, Claim, Leader
     from dibs.sdk.client import AsyncClient, AsyncSession, Client, Session
     from dibs.sdk.default import (
@@ -89,6 +89,7 @@ __all__ = [
     "NoneFree",
     "NotAllowed",
     "NotClaimed",
+    "Overdue",
     "Previous",
     "RLock",
     "RequestRefused",
@@ -119,7 +120,7 @@ _PLACES = {
         " JobDone JobHeld JobParked JobResting LeaseLost MissingExtra NoneFree NotAllowed NotClaimed RequestRefused"
         " StaleToken Superseded Unavailable WouldDeadlock"
     ),
-    "dibs.sdk.answers": "JobEvent JobStatus Lease Previous",
+    "dibs.sdk.answers": "JobEvent JobStatus Lease Overdue Previous",
     "dibs.sdk.claim": "AsyncClaim AsyncLeader Claim Leader",
     "dibs.sdk.client": "AsyncClient AsyncSession Client Session",
     "dibs.sdk.default": (

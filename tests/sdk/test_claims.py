@@ -452,3 +452,16 @@ def test_of_a_group_only_the_newest_waits(connect: Callable[..., Client]) -> Non
         client.claim("deploy", replaces="main")
     with pytest.raises(dibs.InvalidInput, match="512 bytes"), client.claim("deploy", wait=1, replaces="é" * 257):
         pytest.fail("too long")
+
+
+@over()
+@pytest.mark.promise("overdue")
+def test_a_program_can_ask_whether_a_job_ran_in_time(client: Client) -> None:
+    told = client.overdue("nightly", within="26h")
+    assert told
+    assert (told.at, told.owner, told.overdue_by) == (None, None, None)
+    with client.claim("nightly") as claim:
+        claim.done("ok")
+    told = client.overdue("nightly", within="26h")
+    assert not told
+    assert (told.owner, told.result, told.overdue_by) == ("alice", "ok", 0.0)

@@ -85,6 +85,7 @@ class Event(Record):
     ticket: int = 0  # the place in the line that this is about, or that was handed the job
     slots: int = 1
     until_ms: int | None = None  # when the hold ends without a heartbeat, if `ttl_ms` does not say it
+    uncounted: bool = False  # of a release: it says nothing about the work
 
     def hold_ends_ms(self) -> int | None:
         """Return when the hold ends without a heartbeat. None: it has ended."""

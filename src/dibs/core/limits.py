@@ -141,6 +141,11 @@ LIST_LOOKS_MAX = 20_000  # how many jobs a page of the list looks at to find the
 HISTORY_PAGE_DEFAULT = 100
 HISTORY_PAGE_MAX = 10_000
 
+# How long ago the last success of a job may be, unless the question says it; and of how many jobs metrics tell it.
+WITHIN_S_DEFAULT = 24 * 3600
+WITHIN_S_MAX = DONE_MS_MAX // 1000
+METRIC_JOBS_MAX = 100
+
 # Per principal; a server setting may change it. Soft by the size of one batch: it guards an operator, not an owner.
 LOCKS_PER_PRINCIPAL_MAX = 100_000
 

@@ -147,6 +147,7 @@ class Ending(Record):
     reason: str | None = None  # and why; or why it failed
     attempt: int = 1
     done: bool = False  # the work was finished with it: its checkpoint is of the past
+    uncounted: bool = False  # it says nothing about the work (`successes.py`)
 
 
 class Done(Record):

@@ -37,6 +37,7 @@ MEANINGS = {
     "nested": "inside a block of this thread or task that has the job: the same lease, until the last of them ends",
     "prefix": "only jobs whose names begin with this",
     "limit": "how many at most",
+    "within": "how long ago the last success may be; a day by default",
     "since": "only events after that `seq`",
     "url": "of a server or a store; without it DIBS_URL, else your own store on this machine",
     "token": "the server's token; without it DIBS_TOKEN or DIBS_TOKEN_FILE",

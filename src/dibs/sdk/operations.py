@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dibs.client.naming import Naming
     from dibs.client.queueing import Flow
     from dibs.core.durations import Duration
-    from dibs.sdk.answers import JobEvent, JobStatus, Lease
+    from dibs.sdk.answers import JobEvent, JobStatus, Lease, Overdue
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]
@@ -211,6 +211,15 @@ def history(name: str, limit: int = HISTORY_PAGE_DEFAULT) -> Flow[list[JobEvent]
     """The newest events of a job, oldest first."""
     body = answers.body_of((yield Ask("history", name, {"limit": limit})))
     return [answers.event_from(each, name) for each in body["events"]]
+
+
+def overdue(name: str, within: Duration = "1d") -> Flow[Overdue]:
+    """Tell whether a job succeeded in time: the last release that was no failure is at most `within` ago."""
+    asked = max(1, whole_seconds(within, "within") or 0)
+    reply: Reply = yield Ask("overdue", name, {"within_seconds": asked})
+    if (reply.body or {}).get("status") in ("in_time", "overdue"):
+        return answers.overdue_from(reply.body or {})
+    raise answers.refusal_of(reply)
 
 
 def break_claim(name: str, reason: str) -> Flow[None]:

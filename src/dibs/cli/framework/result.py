@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dibs.base.errors import RequestRefused
 from dibs.base.terminal import plain
-from dibs.wire.codes import OUTCOMES, YES, exit_of_code
+from dibs.wire.codes import OUTCOMES, OVERDUE, YES, exit_of_code
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 # Statuses of a reply that mean "no" and are not errors.
 _NO = ("held", "queued", "done", "delayed", "parked", "superseded")
-_REFUSALS = {row.word: row.exit for row in OUTCOMES.values() if row.word in _NO}
+_REFUSALS = {row.word: row.exit for row in OUTCOMES.values() if row.word in _NO} | {"overdue": OVERDUE}
 
 
 # What to do next. The server cannot say it, because it does not know the caller's settings.

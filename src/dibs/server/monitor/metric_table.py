@@ -81,6 +81,10 @@ def _store_calls(scrape: Scrape) -> dict[tuple[str, ...], int]:
     }
 
 
+def _successes(scrape: Scrape) -> dict[tuple[str, ...], float]:
+    return {job: at_ms / 1000 for job, at_ms in sorted(scrape.engine.successes.at_ms.items())}
+
+
 def _build(scrape: Scrape) -> dict[tuple[str, ...], int]:
     return {(__version__, scrape.engine.store.capabilities.name, build_kind()): 1}
 
@@ -113,6 +117,8 @@ gauge dibs_jobs(status) of the store
     Jobs in the store that may need a person. parked: until somebody frees them. failed: the last hold failed, expired
         or was broken, and nobody has claimed the job since. resting: nobody is granted the job yet; it may be a failed
         one. Unknown while the store does not answer, too small while dibs_counting is 1.
+gauge dibs_job_last_success_timestamp_seconds(ns,name) of the store
+    When a job that --metric-jobs names last succeeded, in seconds since 1970. 0: no success is on record.
 gauge dibs_sessions of the store = engine.tally.sessions
     Open sessions in the store, of all servers.
 gauge dibs_counting
@@ -193,6 +199,7 @@ _READ: dict[str, Callable[[Scrape], Values]] = {
     ),
     "dibs_events_total": lambda scrape: _words(scrape.metrics.events.copy(), events.KINDS),
     "dibs_jobs": lambda scrape: None if scrape.look is None else _words(scrape.engine.tally.states(scrape.look.now_ms)),
+    "dibs_job_last_success_timestamp_seconds": _successes,
     "dibs_counting": lambda scrape: int(scrape.engine.tally.is_counting),
     "dibs_waiters": lambda scrape: len(scrape.engine.waiters),
     "dibs_store_faults_total": _store_calls,

@@ -212,6 +212,9 @@ Jobs
         200 history; with JOB NAMESPACE NAMES
         ?limit 1..HISTORY_PAGE_MAX The newest so many events
         ?after 0..SEQ_MAX Instead: the first so many after this `seq`
+    GET /locks/{name}/overdue overdue: did it succeed in time
+        200 overdue; 409 overdue; with JOB NAMESPACE NAMES
+        ?within_seconds 1..WITHIN_S_MAX How long ago the last success may be
     GET /waiters waiters: who waits in line, and for whom
         200 waiters; with NAMESPACE
         ?prefix NAME_BYTES_MAX Only jobs whose name begins with this
@@ -317,7 +320,7 @@ Dashboard
 """
 _WORDS = (
     *("200", "201", "204", "304", "409", "errors", "with", "links", "example", "media", "who", "about"),
-    *("open", "closed", "body_optional", "?prefix", "?after", "?limit", "?since_seconds"),
+    *("open", "closed", "body_optional", "?prefix", "?after", "?limit", "?since_seconds", "?within_seconds"),
 )
 
 
