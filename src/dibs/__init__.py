@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         JobHeld,
         JobParked,
         JobResting,
+        JobSuperseded,
         LeaseLost,
         MissingExtra,
         NoneFree,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
         NotClaimed,
         RequestRefused,
         StaleToken,
-        Superseded,
         Unavailable,
         WouldDeadlock,
     )
@@ -81,6 +81,7 @@ __all__ = [
     "JobParked",
     "JobResting",
     "JobStatus",
+    "JobSuperseded",
     "Leader",
     "Lease",
     "LeaseLost",
@@ -95,7 +96,6 @@ __all__ = [
     "RequestRefused",
     "Session",
     "StaleToken",
-    "Superseded",
     "Unavailable",
     "WouldDeadlock",
     "__version__",
@@ -117,8 +117,8 @@ _PLACES = {
     "dibs._version": "__version__",
     "dibs.base.errors": (
         "AuthenticationFailed AuthenticationRequired BadReply DibsError EventsGone InvalidInput InvalidName InvalidTtl"
-        " JobDone JobHeld JobParked JobResting LeaseLost MissingExtra NoneFree NotAllowed NotClaimed RequestRefused"
-        " StaleToken Superseded Unavailable WouldDeadlock"
+        " JobDone JobHeld JobParked JobResting JobSuperseded LeaseLost MissingExtra NoneFree NotAllowed NotClaimed"
+        " RequestRefused StaleToken Unavailable WouldDeadlock"
     ),
     "dibs.sdk.answers": "JobEvent JobStatus Lease Overdue Previous",
     "dibs.sdk.claim": "AsyncClaim AsyncLeader Claim Leader",

@@ -437,7 +437,7 @@ def test_of_a_group_only_the_newest_waits(connect: Callable[..., Client]) -> Non
         try:
             with connect("older").claim("deploy", wait=60, replaces="main"):
                 pytest.fail("it was replaced")
-        except dibs.Superseded as error:
+        except dibs.JobSuperseded as error:
             told.append((error.code, error.by, error.name))
 
     with client.claim("deploy"):

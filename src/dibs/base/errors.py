@@ -27,7 +27,7 @@
     │   ├── JobDone             it was done already: `owner`, `result`
     │   ├── JobResting          it rests after a loss or a failure: `retry_after`
     │   ├── JobParked           it failed too often; an operator frees it
-    │   ├── Superseded          a newer claim of the same group waits instead: `by`
+    │   ├── JobSuperseded       a newer claim of the same group waits instead: `by`
     │   └── WouldDeadlock       waiting for it would never end: `cycle`
     ├── LeaseLost               it was yours and is not any more, or may not be: stop the work
     ├── EventsGone              events that were asked for are no longer on record: `after`, `oldest`
@@ -292,7 +292,7 @@ class JobParked(NotClaimed):
         return self._count("failures")
 
 
-class Superseded(NotClaimed):
+class JobSuperseded(NotClaimed):
     """Raised when a newer claim of the same group (`replaces`) came while this one waited: it waits instead, and this
     work is out of date."""
 

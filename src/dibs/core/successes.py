@@ -1,4 +1,4 @@
-"""What counts as a success of a job, for those who ask whether it ran in time.
+"""The successes of a job, for those who ask whether it ran in time.
 
 A hold ended in success if its owner released it without saying that it failed, marked as done or not: so does
 `dibs run` after a command that exited with 0, and a block of the SDK that did not raise. An interrupted worker, the end

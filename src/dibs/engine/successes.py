@@ -1,4 +1,4 @@
-"""When jobs last succeeded: read from the store, and kept up to date for a few that metrics name."""
+"""The last successes of jobs: read from the store, and kept up to date for a few that metrics name."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def last_run(store: Store, ns: str, name: str) -> LastRun:
             run = run.replace(owner=lock.holders[0].owner, held_since_ms=lock.holders[0].since_ms)
     known = run.success
     if known is None or (known.done and known.result is None):  # the mark with its result may be gone
-        told = _in_history(store, ns, name)
-        if told is not None and (known is None or told.at_ms >= known.at_ms):
-            run = run.replace(success=told)
+        older = _in_history(store, ns, name)
+        if older is not None and (known is None or older.at_ms >= known.at_ms):
+            run = run.replace(success=older)
     if run.success is None:
         first = store.events(0, 1)
         run = run.replace(since_ms=first[0].at_ms if first else None)
@@ -52,7 +52,7 @@ def _in_history(store: Store, ns: str, name: str) -> Success | None:
 
 
 class Successes:
-    """When each of these jobs (namespace, name) last succeeded; 0: there is no success on record."""
+    """The time of the last success of each of these jobs (namespace, name); 0: none is on record."""
 
     def __init__(self, jobs: Iterable[tuple[str, str]]) -> None:
         self.at_ms = dict.fromkeys(jobs, 0)
@@ -64,7 +64,7 @@ class Successes:
                 self._note(job, success.at_ms)
 
     def heard(self, events: Sequence[Event]) -> None:
-        """What a commit wrote, here or elsewhere. Hearing of it twice does no harm."""
+        """Take note of what a commit wrote, here or elsewhere. Hearing of it twice does no harm."""
         for event in events:
             if (event.ns, event.job) in self.at_ms and success_of(event) is not None:
                 self._note((event.ns, event.job), event.at_ms)

@@ -92,7 +92,7 @@ class JobEvent:
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """Whether a job succeeded in time: `overdue`, and true as this. The last success was at `at`, by `owner`, with
+    """The answer whether a job is overdue: `overdue`, and true as this. The last success was at `at`, by `owner`, with
     `result`; all are None if none is on record, and `record_since` says since when. `overdue_by` is in seconds."""
 
     name: str
@@ -195,6 +195,6 @@ _NOT_CLAIMED: dict[str | None, type[errors.NotClaimed]] = {
     "done": errors.JobDone,
     "delayed": errors.JobResting,
     "parked": errors.JobParked,
-    "superseded": errors.Superseded,
+    "superseded": errors.JobSuperseded,
     "deadlock": errors.WouldDeadlock,
 }

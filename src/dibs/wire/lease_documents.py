@@ -160,7 +160,7 @@ def event_document(event: Event) -> Document:
 
 
 def overdue_document(run: LastRun, within_seconds: int) -> Document:
-    """Whether a job succeeded in time. Nobody can say by how much it is overdue if no success is on record."""
+    """Tell whether a job succeeded in time. Nobody can say by how much it is overdue if no success is on record."""
     late_ms, last = run.late_ms(within_seconds * 1000), run.success
     document: Document = {
         "status": "in_time" if late_ms == 0 else "overdue",

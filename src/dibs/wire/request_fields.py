@@ -102,7 +102,7 @@ _
     replaces text bytes=NAME_BYTES_MAX not_empty seen=NOBODY: only the newest of this group waits in line: an older
         place of the same group leaves it as `superseded`
         flag: with --wait: only the newest of this group waits; an older one leaves the line with exit code 5
-        parameter: with `wait`: a group of which only the newest waits in line; older ones raise Superseded
+        parameter: with `wait`: a group of which only the newest waits in line; older ones raise JobSuperseded
     reason text chars=REASON_CHARS_MAX seen=EVERYBODY
     names list!
     acl object
