@@ -9,7 +9,7 @@ import pytest
 
 from dibs.core import outcomes
 from dibs.core.commands import Acquire, Leave, Release, SetAcl
-from dibs.core.limits import GROUPS_KEPT, REPLACED_KEPT, TICKET_MS
+from dibs.core.limits import GROUPS_KEPT, REPLACED_KEPT, REPLACED_MS, TICKET_MS
 from dibs.core.records import LockRecord, lock_key
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
@@ -155,10 +155,13 @@ def test_hundreds_of_one_group_leave_one_place_and_a_small_record(held: Room) ->
         asked(held, f"w{number}")
     lock = held.lock("deploy")
     assert (len(lock.line), len(lock.marks), len(lock.groups)) == (1, 8, 1)
-    assert len(lock.groups[0].replaced) == REPLACED_KEPT
+    assert isinstance(asked(held, "w0"), outcomes.Superseded)
+    held.now_ms += REPLACED_MS
     assert sum(reason == "superseded" for _, _, reason in held.told("left")) == 399
+    asked(held, "last")
+    assert len(held.lock("deploy").groups[0].replaced) == REPLACED_KEPT * 12
     held.release("owner", "deploy")
-    assert held.owners("deploy") == ["w399"]
+    assert held.owners("deploy") == ["last"]
 
 
 def test_groups_without_a_place_are_forgotten_but_the_last_and_those_in_line_never(held: Room) -> None:

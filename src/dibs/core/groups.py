@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 
-from dibs.core.limits import GROUPS_KEPT, REPLACED_KEPT
+from dibs.core.limits import GROUPS_KEPT, REPLACED_KEPT, REPLACED_MAX, REPLACED_MS
 from dibs.core.outcomes import Superseded
 from dibs.core.proof import session_owner
 from dibs.core.queue import advance, queued
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dibs.core.records import LockRecord
 
 REPLACED = "superseded"  # the reason in the history
-_MARK_CHARS = 16
+_MARK_CHARS = 12
 
 
 def take_place(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -> Outcome:
@@ -82,7 +82,7 @@ def superseded(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) 
             continue
         # With a ticket, the number tells. It is the one in the line of the first job.
         is_older = ask.ticket_id is not None and name == names[0] and ask.ticket < group.number
-        if is_older or mark in group.replaced:
+        if is_older or _was_replaced(group, mark):
             newest = draft.ticket(lock.ns, name, group.number)
             by = newest.owner if newest is not None else ""
             return Superseded(now_ms=draft.now_ms, name=name, group=ask.replaces or "", by=by)
@@ -112,7 +112,10 @@ def _find(lock: LockRecord, group: str | None) -> Group | None:
 def _note_newest(draft: Draft, lock: LockRecord, ask: Acquire | AcquireAll, ticket: Ticket) -> None:
     number = next(part.number for part in parts_of(ticket) if part.name == lock.name)
     known = _find(lock, ask.replaces)
-    newest = Group(mark=_digest(ask.replaces or ""), number=number, replaced=known.replaced if known else ())
+    newest = Group(mark=_digest(ask.replaces or ""), number=number, at_ms=draft.now_ms)
+    if known is not None:
+        most = REPLACED_MAX if draft.now_ms - known.at_ms < REPLACED_MS else REPLACED_KEPT
+        newest = newest.replace(replaced=known.replaced[: most * _MARK_CHARS])
     others = [each for each in lock.groups if each.mark != newest.mark]
     # Groups whose place is in the line are needed; of the others, the last ones.
     gone = [each for each in others if each.number not in lock.line][:GROUPS_KEPT]
@@ -123,8 +126,13 @@ def _note_replaced(draft: Draft, lock: LockRecord, ticket: Ticket) -> None:
     group = _find(lock, ticket.replaces)
     if group is not None:
         mark = _digest(ticket.principal, ticket.request_key or ticket.lease_id)
-        kept = group.replace(replaced=(mark, *group.replaced)[:REPLACED_KEPT])
+        kept = group.replace(replaced=(mark + group.replaced)[: REPLACED_MAX * _MARK_CHARS])
         draft.put(lock.replace(groups=tuple([kept if each is group else each for each in lock.groups])))
+
+
+def _was_replaced(group: Group, mark: str) -> bool:
+    marks = group.replaced
+    return mark in marks and any(marks.startswith(mark, at) for at in range(0, len(marks), _MARK_CHARS))
 
 
 def _digest(*words: str) -> str:

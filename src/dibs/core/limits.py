@@ -68,9 +68,12 @@ WAIT_MS_MAX = 3600 * 1000
 EMBEDDED_POLL_MS = 1_000  # without a server: how long a waiter sleeps at most before it looks, news or not
 WANT_MS = 5 * 60 * 1000
 # Of a job with groups of which only the newest waits: how many groups without a place in line it remembers, and of each
-# group how many asks that were replaced. A repeat of one of them is recognised.
+# group how many asks that were replaced. A repeat of one of them is recognised. After REPLACED_MS without a newcomer
+# most of them have come, and REPLACED_KEPT are enough.
 GROUPS_KEPT = 8
 REPLACED_KEPT = 32
+REPLACED_MAX = 1_024
+REPLACED_MS = 60_000
 
 # Several at once
 NAMES_MAX = 1_000

@@ -165,7 +165,8 @@ class Group(Record):
 
     mark: str  # a digest of its name
     number: int  # of its newest place, which may have left the line
-    replaced: tuple[str, ...] = ()  # digests of the asks that were replaced, newest first
+    at_ms: int  # when that was taken
+    replaced: str = ""  # short digests of the asks that were replaced, newest first
 
 
 class LockRecord(Kept):
