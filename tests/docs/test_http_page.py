@@ -311,8 +311,9 @@ class Played:
         lease = self.ask("acquire", "deploy")["lease_id"]
         self.ask("overdue", "deploy", within_seconds=60)
         waits: dict[str, object] = {"replaces": "main", "wait_seconds": 1}
-        for key in ("older", "newer", "older"):
-            told = self.ask("acquire", "deploy", request_key=key, owner=key, **waits)
+        for key in ("older", "newer"):
+            self.ask("acquire", "deploy", request_key=key, owner=key, **waits)
+        told = self.ask("acquire", "deploy", request_key="older", owner="older", **waits)
         assert told == {"status": "superseded", "name": "deploy", "group": "main", "by": "newer"}
         self.ask("release", "deploy", lease_id=lease, uncounted=True)
         self.ask("history", "deploy", limit=100)

@@ -22,7 +22,6 @@ from dibs.sdk.claim_state import (
     begin_hold,
     end_claim,
     end_hold,
-    enter_block,
     finish_hold,
     is_refusal,
     raise_if_lost_at_exit,
@@ -85,6 +84,10 @@ class Claim(ClaimState["Doors"]):
     _lost: LostEvent | None = None
 
     @property
+    def _renewed_by(self) -> Doors:
+        return self._doors
+
+    @property
     def lost(self) -> LostEvent:
         """Set when the claim is lost: a `threading.Event` to check or wait for."""
         if self._lost is None:
@@ -98,12 +101,11 @@ class Claim(ClaimState["Doors"]):
             hold = self._taken(request)
             end_claim(span, hold)
             self._keep(hold)
-            enter_block(self)
             self._span = begin_hold(hold)
         except BaseException as error:  # not claimed; or no thread, or an interrupt: nothing would renew it
             if self._held is None:
                 end_claim(span, None, error)
-            elif self._held.leave(self):
+            elif self._held.leave(self, inner=bool(self._inner)):
                 self._held.let_go()
                 given_up(self._doors, request, self._session)
             raise
@@ -141,7 +143,7 @@ class Claim(ClaimState["Doors"]):
 
     def _abandon(self, error: BaseException | None) -> None:
         hold = self._hold
-        if not hold.leave(self):
+        if not hold.leave(self, inner=bool(self._inner)):
             return
         hold.let_go()
         if hold.is_ours and not hold.was_lost:
@@ -151,7 +153,7 @@ class Claim(ClaimState["Doors"]):
         hold = self._hold
         if not hold.is_ours:
             return  # a forked child does not touch the parent's claim
-        if not hold.leave(self) and not hold.was_lost:
+        if not hold.leave(self, inner=bool(self._inner)) and not hold.was_lost:
             return  # another block has it, too
         if not hold.was_lost and hold.let_go():
             lost = self._released(hold, error)
@@ -329,6 +331,10 @@ class AsyncClaim(ClaimState["AsyncDoor"]):
     _guard: BlockGuard | None = None
 
     @property
+    def _renewed_by(self) -> Doors:
+        return self._doors.doors
+
+    @property
     def lost(self) -> asyncio.Event:
         """Set when the claim is lost."""
         hold = self._hold
@@ -342,7 +348,7 @@ class AsyncClaim(ClaimState["AsyncDoor"]):
             hold = self._held = await taken(self._doors, request, self._session, self._join)
         except BaseException as error:
             if self._held is not None:
-                self._held.leave(self)
+                self._held.leave(self, inner=bool(self._inner))
             end_claim(span, None, error)
             raise
         end_claim(span, hold)
@@ -350,9 +356,8 @@ class AsyncClaim(ClaimState["AsyncDoor"]):
             self._guard = BlockGuard(hold, self._on_lost)
             if self._session is None and self._grip is None:
                 self._grip = Grip(hold, self._doors.doors, asyncio.get_running_loop())
-            enter_block(self)
         except BaseException:  # no thread, or an interrupt: nothing would renew it
-            if hold.leave(self):
+            if hold.leave(self, inner=bool(self._inner)):
                 hold.let_go()
                 await shielded(lambda: given_up_async(self._doors, request, self._session))
             raise
@@ -370,7 +375,7 @@ class AsyncClaim(ClaimState["AsyncDoor"]):
         ours_alone = guard.leave(error) if guard is not None else False
         if not hold.is_ours:
             return
-        if not hold.leave(self) and not hold.was_lost:
+        if not hold.leave(self, inner=bool(self._inner)) and not hold.was_lost:
             return  # another block has it, too
         if not hold.was_lost and hold.let_go():
             lost = await shielded(lambda: self._released(hold, error))

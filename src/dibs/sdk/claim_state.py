@@ -6,7 +6,6 @@ import asyncio
 import logging
 import threading
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import ref
 
@@ -17,11 +16,13 @@ from dibs.base.traceparent import tracing
 from dibs.client.queueing import Pause
 from dibs.core.names import ELECTION_PREFIX
 from dibs.sdk import operations
+from dibs.sdk.heart import WATCHDOG
 from dibs.sdk.hold import LeaseHold, hold_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from dibs.client.pool import Doors
     from dibs.client.queueing import Flow, PendingClaim
     from dibs.core.durations import Duration
     from dibs.sdk.answers import Lease, Previous
@@ -204,21 +205,34 @@ class ClaimState(Generic[D]):
         """The previous owner, how its hold ended, and its last checkpoint."""
         return self.leases[0].previous
 
+    def _holds(self) -> list[tuple[LeaseHold, Grip | None]]:
+        """All holds of this client or session, with what keeps them renewed."""
+        if self._session is not None:
+            return [(hold, None) for hold in self._session.claims()]
+        hearts = WATCHDOG.hearts_of(self._renewed_by)
+        return [(each.hold, each.grip()) for each in hearts if isinstance(each.hold, LeaseHold)]
+
+    @property
+    def _renewed_by(self) -> Doors:
+        """The doors through which its holds are renewed."""
+        raise NotImplementedError
+
     def _join(self, request: PendingClaim) -> LeaseHold | None:
         """Enter the hold of a block around this one that has the job, if this one may be nested."""
-        name = request.names[0]
-        for outer in _blocks_around() if self._nested else ():
-            hold = outer._hold
-            if name not in outer.names or (outer._doors, outer._session) != (self._doors, self._session):
+        if not self._nested:
+            return None
+        name, me = request.names[0], acquirer()
+        for hold, grip in self._holds():
+            if hold.whose is None or hold.whose() is not me or hold.is_over or not hold.is_ours:
                 continue
-            if hold.is_over or not hold.is_ours:
+            if all(lease.name != name for lease in hold.leases):
                 continue
             if hold.is_shared and not request.is_shared:
                 raise InvalidInput(
                     f"{name} is shared in the block around this one, so nobody can have it alone here. Claim it "
                     "exclusively there, and share() it later."
                 )
-            self._held, self._inner, self._grip = hold, name, outer._grip
+            self._held, self._inner, self._grip = hold, name, grip
             if hold.enter(self):
                 return hold
             self._held, self._inner, self._grip = None, "", None
@@ -300,29 +314,10 @@ Acquirer = threading.Thread | asyncio.Task[object]
 
 
 def acquirer() -> Acquirer:
-    """Who acquires something here: the task of an event loop, or else the thread."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:  # no event loop runs in this thread
-        task = None
+    """The one that acquires something here: the task of an event loop, or else the thread."""
+    loop = asyncio._get_running_loop()  # every claim asks, and where no loop runs the public function raises
+    task = None if loop is None else asyncio.current_task(loop)
     return threading.current_thread() if task is None else task
-
-
-# The blocks that this thread or task is in, innermost last: for nested claims. A context variable is its own in each
-# thread; a task has a copy of the one that started it, so an entry also says whose it is.
-_BLOCKS: ContextVar[tuple[tuple[Any, ref[ClaimState[Any]]], ...]] = ContextVar("dibs_blocks", default=())
-
-
-def _blocks_around() -> list[ClaimState[Any]]:
-    me = acquirer()
-    return [claim for whose, seen in _BLOCKS.get() if whose() is me and (claim := seen()) is not None]
-
-
-def enter_block(claim: ClaimState[Any]) -> None:
-    """From here on, nested claims of this thread or task find it."""
-    claim._hold.enter(claim)
-    inside = [each for each in _BLOCKS.get() if (known := each[1]()) is not None and not known._hold.is_over]
-    _BLOCKS.set((*inside, (ref(acquirer()), ref(claim))))
 
 
 def take(request: PendingClaim, session: SessionHold | None, join: Join | None = None) -> Flow[LeaseHold]:
@@ -342,7 +337,7 @@ def take(request: PendingClaim, session: SessionHold | None, join: Join | None =
         hold = LeaseHold(leases, request.sent_ms)
     else:
         hold = yield from hold_in(session, leases, request.sent_ms)
-    hold.is_shared = request.is_shared
+    hold.is_shared, hold.whose = request.is_shared, ref(acquirer())
     if hold.is_due():
         yield from _confirm(hold)
     return hold

@@ -26,6 +26,7 @@ from dibs.core.durations import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from weakref import ref
 
     from dibs.client.queueing import Flow, PendingClaim
     from dibs.sdk.answers import Lease
@@ -185,14 +186,17 @@ class Hold:
 class LeaseHold(Hold):
     """Leases that were claimed together and are renewed together. If one is lost, all count as lost."""
 
+    is_shared = False
+    whose: ref[Any] | None = None  # the thread or task that claimed it
+    _outer_left = False  # the block that claimed it has ended
+    _inner: frozenset[int] = frozenset()  # blocks inside that one, of the same thread or task, that have it, too
+
     def __init__(self, leases: tuple[Lease, ...], sent_ms: int) -> None:
         self.leases = leases
         first = self.leases[0]
         left_ms = min([each.remaining_ms for each in leases])
         super().__init__(first.name, first.fencing_token, left_ms, sent_ms)
         self._news: Document = {}  # checkpoint and metadata that were not sent yet
-        self._blocks: set[int] = set()  # the blocks of one flow that have it, one inside the other
-        self.is_shared = False
         self.waiting = 0  # how many waited for its jobs at the last heartbeat
 
     def enter(self, block: object) -> bool:
@@ -200,20 +204,25 @@ class LeaseHold(Hold):
         with self._lock:
             if self.is_over:
                 return False
-            self._blocks.add(id(block))
+            self._inner |= {id(block)}
         return True
 
-    def leave(self, block: object) -> bool:
+    def leave(self, block: object, *, inner: bool) -> bool:
         """Tell whether no other block has it: then it is to be released. May be called twice."""
-        self._blocks.discard(id(block))
-        return not self._blocks
+        if inner:
+            with self._lock:
+                self._inner -= {id(block)}
+        else:
+            self._outer_left = True
+        return self._outer_left and not self._inner
 
     def check_alone(self) -> None:
         """Raise InvalidInput if other blocks have it, too: they would lose it without knowing."""
-        if len(self._blocks) > 1:
+        blocks = len(self._inner) + (not self._outer_left)
+        if blocks > 1:
             raise InvalidInput(
-                f"{self.name} is claimed by {len(self._blocks)} blocks, one inside the other. It can be ended, handed "
-                "over or shared when only one of them is left."
+                f"{self.name} is claimed by {blocks} blocks, one inside the other. It can be ended, handed over or "
+                "shared when only one of them is left."
             )
 
     def note(self, checkpoint: str | None, metadata: str | None) -> None:
@@ -301,6 +310,10 @@ class SessionHold(Hold):
             elif claim is not None:
                 claim.end(_TAKEN)
         return twice
+
+    def claims(self) -> list[SessionLeaseHold]:
+        with self._lock:
+            return [claim for claim in self._claims if not claim.is_over]
 
     def adopt(self, claim: SessionLeaseHold) -> None:
         with self._lock:
