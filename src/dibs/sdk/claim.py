@@ -120,7 +120,7 @@ class Claim(ClaimState["Doors"]):
     def _taken(self, request: PendingClaim) -> LeaseHold:
         try:
             with self._doors.one() as door:
-                hold = self._held = drive(door, take(request, self._session, self._join))
+                hold = self._held = drive(door, take(request, self._session, self._join if self._nested else None))
                 return hold
         except BaseException as error:
             if not is_refusal(error):
@@ -345,7 +345,7 @@ class AsyncClaim(ClaimState["AsyncDoor"]):
         request = self._begun()
         span = begin_claim()
         try:
-            hold = self._held = await taken(self._doors, request, self._session, self._join)
+            hold = self._held = await taken(self._doors, request, self._session, self._join if self._nested else None)
         except BaseException as error:
             if self._held is not None:
                 self._held.leave(self, inner=bool(self._inner))

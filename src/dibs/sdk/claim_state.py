@@ -114,6 +114,7 @@ class ClaimState(Generic[D]):
 
     _block = "with"  # the word that begins the block
     _noun = "claim"  # what the messages call it
+    _nested = False
     _inner = ""  # of a block inside another that has the job: its name
     _grip: Grip | None = None  # what keeps the hold renewed
 
@@ -135,7 +136,6 @@ class ClaimState(Generic[D]):
         self._asked_for = ", ".join(request.names)
         self._asked_by = request.owner
         self._held: LeaseHold | None = None
-        self._nested = False
 
     def _begun(self) -> PendingClaim:
         """The request, as the block begins. Raises InvalidInput for a second block."""
@@ -219,8 +219,6 @@ class ClaimState(Generic[D]):
 
     def _join(self, request: PendingClaim) -> LeaseHold | None:
         """Enter the hold of a block around this one that has the job, if this one may be nested."""
-        if not self._nested:
-            return None
         name, me = request.names[0], acquirer()
         for hold, grip in self._holds():
             if hold.whose is None or hold.whose() is not me or hold.is_over or not hold.is_ours:

@@ -41,7 +41,7 @@ TTL_SECONDS = TTL_MS_DEFAULT / 1000
 LEADER_TTL_SECONDS = ELECTION_TTL_MS_DEFAULT / 1000
 TIMEOUT_SECONDS = 10.0
 # Arguments that are not sent under their own names.
-_NO_FIELDS = ("self", "name", "names", "ttl", "owner", "shared", "lock_delay", "on_lost", "fail_on_error", "nested")
+_NO_FIELDS = frozenset("self name names ttl owner shared lock_delay on_lost fail_on_error nested".split())
 
 
 class Claims(Generic[C, D]):
@@ -66,7 +66,8 @@ class Claims(Generic[C, D]):
         on_lost, fail_on_error = given["on_lost"], given["fail_on_error"]
         request = self._request(verb, names, given)
         claim = self._claim_type(self._doors, request, on_lost, self._within, fail_on_error=fail_on_error)
-        claim._nested = given.get("nested", False)
+        if given.get("nested"):
+            claim._nested = True
         return claim
 
     def _common(self, ttl: Duration | None, owner: str | None) -> dict[str, Any]:
