@@ -11,12 +11,8 @@ from dibs.base.ids import new_id
 from dibs.core.commands import Acquire, EndSession, KeepPlaces, Leave, OpenSession, Release
 from dibs.core.lease_outcomes import SessionState
 from dibs.core.limits import KEEP_BATCH_MAX, REGRANT_MS, TICKET_KEEP_MS, TICKET_MS
-from dibs.core.outcomes import AlreadyDone, Granted, GrantedAll, Held, NotCurrent, Queued, SessionOver
+from dibs.core.outcomes import AlreadyDone, Granted, GrantedAll, Held, NotCurrent, Queued, SessionOver, Superseded
 from dibs.core.records import lock_key, ticket_key
-
-
-from dibs.core.limits import KEEP_BATCH_MAX, TICKET_KEEP_MS, TICKET_MS
-from dibs.core.outcomes import AlreadyDone, Granted, GrantedAll, Held, Queued, SessionOver, Superseded
 from dibs.engine.waiters import LAST_WORD_MS, Waiters
 from dibs.stores.waiters import mark_of
 from tests.engine.waiting_server import Caller, WaitingServer, claim, claim_all

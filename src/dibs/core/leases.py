@@ -13,8 +13,9 @@ from dibs.core.outcomes import Deadlock, Differs, Forbidden, Held, SessionUnknow
 from dibs.core.proof import ended, held_by, not_current, put_list
 from dibs.core.queue import advance, drop_forbidden, present_lock, serve_own
 from dibs.core.quota import charge, is_current, payer_of, recharged
-from dibs.core.records import BROKEN, EXCLUSIVE, FAILED, RELEASED, SHARED, TRANSFERRED, Done
+from dibs.core.records import BROKEN, EXCLUSIVE, FAILED, RELEASED, SHARED, TRANSFERRED, Done, TreeClaim
 from dibs.core.tickets import NOBODY, has_seat, waiters
+from dibs.core.tree_claims import add_claim, remove_claim
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -192,12 +193,8 @@ def _share(draft: Draft, lock: LockRecord, kept: Holder, until_ms: int) -> int:
     can share it get it in the same decision. Returns how many wait for it then."""
     draft.events.append(event_of(lock, kept, events.SHARED, draft.now_ms, until_ms=until_ms))
     if in_tree(lock.name):
-        tree = draft.tree(lock.ns)
-        claims = [
-            each.replace(mode=SHARED) if (each.name, each.lease_id) == (lock.name, kept.lease_id) else each
-            for each in tree.claims
-        ]
-        draft.put(tree.replace(claims=tuple(claims)))
+        remove_claim(draft, lock.ns, lock.name, kept.lease_id)
+        add_claim(draft, lock.ns, TreeClaim(name=lock.name, lease_id=kept.lease_id, mode=SHARED))
     advance(draft, lock.ns, (lock.name,))
     return waiters(draft, draft.lock(lock.ns, lock.name), kept, whole=True)[0]
 
