@@ -17,6 +17,7 @@ const owner = () => {
 const claim = (job, policy) => {
   const words = ["claim", "--json", "--ttl", input("ttl") || "5m", "--owner", owner()];
   if (policy === "wait") words.push("--wait", input("wait") || "30m");
+  if (policy === "wait" && input("replaces")) words.push("--replaces", input("replaces"));
   // In a container the parent may be process 0, which nobody can watch: then only the TTL protects.
   if (process.ppid > 1) words.push("--keep-for", String(process.ppid));
   return dibs(...words, "--", job);

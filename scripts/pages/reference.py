@@ -156,6 +156,8 @@ MEANINGS = {
     codes.NOT_YOURS: "it is not yours, or not any more: stop the work",
     codes.DEADLOCK: "waiting would deadlock",
     codes.DONE: "it was done already",
+    codes.REPLACED: "a newer claim of the same group waits instead (`--replaces`)",
+    codes.OVERDUE: "it did not succeed in time (`overdue`)",
     codes.LOST: "lost while holding; the work was stopped (`run`, `session run`, `hold`)",
     codes.USAGE: "what was asked for cannot be: a flag, a name, a time, a URL",
     codes.UNREACHABLE: "the store or the server cannot be reached or used",
@@ -183,6 +185,8 @@ def exit_codes_page() -> str:
         words = dict.fromkeys(row.word for row in rows if row.exit == exit_code and exit_code != codes.YES)
         if exit_code == codes.NO:
             words["free"] = None
+        if exit_code == codes.OVERDUE:
+            words["overdue"] = None
         lines.append(f"| {exit_code} | {meaning} | {', '.join(f'`{word}`' for word in words)} |")
     lines += ["", _AFTER, *_lock_codes()]
     return "\n".join(lines) + "\n"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         JobHeld,
         JobParked,
         JobResting,
+        JobSuperseded,
         LeaseLost,
         MissingExtra,
         NoneFree,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
         Unavailable,
         WouldDeadlock,
     )
-    from dibs.sdk.answers import JobEvent, JobStatus, Lease, Previous
+    from dibs.sdk.answers import JobEvent, JobStatus, Lease, Overdue, Previous
     from dibs.sdk.claim import AsyncClaim, AsyncLeader, Claim, Leader
     from dibs.sdk.client import AsyncClient, AsyncSession, Client, Session
     from dibs.sdk.default import (
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     )
     from dibs.sdk.events import AsyncEvents, Events
     from dibs.sdk.fence import AsyncFence, Fence
-    from dibs.sdk.locks import AsyncLock, Lock, exclusive
+    from dibs.sdk.locks import AsyncLock, Lock, RLock, exclusive
 
 __all__ = [
     "AsyncClaim",
@@ -80,6 +81,7 @@ __all__ = [
     "JobParked",
     "JobResting",
     "JobStatus",
+    "JobSuperseded",
     "Leader",
     "Lease",
     "LeaseLost",
@@ -88,7 +90,9 @@ __all__ = [
     "NoneFree",
     "NotAllowed",
     "NotClaimed",
+    "Overdue",
     "Previous",
+    "RLock",
     "RequestRefused",
     "Session",
     "StaleToken",
@@ -113,10 +117,10 @@ _PLACES = {
     "dibs._version": "__version__",
     "dibs.base.errors": (
         "AuthenticationFailed AuthenticationRequired BadReply DibsError EventsGone InvalidInput InvalidName InvalidTtl"
-        " JobDone JobHeld JobParked JobResting LeaseLost MissingExtra NoneFree NotAllowed NotClaimed RequestRefused"
-        " StaleToken Unavailable WouldDeadlock"
+        " JobDone JobHeld JobParked JobResting JobSuperseded LeaseLost MissingExtra NoneFree NotAllowed NotClaimed"
+        " RequestRefused StaleToken Unavailable WouldDeadlock"
     ),
-    "dibs.sdk.answers": "JobEvent JobStatus Lease Previous",
+    "dibs.sdk.answers": "JobEvent JobStatus Lease Overdue Previous",
     "dibs.sdk.claim": "AsyncClaim AsyncLeader Claim Leader",
     "dibs.sdk.client": "AsyncClient AsyncSession Client Session",
     "dibs.sdk.default": (
@@ -124,7 +128,7 @@ _PLACES = {
     ),
     "dibs.sdk.events": "AsyncEvents Events",
     "dibs.sdk.fence": "AsyncFence Fence",
-    "dibs.sdk.locks": "AsyncLock Lock exclusive",
+    "dibs.sdk.locks": "AsyncLock Lock RLock exclusive",
 }
 
 

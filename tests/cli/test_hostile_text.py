@@ -68,6 +68,7 @@ WORDS: dict[str, list[str]] = {
     "list": [],
     "top": [],
     "history": ["job"],
+    "overdue": ["job"],
     "watch": ["--since", "1h", "--for", "0s"],
     "name": ["job"],
     "gh next": ["--repo", "acme/app"],

@@ -142,3 +142,27 @@ def test_what_strangers_wrote_cannot_move_the_cursor(terminal: Terminal) -> None
         assert "\x1b" not in out
         assert "\r" not in out
         assert "evil\\u001b[2J\\rroot" in out
+
+
+@pytest.mark.promise("overdue")
+def test_whether_a_job_ran_in_time_is_said_in_words_and_by_the_exit_code(terminal: Terminal) -> None:
+    ran = terminal("overdue", "nightly-report")
+    assert (ran.exit, ran.out) == (
+        6,
+        "Overdue: nightly-report has no success on record, and the history is empty.\n",
+    )
+    lease = terminal.claim("nightly-report", "--owner", "ci-7")
+    ran = terminal("overdue", "nightly-report", "--within", "26h")
+    assert ran.exit == 6
+    assert "has no success on record since 2025-" in ran.out
+    assert "ci-7 has had it for" in ran.out
+    assert terminal("release", "nightly-report", "--lease", lease, "--done", "--result", "all green").exit == 0
+    ran = terminal("overdue", "nightly-report", "--within", "26h")
+    assert (ran.exit, ran.out.splitlines()[0].partition(" succeeded ")[0]) == (0, "In time: nightly-report")
+    assert ran.out.splitlines()[1].split() == ["result", "all", "green"]
+    assert terminal("overdue", "-q", "nightly-report").out.startswith("2025-")
+    asked = terminal("overdue", "nightly-report", "never", "--json")
+    assert (asked.exit, [job["ok"] for job in asked.data["jobs"]]) == (6, [True, False])
+    assert asked.data["jobs"][0]["last_success"]["owner"] == "ci-7"
+    for wrong in ("0s", "400d", "soon"):
+        assert terminal("overdue", "nightly-report", "--within", wrong).exit == 64

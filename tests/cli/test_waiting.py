@@ -253,3 +253,26 @@ def test_a_newcomer_is_told_that_others_come_first() -> None:
         "Held: Nobody has job now, but others in line come first.",
         "  waiting        2 in line",
     ]
+
+
+@pytest.mark.promise("queue:newest")
+def test_of_a_group_only_the_newest_waits_and_the_older_one_ends_with_a_code_of_its_own(terminal: Terminal) -> None:
+    lease = terminal.claim("deploy", "--owner", "agent-7")
+    older = Typing(terminal, "claim", "deploy", "--wait", "60s", "--owner", "older", "--replaces", "main")
+    terminal.until_in_line("deploy", 1)
+    newer = Typing(terminal, "claim", "deploy", "-q", "--wait", "60s", "--owner", "newer", "--replaces", "main")
+    ran = older.ran()
+    assert (ran.exit, ran.err) == (5, "")
+    assert ran.out == (
+        "Superseded: This claim of deploy waits no longer: newer asked later and waits for the group main.\n"
+    )
+    assert terminal("release", "deploy", "--lease", lease).exit == 0
+    assert newer.ran().exit == 0
+    assert "superseded by newer" in terminal("history", "deploy").out
+
+
+def test_a_group_is_for_claims_that_wait(terminal: Terminal) -> None:
+    ran = terminal("claim", "deploy", "--replaces", "main")
+    assert (ran.exit, "give --wait, too" in ran.err) == (64, True)
+    ran = terminal("claim", "deploy", "--wait", "1s", "--replaces", "")
+    assert (ran.exit, "--replaces may not be empty" in ran.err) == (64, True)

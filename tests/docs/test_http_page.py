@@ -193,6 +193,7 @@ class Played:
         self.several()
         self.sessions()
         self.losses()
+        self.groups()
         for name in ("a", "s", "poison", "delay"):
             self.heard("history", self._door.ask(Ask("history", name, {"limit": 100})))
             self.ask("inspect", name)
@@ -304,6 +305,18 @@ class Played:
         ]
         for verb, name, document in asks:
             self.heard(verb, self._door.ask(Ask(verb, name, document)))
+
+    def groups(self) -> None:
+        self.ask("overdue", "deploy", within_seconds=60)
+        lease = self.ask("acquire", "deploy")["lease_id"]
+        self.ask("overdue", "deploy", within_seconds=60)
+        waits: dict[str, object] = {"replaces": "main", "wait_seconds": 1}
+        for key in ("older", "newer"):
+            self.ask("acquire", "deploy", request_key=key, owner=key, **waits)
+        told = self.ask("acquire", "deploy", request_key="older", owner="older", **waits)
+        assert told == {"status": "superseded", "name": "deploy", "group": "main", "by": "newer"}
+        self.ask("release", "deploy", lease_id=lease, uncounted=True)
+        self.ask("history", "deploy", limit=100)
 
     def losses(self) -> None:
         self.ask("acquire", "poison", ttl_seconds=1, max_attempts=1)

@@ -11,7 +11,7 @@ from dibs.base.ids import new_id
 from dibs.core.commands import Acquire, EndSession, KeepPlaces, Leave, OpenSession, Release
 from dibs.core.lease_outcomes import SessionState
 from dibs.core.limits import KEEP_BATCH_MAX, REGRANT_MS, TICKET_KEEP_MS, TICKET_MS
-from dibs.core.outcomes import AlreadyDone, Granted, GrantedAll, Held, NotCurrent, Queued, SessionOver
+from dibs.core.outcomes import AlreadyDone, Granted, GrantedAll, Held, NotCurrent, Queued, SessionOver, Superseded
 from dibs.core.records import lock_key, ticket_key
 from dibs.engine.waiters import LAST_WORD_MS, Waiters
 from dibs.stores.waiters import mark_of
@@ -539,3 +539,22 @@ def test_a_place_that_cannot_be_kept_is_told_and_costs_nobody_else_a_place(
         granted = callers[number].answer
         assert isinstance(granted, Granted)
         lease = granted.lease.lease_id
+
+
+@pytest.mark.promise("queue:newest")
+def test_who_is_replaced_is_told_at_once_at_its_own_server_and_at_another(server: WaitingServer) -> None:
+    other = WaitingServer(server)
+    server.hold()
+    here = server.caller(owner="here", replaces="main")
+    server.decide()
+    elsewhere = other.caller(owner="elsewhere", replaces="main")
+    other.decide()
+    assert here.got == []
+    server.news(0)
+    assert isinstance(here.answer, Superseded)
+    assert here.answer.by == "elsewhere"
+    for number in range(3):  # in one commit
+        other.caller(owner=f"w-{number}", replaces="main")
+    other.decide()
+    assert isinstance(elsewhere.answer, Superseded)
+    assert (elsewhere.answer.by, len(other.waiters)) == ("w-2", 1)

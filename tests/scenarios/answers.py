@@ -159,6 +159,7 @@ ANSWERS: dict[type[Record], Callable[[Any], str]] = {
     outcomes.Refused: _each,
     outcomes.Deadlock: lambda told: _words("deadlock", cycle=",".join(told.cycle)),
     outcomes.Differs: lambda told: _words("differs", what=told.what, has=told.has, asked=told.asked),
+    outcomes.Superseded: lambda told: _words("superseded", group=told.group, by=told.by or None),
     outcomes.Parked: lambda told: _words("parked", failures=told.failures, **_end(told.ending)),
     lease_outcomes.Freed: lambda told: _words("freed", None if told.was_parked else "was not parked"),
     outcomes.Left: lambda told: _words("left", None if told.was_in else "was not in line"),

@@ -79,6 +79,7 @@ def _ask(asked: Asked) -> dict[str, Any]:
         "admin": options.get("admin", False),
         "over_quota": options.get("over-quota", False),
         "bound": options.get("bound"),
+        "replaces": options.get("replaces"),
     }
 
 
@@ -122,6 +123,7 @@ def _renew(asked: Asked) -> commands.Command:
         ttl_ms=options.get("ttl"),
         metadata=options.get("metadata"),
         checkpoint=options.get("checkpoint"),
+        mode=options.get("mode"),
         **_proof(asked),
     )
 
@@ -236,6 +238,7 @@ _ASK: dict[str, Callable[[str], object]] = {
     "admin": _flag,
     "over-quota": _flag,
     "bound": str,
+    "replaces": str,
     "lost": _flag,
 }
 _PLACE: dict[str, Callable[[str], object]] = {"wait": _flag, "ticket": str}
@@ -246,7 +249,10 @@ VERBS: dict[str, Verb] = {
     "claims-all": Verb(_claim_all, {**_ASK, **_PLACE}),
     "leaves": Verb(_leave, {"ticket": str}),
     "keeps-place": Verb(_keep_place, {"ticket": str}),
-    "renews": Verb(_renew, {"ttl": parse_duration, "metadata": str, "checkpoint": str, "lease": str, "session": str}),
+    "renews": Verb(
+        _renew,
+        {"ttl": parse_duration, "metadata": str, "checkpoint": str, "mode": str, "lease": str, "session": str},
+    ),
     "releases": Verb(
         _release,
         {

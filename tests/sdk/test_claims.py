@@ -426,3 +426,42 @@ def test_a_name_that_is_not_text_is_refused_in_the_same_words_by_all_that_take_o
         for prefixed in (client.list, client.events):
             with pytest.raises(dibs.InvalidInput, match="prefix is text"):
                 prefixed(name)
+
+
+@over("sqlite", "server")
+@pytest.mark.promise("queue:newest")
+def test_of_a_group_only_the_newest_waits(connect: Callable[..., Client]) -> None:
+    client, told = connect(), list[object]()
+
+    def older() -> None:
+        try:
+            with connect("older").claim("deploy", wait=60, replaces="main"):
+                pytest.fail("it was replaced")
+        except dibs.JobSuperseded as error:
+            told.append((error.code, error.by, error.name))
+
+    with client.claim("deploy"):
+        thread = threading.Thread(target=older)
+        thread.start()
+        wait_until(lambda: client.owner("deploy").document["waiting"] == 1, "it does not wait")
+        with pytest.raises(dibs.JobHeld), connect("newer").claim("deploy", wait=1, replaces="main"):
+            pytest.fail("two owners")
+        thread.join(30)
+    assert told == [("superseded", "newer", "deploy")]
+    with pytest.raises(dibs.InvalidInput, match="wait, too"):
+        client.claim("deploy", replaces="main")
+    with pytest.raises(dibs.InvalidInput, match="512 bytes"), client.claim("deploy", wait=1, replaces="é" * 257):
+        pytest.fail("too long")
+
+
+@over()
+@pytest.mark.promise("overdue")
+def test_a_program_can_ask_whether_a_job_ran_in_time(client: Client) -> None:
+    told = client.overdue("nightly", within="26h")
+    assert told
+    assert (told.at, told.owner, told.overdue_by) == (None, None, None)
+    with client.claim("nightly") as claim:
+        claim.done("ok")
+    told = client.overdue("nightly", within="26h")
+    assert not told
+    assert (told.owner, told.result, told.overdue_by) == ("alice", "ok", 0.0)

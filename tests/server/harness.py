@@ -261,7 +261,9 @@ def running(
 
     async def main() -> None:
         steady = steady_ms if real_time else clock.steady_ms
-        engine = Engine(store, asyncio.get_running_loop(), steady=steady, webhook_sender=webhook_sender)
+        named = settings.metric_jobs if settings is not None else ()
+        loop = asyncio.get_running_loop()
+        engine = Engine(store, loop, metric_jobs=named, steady=steady, webhook_sender=webhook_sender)
         if webhook_sender is not None:
             engine.webhook_policy = TargetPolicy(private=True)
         engine.start()

@@ -196,3 +196,16 @@ def test_a_frozen_store_is_not_ready_and_says_how_that_ends(server: Server, stor
     coordinator.one(Thaw(id=None))
     assert server.ask("GET", "/ready").status == 200
     assert b"\ndibs_store_writable 1\n" in server.ask("GET", "/metrics/prometheus").body
+
+
+@pytest.mark.promise("overdue")
+def test_a_probe_is_told_by_the_status_whether_a_job_ran_in_time(server: Server) -> None:
+    never = server.ask("GET", "/locks/nightly/overdue")
+    assert (never.status, never.json["status"], never.json["last_success"]) == (409, "overdue", None)
+    lease = server.lease("nightly")
+    server.ask("POST", "/locks/nightly/release", {"lease_id": lease, "done": True, "result": "ok"})
+    told = server.ask("GET", "/locks/nightly/overdue?within_seconds=93600")
+    assert (told.status, told.json["status"], told.json["overdue_ms"]) == (200, "in_time", 0)
+    assert told.json["last_success"]["result"] == "ok"
+    wrong = server.ask("GET", "/locks/nightly/overdue?within_seconds=0")
+    assert (wrong.status, wrong.json["code"]) == (400, "invalid_input")

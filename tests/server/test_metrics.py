@@ -17,6 +17,7 @@ from dibs.engine.metrics import REQUEST_S, UNCOUNTED_MAX, Histogram, Metrics, Re
 from dibs.server.monitor.exposition import OPEN_TYPE, PLAIN_TYPE, Metric, exposition, format_for
 from dibs.server.monitor.metric_table import METRICS
 from dibs.server.routes import health as metrics_routes
+from dibs.server.settings import ServerSettings
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from tests.server.harness import Poll, WaitedForStore, running, wait_until
@@ -331,3 +332,15 @@ def test_labels_are_escaped() -> None:
     parse: Any = parse_plain
     (family,) = parse(exposition([metric], None, is_open=False).decode())
     assert family.samples[0].labels == {"label": hostile}
+
+
+@pytest.mark.promise("overdue")
+def test_the_last_success_of_the_jobs_that_the_operator_names_is_told(tmp_path: Path) -> None:
+    key = ("default", 'nightly "report"')
+    with running(tmp_path, settings=ServerSettings(metric_jobs=(key, ("default", "never")))) as server:
+        server.lease("secret-name")
+        lease = server.lease("nightly%20%22report%22")
+        assert scrape(server)["dibs_job_last_success_timestamp_seconds"] == {key: 0, ("default", "never"): 0}
+        server.ask("POST", "/locks/nightly%20%22report%22/release", {"lease_id": lease})
+        told = scrape(server)["dibs_job_last_success_timestamp_seconds"]
+        assert told == {key: server.clock() / 1000, ("default", "never"): 0}

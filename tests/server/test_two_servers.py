@@ -118,3 +118,18 @@ def test_a_place_is_kept_over_a_restart_and_at_another_server(start: Callable[[]
         owners.append(body["owner"])
         lease = body["lease_id"]
     assert owners == ["w-0", "w-1", "newcomer"]
+
+
+@pytest.mark.promise("queue:newest")
+def test_a_newer_claim_of_a_group_at_one_server_ends_the_wait_of_the_older_at_the_other(
+    start: Callable[[], Server],
+) -> None:
+    here, there = start(), start()
+    lease = there.lease("deploy")
+    older = wait_for_job(here, "deploy", owner="older", replaces="main \U0001f680/1")[0]
+    other = wait_for_job(there, "deploy", owner="other")[0]
+    newer = Poll(there, "/locks/deploy/acquire", {**WAIT, "owner": "newer", "replaces": "main \U0001f680/1"})
+    assert older.answer() == {"status": "superseded", "name": "deploy", "group": "main \U0001f680/1", "by": "newer"}
+    release(there, "deploy", lease)
+    release(here, "deploy", other.answer()["lease_id"])
+    assert newer.answer()["owner"] == "newer"

@@ -79,6 +79,7 @@ EXAMPLES: list[Outcome] = [
     outcomes.Deadlock(now_ms=NOW, name="job", cycle=("me", "job", "agent-7", "mine")),
     outcomes.Differs(now_ms=NOW, name="job", what="slots", has="2", asked="3"),
     outcomes.Parked(now_ms=NOW, name="job", failures=3, ending=ENDING),
+    outcomes.Superseded(now_ms=NOW, name="job", group="main", by="b"),
     lease_outcomes.Freed(now_ms=NOW, name="job", was_parked=True),
     outcomes.Left(now_ms=NOW, name="job", was_in=True),
     lease_outcomes.Transferred(now_ms=NOW, name="job", lease=HOLDER),
@@ -138,7 +139,7 @@ def test_a_lease_id_or_request_key_is_shown_to_its_owner_alone(example: Outcome)
 def test_every_reply_is_json_and_a_refusal_says_what_to_do(example: Outcome) -> None:
     reply = reply_to("", example)
     assert json.loads(json.dumps(reply.body)) == reply.body
-    if reply.status >= 400 and not isinstance(example, outcomes.Delayed | outcomes.Parked):
+    if reply.status >= 400 and not isinstance(example, outcomes.Delayed | outcomes.Parked | outcomes.Superseded):
         assert reply.body is not None
         assert set(reply.body) - {"cycle", "ended", "retry_after_ms"} == {"error", "code", "details"}
         if isinstance(example, outcomes.NotCurrent):

@@ -27,6 +27,7 @@
     │   ├── JobDone             it was done already: `owner`, `result`
     │   ├── JobResting          it rests after a loss or a failure: `retry_after`
     │   ├── JobParked           it failed too often; an operator frees it
+    │   ├── JobSuperseded       a newer claim of the same group waits instead: `by`
     │   └── WouldDeadlock       waiting for it would never end: `cycle`
     ├── LeaseLost               it was yours and is not any more, or may not be: stop the work
     ├── EventsGone              events that were asked for are no longer on record: `after`, `oldest`
@@ -289,6 +290,18 @@ class JobParked(NotClaimed):
     def failures(self) -> int:
         """The number of owners in a row that failed at it or were lost."""
         return self._count("failures")
+
+
+class JobSuperseded(NotClaimed):
+    """Raised when a newer claim of the same group (`replaces`) came while this one waited: it waits instead, and this
+    work is out of date."""
+
+    code = "superseded"
+
+    @property
+    def by(self) -> str | None:
+        """The owner name of the newer claim, if it still waits."""
+        return self._said("by")
 
 
 class WouldDeadlock(NotClaimed):

@@ -214,6 +214,15 @@ class EmbeddedDoor:
             200, history_document(asked.name, self.store().events(0, asked.document["limit"], job, newest=True))
         )
 
+    def _overdue(self, asked: Ask, ns: str) -> Reply:
+        from dibs.core.names import check_name
+        from dibs.engine.successes import last_run
+        from dibs.wire.lease_documents import overdue_document
+
+        run = last_run(self.store(), ns, check_name(asked.name))
+        document = overdue_document(run, asked.document["within_seconds"])
+        return Reply(200 if document["status"] == "in_time" else 409, document)
+
     def _events(self, asked: Ask, ns: str) -> Reply:
         from dibs.core.names import check_name
         from dibs.engine.event_log import EventFilter, collect, position_at
@@ -283,6 +292,7 @@ class EmbeddedDoor:
 _QUERIES: dict[str, Callable[[EmbeddedDoor, Ask, str], Reply]] = {
     "list": EmbeddedDoor._list,
     "history": EmbeddedDoor._history,
+    "overdue": EmbeddedDoor._overdue,
     "events": EmbeddedDoor._events,
     "sessions": EmbeddedDoor._sessions,
     "rights": EmbeddedDoor._rights,

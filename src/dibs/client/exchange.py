@@ -56,6 +56,7 @@ REPLIES = {
     "acl": ("acl",),
     "list": ("locks", "next"),
     "history": ("name", "events"),
+    "overdue": ("name", "status", "overdue_ms"),
     "events": ("events", "next_after"),
     "session-open": ("session_id", "owner", "remaining_ms", "ttl_seconds"),
     "session-keep": ("session_id", "remaining_ms"),
@@ -84,6 +85,7 @@ CLAIM_REPLIES = {
     "done": ("name", "owner", "done_ms_ago", "retry_after_ms"),
     "delayed": ("name", "retry_after_ms"),
     "parked": ("name", "failures"),
+    "superseded": ("name", "group"),
 }
 # What each entry has in a list of several.
 ROW_FIELDS = {
@@ -134,7 +136,8 @@ def checked_reply(verb: str, reply: Reply, address: ServerAddress) -> Reply:
         foreign = annex(_FOREIGN)
         body = body if foreign is None else foreign.completed(verb, body)
     reply.body = body
-    if reply.status < 300 or (verb in _CLAIMS and status in ("delayed", "parked")):
+    said_no = verb in _CLAIMS and status in ("delayed", "parked", "superseded")
+    if reply.status < 300 or said_no or (verb, status) == ("overdue", "overdue"):
         wanted = REPLIES.get(verb, ())
         if verb in _CLAIMS:
             wanted = SEVERAL_REPLIES.get((verb, str(status))) or CLAIM_REPLIES.get(str(status), ("a known status",))

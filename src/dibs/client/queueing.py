@@ -167,6 +167,10 @@ class PendingClaim:
         return owner
 
     @property
+    def is_shared(self) -> bool:
+        return self._document.get("mode") == "shared"
+
+    @property
     def reserved(self) -> list[str]:
         """The jobs that the store would give to one session twice. Of several it passes over what the session has."""
         return [] if self._verb == ANY else self.names
@@ -353,6 +357,7 @@ class PendingClaim:
             # With only the request key, repeat the claim: it returns the place or the lease of the lost reply. If
             # there was none, this makes one with a short TTL, so that it ends soon even if this reply is lost, too.
             document = dict(self._document)
+            document.pop("replaces", None)  # whoever came later stays in line
             if document.pop("ttl_ms", None) is not None or "ttl_seconds" in document:
                 document["ttl_seconds"] = 1
             if self._waited:

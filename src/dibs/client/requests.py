@@ -42,6 +42,7 @@ _ROUTES = {
     "acquire-all": ("POST", "/locks/acquire-all"),
     "list": ("GET", "/locks"),
     "history": ("GET", "/locks/{}/history"),
+    "overdue": ("GET", "/locks/{}/overdue"),
     "events": ("GET", "/events"),
     "sessions": ("GET", "/sessions"),
     "session-open": ("POST", "/sessions"),

@@ -82,6 +82,12 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
         lock = draft.lock(command.ns, command.name)
     if isinstance(verdict, _FINAL):
         return verdict
+    if command.replaces is not None and may_wait(command):
+        from dibs.core.groups import superseded  # few claims are of a group
+
+        newer = superseded(draft, command, (command.name,))
+        if newer is not None:
+            return newer
     if lock.acl and command.acl is not None and set(command.acl) != set(lock.acl):
         return outcomes.AclDiffers(now_ms=draft.now_ms, name=lock.name)
     if verdict is None:
@@ -92,6 +98,10 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
             put_list(draft, draft.lock(command.ns, command.name), command.acl, command.principal)
         if command.session is not None:
             serve_own(draft, command.ns, command.session)
+        if command.replaces is not None:
+            from dibs.core.groups import replace_older
+
+            replace_older(draft, command, (command.name,))
         return granted
     if not isinstance(verdict, _PASSES):
         return verdict
@@ -105,6 +115,10 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
             return outcomes.Deadlock(now_ms=draft.now_ms, name=command.name, cycle=cycle)
     if not may_wait(command):
         return verdict
+    if command.replaces is not None:
+        from dibs.core.groups import take_place
+
+        return take_place(draft, command, (command.name,))
     if command.over_quota or command.payer is not None:
         over = over_waiting(draft, command, command.name)
         if over is not None:

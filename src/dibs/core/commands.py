@@ -96,6 +96,7 @@ class Renew(JobCommand):
     ttl_ms: int | None = None  # None keeps the lease's own
     metadata: str | None = None
     checkpoint: str | None = None
+    mode: str | None = None  # SHARED: share the job from now on. None keeps the lease's own
     audited: bool = False  # it is an event even without a checkpoint
     payer: str | None = None  # a hold from before the caller had a limit is counted from now on
     seat: str | None = None  # changes nothing unless this ask has the seat

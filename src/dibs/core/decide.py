@@ -13,6 +13,7 @@ decision, so every rule can be tested in microseconds, and replayed. The other f
     tree_claims.py  the claims of a tree, in pages
     expiry.py     when a hold is over: deadlines, outage credit, the one way in which a hold ends
     queue.py      who is served when, and the one way in which a waiter is given the job
+    groups.py     of a group only the newest waits
     tickets.py    places in a line; a refused ask that counts as waiting; what an owner is told of those who wait
     deadlock.py   would waiting ever end; places that a loss of their session closed a circle with
     several.py    the first free of several; all or none

@@ -11,6 +11,7 @@ from dibs.base.record import Record
 
 ACQUIRED = "acquired"
 PROGRESS = "progress"
+SHARED = "shared"  # an exclusive owner shares the job from now on
 RELEASED = "released"
 FAILED = "failed"
 EXPIRED = "expired"
@@ -37,7 +38,7 @@ WEBHOOK_REPLAYED = "webhook-replayed"  # somebody asked for deliveries once more
 WEBHOOK_STOPPED = "webhook-stopped"  # the last token of its owner is over
 
 KINDS = (
-    *(ACQUIRED, PROGRESS, RELEASED, FAILED, EXPIRED, BROKEN, TRANSFERRED, QUEUED, LEFT),
+    *(ACQUIRED, PROGRESS, SHARED, RELEASED, FAILED, EXPIRED, BROKEN, TRANSFERRED, QUEUED, LEFT),
     *(PARKED, REFUSED, RENEWED, FREED, ACCESS_SET, SESSION_OPENED, SESSION_ENDED, FORGOTTEN, OUTAGE),
     *(TOKEN_CREATED, TOKEN_ROTATED, TOKEN_REVOKED, TOKEN_LIMITED),
     *(WEBHOOK_CREATED, WEBHOOK_REMOVED, WEBHOOK_REPLAYED, WEBHOOK_STOPPED),
@@ -53,6 +54,7 @@ LOCK_CHANGES = {
     ACQUIRED: "acquired",
     RENEWED: "renewed",
     PROGRESS: "renewed",
+    SHARED: "renewed",
     EXPIRED: "expired",
     **dict.fromkeys((RELEASED, FAILED, BROKEN, TRANSFERRED), "released"),
 }
@@ -83,6 +85,7 @@ class Event(Record):
     ticket: int = 0  # the place in the line that this is about, or that was handed the job
     slots: int = 1
     until_ms: int | None = None  # when the hold ends without a heartbeat, if `ttl_ms` does not say it
+    uncounted: bool = False  # of a release: it says nothing about the work
 
     def hold_ends_ms(self) -> int | None:
         """Return when the hold ends without a heartbeat. None: it has ended."""

@@ -171,6 +171,7 @@ def end_hold(
         reason=reason,
         attempt=holder.attempt,
         done=done_until_ms is not None,
+        uncounted=uncounted,
     )
     # Only the newest keeps its checkpoint, which may be 4 KiB: successors see no other.
     older = lock.endings[: ENDINGS_KEPT - 1]
@@ -195,6 +196,7 @@ def end_hold(
             result=result,
             done_until_ms=done_until_ms,
             began_ms=holder.since_ms,
+            uncounted=uncounted,
         )
     )
     if rest_ms:
@@ -275,6 +277,7 @@ def event_of(
     ticket: int = 0,
     began_ms: int | None = None,
     until_ms: int | None = None,
+    uncounted: bool = False,
 ) -> Event:
     """An event about one hold on one job."""
     return Event(
@@ -299,4 +302,5 @@ def event_of(
         ticket=ticket,
         began_ms=began_ms,
         until_ms=until_ms,
+        uncounted=uncounted,
     )

@@ -17,6 +17,7 @@ ROLES = (VIEWER, AGENT, OPERATOR, ADMIN)
 
 LEAST_ROLE: dict[str, str] = {
     **dict.fromkeys(("inspect", "list", "history", "events", "watch", "sessions", "session-show"), VIEWER),
+    "overdue": VIEWER,
     "whoami": VIEWER,
     **dict.fromkeys(("metrics", "metrics-prometheus"), VIEWER),
     **dict.fromkeys(("waiters", "activity"), VIEWER),

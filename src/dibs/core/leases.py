@@ -9,12 +9,13 @@ from dibs.core.grants import check_room, put_hold, swap
 from dibs.core.lease_outcomes import AclSet, Broken, Failed, Freed, NotFound, Released, Renewed, Transferred
 from dibs.core.limits import TTL_MS_DEFAULT
 from dibs.core.names import in_tree
-from dibs.core.outcomes import Deadlock, Forbidden, Held, SessionUnknown
+from dibs.core.outcomes import Deadlock, Differs, Forbidden, Held, SessionUnknown
 from dibs.core.proof import ended, held_by, not_current, put_list
 from dibs.core.queue import advance, drop_forbidden, present_lock, serve_own
 from dibs.core.quota import charge, is_current, payer_of, recharged
-from dibs.core.records import BROKEN, FAILED, RELEASED, TRANSFERRED, Done
+from dibs.core.records import BROKEN, EXCLUSIVE, FAILED, RELEASED, SHARED, TRANSFERRED, Done, TreeClaim
 from dibs.core.tickets import NOBODY, has_seat, waiters
+from dibs.core.tree_claims import add_claim, remove_claim
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -144,6 +145,10 @@ def renew(draft: Draft, command: Renew) -> Outcome:
     too_long = check_room(draft, lock, mine, command.checkpoint, command.metadata)
     if too_long is not None:
         return too_long
+    mode = mine.mode if command.mode is None else command.mode
+    if mode != mine.mode and (mode == EXCLUSIVE or lock.slots > 1):
+        has = mine.mode if lock.slots == 1 else f"{mine.mode} in {lock.slots} slots"
+        return Differs(now_ms=draft.now_ms, name=lock.name, what="mode", has=has, asked=mode)
     ttl_ms = mine.ttl_ms if command.ttl_ms is None else command.ttl_ms
     kept = mine.replace(
         renewed_ms=draft.now_ms,
@@ -155,6 +160,7 @@ def renew(draft: Draft, command: Renew) -> Outcome:
         told=max(mine.told, newest),
         seat=mine.seat if command.seat is not None else NOBODY,  # its owner knows of it
         wanted=waiting > 0 and in_tree(lock.name),
+        mode=mode,
     )
     if command.payer is not None and not is_current(draft, mine.charge, command.payer):
         kept = kept.replace(charge=recharged(draft, mine.charge, command.payer, "held"))
@@ -176,7 +182,21 @@ def renew(draft: Draft, command: Renew) -> Outcome:
                 until_ms=lease.expires_ms,
             )
         )
+    if mode != mine.mode:
+        waiting = _share(draft, lock, kept, lease.expires_ms)
+        new = min(new, waiting)
     return Renewed(now_ms=draft.now_ms, name=lock.name, lease=lease, waiting=waiting, new=new)
+
+
+def _share(draft: Draft, lock: LockRecord, kept: Holder, until_ms: int) -> int:
+    """The hold is shared from now on, without a gap in which somebody could have the job alone. Those first in line who
+    can share it get it in the same decision. Returns how many wait for it then."""
+    draft.events.append(event_of(lock, kept, events.SHARED, draft.now_ms, until_ms=until_ms))
+    if in_tree(lock.name):
+        remove_claim(draft, lock.ns, lock.name, kept.lease_id)
+        add_claim(draft, lock.ns, TreeClaim(name=lock.name, lease_id=kept.lease_id, mode=SHARED))
+    advance(draft, lock.ns, (lock.name,))
+    return waiters(draft, draft.lock(lock.ns, lock.name), kept, whole=True)[0]
 
 
 def release(draft: Draft, command: Release) -> Outcome:

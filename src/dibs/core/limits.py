@@ -67,6 +67,13 @@ REGRANT_MS = 1_000  # for how long a lease is as good as new, if its TTL is at l
 WAIT_MS_MAX = 3600 * 1000
 EMBEDDED_POLL_MS = 1_000  # without a server: how long a waiter sleeps at most before it looks, news or not
 WANT_MS = 5 * 60 * 1000
+# Of a job with groups of which only the newest waits: how many groups without a place in line it remembers, and of each
+# group how many asks that were replaced. A repeat of one of them is recognised. After REPLACED_MS without a newcomer
+# most of them have come, and REPLACED_KEPT are enough.
+GROUPS_KEPT = 8
+REPLACED_KEPT = 32
+REPLACED_MAX = 1_024
+REPLACED_MS = 60_000
 
 # Several at once
 NAMES_MAX = 1_000
@@ -136,6 +143,11 @@ LIST_PAGE_MAX = 10_000
 LIST_LOOKS_MAX = 20_000  # how many jobs a page of the list looks at to find the ones that were asked for
 HISTORY_PAGE_DEFAULT = 100
 HISTORY_PAGE_MAX = 10_000
+
+# How long ago the last success of a job may be, unless the question says it; and of how many jobs metrics tell it.
+WITHIN_S_DEFAULT = 24 * 3600
+WITHIN_S_MAX = DONE_MS_MAX // 1000
+METRIC_JOBS_MAX = 100
 
 # Per principal; a server setting may change it. Soft by the size of one batch: it guards an operator, not an owner.
 LOCKS_PER_PRINCIPAL_MAX = 100_000

@@ -89,6 +89,13 @@ def refused_status(statuses: Sequence[str], all_of: int) -> str:
     return DONE if len(statuses) >= all_of and all(status == DONE for status in statuses) else HELD
 
 
+class Superseded(JobOutcome):
+    """A newer claim of the same group took a place in the line, and the caller's is gone. `by`: its owner, if known."""
+
+    group: str
+    by: str = ""
+
+
 class Deadlock(JobOutcome):
     """Waiting would deadlock. `cycle` alternates owner and job, beginning with the caller."""
 

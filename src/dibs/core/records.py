@@ -147,6 +147,7 @@ class Ending(Record):
     reason: str | None = None  # and why; or why it failed
     attempt: int = 1
     done: bool = False  # the work was finished with it: its checkpoint is of the past
+    uncounted: bool = False  # it says nothing about the work (`successes.py`)
 
 
 class Done(Record):
@@ -157,6 +158,15 @@ class Done(Record):
     at_ms: int
     until_ms: int
     result: str | None = None
+
+
+class Group(Record):
+    """A group of which only the newest waits in a job's line (`groups.py`)."""
+
+    mark: str  # a digest of its name
+    number: int  # of its newest place, which may have left the line
+    at_ms: int  # when that was taken
+    replaced: str = ""  # short digests of the asks that were replaced, newest first
 
 
 class LockRecord(Kept):
@@ -180,6 +190,7 @@ class LockRecord(Kept):
     # Nobody is granted the job before: a delay after a loss, or a failure's retry time.
     delay_until_ms: int = 0
     acl: tuple[str, ...] = ()
+    groups: tuple[Group, ...] = ()
 
     def due_ms(self) -> int | None:
         """The first expiry; without a holder, the end of a delay that somebody waits for, or the time to delete the
@@ -227,6 +238,7 @@ class Terms(Record):
     again: bool = False  # claim even though the job is marked done
     badges: tuple[str, ...] = ()  # the access entries that the caller satisfies, checked whenever it is served
     admin: bool = False
+    replaces: str | None = None  # the group of which only the newest waits
 
 
 def terms_of(ask: Terms) -> dict[str, Any]:

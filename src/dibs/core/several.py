@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dibs.core import groups
 from dibs.core.claims import check_session, judge, waits_otherwise
 from dibs.core.exclusion import own_hold
 from dibs.core.expiry import end_hold
@@ -82,6 +83,11 @@ def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
         if bad and waitable:
             return queued(draft, keep(draft, ticket, command))
         give_up(draft, ticket, "answered")
+    held = all(isinstance(verdict, Granted) for verdict in verdicts)
+    if command.replaces is not None and waitable and not held and may_wait(command):
+        newer = groups.superseded(draft, command, command.names)
+        if newer is not None:
+            return newer
     over = over_held(draft, command, command.names[0], verdicts.count(None)) if not bad else None
     if over is not None:
         forget_want(draft, command)
@@ -95,6 +101,8 @@ def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
         ]
         if command.session is not None:
             serve_own(draft, command.ns, command.session)
+        if command.replaces is not None and not held:
+            groups.replace_older(draft, command, command.names)
         return GrantedAll(now_ms=draft.now_ms, grants=tuple(grants))
     differs = [waits_otherwise(draft, command, name) for name in command.names]
     if waitable and any(differs):
@@ -139,6 +147,8 @@ def _wait_for_all(draft: Draft, command: AcquireAll, bad: tuple[JobOutcome, ...]
     if not may_wait(command):
         note_want(draft, command, refused)
         return Refused(now_ms=draft.now_ms, outcomes=bad, all_of=len(command.names))
+    if command.replaces is not None:
+        return groups.take_place(draft, command, command.names)
     over = over_waiting(draft, command, command.names[0], len(command.names))
     if over is not None:
         forget_want(draft, command)

@@ -232,15 +232,15 @@ def remove_place(draft: Draft, ns: str, name: str, number: int) -> None:
         draft.put(lock.replace(line=lock.line[:at] + lock.line[at + 1 :], marks=marks))
 
 
-def drop(draft: Draft, ticket: Ticket, reason: str) -> None:
+def drop(draft: Draft, ticket: Ticket, reason: str, by: str | None = None) -> None:
     """Remove a ticket from its lines, with an event that says why."""
     remove(draft, ticket)
     for part in parts_of(ticket):
         gone = ticket.replace(name=part.name, number=part.number)
-        draft.events.append(ticket_event(draft, gone, events.LEFT, reason=reason))
+        draft.events.append(ticket_event(draft, gone, events.LEFT, reason=reason, by=by))
 
 
-def ticket_event(draft: Draft, ticket: Ticket, kind: str, reason: str | None = None) -> Event:
+def ticket_event(draft: Draft, ticket: Ticket, kind: str, reason: str | None = None, by: str | None = None) -> Event:
     return Event(
         at_ms=draft.now_ms,
         kind=kind,
@@ -251,6 +251,7 @@ def ticket_event(draft: Draft, ticket: Ticket, kind: str, reason: str | None = N
         mode=ticket.mode,
         ticket=ticket.number,
         reason=reason,
+        by=by,
     )
 
 

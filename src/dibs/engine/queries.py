@@ -265,7 +265,7 @@ def claimed(
         # Jobs in other states are skipped here, so a page of the store may give less than one of ours.
         page = store.scan(lock_key(ns, prefix), key, step, live=live)
         locks = [versioned.record for _, versioned in page if isinstance(versioned.record, LockRecord)]
-        at_ms, live_ones = _with_live_owners(store, locks)
+        at_ms, live_ones = with_live_owners(store, locks)
         now_ms = max(now_ms, at_ms)
         live_ones = [lock for lock in live_ones if state_of(lock, now_ms) in states]
         found += [lock for lock in live_ones if not ended or (lock.endings and lock.endings[0].how in ended)]
@@ -280,7 +280,7 @@ def claimed(
         step = min(2 * step, LIST_PAGE_DEFAULT)
 
 
-def _with_live_owners(store: Store, locks: list[LockRecord]) -> tuple[int, list[LockRecord]]:
+def with_live_owners(store: Store, locks: list[LockRecord]) -> tuple[int, list[LockRecord]]:
     """The locks with their live holds only, and the time of that state. Whether a hold is live depends on the lock, its
     owner's session, the outages and the time together, so each lock is read again with them."""
     listed = {lock_key(lock.ns, lock.name): lock for lock in locks}

@@ -219,6 +219,8 @@ class Tally:
             if principal is not None:
                 self._add(principal, event.ns, -1)
                 self._fold_state(event, -1)
+        elif event.kind == kinds.SHARED:
+            self._several[hash((event.ns, event.job))] = 1  # it was alone until now
         elif event.kind in _MOVES:
             self._fold_state(event, 0)
 

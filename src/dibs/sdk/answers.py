@@ -90,6 +90,38 @@ class JobEvent:
     namespace: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """The answer whether a job is overdue: `overdue`, and true as this. The last success was at `at`, by `owner`, with
+    `result`; all are None if none is on record, and `record_since` says since when. `overdue_by` is in seconds."""
+
+    name: str
+    overdue: bool
+    at: str | None
+    owner: str | None
+    result: str | None
+    overdue_by: float | None
+    record_since: str | None
+    document: Document = field(repr=False, compare=False)
+
+    def __bool__(self) -> bool:
+        return self.overdue
+
+
+def overdue_from(document: Document) -> Overdue:
+    last, late_ms = document.get("last_success") or {}, document["overdue_ms"]
+    return Overdue(
+        name=document["name"],
+        overdue=document["status"] == "overdue",
+        at=last.get("at"),
+        owner=last.get("owner"),
+        result=last.get("result"),
+        overdue_by=None if late_ms is None else late_ms / 1000,
+        record_since=document.get("record_since"),
+        document=document,
+    )
+
+
 def previous_of(document: Document) -> Previous | None:
     found = document.get("previous")
     return Previous(**_fields(Previous, found)) if found else None
@@ -163,5 +195,6 @@ _NOT_CLAIMED: dict[str | None, type[errors.NotClaimed]] = {
     "done": errors.JobDone,
     "delayed": errors.JobResting,
     "parked": errors.JobParked,
+    "superseded": errors.JobSuperseded,
     "deadlock": errors.WouldDeadlock,
 }

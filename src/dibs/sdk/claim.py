@@ -26,6 +26,7 @@ from dibs.sdk.claim_state import (
     is_refusal,
     raise_if_lost_at_exit,
     release_at_exit,
+    share_hold,
     take,
 )
 from dibs.sdk.heart import WATCHDOG, Grip, SafeEvent, beat_once, in_own_thread
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from dibs.client.queueing import PendingClaim
     from dibs.sdk.answers import Lease
     from dibs.sdk.async_doors import AsyncDoor
-    from dibs.sdk.claim_state import Ending
+    from dibs.sdk.claim_state import Ending, Join
     from dibs.sdk.hold import Hold, SessionHold
 
 log = logging.getLogger("dibs")
@@ -80,8 +81,11 @@ class Claim(ClaimState["Doors"]):
     When the claim is lost, `lost` is set, `on_lost` is called once with the LeaseLost, and `check()` and the end of
     the block raise it. A lost claim is never taken again automatically."""
 
-    _grip: Grip | None = None
     _lost: LostEvent | None = None
+
+    @property
+    def _renewed_by(self) -> Doors:
+        return self._doors
 
     @property
     def lost(self) -> LostEvent:
@@ -101,7 +105,7 @@ class Claim(ClaimState["Doors"]):
         except BaseException as error:  # not claimed; or no thread, or an interrupt: nothing would renew it
             if self._held is None:
                 end_claim(span, None, error)
-            else:
+            elif self._held.leave(self, inner=bool(self._inner)):
                 self._held.let_go()
                 given_up(self._doors, request, self._session)
             raise
@@ -110,13 +114,13 @@ class Claim(ClaimState["Doors"]):
     def _keep(self, hold: LeaseHold) -> None:
         if self._on_lost is not None:
             hold.listen(in_own_thread(self._on_lost))
-        if self._session is None:
+        if self._session is None and self._grip is None:
             self._grip = Grip(hold, self._doors)
 
     def _taken(self, request: PendingClaim) -> LeaseHold:
         try:
             with self._doors.one() as door:
-                hold = self._held = drive(door, take(request, self._session))
+                hold = self._held = drive(door, take(request, self._session, self._join if self._nested else None))
                 return hold
         except BaseException as error:
             if not is_refusal(error):
@@ -139,6 +143,8 @@ class Claim(ClaimState["Doors"]):
 
     def _abandon(self, error: BaseException | None) -> None:
         hold = self._hold
+        if not hold.leave(self, inner=bool(self._inner)):
+            return
         hold.let_go()
         if hold.is_ours and not hold.was_lost:
             self._released(hold, error, GIVE_UP_MS)
@@ -147,6 +153,8 @@ class Claim(ClaimState["Doors"]):
         hold = self._hold
         if not hold.is_ours:
             return  # a forked child does not touch the parent's claim
+        if not hold.leave(self, inner=bool(self._inner)) and not hold.was_lost:
+            return  # another block has it, too
         if not hold.was_lost and hold.let_go():
             lost = self._released(hold, error)
             if lost is not None and error is None:
@@ -185,6 +193,12 @@ class Claim(ClaimState["Doors"]):
     release = given(ClaimState._release)(_ended)
     fail = given(ClaimState._fail)(_ended)
     transfer = given(ClaimState._transfer)(_handed_over)
+
+    def share(self) -> None:
+        """Share the job from now on, in one step: who waits to share it gets it at once, and nobody has it alone in
+        between. A shared claim never becomes exclusive."""
+        with self._doors.one() as door:
+            drive(door, share_hold(self._hold))
 
     def _finish(self, ending: Ending[T]) -> list[T]:
         with self._doors.one() as door:
@@ -282,10 +296,12 @@ class BlockGuard:
         return self._task.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError)
 
 
-async def taken(door: AsyncDoor, request: PendingClaim, session: SessionHold | None) -> LeaseHold:
+async def taken(
+    door: AsyncDoor, request: PendingClaim, session: SessionHold | None, join: Join | None = None
+) -> LeaseHold:
     """Take the job. If anything fails, including a cancellation at any moment, nothing is left behind."""
     try:
-        return await async_doors.drive(door, take(request, session))
+        return await async_doors.drive(door, take(request, session, join))
     except BaseException as error:
         if not is_refusal(error):
             await shielded(lambda: given_up_async(door, request, session))
@@ -313,7 +329,10 @@ class AsyncClaim(ClaimState["AsyncDoor"]):
     _block = "async with"
 
     _guard: BlockGuard | None = None
-    _grip: Grip | None = None
+
+    @property
+    def _renewed_by(self) -> Doors:
+        return self._doors.doors
 
     @property
     def lost(self) -> asyncio.Event:
@@ -326,18 +345,21 @@ class AsyncClaim(ClaimState["AsyncDoor"]):
         request = self._begun()
         span = begin_claim()
         try:
-            hold = self._held = await taken(self._doors, request, self._session)
+            hold = self._held = await taken(self._doors, request, self._session, self._join if self._nested else None)
         except BaseException as error:
+            if self._held is not None:
+                self._held.leave(self, inner=bool(self._inner))
             end_claim(span, None, error)
             raise
         end_claim(span, hold)
         try:
             self._guard = BlockGuard(hold, self._on_lost)
-            if self._session is None:
+            if self._session is None and self._grip is None:
                 self._grip = Grip(hold, self._doors.doors, asyncio.get_running_loop())
         except BaseException:  # no thread, or an interrupt: nothing would renew it
-            hold.let_go()
-            await shielded(lambda: given_up_async(self._doors, request, self._session))
+            if hold.leave(self, inner=bool(self._inner)):
+                hold.let_go()
+                await shielded(lambda: given_up_async(self._doors, request, self._session))
             raise
         self._span = begin_hold(hold)
         return self
@@ -353,6 +375,8 @@ class AsyncClaim(ClaimState["AsyncDoor"]):
         ours_alone = guard.leave(error) if guard is not None else False
         if not hold.is_ours:
             return
+        if not hold.leave(self, inner=bool(self._inner)) and not hold.was_lost:
+            return  # another block has it, too
         if not hold.was_lost and hold.let_go():
             lost = await shielded(lambda: self._released(hold, error))
             if lost is not None and error is None:
@@ -384,6 +408,12 @@ class AsyncClaim(ClaimState["AsyncDoor"]):
     release = given(ClaimState._release)(_ended)
     fail = given(ClaimState._fail)(_ended)
     transfer = given(ClaimState._transfer)(_handed_over)
+
+    async def share(self) -> None:
+        """Share the job from now on, in one step: who waits to share it gets it at once, and nobody has it alone in
+        between. A shared claim never becomes exclusive."""
+        hold = self._hold
+        await shielded(lambda: async_doors.drive(self._doors, share_hold(hold)))
 
     async def _finish(self, ending: Ending[T]) -> list[T]:
         hold = self._hold

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from weakref import ref
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, InvalidInput, LeaseLost, NotClaimed, Unavailable
@@ -13,15 +16,17 @@ from dibs.base.traceparent import tracing
 from dibs.client.queueing import Pause
 from dibs.core.names import ELECTION_PREFIX
 from dibs.sdk import operations
+from dibs.sdk.heart import WATCHDOG
 from dibs.sdk.hold import LeaseHold, hold_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any
 
+    from dibs.client.pool import Doors
     from dibs.client.queueing import Flow, PendingClaim
     from dibs.core.durations import Duration
     from dibs.sdk.answers import Lease, Previous
+    from dibs.sdk.heart import Grip
     from dibs.sdk.hold import SessionHold
 
 
@@ -30,6 +35,7 @@ D = TypeVar("D")
 T = TypeVar("T")
 if TYPE_CHECKING:
     Ending = Callable[[Lease], Flow[T]]
+    Join = Callable[[PendingClaim], LeaseHold | None]
 
 # Spans of OpenTelemetry about a claim: `dibs claim` while it is asked for, `dibs hold` while it is held.
 #
@@ -108,6 +114,9 @@ class ClaimState(Generic[D]):
 
     _block = "with"  # the word that begins the block
     _noun = "claim"  # what the messages call it
+    _nested = False
+    _inner = ""  # of a block inside another that has the job: its name
+    _grip: Grip | None = None  # what keeps the hold renewed
 
     def __init__(
         self,
@@ -155,12 +164,13 @@ class ClaimState(Generic[D]):
     @property
     def leases(self) -> tuple[Lease, ...]:
         """One for each job."""
-        return self._hold.leases
+        leases = self._hold.leases
+        return tuple(lease for lease in leases if lease.name == self._inner) if self._inner else leases
 
     @property
     def name(self) -> str:
         """The job. Of several, the first."""
-        return self._hold.leases[0].name
+        return self.leases[0].name
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -168,18 +178,18 @@ class ClaimState(Generic[D]):
 
     @property
     def owner(self) -> str:
-        return self._hold.leases[0].owner
+        return self.leases[0].owner
 
     @property
     def lease_id(self) -> str:
         """The proof of ownership. Keep it secret."""
-        return self._hold.leases[0].lease_id
+        return self.leases[0].lease_id
 
     @property
     def fencing_token(self) -> int:
         """Send it with your writes, and let the receiver refuse smaller ones (`dibs.Fence`). Of several jobs, the
         first one's."""
-        return self._hold.leases[0].fencing_token
+        return self.leases[0].fencing_token
 
     @property
     def fencing_tokens(self) -> dict[str, int]:
@@ -188,12 +198,43 @@ class ClaimState(Generic[D]):
     @property
     def attempt(self) -> int:
         """1 for the first owner since the last clean release, and 1 more for each that failed at the job or lost it."""
-        return self._hold.leases[0].attempt
+        return self.leases[0].attempt
 
     @property
     def previous(self) -> Previous | None:
         """The previous owner, how its hold ended, and its last checkpoint."""
-        return self._hold.leases[0].previous
+        return self.leases[0].previous
+
+    def _holds(self) -> list[tuple[LeaseHold, Grip | None]]:
+        """All holds of this client or session, with what keeps them renewed."""
+        if self._session is not None:
+            return [(hold, None) for hold in self._session.claims()]
+        hearts = WATCHDOG.hearts_of(self._renewed_by)
+        return [(each.hold, each.grip()) for each in hearts if isinstance(each.hold, LeaseHold)]
+
+    @property
+    def _renewed_by(self) -> Doors:
+        """The doors through which its holds are renewed."""
+        raise NotImplementedError
+
+    def _join(self, request: PendingClaim) -> LeaseHold | None:
+        """Enter the hold of a block around this one that has the job, if this one may be nested."""
+        name, me = request.names[0], acquirer()
+        for hold, grip in self._holds():
+            if hold.whose is None or hold.whose() is not me or hold.is_over or not hold.is_ours:
+                continue
+            if all(lease.name != name for lease in hold.leases):
+                continue
+            if hold.is_shared and not request.is_shared:
+                raise InvalidInput(
+                    f"{name} is shared in the block around this one, so nobody can have it alone here. Claim it "
+                    "exclusively there, and share() it later."
+                )
+            self._held, self._inner, self._grip = hold, name, grip
+            if hold.enter(self):
+                return hold
+            self._held, self._inner, self._grip = None, "", None
+        return None
 
     @property
     def waiting(self) -> int:
@@ -267,11 +308,24 @@ class LeaderState(ClaimState[D]):
         return self.remaining() > 0
 
 
-def take(request: PendingClaim, session: SessionHold | None) -> Flow[LeaseHold]:
+Acquirer = threading.Thread | asyncio.Task[object]
+
+
+def acquirer() -> Acquirer:
+    """The one that acquires something here: the task of an event loop, or else the thread."""
+    loop = asyncio._get_running_loop()  # every claim asks, and where no loop runs the public function raises
+    task = None if loop is None else asyncio.current_task(loop)
+    return threading.current_thread() if task is None else task
+
+
+def take(request: PendingClaim, session: SessionHold | None, join: Join | None = None) -> Flow[LeaseHold]:
     """Claim the jobs, in a session or alone. If it fails, whoever drives it gives the claim up, unless it was refused;
     in a session it also says that the request got its answer."""
     if request.naming is not None:
         yield from request.look_up()
+    around = join(request) if join is not None else None
+    if around is not None:
+        return around
     if session is not None:
         session.reserve(request)
         if session.owes:
@@ -281,9 +335,23 @@ def take(request: PendingClaim, session: SessionHold | None) -> Flow[LeaseHold]:
         hold = LeaseHold(leases, request.sent_ms)
     else:
         hold = yield from hold_in(session, leases, request.sent_ms)
+    hold.is_shared, hold.whose = request.is_shared, ref(acquirer())
     if hold.is_due():
         yield from _confirm(hold)
     return hold
+
+
+def share_hold(hold: LeaseHold) -> Flow[None]:
+    """Share the jobs from now on. A repeat changes nothing."""
+    hold.check()
+    hold.check_alone()
+    try:
+        for lease in hold.leases:
+            yield from _insisting(hold, _ending(operations.renew, shared=True), lease)
+    except LeaseLost as lost:
+        hold.end(lost.why)
+        hold.check()
+    hold.is_shared = True
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -303,6 +371,7 @@ def _confirm(hold: LeaseHold) -> Flow[None]:
 def finish_hold(hold: LeaseHold, flow_of: Ending[T]) -> Flow[list[T]]:
     """End the claim. It counts as ended only when the store has confirmed it."""
     hold.check()
+    hold.check_alone()
     found: list[T] = []
     hold.ending = True
     try:

@@ -41,7 +41,7 @@ TTL_SECONDS = TTL_MS_DEFAULT / 1000
 LEADER_TTL_SECONDS = ELECTION_TTL_MS_DEFAULT / 1000
 TIMEOUT_SECONDS = 10.0
 # Arguments that are not sent under their own names.
-_NO_FIELDS = ("self", "name", "names", "ttl", "owner", "shared", "lock_delay", "on_lost", "fail_on_error")
+_NO_FIELDS = frozenset("self name names ttl owner shared lock_delay on_lost fail_on_error nested".split())
 
 
 class Claims(Generic[C, D]):
@@ -65,13 +65,18 @@ class Claims(Generic[C, D]):
         """A claim that is not taken yet. `given` has the arguments of the method that makes it."""
         on_lost, fail_on_error = given["on_lost"], given["fail_on_error"]
         request = self._request(verb, names, given)
-        return self._claim_type(self._doors, request, on_lost, self._within, fail_on_error=fail_on_error)
+        claim = self._claim_type(self._doors, request, on_lost, self._within, fail_on_error=fail_on_error)
+        if given.get("nested"):
+            claim._nested = True
+        return claim
 
     def _common(self, ttl: Duration | None, owner: str | None) -> dict[str, Any]:
         """Arguments that all claims of this client or session have in common."""
         raise NotImplementedError
 
     def _request(self, verb: str, names: Sequence[str], given: dict[str, Any]) -> PendingClaim:
+        if given.get("replaces") is not None and not given.get("wait"):
+            raise InvalidInput("replaces is for a claim that waits in line: give wait, too.")
         fields = {key: value for key, value in given.items() if key not in _NO_FIELDS}
         fields["mode"] = "shared" if given.get("shared") else None
         fields["lock_delay_seconds"] = whole_seconds(given.get("lock_delay"), "lock_delay")
@@ -85,6 +90,7 @@ class Claims(Generic[C, D]):
         *,
         ttl: Duration | None = None,
         wait: Duration | None = None,
+        replaces: str | None = None,
         metadata: str | None = None,
         on_lost: OnLost | None = None,
         owner: str | None = None,
@@ -94,6 +100,7 @@ class Claims(Generic[C, D]):
         lock_delay: Duration | None = None,
         max_attempts: int | None = None,
         fail_on_error: bool = True,
+        nested: bool = False,
     ) -> C:
         """`with client.claim("issue-42") as claim:` takes the job, sends heartbeats while the block runs, and releases
         it.
@@ -102,7 +109,11 @@ class Claims(Generic[C, D]):
         for `wait` seconds (default: no wait; `math.inf`: no limit). `again` claims a job even if it is marked as done.
 
         A block that raises an Exception has failed at the job, which counts as an attempt (`claim.fail`), unless
-        `fail_on_error` is false. Interrupts, cancellation, and errors of dibs about other claims are no failure."""
+        `fail_on_error` is false. Interrupts, cancellation, and errors of dibs about other claims are no failure.
+
+        With `nested`, a block inside a block of the same thread or task, client and session that has the job already
+        gets the same lease, and asks nobody: its terms are those of the outer one. The last of them to end releases it.
+        Inside a shared claim, only a shared one can be had."""
         return self._begin("acquire", [name], locals())
 
     @explained
@@ -131,6 +142,7 @@ class Claims(Generic[C, D]):
         *,
         ttl: Duration | None = None,
         wait: Duration | None = None,
+        replaces: str | None = None,
         metadata: str | None = None,
         on_lost: OnLost | None = None,
         owner: str | None = None,

@@ -134,6 +134,7 @@ class Client(ClientFace[Claim, Session, Leader, Events, Doors]):
     owner = asks("owner", operations.inspect)
     list = asks("list", operations.list_jobs)
     history = asks("history", operations.history)
+    overdue = asks("overdue", operations.overdue)
     break_claim = asks("break_claim", operations.break_claim)
     free = asks("free", operations.free)
 
@@ -245,5 +246,6 @@ class AsyncClient(ClientFace[AsyncClaim, AsyncSession, AsyncLeader, AsyncEvents,
     owner = awaits("owner", operations.inspect)
     list = awaits("list", operations.list_jobs)
     history = awaits("history", operations.history)
+    overdue = awaits("overdue", operations.overdue)
     break_claim = awaits("break_claim", operations.break_claim)
     free = awaits("free", operations.free)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from dibs.base.checkout import current_folder, root_around
 from dibs.base.errors import InvalidInput
 from dibs.sdk.claim import Claim
+from dibs.sdk.claim_state import Acquirer, acquirer
 from dibs.sdk.claims import TTL_SECONDS
 from dibs.sdk.client import AsyncClient, Client
 from dibs.sdk.methods import explained, takes_like
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 K = TypeVar("K", Client, AsyncClient)
 T = TypeVar("T")
-Acquirer = threading.Thread | asyncio.Task[object]
 
 
 class Acquired(Generic[T]):
@@ -43,16 +42,16 @@ class Acquired(Generic[T]):
     def add(self, thing: T) -> None:
         """It belongs to the current thread or task."""
         # One call that cannot be interrupted, and no lock: an interrupt between two calls would lose the claim.
-        self._entries.append((_acquirer(), thing))
+        self._entries.append((acquirer(), thing))
 
     def mine(self) -> T | None:
         """The newest claim of the current thread or task."""
-        entry = self._mine(_acquirer())
+        entry = self._mine(acquirer())
         return None if entry is None else entry[1]
 
     def take(self) -> T | None:
         """The same, and remove it."""
-        me = _acquirer()
+        me = acquirer()
         with self._lock:
             entry = self._mine(me)
             if entry is None:
@@ -64,14 +63,6 @@ class Acquired(Generic[T]):
         entries = self._entries[::-1]
         own = next((entry for entry in entries if entry[0] is me), None)
         return own or next((entry for entry in entries if _is_over(entry[0])), None)
-
-
-def _acquirer() -> Acquirer:
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:  # no event loop runs in this thread
-        task = None
-    return threading.current_thread() if task is None else task
 
 
 def _is_over(acquirer: Acquirer) -> bool:

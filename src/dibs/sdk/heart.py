@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 from itertools import count
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import DibsError, LeaseLost
@@ -166,6 +166,8 @@ class Heart:
     """Renews a hold until it ends. It refers to the hold, not to the program's claim: if a program drops its claim
     without leaving the block, the hold must not be renewed for ever. Nor after its `loop` was closed."""
 
+    grip: ref[Grip]
+
     def __init__(self, hold: Hold, doors: Doors, loop: AbstractEventLoop | None) -> None:
         self.hold = hold
         self.doors = doors
@@ -209,11 +211,12 @@ class Grip:
     """The program's end of a hold that is renewed: only its claim or its session refers to it. If the program drops
     that without leaving the block, nobody works on the job, so it is not renewed any more."""
 
-    __slots__ = ("_hold", "heart")
+    __slots__ = ("__weakref__", "_hold", "heart")
 
     def __init__(self, hold: Hold, doors: Doors, loop: AbstractEventLoop | None = None) -> None:
         self._hold = hold
         self.heart = Heart(hold, doors, loop)
+        self.heart.grip = ref(self)
         WATCHDOG.watch(self.heart)
 
     def __del__(self) -> None:

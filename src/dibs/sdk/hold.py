@@ -18,7 +18,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from dibs.base.clock import steady_ms
-from dibs.base.errors import JobHeld, LeaseLost, Unavailable
+from dibs.base.errors import InvalidInput, JobHeld, LeaseLost, Unavailable
 from dibs.base.ids import new_fraction
 from dibs.client.door import OVER_CODES, Ask
 from dibs.client.plan import RenewalPlan
@@ -26,6 +26,7 @@ from dibs.core.durations import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from weakref import ref
 
     from dibs.client.queueing import Flow, PendingClaim
     from dibs.sdk.answers import Lease
@@ -184,6 +185,11 @@ class Hold:
 class LeaseHold(Hold):
     """Leases that were claimed together and are renewed together. If one is lost, all count as lost."""
 
+    is_shared = False
+    whose: ref[Any] | None = None  # the thread or task that claimed it
+    _outer_left = False  # the block that claimed it has ended
+    _inner: frozenset[int] = frozenset()  # blocks inside that one, of the same thread or task, that have it, too
+
     def __init__(self, leases: tuple[Lease, ...], sent_ms: int) -> None:
         self.leases = leases
         first = self.leases[0]
@@ -191,6 +197,32 @@ class LeaseHold(Hold):
         super().__init__(first.name, first.fencing_token, left_ms, sent_ms)
         self._news: Document = {}  # checkpoint and metadata that were not sent yet
         self.waiting = 0  # how many waited for its jobs at the last heartbeat
+
+    def enter(self, block: object) -> bool:
+        """One more block has it. False if it is over."""
+        with self._lock:
+            if self.is_over:
+                return False
+            self._inner |= {id(block)}
+        return True
+
+    def leave(self, block: object, *, inner: bool) -> bool:
+        """Tell whether no other block has it: then it is to be released. May be called twice."""
+        if inner:
+            with self._lock:
+                self._inner -= {id(block)}
+        else:
+            self._outer_left = True
+        return self._outer_left and not self._inner
+
+    def check_alone(self) -> None:
+        """Raise InvalidInput if other blocks have it, too: they would lose it without knowing."""
+        blocks = len(self._inner) + (not self._outer_left)
+        if blocks > 1:
+            raise InvalidInput(
+                f"{self.name} is claimed by {blocks} blocks, one inside the other. It can be ended, handed over or "
+                "shared when only one of them is left."
+            )
 
     def note(self, checkpoint: str | None, metadata: str | None) -> None:
         """To be sent with the next renewal."""
@@ -277,6 +309,10 @@ class SessionHold(Hold):
             elif claim is not None:
                 claim.end(_TAKEN)
         return twice
+
+    def claims(self) -> list[SessionLeaseHold]:
+        with self._lock:
+            return [claim for claim in self._claims if not claim.is_over]
 
     def adopt(self, claim: SessionLeaseHold) -> None:
         with self._lock:

@@ -1,6 +1,6 @@
 """Locks shaped like those of `threading` and `asyncio`, for code that was written for them.
 
-Like those, they are not reentrant. Between acquire and release a heartbeat runs. Unlike those, they can be lost:
+But for RLock they are not reentrant. Between acquire and release a heartbeat runs. Unlike those, they can be lost:
 `check()`, `release()` and the end of the block report it. A lock is not a job that can fail: a block that raises
 releases it like any other.
 
@@ -150,6 +150,7 @@ class _Named(Generic[K, C]):
     """What both locks have, with a client `K` and its claims `C`. A job that counts as done does not block a lock."""
 
     _default: Callable[[], K]
+    _nested = False
 
     @explained
     def __init__(
@@ -164,6 +165,7 @@ class _Named(Generic[K, C]):
         self.name = name
         self._client = client
         self._request: dict[str, Any] = {"ttl": ttl, "on_lost": on_lost, "metadata": metadata, "again": True}
+        self._request["nested"] = self._nested
         self._acquired: Acquired[C] = Acquired()
 
     def __repr__(self) -> str:
@@ -239,6 +241,13 @@ class Lock(_Named[Client, Claim]):
             if error is None:
                 raise
             error.add_note(f"By then the lock was lost: {lost.details}")  # the block's own error is the one to raise
+
+
+class RLock(Lock):
+    """`threading.RLock`, across processes and machines: the thread that has it may acquire it again, through any lock
+    of that name and client, and releases it as often."""
+
+    _nested = True
 
 
 class AsyncLock(_Named[AsyncClient, AsyncClaim]):

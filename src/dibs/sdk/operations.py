@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dibs.client.naming import Naming
     from dibs.client.queueing import Flow
     from dibs.core.durations import Duration
-    from dibs.sdk.answers import JobEvent, JobStatus, Lease
+    from dibs.sdk.answers import JobEvent, JobStatus, Lease, Overdue
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]
@@ -107,9 +107,11 @@ def renew(
     ttl: Duration | None = None,
     checkpoint: str | None = None,
     metadata: str | None = None,
+    shared: bool = False,
 ) -> Flow[Lease]:
-    """Heartbeat by hand."""
+    """Heartbeat by hand. `shared`: an exclusive claim is shared from now on."""
     document = {"lease_id": lease_id, "checkpoint": checkpoint, "metadata": metadata}
+    document["mode"] = "shared" if shared else None
     asked = _given(document) | ttl_fields(ttl)
     return answers.lease_of(_still_ours(name, (yield Ask("renew", name, asked))), name)
 
@@ -203,6 +205,15 @@ def history(name: str, limit: int = limits.HISTORY_PAGE_DEFAULT) -> Flow[list[Jo
     """The newest events of a job, oldest first."""
     body = answers.body_of((yield Ask("history", name, {"limit": limit})))
     return [answers.event_from(each, name) for each in body["events"]]
+
+
+def overdue(name: str, within: Duration = "1d") -> Flow[Overdue]:
+    """Tell whether a job succeeded in time: the last release that was no failure is at most `within` ago."""
+    asked = max(1, whole_seconds(within, "within") or 0)
+    reply: Reply = yield Ask("overdue", name, {"within_seconds": asked})
+    if (reply.body or {}).get("status") in ("in_time", "overdue"):
+        return answers.overdue_from(reply.body or {})
+    raise answers.refusal_of(reply)
 
 
 def break_claim(name: str, reason: str) -> Flow[None]:

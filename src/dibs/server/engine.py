@@ -15,6 +15,7 @@ from dibs.engine.coordinator import Coordinator
 from dibs.engine.feed import EventFeed, StoreWatcher
 from dibs.engine.liveness import Decider
 from dibs.engine.metrics import Metrics
+from dibs.engine.successes import Successes
 from dibs.engine.sweeper import NEWS_MS, Sweeper
 from dibs.engine.tally import Tally
 from dibs.engine.waiters import Waiters
@@ -42,6 +43,7 @@ class Engine:
         keep_events: int = EVENTS_KEPT_MAX,
         keep_events_ms: int = EVENTS_AGE_MS_MAX,
         token_floor: int = 0,
+        metric_jobs: Sequence[tuple[str, str]] = (),
         steady: Callable[[], int] = steady_ms,
         webhook_policy: TargetPolicy | None = None,
         webhook_sender: Callable[[], Sender] | None = None,
@@ -50,6 +52,7 @@ class Engine:
         self._loop = loop
         self._token_floor = token_floor
         self.metrics = Metrics()
+        self.successes = Successes(metric_jobs)
         self.tally = Tally(self._read, gapless=store.capabilities.gapless)
         self.decider = Decider(
             store,
@@ -95,6 +98,7 @@ class Engine:
     def start(self) -> None:
         """Record the outage that ended with this start, and begin to answer. Live leases are counted meanwhile."""
         self.tally.begin(self.store)
+        self.successes.begin(self.store)
         self.tally.count_page(self.store)
         self.decider.beat_if_due()
         if self._token_floor:
@@ -137,6 +141,8 @@ class Engine:
     def _committed(self, events: Sequence[Event], last_seq: int) -> None:
         self.tally.committed(events, last_seq)
         self.metrics.committed(events)
+        if self.successes.at_ms:
+            self.successes.heard(events)
         self.sweeper.stirred(events)
         left = [event for event in events if event.kind == kinds.LEFT]
         if left:
@@ -147,6 +153,7 @@ class Engine:
             self.dispatcher.wake()
 
     def _read(self, events: Sequence[Event]) -> None:
+        self.successes.heard(events)
         if any(event.kind in kinds.TOKEN_CHANGES for event in events):
             self.on_tokens()
         if any(event.kind in kinds.WEBHOOK_CHANGES for event in events):

@@ -21,12 +21,15 @@ from dibs.core.limits import (
     LIST_PAGE_MAX,
     OVERLOAD_RETRY_MS,
     READERS_MAX,
+    WITHIN_S_DEFAULT,
+    WITHIN_S_MAX,
 )
 from dibs.core.names import DEFAULT_NAMESPACE, check_name
 from dibs.engine.auth import RequestRates, digest_of
 from dibs.engine.coordinator import CallerGone
 from dibs.engine.metrics import WAIT, outcome_word
 from dibs.engine.queries import claimed, open_sessions
+from dibs.engine.successes import last_run
 from dibs.server.event_stream import StreamRegistry
 from dibs.server.http.admission import PublicRooms
 from dibs.server.http.browser import REFUSED, OwnNames
@@ -53,7 +56,13 @@ from dibs.server.http.response import MISDIRECTED, ClientGone, HttpError, answer
 from dibs.server.monitor.health import SharedProbe, health_of
 from dibs.server.monitor.minutes import MinuteSeries, Refusals
 from dibs.server.settings import ServerSettings
-from dibs.wire.lease_documents import history_document, list_document, session_document, short_session
+from dibs.wire.lease_documents import (
+    history_document,
+    list_document,
+    overdue_document,
+    session_document,
+    short_session,
+)
 from dibs.wire.requests import command_for, namespace_for, shape, wait_ms
 
 if TYPE_CHECKING:
@@ -292,6 +301,18 @@ class Api:
             return history_document(name, found)
 
         return read
+
+    async def overdue(self, raw_name: bytes, query: bytes, headers: Headers) -> Reply:
+        """Tell whether a job succeeded in time, for probes also by the status."""
+        ns, asked = self.reader("overdue", query, headers)
+        name = check_name(one_name(decode_name(raw_name), headers))
+        within = whole_number(asked, "within_seconds", WITHIN_S_DEFAULT, 1, WITHIN_S_MAX)
+
+        def read() -> Reply:
+            document = overdue_document(last_run(self.engine.store, ns, name), within)
+            return answer_document(document, 200 if document["status"] == "in_time" else 409)
+
+        return await self.in_reader(read)
 
     async def health(self) -> Reply:
         """Ask the store, no longer than a load balancer waits, and once for all who ask: no token is needed."""

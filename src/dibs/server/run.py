@@ -153,6 +153,7 @@ async def _serve(
         keep_events=settings.keep_events,
         keep_events_ms=settings.keep_events_ms,
         token_floor=settings.token_floor,
+        metric_jobs=settings.metric_jobs,
         webhook_policy=TargetPolicy(
             private=settings.webhook_allow_private, http=settings.webhook_allow_http, ca=settings.webhook_ca
         ),

@@ -40,6 +40,7 @@ class ServerSettings:
     log_format: str = "text"  # or json
     traces: bool = False  # spans of OpenTelemetry
     open_metrics: bool = False  # metrics need no token
+    metric_jobs: tuple[tuple[str, str], ...] = ()  # namespace and name: they may be labels of metrics
     access_log: bool = False
     # Words for routes of annexes and of other packages (`server/annexes.py`).
     routes: tuple[str, ...] = ()

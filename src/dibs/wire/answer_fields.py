@@ -121,6 +121,11 @@ parked
     name text: the job
     failures number: how many owners failed at it or lost it
     previous object-: the last of them
+superseded
+    status text: `superseded`
+    name text: the job
+    group text: which group
+    by text-: who waits instead, if it still waits
 previous
     owner text: who had the job before
     how text: `released`, `failed`, `expired`, `broken` or `transferred`
@@ -173,6 +178,16 @@ job
     acl object-: if there is one
     waiting number-: how many are in line
     overlapping list-: in a tree: other claims in the way, each with `name`, `owner`, `mode`
+overdue
+    status text: `in_time`, or `overdue`
+    name text: the job
+    within_seconds number: as asked
+    last_success object?: `at`, `ms_ago`, `owner`, `fencing_token`, `done` and `result`; null: none is on record
+    overdue_ms number?: by how much; 0: in time; null: no success is on record
+    record_since text-: without a success: since when none is on record, which is where the history begins. Not there if
+        the history is empty
+    held_by text-: who has the job now
+    held_ms number-: and for how long already
 list
     locks list: as `GET /locks/{name}`, without `acl` and `overlapping`; in a tree also without `waiting`
     total number?: how many there are in all. null if there are more than on this page, or if it is not the first page
@@ -200,6 +215,8 @@ event
     by text-: who broke, freed or received it
     reason text-: why
     retry_after_seconds number-: of a failure or a loss: for how long nobody gets the job
+    uncounted flag-: of a release: true: it says nothing about the work, because the worker was interrupted or its
+        session ended
     name text-: of `GET /events`: the job
     namespace text-: of `GET /events`: its namespace
 session

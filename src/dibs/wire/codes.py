@@ -13,6 +13,8 @@ NO = 1
 NOT_YOURS = 2
 DEADLOCK = 3
 DONE = 4
+REPLACED = 5
+OVERDUE = 6
 LOST = 20
 USAGE = 64
 UNREACHABLE = 69
@@ -41,6 +43,7 @@ OUTCOMES: dict[str, CodeRow] = {
     "Held": CodeRow("held", 200, NO, "Somebody else has it"),
     "Queued": CodeRow("queued", 200, NO, "You are in line"),
     "Refused": CodeRow("held", 200, NO, "None of these jobs is available"),
+    "Superseded": CodeRow("superseded", 409, REPLACED, "A newer claim of the same group waits instead"),
     "Deadlock": CodeRow("deadlock", 409, DEADLOCK, "Waiting would deadlock"),
     "Differs": CodeRow("conflict", 409, NOT_YOURS, "Conflict"),
     "Parked": CodeRow("parked", 409, TRY_LATER, "The job is parked"),

@@ -184,6 +184,13 @@ def _parked(outcome: outcomes.Parked) -> Document:
     return document
 
 
+def _superseded(outcome: outcomes.Superseded) -> Document:
+    document: Document = {"status": "superseded", "name": outcome.name, "group": outcome.group}
+    if outcome.by:
+        document["by"] = outcome.by
+    return document
+
+
 def _done(outcome: outcomes.AlreadyDone) -> Document:
     from dibs.wire.lease_documents import done_document  # rare
 
@@ -225,6 +232,7 @@ _PRESENT: dict[str, Callable[[Any], Document | None]] = {
     "Queued": _queued,
     "Refused": _refused,
     "Parked": _parked,
+    "Superseded": _superseded,
     "AlreadyDone": _done,
     "Delayed": _delayed,
 }

@@ -12,8 +12,8 @@ REQUESTS: dict[str, dict[str, str]] = {
     "acquire": {
         "ttl_seconds": "whole", "ttl_ms": "whole", "owner": "text", "metadata": "text", "request_key": "text",
         "session_id": "id", "ephemeral": "flag", "lock_delay_seconds": "whole", "mode": "text", "slots": "whole",
-        "max_attempts": "whole", "again": "flag", "wait_seconds": "seconds", "ticket": "text", "lease_id": "id",
-        "acl": "object",
+        "max_attempts": "whole", "again": "flag", "wait_seconds": "seconds", "ticket": "text", "replaces": "text",
+        "lease_id": "id", "acl": "object",
     },
     "acquire-any": {
         "ttl_seconds": "whole", "ttl_ms": "whole", "owner": "text", "metadata": "text", "request_key": "text",
@@ -23,12 +23,13 @@ REQUESTS: dict[str, dict[str, str]] = {
     "acquire-all": {
         "ttl_seconds": "whole", "ttl_ms": "whole", "owner": "text", "metadata": "text", "request_key": "text",
         "session_id": "id", "ephemeral": "flag", "lock_delay_seconds": "whole", "mode": "text", "slots": "whole",
-        "max_attempts": "whole", "again": "flag", "wait_seconds": "seconds", "ticket": "text", "names": "list!",
+        "max_attempts": "whole", "again": "flag", "wait_seconds": "seconds", "ticket": "text", "replaces": "text",
+        "names": "list!",
     },
     "leave": {"ticket": "text!"},
     "renew": {
         "lease_id": "id", "session_id": "id", "ttl_seconds": "whole", "ttl_ms": "whole", "metadata": "text",
-        "checkpoint": "text",
+        "checkpoint": "text", "mode": "text",
     },
     "release": {
         "lease_id": "id", "session_id": "id", "done": "flag", "done_seconds": "whole", "result": "text",
@@ -77,7 +78,7 @@ CHARACTERS: dict[str, int] = {
     "owner": 256, "metadata": 1_024, "request_key": 256, "reason": 1_024, "to_owner": 256, "process": 256,
     "url": 2_048, "secret": 256, "candidate_id": 64, "token": 1_024,
 }
-BYTES: dict[str, int] = {"checkpoint": 4_096, "result": 4_096}
+BYTES: dict[str, int] = {"replaces": 512, "checkpoint": 4_096, "result": 4_096}
 # Fields of a claim that go into its command unchanged, under their own names.
 PLAIN_TERMS: tuple[str, ...] = ("metadata", "max_attempts", "again")
 # The kinds of fields of answers. What is not listed is text.
@@ -88,9 +89,10 @@ REPLY_KINDS: dict[str, str] = {
     "reserved_for": "object", "holders": "list", "refused": "list", "position": "number",
     "done_ms_ago": "number", "done": "object", "lock_delay_seconds": "number", "failures": "number",
     "left": "flag", "new_waiters": "number", "parked": "flag", "broken": "list", "freed": "flag",
-    "acl": "object", "slots": "number", "overlapping": "list", "locks": "list", "total": "number",
-    "events": "list", "next_after": "number", "gap": "object", "seq": "number", "ttl_seconds": "number",
-    "retry_after_seconds": "number", "keepalive_interval_secs": "number", "active": "flag",
+    "acl": "object", "slots": "number", "overlapping": "list", "within_seconds": "number",
+    "last_success": "object", "overdue_ms": "number", "locks": "list", "total": "number", "events": "list",
+    "next_after": "number", "gap": "object", "seq": "number", "ttl_seconds": "number",
+    "retry_after_seconds": "number", "uncounted": "flag", "keepalive_interval_secs": "number", "active": "flag",
     "lock_count": "number", "holds": "list", "waits": "list", "wanted": "list", "sessions": "list",
     "waiters": "list", "waiting_ms": "number", "names": "list", "minutes": "object", "held": "number",
     "stuck": "object", "whole": "flag", "valid": "flag", "max_held": "number", "max_waiting": "number",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dibs.core.events import Event
     from dibs.core.lease_outcomes import TicketPage, TicketState
     from dibs.core.records import Done, LockRecord
+    from dibs.core.successes import LastRun
 
 SESSION_SHOWN = 8  # how much of a session's id everybody may see: it names the session and does not prove it
 
@@ -153,6 +154,34 @@ def event_document(event: Event) -> Document:
         document["retry_after_seconds"] = event.retry_ms // 1000
     if event.done_until_ms is not None:
         document["done_until"] = timestamp(event.done_until_ms)
+    if event.uncounted:
+        document["uncounted"] = True
+    return document
+
+
+def overdue_document(run: LastRun, within_seconds: int) -> Document:
+    """Tell whether a job succeeded in time. Nobody can say by how much it is overdue if no success is on record."""
+    late_ms, last = run.late_ms(within_seconds * 1000), run.success
+    document: Document = {
+        "status": "in_time" if late_ms == 0 else "overdue",
+        "name": run.name,
+        "within_seconds": within_seconds,
+        "last_success": None,
+        "overdue_ms": late_ms,
+    }
+    if last is not None:
+        document["last_success"] = {
+            "at": timestamp(last.at_ms),
+            "ms_ago": run.now_ms - last.at_ms,
+            "owner": last.owner,
+            "fencing_token": last.token,
+            "done": last.done,
+            "result": last.result,
+        }
+    elif run.since_ms is not None:
+        document["record_since"] = timestamp(run.since_ms)
+    if run.owner is not None:
+        document["held_by"], document["held_ms"] = run.owner, run.now_ms - run.held_since_ms
     return document
 
 

@@ -99,6 +99,10 @@ _
         flag: continue from the place in line that --keep-place printed
     wait_seconds seconds seconds=0..WAIT_MS_MAX default=0: wait in line for up to this long
         parameter: how long to wait in line: not at all by default, math.inf without end
+    replaces text bytes=NAME_BYTES_MAX not_empty seen=NOBODY: only the newest of this group waits in line: an older
+        place of the same group leaves it as `superseded`
+        flag: with --wait: only the newest of this group waits; an older one leaves the line with exit code 5
+        parameter: with `wait`: a group of which only the newest waits in line; older ones raise JobSuperseded
     reason text chars=REASON_CHARS_MAX seen=EVERYBODY
     names list!
     acl object
@@ -137,6 +141,7 @@ acquire
     + _claim
     wait_seconds =
     ticket =
+    replaces =
     lease_id = lease_id: proves that the caller already holds the job: gives the same lease, or `lease_not_current`
     acl = acl lengths=1..ACL_ENTRIES_MAX: who may claim the job, see [below](#put-locksnameacl)
 acquire-any
@@ -147,6 +152,7 @@ acquire-all
     + _claim
     wait_seconds = wait_seconds default=0: wait in all lines at once, holding nothing
     ticket = ticket: as with `acquire`
+    replaces = replaces: as with `acquire`
     names = names lengths=1..ALL_NAMES_MAX: all of them or none
 leave
     ticket = ticket kind=text!: the place to give up
@@ -157,6 +163,10 @@ renew
     ttl_ms =
     metadata = metadata: replaces what there is
     checkpoint =
+    mode text choices=MODES: shared: an exclusive claim is shared from now on, in one step; who waits to share it gets
+        it at once. A shared one never becomes exclusive
+        default: the one it has
+        flag: share the job from now on: who waits to share it gets it at once
 release
     + _proof
     done flag default=false: the work is finished: later claims are told so for a day, or `done_seconds`

@@ -83,6 +83,10 @@ def _ask(ns: str, document: Document, caller: Caller) -> Document:
     for field in PLAIN_TERMS:
         if field in document:
             asked[field] = values.plain_of(document, field)
+    if "replaces" in document:
+        asked["replaces"] = values.text_of(document, "replaces")
+        if not asked["replaces"]:
+            raise InvalidInput("replaces may not be empty: it names a group of which only the newest waits.")
     if "request_key" in document:
         asked["request_key"] = values.request_key_of(document)
     if session is not None:
@@ -190,6 +194,7 @@ def _renew(ns: str, name: str, document: Document, caller: Caller) -> commands.R
         ttl_ms=values.ttl_ms_of(document, None),
         metadata=values.text_of(document, "metadata") if "metadata" in document else None,
         checkpoint=values.text_of(document, "checkpoint") if "checkpoint" in document else None,
+        mode=values.mode_and_slots(document)[0] if "mode" in document else None,
         audited=caller.audited,
         payer=caller.payer,
     )

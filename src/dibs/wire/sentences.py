@@ -115,6 +115,12 @@ def parked(document: Document) -> str:
     return f"{document.get('name')} is parked: {owners} in a row failed at it or were lost."
 
 
+def superseded(document: Document) -> str:
+    by = document.get("by")
+    who = f"{by} asked later and waits" if by else "a newer one came"
+    return f"This claim of {document.get('name')} waits no longer: {who} for the group {document.get('group')}."
+
+
 def free(document: Document) -> str:
     overlapping = document.get("overlapping")
     if not overlapping:
@@ -177,6 +183,7 @@ _OF_STATUS: dict[str, Callable[[Document], str]] = {
     "done": done,
     "delayed": delayed,
     "parked": parked,
+    "superseded": superseded,
     "free": free,
 }
 STATES = frozenset(_OF_STATUS)

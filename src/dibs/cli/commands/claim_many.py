@@ -143,8 +143,8 @@ claim-all
     $ dibs claim-all staging database --wait 10m  # when all are free
     $ dibs claim-all staging database --keep  # without heartbeats
     exits 0 all of the jobs are yours | 1 not all of the jobs are available; nothing was claimed |
-        {flags.ALL_EXITS} | 4 all of the jobs are done | 64 no names, a name twice, names that overlap, or more
-        than {ALL_NAMES_MAX} names
+        {flags.ALL_EXITS} | 4 all of the jobs are done | {flags.SUPERSEDED} | 64 no names, a name twice, names that
+        overlap, or more than {ALL_NAMES_MAX} names
 """
 COMMANDS = {
     "claim-any": Command(

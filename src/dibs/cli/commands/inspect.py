@@ -1,21 +1,22 @@
-"""owner, history, watch: what is on record about jobs, and what happens to them."""
+"""owner, history, overdue, watch: what is on record about jobs, and what happens to them."""
 
 from __future__ import annotations
 
 from dibs.base.clock import wall_ms
 from dibs.base.errors import InvalidInput
 from dibs.cli.framework.context import Call, Document
-from dibs.cli.framework.flags import count, given_ms
+from dibs.cli.framework.flags import count, given_ms, seconds
 from dibs.cli.framework.job_names import each_job
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, body_of, failure, no, yes
 from dibs.cli.framework.spec import JOBS, Argument, Command, Option
 from dibs.cli.signals import StopSignals
+from dibs.cli.text.claim import field
 from dibs.cli.text.listing import status_text
 from dibs.cli.text.words import Paint, ago, instant_ms, plain, span, table
 from dibs.client.event_reader import PASSING, EventCursor, asked_events, follow
 from dibs.core.durations import parse_duration
-from dibs.core.limits import HISTORY_PAGE_DEFAULT, HISTORY_PAGE_MAX
+from dibs.core.limits import HISTORY_PAGE_DEFAULT, HISTORY_PAGE_MAX, WITHIN_S_DEFAULT, WITHIN_S_MAX
 from dibs.core.records import DONE
 from dibs.wire import codes
 from dibs.wire.codes import YES
@@ -59,6 +60,7 @@ _SENTENCES = {
     "refused": "{owner} asked for it and was refused",
     "renewed": "{owner} sent a heartbeat",
     "progress": "{owner} made progress",
+    "shared": "{owner} shares it from now on",
     "transferred": "{owner} handed it to {by}",
     "parked": "parked after the last attempt, by {owner}, failed or was lost",
     "freed": "{by} freed it",
@@ -83,7 +85,8 @@ def _sentence(event: Document) -> str:
         if event.get("retry_after_seconds"):
             says += f"; to be tried again after {span(event['retry_after_seconds'] * 1000)}"
     elif kind == "left":
-        says = f"{owner} left the line" + _LEFT.get(str(event.get("reason", "left")), f": {reason}")
+        why = f"superseded by {plain(event['by'])}" if event.get("by") else reason
+        says = f"{owner} left the line" + _LEFT.get(str(event.get("reason", "left")), f": {why}")
     elif kind in _SENTENCES:
         says = _SENTENCES[kind].format(owner=owner, by=plain(event.get("by")), reason=reason)
     else:
@@ -91,6 +94,40 @@ def _sentence(event: Document) -> str:
     if kind == "progress" and "checkpoint" in notes:  # metadata is repeated in every event
         notes.pop("metadata", None)
     return ": ".join([says, ", ".join(notes.values())]) if notes else says
+
+
+def overdue(call: Call) -> Answer:
+    within = seconds(call, "within", WITHIN_S_MAX * 1000)
+    if within == 0:
+        raise UsageError("--within takes a time of at least a second.")
+    terms = {"within_seconds": WITHIN_S_DEFAULT if within is None else within}
+    return each_job(call, "overdue", terms, _overdue)
+
+
+def _overdue(call: Call, body: Document) -> Answer:
+    last, is_late = body["last_success"], body["status"] == "overdue"
+    lead = call.paint.bad("Overdue:") if is_late else call.paint.good("In time:")
+    lines = [f"{lead} {overdue_sentence(body)}"]
+    if last is not None and last["result"]:
+        lines.append(field("result", plain(last["result"])))
+    quiet = "" if last is None else last["at"]
+    if not is_late:
+        return yes(body, "\n".join(lines), quiet=quiet)
+    return no(codes.OVERDUE, body, "\n".join(lines), code="overdue", message=overdue_sentence(body), quiet=quiet)
+
+
+def overdue_sentence(body: Document) -> str:
+    last, name, since = body["last_success"], plain(body["name"]), body.get("record_since")
+    if last is not None:
+        late = f", {span(body['overdue_ms'])} too long ago" if body["overdue_ms"] else ""
+        text = f"{name} succeeded {ago(last['ms_ago'])}{late}, by {plain(last['owner'])}."
+    elif since is None:
+        text = f"{name} has no success on record, and the history is empty."
+    else:
+        text = f"{name} has no success on record since {_when({'at': since})}, where the history begins."
+    if body.get("held_by"):
+        text += f" {plain(body['held_by'])} has had it for {span(body['held_ms'])}."
+    return text
 
 
 def watch(call: Call) -> Answer:
@@ -226,6 +263,14 @@ owner
     $ dibs owner issue-1842 issue-1843  # on both
     $ if OWNER=$(dibs owner -q issue-1842); then echo "$OWNER has it"; fi  # in a script
     exits 0 somebody has it | 1 nobody has it | 4 nobody has it, and it is marked as done
+overdue
+    For cron and health checks. A success is a release that is no failure, as done or not: what `dibs run` does after a
+        command that exits with 0. An interrupted worker, the end of a session and a loss are none. It is read from the
+        job's record, else from the history, as far as that reaches back. A job without a success on record is overdue.
+        --quiet prints when the last one was. Of several jobs the exit code is that of the first that is overdue.
+    $ dibs overdue nightly-report --within 26h  # did the nightly report run
+    $ dibs overdue -q backup --within 8d || mail -s 'no backup' ops@example.com  # from cron
+    exits 0 in time | 6 overdue, or no success is on record
 history
     Prints the newest events, oldest first. Heartbeats without a new checkpoint are not events. Without JOB it shows the
         events of all jobs; without --since, those that match among the last 1000.
@@ -245,6 +290,7 @@ COMMANDS = {
         FOR,
     ),
     "owner": Command(owner, JOBS),
+    "overdue": Command(overdue, JOBS, Option("--within TIME", "how long ago the last success may be (default 1d)")),
     "history": Command(
         history,
         Argument("JOB", "only this job", completes="job", takes="maybe"),

@@ -21,6 +21,7 @@ def heartbeat(call: Call) -> Answer:
     flags.put(document, "ttl_seconds", flags.ttl_seconds(call))
     flags.put(document, "metadata", call.values.get("metadata"))
     flags.put(document, "checkpoint", call.text("checkpoint", CHECKPOINT_BYTES_MAX))
+    flags.put(document, "mode", "shared" if call.values.get("shared") else None)
     return combined([(name, _renewed(call, name, document)) for name in call.values["job"]])
 
 
@@ -132,7 +133,7 @@ heartbeat
     $ dibs heartbeat issue-1842 --actor agent-7 --checkpoint "tests pass"  # with progress
     $ dibs heartbeat issue-1842 --checkpoint 'half way'  # inside a session, or with DIBS_ACTOR
     $ dibs heartbeat issue-1842 --actor agent-7 --checkpoint - < notes.txt  # progress from a file
-    exits 0 still yours | {flags.NOT_YOURS}
+    exits 0 still yours | {flags.NOT_YOURS}. With --shared also: the job has slots
 transfer
     The new owner gets a new lease id, a higher fencing token, and the checkpoint, in one atomic step. Your own lease
         ends. A session needs only the job's name; to an owner you pass the printed lease id. The line of those who wait
@@ -162,7 +163,7 @@ COMMANDS = {
         JOBS,
         *flags.PROOF,
         Option("--ttl TIME", "a new TTL (default: the present one)"),
-        *(flags.CHECKPOINT, flags.METADATA),
+        *(flags.CHECKPOINT, flags.METADATA, Option("-s, --shared", field="renew.mode")),
     ),
     "transfer": Command(
         transfer,

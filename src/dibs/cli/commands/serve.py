@@ -40,7 +40,7 @@ _SETTINGS = {
     "cors_origin": "cors_origins",
     "rlock_ttl": "rlock_ttl_ms",
 }
-_LISTS = ("mcp_host", "trusted_proxy", "routes", "cors_origin")
+_LISTS = ("mcp_host", "trusted_proxy", "routes", "cors_origin", "metric_jobs")
 _MAY_BE_ZERO = ("token_floor", "connections", "connections_per_client")
 _WORDS = {"log_format": ("text", "json"), "log_level": ("debug", "info", "warning", "error")}
 
@@ -62,6 +62,7 @@ def _chosen(call: Call) -> dict[str, Any]:
         from dibs.server.settings import PublicElections
 
         chosen["public_elections"] = PublicElections() if rooms is None else PublicElections(rooms=rooms)
+    given["metric_jobs"] = _metric_jobs(given.get("metric_jobs", ()))
     is_gateway = given.pop("gateway", False)
     chosen |= {_SETTINGS.get(key, key): value for key, value in given.items()}
     chosen["cors_origins"] = tuple([_origin(text) for text in chosen.get("cors_origins", ())])
@@ -135,6 +136,22 @@ def _where(call: Call, port: int | None) -> dict[str, str]:
     return chosen
 
 
+def _metric_jobs(given: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    from dibs.core.names import check_name, check_namespace
+
+    named = "--metric-jobs (DIBS_METRIC_JOBS)"
+    if len(given) > limits.METRIC_JOBS_MAX:
+        raise UsageError(f"{named} takes {limits.METRIC_JOBS_MAX} jobs at most: each is a label that Prometheus keeps.")
+    found = []
+    for text in given:
+        namespace, slash, name = text.partition("/")
+        if not (namespace and slash and name):
+            raise UsageError(f"{named} takes jobs as NAMESPACE/NAME, such as default/nightly-report, not {text!a}.")
+        check_namespace(namespace)
+        found.append((namespace, check_name(name)))
+    return tuple(found)
+
+
 def _origin(text: str) -> str:
     """An origin as browsers write it: scheme, host and port, no path."""
     scheme, _, rest = text.partition("://")
@@ -174,6 +191,8 @@ OPTIONS = options(f"""
     for less
 --traces: send spans of OpenTelemetry, as the variables OTEL_* say; needs the otel extra
 --open-metrics: answer /metrics without a token
+--metric-jobs NAMES: jobs whose last success metrics tell, as NAMESPACE/NAME with commas between, {limits.METRIC_JOBS_MAX} at
+    most (default none)
 --public-elections: let callers without a token take part in elections, in a namespace of their own
 --public-elections-max N: how many of these may have a leader at a time (default {limits.PUBLIC_ROOMS_MAX})
 --local-registration: let anybody on this machine make a token for a name that nobody has (POST /auth/register); only

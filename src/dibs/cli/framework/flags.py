@@ -125,13 +125,14 @@ AGAIN = Option("--again", field="acquire.again")
 WAIT = Option("-w, --wait TIME", field="acquire.wait_seconds")
 NO_WAIT = Option("-n, --no-wait", "do not wait (the default)")
 TICKET = Option("--ticket TICKET", field="acquire.ticket")
+REPLACES = Option("--replaces GROUP", field="acquire.replaces")
 KEEP_PLACE = Option("--keep-place", "when --wait is over, keep the place in line and print its ticket")
 KEEP = Option("--keep", "start a background process that sends heartbeats, and releases when the calling process ends")
 KEEP_FOR = Option("--keep-for PID", "like --keep, until this process ends (default: the parent of dibs)")
 TRACKED = "github://"  # how a job's name begins that a tracker may be asked about (`agents/tracker/tracked_claim.py`)
 # What every claim takes, in the order in which help shows it.
 CLAIM_OWNER = (TTL, OWNER, METADATA)
-CLAIM_WAIT = (WAIT, NO_WAIT, KEEP_PLACE, TICKET)
+CLAIM_WAIT = (WAIT, NO_WAIT, KEEP_PLACE, TICKET, REPLACES)
 CLAIM_TERMS = (*(EXCLUSIVE, SHARED, SLOTS), *(SESSION, ACTOR, MAX_ATTEMPTS, LOCK_DELAY, REQUEST_KEY, AGAIN))
 CLAIM_KEEP = (KEEP, KEEP_FOR)
 PROOF = (ACTOR, LEASE, SESSION)  # what says that a claim is the caller's
@@ -147,8 +148,9 @@ ALL_EXITS = (
     "2 the request key or the session has ended, or the job is held in another mode or with other slots"
     " | 3 waiting would deadlock; the cycle is shown"
 )
+SUPERSEDED = "5 with --replaces: a newer claim of the same group waits instead"
 CLAIM_EXITS = (
-    f"{ALL_EXITS} | 4 the job is marked as done"
+    f"{ALL_EXITS} | 4 the job is marked as done | {SUPERSEDED}"
     " | 75 the job is delayed after a loss or a failure, or parked; the answer says which"
 )
 NOT_YOURS = "2 the lease is not current: it expired, was released, or was taken away. Stop the work"
@@ -189,7 +191,7 @@ def terms(call: Call) -> Document:
     """The fields of a claim other than owner, TTL and session."""
     refuse_contradictions(call)
     document: Document = {"request_key": new_id()}
-    for option in (METADATA, *CLAIM_TERMS):
+    for option in (METADATA, REPLACES, *CLAIM_TERMS):
         if option.field and option is not SESSION and call.values.get(option.key) is not None:
             field = option.field.removeprefix("acquire.")
             put(document, field, _given(call, option, field))
@@ -213,6 +215,8 @@ def refuse_contradictions(call: Call) -> None:
     values = call.values
     if values.get("no_wait") and values.get("wait") is not None:
         raise UsageError("Use --no-wait or --wait, not both.")
+    if values.get("replaces") is not None and values.get("wait") is None and values.get("ticket") is None:
+        raise UsageError("--replaces is for a claim that waits in line: give --wait, too.")
     if values.get("shared") and values.get("slots") is not None:
         raise UsageError("Use --shared or --slots, not both: a shared claim has no slots.")
     if values.get("exclusive") and (values.get("shared") or values.get("slots") is not None):
@@ -289,7 +293,15 @@ def next_words(call: Call, flags: tuple[str, ...] = ("url", "namespace", "sessio
 
 SESSION_TTL = Option("--ttl TIME", field="session-open.ttl_ms")
 SESSION_OPEN = (SESSION_TTL, OWNER, METADATA)
-SESSION_CLAIM = (SESSION_TTL, WAIT, NO_WAIT, EXCLUSIVE, SHARED, SLOTS)  # and of those that claim one job in it
+SESSION_CLAIM = (
+    SESSION_TTL,
+    WAIT,
+    NO_WAIT,
+    REPLACES,
+    EXCLUSIVE,
+    SHARED,
+    SLOTS,
+)  # and of those that claim one job in it
 
 
 def open_request(call: Call) -> Document:

@@ -33,6 +33,7 @@ look: Look
     list = cli.commands.list: list the jobs that are claimed
     top = cli.commands.list: watch the board: who has what, and for how long still
     history = cli.commands.inspect: show what happened to a job, or to all
+    overdue = cli.commands.inspect: say whether a job succeeded in time, also by the exit code
     watch = cli.commands.inspect: show what happens to jobs, as it happens
     name = cli.commands.admin: show the one name of a job, and why it is that
 operate: Operate

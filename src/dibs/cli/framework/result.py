@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dibs.base.errors import RequestRefused
 from dibs.base.terminal import plain
-from dibs.wire.codes import OUTCOMES, YES, exit_of_code
+from dibs.wire.codes import OUTCOMES, OVERDUE, YES, exit_of_code
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 # Statuses of a reply that mean "no" and are not errors.
-_NO = ("held", "queued", "done", "delayed", "parked")
-_REFUSALS = {row.word: row.exit for row in OUTCOMES.values() if row.word in _NO}
+_NO = ("held", "queued", "done", "delayed", "parked", "superseded")
+_REFUSALS = {row.word: row.exit for row in OUTCOMES.values() if row.word in _NO} | {"overdue": OVERDUE}
 
 
 # What to do next. The server cannot say it, because it does not know the caller's settings.
@@ -30,6 +30,7 @@ _FLAGS = {
     "the field ": "",
     "The field ": "",
     "expires_seconds is": "--expires in seconds is",
+    "replaces may": "--replaces may",
     "ttl_ms or --ttl": "--ttl",
     "ttl_ms": "--ttl",
     "to_session": "--to-session",
@@ -91,7 +92,7 @@ def no(exit_code: int, document: Document, text: str, *, code: str, message: str
 
 
 def refusal_exit(reply: Reply) -> int | None:
-    """The exit code of a reply that says no (held, queued, done, delayed, parked); None for any other."""
+    """The exit code of a reply that says no (held, queued, done, delayed, parked, superseded); None for any other."""
     status = reply.body.get("status") if reply.body else None
     return _REFUSALS.get(status) if isinstance(status, str) else None
 

@@ -351,6 +351,8 @@ def _in_line(
     from dibs.cli.commands.wait import wait_in_line
 
     def meanwhile(body: Document | None) -> int:
+        if body is not None and "replaces" in document:
+            document["ticket"] = body["ticket"]  # in another session it tells which of the group came first
         if body is not None and queued is not None:
             queued(body)
         session.renew_idle()

@@ -73,6 +73,7 @@ def refusal(document: Document, paint: Paint, after: Sequence[str] = (), asked_a
     the caller's owner name, if it gave no proof."""
     status = document["status"]
     leads = {"held": paint.wait("Held:"), "done": paint.good("Done:"), "parked": paint.bad("Parked:")}
+    leads["superseded"] = paint.wait("Superseded:")
     lines = [f"{leads.get(status, paint.wait('Not yet:'))} {sentence(document)}"]
     if status == "held":
         lines += hold_fields(document)

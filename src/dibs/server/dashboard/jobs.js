@@ -10,7 +10,7 @@ import { now } from "./clock.js";
 const PAGE = 1000;
 export const MOST = 20_000; // claims that the page keeps; a prefix narrows a larger board
 export const ENDS = new Set(["released", "failed", "expired", "broken", "transferred"]);
-const RENEWALS = new Set(["progress", "renewed"]);
+const RENEWALS = new Set(["progress", "renewed", "shared"]);
 
 function holdOf(document) {
   const expires = Date.parse(document.expires_at);
@@ -126,6 +126,7 @@ export class Jobs {
     }
     if (!RENEWALS.has(event.event)) return false;
     for (const field of ["metadata", "checkpoint"]) if (event[field] !== undefined) hold[field] = event[field];
+    if (event.event === "shared") hold.mode = "shared";
     hold.heard = Math.max(hold.heard, at);
     if (event.ttl_seconds) hold.expires = Math.max(hold.expires, at + event.ttl_seconds * 1000);
     return true;

@@ -49,7 +49,7 @@ class Scrape(NamedTuple):
 
 
 # Words that are there from the start, so that a first one is seen as a rise from 0.
-_ANSWERS = ("acquired", "held", "queued", "done", "parked", "delayed", "deadlock", "abandoned")
+_ANSWERS = ("acquired", "held", "queued", "done", "parked", "delayed", "superseded", "deadlock", "abandoned")
 _STATUS = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
 
 
@@ -79,6 +79,10 @@ def _store_calls(scrape: Scrape) -> dict[tuple[str, ...], int]:
         ("read_error",): found.read_errors,
         ("write_error",): found.write_errors,
     }
+
+
+def _successes(scrape: Scrape) -> dict[tuple[str, ...], float]:
+    return {job: at_ms / 1000 for job, at_ms in sorted(scrape.engine.successes.at_ms.items())}
 
 
 def _build(scrape: Scrape) -> dict[tuple[str, ...], int]:
@@ -112,6 +116,8 @@ gauge dibs_jobs(status) of the store
     Jobs in the store that may need a person. parked: until somebody frees them. failed: the last hold failed, expired
         or was broken, and nobody has claimed the job since. resting: nobody is granted the job yet; it may be a failed
         one. Unknown while the store does not answer, too small while dibs_counting is 1.
+gauge dibs_job_last_success_timestamp_seconds(ns,name) of the store
+    When a job that --metric-jobs names last succeeded, in seconds since 1970. 0: no success is on record.
 gauge dibs_sessions of the store = engine.tally.sessions
     Open sessions in the store, of all servers.
 gauge dibs_counting
@@ -192,6 +198,7 @@ _READ: dict[str, Callable[[Scrape], Values]] = {
     ),
     "dibs_events_total": lambda scrape: _words(scrape.metrics.events.copy(), events.KINDS),
     "dibs_jobs": lambda scrape: None if scrape.look is None else _words(scrape.engine.tally.states(scrape.look.now_ms)),
+    "dibs_job_last_success_timestamp_seconds": _successes,
     "dibs_counting": lambda scrape: int(scrape.engine.tally.is_counting),
     "dibs_waiters": lambda scrape: len(scrape.engine.waiters),
     "dibs_store_faults_total": _store_calls,

@@ -38,6 +38,7 @@ def job_routes(api: Api) -> Table:
             **{verb: asks(api, verb) for verb in _ASKED.split()},
             "list": lambda call: api.list(call.query, call.headers),
             "history": lambda call: api.history(call.raw_name, call.query, call.headers),
+            "overdue": lambda call: api.overdue(call.raw_name, call.query, call.headers),
         }
     )
 

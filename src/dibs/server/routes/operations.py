@@ -176,18 +176,18 @@ _SHARED: dict[str, Shared] = {
 _TABLE = """
 Jobs
     POST /locks/{name}/acquire acquire: claim a job
-        200 acquired held queued done; 409 delayed parked; errors _CLAIM lease_not_current; with OF_A_JOB KEY
+        200 acquired held queued done; 409 delayed parked superseded; errors _CLAIM lease_not_current; with OF_A_JOB KEY
         links _OF_A_LEASE; example {"ttl_seconds": 60, "owner": "worker-1"}
     POST /locks/acquire-any acquire-any: claim the first free one of several
         200 acquired refused; errors _CLAIM; with _SEVERAL
         example {"names": ["issue-1", "issue-2"], "owner": "worker-1"}
     POST /locks/acquire-all acquire-all: claim several, all or none
-        200 acquired refused queued; errors _CLAIM; with _SEVERAL
+        200 acquired refused queued; 409 superseded; errors _CLAIM; with _SEVERAL
         example {"names": ["issue-1", "issue-2"], "owner": "worker-1"}
     POST /locks/{name}/leave leave: give up a place in line
         200 leave; example {"ticket": "the one of the answer queued"}
     POST /locks/{name}/renew renew: heartbeat
-        200 renew; errors _PROOF invalid_ttl; example _LEASE
+        200 renew; errors _PROOF invalid_ttl conflict; example _LEASE
     POST /locks/{name}/release release: let go
         200 failed null; errors _PROOF; example _LEASE
         about The answer is `null`; of a failure it is a document.
@@ -212,6 +212,9 @@ Jobs
         200 history; with JOB NAMESPACE NAMES
         ?limit 1..HISTORY_PAGE_MAX The newest so many events
         ?after 0..SEQ_MAX Instead: the first so many after this `seq`
+    GET /locks/{name}/overdue overdue: did it succeed in time
+        200 overdue; 409 overdue; with JOB NAMESPACE NAMES
+        ?within_seconds 1..WITHIN_S_MAX How long ago the last success may be
     GET /waiters waiters: who waits in line, and for whom
         200 waiters; with NAMESPACE
         ?prefix NAME_BYTES_MAX Only jobs whose name begins with this
@@ -317,7 +320,7 @@ Dashboard
 """
 _WORDS = (
     *("200", "201", "204", "304", "409", "errors", "with", "links", "example", "media", "who", "about", "request"),
-    *("open", "closed", "body_optional", "?prefix", "?after", "?limit", "?since_seconds"),
+    *("open", "closed", "body_optional", "?prefix", "?after", "?limit", "?since_seconds", "?within_seconds"),
 )
 
 

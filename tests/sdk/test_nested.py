@@ -1,0 +1,233 @@
+"""Blocks of one flow inside each other, and sharing what was had alone."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+import dibs
+from tests.programs import wait_until
+from tests.sdk.conftest import over
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dibs.sdk.client import AsyncClient, Client
+
+
+@over()
+@pytest.mark.promise("nested")
+def test_the_inner_block_has_the_same_lease_and_the_outer_one_releases_it(client: Client) -> None:
+    with client.claim("job") as outer:
+        with client.claim("job", nested=True) as inner, client.claim("job", nested=True) as innermost:
+            assert inner.lease_id == outer.lease_id == innermost.lease_id
+            assert innermost.fencing_token == 1
+        assert client.owner("job").held
+        outer.check()
+    assert not client.owner("job").held
+    assert [event.event for event in client.history("job")] == ["acquired", "released"]
+
+
+@over("memory")
+@pytest.mark.promise("nested")
+def test_an_inner_block_that_raises_ends_nothing_and_the_last_one_decides(client: Client) -> None:
+    with client.claim("job") as outer:
+        with pytest.raises(ZeroDivisionError), client.claim("job", nested=True):
+            raise ZeroDivisionError
+        outer.check()
+    assert client.history("job")[-1].event == "released"
+    with pytest.raises(ZeroDivisionError), client.claim("job"), client.claim("job", nested=True):
+        raise ZeroDivisionError
+    assert client.history("job")[-1].event == "failed"
+
+
+@over("memory")
+@pytest.mark.promise("nested")
+def test_it_is_nested_only_in_its_own_thread_client_and_session(client: Client) -> None:
+    told: list[BaseException] = []
+
+    def elsewhere() -> None:
+        try:
+            with client.claim("job", nested=True):
+                pytest.fail("two owners")
+        except dibs.JobHeld as error:
+            told.append(error)
+
+    with client.claim("job", nested=True):
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+        with client.session() as session, pytest.raises(dibs.JobHeld), session.claim("job", nested=True):
+            pytest.fail("another owner")
+        with pytest.raises(dibs.JobHeld), client.claim("job"):
+            pytest.fail("not nested")
+    assert len(told) == 1
+    with client.claim("job", nested=True) as next_one:
+        assert next_one.fencing_token == 2
+
+
+@over("memory", "server")
+@pytest.mark.promise("nested")
+def test_it_is_nested_in_a_session_and_in_a_claim_of_several(client: Client) -> None:
+    with client.session() as session, session.claim_all(["a", "b"]) as outer:
+        with session.claim("b", nested=True) as inner:
+            assert (inner.name, inner.names) == ("b", ("b",))
+            assert inner.fencing_token == outer.fencing_tokens["b"]
+        assert client.owner("b").held
+
+
+@over("memory")
+@pytest.mark.promise("nested")
+def test_a_loss_reaches_every_level(client: Client) -> None:
+    heard: list[str] = []
+    with pytest.raises(dibs.LeaseLost), client.claim("job") as outer:  # noqa: SIM117 - the levels
+        with client.claim("job", nested=True, on_lost=lambda error: heard.append(error.name)) as inner:
+            client.break_claim("job", "an outage")
+            with pytest.raises(dibs.LeaseLost):
+                inner.checkpoint("half")
+            assert inner.lost.is_set()
+            assert outer.lost.is_set()
+            with pytest.raises(dibs.LeaseLost):
+                outer.check()
+    wait_until(lambda: heard == ["job"], "it was not told")
+
+
+@over("memory")
+@pytest.mark.promise("nested")
+def test_only_the_last_block_may_end_what_several_have(client: Client) -> None:
+    with client.claim("job") as outer:
+        with client.claim("job", nested=True) as inner:
+            for end in (inner.done, inner.release, inner.fail, inner.share, outer.done, outer.share):
+                with pytest.raises(dibs.InvalidInput, match="2 blocks"):
+                    end()
+        outer.done("ready")
+    assert client.owner("job").status == "done"
+
+
+@over("memory")
+@pytest.mark.promise("nested")
+def test_inside_a_shared_claim_nobody_has_it_alone(client: Client) -> None:
+    with client.claim("job", shared=True):
+        with client.claim("job", shared=True, nested=True):
+            pass
+        with pytest.raises(dibs.InvalidInput, match="shared in the block around"), client.claim("job", nested=True):
+            pytest.fail("alone")
+        assert client.owner("job").held
+    with client.claim("job"), client.claim("job", shared=True, nested=True):
+        pass
+
+
+@over("sqlite", "server")
+@pytest.mark.promise("share")
+def test_an_owner_alone_shares_with_those_who_wait_to_share(connect: Callable[..., Client]) -> None:
+    client, got = connect(), threading.Event()
+    other = connect("bob")
+
+    def reader() -> None:
+        with other.claim("table", shared=True, wait=60, owner="bob"):
+            got.set()
+
+    with client.claim("table") as claim:
+        thread = threading.Thread(target=reader)
+        thread.start()
+        wait_until(lambda: client.owner("table").document.get("waiting") == 1, "it does not wait")
+        claim.share()
+        claim.share()
+        assert got.wait(30)
+        thread.join()
+        assert client.owner("table").document["mode"] == "shared"
+        with pytest.raises(dibs.InvalidInput), client.claim("table", nested=True):
+            pytest.fail("alone")
+        claim.check()
+    kinds = [event.event for event in client.history("table")]
+    assert kinds.count("shared") == 1
+
+
+@over("memory")
+def test_a_reentrant_lock_is_released_as_often_as_it_was_acquired(client: Client) -> None:
+    lock, same = dibs.RLock("job", client=client), dibs.RLock("job", client=client)
+    assert lock.acquire()
+    with same, lock:
+        assert lock.acquire(blocking=False)
+        lock.release()
+    assert lock.locked()
+    lock.release()
+    assert not lock.locked()
+    with pytest.raises(RuntimeError):
+        lock.release()
+
+
+@over("memory", "server")
+@pytest.mark.promise("nested")
+def test_tasks_nest_each_for_itself_and_a_loss_ends_every_level(connect_async: Callable[..., AsyncClient]) -> None:
+    async def stranger(client: AsyncClient) -> str:
+        try:
+            async with client.claim("job", nested=True):
+                return "two owners"
+        except dibs.JobHeld:
+            return "held"
+
+    async def main() -> None:
+        async with connect_async() as client:
+            async with client.claim("job") as outer, client.claim("job", nested=True) as inner:
+                assert inner.lease_id == outer.lease_id
+                found = await asyncio.gather(stranger(client), stranger(client))
+                assert set(found) == {"held"}
+            assert not (await client.owner("job")).held
+            seen: list[type[BaseException]] = []
+            with pytest.raises(dibs.LeaseLost):
+                async with client.claim("job", ttl=1):
+                    try:
+                        async with client.claim("job", nested=True):
+                            await client.break_claim("job", "an outage")
+                            await asyncio.sleep(60)
+                    except BaseException as error:
+                        seen.append(type(error))
+                        raise
+            assert seen in ([asyncio.CancelledError], [dibs.LeaseLost])
+            task = asyncio.current_task()
+            assert task is not None
+            assert not task.cancelling()
+            async with client.claim("job") as claim:
+                await claim.share()
+                assert (await client.owner("job")).document["mode"] == "shared"
+
+    asyncio.run(main())
+
+
+@over("memory")
+@pytest.mark.promise("nested")
+def test_many_threads_with_levels_and_errors_never_overlap(client: Client) -> None:
+    inside, most, errors = [0], [0], list[BaseException]()
+
+    def work(level: int) -> None:
+        with client.claim("job", nested=True, wait=60):
+            inside[0] += level == 0
+            most[0] = max(most[0], inside[0])
+            try:
+                if level < 3:
+                    work(level + 1)
+                elif threading.get_ident() % 2:
+                    raise ZeroDivisionError
+            finally:
+                inside[0] -= level == 0
+
+    def run() -> None:
+        for _ in range(5):
+            try:
+                work(0)
+            except ZeroDivisionError:
+                pass
+            except BaseException as error:
+                errors.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (errors, most) == ([], [1])
+    assert client.owner("job").fencing_token == 30
