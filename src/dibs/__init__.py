@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         InvalidInput,
         InvalidName,
         InvalidTtl,
+        JobClosed,
         JobDone,
         JobHeld,
         JobParked,
@@ -74,6 +75,7 @@ __all__ = [
     "InvalidInput",
     "InvalidName",
     "InvalidTtl",
+    "JobClosed",
     "JobDone",
     "JobEvent",
     "JobHeld",
@@ -113,8 +115,8 @@ _PLACES = {
     "dibs._version": "__version__",
     "dibs.base.errors": (
         "AuthenticationFailed AuthenticationRequired BadReply DibsError EventsGone InvalidInput InvalidName InvalidTtl"
-        " JobDone JobHeld JobParked JobResting LeaseLost MissingExtra NoneFree NotAllowed NotClaimed RequestRefused"
-        " StaleToken Unavailable WouldDeadlock"
+        " JobClosed JobDone JobHeld JobParked JobResting LeaseLost MissingExtra NoneFree NotAllowed NotClaimed"
+        " RequestRefused StaleToken Unavailable WouldDeadlock"
     ),
     "dibs.sdk.answers": "JobEvent JobStatus Lease Previous",
     "dibs.sdk.claim": "AsyncClaim AsyncLeader Claim Leader",

@@ -51,6 +51,8 @@ REPLIES = {
     "leave": ("left",),
     "transfer": ("lease_id", "fencing_token", "owner", "remaining_ms"),
     "free": ("freed",),
+    "close": ("name", "until", "reason"),
+    "open": ("name", "opened"),
     "inspect": ("name", "status", "fencing_token"),
     "break": ("name", "broken"),
     "acl": ("acl",),
@@ -83,6 +85,7 @@ CLAIM_REPLIES = {
     "queued": ("name", "ticket", "position", "owner", "remaining_ms", "retry_after_ms"),
     "done": ("name", "owner", "done_ms_ago", "retry_after_ms"),
     "delayed": ("name", "retry_after_ms"),
+    "closed": ("name", "closed", "retry_after_ms"),
     "parked": ("name", "failures"),
 }
 # What each entry has in a list of several.
@@ -134,7 +137,7 @@ def checked_reply(verb: str, reply: Reply, address: ServerAddress) -> Reply:
         foreign = annex(_FOREIGN)
         body = body if foreign is None else foreign.completed(verb, body)
     reply.body = body
-    if reply.status < 300 or (verb in _CLAIMS and status in ("delayed", "parked")):
+    if reply.status < 300 or (verb in _CLAIMS and status in ("delayed", "parked", "closed")):
         wanted = REPLIES.get(verb, ())
         if verb in _CLAIMS:
             wanted = SEVERAL_REPLIES.get((verb, str(status))) or CLAIM_REPLIES.get(str(status), ("a known status",))

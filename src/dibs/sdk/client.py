@@ -139,6 +139,8 @@ class Client(ClientFace[Claim, Session, Leader, Events, Doors]):
     history = asks("history", operations.history)
     break_claim = asks("break_claim", operations.break_claim)
     free = asks("free", operations.free)
+    close_job = asks("close_job", operations.close_job)
+    open_job = asks("open_job", operations.open_job)
 
 
 class AsyncSession(SessionClaims[AsyncClaim, AsyncDoor]):
@@ -254,3 +256,5 @@ class AsyncClient(ClientFace[AsyncClaim, AsyncSession, AsyncLeader, AsyncEvents,
     history = awaits("history", operations.history)
     break_claim = awaits("break_claim", operations.break_claim)
     free = awaits("free", operations.free)
+    close_job = awaits("close_job", operations.close_job)
+    open_job = awaits("open_job", operations.open_job)

@@ -138,7 +138,7 @@ class Engine:
         self.tally.committed(events, last_seq)
         self.metrics.committed(events)
         self.sweeper.stirred(events)
-        left = [event for event in events if event.kind == kinds.LEFT]
+        left = [event for event in events if event.kind in (kinds.LEFT, kinds.OPENED)]
         if left:
             self.batcher.after(self.waiters.on_events, left)
         if events and self.feed:
@@ -156,6 +156,7 @@ class Engine:
         if self.feed:
             self.batcher.after(self.feed.wake)
         placed = [event for event in events if event.ticket and event.kind in (kinds.ACQUIRED, kinds.LEFT)]
+        placed += [event for event in events if event.kind == kinds.OPENED]
         if placed:
             self.batcher.after(self.waiters.on_events, placed)
 

@@ -12,18 +12,20 @@ REQUESTS: dict[str, dict[str, str]] = {
     "acquire": {
         "ttl_seconds": "whole", "ttl_ms": "whole", "owner": "text", "metadata": "text", "request_key": "text",
         "session_id": "id", "ephemeral": "flag", "lock_delay_seconds": "whole", "mode": "text", "slots": "whole",
-        "max_attempts": "whole", "again": "flag", "wait_seconds": "seconds", "ticket": "text", "lease_id": "id",
-        "acl": "object",
+        "max_attempts": "whole", "again": "flag", "max_hold_seconds": "whole", "wait_seconds": "seconds",
+        "ticket": "text", "lease_id": "id", "acl": "object",
     },
     "acquire-any": {
         "ttl_seconds": "whole", "ttl_ms": "whole", "owner": "text", "metadata": "text", "request_key": "text",
         "session_id": "id", "ephemeral": "flag", "lock_delay_seconds": "whole", "mode": "text", "slots": "whole",
-        "max_attempts": "whole", "again": "flag", "names": "list!", "wait_seconds": "seconds",
+        "max_attempts": "whole", "again": "flag", "max_hold_seconds": "whole", "names": "list!",
+        "wait_seconds": "seconds",
     },
     "acquire-all": {
         "ttl_seconds": "whole", "ttl_ms": "whole", "owner": "text", "metadata": "text", "request_key": "text",
         "session_id": "id", "ephemeral": "flag", "lock_delay_seconds": "whole", "mode": "text", "slots": "whole",
-        "max_attempts": "whole", "again": "flag", "wait_seconds": "seconds", "ticket": "text", "names": "list!",
+        "max_attempts": "whole", "again": "flag", "max_hold_seconds": "whole", "wait_seconds": "seconds",
+        "ticket": "text", "names": "list!",
     },
     "leave": {"ticket": "text!"},
     "renew": {
@@ -41,6 +43,8 @@ REQUESTS: dict[str, dict[str, str]] = {
     },
     "break": {"reason": "text"},
     "free": {},
+    "close": {"until": "text", "for_seconds": "whole", "reason": "text"},
+    "open": {},
     "acl": {"acl": "object?"},
     "inspect": {},
     "session-open": {
@@ -54,9 +58,13 @@ REQUESTS: dict[str, dict[str, str]] = {
     "token-create": {
         "name": "text!", "role": "text", "namespace": "text", "expires_seconds": "whole", "sha256": "text",
         "max_held": "whole", "max_waiting": "whole", "max_sessions": "whole", "rate_per_second": "whole",
+        "max_hold_seconds": "whole",
     },
     "token-rotate": {"grace_seconds": "whole", "expires_seconds": "whole"},
-    "token-limit": {"max_held": "whole", "max_waiting": "whole", "max_sessions": "whole", "rate_per_second": "whole"},
+    "token-limit": {
+        "max_held": "whole", "max_waiting": "whole", "max_sessions": "whole", "rate_per_second": "whole",
+        "max_hold_seconds": "whole",
+    },
     "webhook-create": {"url": "text!", "secret": "text", "events": "list", "lock_pattern": "text"},
     "webhook-replay": {"after": "number"},
     "campaign": {"candidate_id": "text!", "ttl_seconds": "whole", "metadata": "text", "request_key": "text"},
@@ -67,10 +75,11 @@ REQUESTS: dict[str, dict[str, str]] = {
 # The bounds of numbers, both included.
 NUMBERS: dict[str, tuple[int, int]] = {
     "ttl_seconds": (1, 86_400), "ttl_ms": (1_000, 86_400_000), "lock_delay_seconds": (0, 60),
-    "slots": (1, 10_000), "max_attempts": (0, 1_000_000), "wait_seconds": (0, 3_600),
-    "done_seconds": (0, 31_536_000), "retry_after_seconds": (0, 604_800), "expires_seconds": (1, 315_360_000),
-    "max_held": (0, 1_000_000), "max_waiting": (0, 1_000_000), "max_sessions": (0, 1_000_000),
-    "rate_per_second": (0, 1_000_000), "grace_seconds": (0, 2_592_000),
+    "slots": (1, 10_000), "max_attempts": (0, 1_000_000), "max_hold_seconds": (0, 31_536_000),
+    "wait_seconds": (0, 3_600), "done_seconds": (0, 31_536_000), "retry_after_seconds": (0, 604_800),
+    "for_seconds": (1, 2_592_000), "expires_seconds": (1, 315_360_000), "max_held": (0, 1_000_000),
+    "max_waiting": (0, 1_000_000), "max_sessions": (0, 1_000_000), "rate_per_second": (0, 1_000_000),
+    "grace_seconds": (0, 2_592_000),
 }
 # How many characters a text may have, or how many bytes.
 CHARACTERS: dict[str, int] = {
@@ -83,18 +92,19 @@ PLAIN_TERMS: tuple[str, ...] = ("metadata", "max_attempts", "again")
 # The kinds of fields of answers. What is not listed is text.
 REPLY_KINDS: dict[str, str] = {
     "fencing_token": "number", "remaining_ms": "number", "renew_after_ms": "number", "attempt": "number",
-    "held_before": "flag", "previous": "object", "skipped": "list", "leases": "list", "held_ms": "number",
-    "silent_ms": "number", "idle_ms": "number", "waiting": "number", "retry_after_ms": "number",
-    "reserved_for": "object", "holders": "list", "refused": "list", "position": "number",
-    "done_ms_ago": "number", "done": "object", "lock_delay_seconds": "number", "failures": "number",
-    "left": "flag", "new_waiters": "number", "parked": "flag", "broken": "list", "freed": "flag",
-    "acl": "object", "slots": "number", "overlapping": "list", "locks": "list", "total": "number",
-    "events": "list", "next_after": "number", "gap": "object", "seq": "number", "ttl_seconds": "number",
+    "ends_in_ms": "number", "held_before": "flag", "previous": "object", "skipped": "list", "leases": "list",
+    "held_ms": "number", "silent_ms": "number", "idle_ms": "number", "waiting": "number",
+    "retry_after_ms": "number", "reserved_for": "object", "holders": "list", "refused": "list",
+    "position": "number", "closed": "object", "done_ms_ago": "number", "done": "object",
+    "lock_delay_seconds": "number", "failures": "number", "left": "flag", "new_waiters": "number",
+    "parked": "flag", "broken": "list", "freed": "flag", "opened": "flag", "acl": "object", "slots": "number",
+    "overlapping": "list", "locks": "list", "total": "number", "closures": "list", "events": "list",
+    "next_after": "number", "gap": "object", "seq": "number", "ttl_seconds": "number",
     "retry_after_seconds": "number", "keepalive_interval_secs": "number", "active": "flag",
     "lock_count": "number", "holds": "list", "waits": "list", "wanted": "list", "sessions": "list",
     "waiters": "list", "waiting_ms": "number", "names": "list", "minutes": "object", "held": "number",
     "stuck": "object", "whole": "flag", "valid": "flag", "max_held": "number", "max_waiting": "number",
-    "max_sessions": "number", "rate_per_second": "number", "replaces": "object", "tokens": "list",
-    "revoked": "list", "leader": "object", "previous_term": "number", "schema_version": "number",
-    "term": "number",
+    "max_sessions": "number", "rate_per_second": "number", "max_hold_seconds": "number", "replaces": "object",
+    "tokens": "list", "revoked": "list", "leader": "object", "previous_term": "number",
+    "schema_version": "number", "term": "number",
 }

@@ -19,6 +19,7 @@ from dibs.core.limits import (
     DRAIN_MS_DEFAULT,
     DRAIN_MS_MAX,
     EVENTS_KEPT_MAX,
+    HOLD_MS_MAX,
     LOCKS_PER_PRINCIPAL_MAX,
     PUBLIC_ROOMS_MAX,
 )
@@ -47,6 +48,7 @@ _SETTINGS = {
     "trusted_proxy": "trusted_proxies",
     "cors_origin": "cors_origins",
     "rlock_ttl": "rlock_ttl_ms",
+    "max_hold": "max_hold_ms",
 }
 _LISTS = ("mcp_host", "trusted_proxy", "routes", "cors_origin")
 _MAY_BE_ZERO = ("token_floor", "connections", "connections_per_client")
@@ -103,6 +105,8 @@ def _value(call: Call, option: Option) -> Any:
         length_ms = parse_duration(text, named)
         if key == "drain" and length_ms > DRAIN_MS_MAX:
             raise UsageError(f"{named} is {DRAIN_MS_MAX // 60_000}m at most, not {text!a}.")
+        if key == "max_hold" and not 1_000 <= length_ms <= HOLD_MS_MAX:
+            raise UsageError(f"{named} is from 1s to {HOLD_MS_MAX // 86_400_000}d, not {text!a}.")
         return length_ms
     if key in _LISTS:
         return tuple([name.strip() for name in text.split(",") if name.strip()])
@@ -168,6 +172,7 @@ OPTIONS = options(f"""
 --keep-events-for TIME: how long to keep events of history (default 30d)
 --locks-per-principal N: how many jobs one token may hold that has no limit of its own (default
     {LOCKS_PER_PRINCIPAL_MAX})
+--max-hold TIME: how long each claim may last, whatever is renewed (default: for ever)
 --token-floor N: make all fencing tokens higher than this number; see dibs token-floor
 --connections N: how many connections at once; 0 for no limit (default {CONNECTIONS_MAX})
 --connections-per-client N: how many connections from one address, or of one user on a Unix socket; 0 for no limit. A

@@ -28,12 +28,14 @@ from dibs.compat.octostore.bodies import (
 )
 from dibs.compat.octostore.callers import internal_id
 from dibs.core.commands import Acquire, Inspect, InspectSession, Release, Renew, SetAcl
+from dibs.core.expiry import capped_ms
 from dibs.core.lease_outcomes import AclSet, Released, Renewed, SessionState
 from dibs.core.limits import LIST_PAGE_MAX
 from dibs.core.names import DEFAULT_NAMESPACE, ELECTION_PREFIX
 from dibs.core.outcomes import (
     AclDiffers,
     Blocker,
+    Closed,
     Delayed,
     Forbidden,
     Granted,
@@ -69,7 +71,7 @@ LOCKS_MAX = 100  # of one user
 
 def own_end_ms(holder: Holder) -> int:
     """Return when a lease ends by its own TTL. The end of its session is not shown."""
-    return holder.renewed_ms + holder.ttl_ms if holder.ttl_ms else holder.expires_ms
+    return capped_ms(holder.renewed_ms + holder.ttl_ms if holder.ttl_ms else holder.expires_ms, holder.ends_ms)
 
 
 def acquired_answer(outcome: Outcome) -> Reply:
@@ -96,6 +98,14 @@ def acquired_answer(outcome: Outcome) -> Reply:
                 "retry_after_ms": max(0, end_ms - outcome.now_ms),
                 "metadata": holder.metadata,
             }
+        )
+    if isinstance(outcome, Closed):  # their word for a time in which nobody gets the lock
+        closed = outcome.closure
+        outcome = Delayed(
+            now_ms=outcome.now_ms,
+            name=outcome.name,
+            until_ms=closed.until_ms,
+            delay_ms=closed.until_ms - closed.at_ms,
         )
     if isinstance(outcome, Delayed):
         document = {
@@ -200,6 +210,7 @@ class Locks:
             admin=user.is_admin,
             payer=f"/{user.principal}",
             held_max=LOCKS_MAX,
+            max_hold_ms=self._api.settings.max_hold_ms,
         )
 
     async def _claimed(self, command: Acquire, user: User) -> Outcome:
