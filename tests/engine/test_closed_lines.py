@@ -115,8 +115,8 @@ def test_a_thousand_lines_go_on_in_bounded_steps() -> None:
     before = {key: each.version for key, each in server.store.scan("")}
     server.elsewhere.one(Open(ns="d", name="deploy/", principal="op"))
     changed = [key for key, each in server.store.scan("") if before.get(key) != each.version]
-    assert changed == [META_KEY]
-    server.news(0)
+    assert set(changed) <= {META_KEY}
+    server.news(1_001)  # the events before it are those of the waiters
     assert all(isinstance(caller.answer, Granted) for caller in callers)
     kept = [len(each.places) for each in server.posted if isinstance(each, KeepPlaces)]
     assert kept == [KEEP_BATCH_MAX] * 3 + [1_000 - 3 * KEEP_BATCH_MAX]

@@ -160,8 +160,7 @@ def judge(
         return outcomes.Differs(now_ms=now_ms, name=name, what="slots", has=str(lock.slots), asked=str(ask.slots))
     if lock.done is not None and now_ms < lock.done.until_ms and not ask.again:
         return outcomes.AlreadyDone(now_ms=now_ms, name=name, done=lock.done)
-    closed = closure_of(draft, lock.ns, name)
-    if closed is not None:
+    if draft.meta().closures and (closed := closure_of(draft, lock.ns, name)) is not None:
         return outcomes.Closed(now_ms=now_ms, name=name, closure=closed)
     in_way: tuple[Blocker, ...] = ()
     if lock.holders or in_tree(name):
@@ -249,7 +248,7 @@ def inspect(draft: Draft, command: Inspect) -> Outcome:
         seen=seen,
         waiting=ahead(draft, lock, 0, EXCLUSIVE),
         overlapping=tuple([blocker for blocker in in_way if blocker.name != lock.name]),
-        closure=closure_of(draft, command.ns, command.name),
+        closure=closure_of(draft, command.ns, command.name) if draft.meta().closures else None,
     )
 
 

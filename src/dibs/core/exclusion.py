@@ -9,7 +9,7 @@ Two children of one parent exclude each other.
 
 from __future__ import annotations
 
-from dibs.core.expiry import is_over, may_go_on, need_sessions, shown
+from dibs.core.expiry import is_at_ceiling, may_go_on, need_sessions, shown
 from dibs.core.names import covers, in_tree, overlaps
 from dibs.core.outcomes import Blocker
 from dibs.core.records import DELAYED, DONE, EXCLUSIVE, FREE, HELD, PARKED, SHARED, lock_key
@@ -107,8 +107,8 @@ def live_holders(draft: Draft, lock: LockRecord) -> tuple[Holder, ...]:
     """The live holds on `lock`, with their effective deadlines."""
     need_sessions(draft, lock)
     holders = [shown(draft, holder) for holder in lock.holders]
-    live = [holder for holder in holders if not is_over(draft, holder, holder.expires_ms) and may_go_on(draft, holder)]
-    return tuple(live)
+    live = [holder for holder in holders if draft.vouched_ms < holder.expires_ms and may_go_on(draft, holder)]
+    return tuple([holder for holder in live if not holder.ends_ms or not is_at_ceiling(draft, holder)])
 
 
 def own_hold(draft: Draft, lock: LockRecord, session: str | None, mode: str) -> Holder | None:

@@ -96,7 +96,9 @@ def deadline_ms(draft: Draft, holder: Holder) -> int:
         session = draft.session(holder.session)
         ends_ms = session_deadline_ms(draft, session) if session is not None else 0
         deadline = ends_ms if deadline is None else min(deadline, ends_ms)
-    return capped_ms(holder.expires_ms if deadline is None else deadline, holder.ends_ms)
+    if deadline is None:
+        deadline = holder.expires_ms
+    return capped_ms(deadline, holder.ends_ms) if holder.ends_ms else deadline
 
 
 def capped_ms(deadline: int, ends_ms: int) -> int:
@@ -107,12 +109,11 @@ def capped_ms(deadline: int, ends_ms: int) -> int:
 def own_deadline_ms(draft: Draft, holder: Holder) -> int:
     """The deadline of a hold with its own TTL, if its session lives that long."""
     credited = credited_ms(holder.expires_ms, holder.renewed_ms, holder.ttl_ms, draft.meta().outages)
-    return capped_ms(credited, holder.ends_ms)
+    return capped_ms(credited, holder.ends_ms) if holder.ends_ms else credited
 
 
-def is_over(draft: Draft, holder: Holder, deadline: int) -> bool:
-    """Return whether a hold has reached its `deadline`, or its ceiling."""
-    return draft.vouched_ms >= deadline or 0 < holder.ends_ms <= draft.now_ms
+def is_at_ceiling(draft: Draft, holder: Holder) -> bool:
+    return 0 < holder.ends_ms <= draft.now_ms
 
 
 def may_go_on(draft: Draft, holder: Holder) -> bool:
@@ -146,7 +147,7 @@ def end_expired(draft: Draft, lock: LockRecord) -> LockRecord:
     need_sessions(draft, lock)
     for holder in lock.holders:
         over_ms = deadline_ms(draft, holder)
-        if is_over(draft, holder, over_ms) or not may_go_on(draft, holder):
+        if draft.vouched_ms >= over_ms or is_at_ceiling(draft, holder) or not may_go_on(draft, holder):
             lock = _end_over(draft, lock, holder, over_ms or draft.now_ms)
     return lock
 

@@ -67,7 +67,10 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, lock: LockRecord, lease_id: 
     token = max(lock.token, draft.meta().token_floor) + 1
     session = draft.session(ask.session) if ask.session is not None else None
     expires_ms = draft.now_ms + ask.ttl_ms if ask.ttl_ms or session is None else session.expires_ms
-    ends_ms = draft.now_ms + ask.max_hold_ms if ask.max_hold_ms else 0
+    ends_ms = 0
+    if ask.max_hold_ms:
+        ends_ms = draft.now_ms + ask.max_hold_ms
+        expires_ms = capped_ms(expires_ms, ends_ms)
     lease = Holder(
         lease_id=lease_id,
         owner=ask.owner or (session.owner if session is not None else ""),
@@ -76,7 +79,7 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, lock: LockRecord, lease_id: 
         since_ms=draft.now_ms,
         renewed_ms=draft.now_ms,
         ttl_ms=ask.ttl_ms,
-        expires_ms=capped_ms(expires_ms, ends_ms),
+        expires_ms=expires_ms,
         mode=ask.mode,
         session=ask.session,
         ephemeral=ask.ephemeral,

@@ -146,10 +146,13 @@ def renew(draft: Draft, command: Renew) -> Outcome:
     if too_long is not None:
         return too_long
     ttl_ms = mine.ttl_ms if command.ttl_ms is None else command.ttl_ms
+    expires_ms = draft.now_ms + ttl_ms if ttl_ms else mine.expires_ms
+    if mine.ends_ms:
+        expires_ms = capped_ms(expires_ms, mine.ends_ms)
     kept = mine.replace(
         renewed_ms=draft.now_ms,
         ttl_ms=ttl_ms,
-        expires_ms=capped_ms(draft.now_ms + ttl_ms, mine.ends_ms) if ttl_ms else mine.expires_ms,
+        expires_ms=expires_ms,
         metadata=mine.metadata if command.metadata is None else command.metadata,
         checkpoint=mine.checkpoint if command.checkpoint is None else command.checkpoint,
         checkpoint_ms=mine.checkpoint_ms if command.checkpoint is None else draft.now_ms,

@@ -188,8 +188,9 @@ class LockRecord(Kept):
         record."""
         if self.holders:
             # Without a TTL of its own a hold is found through its session, but for its ceiling.
-            due = [holder.expires_ms if holder.ttl_ms else holder.ends_ms for holder in self.holders]
-            timed = [each_ms for each_ms in due if each_ms]
+            timed = [
+                each.expires_ms if each.ttl_ms else each.ends_ms for each in self.holders if each.ttl_ms or each.ends_ms
+            ]
             if self.line and self.delay_until_ms:  # one of several owners was lost
                 timed.append(self.delay_until_ms)
             return min(timed) if timed else None

@@ -74,8 +74,9 @@ class Claims(Generic[C, D]):
     def _request(self, verb: str, names: Sequence[str], given: dict[str, Any]) -> PendingClaim:
         fields = {key: value for key, value in given.items() if key not in _NO_FIELDS}
         fields["mode"] = "shared" if given.get("shared") else None
-        for what in ("lock_delay", "max_hold"):
-            fields[f"{what}_seconds"] = whole_seconds(given.get(what), what)
+        fields["lock_delay_seconds"] = whole_seconds(given.get("lock_delay"), "lock_delay")
+        if given.get("max_hold") is not None:
+            fields["max_hold_seconds"] = whole_seconds(given["max_hold"], "max_hold")
         fields |= self._common(given["ttl"], given["owner"])
         return claim_request(verb, names, naming=self._names, tracker=self._names, **fields)
 

@@ -103,7 +103,9 @@ class Hold:
 
     def _look_at_clock(self) -> None:
         """Past the deadline it is lost."""
-        if self._ended is not None or self._let_go or steady_ms() < self._deadline_ms():
+        if self._ended is not None or self._let_go:
+            return
+        if steady_ms() < (self.plan.lost_ms if self.ceiling_ms is None else self._deadline_ms()):
             return
         if self._deadline_ms() == self.ceiling_ms:
             self.end(f"{CEILING_REACHED}.")
@@ -184,8 +186,8 @@ class Hold:
 
     def nap_ms(self) -> int:
         """Until the next thing to do."""
-        now_ms = steady_ms()
-        return min(self.plan.left_ms(now_ms), max(0, self._deadline_ms() - now_ms))
+        nap_ms = self.plan.left_ms(steady_ms())
+        return nap_ms if self.ceiling_ms is None else min(nap_ms, self.left_ms())
 
     def call_ms(self) -> int:
         """Return how long one renewal may take: not past the deadline, and with time for another."""
@@ -215,7 +217,8 @@ class LeaseHold(Hold):
         first = self.leases[0]
         left_ms = min([each.remaining_ms for each in leases])
         super().__init__(first.name, first.fencing_token, left_ms, sent_ms)
-        self._note_ceiling([each.ends_in_ms for each in leases], sent_ms)
+        if first.ends_in_ms is not None or len(leases) > 1:
+            self._note_ceiling([each.ends_in_ms for each in leases], sent_ms)
         self._news: Document = {}  # checkpoint and metadata that were not sent yet
         self.waiting = 0  # how many waited for its jobs at the last heartbeat
 

@@ -92,9 +92,8 @@ def _ask(ns: str, document: Document, caller: Caller) -> Document:
     if "lock_delay_seconds" in document:
         asked["delay_ms"] = values.number_of(document, "lock_delay_seconds", 0) * 1000
     asked["badges"] = caller.badges
-    ceiling_ms = _max_hold_ms(document, caller)
-    if ceiling_ms:
-        asked["max_hold_ms"] = ceiling_ms
+    if caller.max_hold_ms or caller.limits.hold_seconds or "max_hold_seconds" in document:
+        asked["max_hold_ms"] = _max_hold_ms(document, caller)
     if caller.role == ADMIN:
         asked["admin"] = True
     if caller.over_quota:
