@@ -48,10 +48,11 @@ EVERY_CLAIM = "Fields of every claim"
 SHOWN = {
     **{
         f"Answer: {answer}": (answer,)
-        for answer in ("acquired", "held", "refused", "queued", "done", "delayed", "parked")
+        for answer in ("acquired", "held", "refused", "queued", "done", "delayed", "parked", "closed")
     },
     "Previous": ("previous",),
-    **{TITLES[verb]: (verb,) for verb in ("leave", "renew", "break", "free", "acl")},
+    "Closure": ("closure",),
+    **{TITLES[verb]: (verb,) for verb in ("leave", "renew", "break", "free", "open", "acl")},
     TITLES["release"]: ("failed",),
     TITLES["transfer"]: ("transferred",),
     TITLES["inspect"]: ("job",),

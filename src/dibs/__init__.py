@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         InvalidInput,
         InvalidName,
         InvalidTtl,
+        JobClosed,
         JobDone,
         JobHeld,
         JobParked,
@@ -75,6 +76,7 @@ __all__ = [
     "InvalidInput",
     "InvalidName",
     "InvalidTtl",
+    "JobClosed",
     "JobDone",
     "JobEvent",
     "JobHeld",
@@ -117,8 +119,8 @@ _PLACES = {
     "dibs._version": "__version__",
     "dibs.base.errors": (
         "AuthenticationFailed AuthenticationRequired BadReply DibsError EventsGone InvalidInput InvalidName InvalidTtl"
-        " JobDone JobHeld JobParked JobResting JobSuperseded LeaseLost MissingExtra NoneFree NotAllowed NotClaimed"
-        " RequestRefused StaleToken Unavailable WouldDeadlock"
+        " JobClosed JobDone JobHeld JobParked JobResting JobSuperseded LeaseLost MissingExtra NoneFree NotAllowed"
+        " NotClaimed RequestRefused StaleToken Unavailable WouldDeadlock"
     ),
     "dibs.sdk.answers": "JobEvent JobStatus Lease Overdue Previous",
     "dibs.sdk.claim": "AsyncClaim AsyncLeader Claim Leader",

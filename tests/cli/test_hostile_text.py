@@ -74,6 +74,8 @@ WORDS: dict[str, list[str]] = {
     "gh next": ["--repo", "acme/app"],
     "break": ["job", "--reason", "r"],
     "free": ["job"],
+    "close": ["job", "--for", "1h", "--reason", "stop"],
+    "open": ["job"],
     "gc": [],
     "doctor": [],
     "token-floor": ["1"],

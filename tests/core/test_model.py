@@ -24,11 +24,11 @@ from hypothesis.stateful import (
 from dibs.core import events as kinds
 from dibs.core import lease_outcomes, outcomes
 from dibs.core import lease_outcomes as upkeep_outcomes
-from dibs.core.commands import Acquire, Beat, Break, Inspect, Release, Renew, SetAcl, Sweep
+from dibs.core.commands import Acquire, Beat, Break, Close, Inspect, Open, Release, Renew, SetAcl, Sweep
 from dibs.core.decide import decide, keys_of
 from dibs.core.draft import Missing, View
 from dibs.core.limits import OUTAGE_CREDIT_MS_MAX, OUTAGES_KEPT, PULSE_LATE_MS
-from dibs.core.records import LOCK_PREFIX, LockRecord, lock_key
+from dibs.core.records import LOCK_PREFIX, META_KEY, LockRecord, lock_key
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from tests.build import SOAK, tries
@@ -50,6 +50,8 @@ SETTINGS = settings(
 )
 NS = "default"
 JOBS = ("issue-1", "path:src/a b", "github://acme/app/issues/42")
+# What may be closed, and which jobs that closes.
+CLOSED = {"issue-1": JOBS[:1], "path:src": JOBS[1:2], "github://acme/": JOBS[2:]}
 # Several workers of one credential, and one with its own.
 WORKERS = (("a1", "team"), ("a2", "team"), ("b1", "solo"))
 TTLS_MS = (1_000, 5_000, 60_000, OUTAGE_CREDIT_MS_MAX + 1_000)
@@ -83,6 +85,10 @@ def told_by(outcome: Outcome) -> Told:
             return Told("done", done.owner, done.token, until_ms=done.until_ms)
         case outcomes.Delayed(until_ms=until_ms):
             return Told("delayed", until_ms=until_ms)
+        case outcomes.Closed(closure=closure) | lease_outcomes.ClosureSet(closure=closure):
+            return Told("closed", until_ms=closure.until_ms)
+        case lease_outcomes.Opened(was_closed=was_closed):
+            return Told("opened" if was_closed else "was-open")
         case lease_outcomes.Renewed(lease=lease):
             return Told("renewed", lease.owner, lease.token, until_ms=lease.expires_ms)
         case lease_outcomes.Released(ending=ending, again=again):
@@ -188,6 +194,7 @@ class Life(RuleBasedStateMachine):
             delay_ms=command.delay_ms,
             metadata=command.metadata,
             again=command.again,
+            max_hold_ms=command.max_hold_ms,
         )
         outcome = self.ask(command, expected)
         if isinstance(outcome, outcomes.Granted):
@@ -224,6 +231,7 @@ class Life(RuleBasedStateMachine):
         delay_ms=st.sampled_from((0, 0, 3_000)),
         again=st.booleans(),
         note=notes,
+        max_hold_ms=st.sampled_from((0, 0, 3_000, 90_000)),
     )
     def claims(
         self,
@@ -234,6 +242,7 @@ class Life(RuleBasedStateMachine):
         delay_ms: int,
         again: bool,
         note: str | None,
+        max_hold_ms: int,
     ) -> None:
         owner, principal = worker
         self.claim(
@@ -248,6 +257,7 @@ class Life(RuleBasedStateMachine):
                 delay_ms=delay_ms,
                 again=again,
                 metadata=note,
+                max_hold_ms=max_hold_ms,
             )
         )
 
@@ -323,6 +333,15 @@ class Life(RuleBasedStateMachine):
         command = Break(ns=NS, name=job, principal="op", reason="stuck")
         self.ask(command, self.model.break_(self.now_ms, job, command.reason))
 
+    @rule(name=st.sampled_from(tuple(CLOSED)), length_ms=st.sampled_from((2_000, 60_000)))
+    def closes(self, name: str, length_ms: int) -> None:
+        command = Close(ns=NS, name=name, principal="op", reason="stop", length_ms=length_ms)
+        self.ask(command, self.model.close(self.now_ms, name, length_ms, CLOSED[name]))
+
+    @rule(name=st.sampled_from(tuple(CLOSED)))
+    def opens(self, name: str) -> None:
+        self.ask(Open(ns=NS, name=name, principal="op"), self.model.open(self.now_ms, name))
+
     @rule(job=jobs)
     def looks(self, job: str) -> None:
         self.ask(Inspect(ns=NS, name=job), self.model.look(job))
@@ -334,7 +353,10 @@ class Life(RuleBasedStateMachine):
     @rule()
     def sweeps_what_is_due(self) -> None:
         for key in self.store.due(100).keys:
-            self.sweeps(key.split("/", 2)[2])
+            if key == META_KEY:
+                self.ask(Sweep(key=key), Told("swept"))
+            else:
+                self.sweeps(key.split("/", 2)[2])
         assert not self.store.due(100).keys, "a sweep left its job due"
 
     @precondition(lambda self: self.model.outage_count < OUTAGES_KEPT)
@@ -375,7 +397,8 @@ class Life(RuleBasedStateMachine):
         assert [event.replace(seq=0) for event in history] == [event.replace(seq=0) for event in self.told]
         assert all(one.at_ms <= other.at_ms for one, other in itertools.pairwise(history))
         for job in JOBS:
-            self.check_history_of(job, [event for event in history if event.job == job])
+            others = (kinds.CLOSED, kinds.OPENED)
+            self.check_history_of(job, [event for event in history if event.job == job and event.kind not in others])
 
     def check_history_of(self, job: str, history: list[Event]) -> None:
         highest, owner = 0, 0
@@ -412,7 +435,7 @@ class Life(RuleBasedStateMachine):
 
 
 @pytest.mark.promise("excl", "excl:same-token", "lease:never-early", "lease:outage-credit", "token:rises")
-@pytest.mark.promise("proof", "idem:acquire", "idem:release", "audit", "attempts")
+@pytest.mark.promise("proof", "idem:acquire", "idem:release", "audit", "attempts", "max-hold", "closed")
 @pytest.mark.timeout(3_600 if SOAK else 600)  # seconds when it passes; making a failure small takes minutes
 def test_every_answer_is_the_one_the_model_gives() -> None:
     run_state_machine_as_test(Life, settings=SETTINGS)

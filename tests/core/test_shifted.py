@@ -22,7 +22,7 @@ from dibs.core.records import (
     shifted,
 )
 
-SPANS = {"ttl_ms", "delay_ms", "lost_ms", "longest_ms"}
+SPANS = {"ttl_ms", "delay_ms", "lost_ms", "longest_ms", "max_hold_ms"}
 instants = st.integers(min_value=10**12, max_value=2 * 10**12)
 shifts = st.integers(min_value=-(10**11), max_value=10**11)
 

@@ -311,6 +311,24 @@ def test_an_operator_breaks_frees_and_ends_with_a_confirmation(visit: Visit, ser
         assert (last["event"], last["by"], last["reason"]) == ("broken", "operator", "a test")
 
 
+def test_the_board_tells_what_is_closed_and_when_a_claim_ends_and_an_operator_opens(
+    visit: Visit, server: Server
+) -> None:
+    stage.claim(server, "shut/one", "yann", max_hold_seconds=7_200)
+    page = visit.enter("operator", "/")
+    reason = {"for_seconds": 3_600, "reason": "<b>migration</b>"}
+    server.ask("POST", "/locks/shut%2F/close", reason, who="operator")
+    expect(page.get_by_role("region", name="Needs you")).to_contain_text("shut/ is closed until")
+    page = visit.open("/?page=job&name=shut%2Fone")
+    expect(page.locator("article")).to_contain_text("<b>migration</b>")
+    expect(page.get_by_text("Ends at most")).to_be_visible()
+    page.get_by_role("button", name="Open the job").click()
+    page.get_by_role("dialog").get_by_role("button", name="Open the job").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.get_by_role("button", name="Open the job")).to_have_count(0)
+    assert "closed" not in server.ask("GET", "/locks/shut%2Fone").json
+
+
 @pytest.mark.promise("auth:cookie")
 def test_a_viewer_has_no_buttons_and_is_refused_by_hand(visit: Visit) -> None:
     page = visit.enter("viewer", "/?page=job&name=deploy%2Feu-0")

@@ -194,6 +194,7 @@ class Played:
         self.sessions()
         self.losses()
         self.groups()
+        self.closed()
         for name in ("a", "s", "poison", "delay"):
             self.heard("history", self._door.ask(Ask("history", name, {"limit": 100})))
             self.ask("inspect", name)
@@ -239,6 +240,21 @@ class Played:
         self.last = body
         self.wrong += wrong_in(answer, body)
         self.note(answer, body)
+
+    def closed(self) -> None:
+        lease = self.ask("acquire", "shut/a", max_hold_seconds=90)["lease_id"]
+        self.ask("renew", "shut/a", lease_id=lease)
+        assert self.ask("acquire", "shut/a")["status"] == "held"
+        self.ask("acquire", "shut/a", owner="waits", wait_seconds=1)
+        lease = self.ask("transfer", "shut/a", lease_id=lease, to_owner="heir")["lease_id"]
+        self.ask("close", "shut/", for_seconds=60, reason="why")
+        assert self.ask("acquire", "shut/b")["status"] == "closed"
+        self.ask("acquire", "shut/a", owner="waits too", wait_seconds=1)
+        self.ask("inspect", "shut/a")
+        self.told("waiters", waiters_document(live_tickets(self.store, "default", "", "", 100)))
+        self.heard("list", self._door.ask(Ask("list", "", {"limit": 2})))
+        self.ask("open", "shut/a")
+        self.ask("open", "shut/")
 
     def one_job(self) -> None:
         lease = self.ask("acquire", "a", metadata="m", acl={"acquire": ["user:local"]})["lease_id"]

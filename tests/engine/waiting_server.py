@@ -64,7 +64,7 @@ class WaitingServer:
         return timer
 
     def _committed(self, events: Any, last_seq: int) -> None:
-        left = [event for event in events if event.kind == kinds.LEFT]
+        left = [event for event in events if event.kind in (kinds.LEFT, kinds.OPENED)]
         if left:
             self._tell("on_events", left)
 

@@ -39,6 +39,7 @@ class Grant:
     retry_ms: int = 0
     reason: str | None = None
     forgotten: bool = False
+    last_ms: int = 2**60  # its ceiling
 
     @property
     def rests_until_ms(self) -> int:
@@ -69,6 +70,7 @@ class Model:
     grants: dict[str, list[Grant]] = field(default_factory=dict)
     pulses: list[int] = field(default_factory=list)
     outage_count: int = 0
+    closed: dict[str, tuple[int, tuple[str, ...]]] = field(default_factory=dict)  # until when, and which jobs
 
     # What is so
 
@@ -109,7 +111,7 @@ class Model:
                 found += [grant.until_ms, grant.done_until_ms, grant.at_ms + grant.delay_ms]
                 found.append(grant.rests_until_ms)
                 found.append(grant.at_ms + limits.IDLE_RECORD_MS)
-        return sorted(set(found))
+        return sorted({*found, *[until_ms for until_ms, _ in self.closed.values()]})
 
     def _known(self, job: str) -> list[Grant]:
         return [grant for grant in self.grants.get(job, []) if not grant.forgotten]
@@ -120,6 +122,7 @@ class Model:
         if grant is None or now_ms < grant.until_ms:
             return 0
         self._lose(job, grant, "expired", grant.until_ms)
+        grant.reason = "max_hold" if grant.until_ms == grant.last_ms else None
         return 1
 
     def _lose(self, job: str, grant: Grant, how: str, at_ms: int) -> None:
@@ -150,11 +153,12 @@ class Model:
         delay_ms: int = 0,
         metadata: str | None = None,
         again: bool = False,
+        max_hold_ms: int = 0,
     ) -> Told:
         self._notice(job, now_ms)
         holder = self.current(job)
         if holder and holder.principal == principal and (lease == holder.lease or (key and key == holder.key)):
-            if now_ms + ttl_ms > holder.until_ms:
+            if min(now_ms + ttl_ms, holder.last_ms) > holder.until_ms:
                 self._hear(holder, now_ms, max(ttl_ms, holder.ttl_ms))
             return self._granted(job, holder, again=True)
         own_endings = [grant for grant in self.endings(job) if grant.principal == principal]
@@ -165,11 +169,14 @@ class Model:
                 return self._not_current(job, grant)
         if lease is not None:
             return self._not_current(job, None)
-        if holder:
-            return Told("held", owner=holder.worker, token=holder.token, until_ms=holder.until_ms)
         last = self._known(job)[-1] if self._known(job) else None
         if last and now_ms < last.done_until_ms and not again:
             return Told("done", owner=last.worker, token=last.token, until_ms=last.done_until_ms)
+        closed = [until_ms for until_ms, jobs in self.closed.values() if job in jobs and now_ms < until_ms]
+        if closed:
+            return Told("closed", until_ms=max(closed))
+        if holder:
+            return Told("held", owner=holder.worker, token=holder.token, until_ms=holder.until_ms)
         if last and now_ms < last.rests_until_ms:
             return Told("delayed", until_ms=last.rests_until_ms)
         granted = Grant(
@@ -181,9 +188,10 @@ class Model:
             key=key,
             delay_ms=delay_ms,
             ttl_ms=ttl_ms,
-            until_ms=now_ms + ttl_ms,
+            until_ms=now_ms + min(ttl_ms, max_hold_ms or ttl_ms),
             heard_ms=now_ms,
             metadata=metadata,
+            last_ms=now_ms + max_hold_ms if max_hold_ms else 2**60,
         )
         self.grants.setdefault(job, []).append(granted)
         return self._granted(job, granted, again=False)
@@ -250,6 +258,14 @@ class Model:
         holder.reason = reason
         return Told("broken", owner=holder.worker, token=holder.token)
 
+    def close(self, now_ms: int, name: str, length_ms: int, jobs: tuple[str, ...]) -> Told:
+        self.closed[name] = (now_ms + length_ms, jobs)
+        return Told("closed", until_ms=now_ms + length_ms)
+
+    def open(self, now_ms: int, name: str) -> Told:
+        until_ms, _ = self.closed.pop(name, (0, ()))
+        return Told("opened" if now_ms < until_ms else "was-open")
+
     def look(self, job: str) -> Told:
         """Notices no end: the only command that changes nothing."""
         holder = self.current(job)
@@ -290,7 +306,8 @@ class Model:
         return Told("noted", count=now_ms - last)
 
     def _hear(self, grant: Grant, now_ms: int, ttl_ms: int) -> None:
-        grant.heard_ms, grant.ttl_ms, grant.until_ms, grant.lost_ms = now_ms, ttl_ms, now_ms + ttl_ms, []
+        grant.heard_ms, grant.ttl_ms, grant.lost_ms = now_ms, ttl_ms, []
+        grant.until_ms = min(now_ms + ttl_ms, grant.last_ms)
 
     def _credit(self, grant: Grant, began_ms: int, now_ms: int) -> None:
         """The credit in all: the time lost and one chance to renew. The time lost is the longest outage and ten
@@ -300,7 +317,7 @@ class Model:
         others_ms = min(sum(grant.lost_ms) - longest_ms, limits.OUTAGE_CREDIT_MS_MAX)
         chance_ms = min(grant.ttl_ms, limits.OUTAGE_CREDIT_MS_MAX)
         latest_ms = grant.heard_ms + grant.ttl_ms + longest_ms + others_ms + chance_ms
-        grant.until_ms = max(grant.until_ms, min(now_ms + chance_ms, latest_ms))
+        grant.until_ms = min(max(grant.until_ms, min(now_ms + chance_ms, latest_ms)), grant.last_ms)
 
     def _ended(self, job: str, principal: str, lease: str) -> Grant | None:
         found = [grant for grant in self.endings(job) if (grant.principal, grant.lease) == (principal, lease)]

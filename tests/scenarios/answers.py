@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from dibs.core.draft import HandedOver
-    from dibs.core.records import Ending, Holder
+    from dibs.core.records import Closure, Ending, Holder
 
 _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
 
@@ -46,6 +46,7 @@ def _hold(holder: Holder, now_ms: int) -> dict[str, object]:
     return {
         "token": holder.token,
         "remaining": span(holder.expires_ms - now_ms),
+        "ends_in": span(holder.ends_ms - now_ms) if holder.ends_ms else None,
         "mode": holder.mode if holder.mode != EXCLUSIVE else None,
         "metadata": holder.metadata,
         "checkpoint": holder.checkpoint,
@@ -97,7 +98,12 @@ def _queued(told: outcomes.Queued) -> str:
         ticket=told.ticket,
         behind=_owners(each.holder for each in told.blockers),
         rests=span(rests_ms) if rests_ms > 0 else None,
+        closed=_left(told.closure, told.now_ms),
     )
+
+
+def _left(closure: Closure | None, now_ms: int) -> str | None:
+    return None if closure is None else span(closure.until_ms - now_ms)
 
 
 def _each(told: outcomes.Refused | outcomes.GrantedAll) -> str:
@@ -127,6 +133,7 @@ def _status(told: outcomes.Status) -> str:
         "waiting": told.waiting or None,
         "acl": ",".join(lock.acl) or None,
         "overlapping": ",".join(each.name for each in told.overlapping) or None,
+        "closed": _left(told.closure, told.now_ms),
     }
     if not lock.holders:
         return _words(
@@ -198,6 +205,14 @@ ANSWERS: dict[type[Record], Callable[[Any], str]] = {
     outcomes.Forbidden: lambda told: "forbidden",
     outcomes.AclDiffers: lambda told: "acl-differs",
     lease_outcomes.NoteTooLong: lambda told: "note-too-long",
+    outcomes.Closed: lambda told: _words(
+        "closed", remaining=_left(told.closure, told.now_ms), of=told.closure.name, reason=told.closure.reason
+    ),
+    lease_outcomes.ClosureSet: lambda told: _words("closed-now", remaining=_left(told.closure, told.now_ms)),
+    lease_outcomes.NotClosed: lambda told: "not-closed",
+    lease_outcomes.Opened: lambda told: _words(
+        "opened" if told.was_closed else "was-open", closed=_left(told.closure, told.now_ms)
+    ),
     lease_outcomes.AclSet: lambda told: _words("acl-set", acl=",".join(told.acl)),
     lease_outcomes.NotFound: lambda told: "not-found",
     outcomes.QuotaExceeded: lambda told: "over-quota",

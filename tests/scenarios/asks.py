@@ -75,6 +75,7 @@ def _ask(asked: Asked) -> dict[str, Any]:
         "slots": options.get("slots", 1),
         "max_attempts": options.get("max-attempts", 0),
         "again": options.get("again", False),
+        "max_hold_ms": options.get("max-hold", 0),
         "badges": options.get("badges", (asked.principal,)),
         "admin": options.get("admin", False),
         "over_quota": options.get("over-quota", False),
@@ -181,6 +182,18 @@ def _set_acl(asked: Asked) -> commands.Command:
     return commands.SetAcl(ns=NS, name=asked.job, principal=asked.principal, acl=acl, admin=admin)
 
 
+def _close(asked: Asked) -> commands.Command:
+    options = asked.options
+    return commands.Close(
+        ns=NS,
+        name=asked.job,
+        principal=asked.principal,
+        reason=options.get("reason", ""),
+        until_ms=options.get("until", 0),
+        length_ms=options.get("for", 0),
+    )
+
+
 def _leave(asked: Asked) -> commands.Command:
     number, ticket_id = asked.ticket
     return commands.Leave(ns=NS, name=asked.job, principal=asked.principal, ticket=number, ticket_id=ticket_id)
@@ -234,6 +247,7 @@ _ASK: dict[str, Callable[[str], object]] = {
     "slots": _number,
     "max-attempts": _number,
     "again": _flag,
+    "max-hold": parse_duration,
     "badges": _list,
     "admin": _flag,
     "over-quota": _flag,
@@ -290,6 +304,8 @@ VERBS: dict[str, Verb] = {
     "breaks": Verb(_break, {"reason": str}),
     "frees": Verb(lambda asked: commands.Free(ns=NS, name=asked.job, principal=asked.principal), {}),
     "restricts": Verb(_set_acl, {"acl": _list, "admin": _flag}),
+    "closes": Verb(_close, {"for": parse_duration, "until": parse_duration, "reason": str}),
+    "reopens": Verb(lambda asked: commands.Open(ns=NS, name=asked.job, principal=asked.principal), {}),
     "looks-at": Verb(lambda asked: commands.Inspect(ns=NS, name=asked.job), {}),
     "opens": Verb(_open, {"ttl": parse_duration, "of": str}),
     "keeps": Verb(lambda asked: commands.KeepSession(**_session(asked)), {"bound": str}),

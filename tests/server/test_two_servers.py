@@ -13,6 +13,7 @@ from dibs.engine.coordinator import Coordinator
 from dibs.engine.waiters import Waiter, Waiters
 from tests.programs import slowness
 from tests.server.harness import Poll, Server, wait_until
+from tests.server.test_closed import close, reopen
 from tests.server.test_sessions import open_session
 from tests.server.test_waiting import WAIT, release, wait_for_job
 
@@ -133,3 +134,12 @@ def test_a_newer_claim_of_a_group_at_one_server_ends_the_wait_of_the_older_at_th
     release(there, "deploy", lease)
     release(here, "deploy", other.answer()["lease_id"])
     assert newer.answer()["owner"] == "newer"
+
+
+@pytest.mark.promise("closed")
+def test_opening_at_one_server_serves_who_waits_at_the_other(start: Callable[[], Server]) -> None:
+    here, there = start(), start()
+    close(there, "deploy%2F")
+    polls = [*wait_for_job(here, "deploy%2Fa"), *wait_for_job(here, "deploy%2Fb")]
+    reopen(there, "deploy%2F")
+    assert [poll.answer()["status"] for poll in polls] == ["acquired", "acquired"]

@@ -10,7 +10,7 @@ import pytest
 from dibs.core import lease_outcomes, outcomes
 from dibs.core import lease_outcomes as upkeep_outcomes
 from dibs.core.events import Event
-from dibs.core.records import Done, Ending, FreezeMark, Holder, LockRecord, SessionRecord, Wait
+from dibs.core.records import Closure, Done, Ending, FreezeMark, Holder, LockRecord, SessionRecord, Wait
 from dibs.wire import parts
 from dibs.wire.codes import OUTCOMES
 from dibs.wire.documents import reply_to
@@ -65,6 +65,7 @@ SESSION = SessionRecord(
     expires_ms=NOW + 60_000,
     waits=(Wait(ns="d", name="other", number=3),),
 )
+CLOSURE = Closure(ns="d", name="job/", at_ms=NOW - 1_000, until_ms=NOW + 7_200_000, by="op", reason="migration")
 BLOCKER = outcomes.Blocker(name="job", holder=HOLDER)
 SESSION_LEASE = lease_outcomes.SessionLease(ns="default", name="job", holder=HOLDER)
 GRANTED = outcomes.Granted(now_ms=NOW, name="job", lease=HOLDER, previous=ENDING)
@@ -101,7 +102,11 @@ EXAMPLES: list[Outcome] = [
     outcomes.QuotaExceeded(now_ms=NOW, name="job"),
     outcomes.TooMany(now_ms=NOW, name="job", what="places in line", most=3),
     lease_outcomes.Broken(now_ms=NOW, name="job", holders=(HOLDER,)),
-    outcomes.Status(now_ms=NOW, name="job", lock=LOCK, seen=True),
+    outcomes.Status(now_ms=NOW, name="job", lock=LOCK, seen=True, closure=CLOSURE),
+    outcomes.Closed(now_ms=NOW, name="job/1", closure=CLOSURE),
+    lease_outcomes.ClosureSet(now_ms=NOW, name="job/", closure=CLOSURE),
+    lease_outcomes.NotClosed(now_ms=NOW, name="job/", why="That time is over already."),
+    lease_outcomes.Opened(now_ms=NOW, name="job/1", was_closed=False, closure=CLOSURE),
     upkeep_outcomes.Frozen(now_ms=NOW, mark=FreezeMark(at_ms=NOW, id="secret")),
 ]
 INTERNAL = {
@@ -139,7 +144,8 @@ def test_a_lease_id_or_request_key_is_shown_to_its_owner_alone(example: Outcome)
 def test_every_reply_is_json_and_a_refusal_says_what_to_do(example: Outcome) -> None:
     reply = reply_to("", example)
     assert json.loads(json.dumps(reply.body)) == reply.body
-    if reply.status >= 400 and not isinstance(example, outcomes.Delayed | outcomes.Parked | outcomes.Superseded):
+    told = outcomes.Delayed | outcomes.Parked | outcomes.Superseded | outcomes.Closed
+    if reply.status >= 400 and not isinstance(example, told):
         assert reply.body is not None
         assert set(reply.body) - {"cycle", "ended", "retry_after_ms"} == {"error", "code", "details"}
         if isinstance(example, outcomes.NotCurrent):

@@ -105,7 +105,7 @@ async def claim_any_job(backend: ToolBackend, asked: Any) -> Document:
     while True:
         answer = await _claim(backend, "acquire-any", asked.jobs, asked)
         left_ms = until_ms - steady_ms()
-        if answer["claimed"] or answer["status"] not in ("held", "delayed") or left_ms <= 0:
+        if answer["claimed"] or answer["status"] not in ("held", "delayed", "closed") or left_ms <= 0:
             return answer
         await asyncio.sleep(min(pause_ms, left_ms) / 1000)
         pause_ms = min(PAUSE_MS_MAX, pause_ms * 2)

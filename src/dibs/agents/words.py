@@ -29,7 +29,7 @@ _NEXT = {
     "held": SKIP_OR_WAIT,
     "queued": SKIP_OR_WAIT,
     "done": "Skip it. If it must be done again, claim it with again=true.",
-    "delayed": "Skip it, or try again after this time.",
+    **dict.fromkeys(("delayed", "closed"), "Skip it, or try again after this time."),
     "parked": "Skip it, and tell a person: `dibs free` frees it.",
     "deadlock": "Do not wait. Release one of the jobs you hold, and try again later.",
 }
@@ -74,6 +74,8 @@ def claimed(lease: Lease, *, kept: bool, again: bool = False) -> Document:
         said.append("It stays yours while this connection lives, without heartbeats.")
     else:
         said.append(f"It stays yours for {left}; call heartbeat_job with this lease_id before that is over.")
+    if lease.ends_in_ms is not None:
+        said.append(f"It ends in {format_duration(lease.ends_in_ms)} at the latest, whatever you renew.")
     said.append("Release it at the end, with done=true if the work is finished, failed=true if it failed.")
     return {
         "message": " ".join(said),
@@ -113,7 +115,7 @@ def all_claimed(leases: Sequence[Lease], *, kept: bool) -> Document:
 def why_not(refused: Sequence[Document]) -> str:
     """The status of a refusal for several jobs: that of the one which may change soonest."""
     kinds = {each["status"] for each in refused}
-    return next((kind for kind in ("held", "delayed", "deadlock", "parked", "done") if kind in kinds), "held")
+    return next((kind for kind in ("held", "delayed", "closed", "deadlock", "parked", "done") if kind in kinds), "held")
 
 
 def not_claimed(error: NotClaimed, job: str | None) -> Document:
@@ -186,6 +188,8 @@ def holder_of(document: Document) -> Document:
 def renewed(lease: Lease, checkpoint: str | None, *, kept: bool) -> Document:
     noted = " The checkpoint is stored for the next owner." if checkpoint is not None else ""
     left = "" if kept else f", for {format_duration(lease.remaining_ms)} more"
+    if lease.ends_in_ms is not None:
+        left += f". It ends in {format_duration(lease.ends_in_ms)} at the latest, whatever you renew"
     return {
         "message": f"{lease.name} is still yours{left}.{noted}",
         "yours": True,

@@ -280,6 +280,23 @@ class JobResting(NotClaimed):
     code = "delayed"
 
 
+class JobClosed(NotClaimed):
+    """Raised when an operator has closed the job for a while, whoever has it. Try again after `retry_after`, or wait
+    in line."""
+
+    code = "closed"
+
+    @property
+    def reason(self) -> str | None:
+        """The reason that the operator gave."""
+        return (self.answer.get("closed") or {}).get("reason")
+
+    @property
+    def until(self) -> str | None:
+        """The time at which it opens, by the store's clock."""
+        return (self.answer.get("closed") or {}).get("until")
+
+
 class JobParked(NotClaimed):
     """Raised when too many owners in a row failed at the job or were lost. Tell a person: `client.free` or `dibs free`
     frees it. Of several jobs, when all that are not done are parked (`claim_any`), or one is (`claim_all`)."""

@@ -203,7 +203,8 @@ class EmbeddedDoor:
         page = claimed(self.store(), ns, prefix, after, limit, states)
         if self._ended_dead([holder for lock in page.locks for holder in lock.holders]):
             page = claimed(self.store(), ns, prefix, after, limit, states)
-        return Reply(200, list_document(page.locks, page.now_ms, prefix, page.next_after, whole=not after))
+        found = list_document(page.locks, page.now_ms, prefix, page.next_after, page.closures, whole=not after)
+        return Reply(200, found)
 
     def _history(self, asked: Ask, ns: str) -> Reply:
         from dibs.core.names import check_name

@@ -51,6 +51,8 @@ REPLIES = {
     "leave": ("left",),
     "transfer": ("lease_id", "fencing_token", "owner", "remaining_ms"),
     "free": ("freed",),
+    "close": ("name", "until", "reason"),
+    "open": ("name", "opened"),
     "inspect": ("name", "status", "fencing_token"),
     "break": ("name", "broken"),
     "acl": ("acl",),
@@ -84,6 +86,7 @@ CLAIM_REPLIES = {
     "queued": ("name", "ticket", "position", "owner", "remaining_ms", "retry_after_ms"),
     "done": ("name", "owner", "done_ms_ago", "retry_after_ms"),
     "delayed": ("name", "retry_after_ms"),
+    "closed": ("name", "closed", "retry_after_ms"),
     "parked": ("name", "failures"),
     "superseded": ("name", "group"),
 }
@@ -136,7 +139,7 @@ def checked_reply(verb: str, reply: Reply, address: ServerAddress) -> Reply:
         foreign = annex(_FOREIGN)
         body = body if foreign is None else foreign.completed(verb, body)
     reply.body = body
-    said_no = verb in _CLAIMS and status in ("delayed", "parked", "superseded")
+    said_no = verb in _CLAIMS and status in ("delayed", "parked", "superseded", "closed")
     if reply.status < 300 or said_no or (verb, status) == ("overdue", "overdue"):
         wanted = REPLIES.get(verb, ())
         if verb in _CLAIMS:

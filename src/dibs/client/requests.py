@@ -31,7 +31,11 @@ if TYPE_CHECKING:
     from dibs.client.urls import ServerAddress
 
 # What may be asked twice without doing it twice, beside what is only read, and what has a field that shows a repeat.
-_REPEATABLE = (*("renew", "release", "leave", "free", "session-keep", "session-end"), *("token-revoke", "token-limit"))
+_REPEATABLE = (
+    *("renew", "release", "leave", "free", "close", "open"),
+    *("session-keep", "session-end"),
+    *("token-revoke", "token-limit"),
+)
 _KEYS = ("request_key", "fresh_lease_id", "fresh_session_id")
 _BODILESS = ("GET", "DELETE")
 # Method and target of each verb; {} is the name. What a verb is sent by GET has its fields in the query.

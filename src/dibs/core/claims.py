@@ -9,16 +9,26 @@ from __future__ import annotations
 
 from dibs.core import events, outcomes
 from dibs.core.events import Event
-from dibs.core.exclusion import blockers, covered
-from dibs.core.expiry import end_expired, may_go_on, own_deadline_ms, shown
+from dibs.core.exclusion import blockers, closure_of, covered
+from dibs.core.expiry import capped_ms, end_expired, may_go_on, own_deadline_ms, shown
 from dibs.core.grants import apply_policy, grant, swap
 from dibs.core.limits import REGRANT_MS
 from dibs.core.names import in_tree
 from dibs.core.proof import allowed, ended, not_current, own_claim, own_session, put_list, session_owner
-from dibs.core.queue import ahead, first_ahead, give_up, may_wait, place_of, queued, refresh, serve_own
+from dibs.core.queue import (
+    ahead,
+    first_ahead,
+    give_up,
+    join_line,
+    may_wait,
+    place_of,
+    queued,
+    refresh,
+    serve_own,
+)
 from dibs.core.quota import over_held, over_waiting
 from dibs.core.records import EXCLUSIVE, Holder, LockRecord, SessionRecord
-from dibs.core.tickets import forget_want, join, keep, next_seat, note_want, note_wanted, session_places
+from dibs.core.tickets import forget_want, keep, next_seat, note_want, note_wanted, session_places
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,8 +38,8 @@ if TYPE_CHECKING:
     from dibs.core.records import Ending
 
 # Tuples, made once: `isinstance(outcome, Held | Delayed)` makes a union at every call, which every claim pays for.
-_PASSES = (outcomes.Held, outcomes.Delayed)  # refusals that time may change
-_WANTS = (outcomes.Held, outcomes.Delayed, outcomes.Deadlock)
+_PASSES = (outcomes.Held, outcomes.Delayed, outcomes.Closed)  # refusals that time may change
+_WANTS = (outcomes.Held, outcomes.Delayed, outcomes.Closed, outcomes.Deadlock)
 _SERVED = (outcomes.Granted, outcomes.Queued)
 _WANT_STAYS = (outcomes.Granted, outcomes.Queued, outcomes.SessionOver)
 _FINAL = (outcomes.Granted, outcomes.Forbidden, outcomes.KeySpent, outcomes.NotCurrent)
@@ -123,7 +133,7 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
         over = over_waiting(draft, command, command.name)
         if over is not None:
             return over
-    place = queued(draft, join(draft, command, (command.name,)))
+    place = queued(draft, join_line(draft, command, (command.name,)))
     note_wanted(draft, place)
     return place
 
@@ -164,6 +174,8 @@ def judge(
         return outcomes.Differs(now_ms=now_ms, name=name, what="slots", has=str(lock.slots), asked=str(ask.slots))
     if lock.done is not None and now_ms < lock.done.until_ms and not ask.again:
         return outcomes.AlreadyDone(now_ms=now_ms, name=name, done=lock.done)
+    if draft.meta().closures and (closed := closure_of(draft, lock.ns, name)) is not None:
+        return outcomes.Closed(now_ms=now_ms, name=name, closure=closed)
     in_way: tuple[Blocker, ...] = ()
     if lock.holders or in_tree(name):
         in_way = blockers(draft, lock, ask.mode, ask.slots, ask.session)
@@ -206,9 +218,11 @@ def _regrant(
     kept = mine.replace(seat=next_seat(mine, ask))
     is_fresh = mine.lease_id == lease_id and ask.ttl_ms <= mine.ttl_ms
     is_fresh = is_fresh and draft.now_ms - mine.renewed_ms < min(REGRANT_MS, mine.ttl_ms // 12)
-    if mine.ttl_ms and ask.ttl_ms and not is_fresh and draft.now_ms + ask.ttl_ms > own_deadline_ms(draft, mine):
+    until_ms = capped_ms(draft.now_ms + ask.ttl_ms, mine.ends_ms)
+    if mine.ttl_ms and ask.ttl_ms and not is_fresh and until_ms > own_deadline_ms(draft, mine):
         ttl_ms = max(mine.ttl_ms, ask.ttl_ms)
-        kept = kept.replace(renewed_ms=draft.now_ms, ttl_ms=ttl_ms, expires_ms=draft.now_ms + ttl_ms)
+        expires_ms = capped_ms(draft.now_ms + ttl_ms, mine.ends_ms)
+        kept = kept.replace(renewed_ms=draft.now_ms, ttl_ms=ttl_ms, expires_ms=expires_ms)
     if kept != mine:
         draft.put(swap(lock, kept))
     again = mine.lease_id not in (ask.fresh_lease_id, ticket_id)
@@ -248,6 +262,7 @@ def inspect(draft: Draft, command: Inspect) -> Outcome:
         seen=seen,
         waiting=ahead(draft, lock, 0, EXCLUSIVE),
         overlapping=tuple([blocker for blocker in in_way if blocker.name != lock.name]),
+        closure=closure_of(draft, command.ns, command.name) if draft.meta().closures else None,
     )
 
 

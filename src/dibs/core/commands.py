@@ -144,6 +144,22 @@ class Free(JobCommand):
     principal: str
 
 
+class Close(JobCommand):
+    """Let nobody be granted a job, or any below a name that ends in "/", until a time or for a while. The caller's
+    right to do so was checked before."""
+
+    principal: str
+    reason: str
+    until_ms: int = 0  # 0: `length_ms` from now
+    length_ms: int = 0
+
+
+class Open(JobCommand):
+    """End a closure early. The caller's right to do so was checked before."""
+
+    principal: str
+
+
 class SetAcl(JobCommand):
     """Say who may claim a job. For its owner, or an admin."""
 

@@ -17,6 +17,7 @@ decision, so every rule can be tested in microseconds, and replayed. The other f
     tickets.py    places in a line; a refused ask that counts as waiting; what an owner is told of those who wait
     deadlock.py   would waiting ever end; places that a loss of their session closed a circle with
     several.py    the first free of several; all or none
+    closures.py   maintenance stops: jobs that nobody is granted for a while
     sessions.py   one run of one worker, and what ends with it
     webhooks.py   making and removing webhooks, and which server delivers
     delivery.py   what a webhook is sent, in which order, and when it is tried again
@@ -91,7 +92,7 @@ def _rule_of(command: Command) -> Callable[[Draft, Any], Outcome]:
 
 
 def _other_rules() -> dict[type[Any], Callable[[Draft, Any], Outcome]]:
-    from dibs.core import leases, sessions, upkeep
+    from dibs.core import closures, leases, sessions, upkeep
 
     return {
         commands.Renew: leases.renew,
@@ -100,6 +101,8 @@ def _other_rules() -> dict[type[Any], Callable[[Draft, Any], Outcome]]:
         commands.Break: leases.break_,
         commands.Free: leases.free,
         commands.SetAcl: leases.set_acl,
+        commands.Close: closures.close,
+        commands.Open: closures.open_,
         commands.EndSession: sessions.end_session,
         commands.InspectSession: sessions.inspect_session,
         commands.Sweep: upkeep.sweep,

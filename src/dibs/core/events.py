@@ -23,6 +23,8 @@ PARKED = "parked"
 REFUSED = "refused"  # a refused claim; only for callers that are `audited`
 RENEWED = "renewed"  # a heartbeat without news; only for callers that are `audited`
 FREED = "freed"  # an operator freed a parked job
+CLOSED = "closed"  # an operator closed a job, or all below a name
+OPENED = "opened"  # that is over: by an operator, or by its time
 SESSION_OPENED = "session-opened"
 SESSION_ENDED = "session-ended"
 ACCESS_SET = "access-set"  # somebody changed a job's access list
@@ -42,6 +44,7 @@ KINDS = (
     *(PARKED, REFUSED, RENEWED, FREED, ACCESS_SET, SESSION_OPENED, SESSION_ENDED, FORGOTTEN, OUTAGE),
     *(TOKEN_CREATED, TOKEN_ROTATED, TOKEN_REVOKED, TOKEN_LIMITED),
     *(WEBHOOK_CREATED, WEBHOOK_REMOVED, WEBHOOK_REPLAYED, WEBHOOK_STOPPED),
+    *(CLOSED, OPENED),
 )
 TOKEN_CHANGES = frozenset((TOKEN_CREATED, TOKEN_ROTATED, TOKEN_REVOKED, TOKEN_LIMITED))
 WEBHOOK_CHANGES = frozenset((WEBHOOK_CREATED, WEBHOOK_REMOVED, WEBHOOK_REPLAYED, WEBHOOK_STOPPED))
@@ -84,9 +87,9 @@ class Event(Record):
     began_ms: int | None = None  # when the outage, hold, wait or session began that ends with this event
     ticket: int = 0  # the place in the line that this is about, or that was handed the job
     slots: int = 1
-    until_ms: int | None = None  # when the hold ends without a heartbeat, if `ttl_ms` does not say it
+    until_ms: int | None = None  # when the hold ends without a heartbeat, if `ttl_ms` does not say it; or the closure
     uncounted: bool = False  # of a release: it says nothing about the work
 
     def hold_ends_ms(self) -> int | None:
         """Return when the hold ends without a heartbeat. None: it has ended."""
-        return self.at_ms + self.ttl_ms if self.ttl_ms else self.until_ms
+        return self.at_ms + self.ttl_ms if self.ttl_ms and self.until_ms is None else self.until_ms

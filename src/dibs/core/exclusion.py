@@ -9,8 +9,8 @@ Two children of one parent exclude each other.
 
 from __future__ import annotations
 
-from dibs.core.expiry import may_go_on, need_sessions, shown
-from dibs.core.names import covers, in_tree
+from dibs.core.expiry import is_at_ceiling, may_go_on, need_sessions, shown
+from dibs.core.names import covers, in_tree, overlaps
 from dibs.core.outcomes import Blocker
 from dibs.core.records import DELAYED, DONE, EXCLUSIVE, FREE, HELD, PARKED, SHARED, lock_key
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dibs.core.draft import Draft
-    from dibs.core.records import Holder, LockRecord
+    from dibs.core.records import Closure, Holder, LockRecord
 
 
 # The state of a job, in one word.
@@ -34,6 +34,24 @@ def state_of(lock: LockRecord, now_ms: int) -> str:
     if lock.done is not None and now_ms < lock.done.until_ms:
         return DONE
     return DELAYED if now_ms < lock.delay_until_ms else FREE
+
+
+def closure_of(draft: Draft, ns: str, name: str) -> Closure | None:
+    """The closure that keeps a job closed for longest (`closures.py`)."""
+    closures = draft.meta().closures
+    return longest(closures, ns, name, draft.now_ms) if closures else None
+
+
+def longest(closures: Iterable[Closure], ns: str, name: str, now_ms: int) -> Closure | None:
+    """Of the closures of a job that are not over, the one that ends last."""
+    found = [each for each in closures if each.ns == ns and now_ms < each.until_ms and _closes(each.name, name)]
+    return max(found, key=lambda each: each.until_ms, default=None)
+
+
+def _closes(closed: str, name: str) -> bool:
+    if in_tree(closed):
+        return in_tree(name) and overlaps(closed, name)
+    return name == closed or (closed.endswith("/") and name.startswith(closed))
 
 
 def fits(lock_slots: int, live: tuple[Holder, ...], mode: str, slots: int) -> bool:
@@ -89,7 +107,8 @@ def live_holders(draft: Draft, lock: LockRecord) -> tuple[Holder, ...]:
     """The live holds on `lock`, with their effective deadlines."""
     need_sessions(draft, lock)
     holders = [shown(draft, holder) for holder in lock.holders]
-    return tuple([holder for holder in holders if draft.vouched_ms < holder.expires_ms and may_go_on(draft, holder)])
+    live = [holder for holder in holders if draft.vouched_ms < holder.expires_ms and may_go_on(draft, holder)]
+    return tuple([holder for holder in live if not holder.ends_ms or not is_at_ceiling(draft, holder)])
 
 
 def own_hold(draft: Draft, lock: LockRecord, session: str | None, mode: str) -> Holder | None:

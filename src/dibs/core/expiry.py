@@ -8,6 +8,10 @@ plus the longest outage, plus at most OUTAGE_CREDIT_MS_MAX for all other outages
 bounded time, however often the server stalls. The same rule applies to sessions and places in a line. A hold also ends
 with its session.
 
+A hold may have a ceiling (`Holder.ends_ms`, the promise `max-hold`), which is set when the job is granted and never
+moves: no renewal, session or credit goes past it. It is compared with the time itself, because no renewal that was
+missed could have moved it. A transfer keeps it: who may hold for two hours cannot go on by handing the job to itself.
+
 An outage is known only once it is recorded. Until then nobody vouches for the time since it began, and a deadline in
 that time counts as not reached: every comparison here is with `draft.vouched_ms`, not with the time.
 
@@ -22,7 +26,18 @@ from dibs.core.events import Event
 from dibs.core.limits import ENDINGS_KEPT, OUTAGE_CREDIT_MS_MAX, TICKET_MS
 from dibs.core.names import in_tree
 from dibs.core.quota import give_back
-from dibs.core.records import BROKEN, EXCLUSIVE, EXPIRED, FAILED, RELEASED, UNSUCCESSFUL, Ending, lock_key, session_key
+from dibs.core.records import (
+    BROKEN,
+    EXCLUSIVE,
+    EXPIRED,
+    FAILED,
+    MAX_HOLD,
+    RELEASED,
+    UNSUCCESSFUL,
+    Ending,
+    lock_key,
+    session_key,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,12 +96,24 @@ def deadline_ms(draft: Draft, holder: Holder) -> int:
         session = draft.session(holder.session)
         ends_ms = session_deadline_ms(draft, session) if session is not None else 0
         deadline = ends_ms if deadline is None else min(deadline, ends_ms)
-    return holder.expires_ms if deadline is None else deadline
+    if deadline is None:
+        deadline = holder.expires_ms
+    return capped_ms(deadline, holder.ends_ms) if holder.ends_ms else deadline
+
+
+def capped_ms(deadline: int, ends_ms: int) -> int:
+    """A deadline, no later than the ceiling of its hold, if it has one."""
+    return min(deadline, ends_ms) if ends_ms else deadline
 
 
 def own_deadline_ms(draft: Draft, holder: Holder) -> int:
     """The deadline of a hold with its own TTL, if its session lives that long."""
-    return credited_ms(holder.expires_ms, holder.renewed_ms, holder.ttl_ms, draft.meta().outages)
+    credited = credited_ms(holder.expires_ms, holder.renewed_ms, holder.ttl_ms, draft.meta().outages)
+    return capped_ms(credited, holder.ends_ms) if holder.ends_ms else credited
+
+
+def is_at_ceiling(draft: Draft, holder: Holder) -> bool:
+    return 0 < holder.ends_ms <= draft.now_ms
 
 
 def may_go_on(draft: Draft, holder: Holder) -> bool:
@@ -120,7 +147,7 @@ def end_expired(draft: Draft, lock: LockRecord) -> LockRecord:
     need_sessions(draft, lock)
     for holder in lock.holders:
         over_ms = deadline_ms(draft, holder)
-        if draft.vouched_ms >= over_ms or not may_go_on(draft, holder):
+        if draft.vouched_ms >= over_ms or is_at_ceiling(draft, holder) or not may_go_on(draft, holder):
             lock = _end_over(draft, lock, holder, over_ms or draft.now_ms)
     return lock
 
@@ -128,10 +155,10 @@ def end_expired(draft: Draft, lock: LockRecord) -> LockRecord:
 def _end_over(draft: Draft, lock: LockRecord, holder: Holder, at_ms: int) -> LockRecord:
     """A hold whose session ended first ended as the session did; every other hold was lost."""
     session = draft.session(holder.session) if holder.session is not None and holder.ephemeral else None
-    if session is None or not session.ended_ms or not session.how:
-        return end_hold(draft, lock, holder, how=EXPIRED, at_ms=at_ms)
-    if holder.ttl_ms and own_deadline_ms(draft, holder) <= session.ended_ms:
-        return end_hold(draft, lock, holder, how=EXPIRED, at_ms=at_ms)
+    own_ms = own_deadline_ms(draft, holder) if holder.ttl_ms else holder.ends_ms
+    if session is None or not session.ended_ms or not session.how or 0 < own_ms <= session.ended_ms:
+        ceiling = MAX_HOLD if 0 < holder.ends_ms <= at_ms else None
+        return end_hold(draft, lock, holder, how=EXPIRED, at_ms=at_ms, reason=ceiling)
     by, reason = (session.by, session.reason) if session.how == BROKEN else (None, None)
     # The end of a session does not say how the work ended: its command may have failed, its connection closed.
     uncounted = session.how == RELEASED

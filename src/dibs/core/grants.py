@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dibs.core import events
-from dibs.core.expiry import event_of, shown
+from dibs.core.expiry import capped_ms, event_of, shown
 from dibs.core.limits import CHECKPOINTS_BYTES_MAX, METADATA_BYTES_MAX, WANTED_MAX
 from dibs.core.names import in_tree
 from dibs.core.outcomes import Granted
@@ -66,6 +66,11 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, lock: LockRecord, lease_id: 
     name = lock.name
     token = max(lock.token, draft.meta().token_floor) + 1
     session = draft.session(ask.session) if ask.session is not None else None
+    expires_ms = draft.now_ms + ask.ttl_ms if ask.ttl_ms or session is None else session.expires_ms
+    ends_ms = 0
+    if ask.max_hold_ms:
+        ends_ms = draft.now_ms + ask.max_hold_ms
+        expires_ms = capped_ms(expires_ms, ends_ms)
     lease = Holder(
         lease_id=lease_id,
         owner=ask.owner or (session.owner if session is not None else ""),
@@ -74,7 +79,7 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, lock: LockRecord, lease_id: 
         since_ms=draft.now_ms,
         renewed_ms=draft.now_ms,
         ttl_ms=ask.ttl_ms,
-        expires_ms=draft.now_ms + ask.ttl_ms if ask.ttl_ms or session is None else session.expires_ms,
+        expires_ms=expires_ms,
         mode=ask.mode,
         session=ask.session,
         ephemeral=ask.ephemeral,
@@ -85,6 +90,7 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, lock: LockRecord, lease_id: 
         seat=ask.seat if isinstance(ask, Ticket) else None,
         charge=charge(draft, ask.payer, "held") if ask.payer is not None else None,
         wanted=in_tree(name) and draft.tree_places(ask.ns).first(name, EXCLUSIVE) is not None,
+        ends_ms=ends_ms,
     )
     previous = lock.endings[0] if lock.endings else None
     lock = lock.replace(
@@ -127,7 +133,7 @@ def put_hold(draft: Draft, lock: LockRecord, lease: Holder, number: int = 0, beg
             ttl_ms=lease.ttl_ms,
             ticket=number,
             began_ms=began_ms,
-            until_ms=None if lease.ttl_ms else lease.expires_ms,
+            until_ms=None if lease.ttl_ms and not lease.ends_ms else lease.expires_ms,
         )
     )
     if lease.session is not None:

@@ -19,10 +19,10 @@ from hashlib import sha256
 from dibs.core.limits import GROUPS_KEPT, REPLACED_KEPT, REPLACED_MAX, REPLACED_MS
 from dibs.core.outcomes import Superseded
 from dibs.core.proof import session_owner
-from dibs.core.queue import advance, queued
+from dibs.core.queue import advance, join_line, queued
 from dibs.core.quota import over_waiting, payer_of
 from dibs.core.records import Group, Ticket
-from dibs.core.tickets import drop, forget_want, join, names_of, note_wanted, parts_of
+from dibs.core.tickets import drop, forget_want, names_of, note_wanted, parts_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def take_place(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) 
     if over is not None:
         forget_want(draft, ask)
         return over
-    ticket = join(draft, ask, names)
+    ticket = join_line(draft, ask, names)
     for name in names:
         _note_newest(draft, draft.lock(ask.ns, name), ask, ticket)
     _send_away(draft, ask, older)

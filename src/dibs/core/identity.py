@@ -28,6 +28,7 @@ LEAST_ROLE: dict[str, str] = {
     **dict.fromkeys(("webhooks", "webhook-create", "webhook-show", "webhook-remove"), AGENT),
     **dict.fromkeys(("webhook-deliveries", "webhook-replay", "webhook-test"), AGENT),
     **dict.fromkeys(("break", "free", "session-break", "runs", "locks-of-all"), OPERATOR),
+    **dict.fromkeys(("close", "open"), OPERATOR),
     **dict.fromkeys(("run-open", "run-end"), ADMIN),
     **dict.fromkeys(("tokens", "token-create", "token-rotate", "token-revoke", "token-limit"), ADMIN),
     "rights": ADMIN,
@@ -42,6 +43,7 @@ class Limits(Record):
     waiting: int = 0  # places in line
     sessions: int = 0
     rate: int = 0  # requests a second, at each server
+    hold_seconds: int = 0  # how long a hold may last, whatever is renewed
 
 
 NO_LIMITS = Limits()
@@ -57,6 +59,7 @@ class Caller(Record):
     over_quota: bool = False
     limits: Limits = NO_LIMITS
     audited: bool = False  # the history also keeps this caller's refusals and heartbeats
+    max_hold_ms: int = 0  # the server's ceiling of all holds; 0: it has none
 
     @property
     def payer(self) -> str | None:
@@ -83,6 +86,7 @@ def may(role: str, verb: str) -> bool:
 _DEEDS = {
     "break": "break a claim",
     "free": "free a parked job",
+    **dict.fromkeys(("close", "open"), "close or open jobs"),
     "session-break": "end somebody's session",
     "runs": "see the runs",
     "locks-of-all": "see the locks of all",

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dibs.base.record import Record
 from dibs.core.outcomes import Blocker, JobOutcome, Outcome
-from dibs.core.records import Ending, FreezeMark, Holder, SessionRecord, Ticket
+from dibs.core.records import Closure, Ending, FreezeMark, Holder, SessionRecord, Ticket
 
 # Outcomes about the store itself: sweeping, servers' pulses, counting, freezing. No claim needs them.
 
@@ -145,6 +145,25 @@ class Broken(JobOutcome):
     holders: tuple[Holder, ...] = ()
 
 
+class ClosureSet(JobOutcome):
+    """The job, or all below the name, is closed."""
+
+    closure: Closure
+
+
+class NotClosed(JobOutcome):
+    """The end or the number of closures is out of bounds. Nothing was changed."""
+
+    why: str
+
+
+class Opened(JobOutcome):
+    """The closure of this name is over. `closure`: another one that closes the job still."""
+
+    was_closed: bool
+    closure: Closure | None = None
+
+
 # What is read of many records, and no outcome of a command.
 
 
@@ -154,6 +173,7 @@ class TicketState(Record):
     ticket: Ticket
     position: int
     blockers: tuple[Blocker, ...]
+    closure: Closure | None = None
 
 
 class TicketPage(Record):

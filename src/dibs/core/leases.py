@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dibs.core import events
 from dibs.core.exclusion import blockers
-from dibs.core.expiry import end_hold, event_of, session_over, shown
+from dibs.core.expiry import capped_ms, end_hold, event_of, session_over, shown
 from dibs.core.grants import check_room, put_hold, swap
 from dibs.core.lease_outcomes import AclSet, Broken, Failed, Freed, NotFound, Released, Renewed, Transferred
 from dibs.core.limits import TTL_MS_DEFAULT
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 
 def transfer(draft: Draft, command: Transfer) -> Outcome:
-    """Hand the job to another owner: a new lease id, a higher token, the same attempt, metadata and checkpoint."""
+    """Hand the job to another owner: a new lease id, a higher token, the same attempt, metadata and checkpoint. A
+    ceiling stays where it is, and a closed job may be handed over: it stays in use."""
     lock = present_lock(draft, command.ns, command.name)
     handed = held_by(lock, command.fresh_lease_id, None, None)
     if handed is not None:  # this command was committed before, and its reply was lost
@@ -72,7 +73,7 @@ def _heirs_lease(draft: Draft, command: Transfer, mine: Holder, heir: SessionRec
         since_ms=draft.now_ms,
         renewed_ms=draft.now_ms,
         ttl_ms=ttl_ms,
-        expires_ms=draft.now_ms + ttl_ms if ttl_ms or heir is None else heir.expires_ms,
+        expires_ms=capped_ms(draft.now_ms + ttl_ms if ttl_ms or heir is None else heir.expires_ms, mine.ends_ms),
         request_key=None,
         checkpoint=mine.checkpoint if command.checkpoint is None else command.checkpoint,
         # It counts for who gets it, and is never refused for that: the owner decides who goes on.
@@ -150,10 +151,13 @@ def renew(draft: Draft, command: Renew) -> Outcome:
         has = mine.mode if lock.slots == 1 else f"{mine.mode} in {lock.slots} slots"
         return Differs(now_ms=draft.now_ms, name=lock.name, what="mode", has=has, asked=mode)
     ttl_ms = mine.ttl_ms if command.ttl_ms is None else command.ttl_ms
+    expires_ms = draft.now_ms + ttl_ms if ttl_ms else mine.expires_ms
+    if mine.ends_ms:
+        expires_ms = capped_ms(expires_ms, mine.ends_ms)
     kept = mine.replace(
         renewed_ms=draft.now_ms,
         ttl_ms=ttl_ms,
-        expires_ms=draft.now_ms + ttl_ms if ttl_ms else mine.expires_ms,
+        expires_ms=expires_ms,
         metadata=mine.metadata if command.metadata is None else command.metadata,
         checkpoint=mine.checkpoint if command.checkpoint is None else command.checkpoint,
         checkpoint_ms=mine.checkpoint_ms if command.checkpoint is None else draft.now_ms,
@@ -168,7 +172,7 @@ def renew(draft: Draft, command: Renew) -> Outcome:
     lease = shown(draft, kept)
     brings = (kept.metadata, kept.checkpoint) != (mine.metadata, mine.checkpoint)
     if command.audited and not brings:
-        until_ms = None if ttl_ms else lease.expires_ms
+        until_ms = None if ttl_ms and not lease.ends_ms else lease.expires_ms
         draft.events.append(event_of(lock, kept, events.RENEWED, draft.now_ms, ttl_ms=ttl_ms, until_ms=until_ms))
     if brings:
         draft.events.append(

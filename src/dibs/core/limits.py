@@ -34,6 +34,12 @@ RETRY_MS_MAX = 7 * 24 * 3600 * 1000
 DONE_MS_MAX = 365 * 24 * 3600 * 1000
 DONE_MS_DEFAULT = 24 * 3600 * 1000
 ATTEMPTS_MAX = 1_000_000
+HOLD_MS_MAX = 365 * 24 * 3600 * 1000  # of a ceiling
+
+# Maintenance stops. All are in one record, which every decision reads.
+CLOSURES_MAX = 50
+CLOSURE_MS_MAX = 30 * 24 * 3600 * 1000
+CLOSURE_REASON_CHARS_MAX = 200
 
 # Sessions. A session that ended is remembered for a while, so that a late call is told "it ended" and not "unknown".
 # `ttl_seconds` is clamped to the first two, as OctoStore's contract has it; `ttl_ms` is refused outside the others.

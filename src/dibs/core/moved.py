@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 
 from dibs.core.credentials import CredentialRegister
-from dibs.core.expiry import credited_ms
+from dibs.core.expiry import capped_ms, credited_ms
 from dibs.core.limits import TICKET_MS
 from dibs.core.records import LockRecord, SessionRecord, Ticket, shifted
 from dibs.core.webhooks import DeadLetters, Lane, Webhook, WebhookProgress, WebhookRegister
@@ -23,7 +23,9 @@ def moved(record: Stored, outages: tuple[Outage, ...], by_ms: int) -> Stored:
     Everything else keeps its dates. A token that expires tomorrow does so however late the copy is used."""
     if isinstance(record, LockRecord):
         holders = [
-            each.replace(expires_ms=credited_ms(each.expires_ms, each.renewed_ms, each.ttl_ms, outages))
+            each.replace(
+                expires_ms=capped_ms(credited_ms(each.expires_ms, each.renewed_ms, each.ttl_ms, outages), each.ends_ms)
+            )
             if each.ttl_ms
             else each  # it lives as long as its session
             for each in record.holders

@@ -9,7 +9,7 @@ Here are those that a claim can have. A process that claims makes each class tha
 from __future__ import annotations
 
 from dibs.base.record import Record
-from dibs.core.records import DONE, HELD, PARKED, Done, Ending, Holder, LockRecord, SessionRecord, Ticket
+from dibs.core.records import DONE, HELD, PARKED, Closure, Done, Ending, Holder, LockRecord, SessionRecord, Ticket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class Queued(Outcome):
     seat: str | None = None  # as in the ticket
     blockers: tuple[Blocker, ...] = ()
     delay_until_ms: int = 0
+    closure: Closure | None = None
 
 
 class Refused(Outcome):
@@ -124,7 +125,7 @@ class Left(JobOutcome):
 
 
 class PlacesKept(Outcome):
-    """Places kept."""
+    """Places kept. Those in `gone` are lost, or their job was opened: their owners ask again."""
 
     gone: tuple[tuple[str, str, int], ...] = ()
 
@@ -153,6 +154,12 @@ class Delayed(JobOutcome):
     until_ms: int
     delay_ms: int
     ending: Ending | None = None
+
+
+class Closed(JobOutcome):
+    """Nobody is granted the job now, whoever has it: an operator closed it."""
+
+    closure: Closure
 
 
 class NotCurrent(JobOutcome):
@@ -196,3 +203,4 @@ class Status(JobOutcome):
     seen: bool  # False when the store has no record of the job
     waiting: int = 0  # how many are in the line
     overlapping: tuple[Blocker, ...] = ()  # in a tree: other claims that block it
+    closure: Closure | None = None

@@ -11,6 +11,9 @@ ticket for several jobs is in all their lines at once and holds nothing. A job i
 for it until the others are free, too. Its places were made in one commit, so two such tickets have the same order in
 all lines and cannot wait for each other.
 
+Nobody is served while the job is closed (`closures.py`). The first in line is marked then: once the job is open, its
+server finds the mark when it keeps the place, and asks for it, which lets the line advance.
+
 Once LEAVE_AT_ONCE_MAX places have left their lines in one decision, the rest is for a sweep: a job whose thousand
 waiters died must not keep all others waiting.
 """
@@ -19,7 +22,7 @@ from __future__ import annotations
 
 from dibs.core import events, tickets
 from dibs.core.draft import HandedOver
-from dibs.core.exclusion import blockers, own_hold, tree_neighbours
+from dibs.core.exclusion import blockers, closure_of, own_hold, tree_neighbours
 from dibs.core.expiry import end_expired, ticket_over
 from dibs.core.grants import grant
 from dibs.core.limits import LEAVE_AT_ONCE_MAX
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     from dibs.core.commands import Acquire, AcquireAll, KeepPlaces, Leave
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
-    from dibs.core.records import LockRecord
+    from dibs.core.records import Closure, LockRecord
 
 
 def may_wait(ask: Acquire | AcquireAll) -> bool:
@@ -186,6 +189,8 @@ def _step(draft: Draft, ns: str, name: str, number: int, lines: dict[str, None])
         draft.need(*[lock_key(ns, part.name) for part in ticket.whole])
     reason = _pointless(draft, ticket)
     if reason is None:
+        if (ticket.stopped or draft.meta().closures) and _note_stop(draft, ticket):
+            return False
         if not _ready(draft, ticket):
             return False
         names = tickets.names_of(ticket)
@@ -204,6 +209,35 @@ def _step(draft: Draft, ns: str, name: str, number: int, lines: dict[str, None])
         tickets.drop(draft, ticket, reason)
     lines.update(dict.fromkeys([part.name for part in ticket.whole if part.name != name]))
     return True
+
+
+def join_line(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -> Ticket:
+    """Make a place at the end of each line."""
+    ticket = tickets.join(draft, ask, names)
+    if draft.meta().closures:
+        advance(draft, ask.ns, names)  # the first in line must have the mark of a closed job
+    return ticket
+
+
+def _closure_of_ticket(draft: Draft, ticket: Ticket) -> Closure | None:
+    """The longest of its jobs' closures. A job that its owner has already is not closed for it."""
+    closures = [
+        closure_of(draft, ticket.ns, part.name)
+        for part in tickets.parts_of(ticket)
+        if own_hold(draft, draft.lock(ticket.ns, part.name), ticket.session, ticket.mode) is None
+    ]
+    return max([each for each in closures if each is not None], key=lambda each: each.until_ms, default=None)
+
+
+def _note_stop(draft: Draft, ticket: Ticket) -> bool:
+    """Mark a ticket whose turn it would be if no job of it were closed, in the place that its server keeps. Returns
+    whether one is."""
+    is_stopped = _closure_of_ticket(draft, ticket) is not None
+    first = tickets.parts_of(ticket)[0]
+    kept = draft.ticket(ticket.ns, first.name, first.number)
+    if kept is not None and kept.stopped != is_stopped:
+        draft.put(kept.replace(stopped=is_stopped))
+    return is_stopped
 
 
 def _pointless(draft: Draft, ticket: Ticket) -> str | None:
@@ -289,6 +323,7 @@ def queued(draft: Draft, ticket: Ticket) -> Queued:
         position=1 + max([ahead(draft, lock, number, ticket.mode) for lock, number in places]),
         blockers=tuple(in_way.values()),
         delay_until_ms=max([lock.delay_until_ms for lock, _ in places]),
+        closure=_closure_of_ticket(draft, ticket) if draft.meta().closures else None,
     )
 
 
@@ -393,7 +428,8 @@ def leave(draft: Draft, command: Leave) -> Outcome:
 
 
 def keep_places(draft: Draft, command: KeepPlaces) -> Outcome:
-    """Keep the places of callers that wait at a server. Returns those that are gone, for their callers."""
+    """Keep the places of callers that wait at a server. Returns those that must ask again: they are gone, or their job
+    is not closed any more."""
     draft.need(*[ticket_key(ns, name, number) for ns, name, number in command.places])
     gone = []
     for ns, name, number in command.places:
@@ -401,5 +437,7 @@ def keep_places(draft: Draft, command: KeepPlaces) -> Outcome:
         if ticket is None or ticket_over(draft, ticket):
             gone.append((ns, name, number))
         else:
+            if ticket.stopped and not _note_stop(draft, ticket):
+                gone.append((ns, name, number))
             tickets.keep(draft, ticket)
     return PlacesKept(now_ms=draft.now_ms, gone=tuple(gone))

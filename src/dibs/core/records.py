@@ -30,6 +30,7 @@ TRANSFERRED = "transferred"
 ENDINGS = (RELEASED, FAILED, EXPIRED, BROKEN, TRANSFERRED)
 LOST = frozenset((EXPIRED, BROKEN))
 UNSUCCESSFUL = frozenset((FAILED, *LOST))  # these count as attempts
+MAX_HOLD = "max_hold"  # the reason of an expiry at the ceiling of a hold, whatever was renewed
 
 # The keys that records are kept under. Which class lives under which key is `class_of`.
 META_KEY = "meta"
@@ -125,6 +126,7 @@ class Holder(Record):
     wanted: bool = False  # in a tree: somebody waits for it under another name (`tickets.py`)
     told: int = 0  # the last place in line of which its owner was told
     delays_release: bool = False  # the delay also follows a release
+    ends_ms: int = 0  # its ceiling: when it ends, whatever is renewed; 0: it has none
     # In answers only, never stored: its owner's last sign of life, if that was its session's; and when its session last
     # said that the worker itself was at work.
     heard_ms: int = 0
@@ -194,9 +196,12 @@ class LockRecord(Kept):
 
     def due_ms(self) -> int | None:
         """The first expiry; without a holder, the end of a delay that somebody waits for, or the time to delete the
-        record. Holds without their own TTL are found through their session."""
+        record."""
         if self.holders:
-            timed = [holder.expires_ms for holder in self.holders if holder.ttl_ms]
+            # Without a TTL of its own a hold is found through its session, but for its ceiling.
+            timed = [
+                each.expires_ms if each.ttl_ms else each.ends_ms for each in self.holders if each.ttl_ms or each.ends_ms
+            ]
             if self.line and self.delay_until_ms:  # one of several owners was lost
                 timed.append(self.delay_until_ms)
             return min(timed) if timed else None
@@ -236,6 +241,7 @@ class Terms(Record):
     slots: int = 1
     max_attempts: int = 0
     again: bool = False  # claim even though the job is marked done
+    max_hold_ms: int = 0  # how long the hold may last from its grant on, whatever is renewed; 0: no ceiling
     badges: tuple[str, ...] = ()  # the access entries that the caller satisfies, checked whenever it is served
     admin: bool = False
     replaces: str | None = None  # the group of which only the newest waits
@@ -258,6 +264,7 @@ class Ticket(Terms):
     whole: tuple[Part, ...] = ()  # all the jobs it wants at once; empty for one alone
     charge: str | None = None  # where it is counted, for a principal that has a limit
     seat: str | None = None  # the ask that may give it up (`tickets.next_seat`); None: the one that made it
+    stopped: bool = False  # it was its turn, but the job was closed (`closures.py`)
 
     @property
     def payer(self) -> str | None:
@@ -395,6 +402,17 @@ class FreezeMark(Record):
     from_ms: int = 0  # the instant of the store that stands for the moment of the file
 
 
+class Closure(Record):
+    """A maintenance stop: nobody is granted these jobs before `until_ms` (`closures.py`)."""
+
+    ns: str
+    name: str  # a job; one that ends in "/" is also the beginning of names; of a tree, all that overlaps it
+    at_ms: int
+    until_ms: int
+    by: str
+    reason: str
+
+
 class Meta(Kept):
     """Facts about the whole store."""
 
@@ -402,6 +420,11 @@ class Meta(Kept):
     outages: tuple[Outage, ...] = ()  # oldest first
     store_id: str = ""  # tells clients of several servers whether those are servers of one store
     frozen: FreezeMark | None = None
+    closures: tuple[Closure, ...] = ()
+
+    def due_ms(self) -> int | None:
+        """The end of the first closure."""
+        return min([closure.until_ms for closure in self.closures]) if self.closures else None
 
 
 class Pulse(Kept):
@@ -431,7 +454,7 @@ CLASSES: dict[str, type[Stored]] = {
 INSTANTS = frozenset(
     """
     since_ms renewed_ms heard_ms active_ms expires_ms checkpoint_ms at_ms until_ms delay_until_ms ended_ms began_ms
-    doubt_ms from_ms unserved_ms
+    doubt_ms from_ms unserved_ms ends_ms
     """.split()
 )
 

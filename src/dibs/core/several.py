@@ -8,11 +8,11 @@ from dibs.core.exclusion import own_hold
 from dibs.core.expiry import end_hold
 from dibs.core.grants import grant
 from dibs.core.names import in_tree, overlaps
-from dibs.core.outcomes import Blocker, Deadlock, Delayed, Granted, GrantedAll, Held, KeySpent, Refused
-from dibs.core.queue import advance, give_up, may_wait, place_of, queued, refresh, serve_own
+from dibs.core.outcomes import Blocker, Closed, Deadlock, Delayed, Granted, GrantedAll, Held, KeySpent, Refused
+from dibs.core.queue import advance, give_up, join_line, may_wait, place_of, queued, refresh, serve_own
 from dibs.core.quota import over_held, over_waiting
 from dibs.core.records import LOST, RELEASED, SHARED, lock_key
-from dibs.core.tickets import forget_want, join, keep, note_want, note_wanted
+from dibs.core.tickets import forget_want, keep, note_want, note_wanted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
     locks = [draft.lock(command.ns, name) for name in command.names]
     verdicts = [judge(draft, command, lock, command.ticket_id) for lock in locks]
     bad = tuple([verdict for verdict in verdicts if verdict is not None and not isinstance(verdict, Granted)])
-    waitable = all(isinstance(verdict, Held | Delayed) for verdict in bad)
+    waitable = all(isinstance(verdict, Held | Delayed | Closed) for verdict in bad)
     if ticket is not None:
         if bad and waitable:
             return queued(draft, keep(draft, ticket, command))
@@ -153,7 +153,7 @@ def _wait_for_all(draft: Draft, command: AcquireAll, bad: tuple[JobOutcome, ...]
     if over is not None:
         forget_want(draft, command)
         return over
-    place = queued(draft, join(draft, command, command.names))
+    place = queued(draft, join_line(draft, command, command.names))
     note_wanted(draft, place)
     return place
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dibs.core import events
+from dibs.core.closures import end_closures
 from dibs.core.commands import Freeze, KeepPlaces, Sweep, Thaw
 from dibs.core.events import Event
 from dibs.core.expiry import deadline_ms, session_deadline_ms, session_over, ticket_deadline_ms, ticket_over
@@ -15,11 +16,13 @@ from dibs.core.records import (
     CREDENTIAL_PREFIX,
     EXPIRED,
     LOCK_PREFIX,
+    META_KEY,
     SESSION_PREFIX,
     TREE_PREFIX,
     USAGE_PREFIX,
     FreezeMark,
     LockRecord,
+    Meta,
     Outage,
     Pulse,
     SessionRecord,
@@ -135,7 +138,7 @@ def _should_count(draft: Draft, payer: str, ns: str | None, principal: str, char
     return payer_of(charged) in (None, payer) and not is_current(draft, charged, payer)
 
 
-_SWEPT = (LOCK_PREFIX, SESSION_PREFIX, CREDENTIAL_PREFIX, TREE_PREFIX, "ticket/")
+_SWEPT = (LOCK_PREFIX, SESSION_PREFIX, CREDENTIAL_PREFIX, TREE_PREFIX, "ticket/", META_KEY)
 
 
 def is_swept(key: str) -> bool:
@@ -157,6 +160,8 @@ def sweep(draft: Draft, command: Sweep) -> Outcome:
             draft.put(found.replace(expires_ms=deadline))
     elif isinstance(found, Tree):
         go_on(draft, found.namespace())
+    elif isinstance(found, Meta):
+        end_closures(draft)
     elif command.key.startswith(CREDENTIAL_PREFIX):
         from dibs.core.credentials import forget_credential
 

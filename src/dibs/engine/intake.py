@@ -315,16 +315,21 @@ class _Intake:
         return brought if is_files or brought is None else merged(own, brought)
 
     def _note_outages(self, by_ms: int) -> None:
-        """Record the outages that the source knew, for leases that live longer because of them."""
-        outages = tuple([shifted(each, by_ms) for each in self._contents.meta.outages])
-        if not outages or self._adds:
+        """Record the outages that the source knew, for leases that live longer because of them, and its closures, which
+        end when they were meant to."""
+        brought = self._contents.meta
+        outages = () if self._adds else tuple([shifted(each, by_ms) for each in brought.outages])
+        if not outages and not brought.closures:
             return
         for _ in range(PART_TRIES):
             found = self._store.read((META_KEY,)).records[META_KEY]
             if not isinstance(found.record, Meta):
                 raise _TakenOver
+            meta = found.record
+            closures = [each for each in meta.closures if each not in brought.closures]  # a repeated import
+            meta = meta.replace(closures=(*closures, *brought.closures), outages=outages or meta.outages)
             try:
-                self._store.commit({META_KEY: found.version}, {META_KEY: found.record.replace(outages=outages)}, ())
+                self._store.commit({META_KEY: found.version}, {META_KEY: meta}, ())
                 return
             except Conflict:
                 continue

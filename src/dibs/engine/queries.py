@@ -11,7 +11,7 @@ from dibs.core.commands import BeginCount, CountUsage, InspectSession
 from dibs.core.credentials import Usage
 from dibs.core.decide import decide
 from dibs.core.draft import Draft, Missing, View
-from dibs.core.exclusion import blockers, live_holders, state_of
+from dibs.core.exclusion import blockers, closure_of, live_holders, state_of
 from dibs.core.expiry import ticket_over
 from dibs.core.lease_outcomes import SessionState, TicketPage, TicketState
 from dibs.core.limits import LIST_LOOKS_MAX, LIST_PAGE_DEFAULT, LIST_PAGE_MAX, SWEEP_BATCH_MAX
@@ -24,6 +24,7 @@ from dibs.core.records import (
     PARKED,
     SESSION_PREFIX,
     USAGE_PREFIX,
+    Closure,
     LockRecord,
     Meta,
     SessionRecord,
@@ -164,7 +165,8 @@ def _state(draft: Draft, listed: Ticket) -> TicketState | None:
     lock = draft.lock(ticket.ns, ticket.name)
     in_the_way = blockers(draft, lock, ticket.mode, ticket.slots, ticket.session)
     position = ahead(draft, lock, ticket.number, ticket.mode) + 1
-    return TicketState(ticket=ticket, position=position, blockers=in_the_way)
+    closed = closure_of(draft, ticket.ns, ticket.name)
+    return TicketState(ticket=ticket, position=position, blockers=in_the_way, closure=closed)
 
 
 # Counts again what principals with a limit have. The rules keep these records right (`core/quota.py`). This is needed
@@ -240,6 +242,7 @@ class Page(Record):
     now_ms: int
     locks: list[LockRecord]
     next_after: str | None
+    closures: tuple[Closure, ...] = ()  # of the namespace, in effect
 
 
 def claimed(
@@ -256,7 +259,10 @@ def claimed(
     jobs cost only what is returned. For other states every job on record is looked at, LIST_LOOKS_MAX of them in one
     call: then the page may be short, even empty, and `next_after` says where to continue. The store is asked for a few
     at a time, because it has other callers."""
-    now_ms = store.read(()).now_ms
+    begun = store.read((META_KEY,))
+    now_ms, meta = begun.now_ms, begun.records[META_KEY].record
+    known = meta.closures if isinstance(meta, Meta) else ()
+    closures = tuple([each for each in known if each.ns == ns and now_ms < each.until_ms])
     found: list[LockRecord] = []
     key = lock_key(ns, after) if after else ""
     live = set(states) <= {HELD, PARKED}
@@ -270,13 +276,14 @@ def claimed(
         live_ones = [lock for lock in live_ones if state_of(lock, now_ms) in states]
         found += [lock for lock in live_ones if not ended or (lock.endings and lock.endings[0].how in ended)]
         if len(found) > limit:
-            return Page(now_ms=now_ms, locks=found[:limit], next_after=found[limit - 1].name)
+            return Page(now_ms=now_ms, locks=found[:limit], next_after=found[limit - 1].name, closures=closures)
         if len(page) < step:
-            return Page(now_ms=now_ms, locks=found, next_after=None)
+            return Page(now_ms=now_ms, locks=found, next_after=None, closures=closures)
         key = page[-1][0]
         looked += step
         if looked >= max(LIST_LOOKS_MAX, limit + 1):
-            return Page(now_ms=now_ms, locks=found, next_after=key.removeprefix(lock_key(ns, "")))
+            after = key.removeprefix(lock_key(ns, ""))
+            return Page(now_ms=now_ms, locks=found, next_after=after, closures=closures)
         step = min(2 * step, LIST_PAGE_DEFAULT)
 
 

@@ -154,6 +154,8 @@ class Waiters:
     def on_events(self, events: Iterable[Event]) -> None:
         """Something happened in the store. If it concerns a place kept here, its owner asks again."""
         for event in events:
+            if event.kind == kinds.OPENED:
+                self._keep_all()  # tells those that the closed job kept waiting
             if not event.ticket or event.kind not in (kinds.ACQUIRED, kinds.LEFT):
                 continue
             waiter = self._take((event.ns, event.job, event.ticket))
@@ -285,12 +287,15 @@ class Waiters:
                 waiter.finish(waiter.queued)
 
     def _keep(self) -> None:
-        """Renew the places of all waiters here. A waiter whose place is gone asks again and finds out why."""
+        """Renew the places of all waiters here. A waiter whose place is gone asks again and finds out why; so does one
+        whose job was closed and is open."""
+        self._keeping = bool(self._parked)
+        if self._keeping:
+            self._later(TICKET_KEEP_MS / 1000, self._keep)
+            self._keep_all()
+
+    def _keep_all(self) -> None:
         places = list(self._parked)
-        self._keeping = bool(places)
-        if not places:
-            return
-        self._later(TICKET_KEEP_MS / 1000, self._keep)
         for first in range(0, len(places), KEEP_BATCH_MAX):
             self._keep_places(tuple(places[first : first + KEEP_BATCH_MAX]))
 

@@ -33,7 +33,8 @@ class Previous:
 class Lease:
     """A job that is yours, for `remaining_ms` from the request. `lease_id` is the proof: keep it secret. `namespace`
     is None for `default`, or for the one that the token is bound to. After a renewal `waiting` is how many wait for it,
-    and `new_waiters` how many of them no renewal told of before."""
+    and `new_waiters` how many of them no renewal told of before. With a ceiling (`max_hold`),
+    `ends_at` is when it ends, whatever is renewed."""
 
     name: str
     lease_id: str = field(repr=False)
@@ -47,6 +48,8 @@ class Lease:
     namespace: str | None = None
     waiting: int = 0
     new_waiters: int = 0
+    ends_at: str | None = None
+    ends_in_ms: int | None = None
 
     @property
     def checkpoint(self) -> str | None:
@@ -194,6 +197,7 @@ _NOT_CLAIMED: dict[str | None, type[errors.NotClaimed]] = {
     "queued": errors.JobHeld,
     "done": errors.JobDone,
     "delayed": errors.JobResting,
+    "closed": errors.JobClosed,
     "parked": errors.JobParked,
     "superseded": errors.JobSuperseded,
     "deadlock": errors.WouldDeadlock,

@@ -241,6 +241,11 @@ class ClaimState(Generic[D]):
         """Return how many waited for the job at the last heartbeat. Of several jobs, for the one that most wait for."""
         return self._hold.waiting
 
+    @property
+    def ends_at(self) -> str | None:
+        """When it ends, whatever is renewed, by the store's clock. None: it has no ceiling (`max_hold`)."""
+        return min([lease.ends_at for lease in self.leases if lease.ends_at is not None], default=None)
+
     def remaining(self) -> float:
         """Seconds until the claim counts as lost without another heartbeat. 0 if it is not ours."""
         return self._hold.left_ms() / 1000 if self._hold.is_ours else 0.0
@@ -336,7 +341,7 @@ def take(request: PendingClaim, session: SessionHold | None, join: Join | None =
     else:
         hold = yield from hold_in(session, leases, request.sent_ms)
     hold.is_shared, hold.whose = request.is_shared, ref(acquirer())
-    if hold.is_due():
+    if hold.is_due() or (hold.ceiling_ms is not None and request.wait_ms):
         yield from _confirm(hold)
     return hold
 

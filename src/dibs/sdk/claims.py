@@ -41,7 +41,7 @@ TTL_SECONDS = TTL_MS_DEFAULT / 1000
 LEADER_TTL_SECONDS = ELECTION_TTL_MS_DEFAULT / 1000
 TIMEOUT_SECONDS = 10.0
 # Arguments that are not sent under their own names.
-_NO_FIELDS = frozenset("self name names ttl owner shared lock_delay on_lost fail_on_error nested".split())
+_NO_FIELDS = frozenset("self name names ttl owner shared lock_delay max_hold on_lost fail_on_error nested".split())
 
 
 class Claims(Generic[C, D]):
@@ -80,6 +80,8 @@ class Claims(Generic[C, D]):
         fields = {key: value for key, value in given.items() if key not in _NO_FIELDS}
         fields["mode"] = "shared" if given.get("shared") else None
         fields["lock_delay_seconds"] = whole_seconds(given.get("lock_delay"), "lock_delay")
+        if given.get("max_hold") is not None:
+            fields["max_hold_seconds"] = whole_seconds(given["max_hold"], "max_hold")
         fields |= self._common(given["ttl"], given["owner"])
         return claim_request(verb, names, naming=self._names, tracker=self._names, **fields)
 
@@ -99,6 +101,7 @@ class Claims(Generic[C, D]):
         again: bool = False,
         lock_delay: Duration | None = None,
         max_attempts: int | None = None,
+        max_hold: Duration | None = None,
         fail_on_error: bool = True,
         nested: bool = False,
     ) -> C:
@@ -129,6 +132,7 @@ class Claims(Generic[C, D]):
         slots: int | None = None,
         again: bool = False,
         max_attempts: int | None = None,
+        max_hold: Duration | None = None,
         fail_on_error: bool = True,
     ) -> C:
         """Claim the first of `names` that is free, in one request; `claim.name` says which. If none is: raises JobDone
@@ -148,6 +152,7 @@ class Claims(Generic[C, D]):
         owner: str | None = None,
         shared: bool = False,
         again: bool = False,
+        max_hold: Duration | None = None,
         fail_on_error: bool = True,
     ) -> C:
         """Claim all of `names` or none. They are renewed, lost and released together. Raises NoneFree, JobDone or
@@ -257,6 +262,7 @@ class ClientFace(Claims[C, D], Generic[C, S, L, E, D]):
         shared: bool = False,
         slots: int | None = None,
         again: bool = False,
+        max_hold: Duration | None = None,
         request_key: str | None = None,
     ) -> PendingClaim:
         """Take a job without a block and heartbeats. Call `renew` yourself, well before `remaining_ms` is over."""

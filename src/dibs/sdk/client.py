@@ -137,6 +137,8 @@ class Client(ClientFace[Claim, Session, Leader, Events, Doors]):
     overdue = asks("overdue", operations.overdue)
     break_claim = asks("break_claim", operations.break_claim)
     free = asks("free", operations.free)
+    close_job = asks("close_job", operations.close_job)
+    open_job = asks("open_job", operations.open_job)
 
 
 class AsyncSession(SessionClaims[AsyncClaim, AsyncDoor]):
@@ -249,3 +251,5 @@ class AsyncClient(ClientFace[AsyncClaim, AsyncSession, AsyncLeader, AsyncEvents,
     overdue = awaits("overdue", operations.overdue)
     break_claim = awaits("break_claim", operations.break_claim)
     free = awaits("free", operations.free)
+    close_job = awaits("close_job", operations.close_job)
+    open_job = awaits("open_job", operations.open_job)

@@ -197,8 +197,7 @@ class Heart:
     def pass_time(self, ms: int) -> None:
         """Bring its deadline nearer, as time does. For tests whose clock was moved (`dibs.testing`)."""
         with self._beating:
-            self.hold.plan.next_ms -= ms
-            self.hold.plan.lost_ms -= ms
+            self.hold.pass_time(ms)
         self.hold.lost()
 
     def beat(self) -> None:

@@ -21,7 +21,7 @@ from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput, JobHeld, LeaseLost, Unavailable
 from dibs.base.ids import new_fraction
 from dibs.client.door import OVER_CODES, Ask
-from dibs.client.plan import RenewalPlan
+from dibs.client.plan import CEILING_REACHED, RenewalPlan
 from dibs.core.durations import format_duration
 
 if TYPE_CHECKING:
@@ -58,6 +58,26 @@ class Hold:
         self._let_go = False
         self.ending = False  # we are releasing it, so a "not current" reply is no loss
         self._listeners: list[Callable[[LeaseLost], None]] = []
+        self.ceiling_ms: int | None = None  # when it ends, whatever is renewed
+
+    def end_by(self, ends_in_ms: int | None, sent_ms: int) -> None:
+        """An answer to a request of `sent_ms` says how long it may last. A later one is more precise."""
+        if ends_in_ms is not None:
+            self.ceiling_ms = sent_ms + ends_in_ms - margin_ms(ends_in_ms)
+
+    def _deadline_ms(self) -> int:
+        lost_ms = self.plan.lost_ms
+        return lost_ms if self.ceiling_ms is None else min(lost_ms, self.ceiling_ms)
+
+    def pass_time(self, ms: int) -> None:
+        """Bring its deadlines nearer, as time does. For tests whose clock was moved."""
+        self.plan.next_ms -= ms
+        self.plan.lost_ms -= ms
+        self._near_ceiling(ms)
+
+    def _near_ceiling(self, ms: int) -> None:
+        if self.ceiling_ms is not None:
+            self.ceiling_ms -= ms
 
     def heartbeat(self) -> Flow[None]:
         """Renew the hold, and note the result."""
@@ -70,7 +90,7 @@ class Hold:
 
     def left_ms(self) -> int:
         """Until the deadline, without another renewal."""
-        return 0 if self.is_over else max(0, self.plan.lost_ms - steady_ms())
+        return 0 if self.is_over else max(0, self._deadline_ms() - steady_ms())
 
     def lost(self) -> LeaseLost | None:
         """The loss, or None while it is ours. Also looks at the clock."""
@@ -83,7 +103,13 @@ class Hold:
 
     def _look_at_clock(self) -> None:
         """Past the deadline it is lost."""
-        if self._ended is None and not self._let_go and steady_ms() >= self.plan.lost_ms:
+        if self._ended is not None or self._let_go:
+            return
+        if steady_ms() < (self.plan.lost_ms if self.ceiling_ms is None else self._deadline_ms()):
+            return
+        if self._deadline_ms() == self.ceiling_ms:
+            self.end(f"{CEILING_REACHED}.")
+        else:
             ttl = format_duration(self.plan.ttl_ms)
             because = f" ({self.trouble.rstrip('.')})" if self.trouble else ""
             self.end(f"no heartbeat was answered in time, which is {ttl}{because}.")
@@ -160,7 +186,8 @@ class Hold:
 
     def nap_ms(self) -> int:
         """Until the next thing to do."""
-        return self.plan.left_ms(steady_ms())
+        nap_ms = self.plan.left_ms(steady_ms())
+        return nap_ms if self.ceiling_ms is None else min(nap_ms, self.left_ms())
 
     def call_ms(self) -> int:
         """Return how long one renewal may take: not past the deadline, and with time for another."""
@@ -195,8 +222,13 @@ class LeaseHold(Hold):
         first = self.leases[0]
         left_ms = min([each.remaining_ms for each in leases])
         super().__init__(first.name, first.fencing_token, left_ms, sent_ms)
+        if first.ends_in_ms is not None or len(leases) > 1:
+            self._note_ceiling([each.ends_in_ms for each in leases], sent_ms)
         self._news: Document = {}  # checkpoint and metadata that were not sent yet
         self.waiting = 0  # how many waited for its jobs at the last heartbeat
+
+    def _note_ceiling(self, ends: Iterable[int | None], sent_ms: int) -> None:
+        self.end_by(min([each for each in ends if each is not None], default=None), sent_ms)
 
     def enter(self, block: object) -> bool:
         """One more block has it. False if it is over."""
@@ -236,8 +268,10 @@ class LeaseHold(Hold):
         if renewed is not None:
             self.trouble = None
             self.waiting = max([int(each.get("waiting", 0)) for each in renewed])
-            left_ms = min([int(each["remaining_ms"]) for each in renewed])
-            self.plan.kept(sent_ms, ttl_ms=left_ms, jitter=new_fraction())
+            self._note_ceiling([each.get("ends_in_ms") for each in renewed], sent_ms)
+            # A time that the ceiling cuts is no shorter TTL: heartbeats keep their pace.
+            lefts = [int(each["remaining_ms"]) for each in renewed if each["remaining_ms"] != each.get("ends_in_ms")]
+            self.plan.kept(sent_ms, ttl_ms=min(lefts, default=None), jitter=new_fraction())
 
     def _renewed(self) -> Flow[list[Document] | None]:
         """Renew each lease, with what was noted. None: one of them failed."""
@@ -365,15 +399,34 @@ class SessionHold(Hold):
         shown: Reply = yield Ask("session-show", self.session_id, {})
         if shown.status < 300:
             holds = (shown.body or {}).get("holds", ())
-            found = {(each["name"], each["fencing_token"]): int(each.get("waiting", 0)) for each in holds}
-            _end_missing(claims, found)
+            found = {(each["name"], each["fencing_token"]): each for each in holds}
+            _look_at_claims(claims, found, sent_ms)
+
+    def _near_ceiling(self, ms: int) -> None:
+        with self._lock:
+            claims = list(self._claims)
+        for claim in claims:
+            claim._near_ceiling(ms)
+
+    def _look_at_clock(self) -> None:
+        super()._look_at_clock()
+        with self._lock:
+            capped = [claim for claim in self._claims if claim.ceiling_ms is not None]
+        for claim in capped:
+            claim._look_at_clock()
+
+    def nap_ms(self) -> int:
+        with self._lock:
+            lefts = [claim.left_ms() for claim in self._claims if claim.ceiling_ms is not None and not claim.is_over]
+        return min([super().nap_ms(), *lefts])
 
 
-def _end_missing(claims: Iterable[SessionLeaseHold], found: dict[tuple[str, int], int]) -> None:
-    """`found` is what the session holds, and how many wait for it."""
+def _look_at_claims(claims: Iterable[SessionLeaseHold], found: dict[tuple[str, int], Document], sent_ms: int) -> None:
+    """`found` is what the session holds: how many wait for it, and when it ends whatever is renewed."""
     for claim in claims:
         ours = {(lease.name, lease.fencing_token) for lease in claim.leases}
-        claim.waiting = max([found.get(each, 0) for each in ours])
+        claim.waiting = max([int(found.get(each, {}).get("waiting", 0)) for each in ours])
+        claim._note_ceiling([found.get(each, {}).get("ends_in_ms") for each in ours], sent_ms)
         if not claim.ending and not found.keys() >= ours:
             claim.end(_TAKEN)
 
@@ -388,7 +441,9 @@ class SessionLeaseHold(LeaseHold):
 
     def heartbeat(self) -> Flow[None]:
         """Only to send what was noted: the session's own heart keeps it alive."""
-        yield from self._renewed()
+        sent_ms = steady_ms()
+        renewed = yield from self._renewed()
+        self._note_ceiling([each.get("ends_in_ms") for each in renewed or ()], sent_ms)
 
     def failed(self, trouble: str) -> None:
         """Nothing is at stake: the session's own heart tries again."""

@@ -60,6 +60,11 @@ _OTHERWISE = {
     "acquire": {"timeout": "how long to wait in line, in seconds; -1 is for ever"},
     **dict.fromkeys(("admit", "transaction"), _FENCED),
     "break_claim": parameter_texts("break"),
+    "close_job": {
+        **parameter_texts("close"),
+        "duration": 'for how long: seconds, text such as "2m" or a timedelta; or',
+        "until": "when it ends: a datetime with a time zone",
+    },
     "exclusive": {"name": "the job, or a function of the arguments that gives it"},
 }
 

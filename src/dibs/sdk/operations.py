@@ -18,6 +18,7 @@ from dibs.sdk.methods import name_given, prefix_given
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from dibs.client.naming import Naming
     from dibs.client.queueing import Flow
@@ -224,6 +225,21 @@ def break_claim(name: str, reason: str) -> Flow[None]:
 def free(name: str) -> Flow[bool]:
     """Let a parked job be claimed again. For operators."""
     return bool(answers.body_of((yield Ask("free", name, {}))).get("freed"))
+
+
+def close_job(name: str, reason: str, *, duration: Duration | None = None, until: datetime | None = None) -> Flow[None]:
+    """Let nobody be granted a job for `duration`, or `until` a time; of a name that ends in "/", all below it. Owners
+    keep theirs. For operators."""
+    if until is not None and until.tzinfo is None:
+        raise InvalidInput("until needs a time zone, such as datetime.now(UTC) has.")
+    document = {"reason": reason, "for_seconds": whole_seconds(duration, "duration")}
+    document["until"] = None if until is None else until.isoformat()
+    answers.body_of((yield Ask("close", name, _given(document))))
+
+
+def open_job(name: str) -> Flow[bool]:
+    """End what `close_job` began, early. Returns whether it was closed under this name. For operators."""
+    return bool(answers.body_of((yield Ask("open", name, {}))).get("opened"))
 
 
 def open_session(owner: str | None, ttl: Duration | None, metadata: str | None, process: str | None) -> Flow[Document]:

@@ -144,7 +144,7 @@ class Engine:
         if self.successes.at_ms:
             self.successes.heard(events)
         self.sweeper.stirred(events)
-        left = [event for event in events if event.kind == kinds.LEFT]
+        left = [event for event in events if event.kind in (kinds.LEFT, kinds.OPENED)]
         if left:
             self.batcher.after(self.waiters.on_events, left)
         if events and self.feed:
@@ -163,6 +163,7 @@ class Engine:
         if self.feed:
             self.batcher.after(self.feed.wake)
         placed = [event for event in events if event.ticket and event.kind in (kinds.ACQUIRED, kinds.LEFT)]
+        placed += [event for event in events if event.kind == kinds.OPENED]
         if placed:
             self.batcher.after(self.waiters.on_events, placed)
 

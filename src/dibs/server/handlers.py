@@ -89,7 +89,7 @@ CHARGED = b":charged"  # a request that was counted already; no header of a requ
 _CLAIMS = frozenset(("acquire", "acquire-any", "acquire-all"))
 _BEGINS = frozenset((*_CLAIMS, "session-open"))
 _SESSIONS = frozenset(("session-open", "session-keep", "session-show", "session-end"))
-_BODILESS = frozenset(("inspect", "session-show", "session-end", "session-keep", "free"))  # or it may have one
+_BODILESS = frozenset(("inspect", "session-show", "session-end", "session-keep", "free", "open"))  # or it may have one
 
 
 # What is of no use to anybody but the caller is not decided for a caller that has gone. A heartbeat or a release is.
@@ -281,7 +281,7 @@ class Api:
 
         def read() -> Document:
             page = claimed(self.engine.store, ns, prefix, after, limit, states, ended)
-            return list_document(page.locks, page.now_ms, prefix, page.next_after, whole=not after)
+            return list_document(page.locks, page.now_ms, prefix, page.next_after, page.closures, whole=not after)
 
         return read
 
@@ -406,7 +406,10 @@ class Api:
             self.guard.directory.look()
 
     def counted(self, caller: Caller, wanted: int = 1) -> Caller:
-        """The caller of a claim. It says so if the credential may not hold so many jobs more."""
+        """The caller of a claim, with the server's ceiling. It says so if the credential may not hold so many jobs
+        more."""
+        if self.settings.max_hold_ms:
+            caller = caller.replace(max_hold_ms=self.settings.max_hold_ms)
         if caller.limits.held:  # the store counts what it has
             return caller
         live = self.engine.tally.live_of(caller.principal, caller.namespace)

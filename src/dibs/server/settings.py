@@ -36,6 +36,7 @@ class ServerSettings:
     keep_events: int = limits.EVENTS_KEPT_MAX
     keep_events_ms: int = limits.EVENTS_AGE_MS_MAX
     locks_per_principal: int = limits.LOCKS_PER_PRINCIPAL_MAX
+    max_hold_ms: int = 0  # how long a claim may last, whatever is renewed; 0: no ceiling
     log_level: str = "warning"
     log_format: str = "text"  # or json
     traces: bool = False  # spans of OpenTelemetry

@@ -27,6 +27,8 @@ _lease
     renew_after_ms number: half of it: heartbeat by then
     metadata text?: as given, or null; also null if that of the other owners leaves no room
     attempt number: 1, and 1 more for each owner that failed at the job or lost it since the last clean release
+    ends_at text-: with a ceiling (`max_hold_seconds`): when the lease ends, whatever is renewed
+    ends_in_ms number-: the same, from now
 _hold
     holder_id text?-: a one-way name for credential and owner, shaped like a UUID
     owner text?-: who
@@ -44,6 +46,8 @@ _hold
     metadata text?-: its metadata
     checkpoint text?-: how far it got
     attempt number-: its attempt
+    ends_at text-: with a ceiling: when it ends, whatever is renewed
+    ends_in_ms number-: the same, from now
 _in_the_way
     conflict text-: in a tree: the name of the claim in the way, if it is another name than the one asked for
     holders list-: if several are in the way: each with `name`, `owner` and `fencing_token`
@@ -63,6 +67,7 @@ _token
     max_waiting number: the same
     max_sessions number: the same
     rate_per_second number: the same
+    max_hold_seconds number: the same
 acquired
     status text: `acquired`
     + _lease
@@ -98,6 +103,7 @@ queued
     + _hold
     + _in_the_way
     retry_after_ms number: when to ask again: 5 s at most
+    closed object-: if the job is closed: see [closure](#closure). The place is kept
 done
     status text: `done`
     name text: the job
@@ -116,6 +122,18 @@ delayed
     lock_delay_seconds number: the whole time of rest
     retry_after_ms number: the rest of that time
     previous object-: the hold that ended before the rest
+closed
+    status text: `closed`: an operator closed it, and nobody is granted it before the end
+    name text: the job
+    closed object: see [closure](#closure)
+    retry_after_ms number: the time until the end
+closure
+    name text: what is closed: a job; if it ends in `/`, also all below it
+    reason text: why
+    by text: who closed it
+    since text: since when
+    until text: until when
+    remaining_ms number: the same, from now
 parked
     status text: `parked`
     name text: the job
@@ -161,6 +179,12 @@ break
 free
     name text: the job
     freed flag: whether it was parked or rested; its count of attempts is reset
+close
+    + closure
+open
+    name text: what was asked for
+    opened flag: whether it was closed under this name
+    closed object-: another closure that still closes it, see [closure](#closure)
 acl
     name text: the job
     acl object: the list, as `acquire`; tokens are shown as `token:[redacted]`
@@ -176,6 +200,7 @@ job
     retry_after_ms number-: while delayed: the same, from now
     previous object-: see [previous](#previous)
     acl object-: if there is one
+    closed object-: if it is closed for newcomers: see [closure](#closure)
     waiting number-: how many are in line
     overlapping list-: in a tree: other claims in the way, each with `name`, `owner`, `mode`
 overdue
@@ -192,6 +217,7 @@ list
     locks list: as `GET /locks/{name}`, without `acl` and `overlapping`; in a tree also without `waiting`
     total number?: how many there are in all. null if there are more than on this page, or if it is not the first page
     prefix text: as asked
+    closures list-: what is closed now below this prefix or above it, see [closure](#closure)
     next text?: what to send as `after` for the next page; null on the last
 history
     name text: the job
@@ -217,6 +243,7 @@ event
     retry_after_seconds number-: of a failure or a loss: for how long nobody gets the job
     uncounted flag-: of a release: true: it says nothing about the work, because the worker was interrupted or its
         session ended
+    until text-: of `closed`: until when
     name text-: of `GET /events`: the job
     namespace text-: of `GET /events`: its namespace
 session
@@ -231,7 +258,8 @@ session
     keepalive_interval_secs number: half of it: send a keepalive by then
     active flag: whether it is open
     lock_count number-: how many leases it holds
-    holds list-: each with `name`, `namespace`, `fencing_token`, `mode`, `remaining_ms` and `waiting` (how many wait)
+    holds list-: each with `name`, `namespace`, `fencing_token`, `mode`, `remaining_ms`, `waiting` (how many wait) and,
+        with a ceiling, `ends_in_ms`
     waits texts: names of the jobs that it waits for in line
     wanted list-: of a keepalive with `active`: its jobs for which somebody waits of whom it was not told before. Each
         with `name`, `namespace`, `waiting` and `new_waiters`
@@ -253,6 +281,7 @@ waiter
         `session`
     session text?: its session's id, cut short
     names texts-: of a claim-all: all the jobs it waits for at once
+    closed object-: if the job is closed: see [closure](#closure)
 activity
     now text: the time of the store
     since text: when the first of the 60 minutes began
@@ -353,4 +382,6 @@ PARTS = {
     "tokens": "token",
     "revoked": "token",
     "leader": "leader",
+    "closed": "closure",
+    "closures": "closure",
 }

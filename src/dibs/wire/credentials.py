@@ -117,7 +117,10 @@ def whoami_document(caller: Caller, ends_ms: int | None) -> dict[str, Any]:
 
 
 # The fields of a document, and their names in `Limits`.
-LIMIT_FIELDS = {"max_held": "held", "max_waiting": "waiting", "max_sessions": "sessions", "rate_per_second": "rate"}
+LIMIT_FIELDS = {
+    **{"max_held": "held", "max_waiting": "waiting", "max_sessions": "sessions", "rate_per_second": "rate"},
+    "max_hold_seconds": "hold_seconds",
+}
 
 
 def create_command(document: Document, caller: Caller, digest: str) -> CreateToken:

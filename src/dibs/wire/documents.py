@@ -11,7 +11,14 @@ from dibs.base.errors import FATE_UNKNOWN
 from dibs.base.reply import Reply
 from dibs.core.limits import OVERLOAD_RETRY_MS, TICKET_KEEP_MS
 from dibs.wire.codes import OUTCOMES, CodeRow, row_of_error
-from dibs.wire.parts import first_document, in_the_way, lease_document, previous_document, timestamp
+from dibs.wire.parts import (
+    closure_document,
+    first_document,
+    in_the_way,
+    lease_document,
+    previous_document,
+    timestamp,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -102,7 +109,7 @@ def _acquired(outcome: outcomes.Granted) -> Document:
 
 _SKIPPED_FIELDS = (
     *("name", "status", "owner", "conflict", "remaining_ms", "retry_after_ms"),
-    *("done_ms_ago", "failures", "details"),
+    *("done_ms_ago", "failures", "details", "closed"),
 )
 
 
@@ -140,6 +147,8 @@ def _queued(outcome: outcomes.Queued) -> Document:
 
     document = in_the_way(outcome.name, outcome.blockers, outcome.now_ms)
     remaining_ms = document["remaining_ms"] if outcome.blockers else TICKET_KEEP_MS
+    if outcome.closure is not None:
+        document["closed"] = closure_document(outcome.closure, outcome.now_ms)
     return {
         "status": "queued",
         "name": outcome.name,
@@ -222,6 +231,11 @@ def _delayed(outcome: outcomes.Delayed) -> Document:
     return document
 
 
+def _closed(outcome: outcomes.Closed) -> Document:
+    closed = closure_document(outcome.closure, outcome.now_ms)
+    return {"status": "closed", "name": outcome.name, "closed": closed, "retry_after_ms": closed["remaining_ms"]}
+
+
 _SESSION_VERBS = frozenset(("session-open", "session-keep", "session-end"))
 _FORMS: dict[type[Any], tuple[CodeRow, Callable[[Any], Document | None] | None]] = {}  # of outcomes seen before
 # By the names of the outcomes: a client of a server makes no outcome, and does not import them.
@@ -235,4 +249,5 @@ _PRESENT: dict[str, Callable[[Any], Document | None]] = {
     "Superseded": _superseded,
     "AlreadyDone": _done,
     "Delayed": _delayed,
+    "Closed": _closed,
 }

@@ -5,11 +5,19 @@ from __future__ import annotations
 
 from dibs.base.jsontext import encode
 from dibs.core import lease_outcomes, outcomes
-from dibs.core.events import LOCK_CHANGES
-from dibs.core.exclusion import state_of
+from dibs.core.events import CLOSED, LOCK_CHANGES
+from dibs.core.exclusion import longest, state_of
 from dibs.core.names import in_tree
 from dibs.core.tickets import names_of
-from dibs.wire.parts import GAP, holder_document, lease_document, picked, previous_document, timestamp
+from dibs.wire.parts import (
+    GAP,
+    closure_document,
+    holder_document,
+    lease_document,
+    picked,
+    previous_document,
+    timestamp,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +27,7 @@ if TYPE_CHECKING:
     from dibs.base.jsontext import Document
     from dibs.core.events import Event
     from dibs.core.lease_outcomes import TicketPage, TicketState
-    from dibs.core.records import Done, LockRecord
+    from dibs.core.records import Closure, Done, LockRecord
     from dibs.core.successes import LastRun
 
 SESSION_SHOWN = 8  # how much of a session's id everybody may see: it names the session and does not prove it
@@ -59,6 +67,8 @@ def waiter_document(state: TicketState, now_ms: int) -> Document:
     }
     if ticket.whole:
         document["names"] = list(names_of(ticket))
+    if state.closure is not None:
+        document["closed"] = closure_document(state.closure, now_ms)
     return document
 
 
@@ -80,7 +90,9 @@ def activity_document(
     }
 
 
-def status_document(lock: LockRecord, now_ms: int, *, with_acl: bool = False) -> Document:
+def status_document(
+    lock: LockRecord, now_ms: int, closure: Closure | None = None, *, with_acl: bool = False
+) -> Document:
     """The state of one job. Only live holds may be in `lock`."""
     document: Document = {
         "name": lock.name,
@@ -106,6 +118,8 @@ def status_document(lock: LockRecord, now_ms: int, *, with_acl: bool = False) ->
         document["previous"] = previous_document(lock.endings[0])
     if with_acl and lock.acl:
         document["acl"] = acl_document(lock.acl)
+    if closure is not None:
+        document["closed"] = closure_document(closure, now_ms)
     return document
 
 
@@ -119,21 +133,31 @@ def acl_document(entries: tuple[str, ...]) -> Document:
 
 
 def list_document(
-    locks: list[LockRecord], now_ms: int, prefix: str, after: str | None, *, whole: bool = True
+    locks: list[LockRecord],
+    now_ms: int,
+    prefix: str,
+    after: str | None,
+    closures: tuple[Closure, ...] = (),
+    *,
+    whole: bool = True,
 ) -> Document:
     """A page of jobs. `next` is what to send as `after` for the following page, null on the last. `total` is null if
     there are more jobs (`next` is set, or not `whole`), because counting them costs as much as listing them."""
-    return {
-        "locks": [_listed(lock, now_ms) for lock in locks],
+    document: Document = {
+        "locks": [_listed(lock, now_ms, closures) for lock in locks],
         "total": len(locks) if whole and after is None else None,
         "prefix": prefix,
         "next": after,
     }
+    near = [each for each in closures if each.name.startswith(prefix) or prefix.startswith(each.name)]
+    if near:
+        document["closures"] = [closure_document(each, now_ms) for each in near]
+    return document
 
 
-def _listed(lock: LockRecord, now_ms: int) -> Document:
+def _listed(lock: LockRecord, now_ms: int, closures: tuple[Closure, ...]) -> Document:
     """In a tree all claims have one line, and who waits for which costs a read of its own."""
-    document = status_document(lock, now_ms)
+    document = status_document(lock, now_ms, longest(closures, lock.ns, lock.name, now_ms) if closures else None)
     if not in_tree(lock.name):
         document["waiting"] = len(lock.line)
     return document
@@ -156,6 +180,8 @@ def event_document(event: Event) -> Document:
         document["done_until"] = timestamp(event.done_until_ms)
     if event.uncounted:
         document["uncounted"] = True
+    if event.kind == CLOSED and event.until_ms is not None:
+        document["until"] = timestamp(event.until_ms)
     return document
 
 
@@ -268,19 +294,17 @@ def session_document(outcome: lease_outcomes.SessionState) -> Document:
         "keepalive_interval_secs": max(1, session.ttl_ms // 2000),
         "active": outcome.live,
         "lock_count": len(outcome.holds),
-        "holds": [
-            {
-                "name": hold.name,
-                "namespace": hold.ns,
-                "fencing_token": hold.holder.token,
-                "mode": hold.holder.mode,
-                "remaining_ms": max(0, hold.holder.expires_ms - outcome.now_ms),
-                "waiting": hold.waiting,
-            }
-            for hold in outcome.holds
-        ],
+        "holds": [_session_hold(hold, outcome.now_ms) for hold in outcome.holds],
         "waits": [wait.name for wait in session.waits],
     }
+
+
+def _session_hold(hold: lease_outcomes.SessionLease, now_ms: int) -> Document:
+    document = picked(hold, "name namespace=ns fencing_token=holder.token mode=holder.mode")
+    document |= {"remaining_ms": max(0, hold.holder.expires_ms - now_ms), "waiting": hold.waiting}
+    if hold.holder.ends_ms:
+        document["ends_in_ms"] = max(0, hold.holder.ends_ms - now_ms)
+    return document
 
 
 def kept_document(outcome: lease_outcomes.SessionState) -> Document:
@@ -318,12 +342,19 @@ def broken(outcome: lease_outcomes.Broken) -> Document:
 
 
 def status(outcome: outcomes.Status) -> Document:
-    document = status_document(outcome.lock, outcome.now_ms, with_acl=True)
+    document = status_document(outcome.lock, outcome.now_ms, outcome.closure, with_acl=True)
     document["waiting"] = outcome.waiting
     if outcome.overlapping:
         document["overlapping"] = [
             picked(blocker, "name owner=holder.owner mode=holder.mode") for blocker in outcome.overlapping
         ]
+    return document
+
+
+def opened(outcome: lease_outcomes.Opened) -> Document:
+    document: Document = {"name": outcome.name, "opened": outcome.was_closed}
+    if outcome.closure is not None:
+        document["closed"] = closure_document(outcome.closure, outcome.now_ms)
     return document
 
 
@@ -336,6 +367,8 @@ PRESENT: dict[type[Any], Callable[[Any], Document | None]] = {
     lease_outcomes.Released: lambda outcome: None,
     lease_outcomes.Failed: failed,
     lease_outcomes.Broken: broken,
+    lease_outcomes.ClosureSet: lambda outcome: closure_document(outcome.closure, outcome.now_ms),
+    lease_outcomes.Opened: opened,
     lease_outcomes.AclSet: lambda outcome: {"name": outcome.name, "acl": acl_document(outcome.acl)},
     outcomes.Status: status,
 }

@@ -84,7 +84,7 @@ class Operation(NamedTuple):
         return self.request is not None or bool(REQUESTS.get(self.id)) or self.id in _EMPTY_BODIES
 
 
-_EMPTY_BODIES = ("free",)  # fields none, but a body may come
+_EMPTY_BODIES = ("free", "open")  # fields none, but a body may come
 
 
 def in_path(name: str, meaning: str, example: str, **schema: Any) -> Parameter:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dibs.base.jsontext import Document
     from dibs.core.events import Event
     from dibs.core.outcomes import Blocker
-    from dibs.core.records import Ending, Holder, Ticket
+    from dibs.core.records import Closure, Ending, Holder, Ticket
 
 # In a stream of events, what is no event: history that was pruned, and the end for a reader that was too slow.
 GAP = "gap"
@@ -52,6 +52,19 @@ def instant_ms(text: str) -> int:
     return seconds * 1_000 + int(text[20:23])
 
 
+def moment_ms(text: str) -> int:
+    """Milliseconds since 1970 of a time as people write it: 2026-11-17T18:00 with or without seconds, or a day; in UTC
+    unless it names an offset. Raises ValueError."""
+    from datetime import UTC, datetime  # rare
+
+    try:
+        found = datetime.fromisoformat(text.strip().upper())
+        found = found.replace(tzinfo=UTC) if found.tzinfo is None else found
+        return int(found.timestamp() * 1000)
+    except OverflowError:
+        raise ValueError(text) from None
+
+
 def picked(record: object, fields: str) -> Document:
     """Some fields of a record, as a document has them. Each is its name there, with `=` and the attribute if that is
     called otherwise. `@` marks a time in milliseconds, null if there is none; `?` a text or number, null if empty."""
@@ -76,7 +89,7 @@ def challenge_text(nonce: str, address: Any) -> str:
 def lease_document(status: str, name: str, lease: Holder, now_ms: int) -> Document:
     """A lease as its owner sees it, in every answer that gives, renews or hands over one."""
     remaining_ms = lease.expires_ms - now_ms
-    return {
+    document = {
         "status": status,
         "name": name,
         "lease_id": lease.lease_id,
@@ -88,6 +101,9 @@ def lease_document(status: str, name: str, lease: Holder, now_ms: int) -> Docume
         "metadata": lease.metadata,
         "attempt": lease.attempt,
     }
+    if lease.ends_ms:
+        document["ends_at"], document["ends_in_ms"] = timestamp(lease.ends_ms), max(0, lease.ends_ms - now_ms)
+    return document
 
 
 def holder_document(holder: Holder, now_ms: int) -> Document:
@@ -111,6 +127,15 @@ def holder_document(holder: Holder, now_ms: int) -> Document:
     document["metadata"] = holder.metadata
     document["checkpoint"] = holder.checkpoint
     document["attempt"] = holder.attempt
+    if holder.ends_ms:
+        document["ends_at"], document["ends_in_ms"] = timestamp(holder.ends_ms), max(0, holder.ends_ms - now_ms)
+    return document
+
+
+def closure_document(closure: Closure, now_ms: int) -> Document:
+    """A closure: what is closed, why and until when."""
+    document = picked(closure, "name reason by since=@at_ms until=@until_ms")
+    document["remaining_ms"] = max(0, closure.until_ms - now_ms)
     return document
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dibs.base.record import Record
 from dibs.core import lease_outcomes, outcomes
 from dibs.core.durations import format_duration
+from dibs.core.records import MAX_HOLD
 from dibs.wire.sentences import cycle_path
 
 TYPE_CHECKING = False
@@ -52,6 +53,8 @@ def refusal(outcome: Outcome, status: int) -> tuple[int, str]:
             f"The {outcome.what} of this job's {outcome.owners} owners may take {outcome.most} bytes together. "
             f"Yours may have {outcome.room}: store less."
         )
+    if isinstance(outcome, lease_outcomes.NotClosed):
+        return status, outcome.why
     if isinstance(outcome, outcomes.Differs):
         return status, (
             f"The job is held with {outcome.what} {outcome.has}, and {outcome.what} {outcome.asked} was asked for."
@@ -74,6 +77,8 @@ def _why_not_current(outcome: outcomes.NotCurrent) -> str:
     ago = format_duration(outcome.now_ms - ending.at_ms)
     if ending.how == "broken":
         return f"This lease was broken {ago} ago by {ending.by}: {ending.reason}." + now
+    if ending.how == "expired" and ending.reason == MAX_HOLD:
+        return f"This lease ended {ago} ago: it reached the longest time that it may last. Stop the work." + now
     if ending.how == "expired":
         return f"This lease expired {ago} ago: no heartbeat came in time. Stop the work." + now
     if ending.how == "failed":

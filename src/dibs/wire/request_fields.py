@@ -119,6 +119,7 @@ _limits
     max_waiting whole numbers=0..PRINCIPAL_LIMIT_MAX default=0: how many places in line
     max_sessions whole numbers=0..PRINCIPAL_LIMIT_MAX default=0: how many open sessions
     rate_per_second whole numbers=0..PRINCIPAL_LIMIT_MAX default=0: how many requests a second, at each server
+    max_hold_seconds whole seconds=0..HOLD_MS_MAX default=0: how long each claim may last, whatever is renewed
 _claim
     ttl_seconds = ttl
     ttl_ms =
@@ -137,6 +138,8 @@ _claim
         somebody frees it
         default: 0 for no limit
     again flag plain default=false: claim the job even if it is marked as done
+    max_hold_seconds whole seconds=0..HOLD_MS_MAX: the claim ends after this long, whatever is renewed
+        default: the limit of the token or of the server, if they have one; it is also the most
 acquire
     + _claim
     wait_seconds =
@@ -202,6 +205,11 @@ transfer
 break
     reason = reason not_empty default=needed: the old owner is told, history keeps it
 free
+close
+    until text: when it ends by the store's clock, such as 2026-11-17T18:00:00Z, in UTC unless it has an offset; or
+    for_seconds whole seconds=1000..CLOSURE_MS_MAX: for how long; one of the two is needed
+    reason = reason chars=CLOSURE_REASON_CHARS_MAX not_empty default=needed: everybody is told who asks for the job
+open
 acl
     acl = acl kind=object? lengths=0..ACL_ENTRIES_MAX: `user:NAME` for a token's name, `token:TOKEN` for a token itself,
         kept as its hash. Null, or no entries, removes the list

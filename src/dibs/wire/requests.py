@@ -96,6 +96,8 @@ def _ask(ns: str, document: Document, caller: Caller) -> Document:
     if "lock_delay_seconds" in document:
         asked["delay_ms"] = values.number_of(document, "lock_delay_seconds", 0) * 1000
     asked["badges"] = caller.badges
+    if caller.max_hold_ms or caller.limits.hold_seconds or "max_hold_seconds" in document:
+        asked["max_hold_ms"] = _max_hold_ms(document, caller)
     if caller.role == ADMIN:
         asked["admin"] = True
     if caller.over_quota:
@@ -109,6 +111,12 @@ def _ask(ns: str, document: Document, caller: Caller) -> Document:
     if caller.namespace is not None:
         asked["bound"] = caller.namespace
     return asked
+
+
+def _max_hold_ms(document: Document, caller: Caller) -> int:
+    """The least of the ceilings of a claim: its own, its token's, and its server's. 0: there is none."""
+    asked_ms = values.number_of(document, "max_hold_seconds", 0) * 1000
+    return min([each for each in (asked_ms, caller.limits.hold_seconds * 1000, caller.max_hold_ms) if each], default=0)
 
 
 # What most claims give. They are made by plain keywords, because a compiled call with `**` is a slow one.
@@ -132,6 +140,7 @@ def _acquire(ns: str, name: str, document: Document, caller: Caller) -> commands
             over_quota=caller.over_quota,
             audited=caller.audited,
             bound=caller.namespace,
+            max_hold_ms=caller.max_hold_ms,
             wait=wait,
         )
     return _acquire_on_terms(ns, name, document, caller)
@@ -254,6 +263,26 @@ def _break(ns: str, name: str, document: Document, caller: Caller) -> commands.B
     return commands.Break(ns=ns, name=name, principal=caller.principal, reason=reason)
 
 
+def _close(ns: str, name: str, document: Document, caller: Caller) -> commands.Close:
+    reason, most = values.text_of(document, "reason"), limits.CLOSURE_REASON_CHARS_MAX
+    if not reason or len(reason) > most:
+        raise InvalidInput(f"Closing a job needs a reason of {most} characters at most: who asks for it is told.")
+    if ("until" in document) == ("for_seconds" in document):
+        raise InvalidInput("Say until when: send until or for_seconds, one of the two.")
+    until_ms = 0
+    if "until" in document:
+        from dibs.wire.parts import moment_ms
+
+        try:
+            until_ms = max(1, moment_ms(document["until"]))
+        except ValueError:
+            raise InvalidInput("until is a time such as 2026-11-17T18:00:00Z.") from None
+    length_ms = 0 if until_ms else values.number_of(document, "for_seconds", 0) * 1000
+    return commands.Close(
+        ns=ns, name=name, principal=caller.principal, reason=reason, until_ms=until_ms, length_ms=length_ms
+    )
+
+
 def _set_acl(ns: str, name: str, document: Document, caller: Caller) -> commands.SetAcl:
     return commands.SetAcl(
         ns=ns,
@@ -273,6 +302,8 @@ _BUILDERS: dict[str, Callable[[str, str, Document, Caller], Command]] = {
     "break": _break,
     "free": lambda ns, name, _, caller: commands.Free(ns=ns, name=name, principal=caller.principal),
     "acl": _set_acl,
+    "close": _close,
+    "open": lambda ns, name, _, caller: commands.Open(ns=ns, name=name, principal=caller.principal),
     "inspect": lambda ns, name, *_: commands.Inspect(ns=ns, name=name),
 }
 

@@ -23,6 +23,8 @@ def sentence(document: Document) -> str:
     """Return why a job was not granted, or its state. For an error, its own sentence."""
     if "refused" in document:
         return f"Not available: {several(document['refused'])}."
+    if "closed" in document and document.get("status") in ("closed", "queued", "free"):
+        return closed(document)
     tell = _OF_STATUS.get(document.get("status", ""))
     if tell is not None:
         return tell(document)
@@ -32,7 +34,7 @@ def sentence(document: Document) -> str:
 def in_full(document: Document) -> str:
     """The sentence, with the owner's last sign of life, or the end of the last hold if that is the reason."""
     previous = document.get("previous")
-    if document.get("status") in ("held", "queued") and "silent_ms" in document:
+    if document.get("status") in ("held", "queued") and "silent_ms" in document and "closed" not in document:
         return f"{held(document, silence=False)} {_in_a_sentence(document)}"
     if not previous or document.get("status") not in ("delayed", "parked"):
         return sentence(document)
@@ -115,6 +117,16 @@ def parked(document: Document) -> str:
     return f"{document.get('name')} is parked: {owners} in a row failed at it or were lost."
 
 
+def closed(document: Document) -> str:
+    """For how long an operator keeps a job closed, and why."""
+    closure = document["closed"]
+    name, within = document.get("name"), closure["name"]
+    below = "" if within == name else f", with {within},"
+    until = closure["until"][:16].replace("T", " ")
+    left = _for_another(closure["remaining_ms"])
+    return f"{name} is closed{below} {left}, until {until}Z, by {closure['by']}: {closure['reason']}."
+
+
 def superseded(document: Document) -> str:
     by = document.get("by")
     who = f"{by} asked later and waits" if by else "a newer one came"
@@ -153,6 +165,8 @@ def ended(previous: Document, now_ms: int | None) -> str:
             return f"{owner} failed at it {when}{why}"
         case "transferred":
             return f"{owner} handed it to {by} {when}"
+        case "expired" if previous.get("reason") == "max_hold":
+            return f"{owner}'s claim reached the longest time that it may last {when}"
         case "expired":
             return f"{owner} went silent; its claim ran out {when}"
         case "broken":
@@ -185,5 +199,6 @@ _OF_STATUS: dict[str, Callable[[Document], str]] = {
     "parked": parked,
     "superseded": superseded,
     "free": free,
+    "closed": closed,
 }
 STATES = frozenset(_OF_STATUS)

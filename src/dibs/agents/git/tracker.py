@@ -143,7 +143,7 @@ def show_grant(session: ProcessSession, grant: Reply) -> None:
     """Say on the issue who has it, until the session ends. An interrupt takes it back, too."""
     call, guard, body = session.call, guard_of(session.call), grant.body or {}
     name, token = body["name"], body["fencing_token"]
-    session.before_end = lambda: withdraw(call, guard, name, token, (session.plan.lost_ms - steady_ms()) // 2)
+    session.before_end = lambda: withdraw(call, guard, name, token, (session.lost_ms - steady_ms()) // 2)
     announce(call, guard, grant)
     session.renew_idle()
 

@@ -1,19 +1,21 @@
-"""migrate, name, break, free, gc, token-floor, export, import, thaw, backup, restore: commands for operators."""
+"""For operators: migrate, name, break, free, close, open, gc, token-floor, export, import, thaw, backup, restore."""
 
 from __future__ import annotations
 
 import os
 
+from dibs.base.clock import wall_ms
 from dibs.base.errors import InvalidInput
-from dibs.cli.framework.flags import is_number
+from dibs.cli.framework.flags import is_number, next_words, seconds, until_ms
 from dibs.cli.framework.job_names import each_job, names_here
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import JOBS, STORE, Argument, Command, Option
-from dibs.cli.text.claim import field
-from dibs.cli.text.words import plain
-from dibs.core.limits import TOKEN_FLOOR_MAX
+from dibs.cli.text.claim import field, sentence
+from dibs.cli.text.words import job_command, plain, span
+from dibs.core.limits import CLOSURE_MS_MAX, TOKEN_FLOOR_MAX
 from dibs.core.names import check_name
+from dibs.wire.parts import timestamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,6 +71,41 @@ def _freed(call: Call, body: Document) -> Answer:
     if not body["freed"]:
         return yes(body, f"{name} is not parked. Nothing was changed.")
     return yes(body, f"{call.paint.good('Freed:')} {name} can be claimed again. Its failure count is 0.")
+
+
+def close(call: Call) -> Answer:
+    values = call.values
+    if (values.get("until") is None) == (values.get("for") is None):
+        raise UsageError("Say until when: --until 18:00 or --for 2h, one of the two.")
+    fields: Document = {"reason": values["reason"].strip()}
+    if values.get("for") is not None:
+        fields["for_seconds"] = seconds(call, "for", CLOSURE_MS_MAX)
+    else:
+        fields["until"] = timestamp(until_ms(values["until"], wall_ms()))
+    return each_job(call, "close", fields, _closed)
+
+
+def _closed(call: Call, body: Document) -> Answer:
+    what = plain(body["name"]) + (", with all below it," if body["name"].endswith("/") else "")
+    until = plain(body["until"][:16].replace("T", " "))
+    first = f"{call.paint.wait('Closed:')} nobody is granted {what} for {span(body['remaining_ms'])}, until {until}Z."
+    again = job_command(["open", *next_words(call, ("url", "namespace"))], [body["name"]])
+    return yes(body, f"{first} Owners keep theirs.\nTo end it early:  {again}")
+
+
+def open_(call: Call) -> Answer:
+    return each_job(call, "open", {}, _opened)
+
+
+def _opened(call: Call, body: Document) -> Answer:
+    name = plain(body["name"])
+    text = f"{call.paint.good('Open:')} {name} can be claimed again. Its line goes on."
+    if not body["opened"]:
+        text = f"{name} is not closed. Nothing was changed."
+    if "closed" in body:
+        begin = "Opened" if body["opened"] else "Nothing is closed under this name"
+        text = f"{begin}, but {sentence({**body, 'status': 'closed'})}"
+    return yes(body, text)
 
 
 def floor(call: Call) -> Answer:
@@ -241,6 +278,20 @@ free
     $ dibs free issue-1842  # after the cause was fixed
     $ dibs free $(dibs list --parked -o name)  # all that are parked
     exits 0 the job can be claimed, or was not parked | 77 this token may not do that
+close
+    For maintenance: until the end nobody is granted the job, whoever comes or waits. Owners keep theirs, renew and
+        release. Who asks is told the reason and the end, and may wait in line; lines keep their order and go on by
+        themselves at the end. A name that ends in / stands for all names that begin with it. Of path: and repo: names,
+        all that overlap it are closed. Closing it again changes end and reason. On a server this needs the role
+        operator or admin.
+    $ dibs close deploy/ --until 18:00 --reason "migration"  # a migration
+    $ dibs close nightly-report --for 2h --reason "its database moves"  # one job
+    exits 0 closed | 64 the end is over already, or too far away | 77 this token may not do that
+open
+    Ends what `dibs close` began, under the same name, before its time. Lines go on at once. On a server this needs the
+        role operator or admin.
+    $ dibs open deploy/  # the migration is finished
+    exits 0 the job is open, or was not closed | 77 this token may not do that
 token-floor
     For a move from another lock service: a database that checks fencing tokens has seen that service's numbers, and
         refuses lower ones. Give the highest number it has seen. The floor is never lowered. For a server, use `dibs
@@ -301,6 +352,14 @@ COMMANDS = {
         ),
     ),
     "free": Command(free, JOBS),
+    "close": Command(
+        close,
+        JOBS,
+        Option("--until TIME", "when it ends: 18:00 on this machine's clock, or 2026-11-17T18:00 in UTC"),
+        Option("--for TIME", "how long it lasts, such as 2h; 30d at most"),
+        Option("--reason TEXT", field="close.reason", filled=True, required="reason"),
+    ),
+    "open": Command(open_, JOBS),
     "token-floor": Command(floor, Argument("NUMBER", "the highest number seen so far"), STORE),
     "gc": Command(gc, STORE),
     "export": Command(

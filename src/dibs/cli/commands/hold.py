@@ -223,7 +223,7 @@ class HoldLoop:
             self._tell("error", {"message": f"{line[:80]!a} is not an order. Orders: {_ORDERS}"})
 
     def _tell(self, event: str, fields: Document) -> None:
-        remaining_ms = max(0, self._session.plan.lost_ms - steady_ms())
+        remaining_ms = max(0, self._session.lost_ms - steady_ms())
         self._events.say(event, self.token | fields | {"remaining_ms": remaining_ms})
 
     @property
@@ -256,6 +256,6 @@ COMMANDS = {
             "--notice TIME",
             "report `lost` this long before anybody else can have the job (default 2s, or a quarter of a short TTL)",
         ),
-        *(flags.AGAIN, flags.MAX_ATTEMPTS, flags.LOCK_DELAY),
+        *(flags.AGAIN, flags.MAX_ATTEMPTS, flags.LOCK_DELAY, flags.MAX_HOLD),
     ),
 }

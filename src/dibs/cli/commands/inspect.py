@@ -17,10 +17,10 @@ from dibs.cli.text.words import Paint, ago, instant_ms, plain, span, table
 from dibs.client.event_reader import PASSING, EventCursor, asked_events, follow
 from dibs.core.durations import parse_duration
 from dibs.core.limits import HISTORY_PAGE_DEFAULT, HISTORY_PAGE_MAX, WITHIN_S_DEFAULT, WITHIN_S_MAX
-from dibs.core.records import DONE
+from dibs.core.records import DONE, MAX_HOLD
 from dibs.wire import codes
 from dibs.wire.codes import YES
-from dibs.wire.parts import timestamp
+from dibs.wire.parts import moment_ms
 
 
 def history_text(document: Document, paint: Paint, now_ms: int, since: str | None = None) -> str:
@@ -55,6 +55,8 @@ def _when(event: Document) -> str:
 # Events with one sentence. `{by}` is who did it, if it was not the owner.
 _SENTENCES = {
     "expired": "the claim of {owner} expired without a heartbeat",
+    "closed": "{by} closed it until {until}: {reason}",
+    "opened": "{by} opened it",
     "broken": "{by} took it from {owner}: {reason}",
     "queued": "{owner} got in line",
     "refused": "{owner} asked for it and was refused",
@@ -87,8 +89,13 @@ def _sentence(event: Document) -> str:
     elif kind == "left":
         why = f"superseded by {plain(event['by'])}" if event.get("by") else reason
         says = f"{owner} left the line" + _LEFT.get(str(event.get("reason", "left")), f": {why}")
+    elif kind == "expired" and event.get("reason") == MAX_HOLD:
+        says = f"the claim of {owner} reached the longest time that it may last"
+    elif kind == "opened" and "by" not in event:
+        says = "it is open again: its time was over"
     elif kind in _SENTENCES:
-        says = _SENTENCES[kind].format(owner=owner, by=plain(event.get("by")), reason=reason)
+        until = plain(str(event.get("until"))[:16].replace("T", " ") + "Z")
+        says = _SENTENCES[kind].format(owner=owner, by=plain(event.get("by")), reason=reason, until=until)
     else:
         says = f"{plain(kind)} {owner}".rstrip()
     if kind == "progress" and "checkpoint" in notes:  # metadata is repeated in every event
@@ -226,22 +233,14 @@ def _listed(document: Document, lines: list[str]) -> Answer:
     return yes(document, text or "Nothing is on record.", quiet=text)
 
 
-_MIDNIGHT = "0000-00-00T00:00:00.000Z"
-
-
 def _since_ms(call: Call, text: str) -> int:
     """A duration before now, or a timestamp as history prints it."""
     try:
         return wall_ms() - parse_duration(text)
     except InvalidInput:
         pass
-    moment = text.strip().rstrip("Zz").replace(" ", "T")
-    whole = f"{moment}{_MIDNIGHT[len(moment) :]}"
     try:
-        since_ms = instant_ms(whole)
-        if len(moment) not in (10, 16, 19) or timestamp(since_ms) != whole:
-            raise ValueError
-        return since_ms
+        return moment_ms(text)
     except ValueError:
         raise UsageError(
             f"--since takes a duration such as 30m, or a time in UTC such as 2026-11-15T16:00, not {text!a}."

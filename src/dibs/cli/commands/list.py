@@ -67,7 +67,8 @@ def listed(call: Call) -> Document:
     if wanted is None:
         locks.sort(key=lambda lock: natural_key(lock["name"]))
     asked = {"prefix": prefix} if is_like is None else {"prefix": prefix, "pattern": pattern}
-    return {"locks": locks, "total": len(locks), **asked, "next": body["next"]}
+    shut = {"closures": body["closures"]} if "closures" in body else {}
+    return {"locks": locks, "total": len(locks), **asked, "next": body["next"], **shut}
 
 
 def like(pattern: str) -> tuple[str, Callable[[str], bool] | None]:

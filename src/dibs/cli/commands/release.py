@@ -10,7 +10,7 @@ from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import Answer, combined, failure, is_failure, yes
 from dibs.cli.framework.spec import ANY, JOB, JOBS, Argument, Command, Option
-from dibs.cli.text.claim import field, waited_for
+from dibs.cli.text.claim import ceiling, field, waited_for
 from dibs.cli.text.words import job_command, span
 from dibs.client.door import Ask, Door
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, RESULT_BYTES_MAX, RETRY_MS_MAX
@@ -38,7 +38,7 @@ def _renewed(call: Call, name: str, document: Document) -> Answer:
     lines = [f"{call.paint.good('Still yours:')} {plain(name)}, for another {span(body['remaining_ms'])}."]
     if body.get("checkpoint"):
         lines.append(field("checkpoint", plain(body["checkpoint"])))
-    return yes(body, "\n".join([*lines, *waited_for(body)]))
+    return yes(body, "\n".join([*lines, *ceiling(body), *waited_for(body)]))
 
 
 def transfer(call: Call) -> Answer:

@@ -22,6 +22,7 @@ from dibs.cli.supervise.process_session import (
 )
 from dibs.core.limits import REASON_CHARS_MAX, RETRY_MS_MAX
 from dibs.core.names import ELECTION_PREFIX, election_job
+from dibs.core.records import MAX_HOLD
 from dibs.wire.codes import DONE, LOST, NO
 
 NOT_EXECUTABLE = 126
@@ -83,7 +84,7 @@ def _within(call: Call, options: _RunOptions, session: ProcessSession, child: Ch
         answer = _refused(call, options, session, child)
         if answer is None:
             answer = _inside(call, options, session, child)
-            ending = _ending(options, child, answer)
+            ending = _ending(options, session, child, answer)
     finally:
         # The guardian must live until the session has ended: without it, other processes take the session for dead.
         trouble = session.end(ending)
@@ -92,15 +93,16 @@ def _within(call: Call, options: _RunOptions, session: ProcessSession, child: Ch
     return answer
 
 
-def _ending(options: _RunOptions, child: Child, answer: Answer) -> Document | None:
+def _ending(options: _RunOptions, session: ProcessSession, child: Child, answer: Answer) -> Document | None:
     """The fields of the release: done, failed, or neither.
 
     An exit code other than 0 is a failure, as for cron and systemd, unless --ok-codes lists it. A command that somebody
     stopped has not failed: by a signal to `dibs run` that was passed on (Ctrl-C, `systemctl stop`, a hang-up), or by a
-    signal from its terminal. Its job is released, and its count of attempts does not change.
+    signal from its terminal. Its job is released, and its count of attempts does not change. One that was stopped at
+    the ceiling of the claim has failed, as it would have been lost a moment later.
     """
     if answer.code == "lost":
-        return None
+        return {"failed": True, "reason": MAX_HOLD} if session.is_at_ceiling else None
     if answer.exit == 0:
         return options.done
     if options.ok_codes is None or answer.exit in options.ok_codes:
@@ -129,10 +131,10 @@ def _refused(call: Call, options: _RunOptions, session: ProcessSession, child: C
 def _inside(call: Call, options: _RunOptions, session: ProcessSession, child: Child) -> Answer:
     env = environment(call, session)
     try:
-        child.start(env, session.plan.lost_ms)
+        child.start(env, session.lost_ms)
     except OSError as error:
         return _not_started(options.words, error)
-    session.on_kept = lambda: child.certain_until(session.plan.lost_ms)
+    session.on_kept = lambda: child.certain_until(session.lost_ms)
     child.wait(session.renew_if_due)
     if child.was_stopped:
         return _lost(options, session, child)
@@ -194,7 +196,7 @@ _RUN_OPTIONS = (
     Option("--result TEXT", "the result, shown while the job is marked as done"),
     Option("--ok-codes CODES", "exit codes besides 0 that are no failure, such as 1,2; or all"),
     flags.RETRY_AFTER,
-    *(flags.OWNER, flags.METADATA, flags.AGAIN, flags.MAX_ATTEMPTS, flags.LOCK_DELAY, LEAVE_CHILDREN),
+    *(flags.OWNER, flags.METADATA, flags.AGAIN, flags.MAX_ATTEMPTS, flags.LOCK_DELAY, flags.MAX_HOLD, LEAVE_CHILDREN),
 )
 EXITS = (
     "0 the command exited with 0; other codes are its own, 128+n for signal n"

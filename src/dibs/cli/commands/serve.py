@@ -39,6 +39,7 @@ _SETTINGS = {
     "trusted_proxy": "trusted_proxies",
     "cors_origin": "cors_origins",
     "rlock_ttl": "rlock_ttl_ms",
+    "max_hold": "max_hold_ms",
 }
 _LISTS = ("mcp_host", "trusted_proxy", "routes", "cors_origin", "metric_jobs")
 _MAY_BE_ZERO = ("token_floor", "connections", "connections_per_client")
@@ -96,6 +97,8 @@ def _value(call: Call, option: Option) -> Any:
         length_ms = parse_duration(text, named)
         if key == "drain" and length_ms > limits.DRAIN_MS_MAX:
             raise UsageError(f"{named} is {limits.DRAIN_MS_MAX // 60_000}m at most, not {text!a}.")
+        if key == "max_hold" and not 1_000 <= length_ms <= limits.HOLD_MS_MAX:
+            raise UsageError(f"{named} is from 1s to {limits.HOLD_MS_MAX // 86_400_000}d, not {text!a}.")
         return length_ms
     if key in _LISTS:
         return tuple([name.strip() for name in text.split(",") if name.strip()])
@@ -177,6 +180,7 @@ OPTIONS = options(f"""
 --keep-events-for TIME: how long to keep events of history (default 30d)
 --locks-per-principal N: how many jobs one token may hold that has no limit of its own (default
     {limits.LOCKS_PER_PRINCIPAL_MAX})
+--max-hold TIME: how long each claim may last, whatever is renewed (default: for ever)
 --token-floor N: make all fencing tokens higher than this number; see dibs token-floor
 --connections N: how many connections at once; 0 for no limit (default {limits.CONNECTIONS_MAX})
 --connections-per-client N: how many connections from one address, or of one user on a Unix socket; 0 for no limit. A
@@ -191,8 +195,8 @@ OPTIONS = options(f"""
     for less
 --traces: send spans of OpenTelemetry, as the variables OTEL_* say; needs the otel extra
 --open-metrics: answer /metrics without a token
---metric-jobs NAMES: jobs whose last success metrics tell, as NAMESPACE/NAME with commas between, {limits.METRIC_JOBS_MAX} at
-    most (default none)
+--metric-jobs NAMES: jobs whose last success metrics tell, as NAMESPACE/NAME with commas between,
+    {limits.METRIC_JOBS_MAX} at most (default none)
 --public-elections: let callers without a token take part in elections, in a namespace of their own
 --public-elections-max N: how many of these may have a leader at a time (default {limits.PUBLIC_ROOMS_MAX})
 --local-registration: let anybody on this machine make a token for a name that nobody has (POST /auth/register); only

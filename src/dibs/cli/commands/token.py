@@ -13,7 +13,7 @@ from dibs.base.files import replace_file, to_disk, token_path
 from dibs.base.ids import new_secret
 from dibs.base.terminal import plain
 from dibs.cli.framework.context import Call, Document
-from dibs.cli.framework.flags import flag_of, is_number
+from dibs.cli.framework.flags import flag_of, is_number, seconds
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, no, yes
 from dibs.cli.framework.spec import WIDE, Argument, Command, Option
@@ -21,7 +21,7 @@ from dibs.cli.text.listing import sheet
 from dibs.client.settings import read_token
 from dibs.core.durations import format_duration, parse_duration
 from dibs.core.identity import AGENT, ROLES
-from dibs.core.limits import ROTATION_GRACE_MS_DEFAULT, TOKENS_FILE_BYTES_MAX
+from dibs.core.limits import HOLD_MS_MAX, ROTATION_GRACE_MS_DEFAULT, TOKENS_FILE_BYTES_MAX
 from dibs.core.names import check_namespace, check_principal
 from dibs.wire.codes import NO
 from dibs.wire.credentials import TokenLine, digest_of, is_entry, parse_line
@@ -61,6 +61,8 @@ def _limits(entry: Document) -> str:
     parts = [f"{word} {entry[field]}" for field, word in words.items() if entry.get(field)]
     if entry.get("rate_per_second"):
         parts.append(f"{entry['rate_per_second']}/s")
+    if entry.get("max_hold_seconds"):
+        parts.append(f"{format_duration(entry['max_hold_seconds'] * 1000)} each")
     return ", ".join(parts) or "none"
 
 
@@ -123,7 +125,7 @@ def revoke(call: Call) -> Answer:
 def limit(call: Call) -> Answer:
     document = _token_limits(call)
     if not document:
-        raise UsageError("Which limit? Give --max-held, --max-waiting, --max-sessions or --rate.")
+        raise UsageError("Which limit? Give --max-held, --max-waiting, --max-sessions, --max-hold or --rate.")
     body = call.body("token-limit", call.values["name"], document | _which(call))
     first = body["tokens"][0]
     return yes(body, f"{plain(first['name'])}: {_limits(first)}. What is held already stays.")
@@ -181,6 +183,8 @@ def _token_limits(call: Call) -> Document:
     rate = call.values.get("rate")
     if rate is not None:
         document["rate_per_second"] = _count(call, "--rate", rate.removesuffix("/s"))
+    if call.values.get("max_hold") is not None:
+        document["max_hold_seconds"] = seconds(call, "max_hold", HOLD_MS_MAX)
     return document
 
 
@@ -337,6 +341,7 @@ _LIMIT_OPTIONS = (
     Option("--max-waiting N", "how many places in line it may have (default: no limit)"),
     Option("--max-sessions N", "how many sessions it may have open (default: no limit)"),
     Option("--rate N/s", "how many requests it may send to each server, as in 50/s (default: no limit)"),
+    Option("--max-hold TIME", "how long each claim of it may last, whatever is renewed; 0 for no limit (the default)"),
 )
 _MADE = (
     Option("--role ROLE", "what it may do (default agent)", choices=ROLES),

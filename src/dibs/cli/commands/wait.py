@@ -16,7 +16,7 @@ from dibs.core.limits import DONE_MS_MAX, TICKET_MS, TTL_MS_MAX
 from dibs.core.names import DEFAULT_NAMESPACE, in_tree, overlaps
 from dibs.wire.codes import NO, YES
 from dibs.wire.documents import Reply
-from dibs.wire.sentences import held
+from dibs.wire.sentences import closed, held
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -145,7 +145,9 @@ def waiting(document: Document, waited_ms: int, wait_ms: int) -> str:
     if "position" not in document:
         return f"Still waiting, but: {plain(document.get('details', 'no answer'))}"
     blocker = "it is delayed, or others come first"
-    if document["owner"] is not None:
+    if document.get("closed"):
+        blocker = plain(closed({**document, "name": "it"})).rstrip(".")
+    elif document["owner"] is not None:
         blocker = plain(held({**document, "name": "it"})).rstrip(".")
     return f"Waiting for {plain(document['name'])}, {_place(document)}: {blocker} {time}"
 

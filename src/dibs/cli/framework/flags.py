@@ -98,6 +98,26 @@ def count(call: Call, key: str, most: int, *, least: int = 1) -> int | None:
     return int(text)
 
 
+def until_ms(text: str, now_ms: int) -> int:
+    """A time to come: of the day on this machine's clock, today or tomorrow; or a full one, in UTC."""
+    import time
+
+    from dibs.wire.parts import moment_ms  # rare
+
+    clock = text.strip().split(":")
+    if len(clock) == 2 and is_number(clock[0], 0, 23) and is_number(clock[1], 0, 59):
+        year, month, day, *_ = time.localtime(now_ms // 1000)
+        hours, minutes = int(clock[0]), int(clock[1])
+        found = [int(time.mktime((year, month, day + more, hours, minutes, 0, 0, 0, -1))) * 1000 for more in (0, 1)]
+        return found[0] if found[0] > now_ms else found[1]
+    try:
+        return moment_ms(text)
+    except ValueError:
+        raise UsageError(
+            f"--until takes 18:00 on this machine's clock, or a time in UTC such as 2026-11-17T18:00, not {text!a}."
+        ) from None
+
+
 def exit_code(call: Call, key: str, default: int) -> int:
     code = count(call, key, EXIT_CODE_MAX, least=0)
     return default if code is None else code
@@ -122,6 +142,7 @@ MAX_ATTEMPTS = Option("--max-attempts N", field="acquire.max_attempts")
 LOCK_DELAY = Option("--lock-delay TIME", field="acquire.lock_delay_seconds")
 REQUEST_KEY = Option("--request-key KEY", field="acquire.request_key")
 AGAIN = Option("--again", field="acquire.again")
+MAX_HOLD = Option("--max-hold TIME", field="acquire.max_hold_seconds")
 WAIT = Option("-w, --wait TIME", field="acquire.wait_seconds")
 NO_WAIT = Option("-n, --no-wait", "do not wait (the default)")
 TICKET = Option("--ticket TICKET", field="acquire.ticket")
@@ -133,7 +154,7 @@ TRACKED = "github://"  # how a job's name begins that a tracker may be asked abo
 # What every claim takes, in the order in which help shows it.
 CLAIM_OWNER = (TTL, OWNER, METADATA)
 CLAIM_WAIT = (WAIT, NO_WAIT, KEEP_PLACE, TICKET, REPLACES)
-CLAIM_TERMS = (*(EXCLUSIVE, SHARED, SLOTS), *(SESSION, ACTOR, MAX_ATTEMPTS, LOCK_DELAY, REQUEST_KEY, AGAIN))
+CLAIM_TERMS = (*(EXCLUSIVE, SHARED, SLOTS), *(SESSION, ACTOR, MAX_ATTEMPTS, LOCK_DELAY, REQUEST_KEY, AGAIN), MAX_HOLD)
 CLAIM_KEEP = (KEEP, KEEP_FOR)
 PROOF = (ACTOR, LEASE, SESSION)  # what says that a claim is the caller's
 DONE_DEFAULT = format_duration(DONE_MS_DEFAULT)
@@ -151,7 +172,7 @@ ALL_EXITS = (
 SUPERSEDED = "5 with --replaces: a newer claim of the same group waits instead"
 CLAIM_EXITS = (
     f"{ALL_EXITS} | 4 the job is marked as done | {SUPERSEDED}"
-    " | 75 the job is delayed after a loss or a failure, or parked; the answer says which"
+    " | 75 the job is delayed after a loss or a failure, parked or closed; the answer says which"
 )
 NOT_YOURS = "2 the lease is not current: it expired, was released, or was taken away. Stop the work"
 

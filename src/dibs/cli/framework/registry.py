@@ -41,6 +41,8 @@ operate: Operate
     serve = cli.commands.serve: serve the store over HTTP
     break = cli.commands.admin: take a job away from its owner
     free = cli.commands.admin: let a parked job be claimed again
+    close = cli.commands.admin: let nobody be granted a job for a while, for maintenance
+    open = cli.commands.admin: end a closure early
     gc = cli.commands.admin: sweep now: end expired claims, forget idle jobs
     migrate = cli.commands.admin: bring a store's format up to this version of dibs
     token-floor = cli.commands.admin: raise the lowest number that fencing tokens start from

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 # Statuses of a reply that mean "no" and are not errors.
-_NO = ("held", "queued", "done", "delayed", "parked", "superseded")
+_NO = ("held", "queued", "done", "delayed", "parked", "superseded", "closed")
 _REFUSALS = {row.word: row.exit for row in OUTCOMES.values() if row.word in _NO} | {"overdue": OVERDUE}
 
 

@@ -67,7 +67,7 @@ def environment(call: Call, session: ProcessSession) -> dict[str, str]:
 
 def _of_job(session: ProcessSession, grant: Document) -> dict[str, str | None]:
     previous: Document = grant.get("previous") or {}
-    until_ms = wall_ms() + session.plan.lost_ms - steady_ms()
+    until_ms = wall_ms() + session.lost_ms - steady_ms()
     is_election = grant["name"].startswith(ELECTION_PREFIX)
     return {
         "DIBS_ELECTION": grant["name"].removeprefix(ELECTION_PREFIX) if is_election else None,

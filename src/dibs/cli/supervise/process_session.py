@@ -12,11 +12,11 @@ import os
 from dibs.base.clock import steady_ms
 from dibs.base.errors import InvalidInput, InvalidTtl
 from dibs.base.ids import new_id
-from dibs.cli.framework.flags import TRACKED, milliseconds, open_request, seconds, terms
+from dibs.cli.framework.flags import TRACKED, flag_of, given_ms, milliseconds, open_request, seconds, terms
 from dibs.cli.framework.registry import part
 from dibs.cli.framework.result import Answer, failure, is_failure, is_granted
 from dibs.client.door import OVER_CODES, Ask
-from dibs.client.plan import RenewalPlan, slack_ms, stop_ms_default, ttl_ms_min
+from dibs.client.plan import CEILING_REACHED, RenewalPlan, slack_ms, stop_ms_default, ttl_ms_min
 from dibs.core.durations import format_duration
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, SESSION_OWN_TTL_MS_MAX, SESSION_TTL_MS_DEFAULT, TTL_MS_MAX
 from dibs.wire.sentences import parked
@@ -107,6 +107,13 @@ class SessionTerms:
         default_ms = stop_ms_default(ttl_ms, wanted_ms, slack)
         self.kill_after_ms = milliseconds(call, flag, default_ms, SESSION_OWN_TTL_MS_MAX)
         self.stop_ms = self.kill_after_ms + slack
+        most_ms = given_ms(call, "max_hold")
+        if most_ms and most_ms < 2 * self.stop_ms:
+            least = format_duration(-(-2 * self.stop_ms // 1000) * 1000)
+            raise InvalidInput(
+                f"--max-hold {call.values['max_hold']} leaves no time for the work, which is stopped before that. "
+                f"Use {least} or more, or less for {flag_of(flag)}."
+            )
         least_ms = ttl_ms_min(self.stop_ms)
         if ttl_ms >= least_ms:
             return
@@ -132,7 +139,7 @@ class ProcessSession:
 
     def __init__(self, call: Call, request: Document, stop_ms: int) -> None:
         self.grant: Document | None = None  # the reply to the claim
-        self.why = "no keepalive was answered in time"
+        self._why = "no keepalive was answered in time"
         self.notes: CheckpointFile | None = None
         self.on_kept: Callable[[], None] | None = None
         self.on_trouble: Callable[[str], None] | None = None
@@ -142,6 +149,7 @@ class ProcessSession:
         self._stop_ms = stop_ms
         self._keeping: Door | None = None
         self.is_over = False  # the store has said that it is not ours any more
+        self._ceiling_ms: int | None = None  # when the work must stop, whatever is renewed
         self._let_go = False
 
     def open(self) -> Answer | None:
@@ -153,7 +161,7 @@ class ProcessSession:
         opened: Document = reply.body or {}
         self.id = opened["session_id"]
         self.plan = RenewalPlan(opened["ttl_seconds"] * 1000, sent_ms, self._stop_ms)
-        self.grant, self.is_over = None, False
+        self.grant, self.is_over, self._ceiling_ms = None, False, None
         return None
 
     @property
@@ -166,13 +174,36 @@ class ProcessSession:
     @property
     def is_lost(self) -> bool:
         """Tell whether it has ended, or must be treated as ended because its deadline has passed."""
-        return self.is_over or steady_ms() >= self.plan.lost_ms
+        return self.is_over or steady_ms() >= self.lost_ms
+
+    @property
+    def lost_ms(self) -> int:
+        """The deadline: of the session, or of its job if that ends sooner, whatever is renewed."""
+        if self._ceiling_ms is None or self._let_go:
+            return self.plan.lost_ms
+        return min(self.plan.lost_ms, self._ceiling_ms)
+
+    @property
+    def is_at_ceiling(self) -> bool:
+        """Tell whether it is lost only because the job may not last longer."""
+        return not self.is_over and self.lost_ms < self.plan.lost_ms and steady_ms() >= self.lost_ms
+
+    @property
+    def why(self) -> str:
+        """The reason of a loss, or of the last failure."""
+        return CEILING_REACHED if self.is_at_ceiling else self._why
+
+    def note_ceiling(self, lease: Document, sent_ms: int) -> None:
+        """An answer to a request of `sent_ms` may say how long the job may last."""
+        ends_in_ms = lease.get("ends_in_ms")
+        self._ceiling_ms = None if ends_in_ms is None else sent_ms + int(ends_in_ms) - self._stop_ms
 
     def renew_if_due(self) -> int | None:
         """Renew if it is due. Returns in how many ms to call again, or None if the session is lost."""
         if not self.is_lost and steady_ms() >= self.plan.next_ms:
             self._beat()
-        return None if self.is_lost else min(NAP_MS, self.plan.left_ms(steady_ms()))
+        now_ms = steady_ms()
+        return None if self.is_lost else max(0, min(NAP_MS, self.plan.left_ms(now_ms), self.lost_ms - now_ms))
 
     def renew_idle(self) -> None:
         """Renew if it is due, even after the deadline: a session without work has nothing to stop, and may be alive."""
@@ -185,18 +216,18 @@ class ProcessSession:
         reply = self._ask("session-keep", self.id, {})
         if reply is not None and reply.status < 300:
             self.plan.kept(sent_ms)
-            self._renew_job()
+            self.renew_job()
             if self.on_kept is not None and not self.is_over:
                 self.on_kept()
             return
         if reply is not None:
-            self.why = _details(reply)
+            self._why = _details(reply)
             self.is_over = reply.status in (404, 410)
         self.plan.failed(steady_ms())
         if self.on_trouble is not None and not self.is_over:
             self.on_trouble(self.why)
 
-    def _renew_job(self) -> None:
+    def renew_job(self) -> None:
         """Renew the job, which somebody may have broken, and send a new checkpoint from the file."""
         if self.job is None:
             return
@@ -204,16 +235,19 @@ class ProcessSession:
         document: Document = {"session_id": self.id}
         if text is not None:
             document["checkpoint"] = text
+        sent_ms = steady_ms()
         reply = self._ask("renew", self.job, document)
         if reply is None:
             return  # the next renewal tries again; the session keeps the job
         body = reply.body or {}
+        if reply.status < 300:
+            self.note_ceiling(body, sent_ms)
         if reply.status < 300 and text is not None and self.notes is not None:
             self.notes.sent(text)
         elif body.get("code") == "lease_not_current":
             self._let_go = body.get("ended") in _BY_OURSELVES
             self.is_over = not self._let_go
-            self.why = _details(reply)
+            self._why = _details(reply)
 
     def checkpoint(self, text: str) -> str | None:
         """Send a checkpoint now. Returns the error, if any."""
@@ -231,7 +265,7 @@ class ProcessSession:
                 self._keeping = self.call.keeping_door(self.plan.call_ms)
             return self._keeping.ask(Ask(verb, name, document))
         except Exception as error:
-            self.why = f"{type(error).__name__}: {error}"
+            self._why = f"{type(error).__name__}: {error}"
             return None
 
     # Ending
@@ -273,7 +307,7 @@ class ProcessSession:
         body = {} if reply is None else reply.body or {}
         if body.get("code") in OVER_CODES and body.get("ended") not in _BY_OURSELVES:
             self.is_over = True
-            self.why = str(body.get("details") or self.why)
+            self._why = str(body.get("details") or self.why)
         why = self.why if reply is None else _details(reply)
         return f"the result of {self.job} could not be recorded: {why}" if ending else None
 
@@ -327,6 +361,9 @@ def claim(
             reply = tracker.confirm_grant(session, job, document, reply, sent_ms)
         if is_granted(reply):
             session.grant = reply.body or {}
+            session.note_ceiling(session.grant, sent_ms)
+            if wait_seconds and "ends_in_ms" in session.grant:
+                session.renew_job()  # it began with the grant, not with the wait
             if tracker is not None:
                 tracker.show_grant(session, reply)
             if wait_seconds:

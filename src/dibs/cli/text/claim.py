@@ -58,7 +58,20 @@ def _lease_fields(document: Document, *, in_session: bool) -> list[str]:
         lines += previous(document["previous"], sentences.now_ms_of(document))
     if document.get("attempt", 1) > 1:
         lines.append(field("attempt", str(document["attempt"])))
-    return lines
+    return lines + ceiling(document)
+
+
+def ceiling(document: Document) -> list[str]:
+    """A line about a claim that ends, whatever is renewed."""
+    if document.get("ends_in_ms") is None:
+        return []
+    at = document["ends_at"][:16].replace("T", " ")
+    return [field("ends at most", f"in {span(document['ends_in_ms'])}, at {at}Z, whatever is renewed")]
+
+
+def closed(document: Document) -> list[str]:
+    """A line about a job that is held and closed for others."""
+    return [field("closed", sentences.closed(document))] if document.get("closed") else []
 
 
 def _lease_rows(leases: list[Document], paint: Paint, *, in_session: bool) -> list[str]:
@@ -124,6 +137,7 @@ def hold_fields(document: Document) -> list[str]:
         lines.append(field("mode", plain(document["mode"])))
     if "fencing_token" in document:
         lines.append(field("fencing token", str(document["fencing_token"])))
+    lines += ceiling(document)
     if document.get("waiting"):
         lines.append(field("waiting", f"{document['waiting']} in line"))
     return lines

@@ -59,6 +59,8 @@ def _around(document: Document) -> list[str]:
     ]
     if document.get("waiting"):
         lines.append(field("waiting", f"{document['waiting']} in line"))
+    if document["status"] not in ("free", "closed"):  # else the first line says it
+        lines += claim_text.closed(document)
     return lines
 
 
@@ -73,13 +75,20 @@ _NONE = {"held": "No job is claimed.", "parked": "No job is parked.", "done": "N
 def listing(document: Document, paint: Paint, now_ms: int, width: int | None = None, *, is_wide: bool = False) -> str:
     """`width` is that of the terminal; None means that lines are not cut. `is_wide`: with all columns."""
     locks = one_row_each(document["locks"])
+    shut = [paint.wait(line) for line in closures(document)]
     if not locks:
-        return nothing(document)
+        return "\n".join([nothing(document), *shut])
     heads = heads_of(locks) if not is_wide else (*HEADS[:-1], "MODE", "TOKEN", "NOTE")
     lines = sheet(rows_of(locks, heads, now_ms), paint, width, _LEAST, _LEAVES)
     if document["next"]:
         lines.append(paint.faint(f"More follow: --after {plain(document['next'])}"))
-    return "\n".join(lines)
+    return "\n".join([*lines, *shut])
+
+
+def closures(document: Document) -> list[str]:
+    """A line for each closure that is in effect."""
+    found = document.get("closures") or ()
+    return [f"Closed: {claim_text.sentence({**each, 'status': 'closed', 'closed': each})}" for each in found]
 
 
 def one_row_each(locks: list[Document]) -> list[Document]:
@@ -165,7 +174,10 @@ def _owner_and_times(lock: Document, now_ms: int) -> Row:
         owner = plain(lock["owner"]) + (f" +{others}" if others > 0 else "")
         note = lock.get("checkpoint") or lock.get("metadata") or ""
         since = ago(lock["held_ms"]) if "held_ms" in lock else "-"  # OctoStore's servers do not send it
-        return owner, span(lock["remaining_ms"]), since, note
+        left = span(lock["remaining_ms"])
+        if lock.get("ends_in_ms") is not None:
+            left += f", {span(lock['ends_in_ms'])} at most"
+        return owner, left, since, note
     if lock["status"] == "done":
         done = lock["done"]
         left = span(instant_ms(done["until"]) - now_ms)
@@ -240,7 +252,7 @@ def aged(lock: Document, ms: int) -> Document:
     if lock["status"] != "held" or ms <= 0:
         return lock
     changed = dict(lock)
-    for name, sign in (("remaining_ms", -1), ("held_ms", 1), ("silent_ms", 1)):
+    for name, sign in (("remaining_ms", -1), ("ends_in_ms", -1), ("held_ms", 1), ("silent_ms", 1)):
         if isinstance(lock.get(name), int):
             changed[name] = lock[name] + sign * ms
     changed["remaining_ms"] = max(0, changed.get("remaining_ms") or 0)

@@ -196,7 +196,7 @@ def acquired(key: str, reply: Reply) -> Said:
         held = {"ok": False, "holder": body["owner"], "heldSince": instant_ms(body["since"])}
         other = f" ({body['conflict']})" if "conflict" in body else ""
         return 409, held | {"reason": f"held by {body['owner']}{other}"}
-    if status in ("held", "done", "delayed", "parked"):
+    if status in ("held", "done", "delayed", "parked", "closed"):
         return 409, {"ok": False, "reason": in_full(body)}
     cycle = body.get("cycle")
     if cycle:

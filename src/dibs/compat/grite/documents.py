@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _NEXT = {
     "held": "Wait until it is released or runs out, or take another.",
     "done": "Nothing needs to be done.",
-    "delayed": "Try again later.",
+    **dict.fromkeys(("delayed", "closed"), "Try again later."),
     "parked": "Once the cause is gone, free it: dibs free RESOURCE.",
 }
 
@@ -154,7 +154,7 @@ def clock(timestamp: str) -> str:
 CONFLICT, BAD_USAGE = ("conflict", 4), 2
 SERVER_AWAY = ("ipc_error", 6)
 LOCK_CODES = {
-    **dict.fromkeys(("held", "queued", "done", "delayed", "parked"), CONFLICT),
+    **dict.fromkeys(("held", "queued", "done", "delayed", "parked", "closed"), CONFLICT),
     **dict.fromkeys(("lease_not_current", "conflict", "deadlock", "session_expired"), CONFLICT),
     "not_found": ("not_found", 3),
     "invalid_input": ("invalid_input", BAD_USAGE),

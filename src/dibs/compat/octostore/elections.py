@@ -141,6 +141,8 @@ def election_document(room: str, outcome: Outcome) -> Document | None:
         return _follower(room, holder, until_ms - outcome.now_ms)
     if isinstance(outcome, outcomes.Delayed):
         return _follower(room, None, outcome.until_ms - outcome.now_ms)
+    if isinstance(outcome, outcomes.Closed):
+        return _follower(room, None, outcome.closure.until_ms - outcome.now_ms)
     if isinstance(outcome, lease_outcomes.Released):
         return {"election_id": room, "status": VACANT, "previous_term": outcome.ending.token}
     if isinstance(outcome, outcomes.Status):

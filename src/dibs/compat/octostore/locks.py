@@ -14,6 +14,7 @@ from dibs.compat.octostore import bodies
 from dibs.compat.octostore.callers import Handlers, internal_id
 from dibs.core import outcomes
 from dibs.core.commands import Acquire, Inspect, InspectSession, Release, Renew, SetAcl
+from dibs.core.expiry import capped_ms
 from dibs.core.lease_outcomes import AclSet, Released, Renewed, SessionState
 from dibs.core.limits import LIST_PAGE_MAX
 from dibs.core.names import DEFAULT_NAMESPACE, ELECTION_PREFIX
@@ -38,7 +39,7 @@ LOCKS_MAX = 100  # of one user
 
 def own_end_ms(holder: Holder) -> int:
     """Return when a lease ends by its own TTL. The end of its session is not shown."""
-    return holder.renewed_ms + holder.ttl_ms if holder.ttl_ms else holder.expires_ms
+    return capped_ms(holder.renewed_ms + holder.ttl_ms if holder.ttl_ms else holder.expires_ms, holder.ends_ms)
 
 
 def acquired_answer(outcome: outcomes.Outcome) -> Reply:
@@ -65,6 +66,14 @@ def acquired_answer(outcome: outcomes.Outcome) -> Reply:
                 "retry_after_ms": max(0, end_ms - outcome.now_ms),
                 "metadata": holder.metadata,
             }
+        )
+    if isinstance(outcome, outcomes.Closed):  # their word for a time in which nobody gets the lock
+        closed = outcome.closure
+        outcome = outcomes.Delayed(
+            now_ms=outcome.now_ms,
+            name=outcome.name,
+            until_ms=closed.until_ms,
+            delay_ms=closed.until_ms - closed.at_ms,
         )
     if isinstance(outcome, outcomes.Delayed):
         document = {
@@ -166,6 +175,7 @@ class Locks(Handlers):
             admin=user.is_admin,
             payer=f"/{user.principal}",
             held_max=LOCKS_MAX,
+            max_hold_ms=self._api.settings.max_hold_ms,
         )
 
     async def _claimed(self, command: Acquire, user: User) -> outcomes.Outcome:

@@ -83,7 +83,8 @@ export function makeBar() {
   return {
     element,
     update(life) {
-      if (life) setTitle(words, `ends ${exact(life.expires)} without a heartbeat`);
+      const most = life?.ends ? `; at most ${exact(life.ends)}, whatever is renewed` : "";
+      if (life) setTitle(words, `ends ${exact(life.expires)} without a heartbeat${most}`);
     },
     tick(life) {
       if (!life) return setText(words, "—");

@@ -42,7 +42,7 @@ export function waiting(view) {
   const holders = (row) => row.holders.map((each) => each.owner);
   const said = (row) => {
     const names = holders(row);
-    return names.length > 1 ? `${names[0]} and ${names.length - 1} more` : names[0] ?? "nobody: it rests, or the first in line is next";
+    return names.length > 1 ? `${names[0]} and ${names.length - 1} more` : names[0] ?? (row.closed ? `nobody: it is closed, ${row.closed.reason}` : "nobody: it rests, or the first in line is next");
   };
   return [
     job(view, (row) => `${row.owner}, place ${row.position}`),

@@ -74,6 +74,16 @@ export function freeJob(name, ns, done) {
   });
 }
 
+export function openJob(name, ns, done) {
+  const job = visible(name);
+  confirm({
+    title: "End this closure?", verb: "Open the job", needsReason: false,
+    text: [`${job} can be claimed again before its time, with all that was closed with it. Lines go on at once.`],
+    act: () => post(`${jobPath(name)}/open`, { namespace: ns }, {}).then(done),
+    said: `${job} can be claimed again.`,
+  });
+}
+
 export function endSession(session, done) {
   const id = session.session_id.slice(0, 8);
   confirm({

@@ -3,7 +3,7 @@
 import { get, jobPath } from "./api.js";
 import { instant, makeBar, stateBadge, tickTimes } from "./cells.js";
 import { now } from "./clock.js";
-import { breakJob, freeJob, mayAct } from "./dialog.js";
+import { breakJob, freeJob, mayAct, openJob } from "./dialog.js";
 import { bdi, exchange, h, setText } from "./dom.js";
 import { jobOf } from "./jobs.js";
 import { ownerHref, sessionHref } from "./place.js";
@@ -98,7 +98,7 @@ export class JobPage {
   }
 
   _draw(document, events) {
-    const mark = JSON.stringify([{ ...document, held_ms: 0, remaining_ms: 0, silent_ms: 0, idle_ms: 0, retry_after_ms: 0 }, events.at(-1)?.seq, this._source.byJob.get(this._name)]);
+    const mark = JSON.stringify([{ ...document, held_ms: 0, remaining_ms: 0, silent_ms: 0, idle_ms: 0, retry_after_ms: 0, ends_in_ms: 0, closed: document.closed?.until }, events.at(-1)?.seq, this._source.byJob.get(this._name)]);
     if (mark === this._drawn || this._body.contains(globalThis.document.activeElement)) {
       if (mark === this._drawn) return;
     }
@@ -123,7 +123,7 @@ export class JobPage {
     const pairs = [];
     for (const hold of job.holds.slice(0, 20)) {
       const session = this._source.sessions.find((each) => each.holds.some((mine) => mine.name === this._name && mine.fencing_token === hold.token));
-      pairs.push(["Owner", personLink(hold.owner, ns)], ["Time left", { life: hold }], ["Held for", { at: hold.since, length: true }],
+      pairs.push(["Owner", personLink(hold.owner, ns)], ["Time left", { life: hold }], ["Ends at most", hold.ends && { at: hold.ends }], ["Held for", { at: hold.since, length: true }],
         ["Last heartbeat", { at: hold.heard }], ["Last active", hold.active && { at: hold.active }], ["Attempt", String(hold.attempt)],
         ["Fencing token", String(hold.token)], ["Mode", hold.mode === "shared" ? "shared" : null],
         ["Session", session && h("a", { "data-link": true, href: sessionHref(session.session_id, ns) }, session.session_id.slice(0, 8))]);
@@ -132,6 +132,7 @@ export class JobPage {
     if (document.available_at) pairs.push(["Can be claimed", { at: Date.parse(document.available_at) }]);
     if (document.previous && !job.holds.length) pairs.push(["Last owner", personLink(document.previous.owner, ns)], ["Its claim", stateBadge(document.previous.how)], ["That was", { at: Date.parse(document.previous.at) }]);
     if (document.waiting) pairs.push(["In line", String(document.waiting)]);
+    if (document.closed) pairs.push(["Closed by", bdi(visible(document.closed.by))], ["Closed until", exact(Date.parse(document.closed.until))], ["Closed because", bdi(visible(document.closed.reason))]);
     return facts(pairs);
   }
 
@@ -155,6 +156,7 @@ export class JobPage {
     const buttons = [];
     if (document.status === "held") buttons.push(h("button", { type: "button", class: "danger", onclick: () => breakJob(this._name, document.owner, ns, done) }, "Break the claim…"));
     if (document.status === "parked" || document.status === "delayed") buttons.push(h("button", { type: "button", onclick: () => freeJob(this._name, ns, done) }, "Free the job…"));
+    if (document.closed) buttons.push(h("button", { type: "button", onclick: () => openJob(document.closed.name, ns, done) }, "Open the job…"));
     const before = [...this._actions.children].map((each) => each.textContent).join();
     if (before !== buttons.map((each) => each.textContent).join()) exchange(this._actions, ...buttons);
   }

@@ -19,7 +19,7 @@ function holdOf(document) {
     owner: document.owner, token: document.fencing_token, since: Date.parse(document.since), heard, expires,
     active: document.last_active ? Date.parse(document.last_active) : null,
     attempt: document.attempt ?? 1, metadata: document.metadata, checkpoint: document.checkpoint,
-    mode: document.mode, span: Math.max(1000, expires - heard),
+    mode: document.mode, span: Math.max(1000, expires - heard), ends: document.ends_at ? Date.parse(document.ends_at) : null,
   };
 }
 
@@ -41,6 +41,7 @@ export class Jobs {
     this.prefix = prefix;
     this.isWhole = false; // everything was read once
     this.isCut = false; // there is more than we keep
+    this.closures = []; // what operators closed, in effect
     this._changed = changed;
     this._failed = failed;
     this._sweep = 1;
@@ -74,7 +75,7 @@ export class Jobs {
     try {
       const query = { namespace: this.ns, prefix: this.prefix, after: this._after, limit: PAGE };
       const page = await get("/locks", query, this._stop.signal);
-      if (!this._after) Object.assign(this, { _begun: begun, _count: 0 });
+      if (!this._after) Object.assign(this, { _begun: begun, _count: 0, closures: page.closures ?? [] });
       for (const document of page.locks) this._put(document, begun);
       this._count += page.locks.length;
       const isCut = Boolean(page.next) && this._count >= this._most;

@@ -149,6 +149,7 @@ export class Source {
     if (this.jobs.apply(event)) this._changed("held");
     const kind = event.event;
     if (kind === "queued" || kind === "left" || (kind === "acquired" && this.byJob.has(event.name))) this.soon("waiters", 700);
+    if (kind === "closed" || kind === "opened") this.jobs.readPage();
     if (MOVES.has(kind)) {
       for (const what of Object.keys(LISTS)) {
         if (this._wanted.has(what)) this.soon(what, (this.lists.get(what)?.rows.length ?? 0) > 1000 ? 20_000 : 1500);

@@ -4,7 +4,7 @@ import { now } from "./clock.js";
 import { bdi, exchange, h, setText, svg } from "./dom.js";
 import { first } from "./jobs.js";
 import { href, jobHref } from "./place.js";
-import { count, plural, visible } from "./words.js";
+import { count, exact, plural, visible } from "./words.js";
 
 const LINE_LONG = 5;
 const WAIT_LONG_MS = 15 * 60_000;
@@ -31,7 +31,7 @@ function longLines(waiters, byJob) {
 
 const item = (level, symbol, to, ...words) => h("li", { class: level }, h("span", { "aria-hidden": "true" }, symbol), " ", h("a", { "data-link": true, href: to }, ...words));
 
-/** Stuck jobs, long lines, silent owners. It is not there when nothing needs anybody. */
+/** Closed jobs, stuck jobs, long lines, silent owners. It is not there when nothing needs anybody. */
 export function needsYou(source) {
   const list = h("ul");
   const element = h("section", { class: "needs", "aria-labelledby": "needs-title", hidden: true }, h("h2", { id: "needs-title" }, "Needs you"), list);
@@ -43,10 +43,11 @@ export function needsYou(source) {
       const { parked = 0, failed = 0 } = hour?.stuck ?? {};
       const lines = longLines(waiters, byJob);
       const quiet = silent([...jobs.byName.values()]);
-      const mark = JSON.stringify([ns, parked, failed, lines.map((name) => [name, byJob.get(name)]), quiet.length, quiet[0]?.name]);
+      const mark = JSON.stringify([ns, jobs.closures.map((each) => [each.name, each.until, each.reason]), parked, failed, lines.map((name) => [name, byJob.get(name)]), quiet.length, quiet[0]?.name]);
       if (mark === drawn) return;
       drawn = mark;
       const parts = [
+        ...jobs.closures.map((each) => item("warn", "⊘", jobHref(each.name, ns), bdi(visible(each.name)), ` is closed until ${exact(Date.parse(each.until))}: `, bdi(visible(each.reason)))),
         parked && item("bad", "■", href({ tab: "parked", ns }), `${plural(parked, "job is", "jobs are")} parked`),
         failed && item("bad", "✕", href({ tab: "failed", ns }), `${plural(failed, "job", "jobs")} failed or lost, and nobody took over`),
         ...lines.slice(0, LINES_SHOWN).map((name) => item("warn", "…", jobHref(name, ns), bdi(visible(name)), `: ${count(byJob.get(name))} in line`)),

@@ -176,8 +176,8 @@ _SHARED: dict[str, Shared] = {
 _TABLE = """
 Jobs
     POST /locks/{name}/acquire acquire: claim a job
-        200 acquired held queued done; 409 delayed parked superseded; errors _CLAIM lease_not_current; with OF_A_JOB KEY
-        links _OF_A_LEASE; example {"ttl_seconds": 60, "owner": "worker-1"}
+        200 acquired held queued done; 409 delayed parked superseded closed; errors _CLAIM lease_not_current
+        with OF_A_JOB KEY; links _OF_A_LEASE; example {"ttl_seconds": 60, "owner": "worker-1"}
     POST /locks/acquire-any acquire-any: claim the first free one of several
         200 acquired refused; errors _CLAIM; with _SEVERAL
         example {"names": ["issue-1", "issue-2"], "owner": "worker-1"}
@@ -198,6 +198,11 @@ Jobs
         200 break; example {"reason": "its machine is gone"}
     POST /locks/{name}/free free: let a parked job be claimed again
         200 free; body_optional
+    POST /locks/{name}/close close: let nobody be granted a job for a while
+        200 close; example {"for_seconds": 7200, "reason": "migration"}
+        about Of a name that ends in `/`, all below it. Owners keep theirs, and lines keep their order.
+    POST /locks/{name}/open open: end that early
+        200 open; body_optional
     PUT /locks/{name}/acl acl: say who may claim a job
         200 acl; errors not_found; who whoever holds it, admin; example {"acl": {"acquire": ["user:ci"]}}
     GET /locks/{name} inspect: how a job stands
