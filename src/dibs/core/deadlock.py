@@ -6,8 +6,8 @@ sessions will hold then. A session waits for the jobs in whose lines it has plac
 refused while it held something else (`SessionRecord.want`), for at most WANT_MS. Such a want waits only for owners
 that had the job at the refusal: a later owner took a job that the session could have had.
 
-A node has needs. A need for one of N slots cannot be met if N of the owners and earlier places are stuck; any other
-need cannot be met if one of them is stuck. Remove every node whose needs can be met, until none can be removed. The
+A node has needs. A need for U of N slots cannot be met if owners and earlier places that take more than N - U of them
+are stuck; any other need cannot be met if one of them is stuck. Remove every node whose needs can be met, until none can be removed. The
 rest are deadlocked. The caller is refused if it is among them and a path leads from its claim back to it.
 
 The check is part of the decision that would add the last edge, and all its records are in the decision's read set. So
@@ -16,7 +16,7 @@ if two requests would close a cycle at the same moment, the second is decided ag
 
 from __future__ import annotations
 
-from dibs.core.exclusion import are_kin, blockers, covered, live_holders, own_hold, without_kin
+from dibs.core.exclusion import are_kin, blockers, covered, live_holders, own_hold, slots_of, without_kin
 from dibs.core.expiry import session_over, ticket_over
 from dibs.core.names import covers, in_tree, overlaps
 from dibs.core.queue import give_up, may_wait
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from dibs.core.commands import Acquire, AcquireAll
     from dibs.core.draft import Draft
-    from dibs.core.records import Holder, LockRecord, SessionRecord, Ticket
+    from dibs.core.records import Holder, LockRecord, SessionRecord, Ticket, Want
 
     Node = tuple[str, ...]
     Words = tuple[str, ...]
@@ -42,7 +42,7 @@ def find_cycle(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) 
         return ()  # nobody waits for a caller that holds nothing and comes last
     graph = _Graph(draft, session)
     place = _LAST if may_wait(ask) else _NONE
-    asked = [graph.ask(_Wanted(ask.ns, name, ask.mode, ask.slots, place, session.id)) for name in names]
+    asked = [graph.ask(_Wanted(draft, ask, name, place, session.id)) for name in names]
     return graph.cycle([_Need(1, [(node, (name,))]) for node, name in zip(asked, names, strict=True)])
 
 
@@ -70,12 +70,19 @@ _NONE = -1  # it polls: what its session covers is granted at once
 class _Wanted:
     """One job that a node waits for, and how. `number` is its place in the line, or one of these two."""
 
-    __slots__ = ("at_ms", "mode", "name", "ns", "number", "session", "slots")
+    __slots__ = ("at_ms", "mode", "name", "ns", "number", "session", "slots", "units")
 
     def __init__(
-        self, ns: str, name: str, mode: str, slots: int, number: int, session: str | None, at_ms: int | None = None
+        self,
+        draft: Draft,
+        ask: Acquire | AcquireAll | Ticket | Want,
+        name: str,
+        number: int,
+        session: str | None,
+        at_ms: int | None = None,
     ) -> None:
-        self.ns, self.name, self.mode, self.slots = ns, name, mode, slots
+        self.ns, self.name, self.mode, self.units = ask.ns, name, ask.mode, ask.units
+        self.slots = slots_of(draft.lock(ask.ns, name), ask.slots)
         self.number, self.session = number, session
         self.at_ms = at_ms  # None: it claims at this moment
 
@@ -156,8 +163,7 @@ class _Graph:
         first = parts_of(ticket)[0]
         node = ("place", ticket.ns, first.name, str(first.number))
         self._wanted[node] = [
-            _Wanted(ticket.ns, part.name, ticket.mode, ticket.slots, part.number, ticket.session)
-            for part in parts_of(ticket)
+            _Wanted(self._draft, ticket, part.name, part.number, ticket.session) for part in parts_of(ticket)
         ]
         return node
 
@@ -211,7 +217,7 @@ class _Graph:
         if want is not None and draft.now_ms < want.until_ms and session.id != self._asker.id:
             names = (want.name, *want.more)
             for name in names:
-                node = self.ask(_Wanted(want.ns, name, want.mode, want.slots, _NONE, session.id, want.at_ms))
+                node = self.ask(_Wanted(draft, want, name, _NONE, session.id, want.at_ms))
                 needs.append(_Need(1, [(node, (name,))]))
         return needs
 
@@ -225,7 +231,7 @@ class _Graph:
             return [_Need(1, [(self.place(own), (own.owner, own.name))])]
         in_way = [
             blocker
-            for blocker in blockers(draft, lock, wanted.mode, wanted.slots, wanted.session)
+            for blocker in blockers(draft, lock, wanted.mode, wanted.slots, wanted.session, wanted.units)
             if wanted.is_blocked_by(blocker.holder)
         ]
         ahead: list[Ticket] = []
@@ -238,20 +244,27 @@ class _Graph:
         # What a session will hold blocks others, never itself, its parent or its child.
         later = [ticket for ticket in ahead if not _both_shared(ticket, wanted)]
         later = [ticket for ticket in later if ticket.session != wanted.session]
-        later = [ticket for ticket in later if not are_kin(draft, wanted.session, ticket.session)]
-        slots: list[tuple[str | None, str]] = []
-        if wanted.slots > 1:
-            slots += [(each.session, each.owner) for each in later if _alike(each, wanted)]
-            later = [ticket for ticket in later if not _alike(ticket, wanted)]
+        if not lock.pooled:
+            later = [ticket for ticket in later if not are_kin(draft, wanted.session, ticket.session)]
+        slots: list[tuple[str | None, str]] = []  # an owner of several units as often as it has units
+        if wanted.slots > 1 or lock.pooled:
+            for each in later:
+                slots += [(each.session, each.owner)] * (each.units if _alike(lock, each, wanted) else 0)
+            later = [ticket for ticket in later if not _alike(lock, ticket, wanted)]
             if lock.slots == wanted.slots:
-                live = without_kin(draft, live_holders(draft, lock), wanted.session)
-                live = tuple([holder for holder in live if wanted.is_blocked_by(holder)])
-                slots += [(holder.session, holder.owner) for holder in live]
-                in_way = [blocker for blocker in in_way if blocker.name != lock.name]
+                live = without_kin(draft, live_holders(draft, lock), None if lock.pooled else wanted.session)
+                for holder in live:
+                    if wanted.is_blocked_by(holder) and (holder.slot_numbers or not lock.pooled):
+                        slots += [(holder.session, holder.owner)] * (len(holder.slot_numbers) or 1)
+                # In a pool an owner without a slot must leave.
+                alone = [blocker for blocker in in_way if lock.pooled and not blocker.holder.slot_numbers]
+                in_way = [blocker for blocker in in_way if blocker.name != lock.name] + alone
         owners = [(blocker.holder.session, blocker.holder.owner) for blocker in in_way]
         owners += [(ticket.session, ticket.owner) for ticket in later]
         needs += [_Need(1, [each]) for each in _sessions(owners)]
-        return [*needs, _Need(wanted.slots, _sessions(slots))] if slots else needs
+        stuck = wanted.slots - wanted.units + 1
+        # A pool that is paused, or too small now, is not for its owners to free.
+        return [*needs, _Need(stuck, _sessions(slots))] if slots and stuck > 0 else needs
 
     def _own_place(self, wanted: _Wanted) -> Ticket | None:
         """An earlier place of the same session for the same job: when it is served, this place has what it wants. A
@@ -317,7 +330,7 @@ class _Graph:
         lock = self._draft.lock(ticket.ns, ticket.name)
         if own_hold(self._draft, lock, ticket.session, ticket.mode) is not None:
             return True
-        wanted = _Wanted(ticket.ns, ticket.name, ticket.mode, ticket.slots, ticket.number, ticket.session)
+        wanted = _Wanted(self._draft, ticket, ticket.name, ticket.number, ticket.session)
         return self._own_place(wanted) is not None
 
 
@@ -350,9 +363,10 @@ def _sessions(owners: list[tuple[str | None, str]]) -> list[tuple[Node, Words]]:
     return [(("session", session), (owner,)) for session, owner in owners if session is not None]
 
 
-def _alike(ticket: Ticket, wanted: _Wanted) -> bool:
-    """Return whether both want a slot of the same job."""
-    return (ticket.name, ticket.mode, ticket.slots) == (wanted.name, EXCLUSIVE, wanted.slots)
+def _alike(lock: LockRecord, ticket: Ticket, wanted: _Wanted) -> bool:
+    """Return whether both want slots of the same job."""
+    same = (ticket.name, ticket.mode) == (wanted.name, EXCLUSIVE)
+    return same and slots_of(lock, ticket.slots) == wanted.slots
 
 
 def _both_shared(ticket: Ticket, wanted: _Wanted) -> bool:

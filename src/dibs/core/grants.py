@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dibs.core import events
+from dibs.core.exclusion import free_numbers, slots_of
 from dibs.core.expiry import event_of, shown
 from dibs.core.limits import CHECKPOINTS_BYTES_MAX, METADATA_BYTES_MAX, WANTED_MAX
 from dibs.core.names import in_tree
@@ -66,6 +67,8 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, lock: LockRecord, lease_id: 
     name = lock.name
     token = max(lock.token, draft.meta().token_floor) + 1
     session = draft.session(ask.session) if ask.session is not None else None
+    slots = lock.slots if lock.holders else slots_of(lock, ask.slots)
+    has_slot = ask.mode == EXCLUSIVE and (slots > 1 or lock.pooled)
     lease = Holder(
         lease_id=lease_id,
         owner=ask.owner or (session.owner if session is not None else ""),
@@ -85,12 +88,13 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, lock: LockRecord, lease_id: 
         seat=ask.seat if isinstance(ask, Ticket) else None,
         charge=charge(draft, ask.payer, "held") if ask.payer is not None else None,
         wanted=in_tree(name) and draft.tree_places(ask.ns).first(name, EXCLUSIVE) is not None,
+        slot_numbers=free_numbers(lock, ask.units) if has_slot else (),
     )
     previous = lock.endings[0] if lock.endings else None
     lock = lock.replace(
         token=token,
         holders=(*lock.holders, lease),
-        slots=lock.slots if lock.holders else ask.slots,
+        slots=slots,
         max_attempts=ask.max_attempts or lock.max_attempts,
         done=None,
         delay_until_ms=0,

@@ -135,6 +135,13 @@ class AclSet(JobOutcome):
     acl: tuple[str, ...]
 
 
+class PoolSet(JobOutcome):
+    """How many slots the pool has now; None: the job is no pool."""
+
+    slots: int | None
+    was: int | None
+
+
 class NotFound(JobOutcome):
     """There is no such job on record."""
 

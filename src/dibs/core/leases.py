@@ -6,25 +6,25 @@ from dibs.core import events
 from dibs.core.exclusion import blockers
 from dibs.core.expiry import end_hold, event_of, session_over, shown
 from dibs.core.grants import check_room, put_hold, swap
-from dibs.core.lease_outcomes import AclSet, Broken, Failed, Freed, NotFound, Released, Renewed, Transferred
+from dibs.core.lease_outcomes import AclSet, Broken, Failed, Freed, NotFound, PoolSet, Released, Renewed, Transferred
 from dibs.core.limits import TTL_MS_DEFAULT
 from dibs.core.names import in_tree
 from dibs.core.outcomes import Deadlock, Forbidden, Held, SessionUnknown
 from dibs.core.proof import ended, held_by, not_current, put_list
-from dibs.core.queue import advance, drop_forbidden, present_lock, serve_own
+from dibs.core.queue import advance, drop_unfit, present_lock, serve_own
 from dibs.core.quota import charge, is_current, payer_of, recharged
 from dibs.core.records import BROKEN, FAILED, RELEASED, TRANSFERRED, Done
 from dibs.core.tickets import NOBODY, has_seat, waiters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.core.commands import Break, Free, Release, Renew, SetAcl, Transfer
+    from dibs.core.commands import Break, Free, Release, Renew, SetAcl, SetPool, Transfer
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Ending, Holder, LockRecord, SessionRecord
 
 
-# Transfer, break, free, and access lists.
+# Transfer, break, free, access lists, and pools.
 
 
 def transfer(draft: Draft, command: Transfer) -> Outcome:
@@ -85,7 +85,8 @@ def _stops_transfer(draft: Draft, lock: LockRecord, lease: Holder) -> Held | Dea
     """Return why a transfer must be refused: the giver keeps a claim that overlaps the job, the giver's parent or child
     has the job, too, or the new owner waits for somebody who waits for this job."""
     rest = lock.replace(holders=tuple([each for each in lock.holders if each is not lease]))
-    in_way = blockers(draft, rest, lease.mode, lock.slots, lease.session)
+    units = len(lease.slot_numbers) or 1
+    in_way = () if lock.pooled else blockers(draft, rest, lease.mode, lock.slots, lease.session, units)
     if in_way:
         return Held(now_ms=draft.now_ms, name=lock.name, blockers=in_way)
     from dibs.core.deadlock import find_own_cycle  # only for a transfer
@@ -128,8 +129,30 @@ def set_acl(draft: Draft, command: SetAcl) -> Outcome:
         return Forbidden(now_ms=draft.now_ms, name=lock.name)
     if command.acl != lock.acl:
         put_list(draft, lock, command.acl, command.principal)
-        drop_forbidden(draft, command.ns, command.name)
+        drop_unfit(draft, command.ns, command.name)
     return AclSet(now_ms=draft.now_ms, name=lock.name, acl=command.acl)
+
+
+def set_pool(draft: Draft, command: SetPool) -> Outcome:
+    """Say how many slots a job has. All owners keep theirs. The line is served as far as there is room now, and who
+    waits for more than the pool has leaves it. Without the pool the next owner is alone, once all of these have left."""
+    lock, slots = present_lock(draft, command.ns, command.name), command.slots
+    was = lock.slots if lock.pooled else None
+    if slots != was:
+        draft.put(lock.replace(pooled=slots is not None, slots=1 if slots is None else slots))
+        said = {None: "no pool", 0: "paused", 1: "1 slot"}.get(slots, f"{slots} slots")
+        draft.events.append(
+            events.Event(
+                at_ms=draft.now_ms,
+                kind=events.POOL_SET,
+                ns=lock.ns,
+                job=lock.name,
+                by=command.principal,
+                reason=said,
+            )
+        )
+        drop_unfit(draft, command.ns, command.name)
+    return PoolSet(now_ms=draft.now_ms, name=lock.name, slots=slots, was=was)
 
 
 def renew(draft: Draft, command: Renew) -> Outcome:

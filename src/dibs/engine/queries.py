@@ -162,7 +162,7 @@ def _state(draft: Draft, listed: Ticket) -> TicketState | None:
     if ticket is None or ticket_over(draft, ticket):
         return None
     lock = draft.lock(ticket.ns, ticket.name)
-    in_the_way = blockers(draft, lock, ticket.mode, ticket.slots, ticket.session)
+    in_the_way = blockers(draft, lock, ticket.mode, ticket.slots, ticket.session, ticket.units)
     position = ahead(draft, lock, ticket.number, ticket.mode) + 1
     return TicketState(ticket=ticket, position=position, blockers=in_the_way)
 
