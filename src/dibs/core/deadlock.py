@@ -7,8 +7,9 @@ refused while it held something else (`SessionRecord.want`), for at most WANT_MS
 that had the job at the refusal: a later owner took a job that the session could have had.
 
 A node has needs. A need for U of N slots cannot be met if owners and earlier places that take more than N - U of them
-are stuck; any other need cannot be met if one of them is stuck. Remove every node whose needs can be met, until none can be removed. The
-rest are deadlocked. The caller is refused if it is among them and a path leads from its claim back to it.
+are stuck; any other need cannot be met if one of them is stuck. Remove every node whose needs can be met, until none
+can be removed. The rest are deadlocked. The caller is refused if it is among them and a path leads from its claim back
+to it.
 
 The check is part of the decision that would add the last edge, and all its records are in the decision's read set. So
 if two requests would close a cycle at the same moment, the second is decided again and sees the first.

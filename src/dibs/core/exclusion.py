@@ -1,7 +1,7 @@
 """Exclusion, which claims cannot be held together: the promises `excl` and `tree`.
 
 A job has one exclusive owner, or any number of shared ones, or owners of N slots, each of which takes one or more: its
-units. In a pool an operator says what N is, and nobody's units are left out of the sum. Names that begin with `path:` or
+units. In a pool an operator says what N is, and everybody's units count. Names that begin with `path:` or
 `repo:` form a tree: a path conflicts with the paths above and below it, and a `repo:` claim with every path and every
 other `repo:` claim of its namespace. Siblings do not conflict. Claims of one session do not exclude each other, and
 neither do those of a session and of its parent: an agent and its subagent are one worker for everybody else. Two

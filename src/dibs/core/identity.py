@@ -27,6 +27,7 @@ LEAST_ROLE: dict[str, str] = {
     **dict.fromkeys(("webhooks", "webhook-create", "webhook-show", "webhook-remove"), AGENT),
     **dict.fromkeys(("webhook-deliveries", "webhook-replay", "webhook-test"), AGENT),
     **dict.fromkeys(("break", "free", "session-break", "runs", "locks-of-all"), OPERATOR),
+    "pool": OPERATOR,
     **dict.fromkeys(("run-open", "run-end"), ADMIN),
     **dict.fromkeys(("tokens", "token-create", "token-rotate", "token-revoke", "token-limit"), ADMIN),
     "rights": ADMIN,
@@ -82,6 +83,7 @@ def may(role: str, verb: str) -> bool:
 _DEEDS = {
     "break": "break a claim",
     "free": "free a parked job",
+    "pool": "change a pool",
     "session-break": "end somebody's session",
     "runs": "see the runs",
     "locks-of-all": "see the locks of all",

@@ -140,6 +140,8 @@ class PoolSet(JobOutcome):
 
     slots: int | None
     was: int | None
+    taken: int = 0  # slots
+    waiting: int = 0  # how many are in the line
 
 
 class NotFound(JobOutcome):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dibs.core import events
-from dibs.core.exclusion import blockers
+from dibs.core.exclusion import blockers, units_of
 from dibs.core.expiry import end_hold, event_of, session_over, shown
 from dibs.core.grants import check_room, put_hold, swap
 from dibs.core.lease_outcomes import AclSet, Broken, Failed, Freed, NotFound, PoolSet, Released, Renewed, Transferred
@@ -135,7 +135,7 @@ def set_acl(draft: Draft, command: SetAcl) -> Outcome:
 
 def set_pool(draft: Draft, command: SetPool) -> Outcome:
     """Say how many slots a job has. All owners keep theirs. The line is served as far as there is room now, and who
-    waits for more than the pool has leaves it. Without the pool the next owner is alone, once all of these have left."""
+    waits for more than the pool has leaves it. Without the pool the next owner is alone, once all others have left."""
     lock, slots = present_lock(draft, command.ns, command.name), command.slots
     was = lock.slots if lock.pooled else None
     if slots != was:
@@ -152,7 +152,9 @@ def set_pool(draft: Draft, command: SetPool) -> Outcome:
             )
         )
         drop_unfit(draft, command.ns, command.name)
-    return PoolSet(now_ms=draft.now_ms, name=lock.name, slots=slots, was=was)
+    lock = draft.lock(command.ns, command.name)
+    taken, waiting = units_of(lock.holders), len(lock.line)
+    return PoolSet(now_ms=draft.now_ms, name=lock.name, slots=slots, was=was, taken=taken, waiting=waiting)
 
 
 def renew(draft: Draft, command: Renew) -> Outcome:

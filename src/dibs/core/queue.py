@@ -299,7 +299,7 @@ def queued(draft: Draft, ticket: Ticket) -> Queued:
         position=1 + max([ahead(draft, lock, number, ticket.mode) for lock, number in places]),
         blockers=tuple(in_way.values()),
         delay_until_ms=max([lock.delay_until_ms for lock, _ in places]),
-        paused=any([is_paused(lock) for lock, _ in places]),
+        paused=any(is_paused(lock) for lock, _ in places),
     )
 
 

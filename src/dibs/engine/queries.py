@@ -250,16 +250,18 @@ def claimed(
     limit: int = LIST_PAGE_MAX,
     states: Sequence[str] = (HELD,),
     ended: Sequence[str] = (),
+    *,
+    pools: bool = False,
 ) -> Page:
     """Up to `limit` jobs in these states now, whose name begins with `prefix` and comes after `after`; with `ended`,
-    only those whose last hold ended in one of these ways. Held and parked
-    jobs cost only what is returned. For other states every job on record is looked at, LIST_LOOKS_MAX of them in one
+    only those whose last hold ended in one of these ways. `pools`: only pools, in any state. Held and parked jobs and
+    pools cost only what is returned. For other states every job on record is looked at, LIST_LOOKS_MAX of them in one
     call: then the page may be short, even empty, and `next_after` says where to continue. The store is asked for a few
     at a time, because it has other callers."""
     now_ms = store.read(()).now_ms
     found: list[LockRecord] = []
     key = lock_key(ns, after) if after else ""
-    live = set(states) <= {HELD, PARKED}
+    live = pools or set(states) <= {HELD, PARKED}
     looked, step = 0, min(limit + 1, LIST_PAGE_DEFAULT)
     while True:
         # Jobs in other states are skipped here, so a page of the store may give less than one of ours.
@@ -267,7 +269,7 @@ def claimed(
         locks = [versioned.record for _, versioned in page if isinstance(versioned.record, LockRecord)]
         at_ms, live_ones = _with_live_owners(store, locks)
         now_ms = max(now_ms, at_ms)
-        live_ones = [lock for lock in live_ones if state_of(lock, now_ms) in states]
+        live_ones = [lock for lock in live_ones if (lock.pooled if pools else state_of(lock, now_ms) in states)]
         found += [lock for lock in live_ones if not ended or (lock.endings and lock.endings[0].how in ended)]
         if len(found) > limit:
             return Page(now_ms=now_ms, locks=found[:limit], next_after=found[limit - 1].name)

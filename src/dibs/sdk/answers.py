@@ -33,7 +33,8 @@ class Previous:
 class Lease:
     """A job that is yours, for `remaining_ms` from the request. `lease_id` is the proof: keep it secret. `namespace`
     is None for `default`, or for the one that the token is bound to. After a renewal `waiting` is how many wait for it,
-    and `new_waiters` how many of them no renewal told of before."""
+    and `new_waiters` how many of them no renewal told of before. `slot` is the number of its slot, from 0, and
+    `slot_numbers` those of a claim of several units; None and empty if the job has no slots."""
 
     name: str
     lease_id: str = field(repr=False)
@@ -47,6 +48,8 @@ class Lease:
     namespace: str | None = None
     waiting: int = 0
     new_waiters: int = 0
+    slot: int | None = None
+    slot_numbers: tuple[int, ...] = ()
 
     @property
     def checkpoint(self) -> str | None:
@@ -97,7 +100,8 @@ def previous_of(document: Document) -> Previous | None:
 
 def lease_of(document: Document, name: str | None = None) -> Lease:
     said = {"name": name or "", "owner": "", **_fields(Lease, document)}
-    return Lease(**{**said, "previous": previous_of(document)})
+    numbers = tuple(document.get("slot_numbers", ()))
+    return Lease(**{**said, "previous": previous_of(document), "slot_numbers": numbers})
 
 
 def status_from(document: Document) -> JobStatus:

@@ -90,6 +90,7 @@ class Claims(Generic[C, D]):
         owner: str | None = None,
         shared: bool = False,
         slots: int | None = None,
+        units: int | None = None,
         again: bool = False,
         lock_delay: Duration | None = None,
         max_attempts: int | None = None,
@@ -116,12 +117,15 @@ class Claims(Generic[C, D]):
         owner: str | None = None,
         shared: bool = False,
         slots: int | None = None,
+        units: int | None = None,
+        count: int | None = None,
         again: bool = False,
         max_attempts: int | None = None,
         fail_on_error: bool = True,
     ) -> C:
         """Claim the first of `names` that is free, in one request; `claim.name` says which. If none is: raises JobDone
-        when all are done, JobParked when no other will come free, and NoneFree when waiting may help."""
+        when all are done, JobParked when no other will come free, and NoneFree when waiting may help. With `count` it
+        claims so many of them or none; `claim.leases` says which."""
         return self._begin("acquire-any", names, locals())
 
     @explained
@@ -135,6 +139,7 @@ class Claims(Generic[C, D]):
         on_lost: OnLost | None = None,
         owner: str | None = None,
         shared: bool = False,
+        units: int | None = None,
         again: bool = False,
         fail_on_error: bool = True,
     ) -> C:
@@ -245,6 +250,7 @@ class ClientFace(Claims[C, D], Generic[C, S, L, E, D]):
         owner: str | None = None,
         shared: bool = False,
         slots: int | None = None,
+        units: int | None = None,
         again: bool = False,
         request_key: str | None = None,
     ) -> PendingClaim:

@@ -139,6 +139,8 @@ class Client(ClientFace[Claim, Session, Leader, Events, Doors]):
     history = asks("history", operations.history)
     break_claim = asks("break_claim", operations.break_claim)
     free = asks("free", operations.free)
+    set_pool = asks("set_pool", operations.set_pool)
+    pools = asks("pools", operations.list_pools)
 
 
 class AsyncSession(SessionClaims[AsyncClaim, AsyncDoor]):
@@ -254,3 +256,5 @@ class AsyncClient(ClientFace[AsyncClaim, AsyncSession, AsyncLeader, AsyncEvents,
     history = awaits("history", operations.history)
     break_claim = awaits("break_claim", operations.break_claim)
     free = awaits("free", operations.free)
+    set_pool = awaits("set_pool", operations.set_pool)
+    pools = awaits("pools", operations.list_pools)

@@ -62,6 +62,7 @@ OUTCOMES: dict[str, CodeRow] = {
     "Forbidden": CodeRow("forbidden", 403, NOT_ALLOWED, "Forbidden"),
     "AclDiffers": CodeRow("conflict", 409, NOT_ALLOWED, "Conflict"),
     "AclSet": CodeRow("acl", 200, YES, "Access list set"),
+    "PoolSet": CodeRow("pool", 200, YES, "Pool set"),
     "NotFound": CodeRow("not_found", 404, NOT_YOURS, "Lock not found"),
     "QuotaExceeded": CodeRow("lock_limit_exceeded", 403, NOT_ALLOWED, "Lock limit exceeded"),
     "TooMany": CodeRow("rate_limited", 429, TRY_LATER, "Rate limit exceeded"),

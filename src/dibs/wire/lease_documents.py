@@ -6,10 +6,10 @@ from __future__ import annotations
 from dibs.base.jsontext import encode
 from dibs.core import lease_outcomes, outcomes
 from dibs.core.events import LOCK_CHANGES
-from dibs.core.exclusion import state_of
+from dibs.core.exclusion import state_of, units_of
 from dibs.core.names import in_tree
 from dibs.core.tickets import names_of
-from dibs.wire.parts import GAP, holder_document, lease_document, picked, previous_document, timestamp
+from dibs.wire.parts import GAP, holder_document, lease_document, picked, previous_document, slot_fields, timestamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -94,8 +94,12 @@ def status_document(lock: LockRecord, now_ms: int, *, with_acl: bool = False) ->
         holder = min(lock.holders, key=lambda each: each.expires_ms)
         document.update(holder_document(holder, now_ms))
         document["slots"] = lock.slots
+        if lock.holders[0].slot_numbers:
+            document["slots_taken"] = units_of(lock.holders)
         if len(lock.holders) > 1:
             document["holders"] = [holder_document(each, now_ms) for each in lock.holders]
+    if lock.pooled:
+        document |= {"slots": lock.slots, "slots_taken": units_of(lock.holders), "pool": True}
     if document["status"] == "done" and lock.done is not None:
         document["done"] = done_document(lock.done)
     if document["status"] == "delayed":
@@ -142,7 +146,7 @@ def event_document(event: Event) -> Document:
     """One event of history, without empty fields."""
     document: Document = {"seq": event.seq, "at": timestamp(event.at_ms), "event": event.kind}
     if event.owner:
-        document.update(owner=event.owner, fencing_token=event.token, attempt=event.attempt)
+        document.update(owner=event.owner, fencing_token=event.token, attempt=event.attempt, **slot_fields(event))
     for field in ("metadata", "checkpoint", "result", "by", "reason"):
         value = getattr(event, field)
         if value is not None:
@@ -247,6 +251,7 @@ def session_document(outcome: lease_outcomes.SessionState) -> Document:
                 "mode": hold.holder.mode,
                 "remaining_ms": max(0, hold.holder.expires_ms - outcome.now_ms),
                 "waiting": hold.waiting,
+                **slot_fields(hold.holder),
             }
             for hold in outcome.holds
         ],
@@ -308,5 +313,6 @@ PRESENT: dict[type[Any], Callable[[Any], Document | None]] = {
     lease_outcomes.Failed: failed,
     lease_outcomes.Broken: broken,
     lease_outcomes.AclSet: lambda outcome: {"name": outcome.name, "acl": acl_document(outcome.acl)},
+    lease_outcomes.PoolSet: lambda outcome: picked(outcome, "name slots was slots_taken=taken waiting"),
     outcomes.Status: status,
 }

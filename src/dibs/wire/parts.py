@@ -73,10 +73,17 @@ def challenge_text(nonce: str, address: Any) -> str:
     return f"{nonce}@{str(host).removeprefix('::ffff:')}:{port}"
 
 
+def slot_fields(hold: Holder | Event) -> Document:
+    """Which slots a hold has; empty if it has none."""
+    numbers = hold.slot_numbers
+    fields: Document = {"slot": numbers[0]} if numbers else {}
+    return {**fields, "slot_numbers": list(numbers)} if len(numbers) > 1 else fields
+
+
 def lease_document(status: str, name: str, lease: Holder, now_ms: int) -> Document:
     """A lease as its owner sees it, in every answer that gives, renews or hands over one."""
     remaining_ms = lease.expires_ms - now_ms
-    return {
+    document: Document = {
         "status": status,
         "name": name,
         "lease_id": lease.lease_id,
@@ -88,6 +95,9 @@ def lease_document(status: str, name: str, lease: Holder, now_ms: int) -> Docume
         "metadata": lease.metadata,
         "attempt": lease.attempt,
     }
+    if lease.slot_numbers:
+        document.update(slot_fields(lease))
+    return document
 
 
 def holder_document(holder: Holder, now_ms: int) -> Document:
@@ -111,6 +121,7 @@ def holder_document(holder: Holder, now_ms: int) -> Document:
     document["metadata"] = holder.metadata
     document["checkpoint"] = holder.checkpoint
     document["attempt"] = holder.attempt
+    document.update(slot_fields(holder))
     return document
 
 

@@ -253,6 +253,7 @@ COMMANDS = {
                 flags.EXCLUSIVE,
                 flags.SHARED,
                 flags.SLOTS,
+                flags.UNITS,
                 flags.OWNER,
                 flags.METADATA,
             ),

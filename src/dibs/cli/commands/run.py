@@ -153,7 +153,7 @@ def _inside(call: Call, options: _RunOptions, session: ProcessSession, child: Ch
 def _document(options: _RunOptions, session: ProcessSession) -> Document:
     document: Document = {"session_id": session.id, "command": options.words}
     if session.grant is not None:
-        kept = ("name", "fencing_token", "owner", "attempt", "previous")
+        kept = ("name", "fencing_token", "owner", "attempt", "slot", "slot_numbers", "previous")
         document |= {key: session.grant[key] for key in kept if key in session.grant}
     return document
 
@@ -187,7 +187,7 @@ KILL_AFTER = Option(
 )
 LEAVE_CHILDREN = Option("--leave-children", "do not stop background processes that the command leaves running")
 _RUN_OPTIONS = (
-    *(flags.SESSION_TTL, flags.WAIT, flags.NO_WAIT, flags.EXCLUSIVE, flags.SHARED, flags.SLOTS),
+    *(flags.SESSION_TTL, flags.WAIT, flags.NO_WAIT, flags.EXCLUSIVE, flags.SHARED, flags.SLOTS, flags.UNITS),
     Option("-E, --conflict-exit-code N", "the exit code if somebody else has the job (default 1)"),
     Option("--done-exit-code N", "the exit code if the job is marked as done (default 4)"),
     KILL_AFTER,

@@ -118,6 +118,7 @@ CHECKPOINT = Option("--checkpoint TEXT", field="renew.checkpoint")
 SHARED = Option("-s, --shared", field="acquire.mode")
 EXCLUSIVE = Option("-x, --exclusive", "one owner at a time (the default)")
 SLOTS = Option("--slots N", field="acquire.slots")
+UNITS = Option("--units N", field="acquire.units")
 MAX_ATTEMPTS = Option("--max-attempts N", field="acquire.max_attempts")
 LOCK_DELAY = Option("--lock-delay TIME", field="acquire.lock_delay_seconds")
 REQUEST_KEY = Option("--request-key KEY", field="acquire.request_key")
@@ -132,7 +133,7 @@ TRACKED = "github://"  # how a job's name begins that a tracker may be asked abo
 # What every claim takes, in the order in which help shows it.
 CLAIM_OWNER = (TTL, OWNER, METADATA)
 CLAIM_WAIT = (WAIT, NO_WAIT, KEEP_PLACE, TICKET)
-CLAIM_TERMS = (*(EXCLUSIVE, SHARED, SLOTS), *(SESSION, ACTOR, MAX_ATTEMPTS, LOCK_DELAY, REQUEST_KEY, AGAIN))
+CLAIM_TERMS = (*(EXCLUSIVE, SHARED, SLOTS, UNITS), *(SESSION, ACTOR, MAX_ATTEMPTS, LOCK_DELAY, REQUEST_KEY, AGAIN))
 CLAIM_KEEP = (KEEP, KEEP_FOR)
 PROOF = (ACTOR, LEASE, SESSION)  # what says that a claim is the caller's
 DONE_DEFAULT = format_duration(DONE_MS_DEFAULT)
@@ -143,7 +144,7 @@ RETRY_AFTER = Option("--retry-after TIME", field="release.retry_after_seconds")
 
 # Exit codes of a claim besides 0 and 1.
 CLAIM_EXITS = (
-    (2, "the request key or the session has ended, or the job is held in another mode or with other slots"),
+    (2, "the request key or the session has ended, or mode, slots or units are not those of the job or its pool"),
     (3, "waiting would deadlock; the cycle is shown"),
     (4, "the job is marked as done"),
     (75, "the job is delayed after a loss or a failure, or parked; the answer says which"),
@@ -211,8 +212,9 @@ def refuse_contradictions(call: Call) -> None:
     values = call.values
     if values.get("no_wait") and values.get("wait") is not None:
         raise UsageError("Use --no-wait or --wait, not both.")
-    if values.get("shared") and values.get("slots") is not None:
-        raise UsageError("Use --shared or --slots, not both: a shared claim has no slots.")
+    for key in ("slots", "units"):
+        if values.get("shared") and values.get(key) is not None:
+            raise UsageError(f"Use --shared or --{key}, not both: a shared claim has no slots.")
     if values.get("exclusive") and (values.get("shared") or values.get("slots") is not None):
         raise UsageError("--exclusive means one owner: leave out --shared and --slots.")
 

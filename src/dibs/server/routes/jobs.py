@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dibs.server.routes.table import Handler, Table
 
 
-_ASKED = "acquire acquire-any acquire-all leave renew release transfer break free acl inspect"
+_ASKED = "acquire acquire-any acquire-all leave renew release transfer break free acl pool inspect"
 
 
 def job_routes(api: Api) -> Table:
