@@ -17,7 +17,7 @@ if two requests would close a cycle at the same moment, the second is decided ag
 
 from __future__ import annotations
 
-from dibs.core.exclusion import are_kin, blockers, covered, live_holders, own_hold, slots_of, without_kin
+from dibs.core.exclusion import are_kin, blockers, covered, live_holders, misfit, own_hold, slots_of, without_kin
 from dibs.core.expiry import session_over, ticket_over
 from dibs.core.names import covers, in_tree, overlaps
 from dibs.core.queue import give_up, may_wait
@@ -71,7 +71,7 @@ _NONE = -1  # it polls: what its session covers is granted at once
 class _Wanted:
     """One job that a node waits for, and how. `number` is its place in the line, or one of these two."""
 
-    __slots__ = ("at_ms", "mode", "name", "ns", "number", "session", "slots", "units")
+    __slots__ = ("at_ms", "fits", "mode", "name", "ns", "number", "session", "slots", "units")
 
     def __init__(
         self,
@@ -83,7 +83,9 @@ class _Wanted:
         at_ms: int | None = None,
     ) -> None:
         self.ns, self.name, self.mode, self.units = ask.ns, name, ask.mode, ask.units
-        self.slots = slots_of(draft.lock(ask.ns, name), ask.slots)
+        lock = draft.lock(ask.ns, name)
+        self.slots = slots_of(lock, ask.slots)
+        self.fits = misfit(lock, ask, draft.now_ms) is None  # else it waits for nobody: it would be refused
         self.number, self.session = number, session
         self.at_ms = at_ms  # None: it claims at this moment
 
@@ -225,7 +227,7 @@ class _Graph:
     def _wanted_needs(self, wanted: _Wanted) -> list[_Need]:
         draft = self._draft
         lock = draft.lock(wanted.ns, wanted.name)
-        if own_hold(draft, lock, wanted.session, wanted.mode) is not None:
+        if not wanted.fits or own_hold(draft, lock, wanted.session, wanted.mode) is not None:
             return []
         own = self._own_place(wanted)
         if own is not None:
@@ -264,7 +266,7 @@ class _Graph:
         owners += [(ticket.session, ticket.owner) for ticket in later]
         needs += [_Need(1, [each]) for each in _sessions(owners)]
         stuck = wanted.slots - wanted.units + 1
-        # A pool that is paused, or too small now, is not for its owners to free.
+        # A pool that is paused is not for its owners to free.
         return [*needs, _Need(stuck, _sessions(slots))] if slots and stuck > 0 else needs
 
     def _own_place(self, wanted: _Wanted) -> Ticket | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dibs.core.draft import Draft
-    from dibs.core.records import Holder, LockRecord, Terms
+    from dibs.core.records import Holder, LockRecord, Terms, Want
 
 
 # The state of a job, in one word.
@@ -77,7 +77,7 @@ def is_paused(lock: LockRecord) -> bool:
     return lock.pooled and not lock.slots
 
 
-def misfit(lock: LockRecord, ask: Terms, now_ms: int) -> Differs | None:
+def misfit(lock: LockRecord, ask: Terms | Want, now_ms: int) -> Differs | None:
     """Return why the claim cannot be granted however long it waits, as the slots are now. A pause is no reason."""
     slots, name = slots_of(lock, ask.slots), lock.name
     if lock.pooled and ask.mode == SHARED:

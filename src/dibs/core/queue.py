@@ -226,7 +226,9 @@ def _unfit(draft: Draft, lock: LockRecord, ticket: Ticket) -> str | None:
     """Return why a job's access list or pool refuses a ticket."""
     if not allowed(draft, lock, ticket):
         return "forbidden"
-    return "pool changed" if lock.pooled and misfit(lock, ticket, draft.now_ms) is not None else None
+    if (lock.pooled or ticket.units > 1) and misfit(lock, ticket, draft.now_ms) is not None:
+        return "pool changed"
+    return None
 
 
 def drop_unfit(draft: Draft, ns: str, name: str) -> None:
