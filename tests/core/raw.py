@@ -167,7 +167,7 @@ def owners_are_compatible(raw: Raw) -> None:
         numbers = [number for holder in lock.holders for number in holder.slot_numbers]
         assert len(numbers) == len(set(numbers)), f"two have one slot of {lock.name}"
         exclusive = [holder for holder in live if holder.mode != SHARED]
-        if lock.pooled or (lock.slots == 1 and all(holder.slot_numbers for holder in exclusive)):
+        if lock.pooled or (lock.slots == 1 and any(holder.slot_numbers for holder in exclusive)):
             continue  # it is, or was, a pool: `pools_grow_within_their_slots`
         for strangers in itertools.combinations(exclusive, lock.slots + 1):
             pairs = itertools.combinations(strangers, 2)

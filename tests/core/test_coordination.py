@@ -295,8 +295,11 @@ class Predicted(Life):
             max_attempts=asked["max_attempts"],
         )
 
+    def expected(self, command: Acquire | AcquireAll, wish: Wish) -> set[str]:
+        return self.world.claim(wish, wait=command.wait, ticket=command.ticket_id)
+
     def claim(self, command: Acquire | AcquireAll, wish: Wish) -> None:
-        expected = self.world.claim(wish, wait=command.wait, ticket=command.ticket_id)
+        expected = self.expected(command, wish)
         had_place = {place.wish.lease for place in self.world.line}
         outcome = self.ask(command)
         assert WORDS[type(outcome)] in expected

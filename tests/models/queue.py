@@ -49,6 +49,7 @@ class Place:
     number: int
     asked_ms: int
     until_ms: int
+    was_repeated: bool = False  # by another request than the one that made it
 
 
 @dataclass
@@ -324,19 +325,23 @@ class World:
         for facts in world.facts.values():
             facts.rests_until_ms = facts.done_until_ms = 0
             facts.parked = False
-            if facts.pool and not facts.slots:
-                facts.slots = 1_000  # whoever paused it may end that
         for place in world.line:
             place.until_ms = world.now_ms + 1
+            if any(world.paused(job) for job in place.wish.jobs):
+                place.wish = _with(place.wish, slots=0)
         polled = {}
         for session, run in world.runs.items():
             if wants and run.want is not None and not world.run_over(session):
                 wish, at_ms = run.want
                 if world.now_ms < at_ms + limits.WANT_MS:
-                    polled[session] = (_with(wish, key=None), at_ms)
+                    slots = 0 if any(world.paused(job) for job in wish.jobs) else wish.slots
+                    polled[session] = (_with(wish, key=None, slots=slots), at_ms)
                     # A parent that ends its claim takes its child's cover away. Others may end theirs first.
                     covered = {(session, job) for job in wish.jobs if world.kin_cover(wish, job)}
                     world.covered_before |= covered
+        for facts in world.facts.values():
+            if facts.pool and not facts.slots:
+                facts.slots = 1_000  # whoever paused it may end that
         while True:
             world.serve()
             for session, (wish, at_ms) in list(polled.items()):
@@ -467,8 +472,9 @@ class World:
                 self.extend(wish, job, ticket)
         if place is not None:
             if bad and waitable:
-                if self.now_ms - place.asked_ms > limits.TICKET_MS // 6:
+                if not place.was_repeated or self.now_ms - place.asked_ms > limits.TICKET_MS // 6:
                     place.asked_ms, place.until_ms = self.now_ms, self.now_ms + limits.TICKET_MS
+                place.was_repeated = True
                 return {"queued"}
             self.line.remove(place)
         if not bad:
@@ -597,10 +603,14 @@ class World:
         wish = _with(hold.wish, lease=fresh, session=heir, key=None, ttl_ms=ttl_ms)
         wish = _with(wish, principal=run.principal if run else principal, worker=run.owner if run else "heir")
         self.end(hold, "transferred")
-        if not self.about(job).pool and self.in_way(wish, job):
+        facts = self.about(job)
+        had = facts.pool, facts.slots
+        if facts.pool and not hold.numbers:  # from before the pool: it has the job alone
+            facts.pool, facts.slots = False, 1
+        if not (hold.numbers and (facts.pool or facts.slots == 1)) and self.in_way(_with(wish, slots=facts.slots), job):
             self.__dict__.update(before.__dict__)
             return "held"
-        facts = self.about(job)
+        facts.pool, facts.slots = had
         facts.token += 1
         until_ms = self.now_ms + ttl_ms if ttl_ms else None
         self.holds.append(Hold(job, wish, facts.token, until_ms, self.now_ms, hold.numbers))

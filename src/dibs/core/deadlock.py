@@ -249,22 +249,22 @@ class _Graph:
         later = [ticket for ticket in later if ticket.session != wanted.session]
         if not lock.pooled:
             later = [ticket for ticket in later if not are_kin(draft, wanted.session, ticket.session)]
-        slots: list[tuple[str | None, str]] = []  # an owner of several units as often as it has units
+        taken: dict[str | None, tuple[str, int]] = {}  # a session has a job's slots once, by the first of its places
         if wanted.slots > 1 or lock.pooled:
-            for each in later:
-                slots += [(each.session, each.owner)] * (each.units if _alike(lock, each, wanted) else 0)
+            taken = {each.session: (each.owner, each.units) for each in later if _alike(lock, each, wanted)}
             later = [ticket for ticket in later if not _alike(lock, ticket, wanted)]
             if lock.slots == wanted.slots:
                 live = without_kin(draft, live_holders(draft, lock), None if lock.pooled else wanted.session)
                 for holder in live:
                     if wanted.is_blocked_by(holder) and (holder.slot_numbers or not lock.pooled):
-                        slots += [(holder.session, holder.owner)] * (len(holder.slot_numbers) or 1)
+                        taken[holder.session] = (holder.owner, len(holder.slot_numbers) or 1)
                 # In a pool an owner without a slot must leave.
                 alone = [blocker for blocker in in_way if lock.pooled and not blocker.holder.slot_numbers]
                 in_way = [blocker for blocker in in_way if blocker.name != lock.name] + alone
         owners = [(blocker.holder.session, blocker.holder.owner) for blocker in in_way]
         owners += [(ticket.session, ticket.owner) for ticket in later]
         needs += [_Need(1, [each]) for each in _sessions(owners)]
+        slots = [(session, owner) for session, (owner, units) in taken.items() for _ in range(units)]
         stuck = wanted.slots - wanted.units + 1
         # A pool that is paused is not for its owners to free.
         return [*needs, _Need(stuck, _sessions(slots))] if slots and stuck > 0 else needs
@@ -382,7 +382,7 @@ def _both_shared(ticket: Ticket, wanted: _Wanted) -> bool:
 # session's own earlier place in a line where it has one: when that place is served, the session has the job. When the
 # session loses this hold or this earlier place, however that happens, the place waits for everybody ahead of it. So a
 # loss can close a circle, as a new wait (`claims.py`, `several.py`) and a transfer (`leases.py`) can. Those two are
-# refused. All other changes only take away what somebody waits for.
+# refused. So can a pool that gets fewer slots (`leases.py`). All other changes only take away what somebody waits for.
 #
 # The place that closes the circle is given up in the same decision. Its owner asks again, and is told of the deadlock.
 

@@ -13,7 +13,7 @@ from dibs.core.outcomes import Deadlock, Forbidden, Held, SessionUnknown
 from dibs.core.proof import ended, held_by, not_current, put_list
 from dibs.core.queue import advance, drop_unfit, present_lock, serve_own
 from dibs.core.quota import charge, is_current, payer_of, recharged
-from dibs.core.records import BROKEN, FAILED, RELEASED, TRANSFERRED, Done
+from dibs.core.records import BROKEN, FAILED, RELEASED, TRANSFERRED, Done, session_key, ticket_key
 from dibs.core.tickets import NOBODY, has_seat, waiters
 
 TYPE_CHECKING = False
@@ -54,6 +54,7 @@ def transfer(draft: Draft, command: Transfer) -> Outcome:
         return stops
     if lease.session is not None:
         serve_own(draft, lock.ns, lease.session)
+        advance(draft, lock.ns, (lock.name,))  # the heir does not exclude its parent and its children
     return Transferred(now_ms=draft.now_ms, name=lock.name, lease=shown(draft, lease))
 
 
@@ -85,8 +86,11 @@ def _stops_transfer(draft: Draft, lock: LockRecord, lease: Holder) -> Held | Dea
     """Return why a transfer must be refused: the giver keeps a claim that overlaps the job, the giver's parent or child
     has the job, too, or the new owner waits for somebody who waits for this job."""
     rest = lock.replace(holders=tuple([each for each in lock.holders if each is not lease]))
-    units = len(lease.slot_numbers) or 1
-    in_way = () if lock.pooled else blockers(draft, rest, lease.mode, lock.slots, lease.session, units)
+    if lock.pooled and not lease.slot_numbers:  # an owner from before the pool has the job alone, or shares it
+        rest = rest.replace(pooled=False, slots=1)
+    units, in_way = len(lease.slot_numbers) or 1, ()
+    if not (lease.slot_numbers and (lock.pooled or lock.slots == 1)):  # the slots of a pool, or of one that was removed
+        in_way = blockers(draft, rest, lease.mode, rest.slots, lease.session, units)
     if in_way:
         return Held(now_ms=draft.now_ms, name=lock.name, blockers=in_way)
     from dibs.core.deadlock import find_own_cycle  # only for a transfer
@@ -152,9 +156,24 @@ def set_pool(draft: Draft, command: SetPool) -> Outcome:
             )
         )
         drop_unfit(draft, command.ns, command.name)
+        lock = draft.lock(command.ns, command.name)
+        if was is None or slots is None or slots < was:
+            _look_for_circles(draft, lock)
     lock = draft.lock(command.ns, command.name)
     taken, waiting = units_of(lock.holders), len(lock.line)
     return PoolSet(now_ms=draft.now_ms, name=lock.name, slots=slots, was=was, taken=taken, waiting=waiting)
+
+
+def _look_for_circles(draft: Draft, lock: LockRecord) -> None:
+    """Fewer slots are for more owners to wait for: have `deadlock.py` look at everything that they and those in line
+    wait for."""
+    draft.need(*[ticket_key(lock.ns, lock.name, number) for number in lock.line])
+    tickets = [draft.ticket(lock.ns, lock.name, number) for number in lock.line]
+    ids = dict.fromkeys([each.session for each in (*lock.holders, *tickets) if each is not None and each.session])
+    draft.need(*[session_key(each) for each in ids])
+    for session in [draft.session(each) for each in ids]:
+        if session is not None and (session.holds or len(session.waits) > 1):
+            draft.losses += [(session.id, wait.ns, wait.name) for wait in session.waits]
 
 
 def renew(draft: Draft, command: Renew) -> Outcome:
