@@ -51,7 +51,7 @@ SHOWN = {
         for answer in ("acquired", "held", "refused", "queued", "done", "delayed", "parked")
     },
     "Previous": ("previous",),
-    **{TITLES[verb]: (verb,) for verb in ("leave", "renew", "break", "free", "acl")},
+    **{TITLES[verb]: (verb,) for verb in ("leave", "renew", "break", "free", "acl", "pool")},
     TITLES["release"]: ("failed",),
     TITLES["transfer"]: ("transferred",),
     TITLES["inspect"]: ("job",),

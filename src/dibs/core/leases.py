@@ -157,7 +157,7 @@ def set_pool(draft: Draft, command: SetPool) -> Outcome:
         )
         drop_unfit(draft, command.ns, command.name)
         lock = draft.lock(command.ns, command.name)
-        if was is None or slots is None or slots < was:
+        if not was or slots is None or slots < was:  # a pause was not for its owners to end
             _look_for_circles(draft, lock)
     lock = draft.lock(command.ns, command.name)
     taken, waiting = units_of(lock.holders), len(lock.line)
