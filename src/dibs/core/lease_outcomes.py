@@ -136,7 +136,7 @@ class AclSet(JobOutcome):
 
 
 class PoolSet(JobOutcome):
-    """How many slots the pool has now; None: the job is no pool."""
+    """The number of slots that the pool has now; None: the job is no pool."""
 
     slots: int | None
     was: int | None

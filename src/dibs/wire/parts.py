@@ -74,7 +74,7 @@ def challenge_text(nonce: str, address: Any) -> str:
 
 
 def slot_fields(hold: Holder | Event) -> Document:
-    """Which slots a hold has; empty if it has none."""
+    """The numbers of the slots of a hold; empty if it has none."""
     numbers = hold.slot_numbers
     fields: Document = {"slot": numbers[0]} if numbers else {}
     return {**fields, "slot_numbers": list(numbers)} if len(numbers) > 1 else fields
