@@ -172,7 +172,7 @@ class _Graph:
 
     def cycle(self, asked: list[_Need], place: Node | None = None) -> tuple[str, ...]:
         """The shortest path from the claim back to the caller, or to its `place`, along stuck nodes."""
-        needs = self._reach([*asked, *self._session_needs(self._asker)])
+        needs = self.reach(self._root, [*asked, *self._session_needs(self._asker)])
         free = _free(needs)
         if self._root in free:
             return ()
@@ -188,10 +188,10 @@ class _Graph:
                         way.append((needs[node], (*path, *words)))
         return ()
 
-    def _reach(self, first: list[_Need]) -> dict[Node, list[_Need]]:
+    def reach(self, root: Node, first: list[_Need]) -> dict[Node, list[_Need]]:
         """All nodes that can be reached, with their needs, in the order in which they were found."""
-        needs = {self._root: first}
-        todo = [self._root]
+        needs = {root: first}
+        todo = [root]
         while todo:
             for need in needs[todo.pop()]:
                 for node, _ in need.of:
@@ -241,7 +241,8 @@ class _Graph:
         if wanted.number != _NONE or not covered(draft, lock, wanted.mode, wanted.session):
             ahead = list(self._ahead(wanted, lock))
         direct = ahead
-        if wanted.slots > 1 and ahead and not (in_tree(lock.name) or self._has_or_will(ahead[0])):
+        of_slots = wanted.slots > 1 or lock.pooled
+        if of_slots and ahead and not (in_tree(lock.name) or self._has_or_will(ahead[0])):
             direct = ahead[:1]  # it waits for the others itself; they are here for what their sessions will hold
         needs = [_Need(1, [(self.place(ticket), (ticket.owner, ticket.name))]) for ticket in direct]
         # What a session will hold blocks others, never itself, its parent or its child.
@@ -250,7 +251,7 @@ class _Graph:
         if not lock.pooled:
             later = [ticket for ticket in later if not are_kin(draft, wanted.session, ticket.session)]
         taken: dict[str | None, tuple[str, int]] = {}  # a session has a job's slots once, by the first of its places
-        if wanted.slots > 1 or lock.pooled:
+        if of_slots:
             taken = {each.session: (each.owner, each.units) for each in later if _alike(lock, each, wanted)}
             later = [ticket for ticket in later if not _alike(lock, ticket, wanted)]
             if lock.slots == wanted.slots:
@@ -388,10 +389,25 @@ def _both_shared(ticket: Ticket, wanted: _Wanted) -> bool:
 
 
 def leave_circles(draft: Draft) -> None:
-    """Look at every loss of this decision. A place that is given up is a loss, too."""
+    """Look at every loss of this decision. A place that is given up is a loss, too. A change of a pool may bring many,
+    so those that wait for nobody who is stuck are sorted out together."""
     while draft.losses:
-        session_id, ns, name = draft.losses.pop()
-        for ticket in session_places(draft, session_id, ns, name):
-            has_job = own_hold(draft, draft.lock(ns, name), session_id, ticket.mode) is not None
-            if not has_job and closes_circle(draft, ticket):
-                give_up(draft, ticket, "deadlock")
+        losses, draft.losses = draft.losses, []
+        stuck = _stuck(draft, {each[0] for each in losses}) if len(losses) > 1 else {losses[0][0]}
+        for session_id, ns, name in losses:
+            if session_id not in stuck:
+                continue
+            for ticket in session_places(draft, session_id, ns, name):
+                has_job = own_hold(draft, draft.lock(ns, name), session_id, ticket.mode) is not None
+                if not has_job and closes_circle(draft, ticket):
+                    give_up(draft, ticket, "deadlock")
+
+
+def _stuck(draft: Draft, ids: set[str]) -> set[str]:
+    """Those of these sessions whose wait would never end, as far as lines tell."""
+    sessions = [session for session in map(draft.session, sorted(ids)) if session is not None]
+    if not sessions:
+        return set()
+    graph = _Graph(draft, sessions[0], wants=False)
+    free = _free(graph.reach(("all",), [_Need(1, [(("session", each.id), ())]) for each in sessions]))
+    return {each.id for each in sessions if ("session", each.id) not in free}
