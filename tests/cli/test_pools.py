@@ -20,7 +20,8 @@ def dibs(folder: Path, *words: str) -> CompletedProcess[str]:
 
 def ask(folder: Path, *words: str) -> tuple[int, dict[str, Any]]:
     ran = dibs(folder, *words, "--json")
-    return ran.returncode, json.loads(ran.stdout)["data"]
+    said = json.loads(ran.stdout or ran.stderr)
+    return ran.returncode, said.get("data") or said["error"]
 
 
 @pytest.mark.promise("pool:operator", "slot:number")

@@ -196,7 +196,12 @@ class Pool:
 
     def claim(self, owner: str, job: str = "gpu", *, wait: bool = False, **terms: Any) -> Outcome:
         self.fresh += 1
-        asked = {"principal": "team", "ttl_ms": 60_000, "fresh_lease_id": f"lease-{self.fresh}", **terms}
+        asked: dict[str, Any] = {
+            "principal": "team",
+            "ttl_ms": 60_000,
+            "fresh_lease_id": f"lease-{self.fresh}",
+            **terms,
+        }
         return self.coordinator.one(Acquire(ns=NS, name=job, owner=owner, wait=wait, **asked))
 
     def take(self, owner: str, job: str = "gpu", **terms: Any) -> Holder:
@@ -379,7 +384,7 @@ def test_more_units_than_there_are_slots_are_refused_at_once() -> None:
 def test_a_session_that_claims_again_has_its_units_and_gets_no_others() -> None:
     pool = Pool()
     pool.set(4)
-    session = {"session": "s", "ttl_ms": 0}
+    session: dict[str, Any] = {"session": "s", "ttl_ms": 0}
     pool.coordinator.one(OpenSession(ns=NS, fresh_id="s", principal="team", owner="s", ttl_ms=60_000))
     leases = [pool.take("s", units=2, **session), pool.take("s", **session), pool.take("s", units=2, **session)]
     assert {(lease.lease_id, lease.slot_numbers) for lease in leases} == {("lease-1", (0, 1))}
@@ -391,7 +396,7 @@ def test_a_subagent_of_an_owner_needs_a_slot_of_its_own() -> None:
     pool = Pool()
     pool.set(1)
     for session, parent in (("s", None), ("child", "s")):
-        asked = {"principal": "team", "owner": session, "ttl_ms": 60_000, "parent": parent}
+        asked: dict[str, Any] = {"principal": "team", "owner": session, "ttl_ms": 60_000, "parent": parent}
         pool.coordinator.one(OpenSession(ns=NS, fresh_id=session, **asked))
     pool.take("s", session="s", ttl_ms=0)
     assert isinstance(pool.claim("child", session="child", ttl_ms=0), outcomes.Held)
@@ -401,7 +406,7 @@ def test_a_subagent_of_an_owner_needs_a_slot_of_its_own() -> None:
 def test_several_limits_are_claimed_in_one_step() -> None:
     pool = Pool()
     pool.set(2, "api")
-    asked = {"ns": NS, "principal": "team", "ttl_ms": 60_000, "wait": True}
+    asked: dict[str, Any] = {"ns": NS, "principal": "team", "ttl_ms": 60_000, "wait": True}
     for number in range(3):
         names = ("api", f"customer-{number % 2}")
         outcome = pool.coordinator.one(AcquireAll(names=names, owner="w", fresh_lease_id=f"w{number}", **asked))
@@ -415,7 +420,13 @@ def test_several_limits_are_claimed_in_one_step() -> None:
 
 
 def some(pool: Pool, fresh: str, count: int, key: str | None = None) -> Outcome:
-    asked = {"principal": "team", "owner": fresh, "ttl_ms": 60_000, "fresh_lease_id": fresh, "request_key": key}
+    asked: dict[str, Any] = {
+        "principal": "team",
+        "owner": fresh,
+        "ttl_ms": 60_000,
+        "fresh_lease_id": fresh,
+        "request_key": key,
+    }
     return pool.coordinator.one(AcquireAny(ns=NS, names=("l1", "l2", "l3", "l4"), count=count, **asked))
 
 
@@ -452,10 +463,15 @@ def test_a_repeated_claim_of_so_many_gives_the_same_leases_and_never_more() -> N
 def test_a_transfer_serves_the_parent_that_waits_for_the_job() -> None:
     pool = Pool()
     for session, parent in (("s", None), ("child", "s")):
-        asked = {"principal": "team", "owner": session, "ttl_ms": 60_000, "parent": parent}
+        asked: dict[str, Any] = {"principal": "team", "owner": session, "ttl_ms": 60_000, "parent": parent}
         pool.coordinator.one(OpenSession(ns=NS, fresh_id=session, **asked))
     lease = pool.take("giver")
     assert isinstance(pool.claim("s", session="s", ttl_ms=0, wait=True), outcomes.Queued)
-    asked = {"principal": "team", "lease_id": lease.lease_id, "fresh_lease_id": "heir", "to_session": "child"}
-    pool.coordinator.one(Transfer(ns=NS, name="gpu", **asked))
+    given: dict[str, Any] = {
+        "principal": "team",
+        "lease_id": lease.lease_id,
+        "fresh_lease_id": "heir",
+        "to_session": "child",
+    }
+    pool.coordinator.one(Transfer(ns=NS, name="gpu", **given))
     assert set(pool.owners()) == {"child", "s"}

@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.commands import Break, Free, Release, Renew, SetAcl, SetPool, Transfer
     from dibs.core.draft import Draft
-    from dibs.core.outcomes import Outcome
+    from dibs.core.outcomes import Blocker, Outcome
     from dibs.core.records import Ending, Holder, LockRecord, SessionRecord
 
 
@@ -88,7 +88,8 @@ def _stops_transfer(draft: Draft, lock: LockRecord, lease: Holder) -> Held | Dea
     rest = lock.replace(holders=tuple([each for each in lock.holders if each is not lease]))
     if lock.pooled and not lease.slot_numbers:  # an owner from before the pool has the job alone, or shares it
         rest = rest.replace(pooled=False, slots=1)
-    units, in_way = len(lease.slot_numbers) or 1, ()
+    units = len(lease.slot_numbers) or 1
+    in_way: tuple[Blocker, ...] = ()
     if not (lease.slot_numbers and (lock.pooled or lock.slots == 1)):  # the slots of a pool, or of one that was removed
         in_way = blockers(draft, rest, lease.mode, rest.slots, lease.session, units)
     if in_way:
