@@ -198,6 +198,7 @@ ANSWERS: dict[type[Record], Callable[[Any], str]] = {
     outcomes.AclDiffers: lambda told: "acl-differs",
     lease_outcomes.NoteTooLong: lambda told: "note-too-long",
     lease_outcomes.AclSet: lambda told: _words("acl-set", acl=",".join(told.acl)),
+    lease_outcomes.PoolSet: lambda told: _words("pool-set", slots=told.slots, was=told.was),
     lease_outcomes.NotFound: lambda told: "not-found",
     outcomes.QuotaExceeded: lambda told: "over-quota",
     outcomes.TooMany: lambda told: f"too-many {told.what}",
