@@ -139,8 +139,9 @@ def checked_reply(verb: str, reply: Reply, address: ServerAddress) -> Reply:
     if reply.status < 300 or (verb in _CLAIMS and status in ("delayed", "parked")):
         wanted = REPLIES.get(verb, ())
         if verb in _CLAIMS:
-            several = ALL if body is not None and "leases" in body else verb
-            wanted = SEVERAL_REPLIES.get((several, str(status))) or CLAIM_REPLIES.get(str(status), ("a known status",))
+            wanted = SEVERAL_REPLIES.get((verb, str(status))) or CLAIM_REPLIES.get(str(status), ("a known status",))
+            if body is not None and "leases" in body:
+                wanted = SEVERAL_REPLIES[ALL, "acquired"]
         if not wanted or (body is not None and _has(body, wanted)):
             return reply
         raise BadReply(f"{address.url} answered with JSON that is not from dibs, or from another version of it.")

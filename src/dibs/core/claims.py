@@ -149,9 +149,10 @@ def judge(
     differs = misfit(lock, ask, now_ms) if lock.pooled or ask.units > 1 else None
     if differs is not None:
         return differs
-    slots = ask.slots or 1
-    if lock.holders and lock.slots != slots and not lock.pooled and ask.mode == EXCLUSIVE == lock.holders[0].mode:
-        return outcomes.Differs(now_ms=now_ms, name=name, what="slots", has=str(lock.slots), asked=str(slots))
+    other_slots = lock.holders and not lock.pooled and lock.slots != (ask.slots or 1)
+    if other_slots and ask.mode == EXCLUSIVE == lock.holders[0].mode:
+        asked = str(ask.slots or 1)
+        return outcomes.Differs(now_ms=now_ms, name=name, what="slots", has=str(lock.slots), asked=asked)
     if lock.done is not None and now_ms < lock.done.until_ms and not ask.again:
         return outcomes.AlreadyDone(now_ms=now_ms, name=name, done=lock.done)
     in_way: tuple[Blocker, ...] = ()
@@ -160,8 +161,9 @@ def judge(
     waiting = ahead(draft, lock, 0, ask.mode)
     if waiting and not in_way and covered(draft, lock, ask.mode, ask.session):
         waiting = waiting if session_places(draft, ask.session, ask.ns, name) else 0
-    if in_way or is_paused(lock):
-        return outcomes.Held(now_ms=now_ms, name=name, blockers=in_way, waiting=waiting, paused=is_paused(lock))
+    paused = lock.pooled and is_paused(lock)
+    if in_way or paused:
+        return outcomes.Held(now_ms=now_ms, name=name, blockers=in_way, waiting=waiting, paused=paused)
     if now_ms < lock.delay_until_ms and not (lock.holders and waiting):
         return _delayed(lock, now_ms)
     if waiting:

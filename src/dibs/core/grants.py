@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dibs.core import events
-from dibs.core.exclusion import free_numbers, slots_of
+from dibs.core.exclusion import free_numbers
 from dibs.core.expiry import event_of, shown
 from dibs.core.limits import CHECKPOINTS_BYTES_MAX, METADATA_BYTES_MAX, WANTED_MAX
 from dibs.core.names import in_tree
@@ -67,8 +67,8 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, lock: LockRecord, lease_id: 
     name = lock.name
     token = max(lock.token, draft.meta().token_floor) + 1
     session = draft.session(ask.session) if ask.session is not None else None
-    slots = lock.slots if lock.holders else slots_of(lock, ask.slots)
-    has_slot = ask.mode == EXCLUSIVE and (slots > 1 or lock.pooled)
+    slots = lock.slots if lock.holders or lock.pooled else ask.slots or 1
+    has_slot = (slots > 1 or lock.pooled) and ask.mode == EXCLUSIVE
     lease = Holder(
         lease_id=lease_id,
         owner=ask.owner or (session.owner if session is not None else ""),

@@ -100,8 +100,9 @@ def previous_of(document: Document) -> Previous | None:
 
 def lease_of(document: Document, name: str | None = None) -> Lease:
     said = {"name": name or "", "owner": "", **_fields(Lease, document)}
-    numbers = tuple(document.get("slot_numbers", ()))
-    return Lease(**{**said, "previous": previous_of(document), "slot_numbers": numbers})
+    if "slot_numbers" in said:
+        said["slot_numbers"] = tuple(said["slot_numbers"])
+    return Lease(**{**said, "previous": previous_of(document)})
 
 
 def status_from(document: Document) -> JobStatus:

@@ -121,7 +121,8 @@ def holder_document(holder: Holder, now_ms: int) -> Document:
     document["metadata"] = holder.metadata
     document["checkpoint"] = holder.checkpoint
     document["attempt"] = holder.attempt
-    document.update(slot_fields(holder))
+    if holder.slot_numbers:
+        document.update(slot_fields(holder))
     return document
 
 
