@@ -46,7 +46,7 @@ def _reply_kinds() -> dict[str, str]:
     found: dict[str, str] = {}
     for answer, fields in ANSWERS.items():
         for name, (marked, _) in fields.items():
-            kind = marked.rstrip("?-").replace("texts", "list")
+            kind = marked.rstrip("?-").replace("texts", "list").replace("numbers", "list")
             if answer != "error":  # clients read those of an error as they come
                 assert found.setdefault(name, kind) == kind, f"{name} has two kinds"
     return {name: kind for name, kind in found.items() if kind != "text"}

@@ -96,7 +96,7 @@ def raw_of(store: MemoryStore, now_ms: int) -> Raw:
     )
 
 
-def wish_of(of: Holder | Ticket, jobs: tuple[str, ...], slots: int) -> Wish:
+def wish_of(of: Holder | Ticket, jobs: tuple[str, ...], slots: int, units: int) -> Wish:
     return Wish(
         jobs,
         of.owner,
@@ -105,6 +105,7 @@ def wish_of(of: Holder | Ticket, jobs: tuple[str, ...], slots: int) -> Wish:
         of.ttl_ms,
         shared=of.mode == SHARED,
         slots=slots,
+        units=units,
         session=of.session,
         lasting=not of.ephemeral,
         key=of.request_key,
@@ -122,12 +123,13 @@ def world_of(raw: Raw) -> World:
             want = session.want
             wanted = (want.name, *want.more)
             wish = Wish(wanted, session.owner, session.principal, "", shared=want.mode == SHARED)
-            wish.slots, wish.session = want.slots, session.id
+            wish.slots, wish.units, wish.session = want.slots, want.units, session.id
             run.want = (wish, want.at_ms)
         world.runs[session.id] = run
     for lock, holder in raw.live():
-        wish = wish_of(holder, (lock.name,), lock.slots)
-        world.holds.append(Hold(lock.name, wish, holder.token, raw.now_ms + 1, holder.since_ms))
+        numbers = holder.slot_numbers
+        wish = wish_of(holder, (lock.name,), lock.slots, len(numbers) or 1)
+        world.holds.append(Hold(lock.name, wish, holder.token, raw.now_ms + 1, holder.since_ms, numbers))
         world.about(lock.name).rests_until_ms = lock.delay_until_ms
     came = {(e.job, e.ticket): e.seq for e in raw.events if e.kind == kinds.QUEUED}
     firsts = [t for t in raw.tickets.values() if not t.whole or t.whole[0].name == t.name]
@@ -135,11 +137,12 @@ def world_of(raw: Raw) -> World:
         if raw.ticket_live(ticket):
             jobs = tuple(part.name for part in ticket.whole) or (ticket.name,)
             number = came[ticket.name, ticket.number]
-            wish = wish_of(ticket, jobs, ticket.slots)
+            wish = wish_of(ticket, jobs, ticket.slots, ticket.units)
             world.line.append(Place(wish, number, raw.now_ms, raw.now_ms + 1))
     for lock in raw.locks.values():
         facts = world.about(lock.name)
         facts.rests_until_ms, facts.parked = lock.delay_until_ms, lock.parked
+        facts.slots, facts.pool = lock.slots, lock.pooled
         facts.done_until_ms = lock.done.until_ms if lock.done else 0
     return world
 
@@ -161,7 +164,11 @@ def owners_are_compatible(raw: Raw) -> None:
         for first, second in itertools.combinations(live, 2):
             mixed = first.mode != second.mode and not raw.are_kin(first, second)
             assert not mixed, f"{lock.name} is shared and exclusive"
+        numbers = [number for holder in lock.holders for number in holder.slot_numbers]
+        assert len(numbers) == len(set(numbers)), f"two have one slot of {lock.name}"
         exclusive = [holder for holder in live if holder.mode != SHARED]
+        if lock.pooled or (lock.slots == 1 and any(holder.slot_numbers for holder in exclusive)):
+            continue  # it is, or was, a pool: `pools_grow_within_their_slots`
         for strangers in itertools.combinations(exclusive, lock.slots + 1):
             pairs = itertools.combinations(strangers, 2)
             related = any(raw.are_kin(first, second) for first, second in pairs)
@@ -172,6 +179,23 @@ def owners_are_compatible(raw: Raw) -> None:
             both_shared = first.mode == second.mode == SHARED
             related = raw.are_kin(first, second)
             assert same or both_shared or related, f"{one.name} and {other.name} overlap"
+
+
+def pools_grow_within_their_slots(before: Raw, after: Raw) -> None:
+    """The units of a pool's owners are more than its slots only if they were before it had fewer slots."""
+    for lock in after.locks.values():
+        was = before.locks.get(lock.name, LockRecord(ns=NS, name=lock.name))
+        had, has = ({each.token: len(each.slot_numbers) for each in every.holders} for every in (was, lock))
+        if lock.pooled and sum(has.values()) > lock.slots:
+            assert sum(has.values()) <= sum(had.values()), f"{lock.name} has {has} of {lock.slots} slots"
+        for holder in lock.holders:
+            if lock.pooled and was.pooled and holder.token not in had and not set(holder.slot_numbers) <= _numbers(was):
+                assert holder.slot_numbers, f"{lock.name} has an owner without a slot"
+                assert max(holder.slot_numbers) < lock.slots, "a number that the pool does not have"
+
+
+def _numbers(lock: LockRecord) -> set[int]:
+    return {number for holder in lock.holders for number in holder.slot_numbers}
 
 
 def lines_and_tickets_agree(raw: Raw) -> None:

@@ -32,6 +32,7 @@ from dibs.core.commands import (
     OpenSession,
     Release,
     Renew,
+    SetPool,
     Sweep,
     Transfer,
 )
@@ -56,6 +57,7 @@ SETTINGS = settings(
     suppress_health_check=list(HealthCheck),
 )
 NS = "default"
+POOLS = ("a", "gpu")
 JOBS = ("a", "b", "gpu", "path:s", "path:s/x", "path:s/y", "repo:r")
 # Of workers with these names and the credential `team`, by their parents.
 PARENTS = {"s1": None, "s2": None, "s1-child": "s1", "s1-sibling": "s1"}
@@ -99,7 +101,8 @@ def wishes(draw: st.DrawFn) -> dict[str, Any]:
         "session": session,
         "ttl_ms": draw(ttls) or (0 if session else 60_000),
         "shared": shared,
-        "slots": draw(st.sampled_from((1, 1, 2, 2, 3))) if not shared else 1,
+        "slots": draw(st.sampled_from((0, 0, 1, 2, 2, 3))) if not shared else 0,
+        "units": draw(st.sampled_from((1, 1, 1, 2))) if not shared else 1,
         "key": draw(st.sampled_from((None, None, None, "k1", "k2"))),
         "delay_ms": draw(st.sampled_from((0, 0, 0, 3_000))),
         "max_attempts": draw(st.sampled_from((0, 0, 0, 2))),
@@ -142,6 +145,7 @@ class Life(RuleBasedStateMachine):
         after = raw_of(self.store, self.now_ms)
         raws.check(after)
         raws.fifo(after.events)
+        raws.pools_grow_within_their_slots(before, after)
         self.check_handed(before, after)
         if isinstance(command, Inspect | InspectSession):
             assert after == before, "looking wrote something"
@@ -179,7 +183,7 @@ class Life(RuleBasedStateMachine):
         assert set(outcome.cycle[1::2]) <= set(JOBS)
         names = command.names if isinstance(command, AcquireAll) else (command.name,)
         wish = Wish(names, command.owner, command.principal, "", shared=command.mode == SHARED)
-        wish.slots, wish.session = command.slots, command.session
+        wish.slots, wish.units, wish.session = command.slots, command.units, command.session
         certain, _ = world_of(raw_of(self.store, self.now_ms)).would_be_stuck(wish, wait=command.wait)
         assert certain, f"a false cycle: {outcome.cycle}"
 
@@ -194,7 +198,7 @@ class Life(RuleBasedStateMachine):
         raws.nobody_waits_for_nothing(raw_of(self.store, self.now_ms))
 
     def made(self, wish: dict[str, Any], *names: str) -> dict[str, Any]:
-        """The fields of a claim. Of several jobs at once none has slots."""
+        """The fields of a claim. Of several jobs at once none names slots."""
         asked = {key: value for key, value in wish.items() if key not in ("shared", "key")}
         return {
             "ns": NS,
@@ -204,7 +208,7 @@ class Life(RuleBasedStateMachine):
             "mode": SHARED if wish["shared"] else EXCLUSIVE,
             "request_key": wish["key"],
             **asked,
-            "slots": wish["slots"] if len(names) == 1 else 1,
+            "slots": wish["slots"] if len(names) == 1 else 0,
         }
 
 
@@ -239,8 +243,8 @@ class Predicted(Life):
         """The same owners, and the same places in the same order."""
         raw = raw_of(self.store, self.now_ms)
         self.break_circles(raw)
-        stored = {(lock.name, each.owner, each.lease_id) for lock, each in raw.live()}
-        assert stored == {(hold.job, hold.wish.worker, hold.wish.lease) for hold in self.world.holds}
+        stored = {(lock.name, each.owner, each.lease_id, each.slot_numbers) for lock, each in raw.live()}
+        assert stored == {(hold.job, hold.wish.worker, hold.wish.lease, hold.numbers) for hold in self.world.holds}
         line = [(place.wish.jobs, place.wish.lease) for place in world_of(raw).line]
         assert line == [(place.wish.jobs, place.wish.lease) for place in self.world.line]
 
@@ -284,14 +288,18 @@ class Predicted(Life):
             asked["ttl_ms"],
             shared=asked["mode"] == SHARED,
             slots=asked["slots"],
+            units=asked["units"],
             session=asked["session"],
             key=asked["request_key"],
             delay_ms=asked["delay_ms"],
             max_attempts=asked["max_attempts"],
         )
 
+    def expected(self, command: Acquire | AcquireAll, wish: Wish) -> set[str]:
+        return self.world.claim(wish, wait=command.wait, ticket=command.ticket_id)
+
     def claim(self, command: Acquire | AcquireAll, wish: Wish) -> None:
-        expected = self.world.claim(wish, wait=command.wait, ticket=command.ticket_id)
+        expected = self.expected(command, wish)
         had_place = {place.wish.lease for place in self.world.line}
         outcome = self.ask(command)
         assert WORDS[type(outcome)] in expected
@@ -331,6 +339,26 @@ class Predicted(Life):
         outcome = self.ask(AcquireAny(names=tuple(names), **asked))
         assert WORDS[type(outcome)] == expected
         assert not isinstance(outcome, outcomes.Granted) or outcome.name == job
+        self.agree()
+
+    @rule(names=some_jobs, how=wishes(), count=st.integers(1, 3))
+    def claims_so_many(self, names: list[str], how: dict[str, Any], count: int) -> None:
+        asked = self.made({**how, "key": None})
+        expected, job = self.world.claim_any(self.wish(tuple(names), asked), count)
+        outcome = self.ask(AcquireAny(names=tuple(names), count=count, **asked))
+        assert WORDS[type(outcome)] == expected
+        assert len(granted_in(outcome)) in (0, count)
+        assert not isinstance(outcome, outcomes.GrantedAll) or outcome.grants[-1].name == job
+        self.agree()
+
+    @rule(job=st.sampled_from(POOLS), slots=st.sampled_from((None, 0, 1, 2, 3, 3)))
+    def sets_a_pool(self, job: str, slots: int | None) -> None:
+        facts = self.world.about(job)
+        was = facts.slots if facts.pool else None
+        self.world.set_pool(job, slots)
+        outcome = self.ask(SetPool(ns=NS, name=job, principal="op", slots=slots))
+        assert isinstance(outcome, lease_outcomes.PoolSet)
+        assert (outcome.slots, outcome.was) == (slots, was)
         self.agree()
 
     def proof(self, data: st.DataObject) -> tuple[str, str | None, str | None]:
@@ -461,11 +489,14 @@ class Loose(Life):
     """Sweeps when it likes, repeats what was said before, many commands in one write, outages."""
 
     def command(self, data: st.DataObject) -> Command:
-        kind = data.draw(st.sampled_from(("claim", "claim", "claim", "all", "any", "let go", "session", "old")))
+        kind = data.draw(st.sampled_from(("claim", "claim", "claim", "all", "any", "let go", "session", "pool", "old")))
         if kind == "old" and self.sent:
             return data.draw(st.sampled_from(self.sent[-20:]))
         if kind == "let go":
             return self.a_release(data)
+        if kind == "pool":
+            slots = data.draw(st.sampled_from((None, 0, 1, 2, 3)))
+            return SetPool(ns=NS, name=data.draw(st.sampled_from(POOLS)), principal="op", slots=slots)
         if kind == "session":
             session = data.draw(st.sampled_from(SESSIONS))
             if data.draw(st.booleans()):
@@ -476,12 +507,12 @@ class Loose(Life):
         names = names if kind != "claim" else names[:1]
         asked = self.made(data.draw(wishes()), *names)
         if kind == "any":
-            return AcquireAny(names=names, **asked)
+            return AcquireAny(names=names, count=data.draw(st.sampled_from((0, 0, 2))), **asked)
         if kind == "all" and len(names) > 1:
             return AcquireAll(names=names, wait=wait, **asked)
         if bool(self.places) and data.draw(st.booleans()):
             names, number, ticket_id = data.draw(st.sampled_from(self.places[-6:]))
-            slots = asked["slots"] if len(names) == 1 else 1
+            slots = asked["slots"] if len(names) == 1 else 0
             more = {"wait": True, "ticket": number, "ticket_id": ticket_id, **asked, "slots": slots}
             return AcquireAll(names=names, **more) if len(names) > 1 else Acquire(name=names[0], **more)
         return Acquire(name=names[0], wait=wait, **asked)
@@ -548,6 +579,8 @@ class Loose(Life):
     def teardown(self) -> None:
         """Long after: without a sweeper every job can be had, and a sweeper comes to rest with nothing left."""
         self.now_ms += 3 * 3_600_000
+        for job in POOLS:
+            self.ask(SetPool(ns=NS, name=job, principal="op", slots=None))
         for job in JOBS:
             claim = Acquire(
                 ns=NS, name=job, principal="late", owner="late", ttl_ms=1_000, fresh_lease_id=self.fresh_id()

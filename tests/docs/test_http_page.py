@@ -52,7 +52,7 @@ NULL, LEFT_OUT = "?", "-"  # marks after a kind
 
 
 def kind_of(answer: str, field: str) -> str:
-    return ANSWERS[answer][field][0].rstrip(NULL + LEFT_OUT).replace("texts", "list")
+    return ANSWERS[answer][field][0].rstrip(NULL + LEFT_OUT).replace("texts", "list").replace("numbers", "list")
 
 
 def test_the_routes_and_fields_are_those_that_are_declared() -> None:
@@ -195,7 +195,8 @@ class Played:
         self.losses()
         self.groups()
         self.closed()
-        for name in ("a", "s", "poison", "delay"):
+        self.pools()
+        for name in ("a", "s", "poison", "delay", "gpu"):
             self.heard("history", self._door.ask(Ask("history", name, {"limit": 100})))
             self.ask("inspect", name)
         self.heard("events", self._door.ask(asked_events("", None, 0, 10_000)))
@@ -311,6 +312,23 @@ class Played:
         self.ask("session-end", one)
         assert self.ask("renew", "A", session_id=one)["ended"] == "released"
 
+    def pools(self) -> None:
+        self.ask("pool", "gpu", slots=3)
+        one = self.ask("session-open", "", owner="one")["session_id"]
+        lease = self.ask("acquire", "gpu", units=2, session_id=one)["lease_id"]
+        self.ask("session-show", one)
+        self.ask("renew", "gpu", lease_id=lease)
+        self.ask("transfer", "gpu", lease_id=lease, to_owner="heir")
+        self.ask("acquire", "gpu", units=2)
+        self.ask("inspect", "gpu")
+        assert self.ask("acquire", "gpu", units=4)["code"] == "conflict"
+        assert self.ask("acquire-any", "", names=["gpu", "x", "y"], count=2)["leases"]
+        assert self.ask("acquire-any", "", names=["gpu", "x", "z"], count=2)["free"] == 1
+        self.ask("pool", "gpu", slots=0)
+        assert self.ask("acquire", "gpu")["paused"]
+        lost = ticket_text("default", "gpu", 9, new_id())
+        assert self.ask("acquire", "gpu", ticket=lost)["paused"]
+
     def tokens(self) -> None:
         asks: list[tuple[str, str, dict[str, object]]] = [
             ("token-create", "", {"name": "ci", "expires_seconds": 60}),
@@ -412,7 +430,7 @@ def test_what_is_for_everybody_is_shown_and_what_proves_is_not() -> None:
 )
 def test_a_class_of_the_sdk_has_fields_of_its_answer_with_their_types(answer: str, kind: Any) -> None:
     """They are written out, so that type checkers and editors see them; so they are compared."""
-    kinds = {"int": "number", "str": "text", "bool": "flag", "tuple[str, ...]": "list", "Previous": "object"}
+    kinds = {"int": "number", "str": "text", "bool": "flag", "tuple[int, ...]": "list", "Previous": "object"}
     for field in fields(kind):
         if field.name in ("document", "namespace"):  # all that was said; and what the client itself adds
             continue

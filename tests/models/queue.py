@@ -32,7 +32,8 @@ class Wish:
     lease: str
     ttl_ms: int = 60_000
     shared: bool = False
-    slots: int = 1
+    slots: int = 0  # 0: as the pool has them, else 1
+    units: int = 1
     session: str | None = None
     lasting: bool = False
     key: str | None = None
@@ -48,6 +49,7 @@ class Place:
     number: int
     asked_ms: int
     until_ms: int
+    was_repeated: bool = False  # by another request than the one that made it
 
 
 @dataclass
@@ -59,6 +61,7 @@ class Hold:
     token: int
     until_ms: int | None  # None: as long as the session
     since_ms: int = 0
+    numbers: tuple[int, ...] = ()  # of its slots
 
 
 @dataclass
@@ -82,6 +85,8 @@ class Facts:
     failures: int = 0
     max_attempts: int = 0
     parked: bool = False
+    slots: int = 1  # as its owners said, or an operator
+    pool: bool = False  # it was an operator
     rests_until_ms: int = 0
     done_until_ms: int = 0
     ended: list[tuple[Wish, str]] = field(default_factory=list)  # newest first
@@ -146,12 +151,19 @@ class World:
 
     def in_way(self, wish: Wish, job: str) -> list[Hold]:
         """The holds that keep `wish` from having `job`."""
+        facts = self.about(job)
+        if facts.pool:  # an owner without a number had it before there was a pool
+            taken = sum(len(hold.numbers) or 1 for hold in self.of(job))
+            fits = taken + wish.units <= facts.slots and all(hold.numbers for hold in self.of(job))
+            return [] if fits else self.of(job)
         same = [hold for hold in self.of(job) if not self.are_kin(wish.session, hold.wish.session)]
         if wish.shared:
             found = [hold for hold in same if not hold.wish.shared]
         else:
-            alike = all(not hold.wish.shared and hold.wish.slots == wish.slots for hold in same)
-            found = [] if alike and len(same) < wish.slots else same
+            taken = sum(len(hold.numbers) or 1 for hold in same)
+            slots = wish.slots or 1
+            alike = slots > 1 and facts.slots == slots and all(not hold.wish.shared for hold in same)
+            found = [] if not same or (alike and taken + wish.units <= slots) else same
         for hold in self.holds:
             if hold.job != job and overlap(hold.job, job):
                 both_shared = wish.shared and hold.wish.shared
@@ -182,9 +194,21 @@ class World:
         return found[0] if found else None
 
     def may_have(self, wish: Wish, job: str, place: Place | None) -> bool:
-        if self.now_ms < self.about(job).rests_until_ms or self.in_way(wish, job):
+        if self.now_ms < self.about(job).rests_until_ms or self.in_way(wish, job) or self.paused(job):
             return False
         return not self.before(wish, job, place)
+
+    def paused(self, job: str) -> bool:
+        return self.about(job).pool and not self.about(job).slots
+
+    def never_fits(self, wish: Wish, job: str) -> bool:
+        """Whether the slots are such that it would wait for ever. A pause ends."""
+        facts = self.about(job)
+        if not facts.pool:
+            return wish.units > (wish.slots or 1)
+        if wish.shared:
+            return True
+        return bool(facts.slots) and (wish.units > facts.slots or wish.slots not in (0, facts.slots))
 
     def covered(self, wish: Wish, job: str) -> bool:
         """Whether the session has all of it already, by a claim above it, or its parent or child by one of it."""
@@ -195,6 +219,8 @@ class World:
     def kin_cover(self, wish: Wish, job: str) -> bool:
         if (wish.session, job) in self.covered_before:
             return True
+        if self.about(job).pool:
+            return False
         at_or_above = [hold.wish for hold in self.holds if job == hold.job or within(job, hold.job)]
         kin = [other for other in at_or_above if self.are_kin(wish.session, other.session)]
         return any(wish.shared or not other.shared for other in kin)
@@ -251,6 +277,8 @@ class World:
         if self.now_ms >= place.until_ms or self.run_over(place.wish.session):
             return True
         facts = [self.about(job) for job in place.wish.jobs]
+        if any(self.never_fits(place.wish, job) for job in place.wish.jobs):
+            return True
         return any(each.parked or self.now_ms < each.done_until_ms for each in facts)
 
     def serve(self) -> None:
@@ -275,7 +303,14 @@ class World:
         facts.token += 1
         facts.max_attempts = wish.max_attempts or facts.max_attempts
         facts.rests_until_ms = facts.done_until_ms = 0
-        hold = Hold(job, wish, facts.token, self.now_ms + wish.ttl_ms if wish.ttl_ms else None, self.now_ms)
+        if not facts.pool and not self.of(job):
+            facts.slots = wish.slots or 1
+        numbers: list[int] = []
+        if not wish.shared and (facts.pool or facts.slots > 1):
+            taken = [number for hold in self.of(job) for number in hold.numbers]
+            numbers = [number for number in range(len(taken) + wish.units) if number not in taken][: wish.units]
+        until_ms = self.now_ms + wish.ttl_ms if wish.ttl_ms else None
+        hold = Hold(job, wish, facts.token, until_ms, self.now_ms, tuple(numbers))
         self.holds.append(hold)
         run = self.runs.get(wish.session or "")
         if run is not None:
@@ -292,15 +327,21 @@ class World:
             facts.parked = False
         for place in world.line:
             place.until_ms = world.now_ms + 1
+            if any(world.paused(job) for job in place.wish.jobs):
+                place.wish = _with(place.wish, slots=0)
         polled = {}
         for session, run in world.runs.items():
             if wants and run.want is not None and not world.run_over(session):
                 wish, at_ms = run.want
                 if world.now_ms < at_ms + limits.WANT_MS:
-                    polled[session] = (_with(wish, key=None), at_ms)
+                    slots = 0 if any(world.paused(job) for job in wish.jobs) else wish.slots
+                    polled[session] = (_with(wish, key=None, slots=slots), at_ms)
                     # A parent that ends its claim takes its child's cover away. Others may end theirs first.
                     covered = {(session, job) for job in wish.jobs if world.kin_cover(wish, job)}
                     world.covered_before |= covered
+        for facts in world.facts.values():
+            if facts.pool and not facts.slots:
+                facts.slots = 1_000  # whoever paused it may end that
         while True:
             world.serve()
             for session, (wish, at_ms) in list(polled.items()):
@@ -318,6 +359,8 @@ class World:
     def waits(self, wish: Wish, job: str) -> bool:
         """Whether a poll would be told to come back. Another number of slots is only an error while it lasts."""
         verdict = self.judge(wish, job, None)
+        if self.never_fits(wish, job):
+            return False
         return verdict in ("held", "delayed") or (verdict == "differs" and not self.mine(wish, job, None))
 
     def would_be_stuck(self, wish: Wish, *, wait: bool) -> tuple[bool, bool]:
@@ -367,21 +410,25 @@ class World:
         """`mine`, `free`, or why not."""
         mine = self.mine(wish, job, ticket, by_session=by_session)
         if mine is not None:
-            return "mine" if mine.wish.shared == wish.shared else "differs"
+            same = mine.wish.shared == wish.shared and wish.units in (1, len(mine.numbers) or 1)
+            return "mine" if same else "differs"
         facts, held = self.about(job), self.of(job)
         for ended, _ in facts.ended:
             if ended.principal == wish.principal and wish.key and ended.key == wish.key:
                 return "key-spent"
         if facts.parked:
             return "parked"
-        if held and not wish.shared and not held[0].wish.shared and held[0].wish.slots != wish.slots:
+        if self.never_fits(wish, job):
+            return "differs"
+        other_slots = held and not facts.pool and facts.slots != (wish.slots or 1)
+        if other_slots and not wish.shared and not held[0].wish.shared:
             return "differs"
         waiting = bool(self.before(wish, job, None))
         if waiting and not self.in_way(wish, job):
             waiting = not self.covered(wish, job) or bool(self.own_places(wish, job))
         if self.now_ms < facts.done_until_ms:
             return "done"
-        if self.in_way(wish, job) or (held and waiting):
+        if self.in_way(wish, job) or self.paused(job) or (held and waiting):
             return "held"
         if self.now_ms < facts.rests_until_ms:
             return "delayed"
@@ -425,8 +472,9 @@ class World:
                 self.extend(wish, job, ticket)
         if place is not None:
             if bad and waitable:
-                if self.now_ms - place.asked_ms > limits.TICKET_MS // 6:
+                if not place.was_repeated or self.now_ms - place.asked_ms > limits.TICKET_MS // 6:
                     place.asked_ms, place.until_ms = self.now_ms, self.now_ms + limits.TICKET_MS
+                place.was_repeated = True
                 return {"queued"}
             self.line.remove(place)
         if not bad:
@@ -469,8 +517,8 @@ class World:
         if run is not None:
             run.want = None
 
-    def claim_any(self, wish: Wish) -> tuple[str, str]:
-        """The answer, and the job that was granted."""
+    def claim_any(self, wish: Wish, count: int = 0) -> tuple[str, str]:
+        """The answer, and the job that was granted; the last of them, if there are several."""
         if wish.session is not None:
             run = self.runs.get(wish.session)
             if run is None or run.principal != wish.principal:
@@ -484,10 +532,15 @@ class World:
                 if verdict == "mine":
                     self.extend(wish, job, None, by_session=False)
                 return ("granted" if verdict == "mine" else verdict), job
+        before, got = self.copied(), 0
         for job in wish.jobs:
             if self.judge(wish, job, None, by_session=False) == "free":
                 self.grant(wish, job)
-                return "granted", job
+                got += 1
+                if got >= count:
+                    self.serve()
+                    return "granted", job
+        self.__dict__.update(before.__dict__)
         self.move_on(wish)
         return "refused", ""
 
@@ -550,13 +603,17 @@ class World:
         wish = _with(hold.wish, lease=fresh, session=heir, key=None, ttl_ms=ttl_ms)
         wish = _with(wish, principal=run.principal if run else principal, worker=run.owner if run else "heir")
         self.end(hold, "transferred")
-        if self.in_way(wish, job):
+        facts = self.about(job)
+        had = facts.pool, facts.slots
+        if facts.pool and not hold.numbers:  # from before the pool: it has the job alone
+            facts.pool, facts.slots = False, 1
+        if not (hold.numbers and (facts.pool or facts.slots == 1)) and self.in_way(_with(wish, slots=facts.slots), job):
             self.__dict__.update(before.__dict__)
             return "held"
-        facts = self.about(job)
+        facts.pool, facts.slots = had
         facts.token += 1
         until_ms = self.now_ms + ttl_ms if ttl_ms else None
-        self.holds.append(Hold(job, wish, facts.token, until_ms, self.now_ms))
+        self.holds.append(Hold(job, wish, facts.token, until_ms, self.now_ms, hold.numbers))
         if run is not None:
             run.want = None
             for place in list(self.line):
@@ -575,6 +632,14 @@ class World:
             self.end(hold, "broken")
         self.serve()
         return len(taken)
+
+    def set_pool(self, job: str, slots: int | None) -> None:
+        facts = self.about(job)
+        if slots is not None:
+            facts.pool, facts.slots = True, slots
+        elif facts.pool:
+            facts.pool, facts.slots = False, 1
+        self.serve()
 
     def leave(self, lease: str, principal: str) -> bool:
         found = [p for p in self.line if (p.wish.lease, p.wish.principal) == (lease, principal)]

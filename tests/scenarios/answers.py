@@ -214,6 +214,7 @@ ANSWERS: dict[type[Record], Callable[[Any], str]] = {
         "opened" if told.was_closed else "was-open", closed=_left(told.closure, told.now_ms)
     ),
     lease_outcomes.AclSet: lambda told: _words("acl-set", acl=",".join(told.acl)),
+    lease_outcomes.PoolSet: lambda told: _words("pool-set", slots=told.slots, was=told.was),
     lease_outcomes.NotFound: lambda told: "not-found",
     outcomes.QuotaExceeded: lambda told: "over-quota",
     outcomes.TooMany: lambda told: f"too-many {told.what}",

@@ -72,7 +72,8 @@ def _ask(asked: Asked) -> dict[str, Any]:
         "ephemeral": not options.get("lasting", False),
         "delay_ms": options.get("delay", 0),
         "mode": SHARED if options.get("shared") else EXCLUSIVE,
-        "slots": options.get("slots", 1),
+        "slots": options.get("slots", 0),
+        "units": options.get("units", 1),
         "max_attempts": options.get("max-attempts", 0),
         "again": options.get("again", False),
         "max_hold_ms": options.get("max-hold", 0),
@@ -102,7 +103,7 @@ def _claim(asked: Asked) -> commands.Command:
 
 
 def _claim_any(asked: Asked) -> commands.Command:
-    return commands.AcquireAny(names=_list(asked.job), **_ask(asked))
+    return commands.AcquireAny(names=_list(asked.job), count=asked.options.get("count", 0), **_ask(asked))
 
 
 def _claim_all(asked: Asked) -> commands.Command:
@@ -194,6 +195,10 @@ def _close(asked: Asked) -> commands.Command:
     )
 
 
+def _set_pool(asked: Asked) -> commands.Command:
+    return commands.SetPool(ns=NS, name=asked.job, principal=asked.principal, slots=asked.options.get("slots"))
+
+
 def _leave(asked: Asked) -> commands.Command:
     number, ticket_id = asked.ticket
     return commands.Leave(ns=NS, name=asked.job, principal=asked.principal, ticket=number, ticket_id=ticket_id)
@@ -245,6 +250,7 @@ _ASK: dict[str, Callable[[str], object]] = {
     "delay": parse_duration,
     "shared": _flag,
     "slots": _number,
+    "units": _number,
     "max-attempts": _number,
     "again": _flag,
     "max-hold": parse_duration,
@@ -259,7 +265,7 @@ _PLACE: dict[str, Callable[[str], object]] = {"wait": _flag, "ticket": str}
 
 VERBS: dict[str, Verb] = {
     "claims": Verb(_claim, {**_ASK, **_PLACE, "lease": str, "acl": _list}),
-    "claims-any": Verb(_claim_any, _ASK),
+    "claims-any": Verb(_claim_any, {**_ASK, "count": _number}),
     "claims-all": Verb(_claim_all, {**_ASK, **_PLACE}),
     "leaves": Verb(_leave, {"ticket": str}),
     "keeps-place": Verb(_keep_place, {"ticket": str}),
@@ -306,6 +312,7 @@ VERBS: dict[str, Verb] = {
     "restricts": Verb(_set_acl, {"acl": _list, "admin": _flag}),
     "closes": Verb(_close, {"for": parse_duration, "until": parse_duration, "reason": str}),
     "reopens": Verb(lambda asked: commands.Open(ns=NS, name=asked.job, principal=asked.principal), {}),
+    "pools": Verb(_set_pool, {"slots": _number}),
     "looks-at": Verb(lambda asked: commands.Inspect(ns=NS, name=asked.job), {}),
     "opens": Verb(_open, {"ttl": parse_duration, "of": str}),
     "keeps": Verb(lambda asked: commands.KeepSession(**_session(asked)), {"bound": str}),

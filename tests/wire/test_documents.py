@@ -98,6 +98,7 @@ EXAMPLES: list[Outcome] = [
     outcomes.AclDiffers(now_ms=NOW, name="job"),
     lease_outcomes.NoteTooLong(now_ms=NOW, name="job", what="checkpoints", owners=2_000, most=524_288, room=80),
     lease_outcomes.AclSet(now_ms=NOW, name="job", acl=LOCK.acl),
+    lease_outcomes.PoolSet(now_ms=NOW, name="job", slots=4, was=None),
     lease_outcomes.NotFound(now_ms=NOW, name="job"),
     outcomes.QuotaExceeded(now_ms=NOW, name="job"),
     outcomes.TooMany(now_ms=NOW, name="job", what="places in line", most=3),

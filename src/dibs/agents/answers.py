@@ -122,6 +122,7 @@ OF_EVERY = (
 _JOB = ToolField("job", "The job.", always=True)
 _OWNER = ToolField("owner", "The owner, or the last one.")
 _TOKEN = "fencing_token"
+_SLOT = ToolField("slot", "Of a pool: the number of your slot, from 0.", NUMBER)
 _PREVIOUS = ToolField("previous", "Who had it before you.", "previous owner")
 _NAMESPACE = ToolField("namespace", "The namespace of the git repository, for path: and repo: names.")
 _EXPIRES = ToolField("expires_in_seconds", "How long it stays yours without a renewal.", NUMBER)
@@ -146,6 +147,7 @@ PARTS = {
         _JOB,
         ToolField(_TOKEN, "Rises with every owner.", NUMBER),
         ToolField("attempt", "As of a single claim.", NUMBER),
+        _SLOT,
         _PREVIOUS,
     ),
     "previous owner": (
@@ -171,6 +173,7 @@ CLAIM_ANSWER = (
     ToolField(_TOKEN, "Rises with every owner. Send it with writes; the receiver refuses smaller ones.", NUMBER),
     _OWNER,
     ToolField("attempt", "1 for the first owner since the last success, 2 for the next, and so on.", NUMBER),
+    _SLOT,
     _EXPIRES,
     _PREVIOUS,
     _NAMESPACE,

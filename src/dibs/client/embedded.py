@@ -200,9 +200,10 @@ class EmbeddedDoor:
 
         prefix, after, limit = asked.name, asked.document.get("after") or "", asked.document["limit"]
         states = tuple((asked.document.get("status") or "held").split(","))
-        page = claimed(self.store(), ns, prefix, after, limit, states)
+        pools = asked.document.get("pools") == "true"
+        page = claimed(self.store(), ns, prefix, after, limit, states, pools=pools)
         if self._ended_dead([holder for lock in page.locks for holder in lock.holders]):
-            page = claimed(self.store(), ns, prefix, after, limit, states)
+            page = claimed(self.store(), ns, prefix, after, limit, states, pools=pools)
         found = list_document(page.locks, page.now_ms, prefix, page.next_after, page.closures, whole=not after)
         return Reply(200, found)
 

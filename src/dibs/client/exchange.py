@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 # refused here, so that no program gets a wrong value.
 
 UNKNOWN_TYPE = 415
-_CLAIMS = ("acquire", "acquire-any", "acquire-all")
+ALL = "acquire-all"
+_CLAIMS = ("acquire", "acquire-any", ALL)
 _OWN_FIELDS = {"inspect": "owner", "list": "next"}  # a document without it is of another program's server
 _FOREIGN = "dibs.compat.octostore"  # completes such a document
 
@@ -56,6 +57,7 @@ REPLIES = {
     "inspect": ("name", "status", "fencing_token"),
     "break": ("name", "broken"),
     "acl": ("acl",),
+    "pool": ("slots", "was"),
     "list": ("locks", "next"),
     "history": ("name", "events"),
     "overdue": ("name", "status", "overdue_ms"),
@@ -103,7 +105,7 @@ ROW_FIELDS = {
 # A claim of several has these in another form.
 SEVERAL_REPLIES = {
     **{(verb, status): ("refused",) for verb in _CLAIMS[1:] for status in ("held", "parked", "done")},
-    ("acquire-all", "acquired"): ("leases", "owner", "remaining_ms", "renew_after_ms"),
+    (ALL, "acquired"): ("leases", "owner", "remaining_ms", "renew_after_ms"),
 }
 PREVIOUS_FIELDS = frozenset(("owner", "how", "at", "fencing_token"))
 _TYPES: dict[str, type] = {"text": str, "flag": bool, "list": list, "object": dict}
@@ -144,6 +146,8 @@ def checked_reply(verb: str, reply: Reply, address: ServerAddress) -> Reply:
         wanted = REPLIES.get(verb, ())
         if verb in _CLAIMS:
             wanted = SEVERAL_REPLIES.get((verb, str(status))) or CLAIM_REPLIES.get(str(status), ("a known status",))
+            if body is not None and "leases" in body:
+                wanted = SEVERAL_REPLIES[ALL, "acquired"]
         if not wanted or (body is not None and _has(body, wanted)):
             return reply
         raise BadReply(f"{address.url} answered with JSON that is not from dibs, or from another version of it.")

@@ -96,13 +96,16 @@ def all_pages(
     after: str = "",
     most: int | None = None,
     keep: Callable[[Document], bool] | None = None,
+    pools: bool = False,
 ) -> Flow[Reply]:
     """Return the reply to `list` with all pages as one, or the reply that failed. `most`: end when so many jobs were
-    found that `keep` wants; `next` says where to go on."""
+    found that `keep` wants; `next` says where to go on. `pools`: only pools, in any state."""
     found: list[Document] = []
     last: str | None = after
     while True:
         asked = {"limit": most or LIST_PAGE_MAX, "after": last, "status": ",".join(states)}
+        if pools:
+            asked["pools"] = "true"
         reply: Reply = yield Ask("list", prefix, asked)
         body: Document = reply.body or {}
         if reply.status >= 300:

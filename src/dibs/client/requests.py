@@ -42,6 +42,7 @@ _BODILESS = ("GET", "DELETE")
 _ROUTES = {
     "inspect": ("GET", "/locks/{}"),
     "acl": ("PUT", "/locks/{}/acl"),
+    "pool": ("PUT", "/locks/{}/pool"),
     "acquire-any": ("POST", "/locks/acquire-any"),
     "acquire-all": ("POST", "/locks/acquire-all"),
     "list": ("GET", "/locks"),

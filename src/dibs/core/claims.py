@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dibs.core import events, outcomes
 from dibs.core.events import Event
-from dibs.core.exclusion import blockers, closure_of, covered
+from dibs.core.exclusion import blockers, closure_of, covered, is_paused, misfit
 from dibs.core.expiry import capped_ms, end_expired, may_go_on, own_deadline_ms, shown
 from dibs.core.grants import apply_policy, grant, swap
 from dibs.core.limits import REGRANT_MS
@@ -170,20 +170,26 @@ def judge(
         return spent
     if lock.parked:
         return outcomes.Parked(now_ms=now_ms, name=name, failures=lock.failures, ending=_previous(lock))
-    if lock.holders and lock.slots != ask.slots and ask.mode == EXCLUSIVE == lock.holders[0].mode:
-        return outcomes.Differs(now_ms=now_ms, name=name, what="slots", has=str(lock.slots), asked=str(ask.slots))
+    differs = misfit(lock, ask, now_ms) if lock.pooled or ask.units > 1 else None
+    if differs is not None:
+        return differs
+    other_slots = lock.holders and not lock.pooled and lock.slots != (ask.slots or 1)
+    if other_slots and ask.mode == EXCLUSIVE == lock.holders[0].mode:
+        asked = str(ask.slots or 1)
+        return outcomes.Differs(now_ms=now_ms, name=name, what="slots", has=str(lock.slots), asked=asked)
     if lock.done is not None and now_ms < lock.done.until_ms and not ask.again:
         return outcomes.AlreadyDone(now_ms=now_ms, name=name, done=lock.done)
     if draft.meta().closures and (closed := closure_of(draft, lock.ns, name)) is not None:
         return outcomes.Closed(now_ms=now_ms, name=name, closure=closed)
     in_way: tuple[Blocker, ...] = ()
     if lock.holders or in_tree(name):
-        in_way = blockers(draft, lock, ask.mode, ask.slots, ask.session)
+        in_way = blockers(draft, lock, ask.mode, ask.slots, ask.session, ask.units)
     waiting = ahead(draft, lock, 0, ask.mode)
     if waiting and not in_way and covered(draft, lock, ask.mode, ask.session):
         waiting = waiting if session_places(draft, ask.session, ask.ns, name) else 0
-    if in_way:
-        return outcomes.Held(now_ms=now_ms, name=name, blockers=in_way, waiting=waiting)
+    paused = lock.pooled and is_paused(lock)
+    if in_way or paused:
+        return outcomes.Held(now_ms=now_ms, name=name, blockers=in_way, waiting=waiting, paused=paused)
     if now_ms < lock.delay_until_ms and not (lock.holders and waiting):
         return _delayed(lock, now_ms)
     if waiting:
@@ -215,6 +221,9 @@ def _regrant(
     has served."""
     if mine.mode != ask.mode:
         return outcomes.Differs(now_ms=draft.now_ms, name=lock.name, what="mode", has=mine.mode, asked=ask.mode)
+    units = len(mine.slot_numbers) or 1
+    if ask.units not in (1, units):
+        return outcomes.Differs(now_ms=draft.now_ms, name=lock.name, what="units", has=str(units), asked=str(ask.units))
     kept = mine.replace(seat=next_seat(mine, ask))
     is_fresh = mine.lease_id == lease_id and ask.ttl_ms <= mine.ttl_ms
     is_fresh = is_fresh and draft.now_ms - mine.renewed_ms < min(REGRANT_MS, mine.ttl_ms // 12)

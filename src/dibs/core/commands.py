@@ -47,9 +47,10 @@ class Acquire(AcquireTerms):
 
 
 class AcquireAny(AcquireTerms):
-    """Claim the first of several jobs that can be claimed now."""
+    """Claim the first of several jobs that can be claimed now, or the first `count` of them."""
 
     names: tuple[str, ...]
+    count: int = 0  # so many of them or none; 0: one, and the answer is about that one
 
 
 class AcquireAll(AcquireTerms):
@@ -167,6 +168,13 @@ class SetAcl(JobCommand):
     acl: tuple[str, ...]
     admin: bool = False
     ahead: bool = False  # also of a job that is not on record yet
+
+
+class SetPool(JobCommand):
+    """Say how many slots a job has; None: as its claims say. The caller's right to do so was checked before."""
+
+    principal: str
+    slots: int | None
 
 
 class Inspect(JobCommand):

@@ -6,9 +6,10 @@ sessions will hold then. A session waits for the jobs in whose lines it has plac
 refused while it held something else (`SessionRecord.want`), for at most WANT_MS. Such a want waits only for owners
 that had the job at the refusal: a later owner took a job that the session could have had.
 
-A node has needs. A need for one of N slots cannot be met if N of the owners and earlier places are stuck; any other
-need cannot be met if one of them is stuck. Remove every node whose needs can be met, until none can be removed. The
-rest are deadlocked. The caller is refused if it is among them and a path leads from its claim back to it.
+A node has needs. A need for U of N slots cannot be met if owners and earlier places that take more than N - U of them
+are stuck; any other need cannot be met if one of them is stuck. Remove every node whose needs can be met, until none
+can be removed. The rest are deadlocked. The caller is refused if it is among them and a path leads from its claim back
+to it.
 
 The check is part of the decision that would add the last edge, and all its records are in the decision's read set. So
 if two requests would close a cycle at the same moment, the second is decided again and sees the first.
@@ -16,7 +17,7 @@ if two requests would close a cycle at the same moment, the second is decided ag
 
 from __future__ import annotations
 
-from dibs.core.exclusion import are_kin, blockers, covered, live_holders, own_hold, without_kin
+from dibs.core.exclusion import are_kin, blockers, covered, live_holders, misfit, own_hold, slots_of, without_kin
 from dibs.core.expiry import session_over, ticket_over
 from dibs.core.names import covers, in_tree, overlaps
 from dibs.core.queue import give_up, may_wait
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from dibs.core.commands import Acquire, AcquireAll
     from dibs.core.draft import Draft
-    from dibs.core.records import Holder, LockRecord, SessionRecord, Ticket
+    from dibs.core.records import Holder, LockRecord, SessionRecord, Ticket, Want
 
     Node = tuple[str, ...]
     Words = tuple[str, ...]
@@ -42,7 +43,7 @@ def find_cycle(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) 
         return ()  # nobody waits for a caller that holds nothing and comes last
     graph = _Graph(draft, session)
     place = _LAST if may_wait(ask) else _NONE
-    asked = [graph.ask(_Wanted(ask.ns, name, ask.mode, ask.slots, place, session.id)) for name in names]
+    asked = [graph.ask(_Wanted(draft, ask, name, place, session.id)) for name in names]
     return graph.cycle([_Need(1, [(node, (name,))]) for node, name in zip(asked, names, strict=True)])
 
 
@@ -70,12 +71,21 @@ _NONE = -1  # it polls: what its session covers is granted at once
 class _Wanted:
     """One job that a node waits for, and how. `number` is its place in the line, or one of these two."""
 
-    __slots__ = ("at_ms", "mode", "name", "ns", "number", "session", "slots")
+    __slots__ = ("at_ms", "fits", "mode", "name", "ns", "number", "session", "slots", "units")
 
     def __init__(
-        self, ns: str, name: str, mode: str, slots: int, number: int, session: str | None, at_ms: int | None = None
+        self,
+        draft: Draft,
+        ask: Acquire | AcquireAll | Ticket | Want,
+        name: str,
+        number: int,
+        session: str | None,
+        at_ms: int | None = None,
     ) -> None:
-        self.ns, self.name, self.mode, self.slots = ns, name, mode, slots
+        self.ns, self.name, self.mode, self.units = ask.ns, name, ask.mode, ask.units
+        lock = draft.lock(ask.ns, name)
+        self.slots = slots_of(lock, ask.slots)
+        self.fits = misfit(lock, ask, draft.now_ms) is None  # else it waits for nobody: it would be refused
         self.number, self.session = number, session
         self.at_ms = at_ms  # None: it claims at this moment
 
@@ -156,14 +166,13 @@ class _Graph:
         first = parts_of(ticket)[0]
         node = ("place", ticket.ns, first.name, str(first.number))
         self._wanted[node] = [
-            _Wanted(ticket.ns, part.name, ticket.mode, ticket.slots, part.number, ticket.session)
-            for part in parts_of(ticket)
+            _Wanted(self._draft, ticket, part.name, part.number, ticket.session) for part in parts_of(ticket)
         ]
         return node
 
     def cycle(self, asked: list[_Need], place: Node | None = None) -> tuple[str, ...]:
         """The shortest path from the claim back to the caller, or to its `place`, along stuck nodes."""
-        needs = self._reach([*asked, *self._session_needs(self._asker)])
+        needs = self.reach(self._root, [*asked, *self._session_needs(self._asker)])
         free = _free(needs)
         if self._root in free:
             return ()
@@ -179,10 +188,10 @@ class _Graph:
                         way.append((needs[node], (*path, *words)))
         return ()
 
-    def _reach(self, first: list[_Need]) -> dict[Node, list[_Need]]:
+    def reach(self, root: Node, first: list[_Need]) -> dict[Node, list[_Need]]:
         """All nodes that can be reached, with their needs, in the order in which they were found."""
-        needs = {self._root: first}
-        todo = [self._root]
+        needs = {root: first}
+        todo = [root]
         while todo:
             for need in needs[todo.pop()]:
                 for node, _ in need.of:
@@ -211,47 +220,55 @@ class _Graph:
         if want is not None and draft.now_ms < want.until_ms and session.id != self._asker.id:
             names = (want.name, *want.more)
             for name in names:
-                node = self.ask(_Wanted(want.ns, name, want.mode, want.slots, _NONE, session.id, want.at_ms))
+                node = self.ask(_Wanted(draft, want, name, _NONE, session.id, want.at_ms))
                 needs.append(_Need(1, [(node, (name,))]))
         return needs
 
     def _wanted_needs(self, wanted: _Wanted) -> list[_Need]:
         draft = self._draft
         lock = draft.lock(wanted.ns, wanted.name)
-        if own_hold(draft, lock, wanted.session, wanted.mode) is not None:
+        if not wanted.fits or own_hold(draft, lock, wanted.session, wanted.mode) is not None:
             return []
         own = self._own_place(wanted)
         if own is not None:
             return [_Need(1, [(self.place(own), (own.owner, own.name))])]
         in_way = [
             blocker
-            for blocker in blockers(draft, lock, wanted.mode, wanted.slots, wanted.session)
+            for blocker in blockers(draft, lock, wanted.mode, wanted.slots, wanted.session, wanted.units)
             if wanted.is_blocked_by(blocker.holder)
         ]
         ahead: list[Ticket] = []
         if wanted.number != _NONE or not covered(draft, lock, wanted.mode, wanted.session):
             ahead = list(self._ahead(wanted, lock))
         direct = ahead
-        if wanted.slots > 1 and ahead and not (in_tree(lock.name) or self._has_or_will(ahead[0])):
+        of_slots = wanted.slots > 1 or lock.pooled
+        if of_slots and ahead and not (in_tree(lock.name) or self._has_or_will(ahead[0])):
             direct = ahead[:1]  # it waits for the others itself; they are here for what their sessions will hold
         needs = [_Need(1, [(self.place(ticket), (ticket.owner, ticket.name))]) for ticket in direct]
         # What a session will hold blocks others, never itself, its parent or its child.
         later = [ticket for ticket in ahead if not _both_shared(ticket, wanted)]
         later = [ticket for ticket in later if ticket.session != wanted.session]
-        later = [ticket for ticket in later if not are_kin(draft, wanted.session, ticket.session)]
-        slots: list[tuple[str | None, str]] = []
-        if wanted.slots > 1:
-            slots += [(each.session, each.owner) for each in later if _alike(each, wanted)]
-            later = [ticket for ticket in later if not _alike(ticket, wanted)]
+        if not lock.pooled:
+            later = [ticket for ticket in later if not are_kin(draft, wanted.session, ticket.session)]
+        taken: dict[str | None, tuple[str, int]] = {}  # a session has a job's slots once, by the first of its places
+        if of_slots:
+            taken = {each.session: (each.owner, each.units) for each in later if _alike(lock, each, wanted)}
+            later = [ticket for ticket in later if not _alike(lock, ticket, wanted)]
             if lock.slots == wanted.slots:
-                live = without_kin(draft, live_holders(draft, lock), wanted.session)
-                live = tuple([holder for holder in live if wanted.is_blocked_by(holder)])
-                slots += [(holder.session, holder.owner) for holder in live]
-                in_way = [blocker for blocker in in_way if blocker.name != lock.name]
+                live = without_kin(draft, live_holders(draft, lock), None if lock.pooled else wanted.session)
+                for holder in live:
+                    if wanted.is_blocked_by(holder) and (holder.slot_numbers or not lock.pooled):
+                        taken[holder.session] = (holder.owner, len(holder.slot_numbers) or 1)
+                # In a pool an owner without a slot must leave.
+                alone = [blocker for blocker in in_way if lock.pooled and not blocker.holder.slot_numbers]
+                in_way = [blocker for blocker in in_way if blocker.name != lock.name] + alone
         owners = [(blocker.holder.session, blocker.holder.owner) for blocker in in_way]
         owners += [(ticket.session, ticket.owner) for ticket in later]
         needs += [_Need(1, [each]) for each in _sessions(owners)]
-        return [*needs, _Need(wanted.slots, _sessions(slots))] if slots else needs
+        slots = [(session, owner) for session, (owner, units) in taken.items() for _ in range(units)]
+        stuck = wanted.slots - wanted.units + 1
+        # A pool that is paused is not for its owners to free.
+        return [*needs, _Need(stuck, _sessions(slots))] if slots and stuck > 0 else needs
 
     def _own_place(self, wanted: _Wanted) -> Ticket | None:
         """An earlier place of the same session for the same job: when it is served, this place has what it wants. A
@@ -317,7 +334,7 @@ class _Graph:
         lock = self._draft.lock(ticket.ns, ticket.name)
         if own_hold(self._draft, lock, ticket.session, ticket.mode) is not None:
             return True
-        wanted = _Wanted(ticket.ns, ticket.name, ticket.mode, ticket.slots, ticket.number, ticket.session)
+        wanted = _Wanted(self._draft, ticket, ticket.name, ticket.number, ticket.session)
         return self._own_place(wanted) is not None
 
 
@@ -350,9 +367,10 @@ def _sessions(owners: list[tuple[str | None, str]]) -> list[tuple[Node, Words]]:
     return [(("session", session), (owner,)) for session, owner in owners if session is not None]
 
 
-def _alike(ticket: Ticket, wanted: _Wanted) -> bool:
-    """Return whether both want a slot of the same job."""
-    return (ticket.name, ticket.mode, ticket.slots) == (wanted.name, EXCLUSIVE, wanted.slots)
+def _alike(lock: LockRecord, ticket: Ticket, wanted: _Wanted) -> bool:
+    """Return whether both want slots of the same job."""
+    same = (ticket.name, ticket.mode) == (wanted.name, EXCLUSIVE)
+    return same and slots_of(lock, ticket.slots) == wanted.slots
 
 
 def _both_shared(ticket: Ticket, wanted: _Wanted) -> bool:
@@ -365,16 +383,31 @@ def _both_shared(ticket: Ticket, wanted: _Wanted) -> bool:
 # session's own earlier place in a line where it has one: when that place is served, the session has the job. When the
 # session loses this hold or this earlier place, however that happens, the place waits for everybody ahead of it. So a
 # loss can close a circle, as a new wait (`claims.py`, `several.py`) and a transfer (`leases.py`) can. Those two are
-# refused. All other changes only take away what somebody waits for.
+# refused. So can a pool that gets fewer slots (`leases.py`). All other changes only take away what somebody waits for.
 #
 # The place that closes the circle is given up in the same decision. Its owner asks again, and is told of the deadlock.
 
 
 def leave_circles(draft: Draft) -> None:
-    """Look at every loss of this decision. A place that is given up is a loss, too."""
+    """Look at every loss of this decision. A place that is given up is a loss, too. A change of a pool may bring many,
+    so those that wait for nobody who is stuck are sorted out together."""
     while draft.losses:
-        session_id, ns, name = draft.losses.pop()
-        for ticket in session_places(draft, session_id, ns, name):
-            has_job = own_hold(draft, draft.lock(ns, name), session_id, ticket.mode) is not None
-            if not has_job and closes_circle(draft, ticket):
-                give_up(draft, ticket, "deadlock")
+        losses, draft.losses = draft.losses, []
+        stuck = _stuck(draft, {each[0] for each in losses}) if len(losses) > 1 else {losses[0][0]}
+        for session_id, ns, name in losses:
+            if session_id not in stuck:
+                continue
+            for ticket in session_places(draft, session_id, ns, name):
+                has_job = own_hold(draft, draft.lock(ns, name), session_id, ticket.mode) is not None
+                if not has_job and closes_circle(draft, ticket):
+                    give_up(draft, ticket, "deadlock")
+
+
+def _stuck(draft: Draft, ids: set[str]) -> set[str]:
+    """Those of these sessions whose wait would never end, as far as lines tell."""
+    sessions = [session for session in map(draft.session, sorted(ids)) if session is not None]
+    if not sessions:
+        return set()
+    graph = _Graph(draft, sessions[0], wants=False)
+    free = _free(graph.reach(("all",), [_Need(1, [(("session", each.id), ())]) for each in sessions]))
+    return {each.id for each in sessions if ("session", each.id) not in free}

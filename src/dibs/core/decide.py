@@ -4,7 +4,8 @@ Pure. Time is `view.now_ms`, fresh ids come with the command, records through th
 decision, so every rule can be tested in microseconds, and replayed. The other files:
 
     claims.py     who owns a job: acquire, and how a job stands
-    leases.py     keeping a job and letting it go: renew, release, transfer, break; freeing a parked job, access lists
+    leases.py     keeping a job and letting it go: renew, release, transfer, break; freeing a parked job, access
+                  lists, pools
     grants.py     the one way in which an owner is made, and how much the owners of one job may note together
     proof.py      what proves "that was me"; who may claim: access lists, through the tree
     exclusion.py  who stands in whose way: modes, slots, trees
@@ -103,6 +104,7 @@ def _other_rules() -> dict[type[Any], Callable[[Draft, Any], Outcome]]:
         commands.SetAcl: leases.set_acl,
         commands.Close: closures.close,
         commands.Open: closures.open_,
+        commands.SetPool: leases.set_pool,
         commands.EndSession: sessions.end_session,
         commands.InspectSession: sessions.inspect_session,
         commands.Sweep: upkeep.sweep,

@@ -109,7 +109,8 @@ class Draft:
         self.writes: dict[str, Stored | None] = {}
         self.events: list[Event] = []
         self.handed: list[HandedOver] = []
-        # Sessions that lost a hold on, or a place for, a job (namespace, name) for which they have another place.
+        # Sessions that lost a hold on, or a place for, a job (namespace, name) for which they have another place; or
+        # whose place for it may wait for more owners of a pool than before.
         self.losses: list[tuple[str, str, str]] = []
         self.left = 0  # how many places `queue.advance` has taken out of their lines
         self._meta: Meta | None = None  # as `meta` found it: every rule asks for it several times

@@ -28,6 +28,7 @@ OPENED = "opened"  # that is over: by an operator, or by its time
 SESSION_OPENED = "session-opened"
 SESSION_ENDED = "session-ended"
 ACCESS_SET = "access-set"  # somebody changed a job's access list
+POOL_SET = "pool-set"  # an operator said how many slots a job has, or that its claims say so again
 FORGOTTEN = "forgotten"  # an idle job's record was deleted; the floor keeps its fencing token
 OUTAGE = "outage"
 TOKEN_CREATED = "token-created"
@@ -41,7 +42,7 @@ WEBHOOK_STOPPED = "webhook-stopped"  # the last token of its owner is over
 
 KINDS = (
     *(ACQUIRED, PROGRESS, SHARED, RELEASED, FAILED, EXPIRED, BROKEN, TRANSFERRED, QUEUED, LEFT),
-    *(PARKED, REFUSED, RENEWED, FREED, ACCESS_SET, SESSION_OPENED, SESSION_ENDED, FORGOTTEN, OUTAGE),
+    *(PARKED, REFUSED, RENEWED, FREED, ACCESS_SET, POOL_SET, SESSION_OPENED, SESSION_ENDED, FORGOTTEN, OUTAGE),
     *(TOKEN_CREATED, TOKEN_ROTATED, TOKEN_REVOKED, TOKEN_LIMITED),
     *(WEBHOOK_CREATED, WEBHOOK_REMOVED, WEBHOOK_REPLAYED, WEBHOOK_STOPPED),
     *(CLOSED, OPENED),
@@ -87,6 +88,7 @@ class Event(Record):
     began_ms: int | None = None  # when the outage, hold, wait or session began that ends with this event
     ticket: int = 0  # the place in the line that this is about, or that was handed the job
     slots: int = 1
+    slot_numbers: tuple[int, ...] = ()  # which slots the hold has
     until_ms: int | None = None  # when the hold ends without a heartbeat, if `ttl_ms` does not say it; or the closure
     uncounted: bool = False  # of a release: it says nothing about the work
 

@@ -318,6 +318,7 @@ def event_of(
         mode=holder.mode,
         attempt=holder.attempt,
         slots=lock.slots,
+        slot_numbers=holder.slot_numbers,
         ttl_ms=ttl_ms,
         metadata=metadata,
         checkpoint=checkpoint,

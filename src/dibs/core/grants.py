@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dibs.core import events
+from dibs.core.exclusion import free_numbers
 from dibs.core.expiry import capped_ms, event_of, shown
 from dibs.core.limits import CHECKPOINTS_BYTES_MAX, METADATA_BYTES_MAX, WANTED_MAX
 from dibs.core.names import in_tree
@@ -71,6 +72,8 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, lock: LockRecord, lease_id: 
     if ask.max_hold_ms:
         ends_ms = draft.now_ms + ask.max_hold_ms
         expires_ms = capped_ms(expires_ms, ends_ms)
+    slots = lock.slots if lock.holders or lock.pooled else ask.slots or 1
+    has_slot = (slots > 1 or lock.pooled) and ask.mode == EXCLUSIVE
     lease = Holder(
         lease_id=lease_id,
         owner=ask.owner or (session.owner if session is not None else ""),
@@ -91,12 +94,13 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, lock: LockRecord, lease_id: 
         charge=charge(draft, ask.payer, "held") if ask.payer is not None else None,
         wanted=in_tree(name) and draft.tree_places(ask.ns).first(name, EXCLUSIVE) is not None,
         ends_ms=ends_ms,
+        slot_numbers=free_numbers(lock, ask.units) if has_slot else (),
     )
     previous = lock.endings[0] if lock.endings else None
     lock = lock.replace(
         token=token,
         holders=(*lock.holders, lease),
-        slots=lock.slots if lock.holders else ask.slots,
+        slots=slots,
         max_attempts=ask.max_attempts or lock.max_attempts,
         done=None,
         delay_until_ms=0,

@@ -135,6 +135,15 @@ class AclSet(JobOutcome):
     acl: tuple[str, ...]
 
 
+class PoolSet(JobOutcome):
+    """The number of slots that the pool has now; None: the job is no pool."""
+
+    slots: int | None
+    was: int | None
+    taken: int = 0  # slots
+    waiting: int = 0  # how many are in the line
+
+
 class NotFound(JobOutcome):
     """There is no such job on record."""
 

@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 from dibs.core import events
-from dibs.core.exclusion import blockers
+from dibs.core.exclusion import blockers, units_of
 from dibs.core.expiry import capped_ms, end_hold, event_of, session_over, shown
 from dibs.core.grants import check_room, put_hold, swap
-from dibs.core.lease_outcomes import AclSet, Broken, Failed, Freed, NotFound, Released, Renewed, Transferred
+from dibs.core.lease_outcomes import AclSet, Broken, Failed, Freed, NotFound, PoolSet, Released, Renewed, Transferred
 from dibs.core.limits import TTL_MS_DEFAULT
 from dibs.core.names import in_tree
 from dibs.core.outcomes import Deadlock, Differs, Forbidden, Held, SessionUnknown
 from dibs.core.proof import ended, held_by, not_current, put_list
-from dibs.core.queue import advance, drop_forbidden, present_lock, serve_own
+from dibs.core.queue import advance, drop_unfit, present_lock, serve_own
 from dibs.core.quota import charge, is_current, payer_of, recharged
-from dibs.core.records import BROKEN, EXCLUSIVE, FAILED, RELEASED, SHARED, TRANSFERRED, Done, TreeClaim
+from dibs.core.records import (
+    BROKEN,
+    EXCLUSIVE,
+    FAILED,
+    RELEASED,
+    SHARED,
+    TRANSFERRED,
+    Done,
+    TreeClaim,
+    session_key,
+    ticket_key,
+)
 from dibs.core.tickets import NOBODY, has_seat, waiters
 from dibs.core.tree_claims import add_claim, remove_claim
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.core.commands import Break, Free, Release, Renew, SetAcl, Transfer
+    from dibs.core.commands import Break, Free, Release, Renew, SetAcl, SetPool, Transfer
     from dibs.core.draft import Draft
-    from dibs.core.outcomes import Outcome
+    from dibs.core.outcomes import Blocker, Outcome
     from dibs.core.records import Ending, Holder, LockRecord, SessionRecord
 
 
-# Transfer, break, free, and access lists.
+# Transfer, break, free, access lists, and pools.
 
 
 def transfer(draft: Draft, command: Transfer) -> Outcome:
@@ -56,6 +67,7 @@ def transfer(draft: Draft, command: Transfer) -> Outcome:
         return stops
     if lease.session is not None:
         serve_own(draft, lock.ns, lease.session)
+        advance(draft, lock.ns, (lock.name,))  # the heir does not exclude its parent and its children
     return Transferred(now_ms=draft.now_ms, name=lock.name, lease=shown(draft, lease))
 
 
@@ -87,7 +99,12 @@ def _stops_transfer(draft: Draft, lock: LockRecord, lease: Holder) -> Held | Dea
     """Return why a transfer must be refused: the giver keeps a claim that overlaps the job, the giver's parent or child
     has the job, too, or the new owner waits for somebody who waits for this job."""
     rest = lock.replace(holders=tuple([each for each in lock.holders if each is not lease]))
-    in_way = blockers(draft, rest, lease.mode, lock.slots, lease.session)
+    if lock.pooled and not lease.slot_numbers:  # an owner from before the pool has the job alone, or shares it
+        rest = rest.replace(pooled=False, slots=1)
+    units = len(lease.slot_numbers) or 1
+    in_way: tuple[Blocker, ...] = ()
+    if not (lease.slot_numbers and (lock.pooled or lock.slots == 1)):  # the slots of a pool, or of one that was removed
+        in_way = blockers(draft, rest, lease.mode, rest.slots, lease.session, units)
     if in_way:
         return Held(now_ms=draft.now_ms, name=lock.name, blockers=in_way)
     from dibs.core.deadlock import find_own_cycle  # only for a transfer
@@ -130,8 +147,47 @@ def set_acl(draft: Draft, command: SetAcl) -> Outcome:
         return Forbidden(now_ms=draft.now_ms, name=lock.name)
     if command.acl != lock.acl:
         put_list(draft, lock, command.acl, command.principal)
-        drop_forbidden(draft, command.ns, command.name)
+        drop_unfit(draft, command.ns, command.name)
     return AclSet(now_ms=draft.now_ms, name=lock.name, acl=command.acl)
+
+
+def set_pool(draft: Draft, command: SetPool) -> Outcome:
+    """Say how many slots a job has. All owners keep theirs. The line is served as far as there is room now, and who
+    waits for more than the pool has leaves it. Without the pool the next owner is alone, once all others have left."""
+    lock, slots = present_lock(draft, command.ns, command.name), command.slots
+    was = lock.slots if lock.pooled else None
+    if slots != was:
+        draft.put(lock.replace(pooled=slots is not None, slots=1 if slots is None else slots))
+        said = {None: "no pool", 0: "paused", 1: "1 slot"}.get(slots, f"{slots} slots")
+        draft.events.append(
+            events.Event(
+                at_ms=draft.now_ms,
+                kind=events.POOL_SET,
+                ns=lock.ns,
+                job=lock.name,
+                by=command.principal,
+                reason=said,
+            )
+        )
+        drop_unfit(draft, command.ns, command.name)
+        lock = draft.lock(command.ns, command.name)
+        if not was or slots is None or slots < was:  # a pause was not for its owners to end
+            _look_for_circles(draft, lock)
+    lock = draft.lock(command.ns, command.name)
+    taken, waiting = units_of(lock.holders), len(lock.line)
+    return PoolSet(now_ms=draft.now_ms, name=lock.name, slots=slots, was=was, taken=taken, waiting=waiting)
+
+
+def _look_for_circles(draft: Draft, lock: LockRecord) -> None:
+    """Fewer slots are for more owners to wait for: have `deadlock.py` look at everything that they and those in line
+    wait for."""
+    draft.need(*[ticket_key(lock.ns, lock.name, number) for number in lock.line])
+    tickets = [draft.ticket(lock.ns, lock.name, number) for number in lock.line]
+    ids = dict.fromkeys([each.session for each in (*lock.holders, *tickets) if each is not None and each.session])
+    draft.need(*[session_key(each) for each in ids])
+    for session in [draft.session(each) for each in ids]:
+        if session is not None and (session.holds or len(session.waits) > 1):
+            draft.losses += [(session.id, wait.ns, wait.name) for wait in session.waits]
 
 
 def renew(draft: Draft, command: Renew) -> Outcome:
@@ -147,8 +203,8 @@ def renew(draft: Draft, command: Renew) -> Outcome:
     if too_long is not None:
         return too_long
     mode = mine.mode if command.mode is None else command.mode
-    if mode != mine.mode and (mode == EXCLUSIVE or lock.slots > 1):
-        has = mine.mode if lock.slots == 1 else f"{mine.mode} in {lock.slots} slots"
+    if mode != mine.mode and (mode == EXCLUSIVE or lock.slots > 1 or lock.pooled):
+        has = mine.mode if lock.slots == 1 and not lock.pooled else f"{mine.mode} in {lock.slots} slots"
         return Differs(now_ms=draft.now_ms, name=lock.name, what="mode", has=has, asked=mode)
     ttl_ms = mine.ttl_ms if command.ttl_ms is None else command.ttl_ms
     expires_ms = draft.now_ms + ttl_ms if ttl_ms else mine.expires_ms

@@ -58,6 +58,7 @@ class Held(JobOutcome):
     blockers: tuple[Blocker, ...] = ()
     waiting: int = 0  # how many are in the line
     first: Ticket | None = None
+    paused: bool = False  # its pool has no slots
 
 
 class Queued(Outcome):
@@ -72,14 +73,18 @@ class Queued(Outcome):
     blockers: tuple[Blocker, ...] = ()
     delay_until_ms: int = 0
     closure: Closure | None = None
+    paused: bool = False  # the pool of one of its jobs has no slots
 
 
 class Refused(Outcome):
     """None of several jobs could be claimed: one outcome per name, in the order given. `all_of`: so many were wanted
-    together, and the outcomes are those of the names that are not available."""
+    together, and the outcomes are those of the names that are not available. `count`: so many of them were wanted, and
+    only `free` could be claimed."""
 
     outcomes: tuple[Outcome, ...]
     all_of: int = 0
+    count: int = 0
+    free: int = 0
 
 
 def refused_status(statuses: Sequence[str], all_of: int) -> str:
@@ -104,11 +109,13 @@ class Deadlock(JobOutcome):
 
 
 class Differs(JobOutcome):
-    """The job is held with other slots or in another mode: `what` says which."""
+    """The job is held with other slots or in another mode, or the caller holds it with other units: `what` says which.
+    `slots`: nobody need hold it, because it never has what was asked for."""
 
     what: str
     has: str
     asked: str
+    slots: int = 0
 
 
 class Parked(JobOutcome):

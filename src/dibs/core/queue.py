@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from dibs.core import events, tickets
 from dibs.core.draft import HandedOver
-from dibs.core.exclusion import blockers, closure_of, own_hold, tree_neighbours
+from dibs.core.exclusion import blockers, closure_of, is_paused, misfit, own_hold, tree_neighbours
 from dibs.core.expiry import end_expired, ticket_over
 from dibs.core.grants import grant
 from dibs.core.limits import LEAVE_AT_ONCE_MAX
@@ -246,8 +246,9 @@ def _pointless(draft: Draft, ticket: Ticket) -> str | None:
         return "stopped asking"
     for part in tickets.parts_of(ticket):
         lock = draft.lock(ticket.ns, part.name)
-        if not allowed(draft, lock, ticket):
-            return "forbidden"
+        unfit = _unfit(draft, lock, ticket)
+        if unfit is not None:
+            return unfit
         if lock.parked:
             return "parked"
         if lock.done is not None and draft.now_ms < lock.done.until_ms and not ticket.again:
@@ -255,8 +256,18 @@ def _pointless(draft: Draft, ticket: Ticket) -> str | None:
     return None
 
 
-def drop_forbidden(draft: Draft, ns: str, name: str) -> None:
-    """Drop the waiters that a job's new access list does not allow, in a tree under other names, too."""
+def _unfit(draft: Draft, lock: LockRecord, ticket: Ticket) -> str | None:
+    """Return why a job's access list or pool refuses a ticket."""
+    if not allowed(draft, lock, ticket):
+        return "forbidden"
+    if (lock.pooled or ticket.units > 1) and misfit(lock, ticket, draft.now_ms) is not None:
+        return "pool changed"
+    return None
+
+
+def drop_unfit(draft: Draft, ns: str, name: str) -> None:
+    """Drop the waiters that a job's new access list or pool refuses, in a tree under other names, too, and serve the
+    others."""
     places = [(name, number) for number in draft.lock(ns, name).line]
     if in_tree(name):
         places = [(place.name, place.number) for place in draft.tree_places(ns).of(name)]
@@ -264,8 +275,9 @@ def drop_forbidden(draft: Draft, ns: str, name: str) -> None:
     names = [name]
     for each, number in places:
         ticket = draft.ticket(ns, each, number)
-        if ticket is not None and not allowed(draft, draft.lock(ns, each), ticket):
-            tickets.drop(draft, ticket, "forbidden")
+        reason = _unfit(draft, draft.lock(ns, each), ticket) if ticket is not None else None
+        if ticket is not None and reason is not None:
+            tickets.drop(draft, ticket, reason)
             names += tickets.names_of(ticket)
     advance(draft, ns, names)
 
@@ -276,7 +288,7 @@ def _ready(draft: Draft, ticket: Ticket) -> bool:
         lock = draft.lock(ticket.ns, part.name)
         if own_hold(draft, lock, ticket.session, ticket.mode) is not None:
             continue
-        if draft.now_ms < lock.delay_until_ms:
+        if draft.now_ms < lock.delay_until_ms or is_paused(lock):
             return False
         if in_tree(lock.name):
             first = draft.tree_places(lock.ns).first(lock.name, ticket.mode)
@@ -284,7 +296,7 @@ def _ready(draft: Draft, ticket: Ticket) -> bool:
                 return False
         elif lock.line[:1] != (part.number,):
             return False
-        if blockers(draft, lock, ticket.mode, ticket.slots, ticket.session):
+        if blockers(draft, lock, ticket.mode, ticket.slots, ticket.session, ticket.units):
             return False
     return True
 
@@ -311,7 +323,7 @@ def queued(draft: Draft, ticket: Ticket) -> Queued:
         (blocker.name, blocker.holder.lease_id): blocker
         for lock, _ in places
         if own_hold(draft, lock, ticket.session, ticket.mode) is None
-        for blocker in blockers(draft, lock, ticket.mode, ticket.slots, ticket.session)
+        for blocker in blockers(draft, lock, ticket.mode, ticket.slots, ticket.session, ticket.units)
     }
     return Queued(
         now_ms=draft.now_ms,
@@ -324,6 +336,7 @@ def queued(draft: Draft, ticket: Ticket) -> Queued:
         blockers=tuple(in_way.values()),
         delay_until_ms=max([lock.delay_until_ms for lock, _ in places]),
         closure=_closure_of_ticket(draft, ticket) if draft.meta().closures else None,
+        paused=any(is_paused(lock) for lock, _ in places),
     )
 
 

@@ -127,6 +127,7 @@ class Holder(Record):
     told: int = 0  # the last place in line of which its owner was told
     delays_release: bool = False  # the delay also follows a release
     ends_ms: int = 0  # its ceiling: when it ends, whatever is renewed; 0: it has none
+    slot_numbers: tuple[int, ...] = ()  # which slots it has, one for each unit; none: it has no slot
     # In answers only, never stored: its owner's last sign of life, if that was its session's; and when its session last
     # said that the worker itself was at work.
     heard_ms: int = 0
@@ -178,6 +179,7 @@ class LockRecord(Kept):
     name: str
     token: int = 0  # the highest fencing token ever given for this job
     slots: int = 1
+    pooled: bool = False  # an operator says how many `slots` there are; 0: paused
     holders: tuple[Holder, ...] = ()
     # Numbers of the tickets that wait, first come first (a tree keeps its own line), and a short mark for each of them,
     # by which a repeat finds its place (`tickets.py`).
@@ -207,7 +209,7 @@ class LockRecord(Kept):
             return min(timed) if timed else None
         if self.line:  # nobody holds it and somebody waits: for a delay to end, or for other jobs of a ticket
             return self.delay_until_ms or None
-        if self.acl or self.parked:
+        if self.acl or self.parked or self.pooled:
             return None
         idle_since_ms = self.endings[0].at_ms if self.endings else 0
         kept_ms = FAILING_RECORD_MS if self.failures and self.max_attempts else IDLE_RECORD_MS
@@ -215,7 +217,7 @@ class LockRecord(Kept):
         return max(idle_since_ms + kept_ms, done_until_ms, self.delay_until_ms)
 
     def is_live(self) -> bool:
-        return bool(self.holders or self.line or self.parked)
+        return bool(self.holders or self.line or self.parked or self.pooled)
 
 
 class Part(Record):
@@ -238,7 +240,8 @@ class Terms(Record):
     ephemeral: bool = True
     delay_ms: int = 0
     mode: str = EXCLUSIVE
-    slots: int = 1
+    slots: int = 0  # 0: as the job's pool has them, else 1
+    units: int = 1  # how many of the slots it takes
     max_attempts: int = 0
     again: bool = False  # claim even though the job is marked done
     max_hold_ms: int = 0  # how long the hold may last from its grant on, whatever is renewed; 0: no ceiling
@@ -286,7 +289,8 @@ class Want(Record):
     name: str
     until_ms: int
     mode: str = EXCLUSIVE
-    slots: int = 1
+    slots: int = 0
+    units: int = 1
     at_ms: int = 0
     more: tuple[str, ...] = ()  # the other jobs of the same claim that were refused
 

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 
 def acquire_any(draft: Draft, command: AcquireAny) -> Outcome:
-    """Claim the first of the names that can be claimed now. A repeat with the same request key gets the same job. Jobs
-    that the caller's session holds are skipped, so a new request gets the next one."""
+    """Claim the first of the names that can be claimed now; with a `count`, the first so many of them or none. A repeat
+    with the same request key gets the same jobs. Jobs that the caller's session holds are skipped, so a new request
+    gets the next ones."""
     refused = check_session(draft, command)
     if refused is not None:
         return refused
@@ -33,6 +34,7 @@ def acquire_any(draft: Draft, command: AcquireAny) -> Outcome:
     if repeated is not None:
         return repeated
     answers: list[Outcome] = []
+    grants: list[Granted] = []
     for name in command.names:
         lock = refresh(draft, command.ns, name, command.mode)
         verdict = judge(draft, command, lock, by_session=False)
@@ -40,30 +42,51 @@ def acquire_any(draft: Draft, command: AcquireAny) -> Outcome:
         if verdict is None and own is not None:  # one of several owners already
             verdict = Held(now_ms=draft.now_ms, name=name, blockers=(Blocker(name=name, holder=own),))
         if verdict is None:
-            granted = grant(draft, command, lock, command.fresh_lease_id)
+            grants.append(grant(draft, command, lock, command.fresh_lease_id))
+            if len(grants) < command.count:
+                continue
             if command.session is not None:
                 serve_own(draft, command.ns, command.session)
-            return granted.replace(skipped=tuple(answers))
+            if command.count:
+                return GrantedAll(now_ms=draft.now_ms, grants=tuple(grants))
+            return grants[0].replace(skipped=tuple(answers))
         if isinstance(verdict, Granted):
             return verdict
         answers.append(verdict)
+    if grants:  # too few are free
+        draft.discard()
     forget_want(draft, command)  # AcquireAny waits for no particular job
-    return Refused(now_ms=draft.now_ms, outcomes=tuple(answers))
+    return Refused(now_ms=draft.now_ms, outcomes=tuple(answers), count=command.count, free=len(grants))
 
 
 def _answer_again(draft: Draft, command: AcquireAny) -> Outcome | None:
-    """The answer to a repeat: the job that this request key or this same command got before, even if it was lost
+    """The answer to a repeat: the jobs that this request key or this same command got before, even if one was lost
     since. A name earlier in the list may be free now, and must not become a second lease."""
-    for name in command.names:
-        lock = draft.lock(command.ns, name)
-        known = [(hold.principal, hold.lease_id, hold.request_key) for hold in lock.holders]
-        known += [(end.principal, end.lease_id, end.request_key) for end in lock.endings]
-        for principal, lease_id, key in known:
-            same_key = command.request_key is not None and key == command.request_key
-            if principal == command.principal and (same_key or lease_id == command.fresh_lease_id):
-                lock = refresh(draft, command.ns, name, command.mode)
-                return judge(draft, command, lock, by_session=False)
-    return None
+    names = [name for name in command.names if _got(draft, command, name)]
+    if not names:
+        return None
+    for name in names:
+        refresh(draft, command.ns, name, command.mode)
+    locks = [draft.lock(command.ns, name) for name in names]
+    verdicts = [judge(draft, command, lock, by_session=False) for lock in locks]
+    if not command.count:
+        return verdicts[0]
+    grants = tuple([verdict for verdict in verdicts if isinstance(verdict, Granted)])
+    if len(grants) == len(verdicts):
+        return GrantedAll(now_ms=draft.now_ms, grants=grants)
+    return _refused(draft, command, locks, verdicts, command.count)
+
+
+def _got(draft: Draft, command: AcquireAny, name: str) -> bool:
+    """Return whether this request key or this same command got the job before."""
+    lock = draft.lock(command.ns, name)
+    known = [(hold.principal, hold.lease_id, hold.request_key) for hold in lock.holders]
+    known += [(end.principal, end.lease_id, end.request_key) for end in lock.endings]
+    for principal, lease_id, key in known:
+        same_key = command.request_key is not None and key == command.request_key
+        if principal == command.principal and (same_key or lease_id == command.fresh_lease_id):
+            return True
+    return False
 
 
 def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
@@ -107,13 +130,28 @@ def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
     differs = [waits_otherwise(draft, command, name) for name in command.names]
     if waitable and any(differs):
         bad = tuple([each for each in differs if each is not None])
-    if not waitable or any(differs):
-        spent = [verdict.ending for verdict in bad if isinstance(verdict, KeySpent)]
-        if spent and all(ending.how in LOST for ending in spent):
-            _give_back(draft, locks, verdicts)
+    if waitable and any(differs):
         forget_want(draft, command)
         return Refused(now_ms=draft.now_ms, outcomes=bad, all_of=len(command.names))
+    if not waitable:
+        return _refused(draft, command, locks, verdicts, len(command.names))
     return _wait_for_all(draft, command, bad)
+
+
+def _refused(
+    draft: Draft,
+    command: AcquireAll | AcquireAny,
+    locks: list[LockRecord],
+    verdicts: list[JobOutcome | None],
+    all_of: int,
+) -> Refused:
+    """Refuse all of several jobs because of some of them."""
+    bad = tuple([verdict for verdict in verdicts if verdict is not None and not isinstance(verdict, Granted)])
+    spent = [verdict.ending for verdict in bad if isinstance(verdict, KeySpent)]
+    if spent and all(ending.how in LOST for ending in spent):
+        _give_back(draft, locks, verdicts)
+    forget_want(draft, command)
+    return Refused(now_ms=draft.now_ms, outcomes=bad, all_of=all_of)
 
 
 def _give_back(draft: Draft, locks: list[LockRecord], verdicts: list[JobOutcome | None]) -> None:

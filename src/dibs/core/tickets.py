@@ -271,6 +271,7 @@ def note_want(draft: Draft, ask: AcquireTerms | Ticket, names: tuple[str, ...]) 
             until_ms=draft.now_ms + WANT_MS,
             mode=ask.mode,
             slots=ask.slots,
+            units=ask.units,
             at_ms=draft.now_ms,
             more=names[1:],
         )

@@ -28,7 +28,7 @@ import time
 from dibs.base.errors import DibsError, InvalidInput, StoreUnavailable, Unavailable
 from dibs.base.ids import new_fraction
 from dibs.core import limits
-from dibs.core.commands import Acquire, Break, Free, Inspect, InspectSession, SetAcl
+from dibs.core.commands import Acquire, Break, Free, Inspect, InspectSession, SetAcl, SetPool
 from dibs.core.decide import decide, keys_of
 from dibs.core.draft import Missing, View
 from dibs.stores.port import CommitTooLarge, Conflict
@@ -140,7 +140,7 @@ class _Batch:
 
 
 # Commands that cannot recognise their own effect: they must not be decided again after a commit without an answer.
-_ONCE = (Break, Free, SetAcl)
+_ONCE = (Break, Free, SetAcl, SetPool)
 LOOKS = frozenset((Inspect, InspectSession))
 
 

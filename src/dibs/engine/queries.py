@@ -163,7 +163,7 @@ def _state(draft: Draft, listed: Ticket) -> TicketState | None:
     if ticket is None or ticket_over(draft, ticket):
         return None
     lock = draft.lock(ticket.ns, ticket.name)
-    in_the_way = blockers(draft, lock, ticket.mode, ticket.slots, ticket.session)
+    in_the_way = blockers(draft, lock, ticket.mode, ticket.slots, ticket.session, ticket.units)
     position = ahead(draft, lock, ticket.number, ticket.mode) + 1
     closed = closure_of(draft, ticket.ns, ticket.name)
     return TicketState(ticket=ticket, position=position, blockers=in_the_way, closure=closed)
@@ -253,10 +253,12 @@ def claimed(
     limit: int = LIST_PAGE_MAX,
     states: Sequence[str] = (HELD,),
     ended: Sequence[str] = (),
+    *,
+    pools: bool = False,
 ) -> Page:
     """Up to `limit` jobs in these states now, whose name begins with `prefix` and comes after `after`; with `ended`,
-    only those whose last hold ended in one of these ways. Held and parked
-    jobs cost only what is returned. For other states every job on record is looked at, LIST_LOOKS_MAX of them in one
+    only those whose last hold ended in one of these ways. `pools`: only pools, in any state. Held and parked jobs and
+    pools cost only what is returned. For other states every job on record is looked at, LIST_LOOKS_MAX of them in one
     call: then the page may be short, even empty, and `next_after` says where to continue. The store is asked for a few
     at a time, because it has other callers."""
     begun = store.read((META_KEY,))
@@ -265,7 +267,7 @@ def claimed(
     closures = tuple([each for each in known if each.ns == ns and now_ms < each.until_ms])
     found: list[LockRecord] = []
     key = lock_key(ns, after) if after else ""
-    live = set(states) <= {HELD, PARKED}
+    live = pools or set(states) <= {HELD, PARKED}
     looked, step = 0, min(limit + 1, LIST_PAGE_DEFAULT)
     while True:
         # Jobs in other states are skipped here, so a page of the store may give less than one of ours.
@@ -273,7 +275,7 @@ def claimed(
         locks = [versioned.record for _, versioned in page if isinstance(versioned.record, LockRecord)]
         at_ms, live_ones = with_live_owners(store, locks)
         now_ms = max(now_ms, at_ms)
-        live_ones = [lock for lock in live_ones if state_of(lock, now_ms) in states]
+        live_ones = [lock for lock in live_ones if (lock.pooled if pools else state_of(lock, now_ms) in states)]
         found += [lock for lock in live_ones if not ended or (lock.endings and lock.endings[0].how in ended)]
         if len(found) > limit:
             return Page(now_ms=now_ms, locks=found[:limit], next_after=found[limit - 1].name, closures=closures)

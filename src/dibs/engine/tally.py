@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dibs.core.events import Event
-    from dibs.core.records import Stored
+    from dibs.core.records import Holder, Stored
     from dibs.stores.port import Store
 
 _MOVES = frozenset((kinds.PARKED, kinds.FREED, kinds.FORGOTTEN))  # of a job that nobody holds
@@ -177,7 +177,7 @@ class Tally:
             for holder in record.holders:
                 self._claims[hash((record.ns, record.name, holder.token))] = intern(holder.principal)
                 self._add(holder.principal, record.ns, 1)
-            if record.holders and (record.slots > 1 or record.holders[0].mode == SHARED):
+            if record.holders and (record.slots > 1 or _is_one_of_several(record.holders[0])):
                 self._several[hash((record.ns, record.name))] = len(record.holders)
         elif (
             isinstance(record, SessionRecord) and record.since_ms <= self._began_ms
@@ -227,7 +227,7 @@ class Tally:
     def _fold_state(self, event: Event, holders: int) -> None:
         """Note what an event about a job means for its state, after a change of the number of its holders."""
         ns, job = event.ns, hash((event.ns, event.job))
-        if holders and (event.slots > 1 or event.mode == SHARED):
+        if holders and (event.slots > 1 or _is_one_of_several(event)):
             holders = self._several[job] = self._several.get(job, 0) + holders
             if not holders:
                 del self._several[job]
@@ -280,6 +280,10 @@ class Tally:
                 by_principal[key] = live
             else:
                 del by_principal[key]  # principals come and go; the counter must not grow with them
+
+
+def _is_one_of_several(hold: Holder | Event) -> bool:
+    return bool(hold.slot_numbers) or hold.mode == SHARED
 
 
 def _discard(jobs: dict[str, set[int]], ns: str, job: int) -> None:

@@ -33,8 +33,9 @@ class Previous:
 class Lease:
     """A job that is yours, for `remaining_ms` from the request. `lease_id` is the proof: keep it secret. `namespace`
     is None for `default`, or for the one that the token is bound to. After a renewal `waiting` is how many wait for it,
-    and `new_waiters` how many of them no renewal told of before. With a ceiling (`max_hold`),
-    `ends_at` is when it ends, whatever is renewed."""
+    and `new_waiters` how many of them no renewal told of before. With a ceiling (`max_hold`), `ends_at` is when it
+    ends, whatever is renewed. `slot` is the number of its slot, from 0, and `slot_numbers` those of a claim of several
+    units; None and empty if the job has no slots."""
 
     name: str
     lease_id: str = field(repr=False)
@@ -50,6 +51,8 @@ class Lease:
     new_waiters: int = 0
     ends_at: str | None = None
     ends_in_ms: int | None = None
+    slot: int | None = None
+    slot_numbers: tuple[int, ...] = ()
 
     @property
     def checkpoint(self) -> str | None:
@@ -132,6 +135,8 @@ def previous_of(document: Document) -> Previous | None:
 
 def lease_of(document: Document, name: str | None = None) -> Lease:
     said = {"name": name or "", "owner": "", **_fields(Lease, document)}
+    if "slot_numbers" in said:
+        said["slot_numbers"] = tuple(said["slot_numbers"])
     return Lease(**{**said, "previous": previous_of(document)})
 
 

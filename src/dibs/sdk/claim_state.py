@@ -196,6 +196,11 @@ class ClaimState(Generic[D]):
         return {lease.name: lease.fencing_token for lease in self.leases}
 
     @property
+    def slot(self) -> int | None:
+        """The number of its slot, from 0; None if the job has no slots. Of several jobs or units, the first one's."""
+        return self._hold.leases[0].slot
+
+    @property
     def attempt(self) -> int:
         """1 for the first owner since the last clean release, and 1 more for each that failed at the job or lost it."""
         return self.leases[0].attempt

@@ -98,6 +98,7 @@ class Claims(Generic[C, D]):
         owner: str | None = None,
         shared: bool = False,
         slots: int | None = None,
+        units: int | None = None,
         again: bool = False,
         lock_delay: Duration | None = None,
         max_attempts: int | None = None,
@@ -130,13 +131,16 @@ class Claims(Generic[C, D]):
         owner: str | None = None,
         shared: bool = False,
         slots: int | None = None,
+        units: int | None = None,
+        count: int | None = None,
         again: bool = False,
         max_attempts: int | None = None,
         max_hold: Duration | None = None,
         fail_on_error: bool = True,
     ) -> C:
         """Claim the first of `names` that is free, in one request; `claim.name` says which. If none is: raises JobDone
-        when all are done, JobParked when no other will come free, and NoneFree when waiting may help."""
+        when all are done, JobParked when no other will come free, and NoneFree when waiting may help. With `count` it
+        claims so many of them or none; `claim.leases` says which."""
         return self._begin("acquire-any", names, locals())
 
     @explained
@@ -151,6 +155,7 @@ class Claims(Generic[C, D]):
         on_lost: OnLost | None = None,
         owner: str | None = None,
         shared: bool = False,
+        units: int | None = None,
         again: bool = False,
         max_hold: Duration | None = None,
         fail_on_error: bool = True,
@@ -261,6 +266,7 @@ class ClientFace(Claims[C, D], Generic[C, S, L, E, D]):
         owner: str | None = None,
         shared: bool = False,
         slots: int | None = None,
+        units: int | None = None,
         again: bool = False,
         max_hold: Duration | None = None,
         request_key: str | None = None,

@@ -139,6 +139,8 @@ class Client(ClientFace[Claim, Session, Leader, Events, Doors]):
     free = asks("free", operations.free)
     close_job = asks("close_job", operations.close_job)
     open_job = asks("open_job", operations.open_job)
+    set_pool = asks("set_pool", operations.set_pool)
+    pools = asks("pools", operations.list_pools)
 
 
 class AsyncSession(SessionClaims[AsyncClaim, AsyncDoor]):
@@ -253,3 +255,5 @@ class AsyncClient(ClientFace[AsyncClaim, AsyncSession, AsyncLeader, AsyncEvents,
     free = awaits("free", operations.free)
     close_job = awaits("close_job", operations.close_job)
     open_job = awaits("open_job", operations.open_job)
+    set_pool = awaits("set_pool", operations.set_pool)
+    pools = awaits("pools", operations.list_pools)

@@ -28,6 +28,7 @@ MEANINGS = {
     **parameter_texts("transfer"),
     **parameter_texts("acquire"),
     **parameter_texts("release"),
+    "count": parameter_texts("acquire-any")["count"],
     # What only the SDK has.
     "name": "the job: any printable text, up to 512 bytes",
     "names": "several jobs",

@@ -242,6 +242,19 @@ def open_job(name: str) -> Flow[bool]:
     return bool(answers.body_of((yield Ask("open", name, {}))).get("opened"))
 
 
+def set_pool(name: str, slots: int | None) -> Flow[int | None]:
+    """Say how many owners a job may have at once: claims of it need not. 0 pauses it, None makes it no pool. Owners
+    keep what they have. Returns how many slots it had. For operators."""
+    was: int | None = answers.body_of((yield Ask("pool", name, {"slots": slots})))["was"]
+    return was
+
+
+def list_pools(prefix: str | None = None) -> Flow[list[JobStatus]]:
+    """All pools with that prefix, in any state."""
+    body = answers.body_of((yield from all_pages(prefix_given(prefix), pools=True)))
+    return [answers.status_from(each) for each in body["locks"]]
+
+
 def open_session(owner: str | None, ttl: Duration | None, metadata: str | None, process: str | None) -> Flow[Document]:
     document: Document = {"owner": owner, "metadata": metadata, "process": process}
     document["fresh_session_id"] = new_id()

@@ -48,6 +48,7 @@ from dibs.server.http.parse import (
     parse_json,
     parse_query,
     states_asked,
+    truth,
     typed_document,
     whole_number,
 )
@@ -195,7 +196,7 @@ class Api:
             if is_claim and KEY_HEADER in headers:
                 add_key(document, headers[KEY_HEADER])
         if is_claim:
-            caller = self.counted(caller, len(document["names"]) if verb == "acquire-all" else 1)
+            caller = self.counted(caller, len(document["names"]) if verb == "acquire-all" else document.get("count", 1))
         # Session ids are plain UUIDs; a percent-encoded one is invalid.
         is_session = verb in _SESSIONS
         name = raw_name.decode("latin-1") if is_session else decode_name(raw_name)
@@ -277,10 +278,10 @@ class Api:
         ns, asked = self.reader("list", query, headers)
         prefix, after = name_part(asked, "prefix"), name_part(asked, "after")
         limit = whole_number(asked, "limit", LIST_PAGE_DEFAULT, 1, LIST_PAGE_MAX)
-        states, ended = states_asked(asked), endings_asked(asked)
+        states, ended, pools = states_asked(asked), endings_asked(asked), bool(truth(asked, "pools"))
 
         def read() -> Document:
-            page = claimed(self.engine.store, ns, prefix, after, limit, states, ended)
+            page = claimed(self.engine.store, ns, prefix, after, limit, states, ended, pools=pools)
             return list_document(page.locks, page.now_ms, prefix, page.next_after, page.closures, whole=not after)
 
         return read

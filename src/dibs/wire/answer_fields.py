@@ -13,9 +13,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     Answer = dict[str, tuple[str, str]]  # of each field its kind and its meaning
 
-# Of each answer its fields: name, kind and meaning. The kind is text, number, flag, object, list (of documents) or
-# texts (a list of them). A "?" after the kind: it may be null. A "-": it may be left out. "+" takes over another
-# section. What begins with _ is a part of answers: a lease as its owner sees it, a hold as everybody may see it.
+# Of each answer its fields: name, kind and meaning. The kind is text, number, flag, object, list (of documents), or
+# texts or numbers (a list of them). A "?" after the kind: it may be null. A "-": it may be left out. "+" takes over
+# another section. What begins with _ is a part of answers: a lease as its owner sees it, a hold as everybody may.
 _TABLE = """
 _lease
     name text: the job
@@ -29,6 +29,8 @@ _lease
     attempt number: 1, and 1 more for each owner that failed at the job or lost it since the last clean release
     ends_at text-: with a ceiling (`max_hold_seconds`): when the lease ends, whatever is renewed
     ends_in_ms number-: the same, from now
+    slot number-: of a job with slots: the number of its slot, from 0. The lowest that was free
+    slot_numbers numbers-: of a claim of several units: the numbers of all its slots
 _hold
     holder_id text?-: a one-way name for credential and owner, shaped like a UUID
     owner text?-: who
@@ -48,6 +50,8 @@ _hold
     attempt number-: its attempt
     ends_at text-: with a ceiling: when it ends, whatever is renewed
     ends_in_ms number-: the same, from now
+    slot number-: its slot, from 0
+    slot_numbers numbers-: if it has several: all of them
 _in_the_way
     conflict text-: in a tree: the name of the claim in the way, if it is another name than the one asked for
     holders list-: if several are in the way: each with `name`, `owner` and `fencing_token`
@@ -89,12 +93,14 @@ held
     waiting number-: how many are in line
     retry_after_ms number: when asking again makes sense
     reserved_for object-: if nobody holds it: the first in line, with `owner` and `since`
+    paused flag-: true: its pool has no slots until an operator gives it some
     + _in_the_way
 refused
     status text: `done` if all are; `parked` if none comes free unless somebody frees one, of claim-all if one is
         parked; else `held`: waiting may help
     refused list: an answer for each name. An error has its `code` as `status` there
     retry_after_ms number-: the earliest time at which asking again makes sense; not with `parked`
+    free number-: of a claim-any with `count`: how many of the names could be claimed, which was too few
 queued
     status text: `queued`
     name text: the job
@@ -102,6 +108,7 @@ queued
     position number: 1: next
     + _hold
     + _in_the_way
+    paused flag-: true: the pool of a job has no slots until an operator gives it some
     retry_after_ms number: when to ask again: 5 s at most
     closed object-: if the job is closed: see [closure](#closure). The place is kept
 done
@@ -188,12 +195,20 @@ open
 acl
     name text: the job
     acl object: the list, as `acquire`; tokens are shown as `token:[redacted]`
+pool
+    name text: the job
+    slots number?: how many slots the pool has; null: it is no pool
+    was number?: how many it had before
+    slots_taken number: how many are taken; more than there are, if owners must still leave
+    waiting number: how many are in line
 job
     name text: the job
     status text: `held`, `free`, `done`, `delayed` or `parked`
     + _hold
     fencing_token number: the token of the hold, else the last one; 0 if there was never one
-    slots number-: while held: how many owners at once
+    slots number-: while held, or of a pool: how many owners at once
+    slots_taken number-: how many of them are taken
+    pool flag-: true: an operator set its slots; 0 of them: it is paused
     holders list-: if there are several: for each `holder_id`, `owner` and the other fields above
     done object-: while done: `owner`, `at`, `until`, `result`, `fencing_token`
     available_at text-: while delayed, with `retry_after_ms`
@@ -233,6 +248,8 @@ event
     owner text-: the owner of the hold or place
     fencing_token number-: with `owner`: the token of the hold
     attempt number-: with `owner`: the attempt
+    slot number-: of a hold of a job with slots: its slot
+    slot_numbers numbers-: if it has several: all of them
     ttl_seconds number-: the TTL of the claim; 0 for a claim that lives as long as its session
     metadata text-: what the owner noted
     checkpoint text-: how far the work has come
@@ -259,7 +276,7 @@ session
     active flag: whether it is open
     lock_count number-: how many leases it holds
     holds list-: each with `name`, `namespace`, `fencing_token`, `mode`, `remaining_ms`, `waiting` (how many wait) and,
-        with a ceiling, `ends_in_ms`
+        with a ceiling, `ends_in_ms`; with slots, `slot`
     waits texts: names of the jobs that it waits for in line
     wanted list-: of a keepalive with `active`: its jobs for which somebody waits of whom it was not told before. Each
         with `name`, `namespace`, `waiting` and `new_waiters`

@@ -69,6 +69,7 @@ OUTCOMES: dict[str, CodeRow] = {
     "NotClosed": CodeRow("invalid_input", 400, USAGE, "Invalid input"),
     "Opened": CodeRow("opened", 200, YES, "Open again"),
     "AclSet": CodeRow("acl", 200, YES, "Access list set"),
+    "PoolSet": CodeRow("pool", 200, YES, "Pool set"),
     "NotFound": CodeRow("not_found", 404, NOT_YOURS, "Lock not found"),
     "QuotaExceeded": CodeRow("lock_limit_exceeded", 403, NOT_ALLOWED, "Lock limit exceeded"),
     "TooMany": CodeRow("rate_limited", 429, TRY_LATER, "Rate limit exceeded"),

@@ -133,6 +133,8 @@ def _held(outcome: outcomes.Held) -> Document:
     # If no hold is in the way, others in line come first: they will have the job in a moment.
     # 0 left: it is not known yet whether its owner could have renewed. A moment later it is.
     retry_after_ms = (document["remaining_ms"] if outcome.blockers else 0) or 1_000
+    if outcome.paused:
+        document["paused"] = True
     return {
         "status": "held",
         "name": outcome.name,
@@ -149,6 +151,8 @@ def _queued(outcome: outcomes.Queued) -> Document:
     remaining_ms = document["remaining_ms"] if outcome.blockers else TICKET_KEEP_MS
     if outcome.closure is not None:
         document["closed"] = closure_document(outcome.closure, outcome.now_ms)
+    if outcome.paused:
+        document["paused"] = True
     return {
         "status": "queued",
         "name": outcome.name,
@@ -161,15 +165,18 @@ def _queued(outcome: outcomes.Queued) -> Document:
 
 
 def _refused(outcome: outcomes.Refused) -> Document:
-    return refused_document([_entry(each) for each in outcome.outcomes], all_of=outcome.all_of)
+    document = refused_document([_entry(each) for each in outcome.outcomes], all_of=outcome.all_of, free=outcome.free)
+    if outcome.count:
+        document["free"] = outcome.free
+    return document
 
 
-def refused_document(entries: Sequence[Document], *, all_of: int = 0) -> Document:
-    """None of several jobs was claimed: one entry for each says why."""
+def refused_document(entries: Sequence[Document], *, all_of: int = 0, free: int = 0) -> Document:
+    """None of several jobs was claimed: one entry for each says why, but for `free` ones, which were too few."""
     from dibs.core.outcomes import refused_status  # a client that reads replies needs no rules
 
     document: Document = {
-        "status": refused_status([entry["status"] for entry in entries], all_of),
+        "status": refused_status([*[entry["status"] for entry in entries], *["free"] * free], all_of),
         "refused": list(entries),
     }
     if document["status"] != "parked":  # no time frees what is parked

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dibs.base.jsontext import encode
 from dibs.core import lease_outcomes, outcomes
 from dibs.core.events import CLOSED, LOCK_CHANGES
-from dibs.core.exclusion import longest, state_of
+from dibs.core.exclusion import longest, state_of, units_of
 from dibs.core.names import in_tree
 from dibs.core.tickets import names_of
 from dibs.wire.parts import (
@@ -16,6 +16,7 @@ from dibs.wire.parts import (
     lease_document,
     picked,
     previous_document,
+    slot_fields,
     timestamp,
 )
 
@@ -107,8 +108,12 @@ def status_document(
         holder = min(lock.holders, key=lambda each: each.expires_ms)
         document.update(holder_document(holder, now_ms))
         document["slots"] = lock.slots
+        if lock.holders[0].slot_numbers:
+            document["slots_taken"] = units_of(lock.holders)
         if len(lock.holders) > 1:
             document["holders"] = [holder_document(each, now_ms) for each in lock.holders]
+    if lock.pooled:
+        document |= {"slots": lock.slots, "slots_taken": units_of(lock.holders), "pool": True}
     if document["status"] == "done" and lock.done is not None:
         document["done"] = done_document(lock.done)
     if document["status"] == "delayed":
@@ -167,7 +172,7 @@ def event_document(event: Event) -> Document:
     """One event of history, without empty fields."""
     document: Document = {"seq": event.seq, "at": timestamp(event.at_ms), "event": event.kind}
     if event.owner:
-        document.update(owner=event.owner, fencing_token=event.token, attempt=event.attempt)
+        document.update(owner=event.owner, fencing_token=event.token, attempt=event.attempt, **slot_fields(event))
     for field in ("metadata", "checkpoint", "result", "by", "reason"):
         value = getattr(event, field)
         if value is not None:
@@ -304,7 +309,7 @@ def _session_hold(hold: lease_outcomes.SessionLease, now_ms: int) -> Document:
     document |= {"remaining_ms": max(0, hold.holder.expires_ms - now_ms), "waiting": hold.waiting}
     if hold.holder.ends_ms:
         document["ends_in_ms"] = max(0, hold.holder.ends_ms - now_ms)
-    return document
+    return document | slot_fields(hold.holder)
 
 
 def kept_document(outcome: lease_outcomes.SessionState) -> Document:
@@ -370,5 +375,6 @@ PRESENT: dict[type[Any], Callable[[Any], Document | None]] = {
     lease_outcomes.ClosureSet: lambda outcome: closure_document(outcome.closure, outcome.now_ms),
     lease_outcomes.Opened: opened,
     lease_outcomes.AclSet: lambda outcome: {"name": outcome.name, "acl": acl_document(outcome.acl)},
+    lease_outcomes.PoolSet: lambda outcome: picked(outcome, "name slots was slots_taken=taken waiting"),
     outcomes.Status: status,
 }

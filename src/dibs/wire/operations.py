@@ -263,6 +263,7 @@ def _answer_field(kind: str, meaning: str, part: Schema) -> Schema:
         "list": {"type": "array", "items": part},
         "object": part,
         "texts": {"type": "array", "items": {"type": "string"}},
+        "numbers": {"type": "array", "items": {"type": "integer", "minimum": 0}},
     }
     schema = schemas[kind.rstrip("?-")]
     if "?" in kind:

@@ -86,10 +86,17 @@ def challenge_text(nonce: str, address: Any) -> str:
     return f"{nonce}@{str(host).removeprefix('::ffff:')}:{port}"
 
 
+def slot_fields(hold: Holder | Event) -> Document:
+    """The numbers of the slots of a hold; empty if it has none."""
+    numbers = hold.slot_numbers
+    fields: Document = {"slot": numbers[0]} if numbers else {}
+    return {**fields, "slot_numbers": list(numbers)} if len(numbers) > 1 else fields
+
+
 def lease_document(status: str, name: str, lease: Holder, now_ms: int) -> Document:
     """A lease as its owner sees it, in every answer that gives, renews or hands over one."""
     remaining_ms = lease.expires_ms - now_ms
-    document = {
+    document: Document = {
         "status": status,
         "name": name,
         "lease_id": lease.lease_id,
@@ -103,6 +110,8 @@ def lease_document(status: str, name: str, lease: Holder, now_ms: int) -> Docume
     }
     if lease.ends_ms:
         document["ends_at"], document["ends_in_ms"] = timestamp(lease.ends_ms), max(0, lease.ends_ms - now_ms)
+    if lease.slot_numbers:
+        document.update(slot_fields(lease))
     return document
 
 
@@ -129,6 +138,8 @@ def holder_document(holder: Holder, now_ms: int) -> Document:
     document["attempt"] = holder.attempt
     if holder.ends_ms:
         document["ends_at"], document["ends_in_ms"] = timestamp(holder.ends_ms), max(0, holder.ends_ms - now_ms)
+    if holder.slot_numbers:
+        document.update(slot_fields(holder))
     return document
 
 

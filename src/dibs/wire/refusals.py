@@ -55,6 +55,8 @@ def refusal(outcome: Outcome, status: int) -> tuple[int, str]:
         )
     if isinstance(outcome, lease_outcomes.NotClosed):
         return status, outcome.why
+    if isinstance(outcome, outcomes.Differs) and outcome.slots:
+        return status, _never_fits(outcome)
     if isinstance(outcome, outcomes.Differs):
         return status, (
             f"The job is held with {outcome.what} {outcome.has}, and {outcome.what} {outcome.asked} was asked for."
@@ -67,6 +69,15 @@ def refusal(outcome: Outcome, status: int) -> tuple[int, str]:
         ago = format_duration(max(0, outcome.now_ms - (outcome.session.ended_ms or outcome.session.expires_ms)))
         return status, f"This session ended {ago} ago, and its jobs were released. Open a new one."
     return status, _SENTENCES[type(outcome)]
+
+
+def _never_fits(outcome: outcomes.Differs) -> str:
+    slots = "1 slot" if outcome.slots == 1 else f"{outcome.slots} slots"
+    if outcome.what == "units":
+        return f"The job has {slots}, and {outcome.asked} units were asked for. Ask for fewer."
+    if outcome.what == "mode":
+        return f"The job is a pool of {slots}: a claim of it has a slot, and cannot be shared."
+    return f"The job is a pool of {slots}, and slots {outcome.asked} was asked for. Leave slots out."
 
 
 def _why_not_current(outcome: outcomes.NotCurrent) -> str:

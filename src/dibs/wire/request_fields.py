@@ -132,8 +132,10 @@ _claim
     lock_delay_seconds whole seconds=0..LOCK_DELAY_MS_MAX default=0: if the claim is lost, not released, nobody gets the
         job for this long, a minute at most
     mode text choices=MODES seen=EVERYBODY: shared: coexists with other shared claims, excludes exclusive ones
-    slots whole numbers=1..SLOTS_MAX seen=EVERYBODY default=1: up to so many owners at once; all must give the same
-        number, and none may be shared
+    slots whole numbers=1..SLOTS_MAX seen=EVERYBODY: up to so many owners at once; all must give the same number, and
+        none may be shared. Of a pool it may be left out
+        default: the pool's, else 1
+    units whole numbers=1..SLOTS_MAX plain seen=EVERYBODY default=1: how many of the slots to take
     max_attempts whole numbers=0..ATTEMPTS_MAX plain: after so many failures and losses in a row, park the job until
         somebody frees it
         default: 0 for no limit
@@ -150,6 +152,9 @@ acquire
 acquire-any
     + _claim
     names = names lengths=1..NAMES_MAX: tried in this order
+    count whole numbers=1..NAMES_MAX: claim so many of them or none; the answer has `leases`
+        default: one, and the answer is that lease
+        parameter: claim so many of them or none
     wait_seconds = wait_seconds numbers=0..0: only 0: claiming any of several does not wait
 acquire-all
     + _claim
@@ -213,6 +218,8 @@ open
 acl
     acl = acl kind=object? lengths=0..ACL_ENTRIES_MAX: `user:NAME` for a token's name, `token:TOKEN` for a token itself,
         kept as its hash. Null, or no entries, removes the list
+pool
+    slots whole? numbers=0..SLOTS_MAX: how many slots the pool has; 0 pauses it. Null: the job is no pool any more
 inspect
 session-open
     ttl_seconds = ttl seconds=SESSION_TTL_MS_MIN..SESSION_TTL_MS_MAX clamped: how long the session lives without a

@@ -11,7 +11,7 @@ from dibs.base.errors import InvalidInput, InvalidTtl, NotAllowed
 from dibs.base.ids import is_id, new_id
 from dibs.core import commands, limits
 from dibs.core.identity import ADMIN, NO_LIMITS, require
-from dibs.core.names import DEFAULT_NAMESPACE, check_name, check_namespace
+from dibs.core.names import DEFAULT_NAMESPACE, ELECTION_PREFIX, check_name, check_namespace, in_tree
 from dibs.core.records import EXCLUSIVE
 from dibs.wire import values
 from dibs.wire.fields import PLAIN_TERMS
@@ -176,7 +176,10 @@ def _acquire_many(verb: str, ns: str, document: Document, caller: Caller) -> com
     if verb == "acquire-any":
         if document.get("wait_seconds"):
             raise InvalidInput("Claiming any of several does not wait; ask again, or wait for one of them.")
-        return commands.AcquireAny(names=checked, **_ask(ns, document, caller))
+        count = values.number_of(document, "count", 0) if "count" in document else 0
+        if count > len(names):
+            raise InvalidInput(f"count is {count}, and names has only {len(names)}.")
+        return commands.AcquireAny(names=checked, count=count, **_ask(ns, document, caller))
     ordered = tuple(sorted(checked))
     ask = _ask(ns, document, caller)
     from dibs.core.several import overlapping_pair
@@ -293,6 +296,15 @@ def _set_acl(ns: str, name: str, document: Document, caller: Caller) -> commands
     )
 
 
+def _set_pool(ns: str, name: str, document: Document, caller: Caller) -> commands.SetPool:
+    slots = document.get("slots")
+    if slots is not None and not slots <= limits.SLOTS_MAX:
+        raise InvalidInput(f"slots is a number from 0 to {limits.SLOTS_MAX}; this one is {slots}.")
+    if in_tree(name) or name.startswith(ELECTION_PREFIX):
+        raise InvalidInput("A path:, a repo: and an election have no pool: claims of them may overlap, or one leads.")
+    return commands.SetPool(ns=ns, name=name, principal=caller.principal, slots=slots)
+
+
 _BUILDERS: dict[str, Callable[[str, str, Document, Caller], Command]] = {
     "acquire": _acquire,
     "leave": _leave,
@@ -304,6 +316,7 @@ _BUILDERS: dict[str, Callable[[str, str, Document, Caller], Command]] = {
     "acl": _set_acl,
     "close": _close,
     "open": lambda ns, name, _, caller: commands.Open(ns=ns, name=name, principal=caller.principal),
+    "pool": _set_pool,
     "inspect": lambda ns, name, *_: commands.Inspect(ns=ns, name=name),
 }
 

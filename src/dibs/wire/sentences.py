@@ -22,7 +22,8 @@ SILENT_MS = 60_000  # an owner that was not heard of for this long is called sil
 def sentence(document: Document) -> str:
     """Return why a job was not granted, or its state. For an error, its own sentence."""
     if "refused" in document:
-        return f"Not available: {several(document['refused'])}."
+        few = f"Only {document['free']} can be claimed now. " if "free" in document else ""
+        return f"{few}Not available: {several(document['refused'])}."
     if "closed" in document and document.get("status") in ("closed", "queued", "free"):
         return closed(document)
     tell = _OF_STATUS.get(document.get("status", ""))
@@ -52,6 +53,8 @@ def _holding(document: Document) -> str:
     name, owner = document.get("name"), document.get("owner")
     if document.get("tracker"):
         return f"{owner} has an open pull request that closes {name}: {document['tracker']['url']}"
+    if document.get("paused"):
+        return f"{name} is paused: its pool has no slots until an operator gives it some."
     if owner is None:
         first = (document.get("reserved_for") or {}).get("owner")
         who = "others in line come first" if first is None else f"{first} is first in line for it"
@@ -135,10 +138,24 @@ def superseded(document: Document) -> str:
 
 def free(document: Document) -> str:
     overlapping = document.get("overlapping")
+    if document.get("pool"):
+        return f"Nobody has {document.get('name')}: {pool(document)}."
     if not overlapping:
         return f"Nobody has {document.get('name')}."
     by = ", ".join([f"{each['name']} ({each['owner']})" for each in overlapping])
     return f"Nobody has {document.get('name')} itself, but what overlaps it is held: {by}."
+
+
+def slot_text(document: Document) -> str:
+    """The numbers of a hold's slots, with commas between; empty if it has none."""
+    numbers = document.get("slot_numbers") or [document["slot"]] if "slot" in document else ()
+    return ",".join([str(number) for number in numbers])
+
+
+def pool(document: Document) -> str:
+    """The slots of a pool: `a pool of 4 slots`, or that it is paused."""
+    slots = document["slots"]
+    return f"a pool of {slots} slot{'' if slots == 1 else 's'}" if slots else "a pool that is paused"
 
 
 def several(entries: Sequence[Document]) -> str:

@@ -99,9 +99,9 @@ def mode_and_slots(document: Document) -> tuple[str, int]:
     mode = document.get("mode", EXCLUSIVE)
     if mode not in (EXCLUSIVE, SHARED):
         raise InvalidInput(f"mode is {EXCLUSIVE} or {SHARED}, not {mode!r}.")
-    slots = number_of(document, "slots", 1)
-    if slots > 1 and mode == SHARED:
-        raise InvalidInput("A shared claim has no slots: give slots or mode shared, not both.")
+    slots = number_of(document, "slots", 1) if "slots" in document else 0
+    if mode == SHARED and (slots > 1 or document.get("units", 1) > 1):
+        raise InvalidInput("A shared claim has no slots: give mode shared, or slots and units.")
     return mode, slots
 
 

@@ -22,7 +22,7 @@ HIDDEN = "****"
 # Kinds of events that are about a job, and OctoStore's words for them.
 EVENT_WORDS = (
     *sorted(set(LOCK_CHANGES) | set(LOCK_CHANGES.values())),
-    *(kinds.FORGOTTEN, kinds.FREED, kinds.LEFT, kinds.PARKED, kinds.QUEUED, kinds.REFUSED),
+    *(kinds.FORGOTTEN, kinds.FREED, kinds.LEFT, kinds.PARKED, kinds.POOL_SET, kinds.QUEUED, kinds.REFUSED),
     EVERY,
 )
 

@@ -43,6 +43,7 @@ def skipped(entries: Sequence[Document]) -> list[str]:
 
 ALL_DONE = "All of these jobs are done."
 NOT_ANY = "None of these jobs is available"
+NOT_SO_MANY = "Nothing was claimed: {} jobs were asked for, and only {} of these can be claimed"
 NOT_ALL = "Nothing was claimed, because not all of these jobs are available"
 
 
@@ -56,10 +57,13 @@ def _why(entry: Document) -> str:
 
 def claim_any(call: Call) -> Answer:
     document = {"names": _names(call, NAMES_MAX), **flags.claim_document(call)}
+    flags.put(document, "count", flags.count(call, "count", NAMES_MAX))
     watched = watched_for(call)
     reply = ask(call, "acquire-any", "", document)
     if not is_granted(reply):
         return refused_any(call, reply, document)
+    if "leases" in (reply.body or {}):
+        return _granted_all(call, reply, document, watched)
     return granted_any(call, reply.body or {}, document, watched)
 
 
@@ -73,7 +77,8 @@ def granted_any(
 
 
 def refused_any(call: Call, reply: Reply, document: Document) -> Answer:
-    return _refused(call, reply, document, NOT_ANY)
+    free = (reply.body or {}).get("free")
+    return _refused(call, reply, document, NOT_ANY if free is None else NOT_SO_MANY.format(document["count"], free))
 
 
 def claim_all(call: Call) -> Answer:
@@ -87,9 +92,13 @@ def claim_names(call: Call, names: list[str]) -> tuple[Answer, Document]:
     reply = ask(call, "acquire-all", "", document)
     if not is_granted(reply):
         return _refused(call, reply, document, NOT_ALL), document
+    return _granted_all(call, reply, document, watched), document
+
+
+def _granted_all(call: Call, reply: Reply, document: Document, watched: WatchedProcess | None) -> Answer:
     body: Document = reply.body or {}
     text = granted(call, body, document, watched)
-    return yes(body, text, quiet="\n".join(pair(lease) for lease in body["leases"])), document
+    return yes(body, text, quiet="\n".join(pair(lease) for lease in body["leases"]))
 
 
 def _refused(call: Call, reply: Reply, asked: Document, not_claimed: str) -> Answer:
@@ -121,6 +130,7 @@ def _names(call: Call, most: int) -> list[str]:
     return names
 
 
+_COUNT = Option("--count N", field="acquire-any.count")
 _WAIT_ANY = Option("-w, --wait TIME", "try again until a job is free, for up to this long")
 PAGES = rf"""
 claim-any
@@ -129,12 +139,13 @@ claim-any
         next one. With --wait it takes no place in line: others who wait in line for one of the jobs go first. It does
         not wait for jobs that are done or parked.
     $ dibs claim-any issue-1 issue-2 issue-3  # one of three
+    $ dibs claim-any lane-1 lane-2 lane-3 --count 2  # two of three lanes, or none
     $ gh issue list --json number -q .[].number | dibs claim-any  # the oldest issue that nobody works on
     $ dibs claim-any issue-1 issue-2 --wait 10m --keep  # the next one that comes free
     $ IFS=$'\t' read -r JOB LEASE < <(dibs claim-any -q issue-1 issue-2) || exit 0  # in a script
-    exits 0 one of the jobs is yours | 1 none of the jobs is available, or became available during the wait | 2 the
-        request key or the session has ended | 4 all of the jobs are done | 64 no names, a name twice, or more than
-        {NAMES_MAX} names
+    exits 0 one of the jobs is yours, or --count of them | 1 none of the jobs is available, or became available during
+        the wait; with --count, too few | 2 the request key or the session has ended | 4 all of the
+        jobs are done | 64 no names, a name twice, or more than {NAMES_MAX} names
 claim-all
     Claims all jobs in one atomic step. With --wait it waits in all their lines and holds nothing until all are free at
         the same time, so two callers that want the same jobs cannot block each other. With --quiet it prints the name,
@@ -151,6 +162,7 @@ COMMANDS = {
         claim_any,
         Argument("NAME", "jobs; without names, or with -, they are read from stdin, one per line", takes=ANY),
         *flags.CLAIM_OWNER,
+        _COUNT,
         _WAIT_ANY,
         flags.NO_WAIT,
         *flags.CLAIM_TERMS,

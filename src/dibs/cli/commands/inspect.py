@@ -21,6 +21,7 @@ from dibs.core.records import DONE, MAX_HOLD
 from dibs.wire import codes
 from dibs.wire.codes import YES
 from dibs.wire.parts import moment_ms
+from dibs.wire.sentences import slot_text
 
 
 def history_text(document: Document, paint: Paint, now_ms: int, since: str | None = None) -> str:
@@ -67,6 +68,7 @@ _SENTENCES = {
     "parked": "parked after the last attempt, by {owner}, failed or was lost",
     "freed": "{by} freed it",
     "access-set": "{by} changed who may claim it: {reason}",
+    "pool-set": "{by} set its pool: {reason}",
     "forgotten": "its record was deleted after a long time idle",
 }
 _LEFT = {"left": "", "stopped asking": ": it stopped asking", "session ended": ": its session ended"}
@@ -79,7 +81,8 @@ def _sentence(event: Document) -> str:
     if kind == "acquired":
         ttl = f" for {span(event['ttl_seconds'] * 1000)}" if event.get("ttl_seconds") else ""
         attempt = f", attempt {event['attempt']}" if event.get("attempt", 1) > 1 else ""
-        says = f"{owner} claimed it{ttl} (token {event['fencing_token']}{attempt})"
+        slot = f", slot {slot_text(event)}" if "slot" in event else ""
+        says = f"{owner} claimed it{ttl} (token {event['fencing_token']}{slot}{attempt})"
     elif kind == "released":
         says = f"{owner} released it" + (" as done" if event.get("done_until") else "")
     elif kind == "failed":

@@ -146,7 +146,7 @@ def _inside(call: Call, options: _RunOptions, session: ProcessSession, child: Ch
 def _document(options: _RunOptions, session: ProcessSession) -> Document:
     document: Document = {"session_id": session.id, "command": options.words}
     if session.grant is not None:
-        kept = ("name", "fencing_token", "owner", "attempt", "previous")
+        kept = ("name", "fencing_token", "owner", "attempt", "slot", "slot_numbers", "previous")
         document |= {key: session.grant[key] for key in kept if key in session.grant}
     return document
 

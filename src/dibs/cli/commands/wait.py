@@ -188,8 +188,8 @@ def waits_for_itself(call: Call, name: str, document: Document) -> Reply | None:
         body: Document = reply.body or {}
         for hold in body.get("holds", ()) if reply.status < 300 else ():
             shared = hold["mode"] == document.get("mode") == "shared"
-            if shared or not _is_ours(hold, call.settings.namespace):
-                continue
+            if shared or "slot" in hold or not _is_ours(hold, call.settings.namespace):
+                continue  # another slot may come free
             ours = hold["name"]
             if ours in asked or any(in_tree(each) and in_tree(ours) and overlaps(each, ours) for each in asked):
                 details = (

@@ -138,6 +138,7 @@ CHECKPOINT = Option("--checkpoint TEXT", field="renew.checkpoint")
 SHARED = Option("-s, --shared", field="acquire.mode")
 EXCLUSIVE = Option("-x, --exclusive", "one owner at a time (the default)")
 SLOTS = Option("--slots N", field="acquire.slots")
+UNITS = Option("--units N", field="acquire.units")
 MAX_ATTEMPTS = Option("--max-attempts N", field="acquire.max_attempts")
 LOCK_DELAY = Option("--lock-delay TIME", field="acquire.lock_delay_seconds")
 REQUEST_KEY = Option("--request-key KEY", field="acquire.request_key")
@@ -154,7 +155,7 @@ TRACKED = "github://"  # how a job's name begins that a tracker may be asked abo
 # What every claim takes, in the order in which help shows it.
 CLAIM_OWNER = (TTL, OWNER, METADATA)
 CLAIM_WAIT = (WAIT, NO_WAIT, KEEP_PLACE, TICKET, REPLACES)
-CLAIM_TERMS = (*(EXCLUSIVE, SHARED, SLOTS), *(SESSION, ACTOR, MAX_ATTEMPTS, LOCK_DELAY, REQUEST_KEY, AGAIN), MAX_HOLD)
+CLAIM_TERMS = (EXCLUSIVE, SHARED, SLOTS, UNITS, SESSION, ACTOR, MAX_ATTEMPTS, LOCK_DELAY, REQUEST_KEY, AGAIN, MAX_HOLD)
 CLAIM_KEEP = (KEEP, KEEP_FOR)
 PROOF = (ACTOR, LEASE, SESSION)  # what says that a claim is the caller's
 DONE_DEFAULT = format_duration(DONE_MS_DEFAULT)
@@ -166,7 +167,7 @@ RETRY_AFTER = Option("--retry-after TIME", field="release.retry_after_seconds")
 # Exit codes of a claim besides 0 and 1, as help says them; those of a claim of several; and of a heartbeat or a release
 # for a claim that has ended.
 ALL_EXITS = (
-    "2 the request key or the session has ended, or the job is held in another mode or with other slots"
+    "2 the request key or the session has ended, or mode, slots or units are not those of the job or its pool"
     " | 3 waiting would deadlock; the cycle is shown"
 )
 SUPERSEDED = "5 with --replaces: a newer claim of the same group waits instead"
@@ -238,8 +239,9 @@ def refuse_contradictions(call: Call) -> None:
         raise UsageError("Use --no-wait or --wait, not both.")
     if values.get("replaces") is not None and values.get("wait") is None and values.get("ticket") is None:
         raise UsageError("--replaces is for a claim that waits in line: give --wait, too.")
-    if values.get("shared") and values.get("slots") is not None:
-        raise UsageError("Use --shared or --slots, not both: a shared claim has no slots.")
+    for key in ("slots", "units"):
+        if values.get("shared") and values.get(key) is not None:
+            raise UsageError(f"Use --shared or --{key}, not both: a shared claim has no slots.")
     if values.get("exclusive") and (values.get("shared") or values.get("slots") is not None):
         raise UsageError("--exclusive means one owner: leave out --shared and --slots.")
 
@@ -322,6 +324,7 @@ SESSION_CLAIM = (
     EXCLUSIVE,
     SHARED,
     SLOTS,
+    UNITS,
 )  # and of those that claim one job in it
 
 

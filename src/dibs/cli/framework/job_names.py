@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _KEYS = ("job", "name", "resource", "resource_flag", "prefix", "pattern")
 # Commands that take job names: one, or each of several by itself; several in one step.
 _ONE = frozenset("run claim hold heartbeat release transfer wait owner history overdue break free close open".split())
+_ONE |= {"pool set", "pool remove"}
 _SEVERAL = frozenset(("claim-any", "claim-all"))
 _FORKING = frozenset(("run", "hold"))  # these fork before they open their store
 

@@ -43,6 +43,9 @@ operate: Operate
     free = cli.commands.admin: let a parked job be claimed again
     close = cli.commands.admin: let nobody be granted a job for a while, for maintenance
     open = cli.commands.admin: end a closure early
+    pool set = cli.commands.pool: say how many owners a job may have at once, or pause it
+    pool list = cli.commands.pool: list the pools
+    pool remove = cli.commands.pool: let claims say again how many owners a job has
     gc = cli.commands.admin: sweep now: end expired claims, forget idle jobs
     migrate = cli.commands.admin: bring a store's format up to this version of dibs
     token-floor = cli.commands.admin: raise the lowest number that fencing tokens start from
@@ -129,6 +132,7 @@ FAMILIES = {
     "config": "your settings, and where they come from",
     "gh": "issues on GitHub, through the gh program",
     "webhook": "URLs that are told what happens",
+    "pool": "jobs whose slots an operator sets",
     "git": "a branch and the claim on its work, in one push",
 }
 # Aliases and the commands they stand for. Of several commands, the first that accepts the other words is used.

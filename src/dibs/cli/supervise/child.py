@@ -19,6 +19,7 @@ from dibs.cli.supervise.survivors import NAP_MS, Survivors, adopt_orphans, signa
 from dibs.cli.supervise.warden import LATE_MS, Warden
 from dibs.core.names import ELECTION_PREFIX
 from dibs.system.session_mark import guarded_env, guarded_mark, process_mark
+from dibs.wire.sentences import slot_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 # Variables of an outer claim: the command gets its own, or none.
 _NOT_INHERITED = (
-    *("DIBS_LEASE", "DIBS_JOB", "DIBS_FENCING_TOKEN", "DIBS_ATTEMPT", "DIBS_DEADLINE_MS"),
+    *("DIBS_LEASE", "DIBS_JOB", "DIBS_FENCING_TOKEN", "DIBS_ATTEMPT", "DIBS_DEADLINE_MS", "DIBS_SLOT"),
     *("DIBS_ELECTION", "DIBS_TERM"),
     *("DIBS_CHECKPOINT", "DIBS_CHECKPOINT_FILE", "DIBS_PREVIOUS_OWNER", "DIBS_PREVIOUS_END"),
 )
@@ -76,6 +77,7 @@ def _of_job(session: ProcessSession, grant: Document) -> dict[str, str | None]:
         "DIBS_FENCING_TOKEN": str(grant["fencing_token"]),
         "DIBS_ATTEMPT": str(grant.get("attempt", 1)),
         "DIBS_DEADLINE_MS": str(until_ms),
+        "DIBS_SLOT": slot_text(grant) or None,
         "DIBS_PREVIOUS_OWNER": previous.get("owner"),
         "DIBS_PREVIOUS_END": previous.get("how"),
         "DIBS_CHECKPOINT": previous.get("checkpoint"),

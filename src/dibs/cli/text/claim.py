@@ -54,6 +54,8 @@ def acquired(
 def _lease_fields(document: Document, *, in_session: bool) -> list[str]:
     lines = [] if in_session else [field("lease", document["lease_id"])]
     lines.append(field("fencing token", str(document["fencing_token"])))
+    if "slot" in document:
+        lines.append(field("slot", sentences.slot_text(document)))
     if document.get("previous"):
         lines += previous(document["previous"], sentences.now_ms_of(document))
     if document.get("attempt", 1) > 1:
@@ -75,9 +77,13 @@ def closed(document: Document) -> list[str]:
 
 
 def _lease_rows(leases: list[Document], paint: Paint, *, in_session: bool) -> list[str]:
-    rows = [("JOB", "TOKEN", "LEASE")]
-    rows += [(plain(lease["name"]), str(lease["fencing_token"]), lease["lease_id"]) for lease in leases]
-    head, *lines = [f"  {line}" for line in table([row[:2] for row in rows] if in_session else rows)]
+    heads = ["JOB", "TOKEN", *(["SLOT"] if any("slot" in lease for lease in leases) else []), "LEASE"]
+    rows = [tuple(heads[:-1] if in_session else heads)]
+    for lease in leases:
+        cells = {"JOB": plain(lease["name"]), "TOKEN": str(lease["fencing_token"]), "LEASE": lease["lease_id"]}
+        cells["SLOT"] = sentences.slot_text(lease) or "-"
+        rows.append(tuple([cells[head] for head in rows[0]]))
+    head, *lines = [f"  {line}" for line in table(rows)]
     return [paint.faint(head), *lines]
 
 
@@ -88,7 +94,7 @@ def refusal(document: Document, paint: Paint, after: Sequence[str] = (), asked_a
     leads = {"held": paint.wait("Held:"), "done": paint.good("Done:"), "parked": paint.bad("Parked:")}
     leads["superseded"] = paint.wait("Superseded:")
     lines = [f"{leads.get(status, paint.wait('Not yet:'))} {sentence(document)}"]
-    if status == "held":
+    if status == "held" and "paused" not in document:
         lines += hold_fields(document)
         lines += [NAMESAKE, _NAMESAKE_NEXT] if is_namesake(document, asked_as) else []
     elif status == "done":
@@ -108,7 +114,7 @@ _NAMESAKE_NEXT = (
 
 def is_namesake(document: Document, asked_as: str | None) -> bool:
     """Tell whether the only owner has the same name as the caller."""
-    if "conflict" in document or "tracker" in document:
+    if any(each in document for each in ("conflict", "tracker", "slot", "paused")):
         return False
     return asked_as is not None and document["owner"] == asked_as
 
@@ -138,6 +144,8 @@ def hold_fields(document: Document) -> list[str]:
     if "fencing_token" in document:
         lines.append(field("fencing token", str(document["fencing_token"])))
     lines += ceiling(document)
+    if "slot" in document:
+        lines.append(field("slot", sentences.slot_text(document)))
     if document.get("waiting"):
         lines.append(field("waiting", f"{document['waiting']} in line"))
     return lines

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dibs.cli.text import claim as claim_text
 from dibs.cli.text.claim import field, hold_fields, previous
 from dibs.cli.text.words import GAP, PADDED_MAX, ago, columns_of, instant_ms, job_command, plain, short, span, table
+from dibs.wire import sentences
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,17 +38,19 @@ def _held(document: Document, paint: Paint) -> str:
     name, holders = plain(document["name"]), document.get("holders", [])
     if len(holders) > 1:
         how = how_held(document)
-        rows = [("OWNER", "LEFT", "SINCE", "TOKEN")]
+        slot = ("SLOT",) if any("slot" in each for each in holders) else ()
+        rows: list[Row] = [("OWNER", "LEFT", "SINCE", "TOKEN", *slot)]
         for each in holders:
             left, since = span(each["remaining_ms"]), ago(each["held_ms"])
-            rows.append((plain(each["owner"]), left, since, str(each["fencing_token"])))
+            row = (plain(each["owner"]), left, since, str(each["fencing_token"]))
+            rows.append((*row, sentences.slot_text(each) or "-") if slot else row)
         head, *lines = [f"  {line}" for line in table(rows)]
         return "\n".join([f"{len(holders)} have {name} ({how}):", paint.faint(head), *lines, *_around(document)])
     owner = plain(document["owner"])
     lines = [paint.strong(owner) + claim_text.sentence(document).removeprefix(owner)]
     # Waiters and overlapping claims come last, once.
     lines += hold_fields({key: value for key, value in document.items() if key != "waiting"})
-    if document.get("slots", 1) > 1:
+    if document.get("slots", 1) > 1 or "slots_taken" in document:
         lines.append(field("slots", how_held(document)))
     return "\n".join([*lines, *_around(document)])
 
@@ -193,8 +196,10 @@ def _owner_and_times(lock: Document, now_ms: int) -> Row:
 def how_held(document: Document) -> str:
     """Return how a job is held: by one owner, shared, or by some of its slots."""
     count = len(document.get("holders", ())) or 1
-    if document.get("slots", 1) > 1:
-        return f"{count} of {document['slots']} slots"
+    if document.get("pool") and not document["slots"]:
+        return f"{document['slots_taken']} slots, paused"
+    if document.get("slots", 1) > 1 or "slots_taken" in document:
+        return f"{document.get('slots_taken', count)} of {document['slots']} slots"
     if document.get("mode", "exclusive") == "exclusive":
         return "exclusive"
     return f"shared by {count}" if count > 1 else plain(document["mode"])

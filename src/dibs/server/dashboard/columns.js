@@ -1,7 +1,7 @@
 // The columns of each tab.
 
 import { agoCell, barCell, linkCell, stateCell, textCell } from "./cells.js";
-import { first } from "./jobs.js";
+import { first, slotsTaken } from "./jobs.js";
 import { jobHref, ownerHref, sessionHref } from "./place.js";
 import { count, exact } from "./words.js";
 
@@ -26,7 +26,7 @@ const owner = (view, label, who) => ({
 
 export function held(view) {
   const waits = (row) => view.waiting(row.name);
-  const marked = { ...view, mark: (row) => (waits(row) ? `${count(waits(row))} in line` : "") };
+  const marked = { ...view, mark: (row) => [slotsTaken(row), waits(row) ? `${count(waits(row))} in line` : ""].filter(Boolean).join(", ") };
   return [
     job(marked, owners),
     owner(view, "Owner", owners),

@@ -5,7 +5,7 @@ import { instant, makeBar, stateBadge, tickTimes } from "./cells.js";
 import { now } from "./clock.js";
 import { breakJob, freeJob, mayAct, openJob } from "./dialog.js";
 import { bdi, exchange, h, setText } from "./dom.js";
-import { jobOf } from "./jobs.js";
+import { jobOf, slotsTaken } from "./jobs.js";
 import { ownerHref, sessionHref } from "./place.js";
 import { drawn, holdsTable, spansOf, waitsTable } from "./timeline.js";
 import { ago, exact, span, visible } from "./words.js";
@@ -125,9 +125,10 @@ export class JobPage {
       const session = this._source.sessions.find((each) => each.holds.some((mine) => mine.name === this._name && mine.fencing_token === hold.token));
       pairs.push(["Owner", personLink(hold.owner, ns)], ["Time left", { life: hold }], ["Ends at most", hold.ends && { at: hold.ends }], ["Held for", { at: hold.since, length: true }],
         ["Last heartbeat", { at: hold.heard }], ["Last active", hold.active && { at: hold.active }], ["Attempt", String(hold.attempt)],
-        ["Fencing token", String(hold.token)], ["Mode", hold.mode === "shared" ? "shared" : null],
+        ["Fencing token", String(hold.token)], ["Mode", hold.mode === "shared" ? "shared" : null], ["Slot", hold.slots.join(", ")],
         ["Session", session && h("a", { "data-link": true, href: sessionHref(session.session_id, ns) }, session.session_id.slice(0, 8))]);
     }
+    if (document.pool) pairs.push(["Pool", slotsTaken(job)]);
     if (document.done) pairs.push(["Done by", personLink(document.done.owner, ns)], ["Done", { at: Date.parse(document.done.at) }], ["Counts until", exact(Date.parse(document.done.until))]);
     if (document.available_at) pairs.push(["Can be claimed", { at: Date.parse(document.available_at) }]);
     if (document.previous && !job.holds.length) pairs.push(["Last owner", personLink(document.previous.owner, ns)], ["Its claim", stateBadge(document.previous.how)], ["That was", { at: Date.parse(document.previous.at) }]);

@@ -12,6 +12,16 @@ export const MOST = 20_000; // claims that the page keeps; a prefix narrows a la
 export const ENDS = new Set(["released", "failed", "expired", "broken", "transferred"]);
 const RENEWALS = new Set(["progress", "renewed", "shared"]);
 
+/** The numbers of the slots of a hold, or of an event about one. */
+const slotsOf = (document) => document.slot_numbers ?? (document.slot === undefined ? [] : [document.slot]);
+
+/** How many slots of a job are taken, in words; empty if it has none. */
+export function slotsTaken(job) {
+  if (!job.pool && !(job.slots > 1)) return "";
+  const taken = job.holds.reduce((sum, hold) => sum + Math.max(1, hold.slots.length), 0);
+  return job.slots ? `${taken} of ${job.slots} slots` : `${taken} slots, paused`;
+}
+
 function holdOf(document) {
   const expires = Date.parse(document.expires_at);
   const heard = Date.parse(document.last_heartbeat ?? document.since);
@@ -19,7 +29,8 @@ function holdOf(document) {
     owner: document.owner, token: document.fencing_token, since: Date.parse(document.since), heard, expires,
     active: document.last_active ? Date.parse(document.last_active) : null,
     attempt: document.attempt ?? 1, metadata: document.metadata, checkpoint: document.checkpoint,
-    mode: document.mode, span: Math.max(1000, expires - heard), ends: document.ends_at ? Date.parse(document.ends_at) : null,
+    mode: document.mode, span: Math.max(1000, expires - heard), slots: slotsOf(document),
+    ends: document.ends_at ? Date.parse(document.ends_at) : null,
   };
 }
 
@@ -139,6 +150,7 @@ export class Jobs {
     const hold = {
       owner: event.owner, token: event.fencing_token, since: at, heard: at, expires: at + ttl, active: null,
       attempt: event.attempt ?? 1, metadata: event.metadata ?? null, checkpoint: null, mode: "exclusive", span: ttl,
+      slots: slotsOf(event),
     };
     const read = performance.now();
     if (job) Object.assign(job, { holds: [...job.holds, hold], fencing_token: hold.token, read });

@@ -150,6 +150,14 @@ def whole_number(query: Mapping[str, str], field: str, default: int, least: int,
     return int(text)
 
 
+def truth(query: Mapping[str, str], field: str) -> bool | None:
+    """Return what a yes-or-no parameter says; None if it is not given."""
+    text = query.get(field)
+    if text not in (None, "true", "false"):
+        raise InvalidInput(f"{field} is true or false.")
+    return None if text is None else text == "true"
+
+
 def header_text(value: bytes, what: str) -> str:
     try:
         return value.decode()

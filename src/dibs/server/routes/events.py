@@ -10,7 +10,16 @@ from dibs.core.limits import HISTORY_PAGE_DEFAULT, HISTORY_PAGE_MAX
 from dibs.core.names import check_name
 from dibs.engine.event_log import EventFilter, collect
 from dibs.server.event_stream import EventStream
-from dibs.server.http.parse import SEQ_MAX, decode_name, header_text, name_part, one_name, wants_one_name, whole_number
+from dibs.server.http.parse import (
+    SEQ_MAX,
+    decode_name,
+    header_text,
+    name_part,
+    one_name,
+    truth,
+    wants_one_name,
+    whole_number,
+)
 from dibs.server.http.response import answer_document
 from dibs.server.routes.operations import SINCE_S_MAX, routed
 from dibs.wire.documents import reply_to
@@ -98,12 +107,8 @@ def _wanted(ns: str, asked: Mapping[str, str], headers: Mapping[bytes, bytes]) -
 
 def _is_stream(asked: Mapping[str, str], headers: Mapping[bytes, bytes]) -> bool:
     """`follow` decides; without it, what the client accepts."""
-    follow = asked.get("follow")
-    if follow is None:
-        return STREAM_TYPE.encode() in headers.get(b"accept", b"").lower()
-    if follow not in ("true", "false"):
-        raise InvalidInput("follow is true or false.")
-    return follow == "true"
+    follow = truth(asked, "follow")
+    return STREAM_TYPE.encode() in headers.get(b"accept", b"").lower() if follow is None else follow
 
 
 def _position(asked: Mapping[str, str], headers: Mapping[bytes, bytes]) -> int | None:

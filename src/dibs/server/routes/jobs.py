@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dibs.server.routes.table import Handler, Table
 
 
-_ASKED = "acquire acquire-any acquire-all leave renew release transfer break free acl inspect close open"
+_ASKED = "acquire acquire-any acquire-all leave renew release transfer break free acl pool inspect close open"
 _TOKENS = ("tokens", "token-create", "token-revoke", "token-rotate", "token-limit")
 _BODILESS = ("tokens", "token-revoke")
 CREATE, REMOVE, REPLAY, TEST = "webhook-create", "webhook-remove", "webhook-replay", "webhook-test"

@@ -51,6 +51,7 @@ _ENDED = in_query(
     "with commas between",
     pattern=f"^({'|'.join(ENDINGS)})(,({'|'.join(ENDINGS)}))*$",
 )
+_POOLS = in_query("pools", "Only pools, whatever their `status`", enum=["true", "false"])
 _FOLLOW = in_query("follow", "A stream, or a page. Without it, `Accept` decides", enum=["true", "false"])
 _NAME = in_query("name", "Only this job, instead of `prefix`", **wire.NAME_SCHEMA)
 _LAST_EVENT_ID = Parameter(
@@ -205,6 +206,8 @@ Jobs
         200 open; body_optional
     PUT /locks/{name}/acl acl: say who may claim a job
         200 acl; errors not_found; who whoever holds it, admin; example {"acl": {"acquire": ["user:ci"]}}
+    PUT /locks/{name}/pool pool: say how many slots a job has
+        200 pool; example {"slots": 4}
     GET /locks/{name} inspect: how a job stands
         200 job
     GET /locks list: all claimed jobs
@@ -212,7 +215,7 @@ Jobs
         ?prefix NAME_BYTES_MAX Only names that begin with this
         ?after NAME_BYTES_MAX Only names after this one
         ?limit 1..LIST_PAGE_MAX Jobs on one page
-        with _STATUS _ENDED
+        with _STATUS _ENDED _POOLS
     GET /locks/{name}/history history: what happened to a job
         200 history; with JOB NAMESPACE NAMES
         ?limit 1..HISTORY_PAGE_MAX The newest so many events
