@@ -12,19 +12,20 @@ REQUESTS: dict[str, dict[str, str]] = {
     "acquire": {
         "ttl_seconds": "whole", "ttl_ms": "whole", "owner": "text", "metadata": "text", "request_key": "text",
         "session_id": "id", "ephemeral": "flag", "lock_delay_seconds": "whole", "mode": "text", "slots": "whole",
-        "max_attempts": "whole", "again": "flag", "wait_seconds": "seconds", "ticket": "text", "replaces": "text",
-        "lease_id": "id", "acl": "object",
+        "units": "whole", "max_attempts": "whole", "again": "flag", "max_hold_seconds": "whole",
+        "wait_seconds": "seconds", "ticket": "text", "replaces": "text", "lease_id": "id", "acl": "object",
     },
     "acquire-any": {
         "ttl_seconds": "whole", "ttl_ms": "whole", "owner": "text", "metadata": "text", "request_key": "text",
         "session_id": "id", "ephemeral": "flag", "lock_delay_seconds": "whole", "mode": "text", "slots": "whole",
-        "max_attempts": "whole", "again": "flag", "names": "list!", "wait_seconds": "seconds",
+        "units": "whole", "max_attempts": "whole", "again": "flag", "max_hold_seconds": "whole", "names": "list!",
+        "count": "whole", "wait_seconds": "seconds",
     },
     "acquire-all": {
         "ttl_seconds": "whole", "ttl_ms": "whole", "owner": "text", "metadata": "text", "request_key": "text",
         "session_id": "id", "ephemeral": "flag", "lock_delay_seconds": "whole", "mode": "text", "slots": "whole",
-        "max_attempts": "whole", "again": "flag", "wait_seconds": "seconds", "ticket": "text", "replaces": "text",
-        "names": "list!",
+        "units": "whole", "max_attempts": "whole", "again": "flag", "max_hold_seconds": "whole",
+        "wait_seconds": "seconds", "ticket": "text", "replaces": "text", "names": "list!",
     },
     "leave": {"ticket": "text!"},
     "renew": {
@@ -42,7 +43,10 @@ REQUESTS: dict[str, dict[str, str]] = {
     },
     "break": {"reason": "text"},
     "free": {},
+    "close": {"until": "text", "for_seconds": "whole", "reason": "text"},
+    "open": {},
     "acl": {"acl": "object?"},
+    "pool": {"slots": "whole?"},
     "inspect": {},
     "session-open": {
         "ttl_seconds": "whole", "ttl_ms": "whole", "owner": "text", "metadata": "text", "process": "text",
@@ -55,9 +59,13 @@ REQUESTS: dict[str, dict[str, str]] = {
     "token-create": {
         "name": "text!", "role": "text", "namespace": "text", "expires_seconds": "whole", "sha256": "text",
         "max_held": "whole", "max_waiting": "whole", "max_sessions": "whole", "rate_per_second": "whole",
+        "max_hold_seconds": "whole",
     },
     "token-rotate": {"grace_seconds": "whole", "expires_seconds": "whole"},
-    "token-limit": {"max_held": "whole", "max_waiting": "whole", "max_sessions": "whole", "rate_per_second": "whole"},
+    "token-limit": {
+        "max_held": "whole", "max_waiting": "whole", "max_sessions": "whole", "rate_per_second": "whole",
+        "max_hold_seconds": "whole",
+    },
     "webhook-create": {"url": "text!", "secret": "text", "events": "list", "lock_pattern": "text"},
     "webhook-replay": {"after": "number"},
     "campaign": {"candidate_id": "text!", "ttl_seconds": "whole", "metadata": "text", "request_key": "text"},
@@ -68,10 +76,11 @@ REQUESTS: dict[str, dict[str, str]] = {
 # The bounds of numbers, both included.
 NUMBERS: dict[str, tuple[int, int]] = {
     "ttl_seconds": (1, 86_400), "ttl_ms": (1_000, 86_400_000), "lock_delay_seconds": (0, 60),
-    "slots": (1, 10_000), "max_attempts": (0, 1_000_000), "wait_seconds": (0, 3_600),
-    "done_seconds": (0, 31_536_000), "retry_after_seconds": (0, 604_800), "expires_seconds": (1, 315_360_000),
-    "max_held": (0, 1_000_000), "max_waiting": (0, 1_000_000), "max_sessions": (0, 1_000_000),
-    "rate_per_second": (0, 1_000_000), "grace_seconds": (0, 2_592_000),
+    "slots": (1, 10_000), "units": (1, 10_000), "max_attempts": (0, 1_000_000),
+    "max_hold_seconds": (0, 31_536_000), "wait_seconds": (0, 3_600), "count": (1, 1_000),
+    "done_seconds": (0, 31_536_000), "retry_after_seconds": (0, 604_800), "for_seconds": (1, 2_592_000),
+    "expires_seconds": (1, 315_360_000), "max_held": (0, 1_000_000), "max_waiting": (0, 1_000_000),
+    "max_sessions": (0, 1_000_000), "rate_per_second": (0, 1_000_000), "grace_seconds": (0, 2_592_000),
 }
 # How many characters a text may have, or how many bytes.
 CHARACTERS: dict[str, int] = {
@@ -80,23 +89,25 @@ CHARACTERS: dict[str, int] = {
 }
 BYTES: dict[str, int] = {"replaces": 512, "checkpoint": 4_096, "result": 4_096}
 # Fields of a claim that go into its command unchanged, under their own names.
-PLAIN_TERMS: tuple[str, ...] = ("metadata", "max_attempts", "again")
+PLAIN_TERMS: tuple[str, ...] = ("metadata", "units", "max_attempts", "again")
 # The kinds of fields of answers. What is not listed is text.
 REPLY_KINDS: dict[str, str] = {
     "fencing_token": "number", "remaining_ms": "number", "renew_after_ms": "number", "attempt": "number",
-    "held_before": "flag", "previous": "object", "skipped": "list", "leases": "list", "held_ms": "number",
-    "silent_ms": "number", "idle_ms": "number", "waiting": "number", "retry_after_ms": "number",
-    "reserved_for": "object", "holders": "list", "refused": "list", "position": "number",
-    "done_ms_ago": "number", "done": "object", "lock_delay_seconds": "number", "failures": "number",
-    "left": "flag", "new_waiters": "number", "parked": "flag", "broken": "list", "freed": "flag",
-    "acl": "object", "slots": "number", "overlapping": "list", "within_seconds": "number",
-    "last_success": "object", "overdue_ms": "number", "locks": "list", "total": "number", "events": "list",
-    "next_after": "number", "gap": "object", "seq": "number", "ttl_seconds": "number",
+    "ends_in_ms": "number", "slot": "number", "slot_numbers": "list", "held_before": "flag",
+    "previous": "object", "skipped": "list", "leases": "list", "held_ms": "number", "silent_ms": "number",
+    "idle_ms": "number", "waiting": "number", "retry_after_ms": "number", "reserved_for": "object",
+    "paused": "flag", "holders": "list", "refused": "list", "free": "number", "position": "number",
+    "closed": "object", "done_ms_ago": "number", "done": "object", "lock_delay_seconds": "number",
+    "failures": "number", "left": "flag", "new_waiters": "number", "parked": "flag", "broken": "list",
+    "freed": "flag", "opened": "flag", "acl": "object", "slots": "number", "was": "number",
+    "slots_taken": "number", "pool": "flag", "overlapping": "list", "within_seconds": "number",
+    "last_success": "object", "overdue_ms": "number", "locks": "list", "total": "number", "closures": "list",
+    "events": "list", "next_after": "number", "gap": "object", "seq": "number", "ttl_seconds": "number",
     "retry_after_seconds": "number", "uncounted": "flag", "keepalive_interval_secs": "number", "active": "flag",
     "lock_count": "number", "holds": "list", "waits": "list", "wanted": "list", "sessions": "list",
     "waiters": "list", "waiting_ms": "number", "names": "list", "minutes": "object", "held": "number",
     "stuck": "object", "whole": "flag", "valid": "flag", "max_held": "number", "max_waiting": "number",
-    "max_sessions": "number", "rate_per_second": "number", "replaces": "object", "tokens": "list",
-    "revoked": "list", "leader": "object", "previous_term": "number", "schema_version": "number",
-    "term": "number",
+    "max_sessions": "number", "rate_per_second": "number", "max_hold_seconds": "number", "replaces": "object",
+    "tokens": "list", "revoked": "list", "leader": "object", "previous_term": "number",
+    "schema_version": "number", "term": "number",
 }
