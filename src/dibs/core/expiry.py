@@ -22,7 +22,18 @@ from dibs.core.events import Event
 from dibs.core.limits import ENDINGS_KEPT, OUTAGE_CREDIT_MS_MAX, TICKET_MS
 from dibs.core.names import in_tree
 from dibs.core.quota import give_back
-from dibs.core.records import BROKEN, EXCLUSIVE, EXPIRED, FAILED, RELEASED, UNSUCCESSFUL, Ending, lock_key, session_key
+from dibs.core.records import (
+    BROKEN,
+    EXCLUSIVE,
+    EXPIRED,
+    FAILED,
+    RELEASED,
+    TRANSFERRED,
+    UNSUCCESSFUL,
+    Ending,
+    lock_key,
+    session_key,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -205,10 +216,10 @@ def end_hold(
     if holder.charge is not None:
         give_back(draft, holder.charge, "held")
     _forget_in_session(draft, lock, holder)
-    if in_tree(lock.name):
-        from dibs.core.tree_claims import remove_claim  # most jobs are in no tree
+    if in_tree(lock.name) and how != TRANSFERRED:  # then the next owner's claim takes its place
+        from dibs.core.tree_claims import note_claims  # most jobs are in no tree
 
-        remove_claim(draft, lock.ns, lock.name, holder.lease_id)
+        note_claims(draft, lock)
     return lock
 
 

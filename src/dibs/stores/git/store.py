@@ -8,9 +8,10 @@ raises Conflict.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 from dibs.base import clock
-from dibs.base.errors import NotAllowed, StoreUnavailable
+from dibs.base.errors import DibsError, NotAllowed, StoreUnavailable
 from dibs.base.ids import new_fraction
 from dibs.core.limits import GIT_TIDY_BATCH_MAX, GIT_TOMBSTONE_MS, GIT_TRIES_MAX
 from dibs.core.records import META_KEY
@@ -126,11 +127,29 @@ class GitStore(Store, Maintenance):
             return True
         self.refs.keep(plan.commits)
         rides = self._riding is not None and self._riding[1](puts)
-        if not self.refs.swap(plan.swaps, self._riding[0] if rides and self._riding else None):
+        if plan.first and not self.refs.swap(plan.first):
+            return False
+        happened = False
+        try:
+            happened = self.refs.swap(plan.swaps, self._riding[0] if rides and self._riding else None)
+        except StoreUnavailable as error:
+            happened = error.unknown
+            raise
+        finally:
+            if not happened:
+                self._tidy_up([Swap(each.tail, each.new, each.old) for each in plan.first])
+        if not happened:
             return False
         self._riding = None
+        self._tidy_up(plan.last)
         self.tips.made(plan.made, plan.last_seq)
         return True
+
+    def _tidy_up(self, swaps: list[Swap]) -> None:
+        """Remove pages that no tree names. They do no harm if that fails."""
+        with suppress(DibsError):
+            if swaps:
+                self.refs.swap(swaps)
 
     def _all(self, prefix: str = "") -> list[Entry]:
         kind, slash, _ = prefix.partition("/")
