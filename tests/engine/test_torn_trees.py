@@ -162,6 +162,8 @@ def test_however_a_split_is_torn_no_claim_is_hidden(before: int, records: int, m
         for name in names[before + 1 :]:
             assert isinstance(world.ask(name), Granted)
             assert isinstance(world.ask(f"{name}/below"), Held)
+        raw = raw_of(world.store, 0)
+        assert set(raw.pages) - set(raw.tree.pages) <= {2}, "only the page that was split may be left"
 
 
 @pytest.mark.promise("excl")

@@ -310,7 +310,7 @@ def refresh(draft: Draft, ns: str, name: str, mode: str = EXCLUSIVE) -> LockReco
             return before
         advance(draft, ns, (name,))
         return draft.lock(ns, name)
-    _settle(draft, draft.lock(ns, name))
+    _make_whole(draft, draft.lock(ns, name))
     ended = _end_in_way(draft, ns, name, mode)
     if ended:
         advance(draft, ns, ended)
@@ -319,7 +319,7 @@ def refresh(draft: Draft, ns: str, name: str, mode: str = EXCLUSIVE) -> LockReco
     return draft.lock(ns, name)
 
 
-def _settle(draft: Draft, lock: LockRecord) -> None:
+def _make_whole(draft: Draft, lock: LockRecord) -> None:
     """A git remote that was killed may have the half of a grant that is in the lock, without the claim in the tree. Its
     owner was not told, and is told only after this: it is made whole, or ended if somebody else got in its way."""
     from dibs.core.tree_claims import note_claims, unclaimed

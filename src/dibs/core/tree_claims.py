@@ -87,14 +87,15 @@ def _parts(claims: list[TreeClaim]) -> list[list[TreeClaim]]:
 
 
 def _split(draft: Draft, ns: str, page: Tree, stay: list[TreeClaim], parts: list[list[TreeClaim]]) -> None:
-    """Put the claims into pages that were never used. A store that cannot write all at once makes these first, then the
-    tree that names them, and drops the old page last."""
+    """Put the claims into new pages. A store that cannot write all at once makes these first, then the tree that names
+    them, and drops the old page last."""
     tree = draft.tree(ns)
     draft.need(*[tree_key(ns, tree.next_page + at) for at in range(len(parts))])
     number, numbers = tree.next_page - 1, list[int]()
     for part in parts:
         number += 1
         while draft.get(tree_key(ns, number)) is not None:  # left by one who was killed before the tree named it
+            draft.write(tree_key(ns, number), None)
             number += 1
         numbers.append(number)
         draft.put(Tree(ns=ns, page=number, claims=tuple(part)))

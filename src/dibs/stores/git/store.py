@@ -112,6 +112,11 @@ class GitStore(Store, Maintenance):
     def _try(self, expect: Mapping[str, int], puts: Puts, events: Sequence[Event]) -> bool:
         plan = CommitPlan(self.refs, self.time, self.tips.known, past=lambda tip: history.events_of(self.tips, [tip]))
         plan.build(expect, puts, events, self.tips.last_seq)
+        if not plan.made:
+            return True
+        self.refs.keep(plan.commits)
+        if plan.first and not self.refs.swap(plan.first):
+            return False
         try:
             return self._swap(plan, puts)
         except NotAllowed:
@@ -120,36 +125,19 @@ class GitStore(Store, Maintenance):
         # The remote accepts only fast-forward changes: then its chain keeps growing.
         plan = CommitPlan(self.refs, self.time, self.tips.known)
         plan.build(expect, puts, events, self.tips.last_seq)
+        self.refs.keep(plan.commits)
         return self._swap(plan, puts)
 
     def _swap(self, plan: CommitPlan, puts: Puts) -> bool:
-        if not plan.made:
-            return True
-        self.refs.keep(plan.commits)
         rides = self._riding is not None and self._riding[1](puts)
-        if plan.first and not self.refs.swap(plan.first):
-            return False
-        happened = False
-        try:
-            happened = self.refs.swap(plan.swaps, self._riding[0] if rides and self._riding else None)
-        except StoreUnavailable as error:
-            happened = error.unknown
-            raise
-        finally:
-            if not happened:
-                self._tidy_up([Swap(each.tail, each.new, each.old) for each in plan.first])
-        if not happened:
+        if not self.refs.swap(plan.swaps, self._riding[0] if rides and self._riding else None):
             return False
         self._riding = None
-        self._tidy_up(plan.last)
         self.tips.made(plan.made, plan.last_seq)
+        if plan.last:
+            with suppress(DibsError):  # pages that no tree names do no harm
+                self.refs.swap(plan.last)
         return True
-
-    def _tidy_up(self, swaps: list[Swap]) -> None:
-        """Remove pages that no tree names. They do no harm if that fails."""
-        with suppress(DibsError):
-            if swaps:
-                self.refs.swap(swaps)
 
     def _all(self, prefix: str = "") -> list[Entry]:
         kind, slash, _ = prefix.partition("/")
