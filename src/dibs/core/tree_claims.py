@@ -91,7 +91,8 @@ def _split(draft: Draft, ns: str, page: Tree, stay: list[TreeClaim], parts: list
     them, and drops the old page last."""
     tree = draft.tree(ns)
     draft.need(*[tree_key(ns, tree.next_page + at) for at in range(len(parts))])
-    number, numbers = tree.next_page - 1, list[int]()
+    number = tree.next_page - 1
+    numbers: list[int] = []
     for part in parts:
         number += 1
         while draft.get(tree_key(ns, number)) is not None:  # left by one who was killed before the tree named it
