@@ -10,8 +10,9 @@ from dibs.core import tree_claims
 from dibs.core.draft import Draft, View
 from dibs.core.names import check_name, overlaps
 from dibs.core.overlap import Overlap, TreePlaces
-from dibs.core.records import EXCLUSIVE, SHARED, Tree, TreeClaim, TreePlace, tree_key
-from dibs.core.tree_claims import add_claim, overlapping, remove_claim
+from dibs.core.records import EXCLUSIVE, SHARED, LockRecord, Tree, TreeClaim, TreePlace, tree_key
+from dibs.core.tree_claims import note_claims, overlapping
+from tests.core import make
 
 PARTS = ("a", "b", "ab", "a.b", "é")
 
@@ -38,6 +39,12 @@ def test_what_overlaps_is_the_same_whichever_way_it_is_found() -> None:
     assert seen > 5_000
 
 
+def note(draft: Draft, name: str, claims: list[TreeClaim]) -> None:
+    """Let the tree have those of the claims that are on a name."""
+    owners = tuple([make.holder(lease_id=each.lease_id) for each in claims if each.name == name])
+    note_claims(draft, LockRecord(ns="n", name=name, holders=owners))
+
+
 @pytest.mark.promise("tree")
 @pytest.mark.parametrize("most", [1, 2, 5])
 def test_what_overlaps_is_the_same_however_many_claims_are_in_one_record(
@@ -52,10 +59,10 @@ def test_what_overlaps_is_the_same_however_many_claims_are_in_one_record(
         draft = Draft(view)
         if len(kept) < 40 and chance.random() < (0.8 if number % 400 < 300 else 0.1):
             kept.append(TreeClaim(name=a_name(chance), lease_id=str(number)))
-            add_claim(draft, "n", kept[-1])
+            note(draft, kept[-1].name, kept)
         elif kept:
             gone = kept.pop(chance.randrange(len(kept)))
-            remove_claim(draft, "n", gone.name, gone.lease_id)
+            note(draft, gone.name, kept)
         name = a_name(chance)
         plain = {each.lease_id for each in kept if each.name != name and overlaps(each.name, name)}
         found = [each.lease_id for each in overlapping(draft, "n", name)]
@@ -88,9 +95,9 @@ def test_a_version_without_pages_cannot_take_a_tree_with_pages_for_an_empty_one(
     draft = Draft(View(0, {tree_key("n", page): None for page in range(9)}))
     for number in range(65):
         assert draft.tree("n").dump().get("ns", "n") == "n"
-        add_claim(draft, "n", TreeClaim(name=f"path:{number}", lease_id=str(number)))
+        note(draft, f"path:{number}", [TreeClaim(name=f"path:{number}", lease_id=str(number))])
     assert "ns" not in draft.tree("n").dump()  # 0.2.0 needs it, and refuses a record without it
     assert draft.tree("n").namespace() == "n"
     for number in range(65):
-        remove_claim(draft, "n", f"path:{number}", str(number))
+        note(draft, f"path:{number}", [])
     assert draft.tree("n").dump()["ns"] == "n"

@@ -33,6 +33,7 @@ from dibs.core.records import (
     FAILED,
     MAX_HOLD,
     RELEASED,
+    TRANSFERRED,
     UNSUCCESSFUL,
     Ending,
     lock_key,
@@ -234,10 +235,10 @@ def end_hold(
     if holder.charge is not None:
         give_back(draft, holder.charge, "held")
     _forget_in_session(draft, lock, holder)
-    if in_tree(lock.name):
-        from dibs.core.tree_claims import remove_claim  # most jobs are in no tree
+    if in_tree(lock.name) and how != TRANSFERRED:  # then the next owner's claim takes its place
+        from dibs.core.tree_claims import note_claims  # most jobs are in no tree
 
-        remove_claim(draft, lock.ns, lock.name, holder.lease_id)
+        note_claims(draft, lock)
     return lock
 
 

@@ -10,7 +10,7 @@ from dibs.core.names import in_tree
 from dibs.core.outcomes import Granted
 from dibs.core.proof import note_list
 from dibs.core.quota import charge
-from dibs.core.records import EXCLUSIVE, Holder, Ticket, TreeClaim, lock_key
+from dibs.core.records import EXCLUSIVE, Holder, Ticket, lock_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -150,9 +150,9 @@ def put_hold(draft: Draft, lock: LockRecord, lease: Holder, number: int = 0, beg
                 wanted = (*wanted, key)
             draft.put(session.replace(holds=holds, want=None, wanted=wanted))
     if in_tree(lock.name):
-        from dibs.core.tree_claims import add_claim  # most jobs are in no tree
+        from dibs.core.tree_claims import note_claims  # most jobs are in no tree
 
-        add_claim(draft, lock.ns, TreeClaim(name=lock.name, lease_id=lease.lease_id, mode=lease.mode))
+        note_claims(draft, lock)
         note_list(draft, lock)
 
 

@@ -18,15 +18,13 @@ from dibs.core.records import (
     EXCLUSIVE,
     FAILED,
     RELEASED,
-    SHARED,
     TRANSFERRED,
     Done,
-    TreeClaim,
     session_key,
     ticket_key,
 )
 from dibs.core.tickets import NOBODY, has_seat, waiters
-from dibs.core.tree_claims import add_claim, remove_claim
+from dibs.core.tree_claims import note_claims
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -253,8 +251,7 @@ def _share(draft: Draft, lock: LockRecord, kept: Holder, until_ms: int) -> int:
     can share it get it in the same decision. Returns how many wait for it then."""
     draft.events.append(event_of(lock, kept, events.SHARED, draft.now_ms, until_ms=until_ms))
     if in_tree(lock.name):
-        remove_claim(draft, lock.ns, lock.name, kept.lease_id)
-        add_claim(draft, lock.ns, TreeClaim(name=lock.name, lease_id=kept.lease_id, mode=SHARED))
+        note_claims(draft, draft.lock(lock.ns, lock.name))
     advance(draft, lock.ns, (lock.name,))
     return waiters(draft, draft.lock(lock.ns, lock.name), kept, whole=True)[0]
 

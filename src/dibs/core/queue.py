@@ -23,13 +23,13 @@ from __future__ import annotations
 from dibs.core import events, tickets
 from dibs.core.draft import HandedOver
 from dibs.core.exclusion import blockers, closure_of, is_paused, misfit, own_hold, tree_neighbours
-from dibs.core.expiry import end_expired, ticket_over
+from dibs.core.expiry import end_expired, end_hold, ticket_over
 from dibs.core.grants import grant
 from dibs.core.limits import LEAVE_AT_ONCE_MAX
 from dibs.core.names import covers, in_tree
 from dibs.core.outcomes import Granted, GrantedAll, Left, PlacesKept, Queued
 from dibs.core.proof import allowed, put_list
-from dibs.core.records import EXCLUSIVE, SHARED, Part, Ticket, lock_key, ticket_key
+from dibs.core.records import EXCLUSIVE, EXPIRED, SHARED, Part, Ticket, lock_key, ticket_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -358,12 +358,27 @@ def refresh(draft: Draft, ns: str, name: str, mode: str = EXCLUSIVE) -> LockReco
             return before
         advance(draft, ns, (name,))
         return draft.lock(ns, name)
+    _make_whole(draft, draft.lock(ns, name))
     ended = _end_in_way(draft, ns, name, mode)
     if ended:
         advance(draft, ns, ended)
     if draft.tree(ns).line:
         _clear_way(draft, ns, name, mode)
     return draft.lock(ns, name)
+
+
+def _make_whole(draft: Draft, lock: LockRecord) -> None:
+    """A git remote that was killed may have the half of a grant that is in the lock, without the claim in the tree. Its
+    owner was not told, and is told only after this: it is made whole, or ended if somebody else got in its way."""
+    from dibs.core.tree_claims import note_claims, unclaimed
+
+    half = unclaimed(draft, lock) if lock.holders else []
+    rest = lock.replace(holders=tuple([each for each in lock.holders if each not in half])) if half else lock
+    for holder in half:
+        if blockers(draft, rest, holder.mode, lock.slots, holder.session):
+            lock = end_hold(draft, lock, holder, how=EXPIRED, at_ms=draft.now_ms, uncounted=True)
+        else:
+            note_claims(draft, lock)
 
 
 def _end_in_way(draft: Draft, ns: str, name: str, mode: str) -> list[str]:
@@ -377,6 +392,10 @@ def _end_in_way(draft: Draft, ns: str, name: str, mode: str) -> list[str]:
         before = draft.lock(ns, each)
         if end_expired(draft, before) is not before:
             ended.append(each)
+        elif each != name and not before.holders:
+            from dibs.core.tree_claims import note_claims
+
+            note_claims(draft, before)  # the other half of a grant: the claim in the tree
     return ended
 
 

@@ -13,14 +13,14 @@ from bisect import bisect_left, bisect_right
 
 from dibs.core.limits import TREE_PAGE_CLAIMS
 from dibs.core.names import above
-from dibs.core.records import Tree, tree_key
+from dibs.core.records import Tree, TreeClaim, tree_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dibs.core.draft import Draft
-    from dibs.core.records import TreeClaim
+    from dibs.core.records import Holder, LockRecord
 
 
 def overlapping(draft: Draft, ns: str, name: str) -> list[TreeClaim]:
@@ -41,25 +41,32 @@ def _near(firsts: tuple[str, ...], name: str) -> list[int]:
     return sorted(found.union(range(bisect_left(firsts, beneath), bisect_left(firsts, after))))
 
 
-def add_claim(draft: Draft, ns: str, claim: TreeClaim) -> None:
-    page = _page_of(draft, ns, claim.name)
-    claims = (*page.claims, claim)
-    if len(claims) > TREE_PAGE_CLAIMS:
+def note_claims(draft: Draft, lock: LockRecord) -> None:
+    """Let the tree have what the lock has: a claim for each of its owners, and no other on its name."""
+    page = _page_of(draft, lock.ns, lock.name)
+    known = {each.lease_id: each for each in page.claims if each.name == lock.name}
+    claims = [each for each in page.claims if each.name != lock.name]
+    for holder in lock.holders:
+        mine = known.get(holder.lease_id)
+        if mine is None or mine.mode != holder.mode:
+            mine = TreeClaim(name=lock.name, lease_id=holder.lease_id, mode=holder.mode)
+        claims.append(mine)
+    if len(claims) > max(TREE_PAGE_CLAIMS, len(page.claims)):
         parts = _parts(sorted([each for each in claims if not each.name.startswith("repo:")], key=_name))
         if len(parts) > 1:
-            _split(draft, ns, page, [each for each in claims if each.name.startswith("repo:")], parts)
+            _split(draft, lock.ns, page, [each for each in claims if each.name.startswith("repo:")], parts)
             return
-    draft.put(page.replace(claims=claims))
-
-
-def remove_claim(draft: Draft, ns: str, name: str, lease_id: str) -> None:
-    page = _page_of(draft, ns, name)
-    kept = tuple([each for each in page.claims if (each.name, each.lease_id) != (name, lease_id)])
-    if kept or not page.page:
-        draft.put(page.replace(claims=kept))
+    if claims or not page.page:
+        draft.put(page.replace(claims=tuple(claims)))
     else:
         draft.drop(page)
-        _put_pages(draft, ns, page, (), ())
+        _put_pages(draft, lock.ns, page, (), ())
+
+
+def unclaimed(draft: Draft, lock: LockRecord) -> list[Holder]:
+    """The owners of a lock that its tree does not know."""
+    known = {each.lease_id for each in _page_of(draft, lock.ns, lock.name).claims if each.name == lock.name}
+    return [each for each in lock.holders if each.lease_id not in known]
 
 
 def _page_of(draft: Draft, ns: str, name: str) -> Tree:
@@ -82,15 +89,23 @@ def _parts(claims: list[TreeClaim]) -> list[list[TreeClaim]]:
 
 
 def _split(draft: Draft, ns: str, page: Tree, stay: list[TreeClaim], parts: list[list[TreeClaim]]) -> None:
+    """Put the claims into new pages. A store that cannot write all at once makes these first, then the tree that names
+    them, and drops the old page last."""
     tree = draft.tree(ns)
-    numbers = [*range(tree.next_page, tree.next_page + len(parts))]
+    draft.need(*[tree_key(ns, tree.next_page + at) for at in range(len(parts))])
+    number = tree.next_page - 1
+    numbers: list[int] = []
+    for part in parts:
+        number += 1
+        while draft.get(tree_key(ns, number)) is not None:  # left by one who was killed before the tree named it
+            draft.write(tree_key(ns, number), None)
+            number += 1
+        numbers.append(number)
+        draft.put(Tree(ns=ns, page=number, claims=tuple(part)))
     if page.page:
-        numbers = [page.page, *numbers[:-1]]
+        draft.drop(page)
     else:
         draft.put(tree.replace(claims=tuple(stay)))
-    draft.need(*[tree_key(ns, number) for number in numbers])  # read what is written
-    for number, part in zip(numbers, parts, strict=True):
-        draft.put(Tree(ns=ns, page=number, claims=tuple(part)))
     _put_pages(draft, ns, page, [part[0].name for part in parts], numbers)
 
 

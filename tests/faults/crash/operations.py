@@ -12,9 +12,9 @@ from unittest.mock import patch
 from dibs.base.errors import InvalidInput
 from dibs.base.ids import new_id
 from dibs.client import store_admin
-from dibs.core.commands import Acquire, AcquireAll, Break, EndSession, OpenSession, Release, Renew, Transfer
+from dibs.core.commands import Acquire, AcquireAll, Break, EndSession, Inspect, OpenSession, Release, Renew, Transfer
 from dibs.core.lease_outcomes import Released, Renewed, SessionState, Transferred
-from dibs.core.outcomes import Granted, GrantedAll, Queued
+from dibs.core.outcomes import Granted, GrantedAll, Queued, Status
 from dibs.core.records import Holder, LockRecord, Meta, SessionRecord, lock_key, session_key
 from dibs.engine.coordinator import Coordinator
 from dibs.stores.registry import open_store
@@ -124,6 +124,26 @@ class Claim(Commands):
 
     def happened(self, store: Store) -> bool:
         return lease_ids(store, self.job) == [self.lease_id]
+
+
+class PathClaim(Claim):
+    """A claim that two records must have, the job's and the tree's, and both are there."""
+
+    def __init__(self, place: Place, number: int) -> None:
+        super().__init__(place, number)
+        self.job = f"path:{self.job}/file"
+
+    def prepare(self, store: Store) -> None:
+        ask(store, acquire(self.job, "before"), Granted)
+        ask(store, Release(ns="default", name=self.job, principal="p", lease_id="before"), Released)
+
+    def happened(self, store: Store) -> bool:
+        """Told by who wants the folder: the owner must be in both."""
+        assert lease_ids(store, self.job) in ([], [self.lease_id])
+        folder = self.job.removesuffix("/file")
+        found = Coordinator(store).one(Inspect(ns="default", name=folder))
+        assert isinstance(found, Status)
+        return bool(found.overlapping)
 
 
 class NewStore(Claim):
@@ -360,7 +380,7 @@ class Migration(Operation):
 
 
 EVERYWHERE: tuple[type[Operation], ...] = (
-    Claim, NewStore, ClaimAll, Renewal, GiveBack, HandOver, Transferral, SessionEnd, Move,
+    Claim, PathClaim, NewStore, ClaimAll, Renewal, GiveBack, HandOver, Transferral, SessionEnd, Move,
 )  # fmt: skip
 OF_FILES: tuple[type[Operation], ...] = (Backup, Restoration, Migration)
 OPERATIONS: dict[str, type[Operation]] = {each.__name__: each for each in (*EVERYWHERE, *OF_FILES)}

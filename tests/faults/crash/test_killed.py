@@ -110,7 +110,7 @@ def test_the_same_on_etcd(runs: Runs, etcd_cluster: Cluster, names: list[str]) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["Claim", "GiveBack", "HandOver"])
+@pytest.mark.parametrize("name", ["Claim", "PathClaim", "GiveBack", "HandOver"])
 def test_the_same_on_git(runs: Runs, tmp_path: Path, need_program: Callable[[str], str], name: str) -> None:
     need_program("git")
     for each in runs("git", str(tmp_path), "kill", name):

@@ -11,8 +11,11 @@ import pytest
 from dibs.base.errors import InvalidInput, NotAllowed, StoreCorrupt, StoreFull, StoreUnavailable
 from dibs.base.git_program import GitResult
 from dibs.base.redact import without_secrets
+from dibs.core import tree_claims
 from dibs.core.lease_outcomes import Renewed
 from dibs.core.outcomes import Granted, Held
+from dibs.core.records import Tree
+from dibs.engine.queries import scan_records
 from dibs.stores.git import errors as trouble
 from dibs.stores.git import location_of
 from dibs.stores.git.entries import tail_of
@@ -20,11 +23,13 @@ from dibs.stores.git.refs import Swap
 from dibs.stores.git.repository import Git
 from dibs.stores.port import Conflict
 from dibs.testing.contract_base import lock, put
-from tests.stores.git.harness import Machine, acquire, git, granted, renew, store_at
+from tests.stores.git.harness import Machine, acquire, git, granted, owner_of, release, renew, store_at
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from dibs.stores.git.store import GitStore
     from tests.stores.git.harness import GitHttp, Remote
 
 JOB = f"refs/dibs/{tail_of('lock/default/job')}"
@@ -336,3 +341,77 @@ def test_a_step_in_a_clone_that_git_wrote_in_part_is_in_doubt(remote: Remote, mo
     with pytest.raises(StoreUnavailable) as told:
         put(store, lock("a"), lock("b"))
     assert told.value.unknown
+
+
+def tear(store: GitStore, monkeypatch: pytest.MonkeyPatch, at: int = 0) -> None:
+    """Of its next step with several refs, or the one after `at` others, the first ref is moved. Then git is killed, and
+    those that come after find no lock files: somebody has removed them."""
+    run, left = store.refs.git.run, [at + 1]
+
+    def killed(*words: str, given: bytes = b"", **more: Any) -> GitResult:
+        lines = given.splitlines(keepends=True)
+        if (words[0] == "update-ref" and len(lines) > 1) or "--atomic" in words:
+            left[0] -= 1
+            if not left[0]:
+                refs = sorted([word for word in words if ":refs/" in word], key=lambda each: each.partition(":")[2])
+                words = tuple([word for word in words if word != "--atomic" and word not in refs[1:]])
+                moved = [line for line in lines if line.startswith(b"update")]
+                assert not run(*words, given=b"".join(moved[:1]), **more).code
+                return GitResult(128, b"", b"fatal: the remote end hung up unexpectedly")
+        return run(*words, given=given, **more)
+
+    monkeypatch.setattr(store.refs.git, "run", killed)
+
+
+@pytest.mark.fault("F-213")
+@pytest.mark.promise("excl")
+@pytest.mark.promise("tree")
+@pytest.mark.parametrize("url", ["git:", "git:origin"])
+def test_a_path_of_which_half_was_written_is_not_granted_before_the_tree_has_it(
+    remote: Remote, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    clone = remote.clone("one")
+    store = store_at(clone, url)
+    release(store, "path:a/x", granted(store, "path:a/x").lease.lease_id)
+    tear(store, monkeypatch)
+    assert granted(store, "path:a/x", "torn").lease.token == 2
+    assert owner_of(acquire(store_at(clone, url), "path:a")) == "torn"
+
+
+@pytest.mark.fault("F-213")
+@pytest.mark.promise("tree")
+@pytest.mark.parametrize("torn", [0, 1], ids=["the pages", "the tree"])
+@pytest.mark.parametrize("url", ["git:", "git:origin"])
+def test_pages_of_a_tree_are_there_before_the_tree_names_them(
+    remote: Remote, monkeypatch: pytest.MonkeyPatch, url: str, torn: int
+) -> None:
+    monkeypatch.setattr(tree_claims, "TREE_PAGE_CLAIMS", 2)
+    clone = remote.clone("one")
+    store, other = store_at(clone, url), store_at(clone, url)
+    names = ["path:1", "path:2", "path:3"]
+    for name in names[:2]:
+        granted(store, name, name)
+    tear(store, monkeypatch, at=torn)
+    granted(store, names[2], names[2])
+    assert [owner_of(acquire(other, f"{name}/below")) for name in names] == names
+
+
+def test_pages_that_no_tree_names_are_removed(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree_claims, "TREE_PAGE_CLAIMS", 2)
+    clone = remote.clone("one")
+    store, other = store_at(clone), store_at(clone)
+    granted(store, "path:1")
+    granted(store, "path:2")
+    swap, overtaken = store.refs.swap, list[Granted]()
+
+    def late(swaps: Sequence[Swap], *more: Any) -> bool:
+        if len(swaps) > 2 and not overtaken:
+            overtaken.append(granted(other, "path:0"))
+        return swap(swaps, *more)
+
+    monkeypatch.setattr(store.refs, "swap", late)
+    granted(store, "path:3")
+    assert overtaken
+    found = [record for _, record in scan_records(store, "tree/")]
+    (tree,) = [each for each in found if isinstance(each, Tree) and not each.page]
+    assert sorted(tree.pages) == sorted([each.page for each in found if isinstance(each, Tree) and each.page])

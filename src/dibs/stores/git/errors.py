@@ -79,8 +79,9 @@ def lost(location: GitLocation, result: GitResult, *, unknown: bool) -> StoreUna
 
 def torn(location: GitLocation, result: GitResult) -> StoreUnavailable:
     """git moves the refs of one step one after the other, and ended in between."""
+    where = without_secrets(location.remote) or location.git.git_dir
     return StoreUnavailable(
-        f"git wrote only some of the refs of {location.git.git_dir}: {result.words}. The outcome is unknown.",
+        f"git wrote only some of the refs of {where}: {result.words}. The outcome is unknown.",
         unknown=True,
     )
 

@@ -5,6 +5,11 @@ only refs that change, so a record that was only read is touched there: it gets 
 record, which makes the server compare it. The exception is `meta`, which every command reads and few write. It is
 compared when the push begins, not in the server's transaction. In between, only the number of another job can move into
 the floor, which this job does not look at; its own number moves only with a change of its own ref.
+
+git moves the refs of one step one after the other, those that exist in the order of their names, so one that is killed
+leaves half of it: a lock without its claim in the tree, or a claim without an owner in its lock. The rules make both
+whole. What they could not see is done in steps of its own: the pages of a tree are made before the tree names them, and
+dropped after it has forgotten them.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ from __future__ import annotations
 from dibs.base.errors import NotAllowed
 from dibs.base.ids import new_id
 from dibs.core.limits import GIT_CHAIN_MAX, GIT_PAST_MAX, GIT_TRIES_MAX
-from dibs.core.records import LOCK_PREFIX, META_KEY, lock_key
+from dibs.core.records import LOCK_PREFIX, META_KEY, Tree, lock_key
 from dibs.stores.git.entries import BadEntry, Entry, commit_text, new_body, oid_of, parse, tail_of
 from dibs.stores.git.refs import Swap
 
@@ -22,6 +27,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.core.events import Event
+    from dibs.core.records import Stored
     from dibs.stores.git.refs import Refs
     from dibs.stores.git.times import StoreTime
     from dibs.stores.git.tips import Tips
@@ -30,11 +36,21 @@ if TYPE_CHECKING:
 
 SEQS_A_MS = 1_000
 NAMED_MAX = 16
+FIRST, TOGETHER, LAST = range(3)
+
+
+def part_of(before: Stored | None, after: Stored | None) -> int:
+    """When a change is made: with the others, or before or after them. See the module's text."""
+    record = before if after is None else after
+    if not isinstance(record, Tree) or not record.page:
+        return TOGETHER
+    return FIRST if before is None else LAST if after is None else TOGETHER
 
 
 class CommitPlan:
-    """Holds what one commit needs. `made` are the new entries, by tail. `past` returns the events to keep when a chain
-    is restarted; without it no chain is, and `anew` says whether one was."""
+    """Holds what one commit needs: `swaps`, and what comes `first` and `last`. `made` are the new entries, by tail.
+    `past` returns the events to keep when a chain is restarted; without it no chain is, and `anew` says whether one
+    was."""
 
     def __init__(
         self,
@@ -48,28 +64,36 @@ class CommitPlan:
         self._past = past
         self._stamp = time.stamp()
         self._seconds = max(0, time.wall_ms() // 1000)
+        self.first: list[Swap] = []
         self.swaps: list[Swap] = []
+        self.last: list[Swap] = []
         self.commits: list[bytes] = []
         self.made: dict[str, Entry] = {}
         self.last_seq = 0
         self.anew = False
 
     def build(self, expect: Mapping[str, int], puts: Puts, events: Sequence[Event], after_seq: int) -> None:
-        there = {key for key in puts if (tip := self._tips.get(tail_of(key))) is not None and tip.stored is not None}
-        changes = {key: record for key, record in puts.items() if record is not None or key in there}
+        tips = {key: self._tips.get(tail_of(key)) for key in puts}
+        before = {key: tip.stored for key, tip in tips.items() if tip is not None}
+        changes = {key: record for key, record in puts.items() if record is not None or before.get(key) is not None}
         numbered = self._number(events, changes, after_seq)
         version = 1 + max([self._base(key) for key in changes], default=0)
+        parts = {key: part_of(before.get(key), record) for key, record in changes.items()}
         # Records that concern several jobs come first: `meta`, sessions, trees. A large step names only some.
-        named = sorted(changes, key=lambda key: (key != META_KEY, key.startswith(LOCK_PREFIX)))[:NAMED_MAX]
+        named = sorted(
+            [key for key in changes if parts[key] != LAST],
+            key=lambda key: (key != META_KEY, key.startswith(LOCK_PREFIX)),
+        )[:NAMED_MAX]
         together = {tail_of(key): version for key in named}
         for key, record in changes.items():
             body = new_body(key, self._stamp, version, record)
-            if len(changes) > 1:
+            if len(changes) > 1 and parts[key] != FIRST:
                 body["with"] = {tail: at for tail, at in together.items() if tail != tail_of(key)}
-            self._add(key, body, numbered.get(key, []))
+            self._add(key, body, numbered.get(key, []), parts[key])
         for key in [*expect, *[key for key in numbered if key not in expect]]:
             if key not in changes:
                 self._compare(key, numbered.get(key, []))
+        self.swaps.sort(key=lambda each: each.tail)
 
     def _number(self, events: Sequence[Event], changes: Puts, after_seq: int) -> dict[str, list[Event]]:
         """Events with their numbers, by the key whose commit holds them: their job's, if they have one."""
@@ -105,7 +129,7 @@ class CommitPlan:
         body["touch"] = new_id()
         self._add(key, body, events)
 
-    def _add(self, key: str, body: dict[str, Any], events: list[Event]) -> None:
+    def _add(self, key: str, body: dict[str, Any], events: list[Event], part: int = TOGETHER) -> None:
         tip = self._tips.get(tail_of(key))
         if events:
             body["events"] = [event.dump() for event in events]
@@ -118,7 +142,7 @@ class CommitPlan:
             self.anew = True
             self.begin_anew(tip, body, self._past(tip)[-GIT_PAST_MAX:])
             parent = ""
-        self.put(tip, parent, body)
+        self.put(tip, parent, body, part)
 
     @staticmethod
     def begin_anew(tip: Entry, body: dict[str, Any], past: list[Event]) -> None:
@@ -127,13 +151,16 @@ class CommitPlan:
         if past:
             body["past"] = [event.dump() for event in past]
 
-    def put(self, tip: Entry | None, parent: str, body: dict[str, Any]) -> None:
+    def put(self, tip: Entry | None, parent: str, body: dict[str, Any], part: int = TOGETHER) -> None:
         """Replace `tip` with a commit with this body."""
         text = commit_text(body, parent, self._refs.tree(), self._seconds)
         oid = oid_of("commit", text, self._refs.algorithm)
         tail = tail_of(body["key"])
         self.commits.append(text)
-        self.swaps.append(Swap(tail, tip.oid if tip is not None else "", oid))
+        old = tip.oid if tip is not None else ""
+        (self.first, self.swaps, self.last)[part].append(Swap(tail, old, oid))
+        if part == LAST:
+            self.swaps.append(Swap(tail, old, old))  # nobody has changed it when the tree forgets it
         self.made[tail] = Entry(oid, parent, body)
 
 

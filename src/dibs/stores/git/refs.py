@@ -336,7 +336,9 @@ class RemoteRefs(Refs):
         changed = [each for each in swaps if each.old != each.new]
         # Even if it was refused: a transport may have sent it twice, and only the second one was answered.
         if self._is_mine(changed[0], now.get(changed[0].tail, "")):
-            return True
+            if all(self._is_mine(each, now.get(each.tail, "")) for each in changed):
+                return True
+            raise trouble.torn(self.location, result)
         if any(now.get(each.tail, "") != each.old for each in swaps):
             return False  # and what was sent will not be accepted later, either
         if maybe:

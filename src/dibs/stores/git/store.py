@@ -8,9 +8,10 @@ raises Conflict.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 from dibs.base import clock
-from dibs.base.errors import NotAllowed, StoreUnavailable
+from dibs.base.errors import DibsError, NotAllowed, StoreUnavailable
 from dibs.base.ids import new_fraction
 from dibs.core.limits import GIT_TIDY_BATCH_MAX, GIT_TOMBSTONE_MS, GIT_TRIES_MAX
 from dibs.core.records import META_KEY
@@ -107,6 +108,11 @@ class GitStore(Store, Maintenance):
     def _try(self, expect: Mapping[str, int], puts: Puts, events: Sequence[Event]) -> bool:
         plan = CommitPlan(self.refs, self.time, self.tips.known, past=lambda tip: history.events_of(self.tips, [tip]))
         plan.build(expect, puts, events, self.tips.last_seq)
+        if not plan.made:
+            return True
+        self.refs.keep(plan.commits)
+        if plan.first and not self.refs.swap(plan.first):
+            return False
         try:
             return self._swap(plan, puts)
         except NotAllowed:
@@ -115,17 +121,18 @@ class GitStore(Store, Maintenance):
         # The remote accepts only fast-forward changes: then its chain keeps growing.
         plan = CommitPlan(self.refs, self.time, self.tips.known)
         plan.build(expect, puts, events, self.tips.last_seq)
+        self.refs.keep(plan.commits)
         return self._swap(plan, puts)
 
     def _swap(self, plan: CommitPlan, puts: Puts) -> bool:
-        if not plan.made:
-            return True
-        self.refs.keep(plan.commits)
         rides = self._riding is not None and self._riding[1](puts)
         if not self.refs.swap(plan.swaps, self._riding[0] if rides and self._riding else None):
             return False
         self._riding = None
         self.tips.made(plan.made, plan.last_seq)
+        if plan.last:
+            with suppress(DibsError):  # pages that no tree names do no harm
+                self.refs.swap(plan.last)
         return True
 
     def _all(self, prefix: str = "") -> list[Entry]:
