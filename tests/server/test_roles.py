@@ -33,6 +33,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "transfer": {"lease_id": UNKNOWN_LEASE, "to_owner": "somebody"},
     "break": {"reason": "stuck"},
     "acl": {"acl": None},
+    "pool": {"slots": 2},
+    "close": {"for_seconds": 60, "reason": "stop"},
     "run-open": {"holder": "dev-1"},
     "token-create": {"name": "somebody"},
     "webhook-create": {"url": "https://127.0.0.1/"},
