@@ -187,13 +187,8 @@ def _told(documents: list[tuple[str, Document]]) -> defaultdict[str, list[list[s
         if len(own) < len(document):
             taken = [f"`{field}`" for field in document if field not in own]
             left = [f"`{field}`" for field, said in each.items() if (field, said) not in same]
-            names = (
-                ", ".join(taken)
-                if left and len(taken) < len(left) + SAME_MIN
-                else f"all but {', '.join(left)}"
-                if left
-                else "all"
-            )
+            rest = f"all but {', '.join(left)}" if left else "all"
+            names = ", ".join(taken) if left and len(taken) < len(left) + SAME_MIN else rest
             lines.append(f"as in [{place}](#{_anchor(place)}): {names}")
         if lines:
             told[title].append(lines)
