@@ -57,6 +57,7 @@ SHOWN = {
     TITLES["transfer"]: ("transferred",),
     TITLES["inspect"]: ("job",),
     "GET /locks": ("list",),
+    TITLES["overdue"]: ("overdue",),
     "GET /locks/{name}/history": ("history", "event"),
     "GET /events": ("events",),
     TITLES["session-open"]: ("session",),
