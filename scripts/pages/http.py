@@ -57,6 +57,7 @@ SHOWN = {
     TITLES["transfer"]: ("transferred",),
     TITLES["inspect"]: ("job",),
     "GET /locks": ("list",),
+    TITLES["overdue"]: ("overdue",),
     "GET /locks/{name}/history": ("history", "event"),
     "GET /events": ("events",),
     TITLES["session-open"]: ("session",),
@@ -185,8 +186,11 @@ def _told(documents: list[tuple[str, Document]]) -> defaultdict[str, list[list[s
         explained.append((title, own))
         lines = _lines(own)
         if len(own) < len(document):
-            names = ", ".join(f"`{field}`" for field in document if field not in own)
-            lines.append(f"as in [{place}](#{_anchor(place)}): {'all' if len(same) == len(each) else names}")
+            taken = [f"`{field}`" for field in document if field not in own]
+            left = [f"`{field}`" for field, said in each.items() if (field, said) not in same]
+            rest = f"all but {', '.join(left)}" if left else "all"
+            names = ", ".join(taken) if left and len(taken) < len(left) + SAME_MIN else rest
+            lines.append(f"as in [{place}](#{_anchor(place)}): {names}")
         if lines:
             told[title].append(lines)
     return told
@@ -200,7 +204,7 @@ def _lines(document: Document) -> list[str]:
     """A line for each field. Neighbours with the same meaning share one."""
     groups: list[tuple[list[str], tuple[str, str]]] = []
     for field, said in document.items():
-        if groups and (said == groups[-1][1] or said == ("", "the same")):
+        if groups and (said == groups[-1][1] or said in (("", "the same"), ("", "the same, from now"))):
             groups[-1][0].append(f"`{field}`")
         else:
             groups.append(([f"`{field}`"], said))

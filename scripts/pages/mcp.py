@@ -34,11 +34,13 @@ def tools_section() -> str:
 
 
 def _described(tool: Tool, told: dict[str, str]) -> str:
-    """`told` has the lists of the tools before, by the tool that has them: they are not repeated."""
+    """`told` has the sentences and lists of the tools before, by the tool that has them: they are not repeated."""
     parts = [f"### `{tool.name}`", "", tool.about, ""]
     for where, more in (("`dibs mcp`", tool.about_kept), ("`/mcp`", tool.about_loose)):
-        if more:
-            parts += [f"Over {where}: {more}", ""]
+        sentences = more.removesuffix(".").split(". ") if more else []
+        new = [each for each in sentences if told.setdefault(each, tool.name) == tool.name]
+        if new:
+            parts += [f"Over {where}: {'. '.join(new)}.", ""]
     lists = (f"Takes {', '.join(_taken(tool))}.", f"Answers {_given(tool)}.")
     for text in lists:
         earlier = told.setdefault(text, tool.name)

@@ -19,7 +19,7 @@ PAGE = read(FILE)
 REWRITE = os.environ.get("DIBS_REWRITE") == "1"
 CLASSES = {name: each for name in dibs.__all__ if inspect.isclass(each := getattr(dibs, name))}
 ERRORS = {name: each for name, each in CLASSES.items() if issubclass(each, Exception)}
-TABLES = {name: each for name, each in CLASSES.items() if name not in ERRORS and not name.startswith("Async")}
+LISTS = {name: each for name, each in CLASSES.items() if name not in ERRORS and not name.startswith("Async")}
 ASYNC = {name: each for name, each in CLASSES.items() if name.startswith("Async")}
 # Made by calling them; the others come from a method.
 MADE_BY_HAND = ("Client", "Lock", "Fence")
@@ -28,8 +28,9 @@ DIFFERENT = {"Lock": "acquire"}
 
 
 def listed(title: str) -> list[str]:
-    """The names in the first cells of the table below a heading. A row may explain several."""
-    return [name for row in rows(section(PAGE, title)) for name in re.findall(r"`([^`]+)`", row[0])]
+    """The names in the list below a heading. A line may explain several."""
+    lines = re.findall(r"^- ((?:`[^`]+`(?:, )?)+): ", section(PAGE, title), re.MULTILINE)
+    return [name for line in lines for name in re.findall(r"`([^`]+)`", line)]
 
 
 def test_every_public_function_is_listed_as_it_is_called() -> None:
@@ -42,28 +43,28 @@ def test_every_public_function_is_listed_as_it_is_called() -> None:
 
 
 def told_once(kind: type) -> set[str]:
-    """The members of a class as its table has them: not those of a public class that it is based on, and `claim(…)` for
+    """The members of a class as its list has them: not those of a public class that it is based on, and `claim(…)` for
     a method that takes what the public function of its name takes."""
-    inherited = {each for base in kind.__mro__[1:] if base in TABLES.values() for each in members(base)}
+    inherited = {each for base in kind.__mro__[1:] if base in LISTS.values() for each in members(base)}
     functions = {shown(name, getattr(dibs, name)): f"{name}(…)" for name in dibs.__all__ if name in dir(kind)}
     return {functions.get(each, each) for each in members(kind) if each not in inherited}
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", LISTS)
 def test_every_member_of_a_class_is_listed_as_it_is_called(name: str) -> None:
-    assert sorted(listed(name)) == sorted(told_once(TABLES[name]))
+    assert sorted(listed(name)) == sorted(told_once(LISTS[name]))
 
 
 @pytest.mark.parametrize("name", MADE_BY_HAND)
 def test_a_class_that_is_called_by_its_users_is_shown_with_what_it_takes(name: str) -> None:
-    assert f"`{shown(name, TABLES[name])}`" in section(PAGE, name)
+    assert f"`{shown(name, LISTS[name])}`" in section(PAGE, name)
 
 
 @pytest.mark.parametrize("name", ASYNC)
 def test_the_face_for_event_loops_has_the_same_names_and_is_named_beside_the_other(name: str) -> None:
     twin = name.removeprefix("Async")
     assert f"**{name}**" in section(PAGE, twin)
-    ours, theirs = set(members(ASYNC[name])), set(members(TABLES[twin]))
+    ours, theirs = set(members(ASYNC[name])), set(members(LISTS[twin]))
     assert {each.split("(")[0] for each in ours} == {each.split("(")[0] for each in theirs}
     assert {each.split("(")[0] for each in ours ^ theirs} <= {DIFFERENT.get(twin)}
 
@@ -71,14 +72,14 @@ def test_the_face_for_event_loops_has_the_same_names_and_is_named_beside_the_oth
 def test_every_parameter_of_a_claim_is_explained_as_help_does() -> None:
     ways = (dibs.Client.claim, dibs.Client.claim_any, dibs.Client.claim_all)
     taken = dict.fromkeys(each for way in ways for each in inspect.signature(way).parameters if each != "self")
-    table = "".join(f"| `{each}` | {MEANINGS[each]} |\n" for each in taken)
-    head, title, rest = read(FILE).partition("## Parameters of a claim\n\n| name | meaning |\n| --- | --- |\n")
-    rows = re.match(r"(?:\|.*\n)*", rest)
-    assert rows is not None
+    lines = "".join(f"- `{each}`: {MEANINGS[each]}\n" for each in taken)
+    head, title, rest = read(FILE).partition("## Parameters of a claim\n\n")
+    found = re.match(r"(?:- .*\n)*", rest)
+    assert found is not None
     if REWRITE:
-        FILE.write_text(head + title + table + rest[rows.end() :], encoding="utf-8")
+        FILE.write_text(head + title + lines + rest[found.end() :], encoding="utf-8")
     else:
-        assert rows[0] == table
+        assert found[0] == lines
 
 
 def test_every_exception_is_listed_below_the_right_parent_with_what_it_carries() -> None:

@@ -86,7 +86,7 @@ def test_every_variable_that_dibs_reads_is_on_its_page_and_no_other() -> None:
     texts = [file.read_text(encoding="utf-8") for file in files if is_text(file)]
     read_somewhere = {name for text in texts for name in re.findall(r"\bDIBS_[A-Z]+(?:_[A-Z]+)*\b", text)}
     read_somewhere |= {option.env for option in SERVE if option.env}
-    page = read(REFERENCE / "environment.md")
+    page = read(REFERENCE / "environment.md") + section(read(REFERENCE / "cli.md"), "dibs serve")
     assert {word for word in code_words(page) if word.startswith("DIBS_")} == read_somewhere
 
 

@@ -37,5 +37,5 @@ def test_every_fault_on_record_has_a_test_and_no_test_names_another() -> None:
 def test_a_fault_is_on_record_once_and_names_promises_that_exist() -> None:
     ids = [id for id, _, _ in rows()]
     assert len(ids) == len(set(ids))
-    promises = set(re.findall(r"^\| `([^`]+)`", PROMISES.read_text(encoding="utf-8"), flags=re.M))
+    promises = set(re.findall(r"^- `([^`]+)`: ", PROMISES.read_text(encoding="utf-8"), flags=re.M))
     assert {promise for _, named, _ in rows() for promise in named} <= promises

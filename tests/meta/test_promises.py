@@ -18,8 +18,8 @@ PAGE = ROOT / "docs" / "reference" / "promises.md"
 
 @pytest.fixture(scope="module")
 def promises() -> list[str]:
-    """The ids on the page, each in the first cell of its row."""
-    return re.findall(r"^\| `([^`|]+)` \| [^|]+ \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    """The ids on the page, each at the beginning of its line."""
+    return re.findall(r"^- `([^`]+)`: \S", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +30,7 @@ def citations() -> list[Citation]:
 def test_the_page_lists_each_promise_once(promises: list[str]) -> None:
     assert promises
     assert len(promises) == len(set(promises))
-    lines = PAGE.read_text(encoding="utf-8").count("\n| `")
-    assert len(promises) == lines, "a cell holds a |"
+    assert len(promises) == PAGE.read_text(encoding="utf-8").count("\n- "), "a line has no id"
 
 
 def test_every_promise_has_a_test(promises: list[str], citations: list[Citation]) -> None:

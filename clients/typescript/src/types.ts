@@ -21,16 +21,22 @@ export interface AcquireRequest {
   lock_delay_seconds?: number | null;
   /** shared: coexists with other shared claims, excludes exclusive ones. Seen by everybody who may look at the namespace. */
   mode?: "exclusive" | "shared" | null;
-  /** up to so many owners at once; all must give the same number, and none may be shared. Default: 1. Seen by everybody who may look at the namespace. */
+  /** up to so many owners at once; all must give the same number, and none may be shared. Of a pool it may be left out. Default: the pool's, else 1. Seen by everybody who may look at the namespace. */
   slots?: number | null;
+  /** how many of the slots to take. Default: 1. Seen by everybody who may look at the namespace. */
+  units?: number | null;
   /** after so many failures and losses in a row, park the job until somebody frees it. Default: 0 for no limit. */
   max_attempts?: number | null;
   /** claim the job even if it is marked as done. Default: false. */
   again?: boolean | null;
+  /** the claim ends after this long, whatever is renewed. Default: the token's or the server's limit, which is also the most. */
+  max_hold_seconds?: number | null;
   /** wait in line for up to this long. Default: 0. */
   wait_seconds?: number | null;
   /** the place in line that an earlier `queued` gave. Seen by only the caller that received it: it is a proof. */
   ticket?: string | null;
+  /** only the newest of this group waits in line: an older place of the same group leaves it as `superseded`. At most 512 bytes of UTF-8. Seen by nobody. */
+  replaces?: string | null;
   /** proves that the caller already holds the job: gives the same lease, or `lease_not_current`. Seen by only the caller that received it: it is a proof. */
   lease_id?: string | null;
   /** who may claim the job, see below. Seen by everybody who may look at the namespace; an entry `token:` as `token:[redacted]`. */
@@ -56,14 +62,20 @@ export interface AcquireAnyRequest {
   lock_delay_seconds?: number | null;
   /** shared: coexists with other shared claims, excludes exclusive ones. Seen by everybody who may look at the namespace. */
   mode?: "exclusive" | "shared" | null;
-  /** up to so many owners at once; all must give the same number, and none may be shared. Default: 1. Seen by everybody who may look at the namespace. */
+  /** up to so many owners at once; all must give the same number, and none may be shared. Of a pool it may be left out. Default: the pool's, else 1. Seen by everybody who may look at the namespace. */
   slots?: number | null;
+  /** how many of the slots to take. Default: 1. Seen by everybody who may look at the namespace. */
+  units?: number | null;
   /** after so many failures and losses in a row, park the job until somebody frees it. Default: 0 for no limit. */
   max_attempts?: number | null;
   /** claim the job even if it is marked as done. Default: false. */
   again?: boolean | null;
+  /** the claim ends after this long, whatever is renewed. Default: the token's or the server's limit, which is also the most. */
+  max_hold_seconds?: number | null;
   /** tried in this order. */
   names: Array<string>;
+  /** claim so many of them or none; the answer has `leases`. Default: one, and the answer is that lease. */
+  count?: number | null;
   /** only 0: claiming any of several does not wait. */
   wait_seconds?: number | null;
 }
@@ -87,16 +99,22 @@ export interface AcquireAllRequest {
   lock_delay_seconds?: number | null;
   /** shared: coexists with other shared claims, excludes exclusive ones. Seen by everybody who may look at the namespace. */
   mode?: "exclusive" | "shared" | null;
-  /** up to so many owners at once; all must give the same number, and none may be shared. Default: 1. Seen by everybody who may look at the namespace. */
+  /** up to so many owners at once; all must give the same number, and none may be shared. Of a pool it may be left out. Default: the pool's, else 1. Seen by everybody who may look at the namespace. */
   slots?: number | null;
+  /** how many of the slots to take. Default: 1. Seen by everybody who may look at the namespace. */
+  units?: number | null;
   /** after so many failures and losses in a row, park the job until somebody frees it. Default: 0 for no limit. */
   max_attempts?: number | null;
   /** claim the job even if it is marked as done. Default: false. */
   again?: boolean | null;
+  /** the claim ends after this long, whatever is renewed. Default: the token's or the server's limit, which is also the most. */
+  max_hold_seconds?: number | null;
   /** wait in all lines at once, holding nothing. Default: 0. */
   wait_seconds?: number | null;
   /** as with `acquire`. Seen by only the caller that received it: it is a proof. */
   ticket?: string | null;
+  /** as with `acquire`. At most 512 bytes of UTF-8. Seen by nobody. */
+  replaces?: string | null;
   /** all of them or none. */
   names: Array<string>;
 }
@@ -114,6 +132,8 @@ export interface RenewRequest {
   metadata?: string | null;
   /** how far the work has come, for the next owner. At most 4096 bytes of UTF-8. Seen by everybody who may look at the namespace. */
   checkpoint?: string | null;
+  /** shared: share an exclusive claim from now on; who waits to share it gets it at once. A shared one never becomes exclusive. Default: the one it has. */
+  mode?: "exclusive" | "shared" | null;
 }
 
 export interface ReleaseRequest {
@@ -135,7 +155,7 @@ export interface ReleaseRequest {
   reason?: string | null;
   /** with a failure: nobody gets the job for this long, a week at most. Default: 0. */
   retry_after_seconds?: number | null;
-  /** neither failed nor done, for instance because the worker was interrupted: the count of attempts does not change. Default: false. */
+  /** neither failed nor done, as after an interruption: the count of attempts stays. Default: false. */
   uncounted?: boolean | null;
 }
 
@@ -148,7 +168,7 @@ export interface TransferRequest {
   to_owner?: string | null;
   /** the open session that gets the job, of this namespace; may be of another token. It needs no lease id. Seen by nobody. */
   to_session?: string | null;
-  /** a random UUID that you made for this, from which the server makes the new owner's lease id. After a lost reply, send the same: you get the same answer. Default: one that the server makes. Seen by only the caller that received it: it is a proof. */
+  /** a random UUID of yours, from which the server makes the new owner's lease id. After a lost reply, send the same: you get the same answer. Default: one that the server makes. Seen by only the caller that received it: it is a proof. */
   fresh_lease_id?: string | null;
   /** a new TTL. Default: the one it has. */
   ttl_seconds?: number | null;
@@ -169,9 +189,9 @@ export interface SessionOpenRequest {
   metadata?: string | null;
   /** identifies the session's process for others on the same machine; the command line fills it in. Seen by nobody. */
   process?: string | null;
-  /** a session of yours whose part this one is, such as an agent's whose subagent opens this one. Claims of a session and of its parent do not exclude each other. Two with the same parent exclude each other. Seen by nobody. */
+  /** a session of yours whose part this one is, as a subagent's is of its agent's. Claims of a session and of its parent do not exclude each other; those of two with the same parent do. Seen by nobody. */
   parent_id?: string | null;
-  /** a random UUID that you made for this, from which the server makes the session's id. After a lost reply, send the same: you get the same session. Default: one that the server makes. Seen by only the caller that received it: it is a proof. */
+  /** as `fresh_lease_id` of a transfer. Default: one that the server makes. Seen by only the caller that received it: it is a proof. */
   fresh_session_id?: string | null;
 }
 
@@ -192,17 +212,25 @@ export interface Acquired {
   remaining_ms: number;
   /** half of it: heartbeat by then. */
   renew_after_ms: number;
-  /** as given, or null; also null if that of the other owners leaves no room. */
+  /** as given; null without, or if that of other owners leaves no room. */
   metadata?: string | null;
-  /** 1, and 1 more for each owner that failed at the job or lost it since the last clean release. */
+  /** 1, and 1 more for each owner that failed or lost the job since the last clean release. */
   attempt?: number;
-  /** true: an earlier request got the lease, and this request does not repeat it. */
+  /** with a ceiling (`max_hold_seconds`): when the lease ends, whatever is renewed. */
+  ends_at?: string;
+  /** the same, from now. */
+  ends_in_ms?: number;
+  /** of a job with slots: the number of its slot, from 0. The lowest that was free. */
+  slot?: number;
+  /** of a claim of several units: the numbers of all its slots. */
+  slot_numbers?: Array<number>;
+  /** true: an earlier request got the lease. */
   held_before?: boolean;
   /** the last owner, if there was one: see previous. */
   previous?: Previous;
-  /** of a claim-any: the names before this one, each with `name`, `status` and the reason (`owner`, `remaining_ms`, `retry_after_ms`, `details`, ...). */
+  /** of a claim-any: the names before this one, each with `name`, `status` and the reason. */
   skipped?: Array<Document>;
-  /** of a claim-all: one such document for each job. `lease_id`, `owner`, `remaining_ms` and `renew_after_ms` beside it then apply to all. */
+  /** of several jobs: one such document for each. `lease_id`, `owner`, `remaining_ms` and `renew_after_ms` beside it apply to all. */
   leases?: Array<Acquired>;
 }
 
@@ -246,11 +274,11 @@ export interface Held {
   last_heartbeat?: string;
   /** how long ago that was. */
   silent_ms?: number;
-  /** when the worker itself last did something, such as a tool call of an agent. Only where its session says so (`active`). */
+  /** when the worker itself last did something, where its session says so (`active`). */
   last_active?: string;
   /** how long ago that was. */
   idle_ms?: number;
-  /** when it ends without a heartbeat; for the first in line: when it loses its place unless it asks again. */
+  /** when it ends without a heartbeat; of the first in line: when it loses its place unless it asks again. */
   expires_at?: string | null;
   /** when the hold ends, from now. */
   remaining_ms?: number | null;
@@ -260,25 +288,37 @@ export interface Held {
   checkpoint?: string | null;
   /** its attempt. */
   attempt?: number;
+  /** with a ceiling: when it ends, whatever is renewed. */
+  ends_at?: string;
+  /** the same, from now. */
+  ends_in_ms?: number;
+  /** its slot, from 0. */
+  slot?: number;
+  /** if it has several: all of them. */
+  slot_numbers?: Array<number>;
   /** how many are in line. */
   waiting?: number;
   /** when asking again makes sense. */
   retry_after_ms: number;
   /** if nobody holds it: the first in line, with `owner` and `since`. */
   reserved_for?: Document;
-  /** in a tree: the name of the claim in the way, if it is another name than the one asked for. */
+  /** true: its pool has no slots until an operator gives it some. */
+  paused?: boolean;
+  /** in a tree: the name of the claim in the way, if another. */
   conflict?: string;
   /** if several are in the way: each with `name`, `owner` and `fencing_token`. */
   holders?: Array<Document>;
 }
 
 export interface Refused {
-  /** `done` if all are; `parked` if none comes free unless somebody frees one, of claim-all if one is parked; else `held`: waiting may help. */
+  /** `done` if all are; `parked` if none comes free by itself, of claim-all if one is parked; else `held`: waiting may help. */
   status: string;
   /** an answer for each name. An error has its `code` as `status` there. */
   refused: Array<Document>;
-  /** the earliest time at which asking again makes sense; not with `parked`. */
+  /** when asking again makes sense; not with `parked`. */
   retry_after_ms?: number;
+  /** of a claim-any with `count`: how many could be claimed: too few. */
+  free?: number;
 }
 
 export interface Queued {
@@ -286,7 +326,7 @@ export interface Queued {
   status: "queued";
   /** the job. */
   name: string;
-  /** the place. Send the last one that you were given when you ask again, within 15 s. */
+  /** the place. Ask again with the last one you were given, within 15 s. */
   ticket: string;
   /** 1: next. */
   position: number;
@@ -306,7 +346,7 @@ export interface Queued {
   last_heartbeat?: string;
   /** how long ago that was. */
   silent_ms?: number;
-  /** when the worker itself last did something, such as a tool call of an agent. Only where its session says so (`active`). */
+  /** when the worker itself last did something, where its session says so (`active`). */
   last_active?: string;
   /** how long ago that was. */
   idle_ms?: number;
@@ -320,12 +360,39 @@ export interface Queued {
   checkpoint?: string | null;
   /** its attempt. */
   attempt?: number;
-  /** in a tree: the name of the claim in the way, if it is another name than the one asked for. */
+  /** with a ceiling: when it ends, whatever is renewed. */
+  ends_at?: string;
+  /** the same, from now. */
+  ends_in_ms?: number;
+  /** its slot, from 0. */
+  slot?: number;
+  /** if it has several: all of them. */
+  slot_numbers?: Array<number>;
+  /** in a tree: the name of the claim in the way, if another. */
   conflict?: string;
   /** if several are in the way: each with `name`, `owner` and `fencing_token`. */
   holders?: Array<Document>;
+  /** true: its pool has no slots until an operator gives it some. */
+  paused?: boolean;
   /** when to ask again: 5 s at most. */
   retry_after_ms: number;
+  /** if the job is closed: see closure. The place is kept. */
+  closed?: Closure;
+}
+
+export interface Closure {
+  /** what is closed: a job; if it ends in `/`, also all below it. */
+  name: string;
+  /** why. */
+  reason: string;
+  /** who closed it. */
+  by: string;
+  /** since when. */
+  since: string;
+  /** until when. */
+  until: string;
+  /** the same, from now. */
+  remaining_ms: number;
 }
 
 export interface Done {
@@ -347,7 +414,7 @@ export interface Done {
   fencing_token: number;
   /** its result, or null. */
   result: string | null;
-  /** the same as `GET /locks/{name}` says it: `owner`, `at`, `until`, `result`, `fencing_token`. */
+  /** the same, as `GET /locks/{name}` says it. */
   done: Document;
 }
 
@@ -399,10 +466,18 @@ export interface Renew {
   remaining_ms: number;
   /** half of it: heartbeat by then. */
   renew_after_ms: number;
-  /** as given, or null; also null if that of the other owners leaves no room. */
+  /** as given; null without, or if that of other owners leaves no room. */
   metadata: string | null;
-  /** 1, and 1 more for each owner that failed at the job or lost it since the last clean release. */
+  /** 1, and 1 more for each owner that failed or lost the job since the last clean release. */
   attempt: number;
+  /** with a ceiling (`max_hold_seconds`): when the lease ends, whatever is renewed. */
+  ends_at?: string;
+  /** the same, from now. */
+  ends_in_ms?: number;
+  /** of a job with slots: the number of its slot, from 0. The lowest that was free. */
+  slot?: number;
+  /** of a claim of several units: the numbers of all its slots. */
+  slot_numbers?: Array<number>;
   /** what there is now. */
   checkpoint: string | null;
   /** how many wait for the job. */
@@ -443,10 +518,18 @@ export interface Transferred {
   remaining_ms: number;
   /** half of it: heartbeat by then. */
   renew_after_ms: number;
-  /** as given, or null; also null if that of the other owners leaves no room. */
+  /** as given; null without, or if that of other owners leaves no room. */
   metadata: string | null;
-  /** 1, and 1 more for each owner that failed at the job or lost it since the last clean release. */
+  /** 1, and 1 more for each owner that failed or lost the job since the last clean release. */
   attempt: number;
+  /** with a ceiling (`max_hold_seconds`): when the lease ends, whatever is renewed. */
+  ends_at?: string;
+  /** the same, from now. */
+  ends_in_ms?: number;
+  /** of a job with slots: the number of its slot, from 0. The lowest that was free. */
+  slot?: number;
+  /** of a claim of several units: the numbers of all its slots. */
+  slot_numbers?: Array<number>;
   /** what there is. */
   checkpoint: string | null;
 }
@@ -472,7 +555,7 @@ export interface Job {
   last_heartbeat?: string;
   /** how long ago that was. */
   silent_ms?: number;
-  /** when the worker itself last did something, such as a tool call of an agent. Only where its session says so (`active`). */
+  /** when the worker itself last did something, where its session says so (`active`). */
   last_active?: string;
   /** how long ago that was. */
   idle_ms?: number;
@@ -486,8 +569,20 @@ export interface Job {
   checkpoint?: string | null;
   /** its attempt. */
   attempt?: number;
-  /** while held: how many owners at once. */
+  /** with a ceiling: when it ends, whatever is renewed. */
+  ends_at?: string;
+  /** the same, from now. */
+  ends_in_ms?: number;
+  /** its slot, from 0. */
+  slot?: number;
+  /** if it has several: all of them. */
+  slot_numbers?: Array<number>;
+  /** while held, or of a pool: how many owners at once. */
   slots?: number;
+  /** how many of them are taken. */
+  slots_taken?: number;
+  /** true: an operator set its slots; 0 of them: it is paused. */
+  pool?: boolean;
   /** if there are several: for each `holder_id`, `owner` and the other fields above. */
   holders?: Array<Document>;
   /** while done: `owner`, `at`, `until`, `result`, `fencing_token`. */
@@ -500,6 +595,8 @@ export interface Job {
   previous?: Previous;
   /** if there is one. */
   acl?: Document;
+  /** if it is closed for newcomers: see closure. */
+  closed?: Closure;
   /** how many are in line. */
   waiting?: number;
   /** in a tree: other claims in the way, each with `name`, `owner`, `mode`. */
@@ -509,10 +606,12 @@ export interface Job {
 export interface List {
   /** as `GET /locks/{name}`, without `acl` and `overlapping`; in a tree also without `waiting`. */
   locks: Array<Job>;
-  /** how many there are in all. null if there are more than on this page, or if it is not the first page. */
+  /** how many there are; null unless all are on this page. */
   total: number | null;
   /** as asked. */
   prefix: string;
+  /** what is closed now below this prefix or above it, see closure. */
+  closures?: Array<Closure>;
   /** what to send as `after` for the next page; null on the last. */
   next: string | null;
 }
@@ -540,11 +639,11 @@ export interface Session {
   active: boolean;
   /** how many leases it holds. */
   lock_count?: number;
-  /** each with `name`, `namespace`, `fencing_token`, `mode`, `remaining_ms` and `waiting` (how many wait). */
+  /** each with `name`, `namespace`, `fencing_token`, `mode`, `remaining_ms`, `waiting` (how many wait) and, with a ceiling, `ends_in_ms`; with slots, `slot`. */
   holds?: Array<Document>;
   /** names of the jobs that it waits for in line. */
   waits: Array<string>;
-  /** of a keepalive with `active`: its jobs for which somebody waits of whom it was not told before. Each with `name`, `namespace`, `waiting` and `new_waiters`. */
+  /** of a keepalive with `active`: its jobs with new waiters. Each with `name`, `namespace`, `waiting` and `new_waiters`. */
   wanted?: Array<Document>;
 }
 

@@ -25,8 +25,8 @@ _lease
     expires_at text: when the lease ends without a heartbeat
     remaining_ms number: the same, from now
     renew_after_ms number: half of it: heartbeat by then
-    metadata text?: as given, or null; also null if that of the other owners leaves no room
-    attempt number: 1, and 1 more for each owner that failed at the job or lost it since the last clean release
+    metadata text?: as given; null without, or if that of other owners leaves no room
+    attempt number: 1, and 1 more for each owner that failed or lost the job since the last clean release
     ends_at text-: with a ceiling (`max_hold_seconds`): when the lease ends, whatever is renewed
     ends_in_ms number-: the same, from now
     slot number-: of a job with slots: the number of its slot, from 0. The lowest that was free
@@ -40,8 +40,7 @@ _hold
     held_ms number-: how long already
     last_heartbeat text-: the owner's last sign of life: a heartbeat of the lease or of its session
     silent_ms number-: how long ago that was
-    last_active text-: when the worker itself last did something, such as a tool call of an agent. Only where its
-        session says so (`active`)
+    last_active text-: when the worker itself last did something, where its session says so (`active`)
     idle_ms number-: how long ago that was
     expires_at text?-: when it ends without a heartbeat
     remaining_ms number?-: when the hold ends, from now
@@ -53,7 +52,7 @@ _hold
     slot number-: its slot, from 0
     slot_numbers numbers-: if it has several: all of them
 _in_the_way
-    conflict text-: in a tree: the name of the claim in the way, if it is another name than the one asked for
+    conflict text-: in a tree: the name of the claim in the way, if another
     holders list-: if several are in the way: each with `name`, `owner` and `fencing_token`
 _token
     token text-: the token, shown only here
@@ -63,7 +62,7 @@ _token
     namespace text?: the only namespace it may use; null: any
     created_at text: when it was made
     created_by text: the principal that made it
-    last_used_at text?: when it was last used, to about two minutes; null: never, or in the last minute only
+    last_used_at text?: when it was last used, to about two minutes; null: never, or just now
     expires_at text?: when it ends by itself; null: never
     revoked_at text?: when it was revoked; null: it was not
     valid flag: whether it is accepted now
@@ -76,19 +75,18 @@ acquired
     status text: `acquired`
     + _lease
     name text: the job; a claim-all names it in `leases`
-    held_before flag-: true: an earlier request got the lease, and this request does not repeat it
+    held_before flag-: true: an earlier request got the lease
     previous object-: the last owner, if there was one: see [previous](#previous)
-    skipped list-: of a claim-any: the names before this one, each with `name`, `status` and the reason (`owner`,
-        `remaining_ms`, `retry_after_ms`, `details`, ...)
-    leases list-: of a claim-all: one such document for each job. `lease_id`, `owner`, `remaining_ms` and
-        `renew_after_ms` beside it then apply to all
+    skipped list-: of a claim-any: the names before this one, each with `name`, `status` and the reason
+    leases list-: of several jobs: one such document for each. `lease_id`, `owner`, `remaining_ms` and `renew_after_ms`
+        beside it apply to all
 held
     status text: `held`
     name text-: the job
     + _hold
     holder_id text?-: a one-way name for credential and owner, shaped like a UUID; of the first in line, if nobody
         holds it
-    expires_at text?-: when it ends without a heartbeat; for the first in line: when it loses its place unless it asks
+    expires_at text?-: when it ends without a heartbeat; of the first in line: when it loses its place unless it asks
         again
     waiting number-: how many are in line
     retry_after_ms number: when asking again makes sense
@@ -96,19 +94,19 @@ held
     paused flag-: true: its pool has no slots until an operator gives it some
     + _in_the_way
 refused
-    status text: `done` if all are; `parked` if none comes free unless somebody frees one, of claim-all if one is
-        parked; else `held`: waiting may help
+    status text: `done` if all are; `parked` if none comes free by itself, of claim-all if one is parked; else `held`:
+        waiting may help
     refused list: an answer for each name. An error has its `code` as `status` there
-    retry_after_ms number-: the earliest time at which asking again makes sense; not with `parked`
-    free number-: of a claim-any with `count`: how many of the names could be claimed, which was too few
+    retry_after_ms number-: when asking again makes sense; not with `parked`
+    free number-: of a claim-any with `count`: how many could be claimed: too few
 queued
     status text: `queued`
     name text: the job
-    ticket text: the place. Send the last one that you were given when you ask again, within 15 s
+    ticket text: the place. Ask again with the last one you were given, within 15 s
     position number: 1: next
     + _hold
     + _in_the_way
-    paused flag-: true: the pool of a job has no slots until an operator gives it some
+    paused flag-: true: its pool has no slots until an operator gives it some
     retry_after_ms number: when to ask again: 5 s at most
     closed object-: if the job is closed: see [closure](#closure). The place is kept
 done
@@ -121,7 +119,7 @@ done
     retry_after_ms number: the same, from now
     fencing_token number: the token it was done with
     result text?: its result, or null
-    done object: the same as `GET /locks/{name}` says it: `owner`, `at`, `until`, `result`, `fencing_token`
+    done object: the same, as `GET /locks/{name}` says it
 delayed
     status text: `delayed`
     name text: the job
@@ -130,7 +128,7 @@ delayed
     retry_after_ms number: the rest of that time
     previous object-: the hold that ended before the rest
 closed
-    status text: `closed`: an operator closed it, and nobody is granted it before the end
+    status text: `closed`
     name text: the job
     closed object: see [closure](#closure)
     retry_after_ms number: the time until the end
@@ -199,7 +197,7 @@ pool
     name text: the job
     slots number?: how many slots the pool has; null: it is no pool
     was number?: how many it had before
-    slots_taken number: how many are taken; more than there are, if owners must still leave
+    slots_taken number: how many are taken; perhaps more than there are
     waiting number: how many are in line
 job
     name text: the job
@@ -224,13 +222,12 @@ overdue
     within_seconds number: as asked
     last_success object?: `at`, `ms_ago`, `owner`, `fencing_token`, `done` and `result`; null: none is on record
     overdue_ms number?: by how much; 0: in time; null: no success is on record
-    record_since text-: without a success: since when none is on record, which is where the history begins. Not there if
-        the history is empty
+    record_since text-: without a success: where the history begins, if it is not empty
     held_by text-: who has the job now
     held_ms number-: and for how long already
 list
     locks list: as `GET /locks/{name}`, without `acl` and `overlapping`; in a tree also without `waiting`
-    total number?: how many there are in all. null if there are more than on this page, or if it is not the first page
+    total number?: how many there are; null unless all are on this page
     prefix text: as asked
     closures list-: what is closed now below this prefix or above it, see [closure](#closure)
     next text?: what to send as `after` for the next page; null on the last
@@ -258,8 +255,7 @@ event
     by text-: who broke, freed or received it
     reason text-: why
     retry_after_seconds number-: of a failure or a loss: for how long nobody gets the job
-    uncounted flag-: of a release: true: it says nothing about the work, because the worker was interrupted or its
-        session ended
+    uncounted flag-: of a release: true: it says nothing about the work
     until text-: of `closed`: until when
     name text-: of `GET /events`: the job
     namespace text-: of `GET /events`: its namespace
@@ -278,8 +274,8 @@ session
     holds list-: each with `name`, `namespace`, `fencing_token`, `mode`, `remaining_ms`, `waiting` (how many wait) and,
         with a ceiling, `ends_in_ms`; with slots, `slot`
     waits texts: names of the jobs that it waits for in line
-    wanted list-: of a keepalive with `active`: its jobs for which somebody waits of whom it was not told before. Each
-        with `name`, `namespace`, `waiting` and `new_waiters`
+    wanted list-: of a keepalive with `active`: its jobs with new waiters. Each with `name`, `namespace`, `waiting` and
+        `new_waiters`
 sessions
     sessions list: the open ones, as above
 waiters
@@ -354,8 +350,7 @@ leader
     candidate_id text: who, as given
     metadata text-: as given
     term number: a number that rises with every leader of this election: the fencing token
-    expires_at text?: when the term ends without a heartbeat. In a stream, of a leader that holds it by a session:
-        when the session ends, as was known at `observed_at`
+    expires_at text?: when the term ends without a heartbeat; by a session, when that ends, as was known
 whoami
     principal text: the token's name
     role text: what it may do

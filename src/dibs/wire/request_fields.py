@@ -114,12 +114,17 @@ _proof
     lease_id =
     session_id = session_id: or this: the session of the claim
 _limits
-    max_held whole numbers=0..PRINCIPAL_LIMIT_MAX default=0: how many jobs its principal may hold, places in line
-        counted; 0 is no limit
-    max_waiting whole numbers=0..PRINCIPAL_LIMIT_MAX default=0: how many places in line
-    max_sessions whole numbers=0..PRINCIPAL_LIMIT_MAX default=0: how many open sessions
-    rate_per_second whole numbers=0..PRINCIPAL_LIMIT_MAX default=0: how many requests a second, at each server
-    max_hold_seconds whole seconds=0..HOLD_MS_MAX default=0: how long each claim may last, whatever is renewed
+    max_held whole numbers=0..PRINCIPAL_LIMIT_MAX: how many jobs its principal may hold, places in line counted; 0 is no
+        limit
+        default: 0 at first
+    max_waiting whole numbers=0..PRINCIPAL_LIMIT_MAX: how many places in line
+        default: 0 at first
+    max_sessions whole numbers=0..PRINCIPAL_LIMIT_MAX: how many open sessions
+        default: 0 at first
+    rate_per_second whole numbers=0..PRINCIPAL_LIMIT_MAX: how many requests a second, at each server
+        default: 0 at first
+    max_hold_seconds whole seconds=0..HOLD_MS_MAX: how long each claim may last, whatever is renewed
+        default: 0 at first
 _claim
     ttl_seconds = ttl
     ttl_ms =
@@ -141,7 +146,7 @@ _claim
         default: 0 for no limit
     again flag plain default=false: claim the job even if it is marked as done
     max_hold_seconds whole seconds=0..HOLD_MS_MAX: the claim ends after this long, whatever is renewed
-        default: the limit of the token or of the server, if they have one; it is also the most
+        default: the token's or the server's limit, which is also the most
 acquire
     + _claim
     wait_seconds =
@@ -171,8 +176,8 @@ renew
     ttl_ms =
     metadata = metadata: replaces what there is
     checkpoint =
-    mode text choices=MODES: shared: an exclusive claim is shared from now on, in one step; who waits to share it gets
-        it at once. A shared one never becomes exclusive
+    mode text choices=MODES: shared: share an exclusive claim from now on; who waits to share it gets it at once. A
+        shared one never becomes exclusive
         default: the one it has
         flag: share the job from now on: who waits to share it gets it at once
 release
@@ -191,16 +196,15 @@ release
     reason = reason: with a failure: why; everybody who may see the job sees it
     retry_after_seconds whole seconds=0..RETRY_MS_MAX default=0: with a failure: nobody gets the job for this long, a
         week at most
-    uncounted flag default=false: neither failed nor done, for instance because the worker was interrupted: the count of
-        attempts does not change
+    uncounted flag default=false: neither failed nor done, as after an interruption: the count of attempts stays
 transfer
     + _proof
     to_owner text chars=OWNER_CHARS_MAX seen=EVERYBODY: who gets the job, as shown to others. Without `to_session` it
         stays under the same token
     to_session id seen=NOBODY: the open session that gets the job, of this namespace; may be of another token. It needs
         no lease id
-    fresh_lease_id = fresh_id: a random UUID that you made for this, from which the server makes the new owner's lease
-        id. After a lost reply, send the same: you get the same answer
+    fresh_lease_id = fresh_id: a random UUID of yours, from which the server makes the new owner's lease id. After a
+        lost reply, send the same: you get the same answer
         default: one that the server makes
     ttl_seconds = ttl: a new TTL
         default: the one it has
@@ -232,11 +236,9 @@ session-open
         default: the token's name
     metadata = metadata: shown to those who may see the session
     process =
-    parent_id id seen=NOBODY: a session of yours whose part this one is, such as an agent's whose subagent opens this
-        one. Claims of a session and of its parent do not exclude each other. Two with the same parent exclude each
-        other
-    fresh_session_id = fresh_id: a random UUID that you made for this, from which the server makes the session's id.
-        After a lost reply, send the same: you get the same session
+    parent_id id seen=NOBODY: a session of yours whose part this one is, as a subagent's is of its agent's. Claims of a
+        session and of its parent do not exclude each other; those of two with the same parent do
+    fresh_session_id = fresh_id: as `fresh_lease_id` of a transfer
         default: one that the server makes
 session-keep
     ttl_ms = ttl_ms numbers=SESSION_OWN_TTL_MS_MIN..SESSION_OWN_TTL_MS_MAX: from now on the session lives this long
@@ -244,8 +246,8 @@ session-keep
         default: as it is
     process = process: the session's process from now on, as in `POST /sessions`; empty: none
         default: as it is
-    active flag default=false: the worker itself asks, not a timer. Refusals show when that was, and the answer says who
-        began to wait for a job of the session
+    active flag default=false: the worker itself asks, not a timer. Refusals show when that was, and the answer has
+        `wanted`
 session-end
 session-show
 session-break
@@ -281,8 +283,7 @@ campaign
         letters, digits and `- _ . : @`. Proves nothing
     ttl_seconds = ttl default=30: how long the term lasts without a heartbeat. Without a token 5 to 300
     metadata =
-    request_key = request_key: a value that is new for each campaign. Repeating the request with it gives the same term,
-        so a lost reply can be asked for again
+    request_key = request_key: a value that is new for each campaign: repeating it gives the same term
 election-renew
     leader_token =
     ttl_seconds = ttl: a new TTL, from now. It may be shorter
@@ -343,7 +344,6 @@ def _requests() -> dict[str, dict[str, Field]]:
 _FOUND = _requests()
 CLAIM = _FOUND["_claim"]  # what all claims have
 REQUESTS = {verb: fields for verb, fields in _FOUND.items() if verb[0] != "_"}
-REQUESTS["token-limit"] = {name: field.replace(default="as it is") for name, field in _FOUND["_limits"].items()}
 
 
 def flag_text(verb: str, name: str) -> str:

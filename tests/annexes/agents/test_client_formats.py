@@ -18,7 +18,8 @@ from dibs.agents.harness.configuration import FILES, TOML, entry
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples" / "mcp"
-PAGE = (ROOT / "docs" / "how-to" / "use-from-mcp.md").read_text()
+PAGES = ("how-to/use-from-mcp.md", "reference/agents.md")  # the forms; the files
+PAGE = "".join((ROOT / "docs" / page).read_text() for page in PAGES)
 PROCESS: dict[str, type] = {"command": str, "args": list, "env": dict}
 # By example: the client's page, the outer key, the fields that must be there, and those that may be.
 SHAPES: dict[str, tuple[str, str, set[str], dict[str, type]]] = {
@@ -102,7 +103,7 @@ def test_what_is_installed_is_what_the_example_says(client: str) -> None:
     assert made == parsed(text_of(client), client)
 
 
-def test_the_page_shows_each_file_and_where_its_form_is_documented() -> None:
+def test_the_pages_show_each_file_and_where_its_form_is_documented() -> None:
     for client, (source, *_) in SHAPES.items():
         assert f"https://{source}" in PAGE, client
     shown = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)]

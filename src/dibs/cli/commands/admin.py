@@ -253,9 +253,9 @@ def restore(call: Call) -> Answer:
 
 PAGES = """
 migrate
-    Nothing needs this where a server may change its own store: it does so when it starts. It is for a PostgreSQL store
-        with migrate=off in its URL, whose servers have no right to change the schema: run it as a role that has, before
-        the new servers start. Servers of the version before go on meanwhile.
+    A server that may change its store does this when it starts. It is for a PostgreSQL store with migrate=off in its
+        URL, whose servers may not change the schema: run it as a role that may, before the new servers start. Servers
+        of the version before go on meanwhile.
     $ dibs migrate --url postgresql://owner@db.example.org/dibs  # before an upgrade
     exits 0 up to date | 69 the store cannot be reached, or is of a newer dibs
 name
@@ -279,45 +279,41 @@ free
     $ dibs free $(dibs list --parked -o name)  # all that are parked
     exits 0 the job can be claimed, or was not parked | 77 this token may not do that
 close
-    For maintenance: until the end nobody is granted the job, whoever comes or waits. Owners keep theirs, renew and
-        release. Who asks is told the reason and the end, and may wait in line; lines keep their order and go on by
-        themselves at the end. A name that ends in / stands for all names that begin with it. Of path: and repo: names,
-        all that overlap it are closed. Closing it again changes end and reason. On a server this needs the role
-        operator or admin.
+    Owners keep theirs, renew and release. Who asks is told the reason and the end, and may wait in line; lines keep
+        their order and go on at the end. A name that ends in / stands for all names that begin with it. Of path: and
+        repo: names, all that overlap it are closed. Closing it again changes end and reason. On a server this needs the
+        role operator or admin.
     $ dibs close deploy/ --until 18:00 --reason "migration"  # a migration
     $ dibs close nightly-report --for 2h --reason "its database moves"  # one job
     exits 0 closed | 64 the end is over already, or too far away | 77 this token may not do that
 open
-    Ends what `dibs close` began, under the same name, before its time. Lines go on at once. On a server this needs the
-        role operator or admin.
+    Give the name that was closed. Lines go on at once. On a server this needs the role operator or admin.
     $ dibs open deploy/  # the migration is finished
     exits 0 the job is open, or was not closed | 77 this token may not do that
 token-floor
-    For a move from another lock service: a database that checks fencing tokens has seen that service's numbers, and
-        refuses lower ones. Give the highest number it has seen. The floor is never lowered. For a server, use `dibs
-        serve --token-floor`.
+    For a move from another lock service, whose numbers a database that checks fencing tokens has seen. Give the
+        highest. The floor is never lowered. For a server, use `dibs serve --token-floor`.
     $ dibs token-floor 5000  # after 5,000 leases elsewhere
     exits 0 the floor was raised, or was that high before | 64 not a number, or not a store
 gc
-    You need not run this: an expired claim is free with or without a sweep. It writes expiries into history and deletes
-        the records of jobs that were idle for a day; their fencing tokens still rise. On a git store it also deletes
-        refs of records that were deleted a week ago. A server sweeps by itself.
+    You need not run this: an expired claim is free without it, and a server sweeps by itself. It writes expiries into
+        history and deletes the records of jobs that were idle for a day; their fencing tokens still rise. On a git
+        store it also deletes refs of records that were deleted a week ago.
     $ dibs gc -q  # now and then, from cron
     $ dibs gc --url git:origin  # for all clones of a remote
     exits 0 swept
 export
-    Writes JSON lines: jobs with their leases, queues, done marks and access lists, sessions, history, webhooks. The
-        copy shows one moment. It has lease ids, which prove ownership, and the secrets of webhooks: keep it private.
-        --freeze stops all changes in the store, so nothing can be claimed there after the copy.
+    Writes JSON lines. The copy shows one moment. It has lease ids, which prove ownership, and the secrets of webhooks:
+        keep it private. --freeze stops all changes in the store, so nothing can be claimed there after the copy.
     $ dibs export --freeze | dibs import --url postgresql://dibs@db.example.org/dibs  # move to PostgreSQL
     $ dibs export --to claims.jsonl  # a copy to keep
     exits 0 all was written | 69 the store cannot be read, or the copy cannot be written
 import
-    Imports the whole copy or nothing: it checks all of it first. A lease keeps the time that it had left when the copy
-        was made, and gets at least its TTL (ten minutes at most) from now. The store must be empty. With --add it may
-        have other namespaces than the copy. If the import is killed, the store refuses all use until you repeat the
-        same import. New fencing tokens begin at the present time in milliseconds, which is above every token that was
-        given since the copy. Bearer tokens keep their dates.
+    Imports the whole copy or nothing: it checks all of it first. A lease keeps the time that it had left in the copy,
+        and gets at least its TTL (ten minutes at most) from now. The store must be empty; with --add it may have other
+        namespaces. If the import is killed, the store refuses all use until you repeat the same import. New fencing
+        tokens begin at the present time in milliseconds, which is above every token that was given since the copy.
+        Bearer tokens keep their dates.
     $ dibs import --url sqlite:///var/lib/dibs/dibs.db --from claims.jsonl  # from a file
     exits 0 all was imported | 64 the copy or the store is unsuitable; nothing was changed
 backup

@@ -196,8 +196,7 @@ def _in_time(ask: Callable[[], list[str]]) -> list[str]:
 
 PAGES = """
 completion
-    Completes commands, flags, the names of claimed jobs, and sessions. The script asks dibs for them at each key press,
-        so a newer dibs needs no newer script.
+    Completes commands, flags, the names of claimed jobs, and sessions. A newer dibs needs no newer script.
     $ source <(dibs completion bash)  # for bash, in ~/.bashrc
     $ dibs completion zsh > "${fpath[1]}/_dibs"  # for zsh, once
     $ dibs completion fish > ~/.config/fish/completions/dibs.fish  # for fish, once

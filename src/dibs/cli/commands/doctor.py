@@ -418,10 +418,10 @@ def _answer(found: Findings, call: Call) -> Answer:
 
 PAGES = """
 doctor
-    Shows which store or server is used and why, whether it answers, and which token is used. Of a server also its
-        version, its clock and how fast it answers. Tells of parked jobs, of those who wait for more than ten minutes,
-        and of tokens that end within a week. For a git store it also tests what the remote allows, on refs that it
-        deletes again, and suggests a prefix and a TTL.
+    Shows which store or server is used and why, whether it answers, and with which token. Of a server also its version,
+        clock and speed. Tells of parked jobs, of those who wait for more than ten minutes, and of tokens that end
+        within a week. For a git store it also tests what the remote allows, on refs that it deletes again, and suggests
+        a prefix and a TTL.
     $ dibs doctor  # the settings of this folder
     $ dibs doctor --url https://dibs.example.org  # before a deployment
     $ dibs doctor --url git:origin  # what a git remote allows

@@ -146,11 +146,9 @@ list
     $ dibs list --watch  # live
     exits 0 the list, which may be empty; with --watch, --for is over, q was pressed or nobody reads
 top
-    Shows the claimed jobs live: owner, time left, time since the last heartbeat, attempt, how many wait, checkpoint or
-        metadata. The header has the counts, and the claims and expiries a second over the last minute. Claims that are
-        about to end are yellow, then red. Keys: q ends it, / filters, n o l a h t w sort, r reverses, arrows and pages
-        scroll. A board with thousands of jobs is read less often. In a pipe, and with --once, --quiet or --json, it
-        prints what `dibs list` prints, and ends.
+    Shows the claimed jobs live. Claims that are about to end are yellow, then red. Keys: q ends it, / filters, n o l a
+        h t w sort, r reverses, arrows and pages scroll. In a pipe, and with --once, --quiet or --json, it prints what
+        `dibs list` prints, and ends.
     $ dibs top  # the board
     $ dibs top issue- --sort left  # what ends next, of one kind
     $ dibs top --json  # for a program

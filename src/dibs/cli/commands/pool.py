@@ -71,19 +71,18 @@ _NEEDS = "On a server this needs the role operator or admin."
 _ROLE = "77 this token may not do that"
 PAGES = f"""
 pool set
-    Claims of a pool need not name its slots, and a claim that names another number is refused. A change takes nothing
-        from anybody: with fewer slots the next one comes in when enough owners have left, with more the line is served
-        at once. {_NEEDS} A path:, a repo: and an election have no pool.
+    Claims of a pool need not name its slots; one that names another number is refused. A change takes nothing from
+        anybody: with fewer slots the next one comes in when enough owners have left, with more the line is served at
+        once. {_NEEDS} A path:, a repo: and an election have no pool.
     $ dibs pool set gpu --slots 4  # four at a time
     $ dibs pool set gpu --slots 0  # nobody new for now
     exits 0 the pool is as you say | 64 not a number of slots, or a name that has no pool | {_ROLE}
 pool list
-    Shows all pools of the namespace: their slots, how many of them are taken, and how many wait.
+    Shows all pools of the namespace: slots, how many are taken, how many wait.
     $ dibs pool list  # all pools
     exits 0 listed, even if there are none
 pool remove
-    From then on the job is like any other: its claims say how many owners it has. Owners keep what they have, and
-        whoever comes next waits until all of them have left. {_NEEDS}
+    Owners keep what they have; whoever comes next waits until all of them have left. {_NEEDS}
     $ dibs pool remove gpu  # it is an ordinary job again
     exits 0 it is no pool | {_ROLE}
 """

@@ -262,7 +262,7 @@ session run
     exits {EXITS} | {LOST} the session was lost; the command was stopped | 64 no command was given, or the TTL is too
         short for --kill-after | 69 the session could not be opened; nothing was run
 elect
-    Campaigns in an election, waits in line until it is won, and runs the command as the leader. An election is a job,
+    Waits in line until the election is won, and runs the command as the leader. An election is a job,
         {ELECTION_PREFIX}NAME: one candidate leads at a time, and DIBS_TERM, the term, rises with every leader. When the
         command ends, dibs resigns and exits with the command's code. When the leadership is lost, the command and all
         its processes are stopped before anybody else can lead, and dibs campaigns again, unless --once is given.

@@ -368,7 +368,7 @@ token list
     exits 0 listed | 64 the file cannot be read | {_NOT_ADMIN}
 token rotate
     The new token has the name, role, namespace, limits and lifetime of the old one, and may use its claims. The old one
-        stays valid for --grace, so that workers can change over.
+        stays valid for --grace.
     $ dibs token rotate ci  # with time to change over
     $ dibs token rotate ci --grace 0  # at once
     exits 0 made | {_UNKNOWN} | 64 there are several; say which with --id | {_NOT_ADMIN}

@@ -316,8 +316,7 @@ lock status
     $ dibs lock status --json  # everything
     exits 0 the list, which may be empty | {_EXITS}
 lock gc
-    You never need this: an expired lock is free before it is deleted. A server deletes expired locks by itself, so with
-        a server this command removes nothing and says so.
+    You never need this: an expired lock is free before it is deleted. A server deletes them by itself.
     $ dibs lock gc  # now and then
     exits 0 swept | {_EXITS}
 """

@@ -77,8 +77,8 @@ def settings_of(call: Call) -> EpisodeSettings:
 PAGES = """
 simulate
     Servers, their clients and a store in memory run on one thread in virtual time, and one seed decides what goes
-        wrong. Every commit and answer is checked against the promises. A run that breaks one is made smaller, and
-        printed as the command that repeats it.
+        wrong. Every commit and answer is checked. A run that breaks a promise is made smaller, and printed as the
+        command that repeats it.
     $ dibs simulate --seed 7 --operations 1000000  # a million operations, always the same
     exits 0 no violation was found | 1 a promise was broken
 """

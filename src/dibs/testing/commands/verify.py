@@ -150,11 +150,9 @@ def process(text: str) -> int:
 
 PAGES = """
 verify
-    Clients race for a few jobs in a namespace of their own: they claim one, any and all, renew, wait, release, hand
-        over and break, lose answers on purpose and send requests twice. Each call with its answer is a line of JSON.
-        Then a judge looks for what cannot be if the promises were kept: two owners at once, a token that does not rise,
-        a lease that was lost too early. It changes nothing outside of its namespace. Stop, pause or kill servers
-        meanwhile: that is what it is for.
+    Clients race for a few jobs in a namespace of their own, lose answers on purpose and send requests twice. Each call
+        with its answer is a line of JSON. Then a judge looks for what cannot be if the promises were kept. It changes
+        nothing outside of its namespace. Stop, pause or kill servers meanwhile: that is what it is for.
     $ dibs verify http://127.0.0.1:3427 --for 30s  # your own server
     $ dibs verify http://a:3427,http://b:3427,http://c:3427  # three servers, while you kill them in turns
     $ dibs verify --judge dibs-verify-1f2e3d4c.jsonl  # look at a record again
