@@ -21,16 +21,22 @@ export interface AcquireRequest {
   lock_delay_seconds?: number | null;
   /** shared: coexists with other shared claims, excludes exclusive ones. Seen by everybody who may look at the namespace. */
   mode?: "exclusive" | "shared" | null;
-  /** up to so many owners at once; all must give the same number, and none may be shared. Default: 1. Seen by everybody who may look at the namespace. */
+  /** up to so many owners at once; all must give the same number, and none may be shared. Of a pool it may be left out. Default: the pool's, else 1. Seen by everybody who may look at the namespace. */
   slots?: number | null;
+  /** how many of the slots to take. Default: 1. Seen by everybody who may look at the namespace. */
+  units?: number | null;
   /** after so many failures and losses in a row, park the job until somebody frees it. Default: 0 for no limit. */
   max_attempts?: number | null;
   /** claim the job even if it is marked as done. Default: false. */
   again?: boolean | null;
+  /** the claim ends after this long, whatever is renewed. Default: the limit of the token or of the server, if they have one; it is also the most. */
+  max_hold_seconds?: number | null;
   /** wait in line for up to this long. Default: 0. */
   wait_seconds?: number | null;
   /** the place in line that an earlier `queued` gave. Seen by only the caller that received it: it is a proof. */
   ticket?: string | null;
+  /** only the newest of this group waits in line: an older place of the same group leaves it as `superseded`. At most 512 bytes of UTF-8. Seen by nobody. */
+  replaces?: string | null;
   /** proves that the caller already holds the job: gives the same lease, or `lease_not_current`. Seen by only the caller that received it: it is a proof. */
   lease_id?: string | null;
   /** who may claim the job, see below. Seen by everybody who may look at the namespace; an entry `token:` as `token:[redacted]`. */
@@ -56,14 +62,20 @@ export interface AcquireAnyRequest {
   lock_delay_seconds?: number | null;
   /** shared: coexists with other shared claims, excludes exclusive ones. Seen by everybody who may look at the namespace. */
   mode?: "exclusive" | "shared" | null;
-  /** up to so many owners at once; all must give the same number, and none may be shared. Default: 1. Seen by everybody who may look at the namespace. */
+  /** up to so many owners at once; all must give the same number, and none may be shared. Of a pool it may be left out. Default: the pool's, else 1. Seen by everybody who may look at the namespace. */
   slots?: number | null;
+  /** how many of the slots to take. Default: 1. Seen by everybody who may look at the namespace. */
+  units?: number | null;
   /** after so many failures and losses in a row, park the job until somebody frees it. Default: 0 for no limit. */
   max_attempts?: number | null;
   /** claim the job even if it is marked as done. Default: false. */
   again?: boolean | null;
+  /** the claim ends after this long, whatever is renewed. Default: the limit of the token or of the server, if they have one; it is also the most. */
+  max_hold_seconds?: number | null;
   /** tried in this order. */
   names: Array<string>;
+  /** claim so many of them or none; the answer has `leases`. Default: one, and the answer is that lease. */
+  count?: number | null;
   /** only 0: claiming any of several does not wait. */
   wait_seconds?: number | null;
 }
@@ -87,16 +99,22 @@ export interface AcquireAllRequest {
   lock_delay_seconds?: number | null;
   /** shared: coexists with other shared claims, excludes exclusive ones. Seen by everybody who may look at the namespace. */
   mode?: "exclusive" | "shared" | null;
-  /** up to so many owners at once; all must give the same number, and none may be shared. Default: 1. Seen by everybody who may look at the namespace. */
+  /** up to so many owners at once; all must give the same number, and none may be shared. Of a pool it may be left out. Default: the pool's, else 1. Seen by everybody who may look at the namespace. */
   slots?: number | null;
+  /** how many of the slots to take. Default: 1. Seen by everybody who may look at the namespace. */
+  units?: number | null;
   /** after so many failures and losses in a row, park the job until somebody frees it. Default: 0 for no limit. */
   max_attempts?: number | null;
   /** claim the job even if it is marked as done. Default: false. */
   again?: boolean | null;
+  /** the claim ends after this long, whatever is renewed. Default: the limit of the token or of the server, if they have one; it is also the most. */
+  max_hold_seconds?: number | null;
   /** wait in all lines at once, holding nothing. Default: 0. */
   wait_seconds?: number | null;
   /** as with `acquire`. Seen by only the caller that received it: it is a proof. */
   ticket?: string | null;
+  /** as with `acquire`. At most 512 bytes of UTF-8. Seen by nobody. */
+  replaces?: string | null;
   /** all of them or none. */
   names: Array<string>;
 }
@@ -114,6 +132,8 @@ export interface RenewRequest {
   metadata?: string | null;
   /** how far the work has come, for the next owner. At most 4096 bytes of UTF-8. Seen by everybody who may look at the namespace. */
   checkpoint?: string | null;
+  /** shared: an exclusive claim is shared from now on, in one step; who waits to share it gets it at once. A shared one never becomes exclusive. Default: the one it has. */
+  mode?: "exclusive" | "shared" | null;
 }
 
 export interface ReleaseRequest {
@@ -196,6 +216,14 @@ export interface Acquired {
   metadata?: string | null;
   /** 1, and 1 more for each owner that failed at the job or lost it since the last clean release. */
   attempt?: number;
+  /** with a ceiling (`max_hold_seconds`): when the lease ends, whatever is renewed. */
+  ends_at?: string;
+  /** the same, from now. */
+  ends_in_ms?: number;
+  /** of a job with slots: the number of its slot, from 0. The lowest that was free. */
+  slot?: number;
+  /** of a claim of several units: the numbers of all its slots. */
+  slot_numbers?: Array<number>;
   /** true: an earlier request got the lease, and this request does not repeat it. */
   held_before?: boolean;
   /** the last owner, if there was one: see previous. */
@@ -260,12 +288,22 @@ export interface Held {
   checkpoint?: string | null;
   /** its attempt. */
   attempt?: number;
+  /** with a ceiling: when it ends, whatever is renewed. */
+  ends_at?: string;
+  /** the same, from now. */
+  ends_in_ms?: number;
+  /** its slot, from 0. */
+  slot?: number;
+  /** if it has several: all of them. */
+  slot_numbers?: Array<number>;
   /** how many are in line. */
   waiting?: number;
   /** when asking again makes sense. */
   retry_after_ms: number;
   /** if nobody holds it: the first in line, with `owner` and `since`. */
   reserved_for?: Document;
+  /** true: its pool has no slots until an operator gives it some. */
+  paused?: boolean;
   /** in a tree: the name of the claim in the way, if it is another name than the one asked for. */
   conflict?: string;
   /** if several are in the way: each with `name`, `owner` and `fencing_token`. */
@@ -279,6 +317,8 @@ export interface Refused {
   refused: Array<Document>;
   /** the earliest time at which asking again makes sense; not with `parked`. */
   retry_after_ms?: number;
+  /** of a claim-any with `count`: how many of the names could be claimed, which was too few. */
+  free?: number;
 }
 
 export interface Queued {
@@ -320,12 +360,39 @@ export interface Queued {
   checkpoint?: string | null;
   /** its attempt. */
   attempt?: number;
+  /** with a ceiling: when it ends, whatever is renewed. */
+  ends_at?: string;
+  /** the same, from now. */
+  ends_in_ms?: number;
+  /** its slot, from 0. */
+  slot?: number;
+  /** if it has several: all of them. */
+  slot_numbers?: Array<number>;
   /** in a tree: the name of the claim in the way, if it is another name than the one asked for. */
   conflict?: string;
   /** if several are in the way: each with `name`, `owner` and `fencing_token`. */
   holders?: Array<Document>;
+  /** true: the pool of a job has no slots until an operator gives it some. */
+  paused?: boolean;
   /** when to ask again: 5 s at most. */
   retry_after_ms: number;
+  /** if the job is closed: see closure. The place is kept. */
+  closed?: Closure;
+}
+
+export interface Closure {
+  /** what is closed: a job; if it ends in `/`, also all below it. */
+  name: string;
+  /** why. */
+  reason: string;
+  /** who closed it. */
+  by: string;
+  /** since when. */
+  since: string;
+  /** until when. */
+  until: string;
+  /** the same, from now. */
+  remaining_ms: number;
 }
 
 export interface Done {
@@ -377,6 +444,28 @@ export interface Parked {
   previous?: Previous;
 }
 
+export interface Superseded {
+  /** `superseded`. */
+  status: "superseded";
+  /** the job. */
+  name: string;
+  /** which group. */
+  group: string;
+  /** who waits instead, if it still waits. */
+  by?: string;
+}
+
+export interface Closed {
+  /** `closed`: an operator closed it, and nobody is granted it before the end. */
+  status: string;
+  /** the job. */
+  name: string;
+  /** see closure. */
+  closed: Closure;
+  /** the time until the end. */
+  retry_after_ms: number;
+}
+
 export interface Leave {
   /** the job. */
   name: string;
@@ -403,6 +492,14 @@ export interface Renew {
   metadata: string | null;
   /** 1, and 1 more for each owner that failed at the job or lost it since the last clean release. */
   attempt: number;
+  /** with a ceiling (`max_hold_seconds`): when the lease ends, whatever is renewed. */
+  ends_at?: string;
+  /** the same, from now. */
+  ends_in_ms?: number;
+  /** of a job with slots: the number of its slot, from 0. The lowest that was free. */
+  slot?: number;
+  /** of a claim of several units: the numbers of all its slots. */
+  slot_numbers?: Array<number>;
   /** what there is now. */
   checkpoint: string | null;
   /** how many wait for the job. */
@@ -447,6 +544,14 @@ export interface Transferred {
   metadata: string | null;
   /** 1, and 1 more for each owner that failed at the job or lost it since the last clean release. */
   attempt: number;
+  /** with a ceiling (`max_hold_seconds`): when the lease ends, whatever is renewed. */
+  ends_at?: string;
+  /** the same, from now. */
+  ends_in_ms?: number;
+  /** of a job with slots: the number of its slot, from 0. The lowest that was free. */
+  slot?: number;
+  /** of a claim of several units: the numbers of all its slots. */
+  slot_numbers?: Array<number>;
   /** what there is. */
   checkpoint: string | null;
 }
@@ -486,8 +591,20 @@ export interface Job {
   checkpoint?: string | null;
   /** its attempt. */
   attempt?: number;
-  /** while held: how many owners at once. */
+  /** with a ceiling: when it ends, whatever is renewed. */
+  ends_at?: string;
+  /** the same, from now. */
+  ends_in_ms?: number;
+  /** its slot, from 0. */
+  slot?: number;
+  /** if it has several: all of them. */
+  slot_numbers?: Array<number>;
+  /** while held, or of a pool: how many owners at once. */
   slots?: number;
+  /** how many of them are taken. */
+  slots_taken?: number;
+  /** true: an operator set its slots; 0 of them: it is paused. */
+  pool?: boolean;
   /** if there are several: for each `holder_id`, `owner` and the other fields above. */
   holders?: Array<Document>;
   /** while done: `owner`, `at`, `until`, `result`, `fencing_token`. */
@@ -500,6 +617,8 @@ export interface Job {
   previous?: Previous;
   /** if there is one. */
   acl?: Document;
+  /** if it is closed for newcomers: see closure. */
+  closed?: Closure;
   /** how many are in line. */
   waiting?: number;
   /** in a tree: other claims in the way, each with `name`, `owner`, `mode`. */
@@ -513,6 +632,8 @@ export interface List {
   total: number | null;
   /** as asked. */
   prefix: string;
+  /** what is closed now below this prefix or above it, see closure. */
+  closures?: Array<Closure>;
   /** what to send as `after` for the next page; null on the last. */
   next: string | null;
 }
@@ -540,7 +661,7 @@ export interface Session {
   active: boolean;
   /** how many leases it holds. */
   lock_count?: number;
-  /** each with `name`, `namespace`, `fencing_token`, `mode`, `remaining_ms` and `waiting` (how many wait). */
+  /** each with `name`, `namespace`, `fencing_token`, `mode`, `remaining_ms`, `waiting` (how many wait) and, with a ceiling, `ends_in_ms`; with slots, `slot`. */
   holds?: Array<Document>;
   /** names of the jobs that it waits for in line. */
   waits: Array<string>;
@@ -574,6 +695,8 @@ export const REQUIRED = {
   done: { status: "string", name: "string", owner: "string", done_at: "string", done_ms_ago: "number", until: "string", retry_after_ms: "number", fencing_token: "number", result: "string?", done: "object" },
   delayed: { status: "string", name: "string", available_at: "string", lock_delay_seconds: "number", retry_after_ms: "number" },
   parked: { status: "string", name: "string", failures: "number" },
+  superseded: { status: "string", name: "string", group: "string" },
+  closed: { status: "string", name: "string", closed: "object", retry_after_ms: "number" },
   leave: { name: "string", left: "boolean" },
   renew: { name: "string", lease_id: "string", fencing_token: "number", owner: "string", expires_at: "string", remaining_ms: "number", renew_after_ms: "number", metadata: "string?", attempt: "number", checkpoint: "string?", waiting: "number", new_waiters: "number" },
   failed: { status: "string", name: "string", failures: "number", parked: "boolean", retry_after_ms: "number", previous: "object" },
