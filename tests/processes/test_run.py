@@ -115,6 +115,14 @@ def test_only_a_command_that_succeeds_marks_the_job_as_done(machine: Machine) ->
     assert "ran" not in out
 
 
+@pytest.mark.promise("overdue")
+def test_a_command_that_succeeds_is_a_success_of_the_job_and_one_that_fails_is_none(machine: Machine) -> None:
+    assert run_sh(machine, "exit 0")[0] == 0
+    assert run_sh(machine, "exit 1")[0] == 1
+    code, out = machine.run("overdue", "job")
+    assert (code, out.partition(" succeeded ")[0]) == (0, "In time: job")
+
+
 def test_a_script_may_let_the_job_go_itself_and_go_on(machine: Machine) -> None:
     code, out = run_sh(machine, "$DIBS release job -q; $DIBS owner job -q; echo on", "--ttl", "10s")
     assert (code, out) == (0, "on\n")

@@ -33,6 +33,14 @@ def test_a_block_in_a_pool_has_a_slot_and_its_units(client: Client) -> None:
 
 
 @over()
+@pytest.mark.promise("nested", "slot:number")
+def test_a_block_inside_one_of_several_jobs_has_the_slot_of_its_own_job(client: Client) -> None:
+    client.set_pool("gpu", 3)
+    with client.claim_all(["build", "gpu"]) as both, client.claim("gpu", nested=True) as inner:
+        assert (both.slot, inner.name, inner.slot) == (None, "gpu", 0)
+
+
+@over()
 @pytest.mark.promise("all-or-nothing")
 def test_so_many_of_several_are_one_block(client: Client) -> None:
     with client.claim_any(["a", "b", "c"], count=2) as claim:

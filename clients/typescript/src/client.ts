@@ -289,9 +289,11 @@ abstract class Claims {
       if (session !== undefined) await session.settle(this.way.timeoutMs, request.names);
       const reply = await request.claim((asked, by) => this.way.ask(asked, this.way.timeoutMs, by), waitMs, signal);
       hold = await this.#held(granted(reply), request.sentMs);
-      if (steadyMs() >= hold.plan.nextMs) await this.#confirm(hold);
+      const isCapped = hold.leases.some((each) => each.ends_in_ms !== undefined);
+      if (steadyMs() >= hold.plan.nextMs || (isCapped && waitMs > 0)) await hold.confirm();
+      else hold.cap(hold.leases as unknown as Document[], request.sentMs);
       signal?.throwIfAborted();
-      if (session === undefined) hold.start();
+      if (session === undefined || isCapped) hold.start();
       return new Claim(hold, this.way);
     } catch (error) {
       hold?.letGo();
@@ -309,14 +311,6 @@ abstract class Claims {
       if (!twice.includes(name!)) await this.way.ask({ verb: "release", name: name!, document: { lease_id } }, this.way.timeoutMs);
     }
     throw alreadyOurs(twice.join(", "));
-  }
-
-  /** Renew before the work begins, if that is due because the claim waited in line: its time is counted from before the
-   * wait. This also shows that we still have it. */
-  async #confirm(hold: LeaseHold): Promise<void> {
-    await hold.beat();
-    hold.check();
-    if (hold.trouble !== undefined) throw new Unavailable(`The job was granted, but could not be renewed: ${hold.trouble}`);
   }
 
   async #giveUp(request: PendingClaim): Promise<void> {

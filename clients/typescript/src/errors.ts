@@ -9,9 +9,9 @@ export const NOT_NOW = "Do not begin the work; try again later.";
 /** What `dibs run` and `dibs-lease run` exit with. */
 export const EXIT_CODES: Readonly<Record<string, number>> = {
   held: 1, queued: 1, conflict: 2, not_found: 2, session_expired: 2, lease_not_current: 2, deadlock: 3, done: 4,
-  invalid_input: 64, invalid_ttl: 64, invalid_lock_name: 64, upstream_unavailable: 69, draining: 69, internal_error: 70,
-  delayed: 75, parked: 75, rate_limited: 75, capacity_exceeded: 75, forbidden: 77, lock_limit_exceeded: 77,
-  authentication_required: 77, authentication_failed: 77,
+  superseded: 5, invalid_input: 64, invalid_ttl: 64, invalid_lock_name: 64, upstream_unavailable: 69, draining: 69,
+  internal_error: 70, delayed: 75, parked: 75, closed: 75, rate_limited: 75, capacity_exceeded: 75, forbidden: 77,
+  lock_limit_exceeded: 77, authentication_required: 77, authentication_failed: 77,
 };
 
 /** The base of all. `code` is the stable word for programs, `message` the sentence for people. */
@@ -93,6 +93,10 @@ export class JobDone extends NotClaimed {
 export class JobResting extends NotClaimed {}
 /** It failed too often; an operator frees it. */
 export class JobParked extends NotClaimed {}
+/** An operator has closed it for a while, whoever has it. Try again later, or wait in line. */
+export class JobClosed extends NotClaimed {}
+/** A newer claim of the same group (`replaces`) waits instead: this work is out of date. */
+export class JobSuperseded extends NotClaimed {}
 /** Waiting would never end: its owner waits for what you hold. */
 export class WouldDeadlock extends NotClaimed {}
 
@@ -115,6 +119,7 @@ export const CLASSES: Readonly<Record<string, ErrorClass>> = {
 
 export const REFUSALS: Readonly<Record<string, new (answer: Document) => NotClaimed>> = {
   held: JobHeld, queued: JobHeld, done: JobDone, delayed: JobResting, parked: JobParked, deadlock: WouldDeadlock,
+  closed: JobClosed, superseded: JobSuperseded,
 };
 
 export function notClaimed(answer: Document): NotClaimed {
@@ -159,6 +164,12 @@ function sentence(answer: Document): string {
       return `${name} rests after a failure or a loss. It can be claimed in ${later}.`;
     case "parked":
       return `${name} is parked: ${answer["failures"]} owners in a row failed at it or were lost. \`dibs free\` frees it.`;
+    case "closed": {
+      const { by, reason } = answer["closed"] as Record<string, string>;
+      return `${by} closed ${name} for another ${later}: ${reason}`;
+    }
+    case "superseded":
+      return `${answer["by"] ?? "Another claim"} asked for ${name} later, and waits for the group ${answer["group"]} instead.`;
     default:
       return details ?? `${name} was not granted (${status}).`;
   }

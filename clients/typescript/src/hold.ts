@@ -52,6 +52,7 @@ const marginMs = (ttlMs: number) => Math.max(MARGIN_MS_MIN, Math.min(MARGIN_MS_M
 /** Something with a deadline and an end: leases, or a session. */
 abstract class Hold {
   plan: Plan;
+  ceilingMs = Infinity; // it ends here, whatever is renewed
   trouble: string | undefined; // why the last renewal did not succeed
   ending = false; // we are releasing it, so that a "not current" is no loss
   readonly controller = new AbortController();
@@ -73,11 +74,21 @@ abstract class Hold {
   }
 
   leftMs(): number {
-    return this.isOver ? 0 : Math.max(0, this.plan.lostMs - steadyMs());
+    return this.isOver ? 0 : Math.max(0, this.deadlineMs - steadyMs());
+  }
+
+  get deadlineMs(): number {
+    return Math.min(this.plan.lostMs, this.ceilingMs);
+  }
+
+  /** Its own heartbeats renew it. */
+  protected get renews(): boolean {
+    return true;
   }
 
   /** The loss; undefined while it is ours. Also looks at the clock. */
   lost(): LeaseLost | undefined {
+    if (!this.isOver && steadyMs() >= this.ceilingMs) this.end("the longest time that it may be held is over.");
     if (!this.isOver && steadyMs() >= this.plan.lostMs) {
       const because = this.trouble === undefined ? "" : ` (${this.trouble.replace(/\.$/, "")})`;
       this.end(`no heartbeat was answered in time, which is ${this.plan.ttlMs / 1000} s${because}.`);
@@ -110,8 +121,9 @@ abstract class Hold {
   start(): this {
     const look = () => {
       if (this.lost() !== undefined || this.#isLetGo) return;
-      if (steadyMs() >= this.plan.nextMs && this.#beating === undefined) void this.beat();
-      const dueMs = this.#beating === undefined ? Math.min(this.plan.nextMs, this.plan.lostMs) : this.plan.lostMs;
+      const rests = this.renews && this.#beating === undefined;
+      if (rests && steadyMs() >= this.plan.nextMs) void this.beat();
+      const dueMs = rests && this.#beating === undefined ? Math.min(this.plan.nextMs, this.deadlineMs) : this.deadlineMs;
       this.#timer = setTimeout(look, Math.max(1, Math.min(NAP_MS_MAX, dueMs - steadyMs())));
       if (typeof this.#timer === "object") this.#timer.unref();
     };
@@ -123,7 +135,21 @@ abstract class Hold {
   async beat(): Promise<void> {
     while (this.#beating !== undefined) await this.#beating;
     if (this.isOver || this.lost() !== undefined) return;
-    this.#beating = this.heartbeat(Math.max(1, Math.min(this.plan.ttlMs / 6, this.leftMs())))
+    await this.#renew(Math.min(this.plan.ttlMs / 6, this.leftMs()));
+  }
+
+  /** Renew it once before the work begins, after a wait in line: its time was counted from before the wait, and may seem
+   * to be over. Throws if it is not ours, or if nobody says so. */
+  async confirm(): Promise<void> {
+    await this.#renew(this.plan.ttlMs / 6);
+    if (this.trouble !== undefined && !this.isOver) {
+      throw new Unavailable(`The job was granted, but could not be renewed: ${this.trouble}`);
+    }
+    this.check();
+  }
+
+  async #renew(timeoutMs: number): Promise<void> {
+    this.#beating = this.heartbeat(Math.max(1, timeoutMs))
       .catch((error: unknown) => this.failed(String(error)))
       .finally(() => (this.#beating = undefined));
     await this.#beating;
@@ -161,6 +187,16 @@ export class LeaseHold extends Hold {
     }
   }
 
+  protected override get renews(): boolean {
+    return this.session === undefined;
+  }
+
+  /** An answer to a request of `sentMs` says how long each may last. */
+  cap(answers: readonly Document[], sentMs: number): void {
+    const endsMs = Math.min(...answers.map((each) => Number(each["ends_in_ms"] ?? Infinity)));
+    if (endsMs < Infinity) this.ceilingMs = sentMs + endsMs - marginMs(endsMs);
+  }
+
   /** To be sent with the next renewal. */
   note(news: Document): void {
     this.#news = { ...this.#news, ...news };
@@ -170,16 +206,19 @@ export class LeaseHold extends Hold {
     const sentMs = steadyMs();
     const news = this.#news;
     let [leftMs, waiting] = [Infinity, 0];
+    const answers: Document[] = [];
     for (const lease of this.leases) {
       const document = { lease_id: lease.lease_id, ...news };
       const reply = await this.way.ask({ verb: "renew", name: lease.name!, document }, timeoutMs);
       if (!this.heard(reply)) return;
+      answers.push(reply.body);
       leftMs = Math.min(leftMs, Number(reply.body["remaining_ms"]));
       waiting = Math.max(waiting, Number(reply.body["waiting"]));
     }
     this.#news = Object.fromEntries(Object.entries(this.#news).filter(([key, value]) => news[key] !== value));
     this.trouble = undefined;
     this.waiting = waiting;
+    this.cap(answers, sentMs);
     if (this.session === undefined) this.plan.kept(sentMs, leftMs);
   }
 }

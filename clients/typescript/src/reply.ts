@@ -25,7 +25,8 @@ type Answer = keyof typeof REQUIRED;
 export type Verb = "acquire" | "acquire-any" | "acquire-all" | "leave" | "renew" | "release" | "transfer" | "inspect" |
   "list" | "session-open" | "session-keep" | "session-show" | "session-end";
 
-const CLAIM_STATES = ["acquired", "held", "queued", "done", "delayed", "parked"];
+const REFUSED_STATES = ["delayed", "parked", "superseded", "closed"]; // their HTTP status is that of an error
+const CLAIM_STATES = ["acquired", "held", "queued", "done", ...REFUSED_STATES];
 /** Which document a verb is answered with; `undefined`: none, or one that nobody reads. */
 const ANSWERS: Readonly<Record<Verb, Answer | "claim" | undefined>> = {
   acquire: "claim", "acquire-any": "claim", "acquire-all": "claim", leave: "leave", renew: "renew", release: undefined,
@@ -44,7 +45,7 @@ export function decode(verb: Verb, raw: RawReply, url: string): Reply {
   if (raw.status < 200) throw notDibs(raw, url); // a browser says 0 for a redirect
   const body = documentOf(raw, url);
   const isClaim = ANSWERS[verb] === "claim";
-  const refused = isClaim && ["delayed", "parked"].includes(String(body["status"]));
+  const refused = isClaim && REFUSED_STATES.includes(String(body["status"]));
   if (raw.status < 300 || refused) {
     if (isAnswer(verb, body)) return { status: raw.status, body, sent: true };
     throw new BadReply(`${url} answered with JSON that is not from dibs, or from another version of it.`);

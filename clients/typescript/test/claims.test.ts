@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { AuthenticationFailed, AuthenticationRequired, Dibs, InvalidInput, InvalidName, InvalidTtl, JobDone, JobHeld, JobParked,
-  JobResting, LeaseLost, NoneFree, NotClaimed, Unavailable, WouldDeadlock } from "../src/node.js";
+  JobResting, JobSuperseded, LeaseLost, NoneFree, NotClaimed, Unavailable, WouldDeadlock } from "../src/node.js";
 import { SLOWNESS, Server, pause, until } from "./server.js";
 
 const server = new Server();
@@ -87,6 +87,28 @@ describe("a claim", { concurrency: 4 }, () => {
     await first.release();
     await Promise.all(waiters);
     assert.deepEqual(order, ["one", "two", "three"]);
+  });
+
+  test("gets the job after a wait that is longer than its TTL", async () => {
+    const first = await ann!.claim("short");
+    const ttlMs = 2_000 * SLOWNESS;
+    const waiting = bob!.claim("short", { ttlMs, waitMs: 60_000 });
+    await pause(1_500 + ttlMs); // the first request for a place is short, the next one waits
+    await first.release();
+    await using second = await waiting;
+    second.check();
+  });
+
+  test("of a group is told that a newer one waits instead", async () => {
+    await using first = await ann!.claim("newest");
+    const fields = { replaces: "main" };
+    const older = bob!.claim("newest", { waitMs: 60_000, fields }).catch((error: unknown) => error);
+    await until("the older one waits", async () => (await ann!.inspect("newest")).waiting === 1);
+    const newer = bob!.claim("newest", { waitMs: 60_000, fields });
+    const refused = await older;
+    assert.ok(refused instanceof JobSuperseded && refused.exitCode === 5, String(refused));
+    await first.release();
+    await (await newer).release();
   });
 
   test("that is told to stop waiting leaves the line, and throws the reason", async () => {
@@ -219,6 +241,16 @@ describe("a session", { concurrency: 4 }, () => {
     session.check();
     const again = await session.claim("taken");
     assert.equal(again.fencingToken, taken.fencingToken + 1);
+  });
+
+  test("loses a claim at its ceiling, before anybody else can have the job", async () => {
+    await using session = await ann!.session();
+    const claim = await session.claim("capped", { fields: { max_hold_seconds: 2 } });
+    await using next = await bob!.claim("capped", { waitMs: 60_000 });
+    assert.ok(claim.remainingMs() === 0 && next.fencingToken > claim.fencingToken);
+    await until("its signal fires", () => claim.signal.aborted);
+    await using other = await session.claim("not-capped");
+    other.check();
   });
 
   test("does not wait for what would never come", async () => {

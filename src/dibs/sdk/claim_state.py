@@ -198,7 +198,7 @@ class ClaimState(Generic[D]):
     @property
     def slot(self) -> int | None:
         """The number of its slot, from 0; None if the job has no slots. Of several jobs or units, the first one's."""
-        return self._hold.leases[0].slot
+        return self.leases[0].slot
 
     @property
     def attempt(self) -> int:

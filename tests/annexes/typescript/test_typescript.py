@@ -94,7 +94,7 @@ def test_its_codes_classes_and_exit_codes_are_those_of_the_table(built: Callable
         console.log(JSON.stringify({ exits: EXIT_CODES, classes, refusals, texts: [FATE_UNKNOWN, KEY_SPENT] }));
     """
     told: dict[str, Any] = json.loads(built("--input-type=module", "--eval", tell))
-    refused = ("held", "queued", "done", "delayed", "parked", "deadlock")
+    refused = ("held", "queued", "done", "delayed", "parked", "deadlock", "superseded", "closed")
     rows = {row.word: row.exit for row in OUTCOMES.values() if row.word in refused}
     assert told["exits"] == rows | {code: row.exit for code, row in CODES.items()}
     assert told["classes"] == {code: kind.__name__ for code, kind in answers._BY_CODE.items()}

@@ -294,9 +294,8 @@ class ProcessSession:
         trouble = self.notes.trouble if self.notes is not None else None
         if trouble is not None and self.notes is not None:
             trouble = f"{self.notes.path} was not sent as the checkpoint: {trouble}"
-        has_failed = (self.grant or {}).get("attempt", 1) > 1  # a success resets the count
-        if text is None and not asks and (ending is None or not (ending or has_failed)):
-            return trouble  # ending the session releases it
+        if text is None and not asks and ending is None:
+            return trouble  # ending the session releases it, and says nothing about the work
         document = {"session_id": self.id, **(UNCOUNTED if ending is None else ending)}
         if text is not None:
             document["checkpoint"] = text
