@@ -392,7 +392,9 @@ def test_a_session_that_claims_again_has_its_units_and_gets_no_others() -> None:
 
 
 @pytest.mark.promise("units")
-@pytest.mark.parametrize("proof", [{"session": "s1", "ttl_ms": 0}, {"request_key": "k"}], ids=["session", "request key"])
+@pytest.mark.parametrize(
+    "proof", [{"session": "s1", "ttl_ms": 0}, {"request_key": "k"}], ids=["session", "request key"]
+)
 def test_who_waits_for_some_units_cannot_ask_for_others_in_the_same_place(proof: dict[str, Any]) -> None:
     pool = Pool()
     pool.set(4)
