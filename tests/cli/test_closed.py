@@ -14,6 +14,8 @@ from dibs.cli.framework.parse import UsageError
 from dibs.wire.parts import moment_ms, timestamp
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.cli.conftest import Terminal
 
 WHY = ("--reason", "migration")
@@ -44,6 +46,21 @@ def test_who_claims_a_closed_job_reads_why_and_until_when(terminal: Terminal) ->
     told = terminal("history", "deploy/").out
     assert "local closed it until 2025-11-15 04:14Z: migration" in told
     assert "local opened it" in told
+
+
+@pytest.mark.promise("closed")
+def test_an_import_brings_closures_and_leaves_a_name_that_is_closed_there_already(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    old, url = ("--url", f"sqlite:{tmp_path}/old.db"), ("--url", f"sqlite:{tmp_path}/new.db")
+    terminal("close", "deploy/", "other", "--for", "2h", *WHY, *old)
+    copy = terminal("export", *old).out.encode()
+    terminal("close", "deploy/", "--for", "1h", "--reason", "its own", *url)
+    for _ in range(2):
+        terminal("import", *url, stdin=copy)
+        closures = terminal("list", "--json", *url).data["closures"]
+        found = sorted((each["name"], each["reason"]) for each in closures)
+        assert found == [("deploy/", "its own"), ("other", "migration")]
 
 
 @pytest.mark.promise("closed")
