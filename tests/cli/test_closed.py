@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import threading
 import time
+from io import BytesIO
 from typing import TYPE_CHECKING
 
 import pytest
 
 from dibs.cli.framework.flags import until_ms
 from dibs.cli.framework.parse import UsageError
+from dibs.core.commands import Close
+from dibs.core.records import META_KEY, Meta
+from dibs.engine.coordinator import Coordinator
+from dibs.engine.intake import intake
+from dibs.stores.memory import MemoryStore
 from dibs.wire.parts import moment_ms, timestamp
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.cli.conftest import Terminal
 
 WHY = ("--reason", "migration")
@@ -49,18 +53,15 @@ def test_who_claims_a_closed_job_reads_why_and_until_when(terminal: Terminal) ->
 
 
 @pytest.mark.promise("closed")
-def test_an_import_brings_closures_and_leaves_a_name_that_is_closed_there_already(
-    terminal: Terminal, tmp_path: Path
-) -> None:
-    old, url = ("--url", f"sqlite:{tmp_path}/old.db"), ("--url", f"sqlite:{tmp_path}/new.db")
-    terminal("close", "deploy/", "other", "--for", "2h", *WHY, *old)
-    copy = terminal("export", *old).out.encode()
-    terminal("close", "deploy/", "--for", "1h", "--reason", "its own", *url)
-    for _ in range(2):
-        terminal("import", *url, stdin=copy)
-        closures = terminal("list", "--json", *url).data["closures"]
-        found = sorted((each["name"], each["reason"]) for each in closures)
-        assert found == [("deploy/", "its own"), ("other", "migration")]
+def test_an_import_brings_closures_and_leaves_a_name_that_is_closed_there_already(terminal: Terminal) -> None:
+    terminal("close", "deploy/", "other", "--for", "2h", *WHY)
+    copy = terminal("export").out.encode()
+    store = MemoryStore(lambda: moment_ms("2025-11-15T02:20"))
+    Coordinator(store).one(Close(ns="default", name="deploy/", principal="op", reason="its own", length_ms=60_000))
+    intake(store, BytesIO(copy), wall_ms=lambda: 0)
+    meta = store.read((META_KEY,)).records[META_KEY].record
+    assert isinstance(meta, Meta)
+    assert [(each.name, each.reason) for each in meta.closures] == [("deploy/", "its own"), ("other", "migration")]
 
 
 @pytest.mark.promise("closed")
