@@ -5,12 +5,18 @@ from __future__ import annotations
 import os
 import threading
 import time
+from io import BytesIO
 from typing import TYPE_CHECKING
 
 import pytest
 
 from dibs.cli.framework.flags import until_ms
 from dibs.cli.framework.parse import UsageError
+from dibs.core.commands import Close
+from dibs.core.records import META_KEY, Meta
+from dibs.engine.coordinator import Coordinator
+from dibs.engine.intake import intake
+from dibs.stores.memory import MemoryStore
 from dibs.wire.parts import moment_ms, timestamp
 
 if TYPE_CHECKING:
@@ -44,6 +50,18 @@ def test_who_claims_a_closed_job_reads_why_and_until_when(terminal: Terminal) ->
     told = terminal("history", "deploy/").out
     assert "local closed it until 2025-11-15 04:14Z: migration" in told
     assert "local opened it" in told
+
+
+@pytest.mark.promise("closed")
+def test_an_import_brings_closures_and_leaves_a_name_that_is_closed_there_already(terminal: Terminal) -> None:
+    terminal("close", "deploy/", "other", "--for", "2h", *WHY)
+    copy = terminal("export").out.encode()
+    store = MemoryStore(lambda: moment_ms("2025-11-15T02:20"))
+    Coordinator(store).one(Close(ns="default", name="deploy/", principal="op", reason="its own", length_ms=60_000))
+    intake(store, BytesIO(copy), wall_ms=lambda: 0)
+    meta = store.read((META_KEY,)).records[META_KEY].record
+    assert isinstance(meta, Meta)
+    assert [(each.name, each.reason) for each in meta.closures] == [("deploy/", "its own"), ("other", "migration")]
 
 
 @pytest.mark.promise("closed")

@@ -392,6 +392,34 @@ def test_a_session_that_claims_again_has_its_units_and_gets_no_others() -> None:
 
 
 @pytest.mark.promise("units")
+@pytest.mark.parametrize(
+    "proof", [{"session": "s1", "ttl_ms": 0}, {"request_key": "k"}], ids=["session", "request key"]
+)
+def test_who_waits_for_some_units_cannot_ask_for_others_in_the_same_place(proof: dict[str, Any]) -> None:
+    pool = Pool()
+    pool.set(4)
+    pool.coordinator.one(OpenSession(ns=NS, fresh_id="s1", principal="team", owner="s1", ttl_ms=60_000))
+    first = pool.take("a", units=4)
+    assert isinstance(pool.claim("b", wait=True, units=2, **proof), outcomes.Queued)
+    assert refused_as(pool.claim("b", wait=True, units=3, **proof)) == ("units", "2", "3")
+    if "session" in proof:
+        assert refused_as(pool.claim("b", wait=True, units=3, request_key="other", **proof)) == ("units", "2", "3")
+    assert isinstance(pool.claim("b", wait=True, **proof), outcomes.Queued), "one that names none keeps its place"
+    pool.release(first)
+    assert pool.owners() == {"b": (0, 1)}
+
+
+def test_an_owner_from_a_pool_that_was_removed_cannot_share_the_job_beside_the_others() -> None:
+    pool = Pool()
+    pool.set(2)
+    first, _ = pool.take("a"), pool.take("b")
+    pool.set(None)
+    shared = pool.coordinator.one(Renew(ns=NS, name="gpu", principal="team", lease_id=first.lease_id, mode=SHARED))
+    assert isinstance(shared, outcomes.Differs)
+    assert {holder.mode for holder in pool.lock().holders} == {EXCLUSIVE}
+
+
+@pytest.mark.promise("units")
 def test_a_subagent_of_an_owner_needs_a_slot_of_its_own() -> None:
     pool = Pool()
     pool.set(1)

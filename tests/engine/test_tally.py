@@ -8,7 +8,7 @@ import pytest
 
 from dibs.base.errors import StoreUnavailable
 from dibs.base.ids import new_id
-from dibs.core.commands import Acquire, Break, EndSession, Free, Leave, OpenSession, Release
+from dibs.core.commands import Acquire, Break, EndSession, Free, Leave, OpenSession, Release, SetPool
 from dibs.core.outcomes import Granted, Queued
 from dibs.engine.coordinator import Coordinator
 from dibs.engine.liveness import Decider
@@ -134,6 +134,16 @@ def test_a_job_that_somebody_still_shares_has_not_failed() -> None:
     world.decider.run([Break(ns="d", name="shared", principal="op", reason="r")])
     started.catch_up(world.store)
     assert world.tally.states(0)["failed"] == started.states(0)["failed"] == 1
+
+
+def test_an_owner_from_before_its_job_was_a_pool_leaves_the_count_of_the_next_ones_right() -> None:
+    world = World()
+    lease = world.acquire("gpu")
+    world.decider.run([SetPool(ns="d", name="gpu", principal="op", slots=2)])
+    world.release("gpu", lease)
+    world.acquire("gpu", "b")
+    fail(world, "gpu")
+    assert world.tally.states(0)["failed"] == 0, "somebody has it still"
 
 
 def test_a_loss_after_which_nobody_is_granted_the_job_is_a_rest() -> None:

@@ -226,8 +226,9 @@ class World:
         return any(wish.shared or not other.shared for other in kin)
 
     def otherwise(self, wish: Wish, job: str) -> bool:
-        """Whether the same session waits for the same job in the other mode."""
-        return any(place.wish.shared != wish.shared for place in self.own_places(wish, job))
+        """Whether the same session waits for the same job in the other mode, or for other units."""
+        places = [place.wish for place in self.own_places(wish, job)]
+        return any(each.shared != wish.shared or wish.units not in (1, each.units) for each in places)
 
     def own_places(self, wish: Wish, job: str) -> list[Place]:
         own = [place for place in self.line if wish.session and place.wish.session == wish.session]
@@ -471,6 +472,8 @@ class World:
             if verdict == "mine":
                 self.extend(wish, job, ticket)
         if place is not None:
+            if bad and waitable and wish.units not in (1, place.wish.units):
+                return {"differs" if len(wish.jobs) == 1 else "refused"}
             if bad and waitable:
                 if not place.was_repeated or self.now_ms - place.asked_ms > limits.TICKET_MS // 6:
                     place.asked_ms, place.until_ms = self.now_ms, self.now_ms + limits.TICKET_MS

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from dibs.core.commands import Acquire, AcquireTerms, Inspect
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Blocker, JobOutcome, Outcome
-    from dibs.core.records import Ending
+    from dibs.core.records import Ending, Ticket
 
 # Tuples, made once: `isinstance(outcome, Held | Delayed)` makes a union at every call, which every claim pays for.
 _PASSES = (outcomes.Held, outcomes.Delayed, outcomes.Closed)  # refusals that time may change
@@ -87,7 +87,7 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
     verdict = judge(draft, command, lock, command.ticket_id, command.lease_id)
     if ticket is not None:
         if isinstance(verdict, _PASSES):
-            return queued(draft, keep(draft, ticket, command))
+            return other_units(draft, command, ticket) or queued(draft, keep(draft, ticket, command))
         give_up(draft, ticket, "answered")  # the refusal is final: the job would never be granted
         lock = draft.lock(command.ns, command.name)
     if isinstance(verdict, _FINAL):
@@ -247,11 +247,22 @@ def _regrant(
 
 
 def waits_otherwise(draft: Draft, ask: AcquireTerms, name: str) -> outcomes.Differs | None:
-    """A session that waits for a job in one mode cannot get it in another: it would wait for itself."""
+    """A session that waits for a job in one mode cannot get it in another: it would wait for itself. Nor more units: it
+    would be given those that it waits for first."""
     for ticket in session_places(draft, ask.session, ask.ns, name):
         if ticket.mode != ask.mode:
             return outcomes.Differs(now_ms=draft.now_ms, name=name, what="mode", has=ticket.mode, asked=ask.mode)
+        if differs := other_units(draft, ask, ticket):
+            return differs
     return None
+
+
+def other_units(draft: Draft, ask: AcquireTerms, ticket: Ticket) -> outcomes.Differs | None:
+    """A place is for as many units as its first ask said. One is what a claim has that names none."""
+    if ask.units in (1, ticket.units):
+        return None
+    has, asked = str(ticket.units), str(ask.units)
+    return outcomes.Differs(now_ms=draft.now_ms, name=ticket.name, what="units", has=has, asked=asked)
 
 
 def inspect(draft: Draft, command: Inspect) -> Outcome:

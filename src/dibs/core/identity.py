@@ -70,6 +70,11 @@ class Caller(Record):
             return None
         return f"{self.namespace or ''}/{self.principal}"
 
+    def ceiling_ms(self, asked_ms: int = 0) -> int:
+        """The least of the ceilings of a claim: its own, its token's, and its server's. 0: there is none."""
+        ceilings = (asked_ms, self.limits.hold_seconds * 1000, self.max_hold_ms)
+        return min([each for each in ceilings if each], default=0)
+
 
 # The embedded store is the user's own file: a user who can write it is its admin.
 LOCAL = Caller(principal="local", role=ADMIN, badges=("user:local",))

@@ -201,7 +201,7 @@ def renew(draft: Draft, command: Renew) -> Outcome:
     if too_long is not None:
         return too_long
     mode = mine.mode if command.mode is None else command.mode
-    if mode != mine.mode and (mode == EXCLUSIVE or lock.slots > 1 or lock.pooled):
+    if mode != mine.mode and (mode == EXCLUSIVE or lock.slots > 1 or lock.pooled or mine.slot_numbers):
         has = mine.mode if lock.slots == 1 and not lock.pooled else f"{mine.mode} in {lock.slots} slots"
         return Differs(now_ms=draft.now_ms, name=lock.name, what="mode", has=has, asked=mode)
     ttl_ms = mine.ttl_ms if command.ttl_ms is None else command.ttl_ms

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dibs.core import groups
-from dibs.core.claims import check_session, judge, waits_otherwise
+from dibs.core.claims import check_session, judge, other_units, waits_otherwise
 from dibs.core.exclusion import own_hold
 from dibs.core.expiry import end_hold
 from dibs.core.grants import grant
@@ -104,6 +104,9 @@ def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
     waitable = all(isinstance(verdict, Held | Delayed | Closed) for verdict in bad)
     if ticket is not None:
         if bad and waitable:
+            differs = other_units(draft, command, ticket)
+            if differs is not None:
+                return Refused(now_ms=draft.now_ms, outcomes=(differs,), all_of=len(command.names))
             return queued(draft, keep(draft, ticket, command))
         give_up(draft, ticket, "answered")
     held = all(isinstance(verdict, Granted) for verdict in verdicts)
@@ -127,12 +130,10 @@ def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
         if command.replaces is not None and not held:
             groups.replace_older(draft, command, command.names)
         return GrantedAll(now_ms=draft.now_ms, grants=tuple(grants))
-    differs = [waits_otherwise(draft, command, name) for name in command.names]
-    if waitable and any(differs):
-        bad = tuple([each for each in differs if each is not None])
-    if waitable and any(differs):
+    others = [each for name in command.names if (each := waits_otherwise(draft, command, name)) is not None]
+    if waitable and others:
         forget_want(draft, command)
-        return Refused(now_ms=draft.now_ms, outcomes=bad, all_of=len(command.names))
+        return Refused(now_ms=draft.now_ms, outcomes=tuple(others), all_of=len(command.names))
     if not waitable:
         return _refused(draft, command, locks, verdicts, len(command.names))
     return _wait_for_all(draft, command, bad)

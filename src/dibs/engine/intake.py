@@ -326,8 +326,9 @@ class _Intake:
             if not isinstance(found.record, Meta):
                 raise _TakenOver
             meta = found.record
-            closures = [each for each in meta.closures if each not in brought.closures]  # a repeated import
-            meta = meta.replace(closures=(*closures, *brought.closures), outages=outages or meta.outages)
+            own = {(each.ns, each.name) for each in meta.closures}  # also those of an import that is repeated
+            closures = [each for each in brought.closures if (each.ns, each.name) not in own]
+            meta = meta.replace(closures=(*meta.closures, *closures), outages=outages or meta.outages)
             try:
                 self._store.commit({META_KEY: found.version}, {META_KEY: meta}, ())
                 return

@@ -228,7 +228,8 @@ class Tally:
         """Note what an event about a job means for its state, after a change of the number of its holders."""
         ns, job = event.ns, hash((event.ns, event.job))
         if holders and (event.slots > 1 or _is_one_of_several(event)):
-            holders = self._several[job] = self._several.get(job, 0) + holders
+            # An owner from before its job was a pool was not counted among several.
+            holders = self._several[job] = max(0, self._several.get(job, 0) + holders)
             if not holders:
                 del self._several[job]
         if event.kind == PARKED:

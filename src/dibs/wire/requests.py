@@ -97,7 +97,7 @@ def _ask(ns: str, document: Document, caller: Caller) -> Document:
         asked["delay_ms"] = values.number_of(document, "lock_delay_seconds", 0) * 1000
     asked["badges"] = caller.badges
     if caller.max_hold_ms or caller.limits.hold_seconds or "max_hold_seconds" in document:
-        asked["max_hold_ms"] = _max_hold_ms(document, caller)
+        asked["max_hold_ms"] = caller.ceiling_ms(values.number_of(document, "max_hold_seconds", 0) * 1000)
     if caller.role == ADMIN:
         asked["admin"] = True
     if caller.over_quota:
@@ -111,12 +111,6 @@ def _ask(ns: str, document: Document, caller: Caller) -> Document:
     if caller.namespace is not None:
         asked["bound"] = caller.namespace
     return asked
-
-
-def _max_hold_ms(document: Document, caller: Caller) -> int:
-    """The least of the ceilings of a claim: its own, its token's, and its server's. 0: there is none."""
-    asked_ms = values.number_of(document, "max_hold_seconds", 0) * 1000
-    return min([each for each in (asked_ms, caller.limits.hold_seconds * 1000, caller.max_hold_ms) if each], default=0)
 
 
 # What most claims give. They are made by plain keywords, because a compiled call with `**` is a slow one.

@@ -15,7 +15,7 @@ from dibs.compat.octostore.locks import LOCKS_MAX
 from dibs.core.events import ACQUIRED, QUEUED, Event
 from dibs.core.limits import ADMIN_GUESSES_MAX
 from dibs.core.names import DEFAULT_NAMESPACE
-from dibs.core.records import webhook_key
+from dibs.core.records import LockRecord, lock_key, webhook_key
 from dibs.core.webhooks import Webhook
 from dibs.engine.webhooks.sender import delivery_headers
 from dibs.server.http.admission import PUBLIC_NAMESPACE
@@ -70,6 +70,18 @@ def test_a_user_holds_a_hundred_locks_and_can_keep_them(served: Server) -> None:
     assert again["status"] == "acquired"
     served.ask("POST", "/locks/many-7/release", {"lease_id": again["lease_id"]}, who="tok-b")
     assert acquire(served, "many-more", "tok-b").json["status"] == "acquired"
+
+
+@pytest.mark.promise("max-hold")
+def test_a_lock_ends_at_the_ceiling_of_its_token_too(served: Server) -> None:
+    asked = {"name": "brief", "max_hold_seconds": 30}
+    token = served.ask("POST", "/tokens", asked, who="admin").json["token"]
+    acquire(served, "capped", token, ttl_seconds=300)
+    key = lock_key(DEFAULT_NAMESPACE, "capped")
+    record = served.engine.store.read([key]).records[key].record
+    assert isinstance(record, LockRecord)
+    (holder,) = record.holders
+    assert holder.ends_ms == holder.since_ms + 30_000
 
 
 def test_the_admins_key_claims_for_the_admin_and_is_no_token(served: Server) -> None:

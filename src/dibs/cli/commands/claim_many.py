@@ -43,7 +43,7 @@ def skipped(entries: Sequence[Document]) -> list[str]:
 
 ALL_DONE = "All of these jobs are done."
 NOT_ANY = "None of these jobs is available"
-NOT_SO_MANY = "Nothing was claimed: {} jobs were asked for, and only {} of these can be claimed"
+NOT_SO_MANY = "Nothing was claimed: {} jobs were asked for, and {} of these can be claimed"
 NOT_ALL = "Nothing was claimed, because not all of these jobs are available"
 
 
@@ -78,7 +78,8 @@ def granted_any(
 
 def refused_any(call: Call, reply: Reply, document: Document) -> Answer:
     free = (reply.body or {}).get("free")
-    return _refused(call, reply, document, NOT_ANY if free is None else NOT_SO_MANY.format(document["count"], free))
+    some = f"only {free}" if free else "none"
+    return _refused(call, reply, document, NOT_ANY if free is None else NOT_SO_MANY.format(document["count"], some))
 
 
 def claim_all(call: Call) -> Answer:

@@ -39,6 +39,7 @@ class User(NamedTuple):
     scope: str | None = None  # the namespace: a prefix of names
     is_admin: bool = False
     badges: tuple[str, ...] = ()
+    max_hold_ms: int = 0
 
     @property
     def id(self) -> str:
@@ -66,10 +67,10 @@ class UserDirectory:
 
     def user(self, verb: str, call: HttpRequest) -> User:
         if self.has_admin_key(call):
-            return User(ADMIN_PRINCIPAL, is_admin=True)
-        caller = self._api.caller_for(verb, call.headers)
+            return User(ADMIN_PRINCIPAL, is_admin=True, max_hold_ms=self._api.settings.max_hold_ms)
+        caller = self._api.caller_for(verb, call.headers).replace(max_hold_ms=self._api.settings.max_hold_ms)
         badges = tuple(each.lower() if each.startswith("user:") else each for each in caller.badges)
-        return User(caller.principal, caller.namespace, badges=badges)
+        return User(caller.principal, caller.namespace, badges=badges, max_hold_ms=caller.ceiling_ms())
 
     def has_admin_key(self, call: HttpRequest) -> bool:
         """Tell whether the request has the server's admin key. Raises if the client sent too many wrong ones."""

@@ -175,7 +175,7 @@ class Locks(Handlers):
             admin=user.is_admin,
             payer=f"/{user.principal}",
             held_max=LOCKS_MAX,
-            max_hold_ms=self._api.settings.max_hold_ms,
+            max_hold_ms=user.max_hold_ms,
         )
 
     async def _claimed(self, command: Acquire, user: User) -> outcomes.Outcome:
