@@ -29,7 +29,7 @@ export interface AcquireRequest {
   max_attempts?: number | null;
   /** claim the job even if it is marked as done. Default: false. */
   again?: boolean | null;
-  /** the claim ends after this long, whatever is renewed. Default: the limit of the token or of the server, if they have one; it is also the most. */
+  /** the claim ends after this long, whatever is renewed. Default: the token's or the server's limit, which is also the most. */
   max_hold_seconds?: number | null;
   /** wait in line for up to this long. Default: 0. */
   wait_seconds?: number | null;
@@ -70,7 +70,7 @@ export interface AcquireAnyRequest {
   max_attempts?: number | null;
   /** claim the job even if it is marked as done. Default: false. */
   again?: boolean | null;
-  /** the claim ends after this long, whatever is renewed. Default: the limit of the token or of the server, if they have one; it is also the most. */
+  /** the claim ends after this long, whatever is renewed. Default: the token's or the server's limit, which is also the most. */
   max_hold_seconds?: number | null;
   /** tried in this order. */
   names: Array<string>;
@@ -107,7 +107,7 @@ export interface AcquireAllRequest {
   max_attempts?: number | null;
   /** claim the job even if it is marked as done. Default: false. */
   again?: boolean | null;
-  /** the claim ends after this long, whatever is renewed. Default: the limit of the token or of the server, if they have one; it is also the most. */
+  /** the claim ends after this long, whatever is renewed. Default: the token's or the server's limit, which is also the most. */
   max_hold_seconds?: number | null;
   /** wait in all lines at once, holding nothing. Default: 0. */
   wait_seconds?: number | null;
@@ -132,7 +132,7 @@ export interface RenewRequest {
   metadata?: string | null;
   /** how far the work has come, for the next owner. At most 4096 bytes of UTF-8. Seen by everybody who may look at the namespace. */
   checkpoint?: string | null;
-  /** shared: an exclusive claim is shared from now on, in one step; who waits to share it gets it at once. A shared one never becomes exclusive. Default: the one it has. */
+  /** shared: share an exclusive claim from now on; who waits to share it gets it at once. A shared one never becomes exclusive. Default: the one it has. */
   mode?: "exclusive" | "shared" | null;
 }
 
@@ -155,7 +155,7 @@ export interface ReleaseRequest {
   reason?: string | null;
   /** with a failure: nobody gets the job for this long, a week at most. Default: 0. */
   retry_after_seconds?: number | null;
-  /** neither failed nor done, for instance because the worker was interrupted: the count of attempts does not change. Default: false. */
+  /** neither failed nor done, as after an interruption: the count of attempts stays. Default: false. */
   uncounted?: boolean | null;
 }
 
@@ -168,7 +168,7 @@ export interface TransferRequest {
   to_owner?: string | null;
   /** the open session that gets the job, of this namespace; may be of another token. It needs no lease id. Seen by nobody. */
   to_session?: string | null;
-  /** a random UUID that you made for this, from which the server makes the new owner's lease id. After a lost reply, send the same: you get the same answer. Default: one that the server makes. Seen by only the caller that received it: it is a proof. */
+  /** a random UUID of yours, from which the server makes the new owner's lease id. After a lost reply, send the same: you get the same answer. Default: one that the server makes. Seen by only the caller that received it: it is a proof. */
   fresh_lease_id?: string | null;
   /** a new TTL. Default: the one it has. */
   ttl_seconds?: number | null;
@@ -189,9 +189,9 @@ export interface SessionOpenRequest {
   metadata?: string | null;
   /** identifies the session's process for others on the same machine; the command line fills it in. Seen by nobody. */
   process?: string | null;
-  /** a session of yours whose part this one is, such as an agent's whose subagent opens this one. Claims of a session and of its parent do not exclude each other. Two with the same parent exclude each other. Seen by nobody. */
+  /** a session of yours whose part this one is, as a subagent's is of its agent's. Claims of a session and of its parent do not exclude each other; those of two with the same parent do. Seen by nobody. */
   parent_id?: string | null;
-  /** a random UUID that you made for this, from which the server makes the session's id. After a lost reply, send the same: you get the same session. Default: one that the server makes. Seen by only the caller that received it: it is a proof. */
+  /** as `fresh_lease_id` of a transfer. Default: one that the server makes. Seen by only the caller that received it: it is a proof. */
   fresh_session_id?: string | null;
 }
 
@@ -212,9 +212,9 @@ export interface Acquired {
   remaining_ms: number;
   /** half of it: heartbeat by then. */
   renew_after_ms: number;
-  /** as given, or null; also null if that of the other owners leaves no room. */
+  /** as given; null without, or if that of other owners leaves no room. */
   metadata?: string | null;
-  /** 1, and 1 more for each owner that failed at the job or lost it since the last clean release. */
+  /** 1, and 1 more for each owner that failed or lost the job since the last clean release. */
   attempt?: number;
   /** with a ceiling (`max_hold_seconds`): when the lease ends, whatever is renewed. */
   ends_at?: string;
@@ -224,13 +224,13 @@ export interface Acquired {
   slot?: number;
   /** of a claim of several units: the numbers of all its slots. */
   slot_numbers?: Array<number>;
-  /** true: an earlier request got the lease, and this request does not repeat it. */
+  /** true: an earlier request got the lease. */
   held_before?: boolean;
   /** the last owner, if there was one: see previous. */
   previous?: Previous;
-  /** of a claim-any: the names before this one, each with `name`, `status` and the reason (`owner`, `remaining_ms`, `retry_after_ms`, `details`, ...). */
+  /** of a claim-any: the names before this one, each with `name`, `status` and the reason. */
   skipped?: Array<Document>;
-  /** of a claim-all: one such document for each job. `lease_id`, `owner`, `remaining_ms` and `renew_after_ms` beside it then apply to all. */
+  /** of several jobs: one such document for each. `lease_id`, `owner`, `remaining_ms` and `renew_after_ms` beside it apply to all. */
   leases?: Array<Acquired>;
 }
 
@@ -274,11 +274,11 @@ export interface Held {
   last_heartbeat?: string;
   /** how long ago that was. */
   silent_ms?: number;
-  /** when the worker itself last did something, such as a tool call of an agent. Only where its session says so (`active`). */
+  /** when the worker itself last did something, where its session says so (`active`). */
   last_active?: string;
   /** how long ago that was. */
   idle_ms?: number;
-  /** when it ends without a heartbeat; for the first in line: when it loses its place unless it asks again. */
+  /** when it ends without a heartbeat; of the first in line: when it loses its place unless it asks again. */
   expires_at?: string | null;
   /** when the hold ends, from now. */
   remaining_ms?: number | null;
@@ -304,20 +304,20 @@ export interface Held {
   reserved_for?: Document;
   /** true: its pool has no slots until an operator gives it some. */
   paused?: boolean;
-  /** in a tree: the name of the claim in the way, if it is another name than the one asked for. */
+  /** in a tree: the name of the claim in the way, if another. */
   conflict?: string;
   /** if several are in the way: each with `name`, `owner` and `fencing_token`. */
   holders?: Array<Document>;
 }
 
 export interface Refused {
-  /** `done` if all are; `parked` if none comes free unless somebody frees one, of claim-all if one is parked; else `held`: waiting may help. */
+  /** `done` if all are; `parked` if none comes free by itself, of claim-all if one is parked; else `held`: waiting may help. */
   status: string;
   /** an answer for each name. An error has its `code` as `status` there. */
   refused: Array<Document>;
-  /** the earliest time at which asking again makes sense; not with `parked`. */
+  /** when asking again makes sense; not with `parked`. */
   retry_after_ms?: number;
-  /** of a claim-any with `count`: how many of the names could be claimed, which was too few. */
+  /** of a claim-any with `count`: how many could be claimed: too few. */
   free?: number;
 }
 
@@ -326,7 +326,7 @@ export interface Queued {
   status: "queued";
   /** the job. */
   name: string;
-  /** the place. Send the last one that you were given when you ask again, within 15 s. */
+  /** the place. Ask again with the last one you were given, within 15 s. */
   ticket: string;
   /** 1: next. */
   position: number;
@@ -346,7 +346,7 @@ export interface Queued {
   last_heartbeat?: string;
   /** how long ago that was. */
   silent_ms?: number;
-  /** when the worker itself last did something, such as a tool call of an agent. Only where its session says so (`active`). */
+  /** when the worker itself last did something, where its session says so (`active`). */
   last_active?: string;
   /** how long ago that was. */
   idle_ms?: number;
@@ -368,11 +368,11 @@ export interface Queued {
   slot?: number;
   /** if it has several: all of them. */
   slot_numbers?: Array<number>;
-  /** in a tree: the name of the claim in the way, if it is another name than the one asked for. */
+  /** in a tree: the name of the claim in the way, if another. */
   conflict?: string;
   /** if several are in the way: each with `name`, `owner` and `fencing_token`. */
   holders?: Array<Document>;
-  /** true: the pool of a job has no slots until an operator gives it some. */
+  /** true: its pool has no slots until an operator gives it some. */
   paused?: boolean;
   /** when to ask again: 5 s at most. */
   retry_after_ms: number;
@@ -414,7 +414,7 @@ export interface Done {
   fencing_token: number;
   /** its result, or null. */
   result: string | null;
-  /** the same as `GET /locks/{name}` says it: `owner`, `at`, `until`, `result`, `fencing_token`. */
+  /** the same, as `GET /locks/{name}` says it. */
   done: Document;
 }
 
@@ -456,8 +456,8 @@ export interface Superseded {
 }
 
 export interface Closed {
-  /** `closed`: an operator closed it, and nobody is granted it before the end. */
-  status: string;
+  /** `closed`. */
+  status: "closed";
   /** the job. */
   name: string;
   /** see closure. */
@@ -488,9 +488,9 @@ export interface Renew {
   remaining_ms: number;
   /** half of it: heartbeat by then. */
   renew_after_ms: number;
-  /** as given, or null; also null if that of the other owners leaves no room. */
+  /** as given; null without, or if that of other owners leaves no room. */
   metadata: string | null;
-  /** 1, and 1 more for each owner that failed at the job or lost it since the last clean release. */
+  /** 1, and 1 more for each owner that failed or lost the job since the last clean release. */
   attempt: number;
   /** with a ceiling (`max_hold_seconds`): when the lease ends, whatever is renewed. */
   ends_at?: string;
@@ -540,9 +540,9 @@ export interface Transferred {
   remaining_ms: number;
   /** half of it: heartbeat by then. */
   renew_after_ms: number;
-  /** as given, or null; also null if that of the other owners leaves no room. */
+  /** as given; null without, or if that of other owners leaves no room. */
   metadata: string | null;
-  /** 1, and 1 more for each owner that failed at the job or lost it since the last clean release. */
+  /** 1, and 1 more for each owner that failed or lost the job since the last clean release. */
   attempt: number;
   /** with a ceiling (`max_hold_seconds`): when the lease ends, whatever is renewed. */
   ends_at?: string;
@@ -577,7 +577,7 @@ export interface Job {
   last_heartbeat?: string;
   /** how long ago that was. */
   silent_ms?: number;
-  /** when the worker itself last did something, such as a tool call of an agent. Only where its session says so (`active`). */
+  /** when the worker itself last did something, where its session says so (`active`). */
   last_active?: string;
   /** how long ago that was. */
   idle_ms?: number;
@@ -628,7 +628,7 @@ export interface Job {
 export interface List {
   /** as `GET /locks/{name}`, without `acl` and `overlapping`; in a tree also without `waiting`. */
   locks: Array<Job>;
-  /** how many there are in all. null if there are more than on this page, or if it is not the first page. */
+  /** how many there are; null unless all are on this page. */
   total: number | null;
   /** as asked. */
   prefix: string;
@@ -665,7 +665,7 @@ export interface Session {
   holds?: Array<Document>;
   /** names of the jobs that it waits for in line. */
   waits: Array<string>;
-  /** of a keepalive with `active`: its jobs for which somebody waits of whom it was not told before. Each with `name`, `namespace`, `waiting` and `new_waiters`. */
+  /** of a keepalive with `active`: its jobs with new waiters. Each with `name`, `namespace`, `waiting` and `new_waiters`. */
   wanted?: Array<Document>;
 }
 
