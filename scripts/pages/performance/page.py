@@ -34,9 +34,10 @@ PARTS = {"instructions": "bench/measured/instructions.json", "stores": "bench/me
 
 def read(root: Path) -> Measured:
     """All that was measured: the load, and beside it the counts and the servers on databases."""
-    files: Measured = {part: json.loads((root / file).read_text(encoding="utf-8")) for part, file in PARTS.items()}
-    files.update(json.loads((root / FILE).read_text(encoding="utf-8")))
-    return files
+    measured: Measured = json.loads((root / FILE).read_text(encoding="utf-8"))
+    for part, file in PARTS.items():
+        measured[part] = json.loads((root / file).read_text(encoding="utf-8"))
+    return measured
 
 
 def tables(measured: Measured) -> dict[str, list[str]]:

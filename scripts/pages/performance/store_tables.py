@@ -45,4 +45,6 @@ def _cells(mine: Sequence[Row]) -> str:
 
 
 def _spread(values: Sequence[float], digits: int = 0) -> str:
+    if len(values) == 1:
+        return f"{values[0]:,.{digits}f}"
     return f"{median(values):,.{digits}f} ({min(values):,.{digits}f}..{max(values):,.{digits}f})"
