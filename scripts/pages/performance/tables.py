@@ -159,8 +159,8 @@ def machine_line(measured: Measured) -> str:
     }
     versions = ", ".join(f"{name} {machine[field]}" for name, field in programs.items())
     return (
-        f"Measured {runs['load'][-1]['date']} UTC at commit `{machine['commit']}`; {rounds} round{'s' if rounds > 1 else ''} of the"
-        f" load, medians with the lowest and the highest. {machine['cpu']}, {machine['cores']} cores for servers and"
+        f"Measured {runs['load'][-1]['date']} UTC at commit `{machine['commit']}`; rounds of the load: {rounds},"
+        f" medians with the lowest and the highest. {machine['cpu']}, {machine['cores']} cores for servers and"
         f" load generator together;"
         f" {machine['filesystem']}, an fsync of 4 KiB takes {machine['fsync_4k_ms']} ms; load average before the runs"
         f" {min(loads):.1f} to {max(loads):.1f}; {versions}."
