@@ -197,7 +197,7 @@ def how_held(document: Document) -> str:
     """Return how a job is held: by one owner, shared, or by some of its slots."""
     count = len(document.get("holders", ())) or 1
     if document.get("pool") and not document["slots"]:
-        return f"{document['slots_taken']} slots, paused"
+        return f"paused, {document['slots_taken']} taken"
     if document.get("slots", 1) > 1 or "slots_taken" in document:
         return f"{document.get('slots_taken', count)} of {document['slots']} slots"
     if document.get("mode", "exclusive") == "exclusive":
