@@ -109,6 +109,11 @@ INSIST_MS = 2_000
 GIVE_UP_MS = 2_000
 
 
+def _of_first(field: str, about: str) -> Any:
+    """A property of a claim: what its lease says; of several jobs, that of the first."""
+    return property(lambda claim: getattr(claim.leases[0], field), doc=about)
+
+
 class ClaimState(Generic[D]):
     """What claims of both faces are made of. `D` is what their requests go through: `Doors`, or an `AsyncDoor`."""
 
@@ -167,48 +172,33 @@ class ClaimState(Generic[D]):
         leases = self._hold.leases
         return tuple(lease for lease in leases if lease.name == self._inner) if self._inner else leases
 
-    @property
-    def name(self) -> str:
-        """The job. Of several, the first."""
-        return self.leases[0].name
+    name: str = _of_first("name", "The job. Of several, the first.")
+    owner: str = _of_first("owner", "Who has it, as others see.")
+    lease_id: str = _of_first("lease_id", "The proof of ownership. Keep it secret.")
+    fencing_token: int = _of_first(
+        "fencing_token",
+        "Send it with your writes, and let the receiver refuse smaller ones (`dibs.Fence`). Of several jobs, the first "
+        "one's.",
+    )
+    slot: int | None = _of_first(
+        "slot",
+        "The number of its slot, from 0; None if the job has no slots. Of several jobs or units, the first one's.",
+    )
+    attempt: int = _of_first(
+        "attempt",
+        "1 for the first owner since the last clean release, and 1 more for each that failed at the job or lost it.",
+    )
+    previous: Previous | None = _of_first(
+        "previous", "The previous owner, how its hold ended, and its last checkpoint."
+    )
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(lease.name for lease in self.leases)
 
     @property
-    def owner(self) -> str:
-        return self.leases[0].owner
-
-    @property
-    def lease_id(self) -> str:
-        """The proof of ownership. Keep it secret."""
-        return self.leases[0].lease_id
-
-    @property
-    def fencing_token(self) -> int:
-        """Send it with your writes, and let the receiver refuse smaller ones (`dibs.Fence`). Of several jobs, the
-        first one's."""
-        return self.leases[0].fencing_token
-
-    @property
     def fencing_tokens(self) -> dict[str, int]:
         return {lease.name: lease.fencing_token for lease in self.leases}
-
-    @property
-    def slot(self) -> int | None:
-        """The number of its slot, from 0; None if the job has no slots. Of several jobs or units, the first one's."""
-        return self.leases[0].slot
-
-    @property
-    def attempt(self) -> int:
-        """1 for the first owner since the last clean release, and 1 more for each that failed at the job or lost it."""
-        return self.leases[0].attempt
-
-    @property
-    def previous(self) -> Previous | None:
-        """The previous owner, how its hold ended, and its last checkpoint."""
-        return self.leases[0].previous
 
     def _holds(self) -> list[tuple[LeaseHold, Grip | None]]:
         """All holds of this client or session, with what keeps them renewed."""
@@ -306,11 +296,10 @@ class LeaderState(ClaimState[D]):
         """The name of the election."""
         return self.name.removeprefix(ELECTION_PREFIX)
 
-    @property
-    def term(self) -> int:
-        """Rises with every leader. Send it with your writes, and let the receiver refuse smaller ones
-        (`dibs.Fence`)."""
-        return self.fencing_token
+    term: int = _of_first(
+        "fencing_token",
+        "Rises with every leader. Send it with your writes, and let the receiver refuse smaller ones (`dibs.Fence`).",
+    )
 
     @property
     def is_leader(self) -> bool:
