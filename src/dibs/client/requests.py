@@ -38,45 +38,67 @@ _REPEATABLE = (
 )
 _KEYS = ("request_key", "fresh_lease_id", "fresh_session_id")
 _BODILESS = ("GET", "DELETE")
-# Method and target of each verb; {} is the name. What a verb is sent by GET has its fields in the query.
-_ROUTES = {
-    "inspect": ("GET", "/locks/{}"),
-    "acl": ("PUT", "/locks/{}/acl"),
-    "pool": ("PUT", "/locks/{}/pool"),
-    "acquire-any": ("POST", "/locks/acquire-any"),
-    "acquire-all": ("POST", "/locks/acquire-all"),
-    "list": ("GET", "/locks"),
-    "history": ("GET", "/locks/{}/history"),
-    "overdue": ("GET", "/locks/{}/overdue"),
-    "events": ("GET", "/events"),
-    "sessions": ("GET", "/sessions"),
-    "session-open": ("POST", "/sessions"),
-    "session-show": ("GET", "/sessions/{}"),
-    "session-keep": ("POST", "/sessions/{}/keepalive"),
-    "session-end": ("DELETE", "/sessions/{}"),
-    "runs": ("GET", "/gateway/runs"),
-    "run-open": ("POST", "/gateway/runs"),
-    "run-end": ("DELETE", "/gateway/runs/{}"),
-    "rights": ("GET", "/rights"),
-    "whoami": ("GET", "/whoami"),
-    "health": ("GET", "/health"),
-    "tokens": ("GET", "/tokens"),
-    "token-create": ("POST", "/tokens"),
-    "token-revoke": ("DELETE", "/tokens/{}"),
-    "token-rotate": ("POST", "/tokens/{}/rotate"),
-    "token-limit": ("POST", "/tokens/{}/limits"),
-    "webhooks": ("GET", "/webhooks"),
-    "webhook-create": ("POST", "/webhooks"),
-    "webhook-show": ("GET", "/webhooks/{}"),
-    "webhook-remove": ("DELETE", "/webhooks/{}"),
-    "webhook-deliveries": ("GET", "/webhooks/{}/deliveries"),
-    "webhook-replay": ("POST", "/webhooks/{}/replay"),
-    "webhook-test": ("POST", "/webhooks/{}/test"),
+_TOKEN = ("id", "name", "role", "valid")
+_WEBHOOK = ("id", "url", "lock_pattern", "active")
+_JOB = ("name", "status", "fencing_token")
+_LOCKS = "/locks/{}/"
+# Of each verb the method, the target ({} is the name), and the least that a reply has, if it has anything: other JSON
+# did not come from dibs. What a verb is sent by GET has its fields in the query. A claim's reply is told by its status.
+VERBS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "renew": ("POST", _LOCKS + "renew", ("lease_id", "remaining_ms")),
+    "leave": ("POST", _LOCKS + "leave", ("left",)),
+    "transfer": ("POST", _LOCKS + "transfer", ("lease_id", "fencing_token", "owner", "remaining_ms")),
+    "free": ("POST", _LOCKS + "free", ("freed",)),
+    "close": ("POST", _LOCKS + "close", ("name", "until", "reason")),
+    "open": ("POST", _LOCKS + "open", ("name", "opened")),
+    "inspect": ("GET", "/locks/{}", _JOB),
+    "break": ("POST", _LOCKS + "break", ("name", "broken")),
+    "acl": ("PUT", _LOCKS + "acl", ("acl",)),
+    "pool": ("PUT", _LOCKS + "pool", ("slots", "was")),
+    "acquire-any": ("POST", "/locks/acquire-any", ()),
+    "acquire-all": ("POST", "/locks/acquire-all", ()),
+    "list": ("GET", "/locks", ("locks", "next")),
+    "history": ("GET", _LOCKS + "history", ("name", "events")),
+    "overdue": ("GET", _LOCKS + "overdue", ("name", "status", "overdue_ms")),
+    "events": ("GET", "/events", ("events", "next_after")),
+    "sessions": ("GET", "/sessions", ("sessions",)),
+    "session-open": ("POST", "/sessions", ("session_id", "owner", "remaining_ms", "ttl_seconds")),
+    "session-show": ("GET", "/sessions/{}", ("session_id", "owner", "remaining_ms", "active")),
+    "session-keep": ("POST", "/sessions/{}/keepalive", ("session_id", "remaining_ms")),
+    "session-end": ("DELETE", "/sessions/{}", ()),
+    "runs": ("GET", "/gateway/runs", ("runs",)),
+    "run-open": ("POST", "/gateway/runs", ("secret", "holder", "namespace")),
+    "run-end": ("DELETE", "/gateway/runs/{}", ("holder", "ended", "released")),
+    "rights": ("GET", "/rights", ()),
+    "whoami": ("GET", "/whoami", ("principal", "role")),
+    "health": ("GET", "/health", ()),
+    "tokens": ("GET", "/tokens", ("tokens",)),
+    "token-create": ("POST", "/tokens", _TOKEN),
+    "token-revoke": ("DELETE", "/tokens/{}", ("revoked",)),
+    "token-rotate": ("POST", "/tokens/{}/rotate", (*_TOKEN, "token", "replaces")),
+    "token-limit": ("POST", "/tokens/{}/limits", ("tokens",)),
+    "webhooks": ("GET", "/webhooks", ("webhooks",)),
+    "webhook-create": ("POST", "/webhooks", _WEBHOOK),
+    "webhook-show": ("GET", "/webhooks/{}", _WEBHOOK),
+    "webhook-remove": ("DELETE", "/webhooks/{}", ()),
+    "webhook-deliveries": ("GET", "/webhooks/{}/deliveries", ("deliveries",)),
+    "webhook-replay": ("POST", "/webhooks/{}/replay", _WEBHOOK),
+    "webhook-test": ("POST", "/webhooks/{}/test", ("took_ms",)),
+}
+# What each entry has in a list of several.
+ROW_FIELDS = {
+    "leases": ("name", "lease_id", "fencing_token", "expires_at", "remaining_ms"),
+    "locks": _JOB,
+    "events": ("seq", "at", "event"),
+    "sessions": ("session_id",),
+    "tokens": _TOKEN,
+    "revoked": _TOKEN,
+    "webhooks": _WEBHOOK,
 }
 
 
 def method_of(asked: Ask) -> str:
-    return _ROUTES[asked.verb][0] if asked.verb in _ROUTES else "POST"
+    return VERBS[asked.verb][0] if asked.verb in VERBS else "POST"
 
 
 def is_repeatable(asked: Ask) -> bool:
@@ -100,7 +122,7 @@ def within(asked: Ask, most_ms: int) -> Ask:
 
 def target_of(asked: Ask) -> str:
     """Path and query. Raises InvalidInput and InvalidName if it cannot be sent."""
-    method, route = _ROUTES.get(asked.verb) or ("POST", f"/locks/{{}}/{asked.verb}")
+    method, route, _ = VERBS.get(asked.verb) or ("POST", _LOCKS + asked.verb, ())
     target = route.replace("{}", _segment(asked)) if "{}" in route else route
     terms = ""
     if method in _BODILESS:
