@@ -14,7 +14,6 @@ from dibs.core import limits
 from dibs.core.upkeep import live_servers
 from dibs.engine.liveness import pulses_of
 from dibs.server.annexes import shared_routes
-from dibs.server.http.browser import Cors
 from dibs.server.http.listen import BACKLOG
 from dibs.server.http.protocol import HttpConnection, ServerState
 from dibs.server.http.response import answer_for_error
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from dibs.base.reply import Reply
     from dibs.server.annexes import AnnexRoutes
     from dibs.server.handlers import Api
-    from dibs.server.http.admission import Admission, TrustedProxies
+    from dibs.server.http.admission import Admission
     from dibs.server.http.protocol import RequestObserver
     from dibs.server.http.response import Header, HttpError
     from dibs.server.routes.table import Table
@@ -223,30 +222,18 @@ class Lifecycle:
 def make_server(
     api: Api,
     *,
-    access_log: bool = False,
     observers: Sequence[RequestObserver] = (),
     on_ready: Callable[[], None] = lambda: None,
     annexes: Sequence[AnnexRoutes] = (),
     admission: Admission | None = None,
-    knows_peers: bool = False,
     tls: ssl.SSLContext | None = None,
-    proxies: TrustedProxies | None = None,
 ) -> HttpServer:
     """An HTTP server for `api` and the routes of `annexes`. `admission` bounds its connections."""
-    if access_log:
+    if api.settings.access_log:
         observers = [*observers, RequestLog()]
     api.notes_callers = bool(observers)
-    origins = api.settings.cors_origins
-    state = ServerState(
-        api,
-        build_router(api, annexes),
-        headers=[(b"x-dibs-store", api.engine.store_id.encode()), NO_SNIFF, *([] if tls is None else [HSTS])],
-        admission=admission,
-        knows_peers=knows_peers,
-        proxies=proxies,
-        cors=Cors(origins) if origins else None,
-        observers=observers,
-    )
+    headers = [(b"x-dibs-store", api.engine.store_id.encode()), NO_SNIFF, *([] if tls is None else [HSTS])]
+    state = ServerState(api, build_router(api, annexes), headers, admission, observers)
     return HttpServer(state, annexes, on_ready, tls)
 
 
