@@ -92,7 +92,7 @@ def end(call: Call) -> Answer:
 
 def _ask(call: Call, verb: str, name: str = "", document: Document | None = None) -> Reply:
     door, asked = call.door(), Ask(verb, name, document)
-    return EmbeddedRuns(door).ask(asked) if isinstance(door, EmbeddedDoor) else door.ask(asked)
+    return ask_store(door, asked) if isinstance(door, EmbeddedDoor) else door.ask(asked)
 
 
 _ADMIN = "77 over HTTP only: the token is not an admin's"
@@ -235,34 +235,25 @@ def answer(verb: str, ns: str, holder: str, document: object, caller: Caller) ->
 # Runs without a server: the gateway's operations on run secrets, on a local store.
 
 
-class EmbeddedRuns:
-    """The runs of the namespace that `door` works in."""
+def as_run(door: EmbeddedDoor, secret: str, *, audited: bool = True) -> tuple[Run, EmbeddedDoor] | None:
+    """The run of a secret, and a door to the same store that acts as that run. None: no such run, or it has ended. With
+    `audited` the history records the run's requests. Raises the store's errors."""
+    run = run_of(inspect_one(door.store(), session_of(secret)))
+    if run is None:
+        return None
+    if run.stale:
+        door.coordinator().one(KeepSession(session=run.session, principal=run.caller.principal))
+    return run, EmbeddedDoor(door.coordinator, OneNamespace(run.namespace), run.caller.replace(audited=audited))
 
-    def __init__(self, door: EmbeddedDoor) -> None:
-        self._door = door
 
-    def as_run(self, secret: str, *, audited: bool = True) -> tuple[Run, EmbeddedDoor] | None:
-        """The run of a secret, and a door to the same store that acts as that run. None: no such run, or it has ended.
+def ask_store(door: EmbeddedDoor, asked: Ask) -> Reply:
+    """The reply to `runs`, `run-open` or `run-end`, as a server gives it."""
 
-        With `audited` the history records the run's requests. Raises the store's errors."""
-        coordinator = self._door.coordinator
-        run = run_of(inspect_one(self._door.store(), session_of(secret)))
-        if run is None:
-            return None
-        if run.stale:
-            coordinator().one(KeepSession(session=run.session, principal=run.caller.principal))
-        naming = OneNamespace(run.namespace)
-        return run, EmbeddedDoor(coordinator, naming, run.caller.replace(audited=audited))
+    def look_or_do(step: str | Command) -> Any:
+        return open_sessions(door.store(), step) if isinstance(step, str) else door.coordinator().one(step)
 
-    def ask(self, asked: Ask) -> Reply:
-        """The reply to `runs`, `run-open` or `run-end`, as a server gives it."""
-        try:
-            flow = answer(asked.verb, self._door.namespace(), asked.name, asked.document, LOCAL)
-            return run_generator(flow, self._look_or_do)
-        except DibsError as error:
-            return reply_for_error(error)
-
-    def _look_or_do(self, asked: str | Command) -> Any:
-        if isinstance(asked, str):
-            return open_sessions(self._door.store(), asked)
-        return self._door.coordinator().one(asked)
+    try:
+        flow = answer(asked.verb, door.namespace(), asked.name, asked.document, LOCAL)
+        return run_generator(flow, look_or_do)
+    except DibsError as error:
+        return reply_for_error(error)

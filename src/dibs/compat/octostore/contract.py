@@ -203,29 +203,18 @@ class OctoStoreRoutes:
     def __init__(self, api: Api, admin_key: str | None) -> None:
         self._api = api
         self._callers = UserDirectory(api, admin_key)
-        self._locks = Locks(api, self._callers)
 
     def handlers(self) -> dict[str, Handler]:
-        locks, sessions, rooms = self._locks, Sessions(self._api, self._callers), Elections(self._api)
+        locks, sessions = Locks(self._api, self._callers), Sessions(self._api, self._callers)
         hooks = Webhooks(self._api, self._callers)
         return {
-            "acquire": locks.acquire,
-            "renew": locks.renew,
-            "release": locks.release,
-            "inspect": locks.show,
+            **{verb: getattr(locks, verb) for verb in ("acquire", "renew", "release", "inspect", "acl")},
             "list": locks.listing,
-            "acl": locks.acl,
-            "watch": self.watch,
-            "session-open": sessions.open,
-            "session-keep": sessions.keep,
-            "session-show": sessions.show,
-            "session-end": sessions.end,
-            **rooms.handlers(),
+            **{f"session-{word}": getattr(sessions, word) for word in ("open", "keep", "show", "end")},
+            **{f"webhook-{word}": getattr(hooks, word) for word in ("create", "remove")},
             "webhooks": hooks.listing,
-            "webhook-create": hooks.create,
-            "webhook-remove": hooks.remove,
-            "health": self.health,
-            "status": self.status,
+            **Elections(self._api).handlers(),
+            **{verb: getattr(self, verb) for verb in ("watch", "health", "status")},
         }
 
     async def watch(self, call: HttpRequest) -> EventStream:

@@ -265,7 +265,7 @@ class Locks(Handlers):
             return bodies.no_session()
         return bodies.lease_taken()
 
-    async def show(self, call: HttpRequest) -> Reply:
+    async def inspect(self, call: HttpRequest) -> Reply:
         if not call.raw_name:  # its router has no such address
             raise bodies.unsupported(404)
         user = self._callers.user("inspect", call)
