@@ -21,9 +21,8 @@ from dibs.server.http.tls import TlsListener
 from dibs.server.monitor.server_log import RequestLog
 from dibs.server.routes.dashboard import board_routes, dashboard_routes, login_routes
 from dibs.server.routes.description import description_routes
-from dibs.server.routes.events import event_routes
 from dibs.server.routes.health import health_routes, metrics_routes
-from dibs.server.routes.jobs import job_routes, session_routes, token_routes, webhook_routes
+from dibs.server.routes.jobs import event_routes, job_routes, session_routes, token_routes, webhook_routes
 from dibs.server.routes.table import Router
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.core.outcomes import Status
 from dibs.engine.event_log import EventFilter
 from dibs.server.http.response import ClientGone, answer_document
-from dibs.server.routes.events import change_frame
+from dibs.server.routes.jobs import change_frame
 from dibs.server.settings import PublicElections
 from dibs.stores.port import maintenance_of
 from dibs.wire.lease_documents import frame, lock_snapshot
