@@ -1,38 +1,4 @@
-"""Every exception dibs raises on purpose.
-
-    DibsError
-    ├── InvalidInput            you asked for something that cannot be; nothing was changed
-    │   ├── InvalidName         the job name or namespace is not one
-    │   ├── InvalidTtl          the lease time is not one
-    │   ├── Unprocessable       a field is missing or of the wrong type
-    │   └── BranchMoved         somebody else pushed to the branch; fetch first
-    ├── NotAllowed              who you are does not permit it
-    │   ├── AuthenticationRequired
-    │   ├── AuthenticationFailed
-    │   └── HookRefused         the clone's own git hook said no
-    ├── Unavailable             the place that would answer cannot be reached, or is busy
-    │   ├── ServerUnreachable
-    │   ├── ServerDraining      the server is about to end and takes no new claims
-    │   └── StoreUnavailable    `unknown` says whether the write may have happened
-    │       ├── StoreFull
-    │       └── StoreReplaced   its file was deleted or replaced while it was in use
-    ├── StoreBroken             the store is there and cannot be used until somebody acts
-    │   ├── StoreCorrupt
-    │   └── StoreTooNew
-    ├── MissingExtra            an optional part is not installed
-    ├── BadReply                the other side answered with something that is not dibs
-    ├── NotClaimed              you do not have the job: `owner`, `retry_after`, `refusals`, `answer`
-    │   ├── JobHeld             somebody else has it: `silent_for`
-    │   │   └── NoneFree        of several jobs none was claimed, and waiting may help
-    │   ├── JobDone             it was done already: `owner`, `result`
-    │   ├── JobResting          it rests after a loss or a failure: `retry_after`
-    │   ├── JobParked           it failed too often; an operator frees it
-    │   ├── JobSuperseded       a newer claim of the same group waits instead: `by`
-    │   └── WouldDeadlock       waiting for it would never end: `cycle`
-    ├── LeaseLost               it was yours and is not any more, or may not be: stop the work
-    ├── EventsGone              events that were asked for are no longer on record: `after`, `oldest`
-    ├── StaleToken              a write came with an older fencing token than the last one
-    └── RequestRefused          the other side said no for another reason; `code` says which
+"""Every exception dibs raises on purpose. Those that users meet are on docs/reference/python.md, with their parents.
 
 "Somebody else has the job" is an answer, and answers are values (`core.outcomes`). NotClaimed and what is below it are
 raised by the Python SDK alone, where a `with` block has no other way to say that it was not entered.
