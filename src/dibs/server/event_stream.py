@@ -14,7 +14,7 @@ import fcntl
 import sys
 import termios
 from collections import Counter, deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dibs.base.errors import DibsError, ServerDraining
 from dibs.core import limits
@@ -24,7 +24,6 @@ from dibs.wire.parts import DROPPED, GAP
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from dibs.core.events import Event
     from dibs.engine.event_log import EventFilter

@@ -8,7 +8,7 @@ No log contains a secret: neither the server's log nor the access log.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dibs.base.errors import DibsError, InvalidInput
 from dibs.base.generators import run_generator_async
@@ -29,7 +29,6 @@ from dibs.wire.requests import command_for, shape
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from typing import Any
 
     from dibs.base.jsontext import Document
     from dibs.compat.action_llama.protocol import Asking, Said

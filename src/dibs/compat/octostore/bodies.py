@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dibs.base.errors import AuthenticationFailed, AuthenticationRequired, DibsError, InvalidInput, NotAllowed
 from dibs.base.ids import new_request_id
@@ -25,7 +25,6 @@ from dibs.wire.values import U32_MAX, token_badge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from dibs.base.jsontext import Document
     from dibs.server.http.request import HttpRequest, Known

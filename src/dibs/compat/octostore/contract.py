@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dibs.base.errors import InvalidInput
 from dibs.compat.octostore.admin import user_names
@@ -30,7 +30,6 @@ from dibs.wire.parts import timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
     from dibs.base.reply import Reply
     from dibs.core.identity import Caller

@@ -12,7 +12,7 @@ import base64
 import binascii
 import hashlib
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dibs.base.errors import AuthenticationRequired, DibsError, InvalidInput, InvalidTtl
 from dibs.base.ids import dashed, new_room_id
@@ -33,7 +33,6 @@ from dibs.wire.requests import command_for, shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from dibs.base.jsontext import Document
     from dibs.base.reply import Reply

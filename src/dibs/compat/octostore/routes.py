@@ -7,7 +7,7 @@ told of its own locks alone; deliveries are dibs'.
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dibs.base.errors import AuthenticationRequired, InvalidInput, InvalidName, InvalidTtl, NotOnRecord
 from dibs.base.ids import new_id
@@ -32,8 +32,6 @@ from dibs.wire.parts import timestamp
 from dibs.wire.webhooks import webhook_document
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from dibs.base.jsontext import Document
     from dibs.compat.octostore.callers import User
     from dibs.core.commands import Command

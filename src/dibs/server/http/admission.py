@@ -16,7 +16,7 @@ import ipaddress
 import logging
 import socket
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dibs.base.clock import steady_ms
 from dibs.base.errors import AuthenticationRequired, InvalidInput
@@ -29,7 +29,6 @@ from dibs.system import socket_peer
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterable
-    from typing import Any, Protocol
 
     PublicElections = Any  # dibs.server.settings.PublicElections, which knows these
 

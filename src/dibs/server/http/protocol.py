@@ -24,7 +24,7 @@ import http
 import select
 from collections import deque
 from email.utils import formatdate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import httptools
 
@@ -49,7 +49,6 @@ from dibs.server.http.tls import lacks_certificate
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
-    from typing import Any, Protocol
 
     from dibs.server.handlers import Api
     from dibs.server.http.admission import Admission, Waiting

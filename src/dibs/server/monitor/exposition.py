@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import resource
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dibs.engine.metrics import Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-    from typing import Any
 
     Number = int | float
     Values = Number | Histogram | Mapping[tuple[str, ...], Number] | Mapping[tuple[str, ...], Histogram] | None

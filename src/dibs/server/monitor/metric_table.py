@@ -7,7 +7,7 @@ nothing else. Values of labels are words of ours: no job, owner, principal or na
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dibs._version import __version__
 from dibs.base import build_kind
@@ -17,7 +17,6 @@ from dibs.server.monitor.exposition import Metric
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any
 
     from dibs.engine.metrics import Histogram, Metrics
     from dibs.server.engine import Engine

@@ -13,7 +13,7 @@ import re
 import sys
 import threading
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TextIO
 from urllib.parse import unquote_plus
 
 from dibs._version import __version__
@@ -26,8 +26,6 @@ from dibs.server.http.response import current
 from dibs.wire.parts import timestamp
 
 if TYPE_CHECKING:
-    from typing import Any, TextIO
-
     from dibs.server.http.request import HttpRequest
     from dibs.server.settings import ServerSettings
 

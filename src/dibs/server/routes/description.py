@@ -11,7 +11,7 @@ import shlex
 from functools import partial
 from html import escape
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dibs._version import __version__
 from dibs.server.http.response import answer_document, answer_text
@@ -20,7 +20,6 @@ from dibs.wire.openapi import openapi_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from typing import Any
 
     from dibs.base.reply import Reply
     from dibs.server.handlers import Api

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dibs._version import __version__
 from dibs.base.errors import DibsError, InvalidInput
@@ -22,7 +22,6 @@ from dibs.wire.parts import challenge_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dibs.base.errors import InvalidInput, RequestRefused
 from dibs.base.reply import Reply
@@ -26,7 +26,6 @@ from dibs.wire.requests import shape
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
     from dibs.base.reply import Reply
     from dibs.core.events import Event

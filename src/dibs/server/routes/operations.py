@@ -7,7 +7,7 @@ beside this one, by the ids of the operations. Operations of annexes are declare
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dibs.base.tables import sections
 from dibs.core import limits
@@ -22,7 +22,6 @@ from dibs.wire.request_fields import PRINCIPAL_PATTERN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
     from dibs.server.routes.table import Handler, Table
 
