@@ -10,9 +10,8 @@ from dibs.client.queueing import status_of
 from dibs.wire.sentences import in_full
 
 if TYPE_CHECKING:
+    from dibs.base.jsontext import Document
     from dibs.wire.documents import Reply
-
-    Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

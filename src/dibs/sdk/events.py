@@ -19,13 +19,12 @@ from dibs.wire.parts import GAP
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from dibs.base.jsontext import Document
     from dibs.client.door import Door
     from dibs.core.durations import Duration
     from dibs.sdk.answers import JobEvent
     from dibs.sdk.async_doors import AsyncDoor, AwaitedEvents
     from dibs.wire.documents import Reply
-
-    Document = dict[str, Any]
 
 
 class EventReading:

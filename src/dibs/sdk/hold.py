@@ -28,11 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from weakref import ref
 
+    from dibs.base.jsontext import Document
     from dibs.client.queueing import Flow, PendingClaim
     from dibs.sdk.answers import Lease
     from dibs.wire.documents import Reply
-
-    Document = dict[str, Any]
 
 log = logging.getLogger("dibs")
 MARGIN_MS_MIN = 50

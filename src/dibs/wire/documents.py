@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
+    from dibs.base.jsontext import Document
     from dibs.core import outcomes
     from dibs.core.outcomes import Outcome
-
-    Document = dict[str, Any]
 
 __all__ = ["Reply", "refused_document", "reply_for_error", "reply_to"]
 

@@ -11,7 +11,7 @@ import shlex
 from functools import partial
 from html import escape
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dibs._version import __version__
 from dibs.server.http.response import answer_document, answer_text
@@ -21,12 +21,11 @@ from dibs.wire.openapi import openapi_document
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from dibs.base.jsontext import Document
     from dibs.base.reply import Reply
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
     from dibs.server.routes.table import Table
-
-    Document = dict[str, Any]
 
 # The OpenAPI document as one HTML page. Pure. No script, nothing from outside: the page works offline.
 
