@@ -237,7 +237,7 @@ def _read(connection: socket.socket, deadline: Deadline) -> Reply:
 
 def _connect(address: ServerAddress, deadline: Deadline) -> socket.socket:
     why: OSError | None = None
-    for family, protocol, where in _addresses(address):
+    for family, protocol, where in addresses_of(address):
         connection = socket.socket(family, socket.SOCK_STREAM, protocol)
         try:
             connection.settimeout(deadline.left_seconds())
@@ -252,7 +252,7 @@ def _connect(address: ServerAddress, deadline: Deadline) -> socket.socket:
     raise NotConnected(not_there(address, why))
 
 
-def _addresses(address: ServerAddress) -> list[Address]:
+def addresses_of(address: ServerAddress) -> list[Address]:
     if address.scheme == "unix":
         return [(socket.AF_UNIX, 0, address.path)]
     try:
@@ -301,9 +301,10 @@ def needs_https(address: ServerAddress) -> NotConnected:
     return NotConnected(f"{address.url} speaks TLS. Write https:// instead of http://.")
 
 
-def no_host(address: ServerAddress, why: OSError | UnicodeError) -> NotConnected:
-    reason = getattr(why, "strerror", None) or "its name is not one"
-    return NotConnected(f"There is no host {address.host} ({reason}), so {address.url} cannot be reached. {NOT_NOW}")
+def no_host(address: ServerAddress, why: OSError) -> NotConnected:
+    return NotConnected(
+        f"There is no host {address.host} ({why.strerror}), so {address.url} cannot be reached. {NOT_NOW}"
+    )
 
 
 def not_trusted(address: ServerAddress, why: SSLError) -> NotConnected:
