@@ -25,7 +25,6 @@ from dibs.wire import OWN_TYPE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.base.jsontext import Document
     from dibs.client.door import JobNamespaces
     from dibs.client.servers import Servers
     from dibs.client.urls import ServerAddress
@@ -138,7 +137,15 @@ def body_of(asked: Ask) -> bytes | None:
     document = asked.document
     if asked.verb.startswith("token-") and "id" in document:  # it is in the query
         document = {key: value for key, value in document.items() if key != "id"}
-    return _body(document)
+    try:
+        return encode(document).encode()
+    except UnicodeEncodeError:
+        for name in document.get("names", ()):
+            check_name(name)
+        for field, value in document.items():
+            if isinstance(value, str) and not is_unicode(value):
+                raise Unprocessable(f"The field {field} must be text.") from None
+        raise Unprocessable("The request must be text.") from None
 
 
 def _segment(asked: Ask) -> str:
@@ -208,18 +215,6 @@ class RequestBuilder:
                 raise InvalidInput("The token has invalid characters. Check DIBS_TOKEN or its file.")
             headers["Authorization"] = f"Bearer {address.token}"
         return headers
-
-
-def _body(document: Document) -> bytes:
-    try:
-        return encode(document).encode()
-    except UnicodeEncodeError:
-        for name in document.get("names", ()):
-            check_name(name)
-        for field, value in document.items():
-            if isinstance(value, str) and not is_unicode(value):
-                raise Unprocessable(f"The field {field} must be text.") from None
-        raise Unprocessable("The request must be text.") from None
 
 
 def _query(text: str) -> str:

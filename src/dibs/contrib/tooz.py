@@ -67,16 +67,13 @@ class KeptLeases:
                 lease = self._client.acquire(name, ttl=ttl, again=True, **wanted)
             except JobHeld:
                 return None
-        self._keep(lease, sent_ms, ttl)
+        with self._guard:
+            self._leases[lease.lease_id] = lease
+            self._certain_until_ms[lease.lease_id] = sent_ms + round(ttl * 1000)
         # Its time is counted from before the wait, so a lease that was waited for is renewed at once.
         if steady_ms() > sent_ms + ttl * 500 and not self.renew(lease):
             return None
         return lease
-
-    def _keep(self, lease: Lease, sent_ms: int, ttl: float) -> None:
-        with self._guard:
-            self._leases[lease.lease_id] = lease
-            self._certain_until_ms[lease.lease_id] = sent_ms + round(ttl * 1000)
 
     def _forget(self, lease: Lease) -> bool:
         with self._guard:

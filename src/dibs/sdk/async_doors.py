@@ -115,27 +115,13 @@ async def _asked(door: AsyncDoor, step: Ask, timeout_ms: int, lane: str, flow: F
     try:
         return await asyncio.shield(under_way)
     except asyncio.CancelledError:
-        await _settled(under_way)
+        while not under_way.done():  # despite cancellations: it takes a short time, and it may be a lease
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([under_way])
         if not under_way.cancelled() and under_way.exception() is None:
-            _hear(flow, under_way.result())
+            with suppress(StopIteration, DibsError):  # the flow is about to end
+                flow.send(under_way.result())
         raise
-
-
-async def _settled(under_way: asyncio.Future[Reply]) -> None:
-    """Wait for the result despite cancellations: it takes a short time, and it may be a lease."""
-    while not under_way.done():
-        try:
-            await asyncio.wait([under_way])
-        except asyncio.CancelledError:
-            continue
-
-
-def _hear(flow: Flow[T], reply: Reply) -> None:
-    """Pass the result to a flow that is about to end."""
-    try:
-        flow.send(reply)
-    except (StopIteration, DibsError):
-        pass
 
 
 async def shielded(begin: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -308,9 +308,7 @@ class SessionHold(Hold):
         """All its claims end, too."""
         if not super().let_go():
             return False
-        with self._lock:
-            claims = list(self._claims)
-        for claim in claims:
+        for claim in self.claims():
             claim.let_go()
         return True
 
@@ -389,8 +387,7 @@ class SessionHold(Hold):
             return
         self.trouble = None
         self.plan.kept(sent_ms, ttl_ms=int((reply.body or {})["remaining_ms"]), jitter=new_fraction())
-        with self._lock:
-            claims = [claim for claim in self._claims if not claim.is_over]
+        claims = self.claims()
         yield from self.settle_debts()
         if not claims:
             return
@@ -398,36 +395,27 @@ class SessionHold(Hold):
         shown: Reply = yield Ask("session-show", self.session_id, {})
         if shown.status < 300:
             holds = (shown.body or {}).get("holds", ())
-            found = {(each["name"], each["fencing_token"]): each for each in holds}
-            _look_at_claims(claims, found, sent_ms)
+            found: dict[tuple[str, int], Document] = {(each["name"], each["fencing_token"]): each for each in holds}
+            for claim in claims:
+                ours = {(lease.name, lease.fencing_token) for lease in claim.leases}
+                claim.waiting = max([int(found.get(each, {}).get("waiting", 0)) for each in ours])
+                claim._note_ceiling([found.get(each, {}).get("ends_in_ms") for each in ours], sent_ms)
+                if not claim.ending and not found.keys() >= ours:
+                    claim.end(_TAKEN)
 
     def _near_ceiling(self, ms: int) -> None:
-        with self._lock:
-            claims = list(self._claims)
-        for claim in claims:
+        for claim in self.claims():
             claim._near_ceiling(ms)
 
     def _look_at_clock(self) -> None:
         super()._look_at_clock()
-        with self._lock:
-            capped = [claim for claim in self._claims if claim.ceiling_ms is not None]
-        for claim in capped:
-            claim._look_at_clock()
+        for claim in self.claims():
+            if claim.ceiling_ms is not None:
+                claim._look_at_clock()
 
     def nap_ms(self) -> int:
-        with self._lock:
-            lefts = [claim.left_ms() for claim in self._claims if claim.ceiling_ms is not None and not claim.is_over]
+        lefts = [claim.left_ms() for claim in self.claims() if claim.ceiling_ms is not None]
         return min([super().nap_ms(), *lefts])
-
-
-def _look_at_claims(claims: Iterable[SessionLeaseHold], found: dict[tuple[str, int], Document], sent_ms: int) -> None:
-    """`found` is what the session holds: how many wait for it, and when it ends whatever is renewed."""
-    for claim in claims:
-        ours = {(lease.name, lease.fencing_token) for lease in claim.leases}
-        claim.waiting = max([int(found.get(each, {}).get("waiting", 0)) for each in ours])
-        claim._note_ceiling([found.get(each, {}).get("ends_in_ms") for each in ours], sent_ms)
-        if not claim.ending and not found.keys() >= ours:
-            claim.end(_TAKEN)
 
 
 class SessionLeaseHold(LeaseHold):

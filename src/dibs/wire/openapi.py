@@ -43,6 +43,11 @@ def openapi_document(operations: Iterable[Operation], version: str) -> Schema:
     for operation in listed:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
     sections = dict.fromkeys(operation.section for operation in listed)
+    requests = {
+        f"{operation.id}-request": request_schema(operation.id)
+        for operation in listed
+        if operation.id in REQUESTS and operation.has_body and operation.request is None
+    }
     return {
         "openapi": "3.1.0",
         "info": {
@@ -56,20 +61,11 @@ def openapi_document(operations: Iterable[Operation], version: str) -> Schema:
         "tags": [{"name": section} for section in sections],
         "paths": paths,
         "components": {
-            "schemas": _components(listed),
+            "schemas": {**requests, **{answer: answer_schema(answer) for answer in ANSWERS}},
             "headers": _REPLY_HEADERS,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "description": "A token."}},
         },
     }
-
-
-def _components(operations: list[Operation]) -> Schema:
-    requests = {
-        f"{operation.id}-request": request_schema(operation.id)
-        for operation in operations
-        if operation.id in REQUESTS and operation.has_body and operation.request is None
-    }
-    return {**requests, **{answer: answer_schema(answer) for answer in ANSWERS}}
 
 
 def _operation(operation: Operation) -> Schema:
@@ -129,7 +125,8 @@ def _responses(operation: Operation) -> Schema:
         if status in operation.answers:
             choices += _choices(operation.answers[status])
         if status in codes:
-            choices.append(_error(codes[status]))
+            named = {"properties": {"code": {"enum": list(codes[status])}}}
+            choices.append({"allOf": [{"$ref": f"{_SCHEMAS}error"}], **named})
         found[str(status)] = _response(operation, status, choices, codes.get(status, ()))
     for link in operation.links:
         found[str(link.status)].setdefault("links", {})[link.name] = _link(link)
@@ -163,10 +160,6 @@ def _choices(answer: Answer) -> list[Schema]:
         return [answer]
     names = (answer,) if isinstance(answer, str) else answer
     return [{"type": "null"} if name == NULL else {"$ref": _SCHEMAS + name} for name in names]
-
-
-def _error(codes: tuple[str, ...]) -> Schema:
-    return {"allOf": [{"$ref": f"{_SCHEMAS}error"}], "properties": {"code": {"enum": list(codes)}}}
 
 
 def _link(link: Link) -> Schema:

@@ -159,7 +159,12 @@ class Elections(ElectionRoutes):
         self, verb: str, ns: str, room: str, document: dict[str, Any], caller: Caller, *, public: bool
     ) -> Command:
         if verb == CAMPAIGN:
-            _check_candidate(document["candidate_id"])
+            candidate, most = document["candidate_id"], limits.CANDIDATE_CHARS_MAX
+            if not 1 <= len(candidate.encode()) <= most:
+                raise bodies.refused("invalid_input", f"Candidate ID must be between 1 and {most} characters")
+            plain = candidate.translate(dict.fromkeys(map(ord, "-_.:@"), "a"))
+            if not (plain.isascii() and plain.isalnum()):
+                raise bodies.refused("invalid_input", "Candidate ID contains unsupported characters")
             bodies.metadata_of(document)
         if verb == RESIGN:
             document = {"leader_token": document["leader_token"]}
@@ -186,15 +191,6 @@ class Elections(ElectionRoutes):
             raise bodies.lease_taken() if isinstance(state, Status) and state.lock.holders else bodies.lease_gone()
         document = election_document(room, outcome)
         return answer_for(outcome) if document is None else answer_document(document)
-
-
-def _check_candidate(candidate: str) -> None:
-    most = limits.CANDIDATE_CHARS_MAX
-    if not 1 <= len(candidate.encode()) <= most:
-        raise bodies.refused("invalid_input", f"Candidate ID must be between 1 and {most} characters")
-    plain = candidate.translate(dict.fromkeys(map(ord, "-_.:@"), "a"))
-    if not (plain.isascii() and plain.isalnum()):
-        raise bodies.refused("invalid_input", "Candidate ID contains unsupported characters")
 
 
 class Webhooks(Handlers):

@@ -123,19 +123,14 @@ class ServerTls:
         context.options |= ssl.OP_NO_RENEGOTIATION
         context.set_alpn_protocols(["http/1.1"])
         begins, ends = validity_of(cert)
-        self._warn(cert, begins, ends)
+        if not begins <= timestamp(self._wall())[:19] < ends:
+            said = "the certificate in %s is valid from %s to %s, and not now: clients will refuse it"
+            log.warning(said, cert, begins, ends)
         _load_pair(context, cert, key or cert)
         if client_ca is not None:
             _load_authority(context, client_ca)
         self._ends = ends  # not before: a broken file changes nothing
         return context
-
-    def _warn(self, cert: str, begins: str, ends: str) -> None:
-        now = timestamp(self._wall())[:19]
-        if not begins <= now < ends:
-            log.warning(
-                "the certificate in %s is valid from %s to %s, and not now: clients will refuse it", cert, begins, ends
-            )
 
 
 def lacks_certificate(transport: asyncio.BaseTransport) -> bool:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     Number = int | float
-    Values = Number | Histogram | Mapping[tuple[str, ...], Number] | Mapping[tuple[str, ...], Histogram] | None
+    Values = Number | Histogram | Mapping[Any, Number] | Mapping[Any, Histogram] | None
 
 # What the operating system says about this process. A number that it does not say is None.
 

@@ -146,12 +146,10 @@ class LogWriter(logging.Handler):
             self._bytes = 0
             self._is_writing = True
             dropped, self._dropped = self._dropped, 0
-        return lines + (self._told(dropped) if dropped else "")
-
-    def _told(self, dropped: int) -> str:
-        text = "%d lines were dropped, because nobody read the log"
-        record = logging.LogRecord("dibs", logging.WARNING, "", 0, text, (dropped,), None)
-        return self.format(record) + "\n"
+        if dropped:
+            text = "%d lines were dropped, because nobody read the log"
+            lines += self.format(logging.LogRecord("dibs", logging.WARNING, "", 0, text, (dropped,), None)) + "\n"
+        return lines
 
 
 def level_of(name: str) -> int:

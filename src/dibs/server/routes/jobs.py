@@ -152,7 +152,10 @@ class EventRoutes:
         after = _position(asked, call.headers)
         since_s = parse.whole_number(asked, "since_seconds", 0, 0, SINCE_S_MAX)
         limit = parse.whole_number(asked, "limit", HISTORY_PAGE_DEFAULT, 1, HISTORY_PAGE_MAX)
-        is_stream = _is_stream(asked, call.headers)
+        # `follow` decides; without it, what the client accepts.
+        accepts = STREAM_TYPE.encode() in call.headers.get(b"accept", b"").lower()
+        follow = parse.truth(asked, "follow")
+        is_stream = accepts if follow is None else follow
         if is_stream:
             self._check_room(call)
         feed = self._api.engine.feed
@@ -202,12 +205,6 @@ def _wanted(ns: str, asked: Mapping[str, str], headers: Mapping[bytes, bytes]) -
     if prefix:
         raise InvalidInput("Give name or prefix, not both.")
     return EventFilter(ns=ns, name=check_name(parse.one_name(asked["name"], headers)))
-
-
-def _is_stream(asked: Mapping[str, str], headers: Mapping[bytes, bytes]) -> bool:
-    """`follow` decides; without it, what the client accepts."""
-    follow = parse.truth(asked, "follow")
-    return STREAM_TYPE.encode() in headers.get(b"accept", b"").lower() if follow is None else follow
 
 
 def _position(asked: Mapping[str, str], headers: Mapping[bytes, bytes]) -> int | None:
